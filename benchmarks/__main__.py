@@ -1,0 +1,19 @@
+"""Run a benchmark: ``python -m benchmarks kernels``."""
+
+from __future__ import annotations
+
+import click
+
+from benchmarks import campaign, footprint, kernels
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"], "show_default": True})
+def main() -> None:
+    """Measure fedtally on this machine; every goal says whether it is met."""
+
+
+for module in (campaign, footprint, kernels):
+    main.add_command(module.command)
+
+if __name__ == "__main__":
+    main(prog_name="python -m benchmarks")

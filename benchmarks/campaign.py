@@ -1,0 +1,69 @@
+"""A whole campaign in one process: 1 M clients, 740,000 candidates, 16 rows, 10 rounds, from items to the top 20.
+
+Each run is a process of its own, so that its peak memory is the campaign's. Its clock starts when the clients' items
+lie in memory and fedtally is imported; the peak includes the interpreter, the libraries and these items.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from typing import Any
+
+import click
+
+from benchmarks.measure import Goal, Report, machine
+
+CHILD = """
+import json, resource, sys, time
+import numpy as np
+import fedtally
+clients, size, text = json.loads(sys.argv[1])
+law = np.arange(1, size + 1) ** -1.1
+items = np.searchsorted(np.cumsum(law / law.sum())[:-1], np.random.default_rng(1).random(clients), side="right") + 1
+if text:
+    import pyarrow as pa
+    items = pa.array(items).cast(pa.string())
+estimate, domain = fedtally.estimate, "input" if text else fedtally.IntegerRange(1, size)
+start, cpu = time.perf_counter(), time.process_time()
+result = estimate(items, domain=domain, rows=16, width=4096, num_rounds=10, schedule="hybrid", seed=1)
+top = result.top(20)
+seconds, cpu = time.perf_counter() - start, time.process_time() - cpu
+peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
+print(json.dumps({"seconds": seconds, "cpu": cpu, "peak": peak, "first": str(top[0].item), "stages": result.timings}))
+"""
+
+
+def run(clients: int, size: int, text: bool) -> dict[str, Any]:
+    """Run one campaign in a fresh process; return its seconds, CPU seconds and peak bytes."""
+    arguments = [sys.executable, "-c", CHILD, json.dumps([clients, size, text])]
+    done = subprocess.run(arguments, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise click.ClickException(f"the campaign failed:\n{done.stderr}")
+    measured: dict[str, Any] = json.loads(done.stdout)
+    if measured["first"] != "1":
+        raise click.ClickException(f"the most frequent item is 1, but the campaign says {measured['first']}")
+    return measured
+
+
+def measure(clients: int, size: int, turns: int) -> Report:
+    """Run campaigns on integers over a declared range, and on text whose candidates are what occurs."""
+    report = Report(machine())
+    for name, text in (("integers, range", False), ("text, candidates from the input", True)):
+        runs = [run(clients, size, text) for _ in range(turns)]
+        best = min(runs, key=lambda one: one["seconds"])
+        report.goals.append(Goal(f"campaign, {name}: wall time", best["seconds"], 3, " s", at_most=True))
+        report.goals.append(
+            Goal(f"campaign, {name}: peak memory", max(one["peak"] for one in runs) / 1e9, 1, " GB", at_most=True)
+        )
+        report.notes.append(f"{name}: {best['cpu']:.2f} s of CPU; stages in seconds: {json.dumps(best['stages'])}")
+    return report
+
+
+@click.command("campaign")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
+@click.option("--quick", is_flag=True, help="10,000 clients and 1,000 items, once.")
+def command(as_json: bool, quick: bool) -> None:
+    """Time a campaign of 1 M clients and take its peak memory."""
+    (measure(10_000, 1_000, 1) if quick else measure(1_000_000, 740_000, 3)).emit(as_json)

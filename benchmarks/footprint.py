@@ -1,0 +1,107 @@
+"""What fedtally costs before it does anything: import, --help, demo, the wheel, a fresh installation.
+
+Import, help and demo are of the fedtally that this Python imports. The wheel is built from this repository; the
+installation is a temporary virtual environment with it and all base dependencies, present and planned, and needs a
+package index.
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import click
+
+from benchmarks.measure import Goal, Report, machine
+
+ROOT = Path(__file__).parents[1]
+BASE = ("numpy", "scipy", "pyarrow", "cryptography", "dp-accounting", "SQLAlchemy", "click", "rich")
+COMMAND = "import sys; from fedtally.cli import main; sys.exit(main({!r}))"
+
+
+def python(code: str) -> tuple[float, float]:
+    """Run code in a fresh interpreter; return its wall and CPU seconds."""
+    before, start = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    seconds, after = time.perf_counter() - start, resource.getrusage(resource.RUSAGE_CHILDREN)
+    if done.returncode:
+        raise click.ClickException(f"{code!r} failed:\n{done.stderr}")
+    return seconds, after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+
+
+def import_goals(turns: int) -> list[Goal]:
+    """Time `import fedtally` above a bare interpreter; the two take turns."""
+    pairs = [(python("pass")[0], python("import fedtally")[0]) for _ in range(turns)]
+    bare, loaded = (min(times) for times in zip(*pairs, strict=True))
+    return [Goal("import fedtally, above bare Python", 1e3 * (loaded - bare), 60, " ms", at_most=True)]
+
+
+def help_goals(turns: int) -> list[Goal]:
+    """Take the CPU time of `fedtally --help`, interpreter included."""
+    best = min(python(COMMAND.format(["--help"]))[1] for _ in range(turns))
+    return [Goal("fedtally --help, CPU", 1e3 * best, 200, " ms", at_most=True)]
+
+
+def demo_goals(turns: int) -> list[Goal]:
+    """Time `fedtally demo`."""
+    best = min(python(COMMAND.format(["demo"]))[0] for _ in range(min(turns, 3)))
+    return [Goal("fedtally demo", best, 5, " s", at_most=True)]
+
+
+def wheel_goals(_: int) -> list[Goal]:
+    """Weigh the wheel."""
+    with tempfile.TemporaryDirectory() as folder:
+        return [Goal("wheel", build_wheel(Path(folder)).stat().st_size / 1e6, 2, " MB", at_most=True)]
+
+
+def install_goals(_: int) -> list[Goal]:
+    """Weigh a fresh virtual environment with fedtally and all base dependencies, pip included."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        wheel = build_wheel(folder)
+        environment = folder / "environment"
+        _call([sys.executable, "-m", "venv", str(environment)])
+        pip = environment / ("Scripts" if os.name == "nt" else "bin") / "pip"
+        _call([str(pip), "install", "--quiet", "--disable-pip-version-check", str(wheel), *BASE])
+        size = sum(path.stat().st_size for path in environment.rglob("*") if path.is_file() and not path.is_symlink())
+    return [Goal("fresh installation with all base dependencies", size / 1e6, 500, " MB", at_most=True)]
+
+
+PARTS = {
+    "import": import_goals,
+    "help": help_goals,
+    "demo": demo_goals,
+    "wheel": wheel_goals,
+    "install": install_goals,
+}
+
+
+def build_wheel(folder: Path) -> Path:
+    """Build the wheel, compiled, into a folder and return its path."""
+    arguments = ["wheel", "--quiet", "--no-deps", "--disable-pip-version-check", "--wheel-dir", str(folder), str(ROOT)]
+    _call([sys.executable, "-m", "pip", *arguments], FEDTALLY_REQUIRE_COMPILED="1")
+    [wheel] = folder.glob("*.whl")
+    return wheel
+
+
+def _call(arguments: Sequence[str], **variables: str) -> None:
+    done = subprocess.run(arguments, capture_output=True, text=True, check=False, env={**os.environ, **variables})
+    if done.returncode:
+        raise click.ClickException(f"{' '.join(arguments)} failed:\n{done.stdout}{done.stderr}")
+
+
+@click.command("footprint")
+@click.option("--part", "parts", multiple=True, type=click.Choice(list(PARTS)), help="Only this part; may be repeated.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
+@click.option("--quick", is_flag=True, help="One turn each; nothing is built or installed unless named by --part.")
+def command(parts: tuple[str, ...], as_json: bool, quick: bool) -> None:
+    """Measure import, --help, demo, wheel and installation."""
+    chosen = parts or [part for part in PARTS if not (quick and part in ("wheel", "install"))]
+    goals = [goal for part in chosen for goal in PARTS[part](1 if quick else 10)]
+    Report(machine(), goals=goals).emit(as_json)

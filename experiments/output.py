@@ -1,0 +1,49 @@
+"""What an experiment leaves: a table on the screen and, where asked, in a file."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+
+from fedtally.errors import InvalidInputError
+
+Row = Mapping[str, Any]
+SUFFIXES = (".csv", ".parquet")
+
+
+def check_path(path: Path | None) -> None:
+    """Refuse a table of unknown format before the work starts."""
+    if path is not None and path.suffix not in SUFFIXES:
+        raise InvalidInputError(f"--output must end in {' or '.join(SUFFIXES)}, got {path}")
+
+
+def show(rows: Sequence[Row]) -> None:
+    """Print rows with the same keys as a table with a line of names."""
+    cells = [list(rows[0]), *([_text(value) for value in row.values()] for row in rows)]
+    widths = [max(len(line[column]) for line in cells) for column in range(len(cells[0]))]
+    for line in cells:
+        click.echo("  ".join(cell.rjust(width) for cell, width in zip(line, widths, strict=True)))
+
+
+def save(rows: Sequence[Row], path: Path | None) -> None:
+    """Write rows as CSV or Parquet, by the path's suffix; nothing without a path."""
+    if path is None:
+        return
+    import pyarrow as pa
+
+    table = pa.Table.from_pylist([dict(row) for row in rows])
+    if path.suffix == ".csv":
+        from pyarrow import csv
+
+        csv.write_csv(table, path)
+    else:
+        from pyarrow import parquet
+
+        parquet.write_table(table, path)
+
+
+def _text(value: Any) -> str:
+    return f"{value:.4g}" if isinstance(value, float) else str(value)

@@ -1,0 +1,61 @@
+// The functions that exist once per instruction level. kernels_impl.h defines them; kernels_baseline.cpp, kernels_v3.cpp and
+// kernels_v4.cpp compile that file for their level, and module.cpp picks one table at run time.
+//
+// Shapes: hash tables are uint32 [rows][8][256], counters int64 [rows][width], both contiguous. See docs/sketch.md.
+#pragma once
+#include <cstddef>
+#include <cstdint>
+
+namespace fedtally {
+
+// Ids are handled in blocks: a block of words of one row stays in the cache while its counters are visited.
+static constexpr size_t kBlock = 4096;
+static constexpr size_t kPad = 32;  // room for the last tile of a block, and rows off the same cache set
+static constexpr size_t kMaxRows = 1024;
+
+// Rows are hashed kLanes at a time.
+static constexpr size_t kLanes = 8;
+static constexpr size_t whole_slabs(size_t rows) { return (rows + kLanes - 1) / kLanes * kLanes; }
+
+// Working memory, in uint32, of a kernel that takes a list of ids through `groups` sets of tables.
+inline constexpr size_t list_scratch(size_t rows, size_t groups) { return groups * whole_slabs(rows) * (8 * 256 + kBlock + kPad); }
+
+// One table that a decoder gathers from: values [rows][width << bits] at index (location << bits) | pattern, where the pattern is
+// `bits` sign bits, from bit `shift` on, of the word of hash group `group`.
+struct Subtable {
+  const void* values;  // float or double
+  uint32_t group, shift, bits;
+};
+
+struct Kernels {
+  // words[row * stride + i] of ids[i], i < count.
+  void (*hash_words)(const uint32_t* tables, size_t rows, const uint64_t* ids, size_t count, uint32_t* words, size_t stride,
+                     uint32_t* scratch);
+  // counters[row][location] += sign * (counts ? counts[i] : 1). `split` is zeroed int32 [rows][width][2] or null; with it, and
+  // without counts, increments go there and the caller folds them.
+  void (*accumulate)(const uint32_t* location, const uint32_t* sign, uint32_t sign_bit, size_t rows, uint32_t width,
+                     const uint64_t* ids, const int64_t* counts, size_t count, int64_t* counters, int32_t* split,
+                     uint32_t* scratch);
+  // The same for the ids first, first + 1, ... and one count each.
+  void (*accumulate_range)(const uint32_t* location, const uint32_t* sign, uint32_t sign_bit, size_t rows, uint32_t width,
+                           uint64_t first, const int64_t* counts, size_t count, int64_t* counters);
+  // estimates[i] = median over rows of the sum over subtables, for ids[i] or, without ids, first + i. tables [groups][rows][8][256],
+  // group 0 gives the location; gathered: rows * (kBlock + kPad) values.
+  void (*decode_f32)(const uint32_t* tables, size_t groups, size_t rows, uint32_t width, const Subtable* subtables, size_t num_subtables,
+                     const uint64_t* ids, uint64_t first, size_t count, double* estimates, float* gathered, uint32_t* scratch);
+  void (*decode_f64)(const uint32_t* tables, size_t groups, size_t rows, uint32_t width, const Subtable* subtables, size_t num_subtables,
+                     const uint64_t* ids, uint64_t first, size_t count, double* estimates, double* gathered, uint32_t* scratch);
+  // What the machine can do: sum of table[index[i]], and table[index[i]] += 1.
+  float (*gather_limit)(const float* table, const uint32_t* index, size_t count);
+  void (*scatter_limit)(int32_t* table, const uint32_t* index, size_t count);
+};
+
+extern const Kernels kernels_baseline;
+#ifdef FEDTALLY_HAVE_v3
+extern const Kernels kernels_v3;
+#endif
+#ifdef FEDTALLY_HAVE_v4
+extern const Kernels kernels_v4;
+#endif
+
+}  // namespace fedtally

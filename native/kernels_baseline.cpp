@@ -1,0 +1,2 @@
+#define FEDTALLY_KERNELS kernels_baseline
+#include "kernels_impl.h"

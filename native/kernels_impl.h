@@ -1,0 +1,364 @@
+// The kernels, compiled once per instruction level (kernels_<level>.cpp).
+//
+// Nothing here may instantiate a template of the standard library or leave a symbol that another level could share: the linker would
+// keep one copy, perhaps one that the host cannot run. So: only <cstdint>, <cstddef> and <immintrin.h>, everything in an anonymous
+// namespace, one exported table.
+#include "kernels.h"
+
+#if defined(__AVX2__)
+#include <immintrin.h>
+#endif
+
+namespace {
+
+using fedtally::kBlock;
+using fedtally::kLanes;
+using fedtally::kPad;
+using fedtally::Subtable;
+using fedtally::whole_slabs;
+using u32 = uint32_t;
+using u64 = uint64_t;
+using i32 = int32_t;
+using i64 = int64_t;
+
+#include "median_networks.h"
+#include "transpose.h"
+
+constexpr size_t kStride = kBlock + kPad;
+constexpr size_t kChunk = 256;  // ids whose upper 56 bits agree
+
+// Where the location of a word is: the top bits where the width is a power of two, else its upper 24 bits scaled to 0 .. width - 1.
+struct Cells {
+  u32 width, top;
+  explicit Cells(u32 w) : width(w), top(32) {
+    if (w > 1 && (w & (w - 1)) == 0)
+      for (; w > 1; w >>= 1) top--;
+  }
+};
+
+// index[q] = (location << bits) | the word's bits from `shift` on, where the word is words[q] ^ upper.
+inline void index_of(const u32* words, u32 upper, Cells cells, u32 shift, u32 bits, size_t count, u32* index) {
+  const u32 mask = (1u << bits) - 1;
+  if (cells.top < 32) {
+    for (size_t q = 0; q < count; q++) {
+      const u32 word = words[q] ^ upper;
+      index[q] = (word >> cells.top) << bits | ((word >> shift) & mask);
+    }
+  } else {
+    for (size_t q = 0; q < count; q++) {
+      const u32 word = words[q] ^ upper;
+      index[q] = (u32)(((u64)(word >> 8) * cells.width) >> 24) << bits | ((word >> shift) & mask);
+    }
+  }
+}
+
+// ---- words of a list of ids: kLanes rows at a time (a slab), so that one id costs one vector load and XOR per byte ----
+// More lanes would mean fewer loads, but tables that no longer fit the first-level cache: 16 are no faster, even with AVX-512.
+
+// mixed [slabs][8][256][kLanes]
+void interleave(const u32* tables, size_t rows, u32* mixed) {
+  for (size_t first = 0; first < rows; first += kLanes, mixed += kLanes * 2048)
+    for (size_t entry = 0; entry < 2048; entry++)
+      for (size_t lane = 0; lane < kLanes; lane++) mixed[entry * kLanes + lane] = first + lane < rows ? tables[(first + lane) * 2048 + entry] : 0;
+}
+
+inline void mix(const u32* mixed, u64 id, int used_bytes, u32* out) {
+  u32 acc[kLanes];
+  const u32* entry = mixed + (id & 255) * kLanes;
+  for (size_t lane = 0; lane < kLanes; lane++) acc[lane] = entry[lane];
+  for (int byte = 1; byte < used_bytes; byte++) {
+    const u32* next = mixed + (byte * 256 + ((id >> (8 * byte)) & 255)) * kLanes;
+    for (size_t lane = 0; lane < kLanes; lane++) acc[lane] ^= next[lane];
+  }
+  for (size_t lane = 0; lane < kLanes; lane++) out[lane] = acc[lane];
+}
+
+void slab_words(const u32* mixed, const u64* ids, size_t count, u32* words) {
+  u64 all = 0;
+  for (size_t i = 0; i < count; i++) all |= ids[i];
+  int used = 1;
+  while (used < 8 && (all >> (8 * used))) used++;
+  alignas(64) u32 rest[kLanes] = {0};  // the constant of the unused high bytes: table[c][0]
+  for (int byte = used; byte < 8; byte++)
+    for (size_t lane = 0; lane < kLanes; lane++) rest[lane] ^= mixed[byte * 256 * kLanes + lane];
+  alignas(64) u32 tile[kLanes * kLanes];
+  for (size_t i = 0; i < count; i += kLanes) {
+    for (size_t item = 0; item < kLanes; item++) {
+      const u64 id = ids[i + item < count ? i + item : count - 1];
+      u32* out = tile + item * kLanes;
+      if (used == 8) mix(mixed, id, 8, out);
+      else mix(mixed, id, used, out);
+      for (size_t lane = 0; lane < kLanes; lane++) out[lane] ^= rest[lane];
+    }
+    transpose(tile, words + i, kStride);  // kPad leaves room for the last tile
+  }
+}
+
+// words [rows rounded up][kStride]
+void block_words(const u32* mixed, size_t rows, const u64* ids, size_t count, u32* words) {
+  for (size_t first = 0; first < rows; first += kLanes) slab_words(mixed + first * 2048, ids, count, words + first * kStride);
+}
+
+void hash_words(const u32* tables, size_t rows, const u64* ids, size_t count, u32* words, size_t stride, u32* scratch) {
+  u32 *mixed = scratch, *block = scratch + whole_slabs(rows) * 2048;
+  interleave(tables, rows, mixed);
+  for (size_t i = 0; i < count; i += kBlock) {
+    const size_t n = count - i < kBlock ? count - i : kBlock;
+    block_words(mixed, rows, ids + i, n, block);
+    for (size_t row = 0; row < rows; row++)
+      for (size_t q = 0; q < n; q++) words[row * stride + i + q] = block[row * kStride + q];
+  }
+}
+
+// ---- encoding ----
+
+// Where the signs come from another word than the locations, bring the sign bit to bit 0 of the location's word: the location
+// does not use the low 8 bits.
+inline void merge_signs(u32* location, const u32* sign, u32 sign_bit, size_t count) {
+  for (size_t q = 0; q < count; q++) location[q] = (location[q] & ~(u32)1) | ((sign[q] >> sign_bit) & 1);
+}
+
+inline void add_units(const u32* words, u32 sign_bit, Cells cells, size_t count, i32* split) {
+  alignas(64) u32 index[512];
+  for (size_t i = 0; i < count; i += 512) {
+    const size_t n = count - i < 512 ? count - i : 512;
+    index_of(words + i, 0, cells, sign_bit, 1, n, index);
+    size_t q = 0;
+    for (; q + 4 <= n; q += 4) {
+      split[index[q]]++;
+      split[index[q + 1]]++;
+      split[index[q + 2]]++;
+      split[index[q + 3]]++;
+    }
+    for (; q < n; q++) split[index[q]]++;
+  }
+}
+
+inline void add_signed(const u32* words, const u32* sign_words, u32 sign_bit, Cells cells, const i64* counts, size_t count, i64* counters) {
+  alignas(64) u32 index[512];
+  alignas(64) i64 value[512];
+  for (size_t i = 0; i < count; i += 512) {
+    const size_t n = count - i < 512 ? count - i : 512;
+    index_of(words + i, 0, cells, 0, 0, n, index);
+    for (size_t q = 0; q < n; q++) {
+      const i64 flip = -(i64)((sign_words[i + q] >> sign_bit) & 1);
+      value[q] = ((counts ? counts[i + q] : 1) ^ flip) - flip;
+    }
+    for (size_t q = 0; q < n; q++) counters[index[q]] += value[q];
+  }
+}
+
+void accumulate(const u32* location, const u32* sign, u32 sign_bit, size_t rows, u32 width, const u64* ids, const i64* counts,
+                size_t count, i64* counters, i32* split, u32* scratch) {
+  const bool other = sign != location;
+  const Cells cells(width);
+  const size_t tables = whole_slabs(rows) * 2048, block = whole_slabs(rows) * kStride;
+  u32 *mixed = scratch, *words = mixed + tables, *sign_mixed = words + block, *sign_words = sign_mixed + tables;
+  interleave(location, rows, mixed);
+  if (other) interleave(sign, rows, sign_mixed);
+  for (size_t i = 0; i < count; i += kBlock) {
+    const size_t n = count - i < kBlock ? count - i : kBlock;
+    block_words(mixed, rows, ids + i, n, words);
+    if (other) block_words(sign_mixed, rows, ids + i, n, sign_words);
+    for (size_t row = 0; row < rows; row++) {
+      u32* w = words + row * kStride;
+      if (other) merge_signs(w, sign_words + row * kStride, sign_bit, n);
+      const u32 bit = other ? 0 : sign_bit;
+      if (split) add_units(w, bit, cells, n, split + row * (size_t)width * 2);
+      else add_signed(w, w, bit, cells, counts ? counts + i : nullptr, n, counters + row * (size_t)width);
+    }
+  }
+}
+
+// ---- ids first, first + 1, ...: within 256 of them only the lowest byte moves ----
+
+inline u32 upper_word(const u32* tables, u64 id) {
+  u32 word = 0;
+  for (int byte = 1; byte < 8; byte++) word ^= tables[byte * 256 + ((id >> (8 * byte)) & 255)];
+  return word;
+}
+
+inline void range_words(const u32* tables, u64 first, size_t count, u32* words) {
+  for (size_t i = 0; i < count;) {
+    const u32 low = (u32)((first + i) & 255), upper = upper_word(tables, first + i);
+    const size_t n = count - i < kChunk - low ? count - i : kChunk - low;
+    for (size_t q = 0; q < n; q++) words[i + q] = upper ^ tables[low + q];
+    i += n;
+  }
+}
+
+void accumulate_range(const u32* location, const u32* sign, u32 sign_bit, size_t rows, u32 width, u64 first, const i64* counts,
+                      size_t count, i64* counters) {
+  alignas(64) u32 words[1024], sign_words[1024];
+  const Cells cells(width);
+  for (size_t block = 0; block < count; block += 8 * kBlock) {
+    const size_t end = count - block < 8 * kBlock ? count : block + 8 * kBlock;
+    for (size_t row = 0; row < rows; row++)
+      for (size_t i = block; i < end; i += 1024) {
+        const size_t n = end - i < 1024 ? end - i : 1024;
+        range_words(location + row * 2048, first + i, n, words);
+        if (sign != location) range_words(sign + row * 2048, first + i, n, sign_words);
+        add_signed(words, sign != location ? sign_words : words, sign_bit, cells, counts + i, n, counters + row * (size_t)width);
+      }
+  }
+}
+
+// ---- decoding ----
+
+template <class T> inline T selected_median(T* x, size_t rows) {  // insertion sort: only for more rows than the networks have
+  for (size_t i = 1; i < rows; i++) {
+    const T value = x[i];
+    size_t j = i;
+    for (; j > 0 && x[j - 1] > value; j--) x[j] = x[j - 1];
+    x[j] = value;
+  }
+  return rows % 2 ? x[rows / 2] : (x[rows / 2 - 1] + x[rows / 2]) * T(0.5);
+}
+
+template <int ROWS, class T> void median_of(const T* gathered, size_t count, double* out) {
+  for (size_t q = 0; q < count; q++) {
+    T x[ROWS];
+    for (int row = 0; row < ROWS; row++) x[row] = gathered[row * kStride + q];
+    out[q] = (double)Median<ROWS>::of(x);
+  }
+}
+
+template <int ROWS, class T> void median_dispatch(const T* gathered, size_t rows, size_t count, double* out) {
+  if constexpr (ROWS > kLargestNetwork) {
+    T x[fedtally::kMaxRows];
+    for (size_t q = 0; q < count; q++) {
+      for (size_t row = 0; row < rows; row++) x[row] = gathered[row * kStride + q];
+      out[q] = (double)selected_median(x, rows);
+    }
+  } else if (rows == ROWS) {
+    median_of<ROWS, T>(gathered, count, out);
+  } else {
+    median_dispatch<ROWS + 1, T>(gathered, rows, count, out);
+  }
+}
+
+// out[q] = values[index[q]]. From a table in the first caches the number of memory accesses is the limit: take two indices a load and
+// two floats a store (whichever half of the u64 comes first, both sides agree). From a larger one it is how many loads are under
+// way, so the fewest instructions win. Measured: 1.1 to 1.3 times, either way.
+constexpr size_t kNear = 1 << 17;  // bytes
+
+inline u32 bits_of(const float* value) {
+  u32 bits;
+  __builtin_memcpy(&bits, value, 4);
+  return bits;
+}
+
+inline size_t gather_pairs(const float* values, const u32* index, size_t count, float* out) {
+  size_t q = 0;
+  for (; q + 8 <= count; q += 8)
+    for (size_t i = q; i < q + 8; i += 2) {
+      u64 pair;
+      __builtin_memcpy(&pair, index + i, 8);
+      pair = (u64)bits_of(values + (u32)pair) | (u64)bits_of(values + (pair >> 32)) << 32;
+      __builtin_memcpy(out + i, &pair, 8);
+    }
+  return q;
+}
+
+inline size_t gather_pairs(const double*, const u32*, size_t, double*) { return 0; }
+
+template <class T> inline void gather(const T* values, size_t cells, const u32* index, size_t count, T* out) {
+  size_t q = cells * sizeof(T) <= kNear ? gather_pairs(values, index, count, out) : 0;
+  for (; q + 8 <= count; q += 8)
+    for (size_t i = q; i < q + 8; i++) out[i] = values[index[i]];
+  for (; q < count; q++) out[q] = values[index[q]];
+}
+
+// A row's words of some ids under each hash group: at(group)[q] ^ upper(group).
+struct ListedWords {
+  const u32* words;
+  size_t group_size;
+  const u32* at(u32 group) const { return words + group * group_size; }
+  u32 upper(u32) const { return 0; }
+};
+
+struct RangeWords {  // ids first, first + 1, ... of one chunk
+  const u32* tables;
+  size_t group_size;
+  u64 first;
+  const u32* at(u32 group) const { return tables + group * group_size + (first & 255); }
+  u32 upper(u32 group) const { return upper_word(tables + group * group_size, first); }
+};
+
+// Sum one row of at most kStep ids over the subtables. The first subtable is of group 0, the only one whose word holds the location.
+constexpr size_t kStep = 512;
+
+template <class T, class Words>
+inline void gather_row(const Words& words, size_t row, Cells cells, const Subtable* subtables, size_t num_subtables, size_t count, T* sum) {
+  alignas(64) u32 location[kStep], index[kStep];
+  alignas(64) T more[kStep];
+  const auto look_up = [=](size_t s, const u32* where, T* out) {
+    const size_t size = (size_t)cells.width << subtables[s].bits;
+    gather((const T*)subtables[s].values + row * size, size, where, count, out);
+  };
+  const u32 upper = words.upper(0);
+  index_of(words.at(0), upper, cells, subtables[0].shift, subtables[0].bits, count, index);
+  look_up(0, index, sum);
+  if (num_subtables == 1) return;
+  index_of(words.at(0), upper, cells, 0, 0, count, location);
+  for (size_t s = 1; s < num_subtables; s++) {
+    const u32 shift = subtables[s].shift, bits = subtables[s].bits, mask = (1u << bits) - 1, group = subtables[s].group;
+    const u32 *own = words.at(group), flip = words.upper(group);
+    for (size_t q = 0; q < count; q++) index[q] = location[q] << bits | (((own[q] ^ flip) >> shift) & mask);
+    look_up(s, index, more);
+    for (size_t q = 0; q < count; q++) sum[q] += more[q];
+  }
+}
+
+template <class T>
+void decode(const u32* tables, size_t groups, size_t rows, u32 width, const Subtable* subtables, size_t num_subtables, const u64* ids,
+            u64 first, size_t count, double* estimates, T* gathered, u32* scratch) {
+  const size_t mixed_size = whole_slabs(rows) * 2048, words_size = whole_slabs(rows) * kStride;
+  const Cells cells(width);
+  u32 *mixed = scratch, *block = scratch + groups * mixed_size;
+  for (size_t g = 0; ids && g < groups; g++) interleave(tables + g * rows * 2048, rows, mixed + g * mixed_size);
+  for (size_t i = 0; i < count; i += kBlock) {
+    const size_t n = count - i < kBlock ? count - i : kBlock;
+    for (size_t g = 0; ids && g < groups; g++) block_words(mixed + g * mixed_size, rows, ids + i, n, block + g * words_size);
+    for (size_t row = 0; row < rows; row++) {
+      T* sum = gathered + row * kStride;
+      for (size_t q = 0; q < n;) {
+        const u64 id = first + i + q;
+        const size_t longest = ids ? kStep : kChunk - (id & 255), m = n - q < longest ? n - q : longest;
+        if (ids) gather_row(ListedWords{block + row * kStride + q, words_size}, row, cells, subtables, num_subtables, m, sum + q);
+        else gather_row(RangeWords{tables + row * 2048, rows * 2048, id}, row, cells, subtables, num_subtables, m, sum + q);
+        q += m;
+      }
+    }
+    median_dispatch<1, T>(gathered, rows, n, estimates + i);
+  }
+}
+
+// ---- limits of the machine ----
+
+float gather_limit(const float* table, const u32* index, size_t count) {
+  alignas(64) float sum[64] = {0};
+  for (size_t i = 0; i + 64 <= count; i += 64)
+    for (int q = 0; q < 64; q++) sum[q] += table[index[i + q]];
+  float total = 0;
+  for (int q = 0; q < 64; q++) total += sum[q];
+  return total;
+}
+
+void scatter_limit(i32* table, const u32* index, size_t count) {
+  size_t i = 0;
+  for (; i + 4 <= count; i += 4) {
+    table[index[i]]++;
+    table[index[i + 1]]++;
+    table[index[i + 2]]++;
+    table[index[i + 3]]++;
+  }
+  for (; i < count; i++) table[index[i]]++;
+}
+
+}  // namespace
+
+namespace fedtally {
+extern const Kernels FEDTALLY_KERNELS;
+const Kernels FEDTALLY_KERNELS = {hash_words, accumulate, accumulate_range, decode<float>, decode<double>, gather_limit, scatter_limit};
+}  // namespace fedtally

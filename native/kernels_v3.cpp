@@ -1,0 +1,2 @@
+#define FEDTALLY_KERNELS kernels_v3
+#include "kernels_impl.h"

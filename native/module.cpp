@@ -1,0 +1,185 @@
+// fedtally.kernels._native: the compiled kernels. fedtally/kernels/__init__.py is the typed door: it checks shapes and contiguity,
+// picks the level and splits work over threads; every function here releases the GIL and trusts its arguments.
+#include <nanobind/nanobind.h>
+#include <nanobind/ndarray.h>
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
+
+#include <cstring>
+#include <new>
+#include <optional>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "kernels.h"
+
+namespace nb = nanobind;
+using namespace nb::literals;
+using namespace fedtally;
+
+template <class T, size_t Dims> using Array = nb::ndarray<T, nb::ndim<Dims>, nb::c_contig, nb::device::cpu, nb::numpy>;
+template <class T, size_t Dims> using In = nb::ndarray<const T, nb::ndim<Dims>, nb::c_contig, nb::device::cpu>;
+
+// Uninitialised working memory on whole cache lines: an entry of an interleaved table must not straddle two (1.1 to 1.3 times).
+template <class T> class Scratch {
+ public:
+  explicit Scratch(size_t count) : data_(static_cast<T*>(::operator new(count * sizeof(T), kLine))) {}
+  ~Scratch() { ::operator delete(data_, kLine); }
+  Scratch(const Scratch&) = delete;
+  Scratch& operator=(const Scratch&) = delete;
+  T* data() const { return data_; }
+
+ private:
+  static constexpr std::align_val_t kLine{64};
+  T* data_;
+};
+
+static constexpr size_t kInt32Safe = size_t(1) << 30;  // increments before an int32 counter could overflow
+
+static std::vector<std::string> levels() {
+  std::vector<std::string> names{"baseline"};
+#if defined(__x86_64__) && defined(__GNUC__)
+  __builtin_cpu_init();
+  [[maybe_unused]] const bool v3 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("bmi2");
+#ifdef FEDTALLY_HAVE_v3
+  if (v3) names.push_back("v3");
+#endif
+#ifdef FEDTALLY_HAVE_v4
+  if (v3 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512cd") &&
+      __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl"))
+    names.push_back("v4");
+#endif
+#endif
+  return names;
+}
+
+static const Kernels& kernels_of(const std::string& level) {
+#ifdef FEDTALLY_HAVE_v3
+  if (level == "v3") return kernels_v3;
+#endif
+#ifdef FEDTALLY_HAVE_v4
+  if (level == "v4") return kernels_v4;
+#endif
+  if (level == "baseline") return kernels_baseline;
+  throw std::invalid_argument("unknown kernel level " + level);
+}
+
+static void hash_words(const std::string& level, In<uint32_t, 3> tables, In<uint64_t, 1> ids, Array<uint32_t, 2> words) {
+  const Kernels& k = kernels_of(level);
+  nb::gil_scoped_release release;
+  Scratch<uint32_t> scratch(list_scratch(tables.shape(0), 1));
+  k.hash_words(tables.data(), tables.shape(0), ids.data(), ids.shape(0), words.data(), words.shape(1), scratch.data());
+}
+
+static void accumulate(const std::string& level, In<uint32_t, 3> location, In<uint32_t, 3> sign, uint32_t sign_bit, In<uint64_t, 1> ids,
+                       std::optional<In<int64_t, 1>> counts, Array<int64_t, 2> counters) {
+  const Kernels& k = kernels_of(level);
+  const size_t rows = counters.shape(0), width = counters.shape(1), count = ids.shape(0);
+  nb::gil_scoped_release release;
+  Scratch<uint32_t> scratch(list_scratch(rows, sign.data() == location.data() ? 1 : 2));
+  std::vector<int32_t> split;
+  const bool many = !counts && count >= width;  // splitting pays once most counters are visited
+  for (size_t i = 0; i < count; i += kInt32Safe) {
+    const size_t n = count - i < kInt32Safe ? count - i : kInt32Safe;
+    if (many) split.assign(rows * width * 2, 0);
+    k.accumulate(location.data(), sign.data(), sign_bit, rows, (uint32_t)width, ids.data() + i, counts ? counts->data() + i : nullptr, n,
+                 counters.data(), many ? split.data() : nullptr, scratch.data());
+    for (size_t cell = 0; many && cell < rows * width; cell++) counters.data()[cell] += (int64_t)split[2 * cell] - split[2 * cell + 1];
+  }
+}
+
+static void accumulate_range(const std::string& level, In<uint32_t, 3> location, In<uint32_t, 3> sign, uint32_t sign_bit, uint64_t first,
+                             In<int64_t, 1> counts, Array<int64_t, 2> counters) {
+  const Kernels& k = kernels_of(level);
+  nb::gil_scoped_release release;
+  k.accumulate_range(location.data(), sign.data(), sign_bit, counters.shape(0), (uint32_t)counters.shape(1), first, counts.data(),
+                     counts.shape(0), counters.data());
+}
+
+template <class T> struct Gather;
+template <> struct Gather<float> {
+  static constexpr auto kernel = &Kernels::decode_f32;
+};
+template <> struct Gather<double> {
+  static constexpr auto kernel = &Kernels::decode_f64;
+};
+
+// layout: (group, shift, bits) of each subtable; values: the subtables one after the other.
+template <class T>
+static void decode(const std::string& level, In<uint32_t, 4> tables, uint32_t width, In<uint32_t, 2> layout, In<T, 1> values,
+                   std::optional<In<uint64_t, 1>> ids, uint64_t first, Array<double, 1> estimates) {
+  const Kernels& k = kernels_of(level);
+  const size_t groups = tables.shape(0), rows = tables.shape(1);
+  nb::gil_scoped_release release;
+  std::vector<Subtable> subtables;
+  size_t offset = 0;
+  for (size_t s = 0; s < layout.shape(0); s++) {
+    const uint32_t* entry = layout.data() + 3 * s;
+    subtables.push_back({values.data() + offset, entry[0], entry[1], entry[2]});
+    offset += rows * ((size_t)width << entry[2]);
+  }
+  Scratch<uint32_t> scratch(ids ? list_scratch(rows, groups) : 0);
+  Scratch<T> gathered(rows * (kBlock + kPad));
+  (k.*Gather<T>::kernel)(tables.data(), groups, rows, width, subtables.data(), subtables.size(), ids ? ids->data() : nullptr, first,
+                         estimates.shape(0), estimates.data(), gathered.data(), scratch.data());
+}
+
+static constexpr uint64_t kPrime = (uint64_t(1) << 61) - 1;
+
+static inline uint64_t multiply_mod(uint64_t a, uint64_t b) {  // a, b < 2^62; result < 2^62
+  const unsigned __int128 product = (unsigned __int128)a * b;
+  const uint64_t folded = (uint64_t)(product & kPrime) + (uint64_t)(product >> 61);
+  return (folded & kPrime) + (folded >> 61);
+}
+
+static void fingerprint(In<uint8_t, 1> data, In<int64_t, 1> offsets, uint64_t k, uint64_t k2, Array<uint64_t, 1> out) {
+  nb::gil_scoped_release release;
+  const uint8_t* const end = data.data() + data.shape(0);
+  for (size_t i = 0; i + 1 < offsets.shape(0); i++) {
+    const uint8_t* p = data.data() + offsets.data()[i];
+    size_t left = (size_t)(offsets.data()[i + 1] - offsets.data()[i]);
+    uint64_t h = left + 1;
+    for (; left > 0;) {
+      const size_t take = left < 7 ? left : 7;
+      uint64_t chunk = 0;
+      if (end - p >= 8) {
+        std::memcpy(&chunk, p, 8);
+        chunk &= (uint64_t(1) << (8 * take)) - 1;
+      } else {
+        std::memcpy(&chunk, p, take);
+      }
+      h = multiply_mod(h, k) + chunk;
+      h = (h & kPrime) + (h >> 61);
+      p += take;
+      left -= take;
+    }
+    h = multiply_mod(h, k2);
+    out.data()[i] = h >= kPrime ? h - kPrime : h;
+  }
+}
+
+static float gather_limit(const std::string& level, In<float, 1> table, In<uint32_t, 1> index) {
+  const Kernels& k = kernels_of(level);
+  nb::gil_scoped_release release;
+  return k.gather_limit(table.data(), index.data(), index.shape(0));
+}
+
+static void scatter_limit(const std::string& level, Array<int32_t, 1> table, In<uint32_t, 1> index) {
+  const Kernels& k = kernels_of(level);
+  nb::gil_scoped_release release;
+  k.scatter_limit(table.data(), index.data(), index.shape(0));
+}
+
+NB_MODULE(_native, m) {
+  m.def("levels", &levels);
+  m.def("hash_words", &hash_words, "level"_a, "tables"_a, "ids"_a, "words"_a);
+  m.def("accumulate", &accumulate, "level"_a, "location"_a, "sign"_a, "sign_bit"_a, "ids"_a, "counts"_a.none(), "counters"_a);
+  m.def("accumulate_range", &accumulate_range, "level"_a, "location"_a, "sign"_a, "sign_bit"_a, "first"_a, "counts"_a, "counters"_a);
+  m.def("decode", &decode<float>, "level"_a, "tables"_a, "width"_a, "layout"_a, "values"_a, "ids"_a.none(), "first"_a, "estimates"_a);
+  m.def("decode", &decode<double>, "level"_a, "tables"_a, "width"_a, "layout"_a, "values"_a, "ids"_a.none(), "first"_a, "estimates"_a);
+  m.def("fingerprint", &fingerprint, "data"_a, "offsets"_a, "k"_a, "k2"_a, "out"_a);
+  m.def("gather_limit", &gather_limit, "level"_a, "table"_a, "index"_a);
+  m.def("scatter_limit", &scatter_limit, "level"_a, "table"_a, "index"_a);
+}

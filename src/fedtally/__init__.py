@@ -1,0 +1,76 @@
+"""Private federated frequency estimation: count what people have in common without seeing what anyone has.
+
+    result = fedtally.estimate(words, num_rounds=10)
+    result.top(20)
+
+The names below are loaded on first use; importing the package imports nothing heavy.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from fedtally.domain import Dictionary, Domain, Grid, IntegerRange, IntegerSet, Strings
+    from fedtally.engines.local import estimate
+    from fedtally.errors import FedtallyError, InvalidInputError
+    from fedtally.plan import Plan
+    from fedtally.recovery.median import MedianDecoder
+    from fedtally.result import Estimate, Evaluation, Result
+    from fedtally.sketch import CountSketch, Schedule, SketchSpec
+
+__version__ = "0.1.0"
+
+_HOMES = {
+    "CountSketch": "fedtally.sketch",
+    "Dictionary": "fedtally.domain",
+    "Domain": "fedtally.domain",
+    "Estimate": "fedtally.result",
+    "Evaluation": "fedtally.result",
+    "FedtallyError": "fedtally.errors",
+    "Grid": "fedtally.domain",
+    "IntegerRange": "fedtally.domain",
+    "IntegerSet": "fedtally.domain",
+    "InvalidInputError": "fedtally.errors",
+    "MedianDecoder": "fedtally.recovery.median",
+    "Plan": "fedtally.plan",
+    "Result": "fedtally.result",
+    "Schedule": "fedtally.sketch",
+    "SketchSpec": "fedtally.sketch",
+    "Strings": "fedtally.domain",
+    "estimate": "fedtally.engines.local",
+}
+__all__ = [
+    "CountSketch",
+    "Dictionary",
+    "Domain",
+    "Estimate",
+    "Evaluation",
+    "FedtallyError",
+    "Grid",
+    "IntegerRange",
+    "IntegerSet",
+    "InvalidInputError",
+    "MedianDecoder",
+    "Plan",
+    "Result",
+    "Schedule",
+    "SketchSpec",
+    "Strings",
+    "__version__",
+    "estimate",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'fedtally' has no attribute {name!r}")
+    import importlib
+
+    value = getattr(importlib.import_module(_HOMES[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -1,0 +1,95 @@
+"""One-file container of arrays with a JSON header: NumPy's .npz, never pickled, written whole or not at all."""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from fedtally.errors import InvalidInputError, UnreadableFileError
+
+_HEADER = "header"
+
+
+def write(
+    path: str | os.PathLike[str], schema: str, meta: Mapping[str, Any], arrays: Mapping[str, npt.NDArray[Any]]
+) -> None:
+    """Write the arrays and the JSON-able `meta` under the name and version `schema`.
+
+    Raises:
+        InvalidInputError: the folder does not exist or is not writable.
+    """
+    header = np.frombuffer(json.dumps({"schema": schema, "arrays": sorted(arrays), **meta}).encode(), np.uint8)
+    with replacing(path) as temporary, open(temporary, "wb") as file:
+        np.savez_compressed(file, allow_pickle=False, **{_HEADER: header, **arrays})
+
+
+class replacing:  # noqa: N801 - a context manager, read as a verb
+    """Context of a temporary path beside `path` that takes its place on success and vanishes on failure.
+
+    >>> import pathlib, tempfile
+    >>> target = pathlib.Path(tempfile.mkdtemp()) / "figures.txt"
+    >>> with replacing(target) as temporary:
+    ...     _ = pathlib.Path(temporary).write_text("42")
+    >>> target.read_text()
+    '42'
+    """
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self._path = Path(path)
+
+    def __enter__(self) -> str:
+        folder = self._path.parent
+        if self._path.is_dir():
+            raise InvalidInputError(f"cannot write {self._path}: it is a folder; name a file")
+        try:
+            handle, self._temporary = tempfile.mkstemp(prefix=".fedtally-", suffix=self._path.suffix, dir=folder)
+        except OSError as error:
+            raise InvalidInputError(
+                f"cannot write {self._path}: {error.strerror}; choose a folder that exists and is writable"
+            ) from error
+        os.close(handle)
+        return self._temporary
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is not None:
+            os.unlink(self._temporary)
+            return
+        mask = os.umask(0)
+        os.umask(mask)
+        try:
+            os.chmod(self._temporary, 0o666 & ~mask)
+            os.replace(self._temporary, self._path)
+        except OSError as error:
+            os.unlink(self._temporary)
+            raise InvalidInputError(f"cannot write {self._path}: {error.strerror}") from error
+
+
+def read(
+    path: str | os.PathLike[str], schema: str | None = None
+) -> tuple[str, dict[str, Any], dict[str, npt.NDArray[Any]]]:
+    """Return the schema, the header and the arrays of a file written by `write`.
+
+    Raises:
+        UnreadableFileError: no such file, not of this format, damaged, or of another schema than the one asked for.
+    """
+    try:
+        with open(path, "rb") as stream, np.load(stream, allow_pickle=False) as file:
+            arrays = {name: file[name] for name in file.files}
+        meta = json.loads(arrays.pop(_HEADER).tobytes())
+        found = meta.pop("schema")
+        if sorted(arrays) != meta.pop("arrays"):
+            raise ValueError("other arrays than the header names")
+    except FileNotFoundError:
+        raise UnreadableFileError(f"there is no file {os.fspath(path)}") from None
+    except Exception as error:  # whatever zip, zlib, NumPy and JSON raise on damaged bytes: a list would never be whole
+        raise UnreadableFileError(f"{os.fspath(path)} is not a file that fedtally saved, or it is damaged") from error
+    if schema is not None and found != schema:
+        raise UnreadableFileError(f"{os.fspath(path)} holds {found}, expected {schema}")
+    return found, meta, arrays

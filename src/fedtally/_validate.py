@@ -1,0 +1,61 @@
+"""Argument checks. The keyword is the name that appears in the message: ``integer(1, width=width)``."""
+
+from __future__ import annotations
+
+import operator
+from typing import Any
+
+from fedtally.errors import InvalidInputError
+
+
+def _one(named: dict[str, Any]) -> tuple[str, Any]:
+    if len(named) != 1:
+        raise TypeError("name exactly one value")
+    return next(iter(named.items()))
+
+
+def integer(minimum: int | None = None, maximum: int | None = None, /, **named: Any) -> int:
+    """Return the value as an int within the inclusive bounds.
+
+    >>> integer(1, width=4)
+    4
+    >>> integer(1, width=-3)
+    Traceback (most recent call last):
+    ...
+    fedtally.errors.InvalidInputError: width must be at least 1, got -3
+    """
+    name, value = _one(named)
+    try:
+        if isinstance(value, bool):
+            raise TypeError
+        number = operator.index(value)
+    except TypeError:
+        raise InvalidInputError(f"{name} must be an integer, got {value!r}") from None
+    _bounds(name, number, minimum, maximum)
+    return number
+
+
+def real(minimum: float | None = None, maximum: float | None = None, /, **named: Any) -> float:
+    """Return the value as a finite float within the inclusive bounds.
+
+    >>> real(0.0, 1.0, frequency=0.25)
+    0.25
+    """
+    name, value = _one(named)
+    try:
+        if isinstance(value, (bool, str)):
+            raise TypeError
+        number = float(value)
+    except (TypeError, ValueError, OverflowError):
+        raise InvalidInputError(f"{name} must be a number, got {value!r}") from None
+    if number != number or number in (float("inf"), float("-inf")):
+        raise InvalidInputError(f"{name} must be finite, got {value!r}")
+    _bounds(name, number, minimum, maximum)
+    return number
+
+
+def _bounds(name: str, number: float, minimum: float | None, maximum: float | None) -> None:
+    if minimum is not None and number < minimum:
+        raise InvalidInputError(f"{name} must be at least {minimum}, got {number}")
+    if maximum is not None and number > maximum:
+        raise InvalidInputError(f"{name} must be at most {maximum}, got {number}")

@@ -1,0 +1,203 @@
+"""Plain tables -> figures. The only file that draws; it needs matplotlib (extra ``plot``), imported inside functions.
+
+Figures are made without pyplot: nothing global changes, nothing stays in memory, and no display is needed. Colours are
+those of Okabe and Ito (2008), which differ for colour-blind readers and in grey.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+
+from fedtally._archive import replacing
+from fedtally.errors import InvalidInputError, MissingExtraError
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+FORMATS = (".png", ".svg", ".pdf")
+_BLUE, _ORANGE, _GREY = "#0072B2", "#D55E00", "#5F5F5F"
+_CYCLE = (_BLUE, _ORANGE, "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
+_MARKERS = "osD^vPX"
+_LONGEST_LABEL = 40
+
+
+class Bar(Protocol):
+    """What `top_items` draws: an item and its frequency."""
+
+    @property
+    def item(self) -> str | int: ...  # noqa: D102
+    @property
+    def frequency(self) -> float: ...  # noqa: D102
+
+
+class Point(NamedTuple):
+    """One point of a curve with a band: x and median, and the ends of the band."""
+
+    x: float
+    middle: float
+    low: float
+    high: float
+
+
+def check(path: str | os.PathLike[str]) -> None:
+    """Raise unless a figure can be drawn to `path`: before a long run, not after it.
+
+    Raises:
+        MissingExtraError: matplotlib is not installed.
+        InvalidInputError: the name ends in no format that is written here.
+
+    >>> check("answer.gif")
+    Traceback (most recent call last):
+    ...
+    fedtally.errors.InvalidInputError: a plot must end in .png, .svg or .pdf, got 'answer.gif'
+    """
+    if Path(path).suffix.lower() not in FORMATS:
+        raise InvalidInputError(f"a plot must end in .png, .svg or .pdf, got {os.fspath(path)!r}")
+    _new_figure(1.0, 1.0)
+
+
+def top_items(
+    estimates: Sequence[Bar],
+    num_clients: int,
+    *,
+    truth: Sequence[float] | None = None,
+    path: str | os.PathLike[str] | None = None,
+) -> Figure:
+    """Draw horizontal bars of estimated frequencies, the first on top, and the true ones as marks where they are known.
+
+    Args:
+        estimates: what has an item and its frequency (share of clients, 0 to 1), most frequent first.
+        num_clients: of which the frequencies are shares.
+        truth: true shares of clients, one for each estimate.
+        path: also write the figure there.
+
+    >>> class Drink(NamedTuple):
+    ...     item: str
+    ...     frequency: float
+    >>> figure = top_items([Drink("tea", 0.6), Drink("coffee", 0.4)], 1000, truth=[0.59, 0.41])
+    >>> figure.axes[0].get_xlabel()
+    'frequency (% of 1,000 clients)'
+    """
+    figure, axes = _new_figure(7.0, 1.4 + 0.26 * max(4, len(estimates)))
+    places = range(len(estimates))
+    bars = [100 * estimate.frequency for estimate in estimates]
+    axes.barh(places, bars, color=_BLUE, height=0.72, label="estimated")
+    if truth is not None:
+        axes.plot(
+            [100 * f for f in truth], places, "|", color=_ORANGE, markersize=11, markeredgewidth=2.5, label="true"
+        )
+        axes.legend(frameon=False, loc="lower right")
+    axes.set_yticks(places, [_short(estimate.item) for estimate in estimates])
+    axes.set_ylim(max(1, len(estimates)) - 0.4, -0.6)
+    axes.set_xlabel(f"frequency (% of {num_clients:,} clients)")
+    axes.set_title("Most frequent items", loc="left")
+    axes.tick_params(axis="y", length=0)
+    axes.grid(axis="x", color="0.9")
+    if min(bars, default=0.0) < 0:
+        axes.axvline(0, color=_GREY, linewidth=0.8)
+    return _written(figure, path)
+
+
+def error_against_bytes(
+    curves: Mapping[str, Sequence[Point]],
+    costs: Mapping[str, float],
+    *,
+    title: str = "",
+    path: str | os.PathLike[str] | None = None,
+) -> Figure:
+    """Draw the largest error against the bytes per client, on logarithmic axes: a curve with a band for each method.
+
+    Args:
+        curves: points (bytes per client, error as a share of clients) of each method.
+        costs: bytes per client of the methods without an error, drawn as vertical lines.
+        title: stands above.
+        path: also write the figure there.
+
+    >>> figure = error_against_bytes({"hybrid": [Point(1e3, 0.01, 0.008, 0.012)]}, {"one-hot": 5e4})
+    >>> figure.axes[0].get_xlabel()
+    'bytes per client'
+    """
+    figure, axes = _new_figure(7.0, 4.6)
+    for number, (method, points) in enumerate(curves.items()):
+        colour, marker = _CYCLE[number % len(_CYCLE)], _MARKERS[number % len(_MARKERS)]
+        points = sorted(points)
+        xs = [
+            point.x * 1.015 ** (number - (len(curves) - 1) / 2) for point in points
+        ]  # side by side where bytes are equal
+        spread = [[100 * (p.middle - p.low) for p in points], [100 * (p.high - p.middle) for p in points]]
+        axes.errorbar(
+            xs,
+            [100 * p.middle for p in points],
+            spread,
+            color=colour,
+            marker=marker,
+            markersize=5,
+            capsize=3,
+            label=method,
+        )
+    for number, (method, cost) in enumerate(costs.items()):
+        axes.axvline(cost, color=_GREY, linestyle=("--", ":")[number % 2], linewidth=1.2, label=f"{method} (exact)")
+    axes.set_xscale("log")
+    axes.set_yscale("log")
+    axes.xaxis.set_major_formatter(_bytes_label)
+    axes.yaxis.set_major_formatter(_percent_label)
+    axes.xaxis.set_minor_formatter(_bytes_label if _narrow(curves, costs) else "")
+    axes.yaxis.set_minor_formatter(_percent_label)
+    axes.set_xlabel("bytes per client")
+    axes.set_ylabel("largest error (% of clients)")
+    axes.set_title(title, loc="left")
+    axes.grid(which="major", color="0.9")
+    axes.legend(fontsize="small", framealpha=0.9, edgecolor="none")
+    return _written(figure, path)
+
+
+def _written(figure: Figure, path: str | os.PathLike[str] | None) -> Figure:
+    """Write the figure by the ending of `path`, if there is one, whole or not at all."""
+    if path is not None:
+        check(path)
+        with replacing(path) as temporary:
+            figure.savefig(temporary, format=Path(path).suffix.lower()[1:], dpi=150)
+    return figure
+
+
+def _narrow(curves: Mapping[str, Sequence[Point]], costs: Mapping[str, float]) -> bool:
+    """Say whether the x axis spans less than a decade, so that its minor ticks need labels."""
+    xs = [point.x for points in curves.values() for point in points] + list(costs.values())
+    return bool(xs) and max(xs) < 10 * min(xs)
+
+
+def _bytes_label(value: float, _: object) -> str:
+    for unit, size in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
+        if value >= size:
+            return f"{value / size:.3g} {unit}"
+    return f"{value:.3g} B"
+
+
+def _percent_label(value: float, _: object) -> str:
+    first = f"{value:.0e}"[0]
+    return f"{value:.3g}" if first in "125" else ""
+
+
+def _short(label: str | int) -> str:
+    text = "".join(letter if letter.isprintable() else "\N{REPLACEMENT CHARACTER}" for letter in str(label))
+    text = text.replace("$", r"\$")  # matplotlib reads $...$ as mathematics
+    return text if len(text) <= _LONGEST_LABEL else f"{text[: _LONGEST_LABEL - 1]}…"
+
+
+def _new_figure(width: float, height: float) -> tuple[Figure, Axes]:
+    """Return an empty figure of that many inches and its axes."""
+    try:
+        from matplotlib.figure import Figure
+    except ImportError as error:
+        raise MissingExtraError(
+            "charts need matplotlib, which is not installed: pip install 'fedtally[plot]'"
+        ) from error
+    figure = Figure(figsize=(width, height), layout="constrained")
+    axes: Any = figure.add_subplot()
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.set_axisbelow(True)
+    return figure, axes

@@ -1,0 +1,116 @@
+"""What reaches the screen: answers on stdout, progress on a terminal's stderr, errors as one line with the way out."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Iterable
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+import click
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+    from rich.progress import Progress as Bars
+    from rich.progress import TaskID
+
+_STAGES = {"read": "reading", "encode": "encoding", "decode": "decoding", "simulate": "simulating"}
+_UNITS = {"encode": "rounds", "decode": "items", "simulate": "campaigns"}
+
+
+def show(renderable: RenderableType) -> None:
+    """Print a rich renderable on stdout, items as they are; without trailing blanks where it is no terminal."""
+    from rich.console import Console
+
+    console = Console(markup=False, highlight=False, emoji=False)
+    if console.is_terminal:
+        console.print(renderable)
+        return
+    with console.capture() as capture:
+        console.print(renderable)
+    click.echo("\n".join(line.rstrip() for line in capture.get().splitlines()))
+
+
+def show_json(document: dict[str, Any]) -> None:
+    """Print one JSON document on stdout."""
+    click.echo(json.dumps(document, indent=2, ensure_ascii=False))
+
+
+def complain(kind: str, message: str, as_json: bool) -> None:
+    """Say on stderr what went wrong: one red line, or one JSON document."""
+    if as_json:
+        text = json.dumps(
+            {"schema": "fedtally-error/1", "error": {"type": kind, "message": message}}, ensure_ascii=False
+        )
+    else:
+        plain = bool(os.environ.get("NO_COLOR")) or not sys.stderr.isatty()
+        one_line = " ".join(message.split())
+        text = f"error: {one_line}" if plain else click.style(f"error: {one_line}", fg="red")
+    click.echo(text, err=True)
+
+
+def note(message: str, quiet: bool = False) -> None:
+    """Say on stderr what was done, unless quiet."""
+    if not quiet:
+        click.echo(message, err=True)
+
+
+class Progress:
+    """Progress bars of a run's stages on stderr, where it is a terminal; otherwise nothing is imported or shown."""
+
+    def __init__(self, quiet: bool = False) -> None:
+        self._active = not quiet and sys.stderr.isatty()
+        self._bars: Bars | None = None
+        self._tasks: dict[str, TaskID] = {}
+
+    def __enter__(self) -> Progress:
+        if self._active:
+            from rich.console import Console
+            from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+            columns = (
+                "{task.description}",
+                BarColumn(),
+                TextColumn("{task.fields[amount]}"),
+                TimeRemainingColumn(compact=True),
+            )
+            self._bars = Progress(*columns, console=Console(stderr=True), transient=True)
+            self._bars.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._bars is not None:
+            self._bars.stop()
+
+    def __call__(self, stage: str, done: int, total: int | None) -> None:
+        """Show how far a stage is; the signature that engines call."""
+        if self._bars is None:
+            return
+        amount = _amount(stage, done, total)
+        if stage not in self._tasks:
+            self._tasks[stage] = self._bars.add_task(_STAGES.get(stage, stage), total=total, amount=amount)
+        self._bars.update(self._tasks[stage], completed=done, amount=amount)
+
+
+def _amount(stage: str, done: int, total: int | None) -> str:
+    if stage == "read":
+        return " of ".join(f"{part / 1e6:,.1f} MB" for part in (done, total) if part is not None)
+    return " of ".join(f"{part:,}" for part in (done, total) if part is not None) + f" {_UNITS.get(stage, '')}"
+
+
+def check_folders(paths: Iterable[str | None]) -> None:
+    """Raise before a long run if a file to be written has no folder.
+
+    Raises:
+        InvalidInputError: the folder does not exist.
+    """
+    from fedtally.errors import InvalidInputError
+
+    for path in paths:
+        folder = os.path.dirname(path or "")
+        if folder and not os.path.isdir(folder):
+            raise InvalidInputError(f"cannot write {path}: there is no folder {folder}; create it first")

@@ -1,0 +1,260 @@
+"""`fedtally estimate` and `fedtally demo`: a campaign in this process."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from fedtally.cli import console
+from fedtally.cli.layout import Command, option, options
+from fedtally.cli.options import (
+    answer_options,
+    as_named,
+    domain_options,
+    open_input,
+    positive,
+    read_domain,
+    round_options,
+    run_options,
+    save_options,
+    size,
+    size_options,
+    table_options,
+    use_threads,
+)
+
+if TYPE_CHECKING:
+    from fedtally.engines.local import Request
+    from fedtally.result import Estimate, Result
+    from fedtally.sources import Source
+
+_DEMO_BYTES = 8_000  # a seventh of the one-hot vector: the saving shows, and so does the error
+
+_campaign_options = options(
+    option("Rounds", "--round", metavar="COL", help="Column of natural rounds, instead of --rounds."),
+    option(
+        "Rounds",
+        "--max-items",
+        type=positive,
+        metavar="K",
+        help="A client's items are a set; beyond K, K are drawn (1).",
+    ),
+    option(
+        "Trust",
+        "--secure-sum",
+        type=click.Choice(["ideal"]),
+        default="ideal",
+        help="Secure summation: ideal is simulated (ideal).",
+    ),
+    option(
+        "Answer",
+        "--recovery",
+        type=click.Choice(["median"]),
+        default="median",
+        help="How sums are decoded (median, the paper's).",
+    ),
+    option("Answer", "--evaluate", is_flag=True, help="Compare with the truth, which a simulation knows."),
+    option(
+        "Run",
+        "--plan",
+        type=click.Path(),
+        metavar="FILE",
+        help="Take sizes, rounds, schedule and hashes from a .toml or .json plan.",
+    ),
+    option(
+        "Run",
+        "--memory",
+        type=size,
+        metavar="SIZE",
+        help="Memory for client rows, and for --output (1GiB; half of the machine's).",
+    ),
+)
+
+
+@click.command(
+    cls=Command,
+    short_help="Run a whole campaign on a table, in this process.",
+    examples=[
+        ("words, one a line; 16 kB per client", "fedtally estimate words.txt --max-bytes 16kB"),
+        (
+            "a table, ten rounds, at most 3 items of each user",
+            "fedtally estimate visits.csv --item url --client user --max-items 3 --rounds 10",
+        ),
+        (
+            "pre-aggregated counts, against a public dictionary",
+            "fedtally estimate counts.parquet --item word --count n --domain words.txt",
+        ),
+        (
+            "cells of a map",
+            "fedtally estimate trips.csv --item lat,lon --domain grid:25..50,-130..-60,0.1 --outside drop",
+        ),
+        (
+            "a synthetic population, and how wrong the answer is",
+            "fedtally estimate zipf:a=1.1,d=100000,n=150000 --rounds 10 --evaluate",
+        ),
+        ("from a pipe, as JSON", "cut -d' ' -f1 access.log | fedtally estimate - --json"),
+    ],
+)
+@click.argument("source", metavar="INPUT")
+@table_options
+@domain_options
+@size_options
+@round_options
+@_campaign_options
+@answer_options
+@save_options
+@run_options
+def estimate(source: str, **options: Any) -> None:
+    r"""Run a whole campaign on a table, in this process: every client is simulated.
+
+    INPUT is a CSV, TSV, Parquet, JSON lines or plain text file (one item a line), also gzipped; `-` for standard input;
+    or a synthetic population of n clients and d items:
+
+    \b
+      zipf:a=1.1,d=100000,n=150000    geometric:q=0.5    zipf-log:b=2
+      profile:gowalla-us,n=150000     uniform:k=100
+    """
+    _check_outputs(options)
+    request = _request(options)
+    is_grid = str(options["domain"]).startswith("grid:")
+    result = _run(open_input(source, options, is_grid), request, options)
+    _answer(result, options)
+
+
+@click.command(
+    cls=Command,
+    short_help="Estimate on Python's own standard library.",
+    examples=[
+        ("the demo", "fedtally demo"),
+        ("four times the bytes: see the errors shrink", "fedtally demo --max-bytes 32kB"),
+    ],
+)
+@size_options
+@round_options
+@answer_options
+@save_options
+@run_options
+def demo(**options: Any) -> None:
+    """Estimate on data that is on every machine: Python's own standard library.
+
+    Each line of code is a client that holds one of its words, drawn at random. The server sees sums of sketches alone;
+    the true frequencies, which only a simulation knows, are printed beside the estimates. Unless you say otherwise, a
+    client sends 8 kB, in one of 10 rounds.
+    """
+    import numpy as np
+
+    from fedtally.engines.local import Request, campaign_seed
+    from fedtally.sources.stdlib import library_source
+
+    _check_outputs(options)
+    seed = campaign_seed(options["seed"])
+    source = library_source(np.random.default_rng(int.from_bytes(seed, "little")))
+    asked = {name: options[name] for name in ("rows", "width", "max_bytes", "schedule", "top")}
+    if asked["width"] is None:
+        asked["max_bytes"] = asked["max_bytes"] or _DEMO_BYTES
+    result = _run(source, Request(**asked, num_rounds=options["rounds"] or 10, seed=seed, evaluate=True), options)
+    _answer(result, options)
+    if not options["as_json"]:
+        console.show(_next_steps())
+
+
+def _request(options: dict[str, Any]) -> Request:
+    """Return what the options ask of the engine."""
+    from fedtally.engines.local import Request
+    from fedtally.plan import Plan
+
+    plan = None if options["plan"] is None else Plan.load(options["plan"])
+    same = (
+        "rows",
+        "width",
+        "max_bytes",
+        "schedule",
+        "max_items",
+        "recovery",
+        "seed",
+        "evaluate",
+        "outside",
+        "memory",
+        "top",
+    )
+    domain = read_domain(options["domain"])
+    return Request(**{name: options[name] for name in same}, num_rounds=options["rounds"], domain=domain, plan=plan)
+
+
+def _check_outputs(options: dict[str, Any]) -> None:
+    """Refuse, before a long run, files that could not be written after it."""
+    from fedtally.result import check_export_path
+
+    console.check_folders(options[name] for name in ("output", "save", "plot"))
+    if options["output"]:
+        check_export_path(options["output"])
+    if options["plot"]:
+        from fedtally import charts
+
+        charts.check(options["plot"])
+
+
+def _run(source: Source, request: Request, options: dict[str, Any]) -> Result:
+    from fedtally.engines import local
+
+    use_threads(options["threads"])
+    with console.Progress(options["quiet"]) as progress:
+        return local.run(source, request, progress)
+
+
+def _answer(result: Result, options: dict[str, Any]) -> None:
+    """Write the files that were asked for, then print the answer."""
+    from fedtally import report
+
+    estimates = _top(result, options)
+    queried = result.estimates(as_named(result.domain, options["query"]))
+    _write_files(result, options)
+    if options["as_json"]:
+        console.show_json(report.document(result, estimates, queried))
+    else:
+        console.show(report.answer(result, estimates, queried))
+
+
+def _top(result: Result, options: dict[str, Any]) -> list[Estimate]:
+    """Return the top items; none, without enumerating the domain, if only named ones are asked of a huge one."""
+    from fedtally.result import MAX_ENUMERATED
+
+    if options["top"] == 0 or (options["query"] and result.domain.size > MAX_ENUMERATED):
+        return []
+    with console.Progress(options["quiet"]) as progress:
+        return result.top(options["top"], options["min_frequency"], progress)
+
+
+def _write_files(result: Result, options: dict[str, Any]) -> None:
+    quiet = options["quiet"] or options["as_json"]
+    if options["output"]:
+        result.export(options["output"], options.get("memory"))
+        console.note(f"wrote {options['output']}: all {result.domain.size:,} estimates", quiet)
+    if options["save"]:
+        result.save(options["save"])
+        console.note(f"wrote {options['save']}: try fedtally query {options['save']} ITEM", quiet)
+    if options["plot"]:
+        from fedtally import charts
+
+        estimates = _top(result, options)
+        truth = result.true_frequencies([estimate.item for estimate in estimates])
+        charts.top_items(estimates, result.num_clients, truth=truth, path=options["plot"])
+        console.note(f"wrote {options['plot']}: the top items", quiet)
+
+
+def _next_steps() -> Any:
+    from rich.console import Group
+    from rich.text import Text
+
+    from fedtally import report
+
+    steps = [
+        ("more bytes, smaller errors", "fedtally demo --max-bytes 32kB"),
+        ("keep the result, ask it for more", "fedtally demo --save demo.fedtally"),
+        ("", "fedtally query demo.fedtally lambda yield async"),
+        ("which schedule is better at the same bytes", "fedtally simulate zipf: --width 200,1000"),
+        ("anything, one item a line", r"python3 -m this | tr -s ' ' '\n' | fedtally estimate -"),
+    ]
+    lines = [f"# {purpose}\n  {line}" if purpose else line for purpose, line in steps]
+    return Group(Text(), report.heading("What to try next"), Text("  " + "\n  ".join(lines)))

@@ -1,0 +1,91 @@
+"""Help like a manual page: commands in groups, options in sections, examples at the end."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import click
+
+Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
+
+
+class SectionOption(click.Option):
+    """An option that says under which heading of the help it stands."""
+
+    def __init__(self, *names: Any, section: str = "Options", **settings: Any) -> None:
+        super().__init__(*names, **settings)
+        self.section = section
+
+
+class Command(click.Command):
+    """A command whose help groups options by section and ends in examples."""
+
+    def __init__(self, *arguments: Any, examples: Sequence[tuple[str, str]] = (), **settings: Any) -> None:
+        settings.setdefault("context_settings", {"max_content_width": 100, "help_option_names": ["-h", "--help"]})
+        super().__init__(*arguments, **settings)
+        self.examples = examples
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the options under the heading of their section."""
+        sections: dict[str, list[tuple[str, str]]] = {}
+        for parameter in self.get_params(ctx):
+            record = parameter.get_help_record(ctx)
+            if isinstance(parameter, click.Option) and record is not None:
+                sections.setdefault(getattr(parameter, "section", "Options"), []).append(record)
+        for section, records in sections.items():
+            with formatter.section(section):
+                formatter.write_dl(records, col_max=26)
+
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the examples, each under a line that says what it does."""
+        if self.examples:
+            with formatter.section("Examples"):
+                indent = " " * formatter.current_indent
+                formatter.write("\n".join(f"{indent}# {purpose}\n{indent}{line}\n" for purpose, line in self.examples))
+
+
+class Group(click.Group):
+    """A group whose help lists the commands under headings."""
+
+    command_class = Command
+
+    def __init__(self, *arguments: Any, **settings: Any) -> None:
+        super().__init__(*arguments, **settings)
+        self.headings: dict[str, list[str]] = {}
+
+    def add_section(self, heading: str, *commands: click.Command) -> None:
+        """Add commands under a heading."""
+        for command in commands:
+            self.add_command(command)
+            self.headings.setdefault(heading, []).append(str(command.name))
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Return the names in the order in which they were added."""
+        return list(self.commands)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the commands under their headings."""
+        longest = max(map(len, self.commands))
+        for heading, names in self.headings.items():
+            with formatter.section(heading):
+                width = formatter.width - formatter.current_indent - longest
+                formatter.write_dl(
+                    [(name.ljust(longest), self.commands[name].get_short_help_str(width)) for name in names]
+                )
+
+
+def options(*decorators: Decorator) -> Decorator:
+    """Join option decorators into one that keeps their order in the help."""
+
+    def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
+        for decorator in reversed(decorators):
+            function = decorator(function)
+        return function
+
+    return decorate
+
+
+def option(section: str, *names: str, **settings: Any) -> Decorator:
+    """Return the decorator of one option in a section of the help."""
+    return click.option(*names, cls=SectionOption, section=section, **settings)

@@ -1,0 +1,215 @@
+"""The options that commands share, and how they become sources, domains and requests."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from fedtally.cli.console import note
+from fedtally.cli.layout import option, options
+from fedtally.errors import InvalidInputError
+
+if TYPE_CHECKING:
+    from fedtally.domain import Domain
+    from fedtally.sources import Source
+
+_UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "ki": 2**10, "mi": 2**20, "gi": 2**30}
+
+
+def size(text: str) -> int:
+    """Return the bytes that 32kB, 1.5MB, 64KiB or a bare number says, at least 1.
+
+    >>> size("32kB"), size("64KiB"), size("1.5 mb"), size("17")
+    (32000, 65536, 1500000, 17)
+    """
+    match = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?) ?([kmg]i?)?b?", text.strip().lower())
+    number = round(float(match[1]) * _UNITS[match[2] or ""]) if match else 0
+    if number < 1:
+        raise click.BadParameter(f"{text!r} is no size: write it as 32kB, 1.5MB, 64KiB or a number of bytes")
+    return number
+
+
+def positive(text: str) -> int:
+    """Return the integer that a text says, at least 1.
+
+    >>> positive("12")
+    12
+    """
+    if not re.fullmatch("[0-9]{1,18}", text.strip()) or int(text) < 1:
+        raise click.BadParameter(f"{text!r} is no integer of 1 or more")
+    return int(text)
+
+
+def listed(text: str) -> tuple[str, ...]:
+    """Return the values between the commas.
+
+    >>> listed("hybrid, fresh")
+    ('hybrid', 'fresh')
+    """
+    return tuple(part.strip() for part in text.split(","))
+
+
+table_options = options(
+    option(
+        "Data", "--item", metavar="COL", help="Column of the items (the only column, or `item`); LAT,LON for a grid."
+    ),
+    option(
+        "Data",
+        "--client",
+        metavar="COL",
+        help="Column of the clients: rows of one client belong together (each row is a client).",
+    ),
+    option("Data", "--count", metavar="COL", help="Column of counts: each row stands for that many clients."),
+    option(
+        "Data",
+        "--format",
+        type=click.Choice(["csv", "tsv", "json", "parquet", "text"]),
+        help="Format (by the file's name).",
+    ),
+    option("Data", "--delimiter", metavar="CHAR", help="Separator of CSV columns (a comma; a tab for TSV)."),
+    option("Data", "--no-header", is_flag=True, help="The first row holds data; columns are called 1, 2, ..."),
+    option("Data", "--encoding", default="utf8", metavar="NAME", help="Encoding of text, such as latin-1 (utf8)."),
+)
+domain_options = options(
+    option(
+        "Data",
+        "--domain",
+        metavar="DOMAIN",
+        help="Candidate items: a FILE with one a line, `range:A..B`, `grid:S..N,W..E,STEP`, or `input`, the distinct "
+        "items of the input (the default; a synthetic source's is its own range).",
+    ),
+    option(
+        "Data",
+        "--outside",
+        type=click.Choice(["error", "drop"]),
+        default="error",
+        help="What becomes of items outside the domain (error).",
+    ),
+)
+size_options = options(
+    option(
+        "Size",
+        "--max-bytes",
+        type=size,
+        metavar="SIZE",
+        help="Upload per client and round, such as 32kB or 64KiB (32kB).",
+    ),
+    option("Size", "--rows", type=positive, metavar="L", help="Rows of the sketch (7)."),
+    option("Size", "--width", type=positive, metavar="W", help="Counters per row (what fits --max-bytes)."),
+)
+round_options = options(
+    option(
+        "Rounds", "--rounds", type=positive, metavar="M", help="Rounds that the clients are split over at random (1)."
+    ),
+    option(
+        "Rounds",
+        "--schedule",
+        default="auto",
+        metavar="NAME",
+        help="Hashes of the rounds: shared, fresh, hybrid or batched:B (auto: shared for one round, else hybrid).",
+    ),
+)
+answer_options = options(
+    option("Answer", "--top", type=click.INT, default=20, metavar="K", help="How many items are shown (20)."),
+    option(
+        "Answer",
+        "--min-frequency",
+        type=float,
+        metavar="F",
+        help="Leave out smaller estimates; a share of clients such as 0.001.",
+    ),
+    option("Answer", "--query", multiple=True, metavar="ITEM", help="Also estimate this item; may be repeated."),
+)
+seed_option = option("Run", "--seed", metavar="S", help="Repeats a run exactly (drawn by the operating system).")
+run_options = options(
+    seed_option,
+    option("Run", "--threads", type=positive, metavar="N", help="Threads (all cores)."),
+    option("Run", "--json", "as_json", is_flag=True, help="Print one JSON document; errors too, on stderr."),
+    option("Run", "--quiet", is_flag=True, help="No progress and no notes on stderr."),
+)
+save_options = options(
+    option("Files", "--output", type=click.Path(), metavar="FILE", help="All estimates, as .csv or .parquet."),
+    option(
+        "Files",
+        "--save",
+        type=click.Path(),
+        metavar="RESULT",
+        help="The whole result, for `fedtally query` and `fedtally inspect`.",
+    ),
+    option(
+        "Files",
+        "--plot",
+        type=click.Path(),
+        metavar="FILE",
+        help="Chart of the top items, as .png, .svg or .pdf (extra `plot`).",
+    ),
+)
+
+
+def use_threads(threads: int | None) -> None:
+    """Bound the threads of the kernels in this process."""
+    if threads is not None:
+        os.environ["FEDTALLY_NUM_THREADS"] = str(threads)
+
+
+def read_domain(text: str | None) -> Domain | str | None:
+    """Return what `--domain` says: text for the engine, or the dictionary in a file.
+
+    Raises:
+        InvalidInputError: it is no file and has no form that is known.
+    """
+    if text is None or text == "input" or text.startswith(("range:", "grid:")):
+        return text
+    if not os.path.exists(text):
+        raise InvalidInputError(
+            f"--domain {text}: there is no such file; give a file, input, range:A..B or grid:S..N,W..E,STEP"
+        )
+    from fedtally.domain import Dictionary
+
+    return Dictionary.from_file(text)
+
+
+def as_named(domain: Domain, texts: Sequence[str]) -> list[str | int]:
+    """Return items as the domain's kind where a command line could only name them as text.
+
+    >>> from fedtally.domain import IntegerRange
+    >>> as_named(IntegerRange(1, 9), ["7", "x"])
+    [7, 'x']
+    """
+    if domain.kind not in ("range", "integers"):
+        return list(texts)
+    return [int(text) if re.fullmatch("-?[0-9]{1,18}", text) else text for text in texts]
+
+
+def open_input(text: str, options: dict[str, Any], is_grid: bool) -> Source:
+    """Return the source that an argument and the data options name.
+
+    A synthetic population is drawn from a stream of the seed that nothing else uses.
+    """
+    import hashlib
+
+    import numpy as np
+
+    from fedtally.engines.local import campaign_seed
+    from fedtally.sources import Columns, open_source
+
+    if text == "-" and sys.stdin.isatty():
+        note("reading items from the terminal, one a line; end with Ctrl-D", options["quiet"])
+    item = options["item"]
+    pair = tuple(item.split(",")) if item and is_grid and item.count(",") == 1 else item
+    columns = Columns(pair, options["client"], options.get("round"), options["count"])
+    stream = hashlib.shake_256(b"fedtally/1/source\x00" + campaign_seed(options["seed"])).digest(32)
+    return open_source(
+        text,
+        columns,
+        format=options["format"],
+        delimiter=options["delimiter"],
+        header=not options["no_header"],
+        encoding=options["encoding"],
+        rng=np.random.default_rng(int.from_bytes(stream, "little")),
+    )

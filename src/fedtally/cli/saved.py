@@ -1,0 +1,162 @@
+"""`fedtally query` and `fedtally inspect`: files that fedtally wrote."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from fedtally.cli import console
+from fedtally.cli.layout import Command, option
+from fedtally.cli.options import as_named
+from fedtally.errors import InvalidInputError, UnreadableFileError
+
+if TYPE_CHECKING:
+    from fedtally.result import Result
+    from fedtally.sketch import CountSketch
+
+_json_option = option("Run", "--json", "as_json", is_flag=True, help="Print one JSON document; errors too, on stderr.")
+
+
+@click.command(
+    cls=Command,
+    short_help="Estimate items named now, from a saved result.",
+    examples=[
+        ("keep a result, then ask it", "fedtally demo --save demo.fedtally"),
+        ("", "fedtally query demo.fedtally self lambda async"),
+        ("many items, one a line", "fedtally query demo.fedtally --items words.txt --json"),
+    ],
+)
+@click.argument("result", type=click.Path())
+@click.argument("items", metavar="[ITEM]...", nargs=-1)
+@option("Data", "--items", "file", type=click.Path(), metavar="FILE", help="Items, one a line; - for standard input.")
+@_json_option
+def query(result: str, items: tuple[str, ...], file: str | None, as_json: bool) -> None:
+    """Estimate items that are named now, from a saved result.
+
+    RESULT is a file of --save. Of strings, any may be asked for, also those that were no candidates. Put -- before an
+    ITEM that starts with a dash.
+    """
+    from fedtally import report
+    from fedtally.result import Result
+
+    loaded = Result.load(result)
+    named = [*items, *(_lines(file) if file else ())]
+    if not named:
+        raise InvalidInputError("no item is named; write items after the result, or --items FILE")
+    estimates = loaded.estimates(as_named(loaded.domain, named))
+    if as_json:
+        fields = {
+            "fingerprint": loaded.plan.fingerprint,
+            "num_clients": loaded.num_clients,
+            "recovery": loaded.recovery,
+        }
+        console.show_json(
+            {"schema": "fedtally-query/1", **fields, "estimates": [asdict(estimate) for estimate in estimates]}
+        )
+    else:
+        console.show(report.estimates_table(estimates, ranked=False))
+
+
+def _lines(path: str) -> list[str]:
+    try:
+        with click.open_file(path, encoding="utf-8-sig") as file:
+            return [line.rstrip("\r\n") for line in file if line.strip()]
+    except (OSError, UnicodeDecodeError) as error:
+        raise UnreadableFileError(f"cannot read {path}: {getattr(error, 'strerror', None) or error}") from error
+
+
+@click.command(
+    cls=Command,
+    short_help="Say what is in a plan, sketch or result.",
+    examples=[
+        ("a saved result", "fedtally inspect demo.fedtally"),
+        ("the fingerprint of a plan, for a script", "fedtally inspect plan.toml --json | jq -r .fingerprint"),
+    ],
+)
+@click.argument("file", type=click.Path())
+@_json_option
+def inspect(file: str, as_json: bool) -> None:
+    """Say what is in a plan (.toml, .json), a sketch or a result, and its fingerprint."""
+    from fedtally import report
+
+    kind, fields = _describe(file)
+    if as_json:
+        console.show_json({"schema": "fedtally-inspect/1", "kind": kind, **fields})
+        return
+    fingerprint = fields.pop("fingerprint")
+    rows = [(name.replace("_", " "), report.printable(_readable(name, value))) for name, value in fields.items()]
+    console.show(report.heading(f"{kind.capitalize()} {file}"))
+    console.show(report.printable(f"fingerprint {fingerprint}"))
+    console.show(report.facts(rows))
+
+
+def _describe(file: str) -> tuple[str, dict[str, Any]]:
+    """Return the kind of a file and what it holds."""
+    from fedtally import _archive, report
+    from fedtally.plan import Plan
+    from fedtally.result import SCHEMA as RESULT
+    from fedtally.result import Result
+    from fedtally.sketch import CountSketch
+    from fedtally.sketch.count_sketch import SCHEMA as SKETCH
+
+    if Path(file).suffix.lower() in (".toml", ".json"):
+        plan = Plan.load(file)
+        return "plan", report.plan_fields(plan) | {
+            "cohort": plan.cohort,
+            "max_items": plan.max_items,
+            "domain": dict(plan.domain),
+        }
+    readers: dict[str, tuple[str, Callable[[], dict[str, Any]]]] = {
+        SKETCH: ("sketch", lambda: _sketch_fields(CountSketch.load(file))),
+        RESULT: ("result", lambda: _result_fields(Result.load(file))),
+    }
+    schema = _archive.read(file)[0]
+    if schema not in readers:
+        raise UnreadableFileError(f"{file} holds {schema}, which this version does not know; a newer fedtally may")
+    kind, read = readers[schema]
+    return kind, read()
+
+
+def _result_fields(result: Result) -> dict[str, Any]:
+    from fedtally import report
+
+    return report.plan_fields(result.plan) | {
+        "max_items": result.plan.max_items,
+        "recovery": result.recovery,
+        "num_clients_landed": result.num_clients,
+        "rounds_landed": len(result.sketches),
+        "missing": result.missing,
+        "domain": dict(result.plan.domain),
+        "evaluation": None if result.evaluation is None else result.evaluation._asdict(),
+        "warnings": list(result.warnings),
+    }
+
+
+def _sketch_fields(sketch: CountSketch) -> dict[str, Any]:
+    """Return what a sketch holds; its fingerprint is the SHA-256 of its parameters and counters."""
+    from fedtally.sketch.count_sketch import spec_to_dict
+
+    fields = {**spec_to_dict(sketch.spec), "round": sketch.round, "num_clients": sketch.num_clients}
+    digest = hashlib.sha256(json.dumps(fields, sort_keys=True).encode() + b"\n")
+    digest.update(sketch.counters.astype("<i8").tobytes())
+    return fields | {"largest_cell": int(abs(sketch.counters).max()), "fingerprint": digest.hexdigest()}
+
+
+def _readable(name: str, value: Any) -> str:
+    from fedtally import report
+
+    if name.endswith("bytes_per_client"):
+        return f"{report.size(value)} ({value:,} bytes)"
+    if isinstance(value, dict):
+        return ", ".join(f"{key} {_readable(key, part)}" for key, part in value.items())
+    if isinstance(value, list):
+        return "; ".join(map(str, value)) or "none"
+    if value is None or isinstance(value, bool):
+        return {None: "none", True: "yes", False: "no"}[value]
+    return f"{value:,}" if isinstance(value, int) else f"{value:.3g}" if isinstance(value, float) else str(value)

@@ -1,0 +1,220 @@
+"""`fedtally simulate`: schedules and widths compared over repeats."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from fedtally.cli import console
+from fedtally.cli.layout import Command, Decorator, option, options
+from fedtally.cli.options import (
+    domain_options,
+    listed,
+    open_input,
+    positive,
+    read_domain,
+    run_options,
+    table_options,
+    use_threads,
+)
+from fedtally.errors import InvalidInputError
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+    from rich.table import Table
+
+    from fedtally.engines.simulate import Comparison, StudyResult
+
+_NOT_HIDDEN = "exact; not compatible with secure summation: the server would see each item"
+
+
+def _setting(*names: str, **settings: Any) -> Decorator:
+    return option("Study", *names, show_default=True, **settings)
+
+
+_study_options = options(
+    _setting(
+        "--methods",
+        type=listed,
+        default="hybrid,fresh,shared,one-hot,binary",
+        metavar="LIST",
+        help="Schedules: shared, fresh, hybrid or batched:B; one-hot and binary, exact, are always listed.",
+    ),
+    _setting("--width", "widths", type=listed, default="200,1000", metavar="LIST", help="Counters per row."),
+    _setting("--rows", type=positive, default="5", metavar="L", help="Rows of the sketches."),
+    _setting("--rounds", type=positive, default="10", metavar="M", help="Rounds."),
+    _setting("--repeats", type=positive, default="10", metavar="R", help="How often the draws are repeated."),
+    _setting(
+        "--clients",
+        type=click.Choice(["split"]),
+        default="split",
+        help="Each client takes part in one round, drawn at random.",
+    ),
+    option("Files", "--output", type=click.Path(), metavar="FILE", help="Tidy table of all repeats, .csv or .parquet."),
+    option("Files", "--plot", type=click.Path(), metavar="FILE", help="Error against bytes (extra `plot`)."),
+)
+
+
+@click.command(
+    cls=Command,
+    short_help="Compare schedules and widths over repeats.",
+    examples=[
+        ("three schedules at two widths", "fedtally simulate zipf: --methods hybrid,fresh,shared --width 200,1000"),
+        (
+            "batches of rounds, 50 repeats, every error in a table",
+            "fedtally simulate zipf:a=1.3 --methods hybrid,batched:4 --repeats 50 --output study.csv",
+        ),
+        ("on your own data, with a chart", "fedtally simulate words.txt --width 100,300,1000,3000 --plot study.png"),
+    ],
+)
+@click.argument("source")
+@table_options
+@domain_options
+@_study_options
+@run_options
+def simulate(source: str, **options: Any) -> None:
+    """Compare schedules and widths over repeats, on one population.
+
+    SOURCE is what `fedtally estimate` takes. Each repeat draws new rounds and new hashes; within a repeat all methods
+    see the same ones. A client holds one item, drawn from its own.
+    """
+    from fedtally.engines import simulate as engine
+
+    _check_outputs(options)
+    study = engine.Study(
+        methods=options["methods"],
+        widths=_widths(options["widths"]),
+        rows=options["rows"],
+        num_rounds=options["rounds"],
+        repeats=options["repeats"],
+        seed=options["seed"],
+    )
+    use_threads(options["threads"])
+    domain = read_domain(options["domain"])
+    data = open_input(source, options, is_grid=str(options["domain"]).startswith("grid:"))
+    with console.Progress(options["quiet"]) as progress:
+        found = engine.run(data, study, domain, options["outside"], progress)
+    _write_files(found, options)
+    if options["as_json"]:
+        console.show_json(_document(found))
+    else:
+        console.show(_view(found))
+
+
+def _widths(texts: tuple[str, ...]) -> tuple[int, ...]:
+    try:
+        return tuple(int(text) for text in texts)
+    except ValueError:
+        raise InvalidInputError(
+            f"--width takes integers separated by commas such as 200,1000, got {','.join(texts)!r}"
+        ) from None
+
+
+def _check_outputs(options: dict[str, Any]) -> None:
+    from fedtally import charts
+    from fedtally.result import check_export_path
+
+    console.check_folders(options[name] for name in ("output", "plot"))
+    if options["output"]:
+        check_export_path(options["output"])
+    if options["plot"]:
+        charts.check(options["plot"])
+
+
+def _write_files(found: StudyResult, options: dict[str, Any]) -> None:
+    quiet = options["quiet"] or options["as_json"]
+    if options["output"]:
+        found.export(options["output"])
+        console.note(f"wrote {options['output']}: {len(found.measurements):,} rows", quiet)
+    if options["plot"]:
+        _plot(found, options["plot"])
+        console.note(f"wrote {options['plot']}: largest error against bytes per client", quiet)
+
+
+def _plot(found: StudyResult, path: str) -> None:
+    """Draw medians with bands from the 10 % to the 90 % quantile of the repeats."""
+    import numpy as np
+
+    from fedtally import charts
+
+    curves: dict[str, list[charts.Point]] = {}
+    costs: dict[str, float] = {}
+    for comparison in found.comparisons():
+        if comparison.width is None:
+            if comparison.secure_sum:  # binary, a few bytes, would squeeze the rest
+                costs[comparison.method] = comparison.bytes_per_client
+            continue
+        cell = (comparison.method, comparison.width)
+        errors = [m.linf for m in found.measurements if (m.method, m.width) == cell]
+        low, middle, high = np.quantile(errors, [0.1, 0.5, 0.9]).tolist()
+        curves.setdefault(comparison.method, []).append(charts.Point(comparison.bytes_per_client, middle, low, high))
+    study = found.study
+    what = f"{found.num_clients:,} clients in {study.num_rounds} rounds, {study.rows} rows"
+    title = f"{what}; median, 10 % and 90 % of {study.repeats} repeats"
+    charts.error_against_bytes(curves, costs, title=title, path=path)
+
+
+def _document(found: StudyResult) -> dict[str, Any]:
+    study = found.study
+    return {
+        "schema": "fedtally-study/1",
+        "num_clients": found.num_clients,
+        "domain": found.domain.describe(),
+        "rows": study.rows,
+        "num_rounds": study.num_rounds,
+        "repeats": study.repeats,
+        "privacy": None,
+        "comparisons": [c._asdict() | {"linf": c.linf._asdict(), "l2": c.l2._asdict()} for c in found.comparisons()],
+    }
+
+
+def _view(found: StudyResult) -> RenderableType:
+    from rich.console import Group
+    from rich.text import Text
+
+    from fedtally import report
+
+    study, domain = found.study, found.domain
+    clients, repeats = report.counted(found.num_clients, "client"), report.counted(study.repeats, "repeat")
+    title = (
+        f"{clients}, {report.counted(domain.size, 'candidate')}, {report.counted(study.num_rounds, 'round')}, {repeats}"
+    )
+    rows = [
+        (
+            "Errors",
+            "of frequencies in % of clients, over all candidates: mean, median and 90 % quantile of the repeats",
+        ),
+        ("Upload", "bytes per client, in its round"),
+        ("Privacy", report.NO_PRIVACY),
+        ("Candidates", "; ".join(filter(None, [report.candidates(domain), report.collisions(domain)]))),
+    ]
+    exact = [(c.method, "exact" if c.secure_sum else _NOT_HIDDEN) for c in found.comparisons() if c.width is None]
+    return Group(report.heading(title), _table(found), Text(), report.facts([*rows, *exact]))
+
+
+def _table(found: StudyResult) -> Table:
+    from fedtally import report
+
+    table = report.new_table()
+    table.add_column("method", style="bold", no_wrap=True)
+    for name in ("width", "upload", "l_inf\nmean", "\nmedian", "\n90 %", "l_2\nmean", "\nmedian", "\n90 %"):
+        table.add_column(name, justify="right", no_wrap=True, vertical="bottom")
+    comparisons = found.comparisons()
+    for comparison in comparisons:
+        table.add_row(comparison.method, *_figures(comparison, comparisons))
+    return table
+
+
+def _figures(comparison: Comparison, all_of_them: list[Comparison]) -> list[str]:
+    from fedtally import report
+
+    cells = ["" if comparison.width is None else f"{comparison.width:,}", report.size(comparison.bytes_per_client)]
+    if comparison.width is None:
+        return [*cells, *["0"] * 6]
+    largest = report.decimals(share for c in all_of_them for share in c.linf)
+    squared = report.decimals(share for c in all_of_them for share in c.l2)
+    percents = [report.percent(share, largest) for share in comparison.linf] + [
+        report.percent(share, squared) for share in comparison.l2
+    ]
+    return [*cells, *(text.removesuffix(" %") for text in percents)]

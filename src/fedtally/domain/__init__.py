@@ -1,0 +1,88 @@
+"""Items to 64-bit ids and back: integers, dictionaries, keyed fingerprints of strings, latitude-longitude grids.
+
+A `Domain` is what clients encode their items with and what decoding enumerates, at positions 0 to ``size - 1``. Items
+come as a column without missing values: a NumPy array, an Arrow array or chunked array, a pandas or Polars series, or a
+list. An item that is not of the domain's kind at all (``"abc"`` for a range) is an `InvalidInputError` in every method;
+one that is of the kind and not in the domain is an `OutsideDomainError` where a position or an id is asked for.
+
+Text is compared by its UTF-8 bytes; nothing is normalised (Unicode, case, white space): an accented letter in one code
+point and the same in two are two items. Normalise before, if your data needs it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+import numpy.typing as npt
+
+from fedtally.domain.contract import Domain
+from fedtally.domain.grid import Grid
+from fedtally.domain.integers import IntegerRange, IntegerSet
+from fedtally.domain.text import Dictionary, Strings, fingerprint_key, fingerprints
+from fedtally.errors import InvalidInputError, UnreadableFileError
+
+__all__ = [
+    "Dictionary",
+    "Domain",
+    "Grid",
+    "IntegerRange",
+    "IntegerSet",
+    "Strings",
+    "fingerprint_key",
+    "fingerprints",
+    "load",
+    "parse",
+]
+
+_KINDS: dict[str, type[Domain]] = {cls.kind: cls for cls in (IntegerRange, IntegerSet, Dictionary, Strings, Grid)}
+_NUMBER = r"([+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?)"
+_RANGE = re.compile(r"range:([+-]?[0-9]{1,30})\.\.([+-]?[0-9]{1,30})")
+_GRID = re.compile(rf"grid:{_NUMBER}\.\.{_NUMBER},{_NUMBER}\.\.{_NUMBER},{_NUMBER}")
+
+
+def parse(text: str) -> Domain:
+    """Read a domain written as ``range:FIRST..LAST`` or ``grid:SOUTH..NORTH,WEST..EAST,STEP`` (degrees).
+
+    ``str`` of the two kinds writes this form.
+
+    Raises:
+        InvalidInputError: The text has neither form, or its numbers make no domain.
+
+    >>> parse("range:1..100")
+    IntegerRange(1, 100)
+    >>> parse("grid:25..50,-130..-60,0.1").size
+    175000
+    """
+    if match := _RANGE.fullmatch(text.strip()):
+        return IntegerRange(int(match[1]), int(match[2]))
+    if match := _GRID.fullmatch(text.strip()):
+        return Grid(*(float(number) for number in match.groups()))
+    raise InvalidInputError(
+        f"cannot read the domain {text!r}; write range:FIRST..LAST or grid:SOUTH..NORTH,WEST..EAST,STEP, "
+        "such as range:1..100 or grid:25..50,-130..-60,0.1"
+    )
+
+
+def load(meta: Mapping[str, Any], arrays: Mapping[str, npt.NDArray[Any]]) -> Domain:
+    """Rebuild the domain that wrote ``describe()`` and ``arrays()``; the size and the digest are checked.
+
+    Raises:
+        UnreadableFileError: The kind is unknown, an entry is missing, or the content is damaged.
+
+    >>> words = Dictionary(["tea", "coffee"])
+    >>> load(words.describe(), words.arrays()) == words
+    True
+    """
+    kind = meta.get("kind")
+    if kind not in _KINDS:
+        raise UnreadableFileError(f"unknown kind of domain {kind!r}; known are {', '.join(_KINDS)}")
+    try:
+        domain = _KINDS[kind].rebuild(meta, arrays)
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise UnreadableFileError(f"the saved domain of kind {kind!r} is damaged: {error}") from error
+    saved, found = dict(meta), domain.describe()
+    if any(saved.get(key) != value for key, value in found.items()):
+        raise UnreadableFileError(f"the saved domain of kind {kind!r} is damaged: its items do not fit its description")
+    return domain

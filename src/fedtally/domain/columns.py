@@ -1,0 +1,242 @@
+"""Columns of items, whatever holds them, as integers, text or coordinates.
+
+Arrow values are typed `Any`: pyarrow is imported inside the functions and need not have type stubs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from collections.abc import Set as AbstractSet
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from fedtally.errors import InvalidInputError
+
+_INT64_DIGITS = 18  # any 18 characters of an integer fit int64
+_NUMBER = r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?|[+-]?(?i:inf|infinity|nan)"
+_COORDINATES = rf"^\s*(?P<lat>{_NUMBER})\s*,\s*(?P<lon>{_NUMBER})\s*$"
+
+
+def as_integers(items: Any) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
+    """Read a column of integers, or of text that writes integers as ``-?[0-9]+``.
+
+    Returns:
+        The values, int64[n], and whether each fits int64 (where not, its value is 0), bool[n].
+
+    Raises:
+        InvalidInputError: The column is of another type, has missing values, or an item is no integer.
+
+    >>> as_integers(["12", "-3", "9223372036854775808"])
+    (array([12, -3,  0]), array([ True,  True, False]))
+    """
+    import pyarrow as pa
+
+    if not (isinstance(items, np.ndarray) and items.ndim == 1 and items.dtype.kind in "iu"):
+        column = _arrow(items)
+        if not pa.types.is_integer(column.type):
+            return _integers_of_text(_large_string(column, "integers"))
+        items = column.to_numpy(zero_copy_only=False) if isinstance(column, pa.Array) else column.to_numpy()
+    fits = items <= np.iinfo(np.int64).max if items.dtype.kind == "u" else np.ones(items.size, np.bool_)
+    values = items.astype(np.int64, copy=False)
+    return (values, fits) if fits.all() else (np.where(fits, values, 0), fits)
+
+
+def as_text(items: Any) -> Any:
+    """Read a column of text as one Arrow large_string array; integers are written in decimal.
+
+    Raises:
+        InvalidInputError: The column is of another type, has missing values, or is not UTF-8.
+
+    >>> as_text(["tea", "coffee"]).to_pylist()
+    ['tea', 'coffee']
+    """
+    import pyarrow as pa
+
+    return pa.concat_arrays([*text_chunks(items), pa.array([], pa.large_string())])
+
+
+def text_chunks(items: Any) -> list[Any]:
+    """Read a column of text as Arrow large_string arrays, one for each chunk that it has; see `as_text`.
+
+    >>> [len(chunk) for chunk in text_chunks(["tea", "coffee"])]
+    [2]
+    """
+    import pyarrow as pa
+
+    column = _arrow(items)
+    if not pa.types.is_integer(column.type):
+        return _chunks(_large_string(column, "text"))
+    return _chunks(column.cast(pa.large_string()))
+
+
+def as_coordinates(items: Any) -> npt.NDArray[np.float64]:
+    """Read a column of "latitude,longitude" text, or a numeric (n, 2) array, as float64[n, 2].
+
+    Raises:
+        InvalidInputError: The shape or type is another, there are missing values, or a text is not two numbers.
+
+    >>> as_coordinates(["40.75,-73.95"])
+    array([[ 40.75, -73.95]])
+    """
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    pairs = _pairs(items)
+    if pairs is not None:
+        return pairs
+    text = pa.concat_arrays([*_chunks(_large_string(_arrow(items), "coordinates")), pa.array([], pa.large_string())])
+    fields = pc.extract_regex(text, _COORDINATES)
+    _all_good(text, fields.is_valid(), "latitude,longitude in degrees, such as 40.75,-73.95")
+    columns = [
+        pc.struct_field(fields, name).cast(pa.float64()).to_numpy(zero_copy_only=False) for name in ("lat", "lon")
+    ]
+    return np.stack(columns, axis=1)
+
+
+def utf8_buffers(text: Any) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64]]:
+    """Return the bytes of an Arrow large_string array, uint8, and its n + 1 offsets, int64, that start at 0.
+
+    The bytes are a view, also of a slice.
+
+    >>> utf8_buffers(as_text(["tea", "coffee"]))[1]
+    array([0, 3, 9])
+    """
+    _, offsets_buffer, data_buffer = text.buffers()
+    if len(text) == 0:
+        return np.empty(0, np.uint8), np.zeros(1, np.int64)
+    offsets = np.frombuffer(offsets_buffer, np.int64, count=len(text) + 1, offset=8 * text.offset)
+    data = np.empty(0, np.uint8) if data_buffer is None else np.frombuffer(data_buffer, np.uint8)
+    return data[offsets[0] : offsets[-1]], offsets - offsets[0] if offsets[0] else offsets
+
+
+def text_of_buffers(data: npt.NDArray[Any], offsets: npt.NDArray[Any]) -> Any:
+    """Make the Arrow large_string array of `utf8_buffers` again; the result is checked to be text.
+
+    >>> text_of_buffers(*utf8_buffers(as_text(["tea", "coffee"]))).to_pylist()
+    ['tea', 'coffee']
+    """
+    import pyarrow as pa
+
+    if data.dtype != np.uint8 or offsets.dtype != np.int64 or data.ndim != 1 or offsets.ndim != 1 or not offsets.size:
+        raise InvalidInputError("text must be kept as uint8 bytes and at least one int64 offset")
+    offsets_buffer, data_buffer = (pa.py_buffer(np.ascontiguousarray(part).data) for part in (offsets, data))
+    text = pa.LargeStringArray.from_buffers(offsets.size - 1, offsets_buffer, data_buffer)
+    text.validate(full=True)
+    return text
+
+
+def shown(items: Any, row: int) -> str:
+    """Write one item of a column for a message, at most 60 characters of it.
+
+    >>> shown(np.array([250]), 0), shown(["x" * 99], 0)[:9], shown([[40.5, -70.0]], 0)
+    ('250', "'xxxxxxxx", '40.5,-70.0')
+    """
+    pairs = _pairs(items)
+    if pairs is not None:
+        return ",".join(str(number) for number in pairs[row].tolist())
+    text = repr(_arrow(items)[int(row)].as_py())
+    return text if len(text) <= 60 else f"{text[:59]}…"
+
+
+def _arrow(items: Any) -> Any:
+    """Return the column as an Arrow array or chunked array without missing values, dictionaries decoded."""
+    import pyarrow as pa
+
+    if isinstance(items, (str, bytes)):
+        raise InvalidInputError(f"items must be a column, got the single item {items!r}; write [{items!r}]")
+    if isinstance(items, (pa.Array, pa.ChunkedArray)):
+        column = items
+    elif hasattr(items, "__arrow_c_stream__"):
+        column = pa.chunked_array(items)
+    else:
+        column = _arrow_of_objects(items)
+    if pa.types.is_dictionary(column.type):
+        column = column.cast(column.type.value_type)
+    if column.null_count:
+        row = int(np.argmax(column.is_null().to_numpy(zero_copy_only=False)))
+        raise InvalidInputError(
+            f"items must have no missing values, the first of {column.null_count:,} is in row {row}"
+        )
+    return column
+
+
+def _arrow_of_objects(items: Any) -> Any:
+    import pyarrow as pa
+
+    if not hasattr(items, "__len__") or isinstance(items, (Mapping, AbstractSet)):
+        raise InvalidInputError(f"items must be a column (an array, a series or a list), got {type(items).__name__}")
+    try:
+        return pa.array(items)
+    except OverflowError:  # Python integers beyond int64
+        return pa.array([str(item) for item in items])
+    except (TypeError, ValueError) as error:
+        raise InvalidInputError(f"items must be one column of text or integers: {error}") from error
+
+
+def _large_string(column: Any, wanted: str) -> Any:
+    import pyarrow as pa
+
+    types = pa.types
+    known = (types.is_string, types.is_large_string, types.is_string_view, types.is_binary, types.is_large_binary)
+    if not (any(is_known(column.type) for is_known in known) or len(column) == 0):
+        raise InvalidInputError(f"items must be {wanted}, got a column of {column.type}")
+    try:
+        return column.cast(pa.large_string())
+    except ValueError as error:
+        raise InvalidInputError(f"items must be {wanted} in UTF-8: {error}") from error
+
+
+def _chunks(column: Any) -> list[Any]:
+    return list(column.chunks) if hasattr(column, "chunks") else [column]
+
+
+def _all_good(text: Any, good: Any, wanted: str) -> None:
+    """Refuse text of which not all is good, naming the first that is not."""
+    bad = np.flatnonzero(~good.to_numpy(zero_copy_only=False))
+    if bad.size:
+        raise InvalidInputError(
+            f"{bad.size:,} of {len(text):,} items cannot be read as {wanted}; the first is {shown(text, bad[0])}"
+        )
+
+
+def _integers_of_text(column: Any) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    text = pa.concat_arrays([*_chunks(column), pa.array([], pa.large_string())])
+    _all_good(text, pc.match_substring_regex(text, "^-?[0-9]+$"), "integers, such as 42 or -7")
+    long = pc.greater(pc.binary_length(text), pa.scalar(_INT64_DIGITS))
+    short = pc.if_else(long, pa.scalar("0", pa.large_string()), text)
+    values = short.cast(pa.int64()).to_numpy(zero_copy_only=False).copy()
+    fits = np.ones(values.size, np.bool_)
+    for row in np.flatnonzero(long.to_numpy(zero_copy_only=False)):
+        values[row], fits[row] = _long_integer(text[int(row)].as_py())
+    return values, fits
+
+
+def _long_integer(text: str) -> tuple[int, bool]:
+    """Return the value of an integer of any number of digits if it fits int64, and whether it does."""
+    digits = text.lstrip("-").lstrip("0")
+    if len(digits) > _INT64_DIGITS + 1:
+        return 0, False
+    value = int(digits or "0") * (-1 if text.startswith("-") else 1)
+    fits = -(1 << 63) <= value < 1 << 63
+    return value if fits else 0, fits
+
+
+def _pairs(items: Any) -> npt.NDArray[np.float64] | None:
+    """Return a numeric (n, 2) array, or a list of pairs, as float64; None if the items are something else."""
+    if isinstance(items, (list, tuple)) and items and isinstance(items[0], (list, tuple, np.ndarray)):
+        try:
+            items = np.asarray(items)
+        except ValueError as error:
+            raise InvalidInputError(f"coordinates must be pairs of numbers: {error}") from error
+    if not isinstance(items, np.ndarray) or items.ndim < 2:
+        return None
+    if items.ndim > 2 or items.shape[1] != 2 or items.dtype.kind not in "fiu":
+        raise InvalidInputError(
+            f"coordinates must be numbers of shape (n, 2), got {items.dtype} of shape {items.shape}"
+        )
+    return items.astype(np.float64, copy=False)

@@ -1,0 +1,136 @@
+"""What every domain can do: the contract that sketches, decoders and results rely on."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from typing import Any, ClassVar, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from fedtally import _validate
+from fedtally.domain.columns import shown
+from fedtally.errors import InvalidInputError, OutsideDomainError
+
+ID_MODULUS = 1 << 64
+
+
+class Domain(ABC):
+    """A finite set of candidate items at positions 0 to ``size - 1``, each with a 64-bit id. Immutable.
+
+    Attributes:
+        kind: "range", "integers", "dictionary", "strings" or "grid".
+        public: Whether the items may be known to everybody; False for the distinct items of an input.
+        size: Number of candidates, 1 to 2^63.
+        first_id: The ids are ``first_id`` to ``first_id + size - 1`` (mod 2^64) in order of position; None where they
+            are not contiguous.
+    """
+
+    kind: ClassVar[str]
+    _way_out: ClassVar[str]
+    public: bool
+    size: int
+    first_id: int | None
+
+    @property
+    def collision_probability(self) -> float:
+        """Bound the probability, over the seed, that any two candidates share an id; 0.0 but for `Strings`."""
+        return 0.0
+
+    @abstractmethod
+    def _find(self, items: Any) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
+        """Return the position of each item (anything where there is none), and whether it has one."""
+
+    @abstractmethod
+    def _ids_at(self, positions: npt.NDArray[np.int64]) -> npt.NDArray[np.uint64]:
+        """Return the ids of checked positions."""
+
+    @abstractmethod
+    def _labels(self, positions: npt.NDArray[np.int64]) -> list[Any]:
+        """Return the labels of checked positions."""
+
+    @abstractmethod
+    def arrays(self) -> dict[str, npt.NDArray[Any]]:
+        """Return what `load` needs beside ``describe()``, as plain arrays without Python objects.
+
+        These may hold private items: whoever stores them decides who reads them.
+        """
+
+    @classmethod
+    @abstractmethod
+    def rebuild(cls, meta: Mapping[str, Any], arrays: Mapping[str, npt.NDArray[Any]]) -> Self:
+        """Make the domain again of ``describe()`` and ``arrays()``; use `load`, which also checks them."""
+
+    def ids(self, start: int, stop: int) -> npt.NDArray[np.uint64]:
+        """Return the ids of the positions ``start`` to ``stop - 1``, uint64[stop - start]."""
+        start = _validate.integer(0, self.size, start=start)
+        stop = _validate.integer(start, self.size, stop=stop)
+        return self._ids_at(np.arange(start, stop, dtype=np.int64))
+
+    def encode(self, items: Any) -> npt.NDArray[np.uint64]:
+        """Return the id of each item, uint64[n].
+
+        Raises:
+            OutsideDomainError: Items are not candidates; the message says how many, and names the first.
+        """
+        return self._ids_at(self.locate(items))
+
+    def contains(self, items: Any) -> npt.NDArray[np.bool_]:
+        """Return whether each item is a candidate, bool[n]."""
+        return self._find(items)[1]
+
+    def locate(self, items: Any) -> npt.NDArray[np.int64]:
+        """Return the position of each item, int64[n].
+
+        Raises:
+            OutsideDomainError: Items are not candidates; the message says how many, and names the first.
+        """
+        positions, found = self._find(items)
+        if not found.all():
+            rows = np.flatnonzero(~found)
+            verb = "is" if rows.size == 1 else "are"
+            raise OutsideDomainError(
+                f"{rows.size:,} of {found.size:,} items {verb} outside the domain {self}, "
+                f"the first is {shown(items, rows[0])}; {self._way_out}"
+            )
+        return positions
+
+    def labels(self, positions: npt.ArrayLike) -> list[Any]:
+        """Return what a person sees for each position: an int for integers, else a str.
+
+        Raises:
+            InvalidInputError: A position is not in 0 to ``size - 1``.
+        """
+        where = np.asarray(positions)
+        if where.size == 0:
+            return []
+        if where.ndim != 1 or where.dtype.kind not in "iu":
+            raise InvalidInputError(
+                f"positions must be a one-dimensional array of integers, got {where.dtype} {where.shape}"
+            )
+        _validate.integer(0, self.size - 1, position=where.min())
+        _validate.integer(0, self.size - 1, position=where.max())
+        return self._labels(where.astype(np.int64, copy=False))
+
+    def describe(self) -> dict[str, Any]:
+        """Return the public parameters, ready for JSON: kind, size, public, and what the kind adds to them.
+
+        A public domain of items adds the SHA-256 of its items; one that is not public adds nothing.
+        """
+        return {"kind": self.kind, "size": self.size, "public": self.public}
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Domain) or type(self) is not type(other):
+            return NotImplemented
+        mine, others = self.arrays(), other.arrays()
+        return self.describe() == other.describe() and all(np.array_equal(mine[name], others[name]) for name in mine)
+
+    def __hash__(self) -> int:
+        return hash((self.kind, self.size, self.first_id))
+
+    def __str__(self) -> str:
+        return f"{self.kind} ({self.size:,} item{'s' * (self.size > 1)})"
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}(size={self.size}, public={self.public})"

@@ -1,0 +1,192 @@
+"""A grid of latitude and longitude; its cells are the items."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from fractions import Fraction
+from typing import Any, ClassVar, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from fedtally import _validate
+from fedtally.domain.columns import as_coordinates
+from fedtally.domain.contract import Domain
+from fedtally.errors import InvalidInputError
+
+_EXACT = 1 << 52  # float64 holds these integers, and twice them
+_TOLERANCE = Fraction(1, 10**9)  # of a step, so that 0.016666666666666666 may stand for 1/60
+_MAX_DECIMALS = 9
+
+
+class Grid(Domain):
+    """Cells of equal size in degrees, row by row from the south-west, each row from west to east; public.
+
+    Items are "latitude,longitude" text, or an (n, 2) numeric array. A cell owns its south and west edge; the grid's
+    north and east edge belong to the last row and column. Edges are computed exactly: an edge is the float64 nearest to
+    its decimal value, so a coordinate that reads as an edge lies on it. NaN is outside.
+
+    Args:
+        south, north: Bounds of the latitude, -90 to 90.
+        west, east: Bounds of the longitude, within -180 to 360, at most 360 apart. Longitudes are not wrapped.
+        step: Height and width of a cell; it divides both extents (to a billionth of a step, so that 1/60 will do).
+
+    Raises:
+        InvalidInputError: A bound is out of range, or the step does not divide an extent.
+
+    >>> grid = Grid(25, 50, -130, -60, 0.1)
+    >>> grid.shape, grid.size
+    ((250, 700), 175000)
+    >>> position = grid.locate(["40.7,-74.0"])
+    >>> position, grid.labels(position)
+    (array([110460]), ['40.75,-73.95'])
+    """
+
+    kind: ClassVar[str] = "grid"
+    _way_out: ClassVar[str] = "widen the grid or leave them out"
+
+    def __init__(self, south: float, north: float, west: float, east: float, step: float) -> None:
+        self.south = _validate.real(-90.0, 90.0, south=south)
+        self.north = _validate.real(-90.0, 90.0, north=north)
+        self.west = _validate.real(-180.0, 360.0, west=west)
+        self.east = _validate.real(-180.0, 360.0, east=east)
+        self.step = _validate.real(0.0, 360.0, step=step)
+        if self.east - self.west > 360:
+            raise InvalidInputError(f"east must be at most 360 degrees from west, got {self.west}..{self.east}")
+        self._latitude = _Axis(self.south, self.north, self.step, "south..north")
+        self._longitude = _Axis(self.west, self.east, self.step, "west..east")
+        self.public = True
+        self.size = self._latitude.count * self._longitude.count
+        self.first_id = 0
+        if self.size > 1 << 63:
+            raise InvalidInputError(f"a grid holds at most 2^63 cells, got {self}; use a larger step")
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Give the number of rows (of latitude) and of columns (of longitude).
+
+        >>> Grid(0, 1, 0, 2, 0.5).shape
+        (2, 4)
+        """
+        return self._latitude.count, self._longitude.count
+
+    def centres(self, positions: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
+        """Return latitude and longitude of the centres of the cells at the positions, float64[n, 2], degrees.
+
+        >>> Grid(0, 1, 0, 2, 0.5).centres(np.array([0, 7]))
+        array([[0.25, 0.25],
+               [0.75, 1.75]])
+        """
+        row, column = np.divmod(np.asarray(positions, np.int64), self.shape[1])
+        return np.stack([self._latitude.centre(row), self._longitude.centre(column)], axis=1)
+
+    def _find(self, items: Any) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
+        points = as_coordinates(items)
+        row, in_rows = self._latitude.find(points[:, 0])
+        column, in_columns = self._longitude.find(points[:, 1])
+        return row * self.shape[1] + column, in_rows & in_columns
+
+    def _ids_at(self, positions: npt.NDArray[np.int64]) -> npt.NDArray[np.uint64]:
+        return positions.view(np.uint64)
+
+    def _labels(self, positions: npt.NDArray[np.int64]) -> list[str]:
+        digits = max(self._latitude.decimals, self._longitude.decimals)
+        return [f"{lat:z.{digits}f},{lon:z.{digits}f}" for lat, lon in self.centres(positions).tolist()]
+
+    def describe(self) -> dict[str, Any]:
+        """Return kind, size, public, the four bounds and the step.
+
+        >>> Grid(0, 1, 0, 2, 0.5).describe()["east"]
+        2.0
+        """
+        bounds = {name: getattr(self, name) for name in ("south", "north", "west", "east", "step")}
+        return {**super().describe(), **bounds}
+
+    def arrays(self) -> dict[str, npt.NDArray[Any]]:
+        """Return nothing: the description says it all.
+
+        >>> Grid(0, 1, 0, 2, 0.5).arrays()
+        {}
+        """
+        return {}
+
+    @classmethod
+    def rebuild(cls, meta: Mapping[str, Any], arrays: Mapping[str, npt.NDArray[Any]]) -> Self:
+        """Make the grid again of its description.
+
+        >>> Grid.rebuild(Grid(0, 1, 0, 2, 0.5).describe(), {})
+        Grid(0, 1, 0, 2, 0.5)
+        """
+        return cls(*(meta[name] for name in ("south", "north", "west", "east", "step")))
+
+    def __str__(self) -> str:
+        south, north, west, east, step = map(_short, (self.south, self.north, self.west, self.east, self.step))
+        return f"grid:{south}..{north},{west}..{east},{step}"
+
+    def __repr__(self) -> str:
+        return f"Grid({', '.join(map(_short, (self.south, self.north, self.west, self.east, self.step)))})"
+
+
+class _Axis:
+    """An interval cut in ``count`` cells whose edges are (base + i * stride) / scale, all integers below 2^52.
+
+    A division of two integers that float64 holds is rounded correctly (IEEE 754), hence each edge is the float64
+    nearest to its exact value, which is also what reading its decimal form gives.
+    """
+
+    def __init__(self, low: float, high: float, step: float, name: str) -> None:
+        bottom, top, size = (Fraction(repr(number)) for number in (low, high, step))
+        if bottom >= top or size <= 0:
+            raise InvalidInputError(
+                f"{name} must ascend and step be positive, got {_short(low)}..{_short(high)}, {_short(step)}"
+            )
+        self.low, self.high, self.step = low, high, step
+        self.count = round((top - bottom) / size)
+        if self.count < 1 or abs(self.count * size - (top - bottom)) > _TOLERANCE * size:
+            raise InvalidInputError(_undivided(bottom, top, size, name))
+        exact = (top - bottom) / self.count
+        self._scale = math.lcm(bottom.denominator, exact.denominator)
+        self._base, self._stride = int(bottom * self._scale), int(exact * self._scale)
+        if max(abs(self._base), abs(self._base + self.count * self._stride), self._scale) > _EXACT // 2:
+            raise InvalidInputError(f"step {_short(step)} and {name} have too many digits; round them")
+        self.decimals = self._enough_decimals(exact)
+
+    def _enough_decimals(self, exact: Fraction) -> int:
+        """Return how many decimals write every centre exactly, or else well within its cell."""
+        for digits in range(_MAX_DECIMALS + 1):
+            unit = 10**digits
+            first_centre, apart = unit * (2 * self._base + self._stride), unit * self._stride
+            if first_centre % (2 * self._scale) == 0 and apart % self._scale == 0:
+                return digits
+        return max(0, math.ceil(-math.log10(exact))) + 2
+
+    def edge(self, index: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
+        return (self._base + index * self._stride) / np.float64(self._scale)
+
+    def centre(self, index: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
+        return (2 * self._base + (2 * index + 1) * self._stride) / np.float64(2 * self._scale)
+
+    def find(self, values: npt.NDArray[np.float64]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
+        """Return the cell of each value (0 if there is none), and whether there is one."""
+        inside = (values >= self.low) & (values <= self.high)
+        safe = np.where(inside, values, self.low)
+        index = np.minimum(((safe - self.low) / self.step).astype(np.int64), self.count - 1)
+        index -= safe < self.edge(index)
+        index += safe >= self.edge(index + 1)
+        return np.minimum(index, self.count - 1), inside
+
+
+def _undivided(bottom: Fraction, top: Fraction, size: Fraction, name: str) -> str:
+    cells = (top - bottom) / size
+    fitting = [bottom + count * size for count in (math.floor(cells), math.floor(cells) + 1) if count]
+    ends = " or ".join(f"{_short(float(bottom))}..{_short(float(end))}" for end in fitting)
+    return (
+        f"step {_short(float(size))} does not divide {name} {_short(float(bottom))}..{_short(float(top))} "
+        f"({float(cells):.6g} cells); use {name} {ends}, or another step"
+    )
+
+
+def _short(number: float) -> str:
+    """Write a float as briefly as it reads back: 25 for 25.0."""
+    return repr(int(number)) if number.is_integer() else repr(number)

@@ -1,0 +1,159 @@
+"""Domains of integers; the id of the integer v is v mod 2^64."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from typing import Any, ClassVar, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from fedtally import _validate
+from fedtally.domain.columns import as_integers
+from fedtally.domain.contract import ID_MODULUS, Domain
+from fedtally.errors import InvalidInputError
+
+_MIN, _MAX = -(1 << 63), (1 << 63) - 1
+
+
+class IntegerRange(Domain):
+    """The integers ``first`` to ``last``, both included, at most 2^63 of them; public.
+
+    Items are integers, or text that writes them in decimal.
+
+    Args:
+        first: The smallest integer, at least -2^63.
+        last: The largest integer, at most 2^63 - 1.
+
+    >>> years = IntegerRange(-50, 2026)
+    >>> years.size, years.locate(["-50", "0"])
+    (2077, array([ 0, 50]))
+    >>> years.encode([1, -1])
+    array([                   1, 18446744073709551615], dtype=uint64)
+    """
+
+    kind: ClassVar[str] = "range"
+    _way_out: ClassVar[str] = "widen the range or use --domain input"
+
+    def __init__(self, first: int, last: int) -> None:
+        self.first = _validate.integer(_MIN, _MAX, first=first)
+        self.last = _validate.integer(self.first, _MAX, last=last)
+        self.public = True
+        self.size = self.last - self.first + 1
+        self.first_id = self.first % ID_MODULUS
+        if self.size > 1 << 63:
+            raise InvalidInputError(f"a range holds at most 2^63 integers, got {self}; narrow it")
+
+    def _find(self, items: Any) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
+        values, fits = as_integers(items)
+        return values - np.int64(self.first), fits & (values >= self.first) & (values <= self.last)
+
+    def _ids_at(self, positions: npt.NDArray[np.int64]) -> npt.NDArray[np.uint64]:
+        return (positions + np.int64(self.first)).view(np.uint64)
+
+    def _labels(self, positions: npt.NDArray[np.int64]) -> list[int]:
+        labels: list[int] = (positions + np.int64(self.first)).tolist()
+        return labels
+
+    def describe(self) -> dict[str, Any]:
+        """Return kind, size, public, first and last.
+
+        >>> IntegerRange(1, 100).describe()
+        {'kind': 'range', 'size': 100, 'public': True, 'first': 1, 'last': 100}
+        """
+        return {**super().describe(), "first": self.first, "last": self.last}
+
+    def arrays(self) -> dict[str, npt.NDArray[Any]]:
+        """Return nothing: the description says it all.
+
+        >>> IntegerRange(1, 100).arrays()
+        {}
+        """
+        return {}
+
+    @classmethod
+    def rebuild(cls, meta: Mapping[str, Any], arrays: Mapping[str, npt.NDArray[Any]]) -> Self:
+        """Make the range again of its description.
+
+        >>> IntegerRange.rebuild({"first": 1, "last": 9}, {})
+        IntegerRange(1, 9)
+        """
+        return cls(meta["first"], meta["last"])
+
+    def __str__(self) -> str:
+        return f"range:{self.first}..{self.last}"
+
+    def __repr__(self) -> str:
+        return f"IntegerRange({self.first}, {self.last})"
+
+
+class IntegerSet(Domain):
+    """The distinct integers of a column, in ascending order.
+
+    Args:
+        values: Integers of -2^63 to 2^63 - 1, or text that writes them; repeated ones count once.
+        public: Whether the integers may be known to everybody. Leave it False for the distinct items of private data.
+
+    Raises:
+        InvalidInputError: There is no value, or one is no integer of 64 bits.
+
+    >>> plates = IntegerSet([7, 42, 7])
+    >>> plates, plates.locate([42]), plates.contains([7, 8])
+    (IntegerSet(size=2, public=False), array([1]), array([ True, False]))
+    """
+
+    kind: ClassVar[str] = "integers"
+    _way_out: ClassVar[str] = "declare a domain that holds them or use --domain input"
+
+    def __init__(self, values: Any, *, public: bool = False) -> None:
+        found, fits = as_integers(values)
+        if found.size == 0:
+            raise InvalidInputError("a domain needs at least one item, got none")
+        if not fits.all():
+            raise InvalidInputError(f"integers must be within -2^63 and 2^63 - 1, got {(~fits).sum():,} outside of it")
+        self._values = np.unique(found)
+        self.public = bool(public)
+        self.size = self._values.size
+        first, last = int(self._values[0]), int(self._values[-1])
+        self.first_id = first % ID_MODULUS if last - first + 1 == self.size else None
+
+    def _find(self, items: Any) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
+        values, fits = as_integers(items)
+        positions = np.minimum(np.searchsorted(self._values, values), self.size - 1)
+        return positions.astype(np.int64, copy=False), fits & (self._values[positions] == values)
+
+    def _ids_at(self, positions: npt.NDArray[np.int64]) -> npt.NDArray[np.uint64]:
+        return self._values[positions].view(np.uint64)
+
+    def _labels(self, positions: npt.NDArray[np.int64]) -> list[int]:
+        labels: list[int] = self._values[positions].tolist()
+        return labels
+
+    def describe(self) -> dict[str, Any]:
+        """Return kind, size and public; for a public set also ``sha256`` of the values as int64, little-endian.
+
+        >>> IntegerSet([7, 42]).describe()
+        {'kind': 'integers', 'size': 2, 'public': False}
+        """
+        described = super().describe()
+        if self.public:
+            described["sha256"] = hashlib.sha256(self._values.astype("<i8", copy=False).data).hexdigest()
+        return described
+
+    def arrays(self) -> dict[str, npt.NDArray[Any]]:
+        """Return the sorted ``values``, int64[size].
+
+        >>> IntegerSet([42, 7]).arrays()
+        {'values': array([ 7, 42])}
+        """
+        return {"values": self._values}
+
+    @classmethod
+    def rebuild(cls, meta: Mapping[str, Any], arrays: Mapping[str, npt.NDArray[Any]]) -> Self:
+        """Make the set again of its values.
+
+        >>> IntegerSet.rebuild({"public": True}, {"values": np.array([7, 42])})
+        IntegerSet(size=2, public=True)
+        """
+        return cls(arrays["values"], public=meta["public"])

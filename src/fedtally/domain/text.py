@@ -1,0 +1,326 @@
+"""Domains of text: a dictionary whose ids are positions, and strings whose ids are keyed fingerprints.
+
+The fingerprint of the bytes b of length n, with p = 2^61 - 1 and the key (k, k2): split b in chunks of 7 bytes, the
+last one shorter, each read as a little-endian integer; start from h = n + 1; for each chunk m, h = (h k + m) mod p; the
+fingerprint is h k2 mod p. Two distinct strings of at most s bytes give two distinct polynomials in k of degree at most
+ceil(s / 7), so they collide with probability at most (s / 7 + 2) / 2^61 over the key. (Polynomial hashing: Carter and
+Wegman 1981.) Strings chosen by someone who knows the key have no such bound.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Mapping
+from functools import cached_property
+from pathlib import Path
+from typing import Any, ClassVar, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from fedtally import kernels
+from fedtally.domain.columns import as_text, shown, text_chunks, text_of_buffers, utf8_buffers
+from fedtally.domain.contract import Domain
+from fedtally.errors import InvalidInputError, UnreadableFileError
+
+_PRIME = (1 << 61) - 1
+_LABEL = b"fedtally/1/fingerprint"
+_DIGEST_BLOCK = 1 << 16  # items whose bytes are laid out at a time
+
+
+def fingerprint_key(seed: bytes) -> tuple[int, int]:
+    """Derive the key (k, k2) of the string fingerprint from a 32-byte seed; both are in 0 to 2^61 - 2.
+
+    They are the two 16-byte little-endian halves of SHAKE-256("fedtally/1/fingerprint" || 0x00 || seed), mod 2^61 - 1.
+
+    >>> fingerprint_key(bytes(32)) == fingerprint_key(bytes(32)) != fingerprint_key(bytes([1] * 32))
+    True
+    """
+    if not isinstance(seed, bytes) or len(seed) != 32:
+        got = f"{len(seed)} bytes" if isinstance(seed, bytes) else type(seed).__name__
+        raise InvalidInputError(f"seed must be 32 bytes, got {got}")
+    stream = hashlib.shake_256(_LABEL + b"\x00" + seed).digest(32)
+    return int.from_bytes(stream[:16], "little") % _PRIME, int.from_bytes(stream[16:], "little") % _PRIME
+
+
+class Dictionary(Domain):
+    """Distinct strings in a given order; the id of an item is its position.
+
+    Args:
+        items: Text without repetitions, at most 2^31 - 1 items.
+        public: Whether the items may be known to everybody, as is what a dictionary is for.
+
+    Raises:
+        InvalidInputError: There is no item, or one is repeated.
+
+    >>> drinks = Dictionary(["tea", "coffee"])
+    >>> drinks.encode(["coffee", "tea", "coffee"]), drinks.labels([0])
+    (array([1, 0, 1], dtype=uint64), ['tea'])
+    >>> drinks.encode(["tea", "cola"])  # doctest: +ELLIPSIS
+    Traceback (most recent call last):
+    ...
+    fedtally.errors.OutsideDomainError: 1 of 2 items is outside the domain dictionary (2 items), the first is ...
+    """
+
+    kind: ClassVar[str] = "dictionary"
+    _way_out: ClassVar[str] = "add the missing items to the dictionary or use --domain input"
+
+    def __init__(self, items: Any, *, public: bool = True) -> None:
+        self._items = _some(as_text(items))
+        repeated = _first_repeated(self._items)
+        if repeated is not None:
+            raise InvalidInputError(
+                f"items of a dictionary must be distinct, {shown(self._items, repeated[1])} is at positions "
+                f"{repeated[0]} and {repeated[1]}; remove one"
+            )
+        self.public = bool(public)
+        self.size = len(self._items)
+        self.first_id = 0
+
+    @classmethod
+    def from_file(cls, path: str | os.PathLike[str]) -> Self:
+        r"""Read a public dictionary from a UTF-8 text file with one item on each line, taken as it stands.
+
+        Raises:
+            UnreadableFileError: The file cannot be read.
+            InvalidInputError: A line is empty, repeats another, or is not UTF-8; the message names the line.
+
+        >>> import tempfile
+        >>> file = Path(tempfile.mkdtemp(), "drinks.txt")
+        >>> _ = file.write_text("tea\ncoffee\n", encoding="utf-8")
+        >>> Dictionary.from_file(file)
+        Dictionary(size=2, public=True)
+        """
+        lines = _lines(Path(path))
+        if "" in lines:
+            raise InvalidInputError(f"line {lines.index('') + 1} of {path} is empty; remove it")
+        if not lines:
+            raise InvalidInputError(f"{path} is empty; write one item on each line")
+        items = as_text(lines)
+        repeated = _first_repeated(items)
+        if repeated is not None:
+            first, second = repeated
+            raise InvalidInputError(
+                f"line {second + 1} of {path} repeats line {first + 1}, {shown(items, second)}; remove one"
+            )
+        return cls(items)
+
+    def _find(self, items: Any) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
+        import pyarrow.compute as pc
+
+        found = pc.index_in(as_text(items), value_set=self._items)
+        positions: npt.NDArray[np.int64] = found.fill_null(-1).to_numpy().astype(np.int64)
+        return positions, positions >= 0
+
+    def _ids_at(self, positions: npt.NDArray[np.int64]) -> npt.NDArray[np.uint64]:
+        return positions.view(np.uint64)
+
+    def _labels(self, positions: npt.NDArray[np.int64]) -> list[str]:
+        return _taken(self._items, positions)
+
+    def describe(self) -> dict[str, Any]:
+        """Return kind, size and public; for a public dictionary also ``sha256`` of the items in order.
+
+        The digest is that of each item's length in bytes, as 8 bytes little-endian, before its UTF-8 bytes.
+
+        >>> Dictionary(["tea"], public=False).describe()
+        {'kind': 'dictionary', 'size': 1, 'public': False}
+        """
+        return {**super().describe(), **({"sha256": self._digest} if self.public else {})}
+
+    @cached_property
+    def _digest(self) -> str:
+        return _items_digest(self._items)
+
+    def arrays(self) -> dict[str, npt.NDArray[Any]]:
+        """Return the items as ``utf8`` bytes, uint8, and ``offsets``, int64[size + 1].
+
+        >>> Dictionary(["tea", "coffee"]).arrays()["offsets"]
+        array([0, 3, 9])
+        """
+        data, offsets = utf8_buffers(self._items)
+        return {"utf8": data, "offsets": offsets}
+
+    @classmethod
+    def rebuild(cls, meta: Mapping[str, Any], arrays: Mapping[str, npt.NDArray[Any]]) -> Self:
+        """Make the dictionary again of its items.
+
+        >>> Dictionary.rebuild({"public": True}, Dictionary(["tea"]).arrays())
+        Dictionary(size=1, public=True)
+        """
+        return cls(text_of_buffers(arrays["utf8"], arrays["offsets"]), public=meta["public"])
+
+
+class Strings(Domain):
+    """Distinct strings in a given order; the id of any string is its keyed fingerprint.
+
+    `encode` takes any string, also one that is no candidate, so that items named later can be asked for. `contains` and
+    `locate` go by the candidates' ids: a string that is none passes for one with a probability over the seed of at most
+    ``size * (len / 7 + 2) / 2^61``, and `encode` could not tell the two apart either.
+
+    Args:
+        items: Text without repetitions.
+        seed: 32 bytes, the seed of `fingerprint_key`; chosen without knowledge of the items.
+        public: Whether the items may be known to everybody. Leave it False for the distinct items of private data.
+
+    Raises:
+        InvalidInputError: There is no item, one is repeated, or two have one fingerprint.
+
+    >>> words = Strings(["tea", "coffee"], bytes(32))
+    >>> words.locate(["coffee"]), words.contains(["cola"]), words.encode(["cola"]).shape
+    (array([1]), array([False]), (1,))
+    """
+
+    kind: ClassVar[str] = "strings"
+    _way_out: ClassVar[str] = "name candidates only, or ask for the estimates of their ids"
+
+    def __init__(self, items: Any, seed: bytes, public: bool = False) -> None:
+        self._key = fingerprint_key(seed)
+        self._seed = seed
+        self._items = _some(as_text(items))
+        self._ids = fingerprints(self._items, self._key)
+        self._order = np.argsort(self._ids)
+        self._sorted_ids = self._ids[self._order]
+        self._refuse_collisions()
+        self.public = bool(public)
+        self.size = len(self._items)
+        self.first_id = None
+
+    def _refuse_collisions(self) -> None:
+        equal = np.flatnonzero(self._sorted_ids[1:] == self._sorted_ids[:-1])
+        if equal.size == 0:
+            return
+        first, second = sorted(self._order[equal[0] : equal[0] + 2].tolist())
+        if self._items[first] == self._items[second]:
+            raise InvalidInputError(
+                f"items must be distinct, {shown(self._items, first)} is at positions {first} and {second}; remove one"
+            )
+        raise InvalidInputError(
+            f"the items at positions {first} and {second} have one fingerprint under this seed; choose another seed"
+        )
+
+    @cached_property
+    def collision_probability(self) -> float:
+        """Bound the probability, over the seed, that any two candidates have one fingerprint: the sum over all pairs.
+
+        A pair whose longer string has s bytes adds (s / 7 + 2) / 2^61.
+
+        >>> Strings(["tea", "coffee"], bytes(32)).collision_probability == (6 / 7 + 2) / 2**61
+        True
+        """
+        lengths = np.sort(np.diff(utf8_buffers(self._items)[1]))
+        shorter = np.arange(self.size, dtype=np.float64)  # of how many pairs each is the longer
+        return min(1.0, float(shorter @ (lengths / 7 + 2)) / 2.0**61)
+
+    def encode(self, items: Any) -> npt.NDArray[np.uint64]:
+        """Return the fingerprint of each item, candidate or not, uint64[n].
+
+        >>> bool((Strings(["tea"], bytes(32)).encode(["tea", "cola"]) < 2**61).all())
+        True
+        """
+        return fingerprints(items, self._key)
+
+    def _find(self, items: Any) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
+        ids = fingerprints(items, self._key)
+        ascending = np.argsort(ids)  # searching in order is several times faster: neighbours share cache lines
+        places = np.empty(ids.size, np.int64)
+        places[ascending] = np.minimum(np.searchsorted(self._sorted_ids, ids[ascending]), self.size - 1)
+        return self._order[places].astype(np.int64, copy=False), self._sorted_ids[places] == ids
+
+    def _ids_at(self, positions: npt.NDArray[np.int64]) -> npt.NDArray[np.uint64]:
+        return self._ids[positions]
+
+    def _labels(self, positions: npt.NDArray[np.int64]) -> list[str]:
+        return _taken(self._items, positions)
+
+    def describe(self) -> dict[str, Any]:
+        """Return kind, size and public; for public strings also ``sha256``, as `Dictionary.describe`.
+
+        >>> Strings(["tea"], bytes(32)).describe()
+        {'kind': 'strings', 'size': 1, 'public': False}
+        """
+        return {**super().describe(), **({"sha256": self._digest} if self.public else {})}
+
+    @cached_property
+    def _digest(self) -> str:
+        return _items_digest(self._items)
+
+    def arrays(self) -> dict[str, npt.NDArray[Any]]:
+        """Return the items as ``utf8`` bytes, uint8, and ``offsets``, int64[size + 1], and the ``seed``, uint8[32].
+
+        >>> sorted(Strings(["tea"], bytes(32)).arrays())
+        ['offsets', 'seed', 'utf8']
+        """
+        data, offsets = utf8_buffers(self._items)
+        return {"utf8": data, "offsets": offsets, "seed": np.frombuffer(self._seed, np.uint8)}
+
+    @classmethod
+    def rebuild(cls, meta: Mapping[str, Any], arrays: Mapping[str, npt.NDArray[Any]]) -> Self:
+        """Make the domain again of its items and its seed.
+
+        >>> Strings.rebuild({"public": False}, Strings(["tea"], bytes(32)).arrays())
+        Strings(size=1, public=False)
+        """
+        return cls(text_of_buffers(arrays["utf8"], arrays["offsets"]), arrays["seed"].tobytes(), meta["public"])
+
+
+def fingerprints(items: Any, key: tuple[int, int]) -> npt.NDArray[np.uint64]:
+    """Return the keyed fingerprint of each string of a column, uint64 [n], below 2^61 - 1.
+
+    >>> fingerprints(["tea", "cola"], fingerprint_key(bytes(32))).shape
+    (2,)
+    """
+    ids = [kernels.fingerprint(*utf8_buffers(chunk), *key) for chunk in text_chunks(items) if len(chunk)]
+    return ids[0] if len(ids) == 1 else np.concatenate([np.empty(0, np.uint64), *ids])
+
+
+def _some(text: Any) -> Any:
+    if len(text) == 0:
+        raise InvalidInputError("a domain needs at least one item, got none")
+    return text
+
+
+def _taken(text: Any, positions: npt.NDArray[np.int64]) -> list[str]:
+    labels: list[str] = text.take(positions).to_pylist()
+    return labels
+
+
+def _first_repeated(text: Any) -> tuple[int, int] | None:
+    """Return the position of the first item that was there before: (before, again); None if all are distinct."""
+    import pyarrow.compute as pc
+
+    before = pc.index_in(text, value_set=text).to_numpy()
+    again = np.flatnonzero(before != np.arange(len(text)))
+    return (int(before[again[0]]), int(again[0])) if again.size else None
+
+
+def _items_digest(text: Any) -> str:
+    """Return the SHA-256 of the items, each after its length in bytes as 8 bytes little-endian."""
+    digest = hashlib.sha256()
+    for start in range(0, len(text), _DIGEST_BLOCK):
+        data, offsets = utf8_buffers(text.slice(start, _DIGEST_BLOCK))
+        count = offsets.size - 1
+        prefixes = (offsets[:-1] + 8 * np.arange(count))[:, None] + np.arange(8)
+        block = np.empty(data.size + 8 * count, np.uint8)
+        is_data = np.ones(block.size, np.bool_)
+        is_data[prefixes] = False
+        block[prefixes] = np.diff(offsets).astype("<i8").view(np.uint8).reshape(count, 8)
+        block[is_data] = data
+        digest.update(block.data)
+    return digest.hexdigest()
+
+
+def _lines(path: Path) -> list[str]:
+    """Return the lines of a UTF-8 file without their ends (LF or CR LF); a byte order mark is dropped."""
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise UnreadableFileError(f"cannot read {path}: {error.strerror or error}") from error
+    try:
+        text = data.decode("utf-8").removeprefix("\ufeff")
+    except UnicodeDecodeError as error:
+        line = data.count(b"\n", 0, error.start) + 1
+        raise InvalidInputError(f"line {line} of {path} is not UTF-8; save the file as UTF-8") from error
+    lines = text.replace("\r\n", "\n").split("\n")
+    return lines[:-1] if lines[-1] == "" else lines

@@ -1,0 +1,1 @@
+"""What runs a campaign: here, a whole campaign in one process."""

@@ -1,0 +1,247 @@
+"""The study behind `fedtally simulate`: schedules and widths compared over repeats on one population.
+
+The items are read once. Every repeat draws anew the round of each client and the hash seed; within a repeat all methods
+and widths see the same rounds and the same seed, so that their differences are not those of the draws. A client holds
+one item (drawn from its own, where it has several). The errors are those of all candidates against the truth among all
+clients.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from fedtally import _validate, kernels
+from fedtally._archive import replacing
+from fedtally.domain import Domain
+from fedtally.engines.local import Request, campaign_seed, encode, read, true_counts
+from fedtally.engines.tally import RoundTally, split
+from fedtally.errors import InvalidInputError
+from fedtally.plan import Plan
+from fedtally.result import Progress, Result, Truth, check_export_path
+from fedtally.sketch import Schedule
+from fedtally.sources import Source
+
+EXACT = ("one-hot", "binary")
+
+
+@dataclass(frozen=True)
+class Study:
+    """What is compared.
+
+    Args:
+        methods: schedules (shared, fresh, hybrid, batched:B); "one-hot" and "binary", which are exact and have a cost
+            alone, are always added.
+        widths: counters per row; each schedule is tried with each.
+        rows: rows of the sketches.
+        num_rounds: rounds over which the clients are split.
+        repeats: how often the draws are repeated.
+        seed: of all draws; from the operating system if None.
+
+    >>> Study(methods=("batched:4",), num_rounds=2)
+    Traceback (most recent call last):
+    ...
+    fedtally.errors.InvalidInputError: batches must be at most the number of rounds, 2, got 4
+    """
+
+    methods: tuple[str, ...] = ("hybrid", "fresh", "shared", *EXACT)
+    widths: tuple[int, ...] = (200, 1000)
+    rows: int = 5
+    num_rounds: int = 10
+    repeats: int = 10
+    seed: int | str | bytes | None = None
+
+    def __post_init__(self) -> None:
+        _validate.integer(1, kernels.MAX_ROWS, rows=self.rows)
+        _validate.integer(1, 1 << 20, num_rounds=self.num_rounds)
+        _validate.integer(1, 1 << 20, repeats=self.repeats)
+        for width in self.widths:
+            _validate.integer(1, kernels.MAX_WIDTH, width=width)
+        for method in self.methods:
+            if method not in EXACT:
+                _schedule(method).num_batches(self.num_rounds)
+        for name, values in (("methods", self.methods), ("widths", self.widths)):
+            if not values or len(set(values)) < len(values):
+                raise InvalidInputError(
+                    f"{name} must be distinct, and at least one, got {', '.join(map(str, values)) or 'none'}"
+                )
+
+    @property
+    def cells(self) -> list[tuple[str, int | None]]:
+        """Every schedule with every width, then the exact methods, which have none: they say what bytes buy."""
+        schedules = [method for method in self.methods if method not in EXACT]
+        return [
+            *((method, width) for method in schedules for width in self.widths),
+            *((method, None) for method in EXACT),
+        ]
+
+
+class Measurement(NamedTuple):
+    """The errors of all candidates' frequencies in one repeat: the largest, and the root of the sum of squares."""
+
+    method: str
+    width: int | None
+    repeat: int
+    bytes_per_client: int
+    linf: float
+    l2: float
+
+
+class Spread(NamedTuple):
+    """How a figure varies over the repeats."""
+
+    mean: float
+    median: float
+    q90: float
+
+
+class Comparison(NamedTuple):
+    """What is said of a method and width; `secure_sum` says whether secure summation can hide a client's message."""
+
+    method: str
+    width: int | None
+    bytes_per_client: int
+    secure_sum: bool
+    linf: Spread
+    l2: Spread
+
+
+@dataclass(frozen=True)
+class StudyResult:
+    """What a study measured, of which population."""
+
+    study: Study
+    domain: Domain
+    num_clients: int
+    missing: int
+    measurements: tuple[Measurement, ...]
+
+    def comparisons(self) -> list[Comparison]:
+        """Return mean, median and 90 % quantile of the errors of every method and width, in the order of the study."""
+        return [self._comparison(method, width) for method, width in self.study.cells]
+
+    def _comparison(self, method: str, width: int | None) -> Comparison:
+        mine = [m for m in self.measurements if (m.method, m.width) == (method, width)]
+        cost = max(m.bytes_per_client for m in mine)
+        return Comparison(
+            method, width, cost, method != "binary", _spread([m.linf for m in mine]), _spread([m.l2 for m in mine])
+        )
+
+    def to_arrow(self) -> Any:
+        """Return a tidy `pyarrow.Table`: one row for each method, width and repeat."""
+        import pyarrow as pa
+
+        columns = {name: [getattr(m, name) for m in self.measurements] for name in Measurement._fields}
+        table = pa.table(columns | {"width": pa.array(columns["width"], pa.int64())})
+        settings = {"rows": self.study.rows, "num_rounds": self.study.num_rounds, "num_clients": self.num_clients}
+        for name, value in settings.items():
+            table = table.append_column(name, pa.array([value] * table.num_rows, pa.int64()))
+        return table
+
+    def export(self, path: str | os.PathLike[str]) -> None:
+        """Write the tidy table to a .csv or .parquet file, whole or not at all."""
+        check_export_path(path)
+        import pyarrow.csv
+        import pyarrow.parquet
+
+        with replacing(path) as temporary:
+            write = pyarrow.csv.write_csv if os.fspath(path).endswith(".csv") else pyarrow.parquet.write_table
+            write(self.to_arrow(), temporary)
+
+
+def run(
+    source: Source,
+    study: Study,
+    domain: Domain | str | None = None,
+    outside: str = "error",
+    progress: Progress | None = None,
+) -> StudyResult:
+    """Run a study on a source.
+
+    Args:
+        source: where the items come from.
+        study: what is compared.
+        domain: as in `Request`.
+        outside: as in `Request`.
+        progress: called as (stage, done, total or None); stages are "read" (bytes) and "simulate" (sketched campaigns).
+
+    Raises:
+        InvalidInputError: data that cannot be used.
+
+    >>> from fedtally.sources import from_items
+    >>> words = from_items(["the", "of"], counts=[60, 40])
+    >>> found = run(words, Study(methods=("hybrid",), widths=(256,), num_rounds=3, repeats=2, seed=1))
+    >>> [(c.method, c.bytes_per_client, c.linf.median) for c in found.comparisons()]
+    [('hybrid', 1120, 0.0), ('one-hot', 2, 0.0), ('binary', 1, 0.0)]
+    """
+    report = progress or (lambda *_: None)
+    seed = campaign_seed(study.seed)
+    tally, encoder = read(source, Request(domain=domain, outside=outside), seed, report)
+    [everybody] = tally.finish()
+    if not everybody.num_clients:
+        raise InvalidInputError("no client is left: every item is missing, outside the domain, or counted 0 times")
+    candidates = encoder.domain()
+    population = _Population(candidates, everybody, true_counts(candidates, [everybody]))
+    total = study.repeats * len(study.cells)
+    measurements = []
+    for measurement in _measurements(study, population, np.random.default_rng(int.from_bytes(seed, "little"))):
+        measurements.append(measurement)
+        report("simulate", len(measurements), total)
+    return StudyResult(study, candidates, everybody.num_clients, tally.missing, tuple(measurements))
+
+
+class _Population(NamedTuple):
+    domain: Domain
+    everybody: RoundTally
+    truth: Truth
+
+
+def _measurements(study: Study, population: _Population, rng: np.random.Generator) -> Iterator[Measurement]:
+    parameters = population.domain.describe()
+    for repeat in range(study.repeats):
+        rounds = split(population.everybody, study.num_rounds, rng)
+        cohort = max(part.num_clients for part in rounds)
+        seed = rng.bytes(32)
+
+        def planned(schedule: str, width: int, cohort: int = cohort, seed: bytes = seed) -> Plan:
+            clients = population.everybody.num_clients
+            return Plan(study.rows, width, _schedule(schedule), study.num_rounds, clients, cohort, parameters, 1, seed)
+
+        for method, width in study.cells:
+            if width is None:
+                plan = planned("shared", 1)
+                cost = plan.binary_bytes_per_client if method == "binary" else plan.one_hot_bytes_per_client
+                yield Measurement(method, None, repeat, cost, *_exact_errors(population, rounds))
+                continue
+            plan = planned(method, width)
+            yield Measurement(method, width, repeat, plan.bytes_per_client, *_errors(plan, population, rounds))
+
+
+def _errors(plan: Plan, population: _Population, rounds: Sequence[RoundTally]) -> tuple[float, float]:
+    sketches = [s for s in encode(plan, population.domain, rounds, lambda *_: None) if s.num_clients]
+    found = Result(plan, population.domain, sketches, truth=population.truth).evaluate(k=0)
+    return found.linf, found.l2
+
+
+def _exact_errors(population: _Population, rounds: Sequence[RoundTally]) -> tuple[float, float]:
+    """Return the errors of the sum of all one-hot vectors, which is also what the binary messages add up to."""
+    counted = true_counts(population.domain, rounds)
+    errors = (counted.at(population.truth.positions) - population.truth.counts) / population.everybody.num_clients
+    return float(np.abs(errors).max(initial=0.0)), float(np.sqrt(errors @ errors))
+
+
+def _spread(values: Sequence[float]) -> Spread:
+    return Spread(float(np.mean(values)), float(np.median(values)), float(np.quantile(values, 0.9)))
+
+
+def _schedule(method: str) -> Schedule:
+    try:
+        return Schedule.parse(method)
+    except InvalidInputError as error:
+        raise InvalidInputError(
+            f"methods are schedules (shared, fresh, hybrid, batched:B), one-hot and binary, got {method!r}"
+        ) from error

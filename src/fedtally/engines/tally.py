@@ -1,0 +1,356 @@
+"""From batches of rows to each round's histogram of item ids, in memory bounded by the distinct items (and by a spill
+to disk for clients).
+
+A sketch is linear, so the sum of a round's client sketches depends on how many clients contribute each item and on
+nothing else. The local engine therefore counts first and encodes the counts: the sums are exactly those of encoding
+client by client.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from fedtally.domain import Domain, IntegerSet, Strings, fingerprint_key, fingerprints
+from fedtally.domain.columns import as_integers, as_text, text_chunks
+from fedtally.errors import InvalidInputError
+from fedtally.sources import Batch
+
+U64 = npt.NDArray[np.uint64]
+I64 = npt.NDArray[np.int64]
+MAX_NATURAL_ROUNDS = 1 << 16
+_BUCKETS = 64
+_ROW_BYTES = 3 * 8
+
+
+class RoundTally(NamedTuple):
+    """One round: its number of clients and how many of them contribute each id (sorted, distinct)."""
+
+    num_clients: int
+    ids: U64
+    counts: I64
+
+
+class Histogram:
+    """Counts by id; added piece by piece, merged whenever as much is pending as is known.
+
+    >>> histogram = Histogram()
+    >>> histogram.add(np.array([7, 3, 7], np.uint64), np.array([1, 1, 5]))
+    >>> [part.tolist() for part in histogram.finish()]
+    [[3, 7], [1, 6]]
+    """
+
+    def __init__(self) -> None:
+        self._ids, self._counts = np.empty(0, np.uint64), np.empty(0, np.int64)
+        self._pending: list[tuple[U64, I64]] = []
+        self._waiting = 0
+
+    def add(self, ids: U64, counts: I64 | None) -> None:
+        """Add `counts` (one each if None) of ids that may repeat."""
+        self._pending.append((ids, np.ones(len(ids), np.int64) if counts is None else counts))
+        self._waiting += len(ids)
+        if self._waiting > len(self._ids) + (1 << 20):
+            self._merge()
+
+    def finish(self) -> tuple[U64, I64]:
+        """Return the distinct ids, sorted, and their counts, none of them zero."""
+        self._merge()
+        held = self._counts > 0
+        return self._ids[held], self._counts[held]
+
+    def _merge(self) -> None:
+        ids = np.concatenate([self._ids, *(ids for ids, _ in self._pending)])
+        counts = np.concatenate([self._counts, *(counts for _, counts in self._pending)])
+        self._pending, self._waiting = [], 0
+        if not len(ids):
+            return
+        order = np.argsort(ids, kind="stable")
+        ids = ids[order]
+        first = np.flatnonzero(np.concatenate([[True], ids[1:] != ids[:-1]]))
+        self._ids, self._counts = ids[first], np.add.reduceat(counts[order], first)
+
+
+class Declared:
+    """Encode by a declared domain; items outside it are an error, or dropped."""
+
+    def __init__(self, domain: Domain, outside: str) -> None:
+        self._domain = domain
+        self._drop = outside == "drop"
+
+    def encode(self, items: Any) -> tuple[U64, npt.NDArray[np.bool_] | None]:
+        """Return the ids and which rows they come from (None: all)."""
+        if not self._drop:
+            return self._domain.encode(items), None
+        inside = self._domain.contains(items)
+        if inside.all():
+            return self._domain.encode(items), None
+        return self._domain.encode(items.filter(inside)), inside
+
+    def domain(self) -> Domain:
+        """Return the domain."""
+        return self._domain
+
+
+class FromInput:
+    """Encode what the input itself holds and remember its distinct items: integers by value, text by fingerprint."""
+
+    def __init__(self, seed: bytes) -> None:
+        self._seed = seed
+        self._integers: bool | None = None
+        self._known = np.empty(0, np.uint64)
+        self._pending: list[U64] = []
+        self._text: list[Any] = []
+        self._text_ids: list[U64] = []
+
+    def encode(self, items: Any) -> tuple[U64, None]:
+        """Return the ids of all rows."""
+        integers = _is_integer(items)
+        if self._integers not in (None, integers):
+            raise InvalidInputError(
+                "some batches of the input hold integers and some text; give the items one type, or declare a --domain"
+            )
+        self._integers = integers
+        if integers:
+            values, fits = as_integers(items)
+            if not fits.all():
+                raise InvalidInputError("an item is an integer beyond 64 bits with sign; write such items as text")
+            ids = values.view(np.uint64)
+            self._remember(np.unique(ids), None)
+            return ids, None
+        parts = [self._encode_text(chunk) for chunk in text_chunks(items)]
+        return np.concatenate(parts) if parts else np.empty(0, np.uint64), None
+
+    def domain(self) -> Domain:
+        """Return the distinct items met so far as a domain that is not public, in order of id."""
+        if self._integers:
+            return IntegerSet(self._merged().view(np.int64))
+        import pyarrow as pa
+
+        ids = np.concatenate(self._text_ids)
+        _, first = np.unique(ids, return_index=True)
+        return Strings(pa.concat_arrays(self._text).take(pa.array(first)), self._seed)
+
+    def _encode_text(self, chunk: Any) -> U64:
+        encoded = chunk.dictionary_encode()
+        distinct = as_text(encoded.dictionary)
+        ids = fingerprints(distinct, fingerprint_key(self._seed))
+        self._remember(ids, distinct)
+        rows: U64 = ids[encoded.indices.to_numpy()]
+        return rows
+
+    def _remember(self, ids: U64, text: Any) -> None:
+        new = np.ones(len(ids), np.bool_)
+        if len(self._known):
+            where = np.minimum(np.searchsorted(self._known, ids), len(self._known) - 1)
+            new = self._known[where] != ids
+        if not new.any():
+            return
+        self._pending.append(ids[new])
+        if text is not None:
+            self._text.append(text.filter(new))
+            self._text_ids.append(ids[new])
+        if sum(map(len, self._pending)) > len(self._known) + (1 << 16):
+            self._merged()
+
+    def _merged(self) -> U64:
+        self._known = np.unique(np.concatenate([self._known, *self._pending]))
+        self._pending = []
+        return self._known
+
+
+class Tally:
+    """Count a source's batches into rounds.
+
+    Args:
+        encoder: items -> ids.
+        num_rounds: rounds to split the clients over, each client's drawn uniformly; None where the rows name their
+            rounds.
+        max_items: the most items that one client contributes, drawn uniformly from its distinct items.
+        rng: for the draws.
+        memory: bytes of client rows held before they go to a temporary folder.
+    """
+
+    def __init__(
+        self,
+        encoder: Declared | FromInput,
+        num_rounds: int | None,
+        max_items: int,
+        rng: np.random.Generator,
+        memory: int,
+    ) -> None:
+        self._encoder = encoder
+        self._num_rounds = num_rounds
+        self._max_items = max_items
+        self._rng = rng
+        self._labels: dict[Any, int] = {}
+        self._histograms: dict[int, Histogram] = {}
+        self._pairs = _ClientRows(memory)
+        self._by_client = False
+        self.rows = self.missing = self.outside = 0
+
+    def add(self, batch: Batch) -> None:
+        """Count one batch."""
+        ids, inside = self._encoder.encode(batch.items)
+        clients, rounds, counts = batch.clients, batch.rounds, batch.counts
+        if inside is not None:
+            self.outside += int(np.sum(~inside) if counts is None else counts[~inside].sum())
+            clients, rounds = (None if part is None else part.filter(inside) for part in (clients, rounds))
+            counts = None if counts is None else counts[inside]
+        self.rows += len(batch.items)
+        self.missing += batch.missing
+        labels = None if rounds is None else self._round_numbers(rounds)
+        if clients is not None:
+            self._by_client = True
+            self._pairs.add(_client_keys(clients), ids, np.zeros(len(ids), np.uint64) if labels is None else labels)
+        elif labels is None:
+            self._histograms.setdefault(0, Histogram()).add(ids, counts)
+        else:
+            for number in np.unique(labels).tolist():
+                mine = labels == number
+                self._histograms.setdefault(number, Histogram()).add(
+                    ids[mine], None if counts is None else counts[mine]
+                )
+
+    def finish(self) -> list[RoundTally]:
+        """Return the rounds, in the order of their labels where the rows name them."""
+        natural = sorted(self._labels, key=lambda label: (isinstance(label, str), label))
+        num_rounds = len(natural) if self._num_rounds is None else self._num_rounds
+        if self._by_client:
+            tallies = self._from_clients(num_rounds)
+        elif self._num_rounds is None:
+            tallies = [_units(*self._histograms[number].finish()) for number in range(num_rounds)]
+        else:
+            everybody = _units(*self._histograms.setdefault(0, Histogram()).finish())
+            tallies = split(everybody, num_rounds, self._rng)
+        return [tallies[self._labels[label]] for label in natural] if self._num_rounds is None else tallies
+
+    def _from_clients(self, num_rounds: int) -> list[RoundTally]:
+        histograms, clients = [Histogram() for _ in range(num_rounds)], np.zeros(num_rounds, np.int64)
+        for rows, rng in zip(self._pairs.buckets(), self._rng.spawn(_BUCKETS), strict=True):
+            ids, rounds, participants = _bounded(rows, self._max_items, rng, self._num_rounds)
+            clients += np.bincount(participants, minlength=num_rounds)
+            for number in np.unique(rounds).tolist():
+                histograms[number].add(ids[rounds == number], None)
+        return [RoundTally(int(n), *histogram.finish()) for n, histogram in zip(clients, histograms, strict=True)]
+
+    def _round_numbers(self, rounds: Any) -> U64:
+        encoded = rounds.dictionary_encode()
+        numbers = [self._labels.setdefault(label, len(self._labels)) for label in encoded.dictionary.to_pylist()]
+        if len(self._labels) > MAX_NATURAL_ROUNDS:
+            raise InvalidInputError(
+                f"the round column has more than {MAX_NATURAL_ROUNDS:,} distinct values; is it a round?"
+            )
+        labels: U64 = np.array(numbers, np.uint64)[encoded.indices.to_numpy()]
+        return labels
+
+
+def split(everybody: RoundTally, num_rounds: int, rng: np.random.Generator) -> list[RoundTally]:
+    """Return the rounds of clients of one item each, every client drawing its round uniformly.
+
+    >>> everybody = RoundTally(9, np.array([3, 5], np.uint64), np.array([4, 5]))
+    >>> sum(part.num_clients for part in split(everybody, 3, np.random.default_rng(0)))
+    9
+    """
+    remaining, rounds = everybody.counts, []
+    for left in range(num_rounds, 0, -1):
+        drawn = remaining if left == 1 else rng.binomial(remaining, 1.0 / left)
+        remaining = remaining - drawn
+        rounds.append(_units(everybody.ids[drawn > 0], drawn[drawn > 0]))
+    return rounds
+
+
+def _units(ids: U64, counts: I64) -> RoundTally:
+    """Return the tally of clients that hold one item each."""
+    return RoundTally(int(counts.sum()), ids, counts)
+
+
+def _bounded(rows: U64, max_items: int, rng: np.random.Generator, num_rounds: int | None) -> tuple[U64, I64, I64]:
+    """Bound every client of a bucket to `max_items` distinct items, drawn uniformly.
+
+    Args:
+        rows: uint64 [n, 3]: client, round, id. A client in two natural rounds takes part twice.
+        max_items: the bound.
+        rng: for the draws.
+        num_rounds: draw each client's round from so many, or None to keep the rows' own.
+
+    Returns:
+        The ids that are contributed, the round of each, and the round of each client.
+    """
+    if not len(rows):
+        return np.empty(0, np.uint64), np.empty(0, np.int64), np.empty(0, np.int64)
+    rows = rows[np.lexsort((rows[:, 2], rows[:, 1], rows[:, 0]))]  # whatever the order of the input, so are the draws
+    rows = rows[np.concatenate([[True], np.any(rows[1:] != rows[:-1], axis=1)])]
+    rows = rows[np.lexsort((rng.random(len(rows)), rows[:, 1], rows[:, 0]))]
+    starts = np.flatnonzero(np.concatenate([[True], np.any(rows[1:, :2] != rows[:-1, :2], axis=1)]))
+    client = np.repeat(np.arange(len(starts)), np.diff([*starts, len(rows)]))
+    kept = np.arange(len(rows)) - starts[client] < max_items
+    drawn = rows[starts, 1].astype(np.int64) if num_rounds is None else rng.integers(0, num_rounds, len(starts))
+    return rows[kept, 2], drawn[client[kept]], drawn
+
+
+class _ClientRows:
+    """Rows (client, round, id) in buckets by client, in memory up to a bound and in a temporary folder beyond it."""
+
+    def __init__(self, memory: int) -> None:
+        self._memory = memory
+        self._held: list[list[U64]] = [[] for _ in range(_BUCKETS)]
+        self._bytes = 0
+        self._folder: tempfile.TemporaryDirectory[str] | None = None
+
+    def add(self, clients: U64, ids: U64, rounds: U64) -> None:
+        bucket = (clients * np.uint64(0x9E3779B97F4A7C15)) >> np.uint64(
+            58
+        )  # the golden ratio spreads consecutive numbers
+        order = np.argsort(bucket, kind="stable")
+        rows = np.column_stack([clients, rounds, ids])[order]
+        bounds = np.searchsorted(bucket[order], np.arange(_BUCKETS + 1, dtype=np.uint64))
+        for b in range(_BUCKETS):
+            if bounds[b] < bounds[b + 1]:
+                self._held[b].append(rows[bounds[b] : bounds[b + 1]])
+        self._bytes += len(rows) * _ROW_BYTES
+        if self._bytes > self._memory:
+            self._spill()
+
+    def buckets(self) -> Iterator[U64]:
+        """Yield every bucket's rows, uint64 [n, 3], and forget them."""
+        for b in range(_BUCKETS):
+            parts = self._held[b]
+            self._held[b] = []
+            if self._folder is not None and self._file(b).exists():
+                parts = [np.fromfile(self._file(b), np.uint64).reshape(-1, 3), *parts]
+                self._file(b).unlink()
+            yield np.concatenate(parts) if parts else np.empty((0, 3), np.uint64)
+        if self._folder is not None:
+            self._folder.cleanup()
+
+    def _spill(self) -> None:
+        if self._folder is None:
+            self._folder = tempfile.TemporaryDirectory(prefix="fedtally-")
+        for b, parts in enumerate(self._held):
+            with open(self._file(b), "ab") as file:
+                for part in parts:
+                    part.tofile(file)
+            self._held[b] = []
+        self._bytes = 0
+
+    def _file(self, bucket: int) -> Path:
+        return Path("" if self._folder is None else self._folder.name) / f"{bucket}.rows"
+
+
+def _is_integer(items: Any) -> bool:
+    import pyarrow as pa
+
+    return bool(pa.types.is_integer(items.type))
+
+
+def _client_keys(clients: Any) -> U64:
+    """Return a 64-bit key of each client: integers themselves, text by fingerprint (equal ones would share a bound)."""
+    if _is_integer(clients):
+        keys: U64 = clients.to_numpy(zero_copy_only=False).astype(np.int64, copy=False).view(np.uint64)
+        return keys
+    return fingerprints(clients, fingerprint_key(bytes(32)))

@@ -1,0 +1,384 @@
+"""The typed door to the kernels: hashing, encoding, decoding and fingerprints over arrays.
+
+Two implementations with one meaning: `reference` (NumPy, always there) and `_native` (C++, compiled for several
+instruction levels). This module is the only place that chooses. The environment variable FEDTALLY_KERNELS forces one of
+``numpy``, ``baseline``, ``v3``, ``v4``; FEDTALLY_NUM_THREADS bounds the threads (default: the cores this process may
+use).
+
+The functions below check and prepare their arguments; the kernels assume contiguous arrays of one dtype.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from fedtally import _validate
+from fedtally.errors import InvalidInputError
+from fedtally.kernels import reference
+
+try:
+    from fedtally.kernels import _native  # type: ignore[attr-defined,unused-ignore]
+except ImportError:  # built without a compiler
+    _native = None  # type: ignore[assignment,unused-ignore]
+
+U32 = npt.NDArray[np.uint32]
+U64 = npt.NDArray[np.uint64]
+I64 = npt.NDArray[np.int64]
+F64 = npt.NDArray[np.float64]
+
+MAX_WIDTH = 1 << 24
+MAX_ROWS = 1024
+_PARALLEL_FROM = 1 << 16  # ids x rows below which a second thread costs more than it brings
+_FLOAT32_EXACT = 1 << 24
+# What a gather costs, relative to one from the first-level cache, by the bytes of all tables of a row
+# (benchmarks/kernels.py).
+_GATHER_COSTS = ((1 << 15, 1.0), (1 << 18, 2.0), (1 << 20, 4.0), (1 << 22, 8.0))
+
+
+def available_backends() -> tuple[str, ...]:
+    """Return what this installation and this processor can run, slowest first.
+
+    >>> available_backends()[0]
+    'numpy'
+    """
+    return ("numpy",) if _native is None else ("numpy", *_native.levels())
+
+
+def backend() -> str:
+    """Return the implementation in use: FEDTALLY_KERNELS, or the fastest that runs here.
+
+    Raises:
+        InvalidInputError: FEDTALLY_KERNELS names one that does not run here.
+    """
+    asked = os.environ.get("FEDTALLY_KERNELS", "")
+    names = available_backends()
+    if asked and asked not in names:
+        raise InvalidInputError(
+            f"FEDTALLY_KERNELS={asked} does not run here; choose one of {', '.join(names)} or unset it"
+        )
+    return asked or names[-1]
+
+
+def num_threads() -> int:
+    """Return how many threads a kernel may use: FEDTALLY_NUM_THREADS, or the cores this process may use."""
+    asked = os.environ.get("FEDTALLY_NUM_THREADS", "")
+    if not asked:
+        return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    try:
+        return _validate.integer(1, 1024, FEDTALLY_NUM_THREADS=int(asked))
+    except ValueError:
+        raise InvalidInputError(f"FEDTALLY_NUM_THREADS must be an integer from 1 to 1024, got {asked!r}") from None
+
+
+def hash_words(tables: U32, ids: U64) -> U32:
+    """Return the tabulation word of every (row, id).
+
+    Args:
+        tables: uint32 [rows, 8, 256].
+        ids: uint64 [n].
+
+    Returns:
+        uint32 [rows, n].
+    """
+    tables, ids = _tables(tables), _ids(ids)
+    level = backend()
+    if level == "numpy":
+        return reference.hash_words(tables, ids)
+    words = np.empty((len(tables), len(ids)), np.uint32)
+    _native.hash_words(level, tables, ids, words)
+    return words
+
+
+def accumulate(counters: I64, location: U32, sign: U32, sign_bit: int, ids: U64, counts: I64 | None = None) -> None:
+    """Add sign * count of every id to its cell in every row of `counters`, in place.
+
+    Args:
+        counters: int64 [rows, width], C-contiguous.
+        location: uint32 [rows, 8, 256], the tables whose words give the cells.
+        sign: the tables whose words give the signs; may be `location` itself.
+        sign_bit: which of the 8 low bits of the word is the sign.
+        ids: uint64 [n].
+        counts: int64 [n], or None for one each. The caller bounds them: sums must stay within int64.
+    """
+    location, sign, ids = _encode_arguments(counters, location, sign, sign_bit, ids)
+    if counts is not None:
+        counts = _counts(counts, len(ids))
+    level = backend()
+    if level == "numpy":
+        reference.accumulate(counters, location, sign, sign_bit, ids, counts)
+        return
+
+    def one(out: I64, part: slice) -> None:
+        _native.accumulate(level, location, sign, sign_bit, ids[part], None if counts is None else counts[part], out)
+
+    _accumulate_parts(counters, len(ids), one)
+
+
+def accumulate_range(counters: I64, location: U32, sign: U32, sign_bit: int, first_id: int, counts: I64) -> None:
+    """Do as `accumulate` for the ids first_id, first_id + 1, ... (mod 2^64) with one count each: several times faster.
+
+    Args:
+        counters: int64 [rows, width], C-contiguous, changed in place.
+        location: uint32 [rows, 8, 256].
+        sign: uint32 [rows, 8, 256].
+        sign_bit: 0 .. 7.
+        first_id: 0 .. 2^64 - 1.
+        counts: int64 [n].
+    """
+    first_id = _validate.integer(first_id=first_id)
+    counts = _counts(counts, len(counts))
+    location, sign, _ = _encode_arguments(counters, location, sign, sign_bit, np.empty(0, np.uint64))
+    level = backend()
+    if level == "numpy":
+        for part in _blocks(len(counts), reference.BLOCK):
+            ids = range_ids(first_id + part.start, part.stop - part.start)
+            reference.accumulate(counters, location, sign, sign_bit, ids, counts[part])
+        return
+
+    def one(out: I64, part: slice) -> None:
+        _native.accumulate_range(level, location, sign, sign_bit, (first_id + part.start) % 2**64, counts[part], out)
+
+    _accumulate_parts(counters, len(counts), one)
+
+
+def range_ids(first_id: int, count: int) -> U64:
+    """Return the ids first_id, first_id + 1, ... mod 2^64.
+
+    >>> range_ids(2**64 - 1, 2).tolist()
+    [18446744073709551615, 0]
+    """
+    return np.arange(count, dtype=np.uint64) + np.uint64(first_id % 2**64)
+
+
+def fingerprint(data: npt.NDArray[np.uint8], offsets: I64, k: int, k2: int) -> U64:
+    """Return the keyed fingerprint, below 2^61 - 1, of each byte string data[offsets[i]:offsets[i+1]].
+
+    A polynomial in k over chunks of 7 bytes, times k2, mod 2^61 - 1: two strings of at most `len` bytes collide with
+    probability at most (len/7 + 2) / 2^61 over the key. See docs/sketch.md.
+
+    Args:
+        data: uint8 [bytes].
+        offsets: int64 [n + 1], not falling, within data.
+        k: 0 .. 2^61 - 2.
+        k2: 0 .. 2^61 - 2.
+
+    Returns:
+        uint64 [n].
+
+    >>> fingerprint(np.frombuffer(b"abc", np.uint8), np.array([0, 3]), 10, 1).tolist()
+    [6513289]
+    """
+    data = np.ascontiguousarray(data, np.uint8)
+    offsets = np.ascontiguousarray(offsets, np.int64)
+    _validate.integer(0, reference.PRIME - 1, k=k)
+    _validate.integer(0, reference.PRIME - 1, k2=k2)
+    if not len(offsets) or offsets[0] < 0 or offsets[-1] > len(data) or np.any(offsets[1:] < offsets[:-1]):
+        raise InvalidInputError("offsets must start at 0 or more, never fall and end within data")
+    if backend() == "numpy":
+        return reference.fingerprint(data, offsets, k, k2)
+    out = np.empty(len(offsets) - 1, np.uint64)
+    _native.fingerprint(data, offsets, k, k2, out)
+    return out
+
+
+@dataclass(frozen=True)
+class _Subtable:
+    """Sign patterns of `bits` consecutive batches, from bit `shift` of the word of hash group `group` on."""
+
+    group: int
+    shift: int
+    bits: int
+
+
+class Decoder:
+    """Estimates from sums of sketches: the median over rows of the sum over batches of sign * counter.
+
+    Prepared once, asked often. For sums of integers every answer is exact: single precision is used where no
+    intermediate value can exceed 2^24, double precision elsewhere (exact below 2^53).
+
+    Args:
+        sums: int64 or float64 [batches, rows, width].
+        tables: uint32 [groups, rows, 8, 256]; group 0 gives the location, bit b % 8 of the word of group b // 8 the
+            sign of batch b.
+        expected: about how many ids will be asked for; small numbers make preparation cheaper.
+    """
+
+    def __init__(self, sums: I64 | F64, tables: U32, expected: int = 1 << 20) -> None:
+        self._sums: I64 | F64 = (
+            np.ascontiguousarray(sums, np.float64) if sums.dtype.kind == "f" else np.ascontiguousarray(sums, np.int64)
+        )
+        self._tables = np.ascontiguousarray(tables, np.uint32)
+        if self._sums.ndim != 3 or 0 in self._sums.shape:
+            raise InvalidInputError(
+                f"sums must be [batches, rows, width] with at least one each, got shape {sums.shape}"
+            )
+        batches, rows, width = self._sums.shape
+        if self._tables.shape != (-(-batches // 8), rows, 8, 256):
+            raise InvalidInputError(f"tables must have shape {(-(-batches // 8), rows, 8, 256)}, got {tables.shape}")
+        _validate.integer(1, MAX_ROWS, rows=rows)
+        _validate.integer(1, MAX_WIDTH, width=width)
+        self._level = backend()
+        if self._level != "numpy":
+            self._prepare(expected)
+
+    def at(self, ids: U64) -> F64:
+        """Return the estimate of each id: float64 [n]."""
+        ids = _ids(ids)
+        if self._level == "numpy":
+            return reference.decode(self._sums, self._tables, ids)
+        return self._run(len(ids), ids, 0)
+
+    def range(self, first_id: int, count: int) -> F64:
+        """Return the estimates of the ids first_id, first_id + 1, ... (mod 2^64): float64 [count]."""
+        first_id, count = _validate.integer(first_id=first_id), _validate.integer(0, count=count)
+        if self._level == "numpy":
+            parts = [
+                reference.decode(self._sums, self._tables, range_ids(first_id + p.start, p.stop - p.start))
+                for p in _blocks(count, reference.BLOCK)
+            ]
+            return np.concatenate(parts) if parts else np.empty(0)
+        return self._run(count, None, first_id)
+
+    def _run(self, count: int, ids: U64 | None, first_id: int) -> F64:
+        estimates = np.empty(count)
+        width = self._sums.shape[2]
+
+        def one(part: slice) -> None:
+            asked = None if ids is None else ids[part]
+            first = (first_id + part.start) % 2**64
+            _native.decode(self._level, self._tables, width, self._layout, self._values, asked, first, estimates[part])
+
+        rows = self._sums.shape[1]
+        threads = min(num_threads(), max(1, count * rows // _PARALLEL_FROM))
+        _in_threads(one, _blocks(count, -(-count // threads) if count else 1), threads)
+        return estimates
+
+    def _prepare(self, expected: int) -> None:
+        batches, _, width = self._sums.shape
+        dtype = np.float32 if self._fits_float32() else np.float64
+        subtables = _plan_subtables(batches, width, np.dtype(dtype).itemsize, expected)
+        values = [_pattern_sums(self._sums[8 * s.group + s.shift :][: s.bits]).astype(dtype) for s in subtables]
+        self._values = np.concatenate([v.reshape(-1) for v in values])
+        self._layout = np.array([(s.group, s.shift, s.bits) for s in subtables], np.uint32)
+
+    def _fits_float32(self) -> bool:
+        """Say whether every partial sum, and for even rows the sum of two, is an integer that float32 holds exactly."""
+        if self._sums.dtype.kind == "f":
+            return False
+        largest = sum(max(int(batch.max()), -int(batch.min())) for batch in self._sums)
+        return largest * (2 if self._sums.shape[1] % 2 == 0 else 1) < _FLOAT32_EXACT
+
+
+def _plan_subtables(batches: int, width: int, itemsize: int, expected: int) -> list[_Subtable]:
+    """Choose how many sign patterns to tabulate together: fewer, larger tables against what the caches hold.
+
+    The cost of one gather relative to one from the first-level cache, by the size of all tables of a row, from
+    benchmarks/kernels.py.
+    """
+
+    def split(bits: int) -> list[_Subtable]:
+        return [
+            _Subtable(group, shift, min(bits, in_group - shift))
+            for group, in_group in enumerate(min(8, batches - start) for start in range(0, batches, 8))
+            for shift in range(0, in_group, bits)
+        ]
+
+    def cost(bits: int) -> float:
+        subtables = split(bits)
+        cells = sum(width << s.bits for s in subtables)
+        size = cells * itemsize
+        gather = next((cost for bound, cost in _GATHER_COSTS if size <= bound), 20.0)
+        return len(subtables) * gather * expected + 2.0 * cells
+
+    return split(min(range(1, min(8, batches) + 1), key=cost))
+
+
+def _pattern_sums(batches: I64 | F64) -> I64 | F64:
+    """Return [rows, width, 2^bits]: the sum of the batches, each negated where its bit of the pattern is 1."""
+    patterns = np.zeros((*batches.shape[1:], 1), batches.dtype)
+    for batch in batches:  # batch b doubles the patterns: those with bit b clear, then those with it set
+        patterns = np.concatenate([patterns + batch[..., None], patterns - batch[..., None]], axis=-1)
+    return patterns
+
+
+def _tables(tables: U32) -> U32:
+    if tables.ndim != 3 or tables.shape[1:] != (8, 256):
+        raise InvalidInputError(f"tables must be [rows, 8, 256], got shape {tables.shape}")
+    return np.ascontiguousarray(tables, np.uint32)
+
+
+def _ids(ids: Any) -> U64:
+    ids = np.asarray(ids)
+    if ids.dtype != np.uint64 or ids.ndim != 1:
+        raise InvalidInputError(f"ids must be a one-dimensional uint64 array, got {ids.dtype} with shape {ids.shape}")
+    return np.ascontiguousarray(ids)
+
+
+def _counts(counts: Any, length: int) -> I64:
+    counts = np.asarray(counts)
+    if counts.dtype != np.int64 or counts.shape != (length,):
+        raise InvalidInputError(
+            f"counts must be int64 with shape ({length},), got {counts.dtype} with shape {counts.shape}"
+        )
+    return np.ascontiguousarray(counts)
+
+
+def _encode_arguments(counters: I64, location: U32, sign: U32, sign_bit: int, ids: U64) -> tuple[U32, U32, U64]:
+    if (
+        counters.dtype != np.int64
+        or counters.ndim != 2
+        or not counters.flags.c_contiguous
+        or not counters.flags.writeable
+    ):
+        raise InvalidInputError("counters must be a writeable C-contiguous int64 array [rows, width]")
+    _validate.integer(1, MAX_ROWS, rows=counters.shape[0])
+    _validate.integer(1, MAX_WIDTH, width=counters.shape[1])
+    _validate.integer(0, 7, sign_bit=sign_bit)
+    same = sign is location
+    location = _tables(location)
+    sign = location if same else _tables(sign)
+    if len(location) != len(counters) or len(sign) != len(counters):
+        raise InvalidInputError(
+            f"tables must have {len(counters)} rows as counters, got {len(location)} and {len(sign)}"
+        )
+    return location, sign, _ids(ids)
+
+
+def _blocks(count: int, size: int) -> Iterator[slice]:
+    for start in range(0, count, size):
+        yield slice(start, min(count, start + size))
+
+
+def _accumulate_parts(counters: I64, count: int, one: Callable[[I64, slice], None]) -> None:
+    """Run `one` on parts of the ids, each thread into counters of its own, and add them up."""
+    threads = min(num_threads(), max(1, count * len(counters) // _PARALLEL_FROM), max(1, count // counters.shape[1]))
+    if threads == 1:
+        one(counters, slice(0, count))
+        return
+    parts = list(_blocks(count, -(-count // threads)))
+    own = [counters, *(np.zeros_like(counters) for _ in parts[1:])]
+    _in_threads(lambda job: one(*job), zip(own, parts, strict=True), threads)
+    for other in own[1:]:
+        counters += other
+
+
+def _in_threads(work: Callable[[Any], None], jobs: Iterable[Any], threads: int) -> None:
+    if threads == 1:
+        for job in jobs:
+            work(job)
+    else:
+        list(_pool(threads).map(work, jobs))
+
+
+@cache
+def _pool(threads: int) -> Any:
+    from concurrent.futures import ThreadPoolExecutor
+
+    return ThreadPoolExecutor(threads, thread_name_prefix="fedtally")

@@ -1,0 +1,106 @@
+"""The kernels in NumPy: the definition of correct, the oracle of the tests and the fallback where nothing was compiled.
+
+Hash tables are uint32 [rows, 8, 256] (simple tabulation, see docs/sketch.md), counters int64 [rows, width].
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+U32 = npt.NDArray[np.uint32]
+U64 = npt.NDArray[np.uint64]
+I64 = npt.NDArray[np.int64]
+F64 = npt.NDArray[np.float64]
+
+PRIME = (1 << 61) - 1
+BLOCK = 1 << 16
+
+
+def hash_words(tables: U32, ids: U64) -> U32:
+    """Return the word of every (row, id): the XOR over the id's bytes c, little-endian, of tables[row, c, byte]."""
+    characters = ids.astype("<u8", copy=False).view(np.uint8).reshape(-1, 8)
+    words = tables[:, 0, characters[:, 0]]
+    for c in range(1, 8):
+        words = words ^ tables[:, c, characters[:, c]]
+    return words
+
+
+def locations(words: U32, width: int) -> npt.NDArray[np.intp]:
+    """Return the cell of each word: its upper 24 bits, scaled to 0 .. width-1."""
+    return (((words >> np.uint32(8)).astype(np.uint64) * np.uint64(width)) >> np.uint64(24)).astype(np.intp)
+
+
+def signs(words: U32, bit: int) -> I64:
+    """Return +1 where the bit of the word is 0, -1 where it is 1."""
+    return 1 - 2 * ((words >> np.uint32(bit)) & np.uint32(1)).astype(np.int64)
+
+
+def accumulate(counters: I64, location: U32, sign: U32, sign_bit: int, ids: U64, counts: I64 | None) -> None:
+    """Add sign * count of every id to its cell in every row, in place."""
+    rows, width = counters.shape
+    for start in range(0, len(ids), BLOCK):
+        block = ids[start : start + BLOCK]
+        words = hash_words(location, block)
+        values = signs(words if sign is location else hash_words(sign, block), sign_bit)
+        if counts is not None:
+            values = values * counts[start : start + BLOCK]
+        cells = locations(words, width) + width * np.arange(rows)[:, None]
+        np.add.at(counters.reshape(-1), cells.reshape(-1), values.reshape(-1))
+
+
+def decode(sums: npt.NDArray[np.int64] | F64, tables: U32, ids: U64) -> F64:
+    """Return, for each id, the median over rows of the sum over batches of sign * counter.
+
+    sums is [batches, rows, width]; tables is [groups, rows, 8, 256]: group 0 gives the location, bit b % 8 of the word
+    of group b // 8 the sign of batch b. For an even number of rows the median is the mean of the two middle values.
+    """
+    rows, width = sums.shape[1:]
+    estimates = np.empty(len(ids))
+    row_index = np.arange(rows)[:, None]
+    for start in range(0, len(ids), BLOCK):
+        block = ids[start : start + BLOCK]
+        words = hash_words(tables[0], block)
+        cells = locations(words, width)
+        total = np.zeros((rows, len(block)), sums.dtype)
+        for b, batch in enumerate(sums):
+            if b and b % 8 == 0:
+                words = hash_words(tables[b // 8], block)
+            total += signs(words, b % 8) * batch[row_index, cells]
+        estimates[start : start + BLOCK] = np.median(total, axis=0)
+    return estimates
+
+
+def fingerprint(data: npt.NDArray[np.uint8], offsets: I64, k: int, k2: int) -> U64:
+    """Return the keyed fingerprint, a polynomial mod 2^61 - 1, of each byte string data[offsets[i]:offsets[i+1]]."""
+    lengths = np.diff(offsets)
+    h = (lengths + 1).astype(np.uint64)
+    padded = np.concatenate([data, np.zeros(7, np.uint8)])
+    active = np.flatnonzero(lengths > 0)
+    step = 0
+    while len(active):
+        starts, left = offsets[active] + 7 * step, lengths[active] - 7 * step
+        chunk = np.zeros(len(active), np.uint64)
+        for byte in range(7):
+            value = padded[starts + byte].astype(np.uint64)
+            chunk |= np.where(byte < left, value, np.uint64(0)) << np.uint64(8 * byte)
+        h[active] = _fold(_multiply(h[active], k) + chunk)
+        active = active[left > 7]
+        step += 1
+    return _multiply(h, k2)
+
+
+def _fold(x: U64) -> U64:
+    """Reduce values below 2^64 to 0 .. PRIME-1."""
+    x = (x & np.uint64(PRIME)) + (x >> np.uint64(61))
+    return np.where(x >= np.uint64(PRIME), x - np.uint64(PRIME), x)
+
+
+def _multiply(a: U64, b: int) -> U64:
+    """Return a * b mod PRIME for a, b < PRIME, by halves of 32 bits: 2^61 = 1, so 2^64 = 8."""
+    low = np.uint64(0xFFFFFFFF)
+    a1, a0 = a >> np.uint64(32), a & low
+    b1, b0 = np.uint64(b >> 32), np.uint64(b & 0xFFFFFFFF)
+    cross = a1 * b0 + a0 * b1  # < 2^62
+    shifted = (cross >> np.uint64(29)) + ((cross & np.uint64((1 << 29) - 1)) << np.uint64(32))
+    return _fold(_fold((a1 * b1) << np.uint64(3)) + _fold(shifted) + _fold(a0 * b0))

@@ -1,0 +1,1 @@
+"""From sums of sketches to estimates."""

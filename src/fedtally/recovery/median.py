@@ -1,0 +1,123 @@
+"""The paper's decoders: medians over rows (Wu, Zhu, Kairouz, Braverman 2023, algorithms 1 and 2 and section 3).
+
+The estimated count of item j, by schedule, from the sums S_m of the rounds that landed:
+
+- shared: median over rows of sign * sum over rounds of S_m;
+- fresh: sum over rounds of the median over rows of sign_m * S_m;
+- hybrid: median over rows of the sum over rounds of sign_m * S_m;
+- batched: rounds are summed within a batch, then as hybrid over the batches.
+
+A frequency is the estimated count over the clients of all landed rounds. So every round weighs by its number of
+clients, and unequal or missing rounds need no correction: what is estimated is the frequency among all clients that
+took part. For an even number of rows the median is the mean of the two middle values. Row estimates are exactly
+unbiased, since signs are pairwise independent; so is their median (for odd and even rows) under fully random signs,
+whose errors are symmetric. Tabulation signs are 3-wise independent: what that costs is measured by `python -m
+experiments hashing`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from fedtally import _validate, kernels
+from fedtally.errors import InvalidInputError
+from fedtally.sketch import CountSketch, ScheduleKind, SketchSpec, check_compatible
+from fedtally.sketch.hashing import tabulation_tables
+
+F64 = npt.NDArray[np.float64]
+U64 = npt.NDArray[np.uint64]
+SCAN_BLOCK = 1 << 18
+
+
+class MedianDecoder:
+    """Decode the landed sums of a campaign's rounds by medians.
+
+    Args:
+        sketches: landed sums, all of one spec, at most one per round; rounds may be missing and differ in their number
+            of clients.
+        expected: about how many ids will be asked for.
+
+    Raises:
+        InvalidInputError: no sketch, or two of one round.
+        IncompatibleError: the specs differ.
+
+    >>> spec = SketchSpec(rows=5, width=64, schedule="hybrid", num_rounds=2, seed=bytes(32))
+    >>> sums = [CountSketch(spec, 0), CountSketch(spec, 1)]
+    >>> sums[0].add(np.array([1, 1, 2], np.uint64))
+    >>> sums[1].add(np.array([1], np.uint64))
+    >>> decoder = MedianDecoder(sums)
+    >>> decoder.num_clients, decoder.at(np.array([1, 2], np.uint64)).tolist()
+    (4, [3.0, 1.0])
+    """
+
+    def __init__(self, sketches: Sequence[CountSketch], expected: int = 1 << 20) -> None:
+        if not sketches:
+            raise InvalidInputError("no round has landed: there is nothing to decode")
+        self.spec = sketches[0].spec
+        rounds = [sketch.round for sketch in sketches]
+        for sketch in sketches:
+            check_compatible(self.spec, sketch.spec)
+        if len(set(rounds)) != len(rounds):
+            repeated = sorted({m for m in rounds if rounds.count(m) > 1})
+            raise InvalidInputError(
+                f"each round may be given once, got round {repeated[0]} several times; merge its sketches first"
+            )
+        self.num_clients = sum(sketch.num_clients for sketch in sketches)
+        self._parts = _decoders(self.spec, sketches, expected)
+
+    def at(self, ids: U64) -> F64:
+        """Return the estimated counts of chosen ids: float64 [n]."""
+        return _sum(part.at(ids) for part in self._parts)
+
+    def range(self, first_id: int, count: int) -> F64:
+        """Return the estimated counts of the ids first_id, first_id + 1, ... (mod 2^64): float64 [count]."""
+        return _sum(part.range(first_id, count) for part in self._parts)
+
+    def scan(self, first_id: int, count: int, threshold: float) -> tuple[U64, F64]:
+        """Return the ids in first_id, first_id + 1, ... whose estimated count is at least `threshold`, with their
+        counts.
+
+        Memory is bounded by what is found, not by `count`.
+        """
+        _validate.integer(0, count=count)
+        found: list[tuple[U64, F64]] = []
+        for start, size in _steps(count):
+            estimates = self.range(first_id + start, size)
+            hits = np.flatnonzero(estimates >= threshold)
+            found.append((kernels.range_ids(first_id + start, size)[hits], estimates[hits]))
+        if not found:
+            return np.empty(0, np.uint64), np.empty(0)
+        return np.concatenate([ids for ids, _ in found]), np.concatenate([counts for _, counts in found])
+
+
+def _sum(parts: Iterator[F64]) -> F64:
+    total = next(parts)
+    for part in parts:
+        total += part
+    return total
+
+
+def _steps(count: int) -> Iterator[tuple[int, int]]:
+    for start in range(0, count, SCAN_BLOCK):
+        yield start, min(SCAN_BLOCK, count - start)
+
+
+def _decoders(spec: SketchSpec, sketches: Sequence[CountSketch], expected: int) -> list[kernels.Decoder]:
+    """Return the decoders whose estimates add up: one per round for fresh, one for all batches elsewhere."""
+    if spec.schedule.kind is ScheduleKind.FRESH:
+        return [kernels.Decoder(s.counters[None], spec.round_hash(s.round).location[None], expected) for s in sketches]
+    # Sums of integers stay exact integers, unless huge weights could overflow int64: then floating point, to 53 bits.
+    largest = sum(float(np.abs(sketch.counters).max()) for sketch in sketches)
+    sums: npt.NDArray[Any] = np.zeros(
+        (spec.num_batches, spec.rows, spec.width), np.int64 if largest < 2**62 else np.float64
+    )
+    for sketch in sketches:
+        sums[spec.schedule.batch_of(sketch.round, spec.num_rounds)] += sketch.counters
+    groups = range(-(-spec.num_batches // 8))
+    return [
+        kernels.Decoder(sums, np.stack([tabulation_tables(spec.seed, spec.rows, group) for group in groups]), expected)
+    ]

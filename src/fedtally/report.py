@@ -1,0 +1,315 @@
+"""Result -> what a person reads in a terminal, and the JSON document that a program reads.
+
+The terminal renderables are rich's, imported inside the functions. Frequencies are shown in percent of the clients,
+sizes in decimal units (1 kB = 1000 bytes). Items are data of strangers: control characters, which could drive a
+terminal, are shown escaped.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+from fedtally.domain import Domain
+from fedtally.plan import Plan
+from fedtally.result import Estimate, Evaluation, Result
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+    from rich.table import Table
+
+SCHEMA = "fedtally-result/1"
+NO_PRIVACY = "no differential privacy: the sums of each round are exact"
+_MOST_DECIMALS = 6
+
+
+def document(result: Result, estimates: Sequence[Estimate], queried: Sequence[Estimate] = ()) -> dict[str, Any]:
+    """Return the JSON document of a result; what later versions compute is null.
+
+    Args:
+        result: the whole answer.
+        estimates: its top items.
+        queried: estimates of items that were asked for by name; without any the document has no ``queries``.
+
+    >>> import fedtally
+    >>> result = fedtally.estimate(["tea"] * 3 + ["milk"], seed=1)
+    >>> document(result, result.top(1))["estimates"]
+    [{'item': 'tea', 'frequency': 0.75, 'low': None, 'high': None, 'count': 3.0}]
+    """
+    filled: dict[str, Any] = {
+        "schema": SCHEMA,
+        "warnings": list(result.warnings),
+        "plan": plan_fields(result.plan) | {"num_clients": result.num_clients},
+        "privacy": None,
+        "secure_sum": {"method": "ideal"},
+        "recovery": result.recovery,
+        "estimates": [asdict(estimate) for estimate in estimates],
+        "evaluation": None if result.evaluation is None else result.evaluation._asdict(),
+        "timings": result.timings,
+    }
+    return filled | ({"queries": [asdict(estimate) for estimate in queried]} if queried else {})
+
+
+def plan_fields(plan: Plan) -> dict[str, Any]:
+    """Return what documents say of a plan: its size, its clients, its domain, its cost and its fingerprint.
+
+    >>> plan = Plan(rows=7, width=200, schedule="shared", num_rounds=1, num_clients=50, cohort=50,
+    ...             domain={"kind": "range", "size": 9, "public": True}, max_items=1, seed=bytes(32))
+    >>> plan_fields(plan)["bytes_per_client"]
+    1225
+    """
+    return {
+        "rows": plan.rows,
+        "width": plan.width,
+        "num_rounds": plan.num_rounds,
+        "schedule": str(plan.schedule),
+        "num_clients": plan.num_clients,
+        "domain_size": plan.domain_size,
+        "domain_public": bool(plan.domain["public"]),
+        "modulus_bits": plan.modulus_bits,
+        "bytes_per_client": plan.bytes_per_client,
+        "one_hot_bytes_per_client": plan.one_hot_bytes_per_client,
+        "binary_bytes_per_client": plan.binary_bytes_per_client,
+        "fingerprint": plan.fingerprint,
+    }
+
+
+def answer(result: Result, estimates: Sequence[Estimate], queried: Sequence[Estimate] = ()) -> RenderableType:
+    """Return the terminal's view of a result: its top items, those asked for, and how they came about and at what cost.
+
+    Args:
+        result: the whole answer.
+        estimates: its top items.
+        queried: estimates of items that were asked for by name.
+
+    >>> import fedtally
+    >>> result = fedtally.estimate(["tea"] * 3 + ["milk"], seed=1)
+    >>> text = plain(answer(result, result.top(1)))
+    >>> "75.00 %" in text, "no differential privacy" in text
+    (True, True)
+    """
+    from rich.console import Group
+    from rich.text import Text
+
+    parts: list[RenderableType] = [
+        heading(
+            f"Most frequent of {counted(result.domain.size, 'candidate')} among {counted(result.num_clients, 'client')}"
+        ),
+        Text(),
+        _top_table(result, estimates),
+    ]
+    if queried:
+        parts += [
+            Text(),
+            heading("Items asked for"),
+            Text(),
+            estimates_table(queried, result.true_frequencies([e.item for e in queried]), ranked=False),
+        ]
+    notes = [("Note", Text(warning, style="yellow")) for warning in result.warnings]
+    return Group(*parts, Text(), facts([*_how(result), *notes]))
+
+
+def _top_table(result: Result, estimates: Sequence[Estimate]) -> RenderableType:
+    from rich.text import Text
+
+    if not estimates:
+        return Text("none is shown: no estimate is large enough, or none was asked for")
+    return estimates_table(estimates, result.true_frequencies([estimate.item for estimate in estimates]))
+
+
+def estimates_table(estimates: Sequence[Estimate], truth: Sequence[float] | None = None, ranked: bool = True) -> Table:
+    """Return a table of estimates, with the true frequencies and the errors where they are known.
+
+    >>> print(plain(estimates_table([Estimate("tea", 0.25, None, None, 500.0)], truth=[0.24])).splitlines()[0].split())
+    ['#', 'item', 'frequency', 'true', 'error', 'clients']
+    """
+    table = new_table()
+    if ranked:
+        table.add_column("#", justify="right", style="dim")
+    table.add_column("item", overflow="fold", style="bold")
+    for name in ("frequency", *(("true", "error") if truth is not None else ()), "clients"):
+        table.add_column(name, justify="right", no_wrap=True)
+    digits = decimals(estimate.frequency for estimate in estimates)
+    errors = [estimate.frequency - true for estimate, true in zip(estimates, truth or (), strict=False)]
+    error_digits = decimals([max(map(abs, errors), default=0.0)])
+    for place, estimate in enumerate(estimates):
+        cells = [str(place + 1)] if ranked else []
+        cells += [printable(estimate.item), percent(estimate.frequency, digits)]
+        if truth is not None:
+            cells += [percent(truth[place], digits), percent(errors[place], error_digits, signed=True)]
+        table.add_row(*cells, f"{estimate.count:,.0f}")
+    return table
+
+
+def _how(result: Result) -> list[tuple[str, RenderableType]]:
+    """Return what the reader of the numbers must know, as (name, text)."""
+    plan = result.plan
+    sketch = f"{plan.rows} rows x {plan.width:,} counters of {plan.modulus_bits} bits"
+    most = "one item each" if plan.max_items == 1 else f"at most {plan.max_items:,} items each"
+    rows = [
+        ("Upload", cost(plan)),
+        ("Privacy", f"{NO_PRIVACY} (ideal secure summation: the server would see these sums alone)"),
+        ("Candidates", candidates(result.domain)),
+        ("Clients", f"{result.num_clients:,} in {counted(plan.num_rounds, 'round')}, {most}"),
+        ("Sketch", f"{sketch}, {plan.schedule} schedule, {result.recovery} recovery"),
+    ]
+    if result.evaluation is not None:
+        rows.append(("Errors", _errors(result.evaluation)))
+    rows.append(("Plan", plan.fingerprint[:16]))
+    if result.timings:
+        rows.append(("Time", ", ".join(f"{stage} {seconds:.2g} s" for stage, seconds in result.timings.items())))
+    return list(rows)
+
+
+def cost(plan: Plan) -> str:
+    """Say what a client uploads and what the two exact ways would cost.
+
+    >>> plan = Plan(rows=7, width=8, schedule="shared", num_rounds=1, num_clients=50, cohort=50,
+    ...             domain={"kind": "range", "size": 900, "public": True}, max_items=1, seed=bytes(32))
+    >>> cost(plan)
+    '49 B per client (one-hot vector: 788 B; the item itself, binary: 2 B, but then the server would see it)'
+    """
+    per = "per client" if plan.num_rounds == 1 else "per client, in its round"
+    items = "the item itself, binary" if plan.max_items == 1 else "the items themselves, binary"
+    seen = "it" if plan.max_items == 1 else "them"
+    exact = f"one-hot vector: {size(plan.one_hot_bytes_per_client)}; {items}: {size(plan.binary_bytes_per_client)}"
+    return f"{size(plan.bytes_per_client)} {per} ({exact}, but then the server would see {seen})"
+
+
+def candidates(domain: Domain) -> str:
+    """Say what the candidate items are and whether they are public.
+
+    >>> from fedtally.domain import Dictionary, IntegerRange, Strings
+    >>> candidates(IntegerRange(1, 9)), candidates(Strings(["tea"], bytes(32)))
+    ('9 integers, public', '1 string, not public: taken from the input itself')
+    """
+    noun = {"range": "integer", "integers": "integer", "dictionary": "item", "strings": "string", "grid": "cell"}
+    known = "public" if domain.public else "not public: taken from the input itself"
+    return f"{counted(domain.size, noun.get(domain.kind, 'item'))}, {known}"
+
+
+def collisions(domain: Domain) -> str:
+    """Say with which probability two candidates are confused: empty where ids are the items.
+
+    >>> from fedtally.domain import IntegerRange, Strings
+    >>> collisions(IntegerRange(1, 9)), collisions(Strings(["tea", "milk"], bytes(32)))
+    ('', 'two candidates share a 61-bit id with probability at most 1e-18')
+    """
+    if not domain.collision_probability:
+        return ""
+    return f"two candidates share a 61-bit id with probability at most {domain.collision_probability:.1g}"
+
+
+def _errors(found: Evaluation) -> str:
+    digits = decimals([found.linf, found.l2])
+    figures = f"largest {percent(found.linf, digits)}, l2 {percent(found.l2, digits)} over all candidates"
+    return f"{figures}; top {found.k}: precision {found.precision_at_k:.0%}, recall {found.recall_at_k:.0%}"
+
+
+def facts(rows: Iterable[tuple[str, RenderableType]]) -> Table:
+    """Return a two-column listing of names and texts.
+
+    >>> print(plain(facts([("Upload", "32.0 kB")])).strip())
+    Upload  32.0 kB
+    """
+    from rich.table import Table
+
+    grid = Table.grid(padding=(0, 2))
+    grid.add_column(style="cyan", no_wrap=True)
+    grid.add_column(overflow="fold")
+    for name, text in rows:
+        grid.add_row(name, text)
+    return grid
+
+
+def new_table() -> Table:
+    """Return an empty table of the house style, which takes items as they are (no markup).
+
+    >>> new_table().show_edge
+    False
+    """
+    from rich import box
+    from rich.table import Table
+
+    return Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, header_style="dim")
+
+
+def heading(text: str) -> RenderableType:
+    """Return a title.
+
+    >>> heading("Answer").plain
+    'Answer'
+    """
+    from rich.text import Text
+
+    return Text(text, style="bold")
+
+
+def plain(renderable: RenderableType, columns: int = 100) -> str:
+    r"""Return what a terminal of that many columns would show, without colours.
+
+    >>> plain("tea")
+    'tea\n'
+    """
+    from rich.console import Console
+
+    console = Console(width=columns, no_color=True, color_system=None, markup=False, highlight=False, emoji=False)
+    with console.capture() as capture:
+        console.print(renderable)
+    return capture.get()
+
+
+def percent(share: float, digits: int = 2, signed: bool = False) -> str:
+    """Return a share of the clients in percent.
+
+    >>> percent(0.05126), percent(-0.0001, 2, signed=True)
+    ('5.13 %', '-0.01 %')
+    """
+    text = f"{100 * share:{'+' if signed else ''}z.{digits}f}"
+    return f"{text} %"
+
+
+def decimals(shares: Iterable[float]) -> int:
+    """Return how many decimals of a percentage show two digits of the smallest share: 2 to 6.
+
+    >>> decimals([0.25, 0.031]), decimals([0.25, 0.000031])
+    (2, 4)
+    """
+    smallest = min((abs(share) for share in shares if share), default=1.0)
+    return min(_MOST_DECIMALS, max(2, 1 - math.floor(math.log10(100 * smallest))))
+
+
+def size(number: float) -> str:
+    """Return a number of bytes in decimal units, three digits.
+
+    >>> size(17), size(31_987), size(282_878), size(1_500_000)
+    ('17 B', '32.0 kB', '283 kB', '1.50 MB')
+    """
+    for unit, bytes_ in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
+        if number >= 0.9995 * bytes_:
+            value = number / bytes_
+            return f"{value:,.{max(0, 2 - math.floor(math.log10(max(value, 1))))}f} {unit}"
+    return f"{number:.0f} B"
+
+
+def counted(number: int, noun: str) -> str:
+    """Return the number and the noun, in the plural where it must be.
+
+    >>> counted(1, "client"), counted(12_000, "client")
+    ('1 client', '12,000 clients')
+    """
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+def printable(item: str | int) -> Any:
+    r"""Return an item as text for a terminal: control characters escaped, no markup; an empty one as two quotes.
+
+    >>> printable("tab\there\x1b[31m").plain
+    'tab\\there\\x1b[31m'
+    """
+    from rich.text import Text
+
+    letters = (letter if letter.isprintable() else letter.encode("unicode_escape").decode() for letter in str(item))
+    return Text("".join(letters) or '""')

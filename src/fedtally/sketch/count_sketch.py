@@ -1,0 +1,266 @@
+"""Integer count sketches: encode, accumulate, merge, save.
+
+An item of id x adds sign_l(x) * weight to the cell (l, location_l(x)) of every row l. A sketch is linear: the sum of
+the clients' sketches is the sketch of all their items, which is what secure summation reveals. Everything is exact
+int64 arithmetic.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from fedtally import _archive, _validate, kernels
+from fedtally.errors import IncompatibleError, InvalidInputError, UnreadableFileError
+from fedtally.sketch import hashing
+from fedtally.sketch.schedule import Schedule, ScheduleKind
+
+SCHEMA = "fedtally-sketch/1"
+MAX_ROUNDS = 1 << 20
+_MAX_WEIGHT = 2**62
+
+
+class RoundHash(NamedTuple):
+    """The hashes of one round: tables uint32 [rows, 8, 256] and the bit of the sign word that is the sign."""
+
+    location: npt.NDArray[np.uint32]
+    sign: npt.NDArray[np.uint32]
+    sign_bit: int
+
+
+@dataclass(frozen=True)
+class SketchSpec:
+    """What two sketches must share to be added or decoded together.
+
+    Args:
+        rows: 1 .. 1024; odd numbers have a true median, an even number averages the two middle rows.
+        width: counters per row, 1 .. 2^24.
+        schedule: which hashes in which round, or its name.
+        num_rounds: planned rounds, counted from 0.
+        seed: 32 bytes, public, fixed after the cohort rules are.
+
+    >>> spec = SketchSpec(rows=5, width=200, schedule="hybrid", num_rounds=10, seed=bytes(32))
+    >>> sketch = CountSketch(spec, round=3)
+    >>> sketch.add(np.array([7, 7, 9], np.uint64))
+    >>> sketch.num_clients, int(np.abs(sketch.counters).sum())
+    (3, 15)
+    """
+
+    rows: int
+    width: int
+    schedule: Schedule
+    num_rounds: int
+    seed: bytes
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "schedule", Schedule.parse(self.schedule))
+        for name, most in (("rows", kernels.MAX_ROWS), ("width", kernels.MAX_WIDTH), ("num_rounds", MAX_ROUNDS)):
+            object.__setattr__(self, name, _validate.integer(1, most, **{name: getattr(self, name)}))
+        self.schedule.num_batches(self.num_rounds)
+        hashing.check_seed(self.seed)
+
+    @property
+    def num_batches(self) -> int:
+        """How many sets of signs the rounds use."""
+        return self.schedule.num_batches(self.num_rounds)
+
+    def round_hash(self, round: int) -> RoundHash:
+        """Return the hashes of a round, counted from 0."""
+        _validate.integer(0, self.num_rounds - 1, round=round)
+        if self.schedule.kind is ScheduleKind.FRESH:
+            own = hashing.tabulation_tables(hashing.round_seed(self.seed, round), self.rows)
+            return RoundHash(own, own, 0)
+        group, bit = divmod(self.schedule.batch_of(round, self.num_rounds), hashing.SIGNS_PER_GROUP)
+        location = hashing.tabulation_tables(self.seed, self.rows, 0)
+        return RoundHash(location, hashing.tabulation_tables(self.seed, self.rows, group), bit)
+
+
+class CountSketch:
+    """The counters of one round: one client's contribution or the sum of many.
+
+    Attributes:
+        spec: what it can be combined with.
+        round: its round, counted from 0.
+        counters: int64 [rows, width].
+        num_clients: how many clients' contributions are in it.
+    """
+
+    def __init__(self, spec: SketchSpec, round: int) -> None:
+        self.spec = spec
+        self.round = _validate.integer(0, spec.num_rounds - 1, round=round)
+        self.counters = np.zeros((spec.rows, spec.width), np.int64)
+        self.num_clients = 0
+
+    def __repr__(self) -> str:
+        size = f"rows={self.spec.rows}, width={self.spec.width}"
+        return f"CountSketch(round={self.round}, {size}, num_clients={self.num_clients})"
+
+    def add(
+        self, ids: npt.NDArray[np.uint64], counts: npt.NDArray[np.int64] | None = None, num_clients: int | None = None
+    ) -> None:
+        """Add items, each `counts` times (once if absent).
+
+        Args:
+            ids: uint64 [n]; ids may repeat.
+            counts: int64 [n], not negative: how many clients hold each item.
+            num_clients: how many clients these items come from; one client per item if absent.
+
+        Raises:
+            InvalidInputError: a negative count or a wrong dtype; the sketch is unchanged.
+        """
+        whole = None if counts is None else _clients_per_item(counts)
+        given = None if num_clients is None else _validate.integer(0, num_clients=num_clients)
+        self._accumulate(ids, whole)  # refuses what could overflow before it adds
+        self.num_clients += (len(ids) if whole is None else int(whole.sum())) if given is None else given
+
+    def add_range(self, first_id: int, counts: npt.NDArray[np.int64], num_clients: int | None = None) -> None:
+        """Do as `add` for the ids first_id, first_id + 1, ... (mod 2^64) with one count each, several times faster.
+
+        >>> sketch = CountSketch(SketchSpec(rows=3, width=64, schedule="shared", num_rounds=1, seed=bytes(32)), round=0)
+        >>> sketch.add_range(1, np.array([5, 0, 2]))
+        >>> sketch.num_clients
+        7
+        """
+        whole = _clients_per_item(counts)
+        given = None if num_clients is None else _validate.integer(0, num_clients=num_clients)
+        self._check_total(whole)
+        kernels.accumulate_range(self.counters, *self.spec.round_hash(self.round), first_id, whole)
+        self.num_clients += int(whole.sum()) if given is None else given
+
+    def encode_vector(
+        self, weights: npt.NDArray[np.int64], ids: npt.NDArray[np.uint64] | None = None, num_clients: int = 1
+    ) -> None:
+        """Add a vector of signed integer weights: the sketch then recovers the sum of the clients' vectors.
+
+        The paper's vector-recovery remark: nothing in the estimators needs weights to be counts. Real-valued vectors
+        are scaled to integers by the caller, since sums must be exact under secure summation.
+
+        Args:
+            weights: int64 [n].
+            ids: uint64 [n], the coordinates; 0 .. n-1 if absent.
+            num_clients: how many clients' vectors are summed in `weights`.
+
+        >>> sketch = CountSketch(SketchSpec(rows=5, width=64, schedule="shared", num_rounds=1, seed=bytes(32)), round=0)
+        >>> sketch.encode_vector(np.array([3, 0, -7]))
+        >>> sketch.num_clients
+        1
+        """
+        whole = _integers(weights=weights)
+        clients = _validate.integer(0, num_clients=num_clients)
+        self._accumulate(kernels.range_ids(0, len(whole)) if ids is None else ids, whole)
+        self.num_clients += clients
+
+    def merge(self, other: CountSketch) -> None:
+        """Add another sketch of the same spec and round.
+
+        Raises:
+            IncompatibleError: the specs or rounds differ; this sketch is unchanged.
+        """
+        check_compatible(self.spec, other.spec)
+        if self.round != other.round:
+            raise IncompatibleError(
+                f"sketches of round {self.round} and of round {other.round} have other hashes; "
+                "decode them together instead"
+            )
+        self._check_total(np.abs(other.counters).max(axis=1))
+        self.counters += other.counters
+        self.num_clients += other.num_clients
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the sketch to one file, whole or not at all."""
+        meta = {**spec_to_dict(self.spec), "round": self.round, "num_clients": self.num_clients}
+        _archive.write(path, SCHEMA, meta, {"counters": self.counters})
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> CountSketch:
+        """Read a sketch that `save` wrote.
+
+        Raises:
+            UnreadableFileError: missing, damaged, or another kind of file.
+        """
+        _, meta, arrays = _archive.read(path, SCHEMA)
+        try:
+            spec = spec_from_dict(meta)
+            sketch = cls(spec, meta["round"])
+            counters = arrays["counters"]
+            if counters.dtype != np.int64 or counters.shape != (spec.rows, spec.width):
+                raise InvalidInputError(f"counters must be int64 with shape {(spec.rows, spec.width)}")
+            sketch.num_clients = _validate.integer(0, num_clients=meta["num_clients"])
+        except (KeyError, TypeError, ValueError) as error:
+            raise UnreadableFileError(f"{os.fspath(path)} is damaged: {error}") from error
+        sketch.counters = np.ascontiguousarray(counters)
+        return sketch
+
+    def _accumulate(self, ids: npt.NDArray[np.uint64], counts: npt.NDArray[np.int64] | None) -> None:
+        if counts is not None:
+            self._check_total(counts)
+        kernels.accumulate(self.counters, *self.spec.round_hash(self.round), ids, counts)
+
+    def _check_total(self, added: npt.NDArray[np.int64]) -> None:
+        """Refuse what could overflow int64 before a counter is touched."""
+        total = float(np.abs(self.counters).max()) + float(np.abs(added.astype(np.float64)).sum())
+        if total >= _MAX_WEIGHT:
+            raise InvalidInputError(
+                f"the total weight of a sketch must stay below 2^62, got about {total:.3g}; scale the weights down"
+            )
+
+
+def _integers(**named: Any) -> npt.NDArray[np.int64]:
+    """Return the named column as int64 [n]; the keyword is the name in the message."""
+    [(name, values)] = named.items()
+    array = np.asarray(values)
+    if array.size == 0 and array.ndim == 1:
+        return array.astype(np.int64)
+    if array.ndim != 1 or array.dtype.kind not in "iu":
+        raise InvalidInputError(
+            f"{name} must be integers in one dimension, got {array.dtype} with shape {array.shape}; "
+            "scale and round real values first"
+        )
+    if array.dtype.kind == "u" and array.max() > np.iinfo(np.int64).max:
+        raise InvalidInputError(f"{name} must be below 2^63, got {array.max()}")
+    return array.astype(np.int64, copy=False)
+
+
+def _clients_per_item(counts: npt.ArrayLike) -> npt.NDArray[np.int64]:
+    whole = _integers(counts=counts)
+    if np.min(whole, initial=0) < 0:
+        raise InvalidInputError(f"counts must be at least 0, got {np.min(whole)}; for signed weights use encode_vector")
+    return whole
+
+
+def check_compatible(first: SketchSpec, second: SketchSpec) -> None:
+    """Raise IncompatibleError, naming what differs, unless the two specs are equal."""
+    names = ("rows", "width", "schedule", "num_rounds", "seed")
+    differing = [name for name in names if getattr(first, name) != getattr(second, name)]
+    if differing:
+        shown = [
+            name if name == "seed" else f"{name} ({getattr(first, name)} and {getattr(second, name)})"
+            for name in differing
+        ]
+        raise IncompatibleError(f"the sketches do not belong together: they differ in {', '.join(shown)}")
+
+
+def spec_to_dict(spec: SketchSpec) -> dict[str, Any]:
+    """Return the spec as JSON-able values, the seed in hex."""
+    return {
+        "rows": spec.rows,
+        "width": spec.width,
+        "schedule": str(spec.schedule),
+        "num_rounds": spec.num_rounds,
+        "seed": spec.seed.hex(),
+    }
+
+
+def spec_from_dict(values: dict[str, Any]) -> SketchSpec:
+    """Return the spec that `spec_to_dict` described."""
+    return SketchSpec(
+        rows=values["rows"],
+        width=values["width"],
+        schedule=Schedule.parse(values["schedule"]),
+        num_rounds=values["num_rounds"],
+        seed=bytes.fromhex(values["seed"]),
+    )

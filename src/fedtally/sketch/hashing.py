@@ -1,0 +1,69 @@
+"""From a seed to hash tables: simple tabulation, exactly 3-wise independent (docs/sketch.md; Patrascu and Thorup 2012).
+
+One 32-bit word per (row, id) gives the location from its upper 24 bits and up to 8 signs from its low 8 bits.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from functools import lru_cache
+
+import numpy as np
+import numpy.typing as npt
+
+from fedtally import _validate
+from fedtally.errors import InvalidInputError
+
+SEED_BYTES = 32
+SIGNS_PER_GROUP = 8
+_TABLE_BYTES = 8 * 256 * 4
+
+
+def check_seed(seed: bytes) -> bytes:
+    """Return the seed if it is 32 bytes.
+
+    Raises:
+        InvalidInputError: it is not.
+    """
+    if not isinstance(seed, bytes) or len(seed) != SEED_BYTES:
+        got = f"{len(seed)} bytes" if isinstance(seed, bytes) else type(seed).__name__
+        raise InvalidInputError(f"seed must be {SEED_BYTES} bytes, got {got}")
+    return seed
+
+
+@lru_cache(maxsize=64)
+def tabulation_tables(seed: bytes, rows: int, group: int = 0, purpose: int = 0) -> npt.NDArray[np.uint32]:
+    """Return the tables of `rows` rows for a hash group: uint32 [rows, 8, 256], read-only.
+
+    Args:
+        seed: 32 bytes.
+        rows: at least 1.
+        group: which 8 signs; group 0 also gives the location.
+        purpose: 0 for sketches.
+
+    >>> tabulation_tables(bytes(32), 2).shape
+    (2, 8, 256)
+    """
+    check_seed(seed)
+    _validate.integer(1, rows=rows)
+    _validate.integer(0, 2**32 - 1, group=group)
+    _validate.integer(0, 255, purpose=purpose)
+    prefix = b"fedtally/1/tabulation\x00" + seed + bytes([purpose])
+    raw = b"".join(
+        hashlib.shake_256(prefix + row.to_bytes(4, "little") + group.to_bytes(4, "little")).digest(_TABLE_BYTES)
+        for row in range(rows)
+    )
+    tables = np.frombuffer(raw, "<u4").astype(np.uint32).reshape(rows, 8, 256)
+    tables.flags.writeable = False
+    return tables
+
+
+def round_seed(seed: bytes, round: int) -> bytes:
+    """Return the seed of one round of the fresh schedule: 32 bytes.
+
+    >>> round_seed(bytes(32), 0).hex()[:16]
+    '6a1ff13836f9a20c'
+    """
+    check_seed(seed)
+    _validate.integer(0, 2**32 - 1, round=round)
+    return hashlib.shake_256(b"fedtally/1/round\x00" + seed + round.to_bytes(4, "little")).digest(SEED_BYTES)

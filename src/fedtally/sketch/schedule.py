@@ -1,0 +1,92 @@
+"""Which hashes a round uses.
+
+| schedule   | locations | signs                                   |
+|------------|-----------|-----------------------------------------|
+| shared     | one set   | one set                                 |
+| fresh      | per round | per round                               |
+| hybrid     | one set   | per round                               |
+| batched:B  | one set   | per batch of consecutive rounds, B of them |
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from enum import Enum
+
+from fedtally import _validate
+from fedtally.errors import InvalidInputError
+
+
+class ScheduleKind(Enum):
+    """The closed list of schedules."""
+
+    SHARED = "shared"
+    FRESH = "fresh"
+    HYBRID = "hybrid"
+    BATCHED = "batched"
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """A schedule; `batches` is its number of batches, for `batched` alone.
+
+    >>> Schedule.parse("batched:4")
+    Schedule(kind=<ScheduleKind.BATCHED: 'batched'>, batches=4)
+    >>> str(Schedule.parse("hybrid"))
+    'hybrid'
+    """
+
+    kind: ScheduleKind
+    batches: int | None = None
+
+    def __post_init__(self) -> None:
+        if (self.kind is ScheduleKind.BATCHED) != (self.batches is not None):
+            raise InvalidInputError("batches belongs to the schedule batched, and it needs one: batched:4")
+        if self.batches is not None:
+            _validate.integer(1, batches=self.batches)
+
+    @classmethod
+    def parse(cls, text: str | Schedule) -> Schedule:
+        """Return the schedule that `text` names: shared, fresh, hybrid or batched:B.
+
+        Raises:
+            InvalidInputError: it names none.
+        """
+        if isinstance(text, Schedule):
+            return text
+        name, colon, batches = str(text).partition(":")
+        kinds = {kind.value: kind for kind in ScheduleKind}
+        if name == "batched" and re.fullmatch("[0-9]{1,9}", batches):
+            return cls(ScheduleKind.BATCHED, int(batches))
+        if name not in kinds or name == "batched" or colon:
+            raise InvalidInputError(f"schedule must be shared, fresh, hybrid or batched:B with B batches, got {text!r}")
+        return cls(kinds[name])
+
+    def __str__(self) -> str:
+        return self.kind.value if self.batches is None else f"{self.kind.value}:{self.batches}"
+
+    def num_batches(self, num_rounds: int) -> int:
+        """Return how many sets of signs `num_rounds` rounds use.
+
+        Raises:
+            InvalidInputError: more batches than rounds.
+        """
+        if self.kind is ScheduleKind.SHARED:
+            return 1
+        if self.batches is None:
+            return num_rounds
+        if self.batches > num_rounds:
+            raise InvalidInputError(f"batches must be at most the number of rounds, {num_rounds}, got {self.batches}")
+        return self.batches
+
+    def batch_of(self, round: int, num_rounds: int) -> int:
+        """Return the batch of a round. Batches are consecutive rounds, their sizes differ by at most one, the larger
+        ones come first.
+
+        >>> [Schedule.parse("batched:3").batch_of(m, 7) for m in range(7)]
+        [0, 0, 0, 1, 1, 2, 2]
+        """
+        size, larger = divmod(num_rounds, self.num_batches(num_rounds))
+        in_larger = larger * (size + 1)
+        return round // (size + 1) if round < in_larger else larger + (round - in_larger) // size

@@ -1,0 +1,291 @@
+"""The columns of a source, the batches it yields, and how Arrow columns of any type become the columns of a batch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from fedtally.errors import InvalidInputError
+
+_COUNT_BOUND = 2**63
+_LISTED = 30
+
+
+@dataclass(frozen=True)
+class Columns:
+    """Name the column of each part: the item (or a latitude and a longitude column), client, round and count.
+
+    Args:
+        item: a column, a pair (latitude, longitude), or None for the only column left over or the one called ``item``.
+        client: rows with equal values are one client; without it each row is a client.
+        round: natural rounds.
+        count: each row stands for that many clients; not with `client`.
+
+    >>> Columns(count="n").resolve(["word", "n"], "words.csv").item
+    'word'
+    """
+
+    item: str | tuple[str, str] | None = None
+    client: str | None = None
+    round: str | None = None
+    count: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.client is not None and self.count is not None:
+            raise InvalidInputError(
+                "a count stands for that many clients, so a count column cannot go with a client column"
+            )
+        if isinstance(self.item, tuple) and len(self.item) != 2:
+            raise InvalidInputError(f"item must be one column or a pair latitude, longitude, got {self.item!r}")
+
+    @property
+    def items(self) -> tuple[str, ...]:
+        """Return the one or two columns of the item; empty if not chosen yet."""
+        if self.item is None:
+            return ()
+        return self.item if isinstance(self.item, tuple) else (self.item,)
+
+    def names(self) -> list[str]:
+        """Return every named column once.
+
+        >>> Columns(item=("lat", "lon"), client="user").names()
+        ['lat', 'lon', 'user']
+        """
+        others = [name for name in (self.client, self.round, self.count) if name is not None]
+        return list(dict.fromkeys([*self.items, *others]))
+
+    def resolve(self, available: Sequence[str], where: str) -> Columns:
+        """Return the same with the item column chosen, after checking that each column exists and is unique.
+
+        >>> Columns().resolve(["a", "b"], "x.csv")
+        Traceback (most recent call last):
+        ...
+        fedtally.errors.InvalidInputError: x.csv: which column is the item? It has the columns 'a', 'b' (--item)
+        """
+        listed = _listing(available)
+        chosen = self
+        if self.item is None:
+            left = [name for name in available if name not in self.names()]
+            if len(left) != 1 and "item" not in left:
+                raise InvalidInputError(f"{where}: which column is the item? It has the columns {listed} (--item)")
+            chosen = replace(self, item=left[0] if len(left) == 1 else "item")
+        for name in chosen.names():
+            if name not in available:
+                raise InvalidInputError(f"{where} has no column {name!r}; it has the columns {listed}")
+            if list(available).count(name) > 1:
+                raise InvalidInputError(f"{where} has several columns called {name!r}; rename all but one")
+        return chosen
+
+
+def _listing(names: Sequence[str]) -> str:
+    shown = ", ".join(repr(name) for name in names[:_LISTED])
+    return shown + (f" and {len(names) - _LISTED} more" if len(names) > _LISTED else "")
+
+
+@dataclass(frozen=True, eq=False)
+class Batch:
+    """Rows of a source; all columns have one length and no nulls.
+
+    Attributes:
+        items: Arrow array of text (string or large_string) or of integers (any width).
+        clients: the same kinds, or None if each row is a client.
+        rounds: the same kinds, or None.
+        counts: int64[n], at least 0: how many clients each row stands for; None for one each.
+        missing: rows dropped from this batch because the item, client or round was missing.
+        bytes_read: of the source so far, for progress; compressed bytes where it is compressed.
+    """
+
+    items: Any
+    clients: Any | None = None
+    rounds: Any | None = None
+    counts: npt.NDArray[np.int64] | None = None
+    missing: int = 0
+    bytes_read: int = 0
+
+    def __len__(self) -> int:
+        """Return the number of rows."""
+        return len(self.items)
+
+
+@dataclass(frozen=True, eq=False)
+class Source:
+    """Something that yields batches of items.
+
+    Attributes:
+        name: what messages call it.
+        size_bytes: what `Batch.bytes_read` ends at (about); None if unknown, as for standard input.
+        synthetic_size: d for a synthetic population, whose items are the integers 1..d; None otherwise.
+        repeatable: whether `batches` may be called again, for the same rows; False for standard input and pipes.
+    """
+
+    name: str
+    read: Callable[[], Iterator[Batch]] = field(repr=False)
+    size_bytes: int | None = None
+    synthetic_size: int | None = None
+    repeatable: bool = True
+
+    def batches(self) -> Iterator[Batch]:
+        """Yield the rows, in order, in bounded memory.
+
+        Raises:
+            InvalidInputError: values that cannot be used, a missing column, or (at the end) no row at all.
+            UnreadableFileError: a damaged file.
+
+        >>> from fedtally.sources import from_items
+        >>> [batch.items.to_pylist() for batch in from_items(["tea", None, "rice"]).batches()]
+        [['tea', 'rice']]
+        """
+        rows = missing = 0
+        for batch in self.read():
+            rows += len(batch)
+            missing += batch.missing
+            yield batch
+        if not rows and missing:
+            raise InvalidInputError(f"{self.name}: the item, client or round is missing in all of its {missing} rows")
+        if not rows:
+            raise InvalidInputError(f"{self.name} is empty: it has no rows")
+
+
+def to_batch(table: Any, columns: Columns, where: str, bytes_read: int) -> Batch:
+    """Turn an Arrow record batch into a `Batch`, dropping rows with missing parts.
+
+    Args:
+        table: record batch that has all of `columns`.
+        columns: which columns to take; resolved.
+        where: the source, for messages.
+        bytes_read: passed on.
+
+    >>> import pyarrow as pa
+    >>> table = pa.record_batch({"word": ["a", None, "b"], "n": [1, 2, 3]})
+    >>> batch = to_batch(table, Columns("word", count="n"), "words", 0)
+    >>> batch.items.to_pylist(), batch.counts.tolist(), batch.missing
+    (['a', 'b'], [1, 3], 1)
+    """
+    import pyarrow.compute as pc
+
+    if isinstance(columns.item, tuple):
+        items = _pair([table.column(name) for name in columns.item], columns.item, where)
+    else:
+        items = _values(table.column(columns.item), f"{where}: column {columns.item!r}")
+    clients, rounds = (
+        None if name is None else _values(table.column(name), f"{where}: column {name!r}")
+        for name in (columns.client, columns.round)
+    )
+    counts = None if columns.count is None else table.column(columns.count)
+    mask = None
+    for part in (items, clients, rounds):
+        if part is not None and part.null_count:
+            valid = pc.is_valid(part)
+            mask = valid if mask is None else pc.and_(mask, valid)
+    if mask is not None:
+        items, clients, rounds, counts = (
+            None if part is None else part.filter(mask) for part in (items, clients, rounds, counts)
+        )
+    whole = None if counts is None else _counts(counts, f"{where}: column {columns.count!r}")
+    return Batch(items, clients, rounds, whole, missing=table.num_rows - len(items), bytes_read=bytes_read)
+
+
+def _values(column: Any, what: str) -> Any:
+    """Return an Arrow column as text or integers; nulls stay."""
+    import pyarrow as pa
+
+    kinds = pa.types
+    if kinds.is_dictionary(column.type):
+        column = _decoded(column)
+    kind = column.type
+    if kinds.is_integer(kind):
+        return column
+    if kinds.is_floating(kind):
+        example = next((f" such as {value}" for value in column.to_pylist() if value is not None), "")
+        raise InvalidInputError(f"{what} holds floating-point numbers{example}: cast it to integers or text first")
+    if kinds.is_nested(kind):
+        raise InvalidInputError(f"{what} holds values of type {kind}: choose one plain column, one value a row")
+    if not (kinds.is_string(kind) or kinds.is_large_string(kind)):
+        try:
+            column = column.cast(pa.large_string() if kinds.is_large_binary(kind) or _is_view(kind) else pa.string())
+        except pa.ArrowNotImplementedError as error:
+            raise InvalidInputError(f"{what} is of type {kind}: cast it to integers or text first") from error
+        except pa.ArrowInvalid as error:
+            raise InvalidInputError(f"{what} holds bytes that are no UTF-8 text: decode it first") from error
+    try:
+        column.validate(full=True)
+    except pa.ArrowInvalid as error:
+        raise InvalidInputError(f"{what} is no valid UTF-8 text; say which encoding it is (--encoding)") from error
+    return column
+
+
+def _decoded(column: Any) -> Any:
+    """Return the values of a dictionary column; Arrow cannot take from views, which is what Polars' categories are."""
+    import pyarrow as pa
+
+    values = column.dictionary
+    return (values.cast(pa.large_string()) if _is_view(values.type) else values).take(column.indices)
+
+
+def _is_view(kind: Any) -> bool:
+    import pyarrow as pa
+
+    return bool(pa.types.is_string_view(kind) or pa.types.is_binary_view(kind))
+
+
+def _pair(parts: list[Any], names: tuple[str, str], where: str) -> Any:
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    texts = []
+    for part, name in zip(parts, names, strict=True):
+        if pa.types.is_floating(part.type):
+            part = pc.if_else(pc.is_nan(part), pa.scalar(None, part.type), part).cast(pa.string())
+        texts.append(_values(part, f"{where}: column {name!r}").cast(pa.string()))
+    return pc.binary_join_element_wise(*texts, ",")
+
+
+def _counts(column: Any, what: str) -> npt.NDArray[np.int64]:
+    """Return a count column as int64, or name its first value that is no count."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    kinds = pa.types
+    if column.null_count:
+        raise InvalidInputError(f"{what} misses the count in {column.null_count} rows: fill in 0 or remove these rows")
+    kind = column.type
+    if kinds.is_dictionary(kind):
+        return _counts(_decoded(column), what)
+    if kinds.is_string(kind) or kinds.is_large_string(kind) or kinds.is_string_view(kind):
+        trimmed = pc.utf8_trim_whitespace(column.cast(pa.large_string()))
+        column = _parsed(pc.replace_substring_regex(trimmed, r"\.0*$|^\+", ""), column, what)
+    elif kinds.is_decimal(kind):
+        column = _parsed(column, column, what)
+    elif not (kinds.is_integer(kind) or kinds.is_floating(kind)):
+        raise InvalidInputError(f"{what} must hold whole numbers, got values of type {kind}")
+    numbers: npt.NDArray[Any] = column.to_numpy(zero_copy_only=False)
+    fits = (numbers >= 0) & (numbers < _COUNT_BOUND)
+    if numbers.dtype.kind == "f":
+        fits &= np.floor(numbers) == numbers
+    if not fits.all():
+        _reject(numbers[np.argmin(fits)], what)
+    return numbers.astype(np.int64, copy=False)
+
+
+def _parsed(column: Any, written: Any, what: str) -> Any:
+    """Cast to int64, all at once; where that fails, find the value."""
+    import pyarrow as pa
+
+    try:
+        return column.cast(pa.int64())
+    except pa.ArrowInvalid:
+        for index in range(len(column)):
+            try:
+                column[index].cast(pa.int64())
+            except pa.ArrowInvalid:
+                _reject(written[index].as_py(), what)
+        raise
+
+
+def _reject(value: object, what: str) -> None:
+    shown = repr(value) if isinstance(value, str) else str(value)
+    raise InvalidInputError(f"{what} must hold whole numbers from 0 to 2^63 - 1, got {shown}")

@@ -1,0 +1,104 @@
+"""Columns in memory (lists, NumPy, Arrow, pandas, Polars) -> a source."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+
+from fedtally.errors import InvalidInputError
+from fedtally.sources.batches import Batch, Columns, Source, to_batch
+
+_ROWS = 1 << 20
+
+
+def from_items(items: Any, *, clients: Any = None, rounds: Any = None, counts: Any = None) -> Source:
+    """Return a source of columns in memory.
+
+    Args:
+        items: list, tuple, NumPy array, Arrow array, pandas or Polars series of text or integers, or a NumPy float
+            array (n, 2) of latitudes and longitudes. None (and NaN beside text) is missing.
+        clients: column of the same length; equal values are one client. Without it each item is a client.
+        rounds: column of the same length.
+        counts: whole numbers: how many clients each item stands for; not with `clients`.
+
+    Raises:
+        InvalidInputError: columns of unequal length, of several types, of floats, or that are no columns.
+
+    >>> [batch] = from_items(["tea", "rice", "tea"], counts=[3, 0, 2]).batches()
+    >>> batch.items.to_pylist(), batch.counts.tolist()
+    (['tea', 'rice', 'tea'], [3, 0, 2])
+    """
+    import pyarrow as pa
+
+    columns = Columns(
+        ("latitude", "longitude") if _is_pair(items) else "items",
+        None if clients is None else "clients",
+        None if rounds is None else "rounds",
+        None if counts is None else "counts",
+    )
+    given = {"clients": clients, "rounds": rounds, "counts": counts}
+    given |= dict(zip(columns.items, items.T if _is_pair(items) else [items], strict=True))
+    arrays = {name: _column(given[name], name) for name in columns.names()}
+    lengths = {name: len(array) for name, array in arrays.items()}
+    if len(set(lengths.values())) > 1:
+        listed = ", ".join(f"{name} {length}" for name, length in lengths.items())
+        raise InvalidInputError(f"the columns must have one length, got {listed}")
+    table = pa.table(arrays)
+    size = table.get_total_buffer_size()
+
+    def read() -> Iterator[Batch]:
+        done = 0
+        for part in table.to_batches(max_chunksize=_ROWS):
+            done += part.num_rows
+            yield to_batch(part, columns, "items", size * done // table.num_rows)
+
+    return Source("items", read, size_bytes=size)
+
+
+def _is_pair(items: Any) -> bool:
+    return isinstance(items, np.ndarray) and items.ndim == 2 and items.shape[1] == 2 and items.dtype.kind == "f"
+
+
+def _column(values: Any, name: str) -> Any:
+    """Return any column as a chunked Arrow array."""
+    import pyarrow as pa
+
+    if isinstance(values, (str, bytes)):
+        raise InvalidInputError(f"{name} must be a column such as a list, got one value {values!r}; write [{values!r}]")
+    if isinstance(values, Mapping):
+        raise InvalidInputError(
+            f"{name} must be a column, got a mapping; pass its keys as items and its values as counts"
+        )
+    try:
+        return _arrow(values)
+    except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
+        raise InvalidInputError(f"{name} must be all text or all integers: {error}") from error
+    except OverflowError as error:
+        raise InvalidInputError(f"{name} holds integers beyond 64 bits; pass them as text") from error
+    except TypeError as error:
+        raise InvalidInputError(
+            f"{name} must be a column such as a list or a series, got {type(values).__name__}"
+        ) from error
+
+
+def _arrow(values: Any) -> Any:
+    import pyarrow as pa
+
+    if isinstance(values, pa.ChunkedArray):
+        return values
+    if isinstance(values, pa.Array):
+        return pa.chunked_array([values])
+    if hasattr(values, "__arrow_c_stream__"):
+        return pa.chunked_array(values)
+    if hasattr(values, "to_arrow"):
+        return _arrow(values.to_arrow())
+    if hasattr(values, "__arrow_array__") or hasattr(values, "__arrow_c_array__"):
+        return _arrow(pa.array(values))
+    if not isinstance(values, (np.ndarray, list, tuple)) and not hasattr(values, "to_numpy"):
+        values = list(values)
+    try:
+        return _arrow(pa.array(values, from_pandas=True))
+    except OverflowError:
+        return _arrow(pa.array(values, pa.uint64(), from_pandas=True))

@@ -1,0 +1,139 @@
+"""Bytes of a file or of standard input, decompressed and as UTF-8, and what reading errors mean."""
+
+from __future__ import annotations
+
+import codecs
+import csv
+import gzip
+import io
+import sys
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import IO, Any, cast
+
+from fedtally.errors import InvalidInputError, UnreadableFileError
+
+_GZIP = b"\x1f\x8b"
+_BOM = codecs.BOM_UTF8
+_CHUNK = 1 << 20
+
+
+@contextmanager
+def reading(name: str, encoding: str) -> Iterator[None]:
+    """Turn whatever Arrow, gzip, a codec or the system raises into an `UnreadableFileError` that says what to do.
+
+    >>> with reading("x.csv.gz", "utf8"):
+    ...     gzip.decompress(b"no gzip")
+    Traceback (most recent call last):
+    ...
+    fedtally.errors.UnreadableFileError: x.csv.gz is no intact gzip file: Not a gzipped file (b'no')
+    """
+    import pyarrow as pa
+
+    try:
+        yield
+    except (gzip.BadGzipFile, zlib.error, EOFError) as error:
+        raise UnreadableFileError(f"{name} is no intact gzip file: {error}") from error
+    except (pa.ArrowException, OSError, UnicodeError, csv.Error) as error:
+        raise UnreadableFileError(f"{name} {_explain(error, encoding)}") from error
+
+
+def _explain(error: Exception, encoding: str) -> str:
+    text = str(error)
+    if isinstance(error, UnicodeError) or "UTF8" in text:
+        return f"is no {encoding} text ({text}); say which encoding it is, such as --encoding latin-1"
+    if "straddl" in text:
+        return (
+            "has a row that is longer than a block: is the delimiter right, is a quote left open, is it a table at all?"
+        )
+    if "Expected" in text and "columns" in text:
+        return f"has a broken row ({text}); mend it, or check the delimiter and the quotes"
+    if isinstance(error, OSError):
+        return f"cannot be read: {error.strerror or text}"
+    return f"cannot be read: {text}"
+
+
+class ByteStream(io.RawIOBase):
+    """Read a path, or ``-``, as UTF-8 bytes: gunzipped if it is gzip, transcoded, without byte order mark.
+
+    Args:
+        path: file or ``-``; standard input is left open.
+        encoding: None leaves the bytes as they are.
+        gzipped: demand gzip; otherwise it is recognised by its first two bytes.
+    """
+
+    def __init__(self, path: str, encoding: str | None, *, gzipped: bool = False) -> None:
+        self._owned = path != "-"
+        self._file: IO[bytes] = open(path, "rb") if self._owned else _standard_input()  # noqa: SIM115
+        magic = cast("Any", self._file).peek(2)[:2]
+        if gzipped and magic and magic != _GZIP:
+            raise gzip.BadGzipFile(f"it starts with {magic!r}")
+        self._bytes = self._file if magic != _GZIP else cast("IO[bytes]", gzip.GzipFile(fileobj=self._file))
+        utf8 = encoding is None or codecs.lookup(encoding).name in ("utf-8", "utf-8-sig")
+        self._decoder = None if utf8 else codecs.getincrementaldecoder(str(encoding))()
+        self._ready = b""
+        self._ended = False
+        self._total = 0
+        if encoding is not None and self.peek(len(_BOM)) == _BOM:
+            self.read(len(_BOM))
+
+    @property
+    def position(self) -> int:
+        """Return the bytes taken from the file so far (compressed ones, where the file knows its position)."""
+        return self._file.tell() if self._owned and self._file.seekable() else self._total
+
+    def readable(self) -> bool:
+        """Return True, as Arrow asks."""
+        return True
+
+    def peek(self, size: int) -> bytes:
+        """Return the next `size` bytes, fewer only at the end, without taking them."""
+        self._fill(size)
+        return self._ready[:size]
+
+    def read(self, size: int = -1) -> bytes:
+        """Take the next `size` bytes, fewer only at the end; all of them if negative."""
+        size = sys.maxsize if size < 0 else size
+        self._fill(size)
+        taken, self._ready = self._ready[:size], self._ready[size:]
+        return taken
+
+    def _fill(self, size: int) -> None:
+        parts, have = [self._ready], len(self._ready)
+        while have < size and not self._ended:
+            block = self._bytes.read(min(size - have, _CHUNK))
+            self._total += len(block)
+            self._ended = not block
+            if self._decoder is not None:
+                block = self._decoder.decode(block, final=self._ended).encode()
+            parts.append(block)
+            have += len(block)
+        self._ready = b"".join(parts)
+
+    def close(self) -> None:
+        """Close the file, unless it is standard input."""
+        super().close()
+        if self._owned and hasattr(self, "_file"):
+            self._file.close()
+
+
+def _standard_input() -> IO[bytes]:
+    stream: Any = sys.stdin.buffer
+    return stream if hasattr(stream, "peek") else io.BufferedReader(stream)
+
+
+def check_encoding(encoding: str) -> None:
+    """Reject a name that is no text encoding.
+
+    >>> check_encoding("utf9")
+    Traceback (most recent call last):
+    ...
+    fedtally.errors.InvalidInputError: unknown encoding 'utf9'; use utf8, latin-1, cp1252, utf-16 or another of Python's
+    """
+    try:
+        "a".encode(encoding)
+    except LookupError as error:
+        raise InvalidInputError(
+            f"unknown encoding {encoding!r}; use utf8, latin-1, cp1252, utf-16 or another of Python's"
+        ) from error

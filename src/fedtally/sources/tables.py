@@ -1,0 +1,332 @@
+"""CSV, TSV, JSON lines, Parquet and plain text -> batches, block by block."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import stat
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from fedtally.errors import InvalidInputError, UnreadableFileError
+from fedtally.sources.batches import Batch, Columns, Source, to_batch
+from fedtally.sources.streams import ByteStream, check_encoding, reading
+
+_FORMATS = {
+    "csv": "csv",
+    "tsv": "tsv",
+    "tab": "tsv",
+    "json": "json",
+    "jsonl": "json",
+    "ndjson": "json",
+    "parquet": "parquet",
+    "pq": "parquet",
+    "text": "text",
+}
+_PEEK = 1 << 16
+_LONGEST_LINE = 1 << 26
+
+_Tables = Iterator[tuple[Any, Columns, int]]  # record batch, resolved columns, bytes read so far
+
+
+@dataclass(frozen=True)
+class Layout:
+    """How a table is written.
+
+    `block_size` is how many bytes are read at a time. It bounds the length of a row of CSV or JSON, and the memory:
+    Arrow reads those two 32 blocks ahead.
+
+    >>> Layout.detect("clicks.tsv.gz", Columns()).format
+    'tsv'
+    >>> Layout.detect("-", Columns()).format, Layout.detect("-", Columns(item="url")).format
+    ('text', 'csv')
+    """
+
+    format: str
+    delimiter: str = ","
+    header: bool = True
+    encoding: str = "utf8"
+    block_size: int = 1 << 22
+
+    @classmethod
+    def detect(
+        cls,
+        path: str,
+        columns: Columns,
+        *,
+        format: str | None = None,
+        delimiter: str | None = None,
+        header: bool = True,
+        encoding: str = "utf8",
+    ) -> Layout:
+        """Choose the format from the options and the suffix, and check that the options fit it."""
+        check_encoding(encoding)
+        if format is None:
+            suffix = os.path.splitext(path.lower().removesuffix(".gz"))[1]
+            chosen = _FORMATS.get(suffix[1:]) or ("csv" if columns.names() or delimiter else "text")
+        elif format in _FORMATS:
+            chosen = _FORMATS[format]
+        else:
+            raise InvalidInputError(f"format must be csv, tsv, json, parquet or text, got {format!r}")
+        if chosen == "text" and columns.names():
+            raise InvalidInputError(
+                f"plain text has one item a line and no column {columns.names()[0]!r}; use --format csv"
+            )
+        if chosen not in ("csv", "tsv") and delimiter:
+            raise InvalidInputError(f"the format {chosen} has no delimiter; leave it out, or use --format csv")
+        return cls(chosen, _delimiter(delimiter, chosen), header, encoding)
+
+
+def _delimiter(delimiter: str | None, format: str) -> str:
+    chosen = {None: "\t" if format == "tsv" else ",", "\\t": "\t"}.get(delimiter, delimiter)
+    if chosen is None or len(chosen) != 1 or not chosen.isascii() or chosen in '"\r\n':
+        raise InvalidInputError(f"delimiter must be one ASCII character such as ';', got {delimiter!r}")
+    return chosen
+
+
+def table_source(path: str, columns: Columns, layout: Layout) -> Source:
+    """Return the source of a file or of standard input (``-``).
+
+    Raises:
+        UnreadableFileError: the path does not exist or is a directory.
+
+    >>> table_source("nowhere.csv", Columns(), Layout("csv"))
+    Traceback (most recent call last):
+    ...
+    fedtally.errors.UnreadableFileError: nowhere.csv cannot be read: No such file or directory
+    """
+    name = "standard input" if path == "-" else path
+    size = None if path == "-" else _file_size(path)
+    reads = 0
+
+    def read() -> Iterator[Batch]:
+        nonlocal reads
+        reads += 1
+        if size is None and reads > 1:
+            raise InvalidInputError(f"{name} can be read only once: save it to a file first")
+        with reading(name, layout.encoding):
+            for table, resolved, position in _READERS[layout.format](path, columns, layout, name):
+                yield to_batch(table, resolved, name, position)
+
+    return Source(name, read, size_bytes=size, repeatable=size is not None)
+
+
+def _file_size(path: str) -> int | None:
+    """Return the size of a regular file, None of a pipe."""
+    try:
+        status = os.stat(path)
+    except OSError as error:
+        raise UnreadableFileError(f"{path} cannot be read: {error.strerror}") from error
+    if stat.S_ISDIR(status.st_mode):
+        raise UnreadableFileError(f"{path} is a directory: name one file in it")
+    return status.st_size if stat.S_ISREG(status.st_mode) else None
+
+
+@contextmanager
+def _open_text(path: str, layout: Layout, name: str) -> Iterator[ByteStream]:
+    with ByteStream(path, layout.encoding, gzipped=path.lower().endswith(".gz")) as stream:
+        start = stream.peek(_PEEK)
+        if start.startswith(b"PAR1"):
+            raise UnreadableFileError(f"{name} is a Parquet file: use --format parquet")
+        if b"\0" in start:
+            raise UnreadableFileError(
+                f"{name} is no text: it holds NUL bytes, so it is binary, or UTF-16 (then say --encoding utf-16)"
+            )
+        yield stream
+
+
+def _read_csv(path: str, columns: Columns, layout: Layout, name: str) -> _Tables:
+    with _open_text(path, layout, name) as stream:
+        header = _first_row(stream, layout)
+        if not header:
+            return
+        names = header if layout.header else [str(position) for position in range(1, len(header) + 1)]
+        resolved = columns.resolve(names, name)
+        for batch in _csv_reader(stream, resolved.names(), None if layout.header else names, layout):
+            yield batch, resolved, stream.position
+
+
+def _csv_reader(stream: ByteStream, wanted: list[str], names: list[str] | None, layout: Layout) -> Any:
+    import pyarrow as pa
+    import pyarrow.csv as arrow_csv
+
+    file: Any = pa.PythonFile(stream, mode="r")
+    return arrow_csv.open_csv(
+        file,
+        # One thread: Arrow then knows the number of a broken row, and reading is not what takes the time.
+        read_options=arrow_csv.ReadOptions(block_size=layout.block_size, use_threads=False, column_names=names),
+        # Quoted line breaks cost no time here, and without this a block that ends inside quotes would be cut wrongly.
+        parse_options=arrow_csv.ParseOptions(delimiter=layout.delimiter, newlines_in_values=True),
+        convert_options=arrow_csv.ConvertOptions(
+            include_columns=wanted,
+            column_types={column: pa.string() for column in wanted},
+            null_values=[""],
+            strings_can_be_null=True,
+        ),
+    )
+
+
+def _first_row(stream: ByteStream, layout: Layout) -> list[str]:
+    """Return the fields of the first row that is not blank; empty if there is none."""
+    lines = stream.peek(max(_PEEK, layout.block_size)).splitlines(keepends=True)
+    rows = csv.reader((line.decode() for line in lines), delimiter=layout.delimiter)
+    return next((row for row in rows if row), [])
+
+
+def _read_text(path: str, columns: Columns, layout: Layout, name: str) -> _Tables:
+    with _open_text(path, layout, name) as stream:
+        for lines in _lines(stream, layout.block_size, name):
+            yield lines, Columns("item"), stream.position
+
+
+def _lines(stream: ByteStream, block_size: int, name: str) -> Iterator[Any]:
+    rest = b""
+    while block := stream.read(block_size):
+        cut = block.rfind(b"\n") + 1
+        if cut:
+            yield _split(rest + block[:cut])
+            rest = block[cut:]
+        else:
+            rest += block
+        if len(rest) > _LONGEST_LINE:
+            raise InvalidInputError(
+                f"{name} has a line of more than {_LONGEST_LINE} bytes: is it plain text, one item a line?"
+            )
+    if rest:
+        yield _split(rest)
+
+
+def _split(data: bytes) -> Any:
+    """Return the lines of whole-line data as a record batch; a blank line is a missing item."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    ends = np.flatnonzero(np.frombuffer(data, np.uint8) == ord("\n")) + 1
+    if not len(ends) or ends[-1] != len(data):
+        ends = np.append(ends, len(data))
+    offsets = np.concatenate([[0], ends]).astype(np.int32)
+    lines = pa.StringArray.from_buffers(len(ends), pa.py_buffer(offsets.tobytes()), pa.py_buffer(data))
+    items = pc.ascii_rtrim(lines, "\r\n")
+    items = pc.if_else(pc.equal(items, pa.scalar("")), pa.scalar(None, pa.string()), items)
+    return pa.record_batch({"item": items})
+
+
+def _read_json(path: str, columns: Columns, layout: Layout, name: str) -> _Tables:
+    import pyarrow as pa
+    import pyarrow.json as arrow_json
+
+    with _open_text(path, layout, name) as stream:
+        sample = _sample(stream, layout, name)
+        if not sample:
+            return
+        resolved = columns.resolve(list(dict.fromkeys(key for row in sample for key in row)), name)
+        schema = pa.schema([(column, _json_type(column, resolved, sample, name)) for column in resolved.names()])
+        file: Any = pa.PythonFile(stream, mode="r")
+        with _json_rows(name) as rows:
+            reader = arrow_json.open_json(
+                file,
+                read_options=arrow_json.ReadOptions(block_size=layout.block_size, use_threads=False),
+                # An explicit schema: Arrow's guess makes timestamps of strings and may change from block to block.
+                parse_options=arrow_json.ParseOptions(explicit_schema=schema, unexpected_field_behavior="ignore"),
+            )
+            for batch in reader:
+                rows.append(batch.num_rows)
+                yield batch, resolved, stream.position
+
+
+@contextmanager
+def _json_rows(name: str) -> Iterator[list[int]]:
+    """Say after how many rows of the file reading failed: Arrow counts them within a block."""
+    import pyarrow as pa
+
+    rows: list[int] = []
+    try:
+        yield rows
+    except pa.ArrowInvalid as error:
+        if "straddl" in str(error):
+            raise
+        reason = str(error).split(" in row ")[0]
+        raise UnreadableFileError(
+            f"{name} cannot be read after row {sum(rows)}: {reason}; one object a line?"
+        ) from error
+
+
+def _sample(stream: ByteStream, layout: Layout, name: str) -> list[dict[str, Any]]:
+    """Return the objects of the first block, which decide the columns and their types."""
+    size = max(_PEEK, layout.block_size)
+    head = stream.peek(size)
+    whole = head if len(head) < size else head[: head.rfind(b"\n") + 1]
+    rows = []
+    for number, line in enumerate(whole.splitlines(), start=1):
+        if not line.strip():
+            continue
+        try:
+            row = json.loads(line.decode())
+        except json.JSONDecodeError as error:
+            raise UnreadableFileError(
+                f"{name}, line {number}, is no JSON object ({error}): one object a line?"
+            ) from error
+        if not isinstance(row, dict):
+            raise UnreadableFileError(f"{name}, line {number}, is no JSON object: write one object a line, without [ ]")
+        rows.append(row)
+    if head and not whole:
+        raise UnreadableFileError(f"{name} has a first line of more than {size} bytes: is it JSON, one object a line?")
+    return rows
+
+
+def _json_type(column: str, columns: Columns, sample: Sequence[dict[str, Any]], name: str) -> Any:
+    import pyarrow as pa
+
+    values = [row[column] for row in sample if row.get(column) is not None]
+    kinds = {type(value) for value in values}
+    if kinds & {dict, list}:
+        raise InvalidInputError(f"{name}: column {column!r} holds lists or objects: one plain value a row is needed")
+    if kinds == {int} and not (isinstance(columns.item, tuple) and column in columns.item):
+        return pa.uint64() if max(values) >= 2**63 else pa.int64()
+    if kinds and kinds <= {int, float}:
+        return pa.float64()
+    if len(kinds) > 1:
+        kinds_listed = ", ".join(sorted(kind.__name__ for kind in kinds))
+        raise InvalidInputError(f"{name}: column {column!r} holds values of several types ({kinds_listed}); use one")
+    return pa.bool_() if kinds == {bool} else pa.string()
+
+
+def _read_parquet(path: str, columns: Columns, layout: Layout, name: str) -> _Tables:
+    import pyarrow.parquet as parquet
+
+    size = 0 if path == "-" else _file_size(path) or 0
+    rows, done = max(1, layout.block_size // 64), 0
+    with _seekable(path) as place, parquet.ParquetFile(place, pre_buffer=False, buffer_size=1 << 20) as file:
+        resolved = columns.resolve(file.schema_arrow.names, name)
+        for batch in file.iter_batches(batch_size=rows, columns=resolved.names()):
+            done += batch.num_rows
+            yield batch, resolved, size * done // file.metadata.num_rows
+
+
+@contextmanager
+def _seekable(path: str) -> Iterator[Any]:
+    """Give the path, or a temporary copy of a stream: Parquet is read from its end."""
+    if path != "-" and _file_size(path) is not None and not path.lower().endswith(".gz"):
+        yield path
+        return
+    with tempfile.TemporaryFile() as copy:
+        with ByteStream(path, None) as stream:
+            while block := stream.read(1 << 22):
+                copy.write(block)
+        copy.seek(0)
+        yield copy
+
+
+_READERS = {
+    "csv": _read_csv,
+    "tsv": _read_csv,
+    "json": _read_json,
+    "text": _read_text,
+    "parquet": _read_parquet,
+}

@@ -1,0 +1,106 @@
+"""Shared by all tests: the Hypothesis profile, the kernels to test and a slow, independent oracle."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections import defaultdict
+from collections.abc import Iterable
+from functools import cache
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+from fedtally import kernels
+
+# A shared machine outlasts the usual 200 ms. The fixture `backend` is the same for all examples of a test, so that its
+# scope does no harm.
+settings.register_profile(
+    "fedtally",
+    deadline=None,
+    derandomize="CI" in os.environ,
+    max_examples=80,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
+settings.load_profile("fedtally")
+
+
+@pytest.fixture(params=kernels.available_backends())
+def backend(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Run a test once with each implementation of the kernels that this machine can run."""
+    name = str(request.param)
+    monkeypatch.setenv("FEDTALLY_KERNELS", name)
+    return name
+
+
+@pytest.fixture
+def oracle() -> type[Oracle]:
+    """Give the slow oracle."""
+    return Oracle
+
+
+@cache
+def _table(seed: bytes, row: int, group: int) -> list[int]:
+    label = b"fedtally/1/tabulation\x00" + seed + b"\x00" + row.to_bytes(4, "little") + group.to_bytes(4, "little")
+    raw = hashlib.shake_256(label).digest(8192)
+    return [int.from_bytes(raw[at : at + 4], "little") for at in range(0, 8192, 4)]
+
+
+def _word(seed: bytes, row: int, group: int, id_: int) -> int:
+    table, word = _table(seed, row, group), 0
+    for character in range(8):
+        word ^= table[256 * character + (id_ >> (8 * character)) % 256]
+    return word
+
+
+class Oracle:
+    """A campaign in plain Python: counters in dictionaries, medians by sorting. It shares no code with the package."""
+
+    def __init__(self, schedule: str, rows: int, width: int, num_rounds: int, seed: bytes) -> None:
+        self.schedule, _, batches = schedule.partition(":")
+        self.rows, self.width, self.num_rounds, self.seed = rows, width, num_rounds, seed
+        self.batches: list[int] = []
+        for batch in range(int(batches or 0)):
+            size = num_rounds // int(batches) + (batch < num_rounds % int(batches))
+            self.batches += [batch] * size
+        self.cells: dict[int, dict[tuple[int, int], int]] = {}
+
+    def place(self, row: int, round: int, id_: int) -> tuple[int, int]:
+        """Return the cell and the sign of an id."""
+        seed, number = self.seed, 0
+        if self.schedule == "fresh":
+            seed = hashlib.shake_256(b"fedtally/1/round\x00" + seed + round.to_bytes(4, "little")).digest(32)
+        elif self.schedule == "hybrid":
+            number = round
+        elif self.schedule == "batched":
+            number = self.batches[round]
+        cell = (_word(seed, row, 0, id_) >> 8) * self.width // 2**24
+        return cell, -1 if _word(seed, row, number // 8, id_) >> (number % 8) & 1 else 1
+
+    def add(self, round: int, ids: Iterable[int], counts: Iterable[int]) -> None:
+        """Add items to a round, which thereby has landed."""
+        cells = self.cells.setdefault(round, defaultdict(int))
+        for id_, count in zip(ids, counts, strict=True):
+            for row in range(self.rows):
+                cell, sign = self.place(row, round, id_)
+                cells[row, cell] += sign * count
+
+    def counters(self, round: int) -> list[list[int]]:
+        """Return the counters of a landed round."""
+        return [[self.cells[round].get((row, cell), 0) for cell in range(self.width)] for row in range(self.rows)]
+
+    def estimate(self, id_: int) -> float:
+        """Return the estimated count of an id over the landed rounds."""
+        by_round = []
+        for round, cells in self.cells.items():
+            places = [self.place(row, round, id_) for row in range(self.rows)]
+            by_round.append([sign * cells.get((row, cell), 0) for row, (cell, sign) in enumerate(places)])
+        if self.schedule == "fresh":
+            return sum(self.median(rows) for rows in by_round)
+        return self.median([sum(rows) for rows in zip(*by_round, strict=True)])
+
+    @staticmethod
+    def median(values: list[int]) -> float:
+        """Return the middle value, or the mean of the two middle ones."""
+        ordered = sorted(values)
+        return (ordered[(len(ordered) - 1) // 2] + ordered[len(ordered) // 2]) / 2

@@ -1,0 +1,406 @@
+"""The command line: what it prints, writes and refuses."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import click
+import numpy as np
+import pyarrow.csv
+import pyarrow.parquet
+import pytest
+
+from fedtally import __version__, kernels
+from fedtally.cli import cli, run
+from fedtally.cli.options import positive, size
+from fedtally.plan import Plan
+from fedtally.result import Result
+from fedtally.sketch import CountSketch, SketchSpec
+
+WORDS = ["the"] * 50 + ["of"] * 30 + ["and"] * 20
+COMMANDS = ["estimate", "demo", "simulate", "query", "inspect"]
+ENTRY = [sys.executable, "-c", "from fedtally.cli import main; main()"]
+
+Call = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture(autouse=True)
+def _terminal(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("COLUMNS", "100")
+    monkeypatch.setenv("FEDTALLY_NUM_THREADS", "1")
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.fixture
+def call(capsys: pytest.CaptureFixture[str]) -> Call:
+    def run_and_read(*arguments: str) -> tuple[int, str, str]:
+        code = run(arguments)
+        return code, *capsys.readouterr()
+
+    return run_and_read
+
+
+@pytest.fixture
+def words(tmp_path: Path) -> str:
+    file = tmp_path / "words.txt"
+    file.write_text("\n".join(WORDS) + "\n")
+    return str(file)
+
+
+def answered(call: Call, *arguments: str) -> dict[str, Any]:
+    code, out, err = call(*arguments, "--json")
+    assert (code, err) == (0, "")
+    document: dict[str, Any] = json.loads(out)
+    return document
+
+
+def test_help_lists_the_commands_in_groups(call: Call) -> None:
+    code, out, _ = call("--help")
+    assert code == 0
+    assert [m for m in re.findall(r"^  (\w+) ", out, re.M) if m in COMMANDS] == COMMANDS
+    assert all(f"\n{heading}:\n" in out for heading in ("Estimate", "Study", "Files"))
+    assert "_FEDTALLY_COMPLETE" in out
+    assert call() == (0, out, "")
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_each_help_has_examples_that_parse(call: Call, command: str) -> None:
+    code, out, _ = call(command, "--help")
+    assert code == 0
+    examples = re.findall(r"^  (?:.*\| )?fedtally (\S+) (.*)$|^  fedtally (demo)$", out[out.index("Examples:") :], re.M)
+    assert examples
+    for name, line, bare in examples:
+        arguments = line.split(" | ")[0].split()
+        with cli.commands[name or bare].make_context(name, arguments):
+            pass
+
+
+def test_help_imports_nothing_heavy() -> None:
+    check = (
+        "import sys; from fedtally.cli import run; run(['--help']); run(['estimate', '--help']);"
+        "sys.exit(sorted({'numpy', 'rich', 'pyarrow', 'matplotlib'} & set(sys.modules)) or 0)"
+    )
+    done = subprocess.run([sys.executable, "-c", check], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_version_names_the_kernels(call: Call) -> None:
+    assert call("--version") == (0, f"fedtally {__version__} (kernels: {kernels.backend()})\n", "")
+
+
+def test_estimate_prints_the_answer_its_cost_and_its_privacy(call: Call, words: str) -> None:
+    code, out, err = call("estimate", words, "--rows", "5", "--width", "128", "--seed", "1", "--evaluate")
+    assert (code, err) == (0, "")
+    assert re.search(r"1 +the +50\.00 % +50\.00 % +\+0\.00 % +50", out)
+    assert "640 B per client (one-hot vector: 3 B; the item itself, binary: 1 B" in out
+    assert "no differential privacy" in out
+    assert "taken from the input itself" in out
+    assert "share an id with probability at most" in " ".join(out.split())
+    assert "\x1b" not in out
+    assert all(line == line.rstrip() for line in out.splitlines())
+
+
+def test_estimate_json_has_the_fields_of_its_schema(call: Call, words: str) -> None:
+    document = answered(call, "estimate", words, "--rows", "5", "--width", "128", "--seed", "1", "--top", "2")
+    names = ["schema", "warnings", "plan", "privacy", "secure_sum", "recovery", "estimates", "evaluation", "timings"]
+    assert list(document) == names
+    assert document["schema"] == "fedtally-result/1"
+    assert document["privacy"] is None
+    assert document["evaluation"] is None
+    assert document["secure_sum"] == {"method": "ideal"}
+    assert document["recovery"] == "median"
+    fingerprint = document["plan"].pop("fingerprint")
+    assert re.fullmatch("[0-9a-f]{64}", fingerprint)
+    assert document["plan"] == {
+        "rows": 5,
+        "width": 128,
+        "num_rounds": 1,
+        "schedule": "shared",
+        "num_clients": 100,
+        "domain_size": 3,
+        "domain_public": False,
+        "modulus_bits": 8,
+        "bytes_per_client": 640,
+        "one_hot_bytes_per_client": 3,
+        "binary_bytes_per_client": 1,
+    }
+    assert document["estimates"] == [
+        {"item": "the", "frequency": 0.5, "low": None, "high": None, "count": 50.0},
+        {"item": "of", "frequency": 0.3, "low": None, "high": None, "count": 30.0},
+    ]
+
+
+def test_evaluation_is_in_the_json(call: Call, words: str) -> None:
+    document = answered(call, "estimate", words, "--width", "128", "--seed", "1", "--evaluate", "--top", "3")
+    expected = {"linf": 0.0, "l2": 0.0, "coverage": None, "k": 3, "precision_at_k": 1.0, "recall_at_k": 1.0}
+    assert document["evaluation"] == expected
+
+
+def test_a_seed_repeats_a_run(call: Call) -> None:
+    arguments = ("estimate", "zipf:d=500,n=2000", "--rounds", "3", "--width", "50", "--seed", "a")
+    first, again, other = (answered(call, *arguments[:-1], seed) for seed in ("a", "a", "b"))
+    assert first["estimates"] == again["estimates"] != other["estimates"]
+    assert first["plan"] == again["plan"]
+
+
+def test_columns_counts_clients_and_rounds(call: Call, tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text("who;what;when;times\nu1;tea;1;3\nu1;tea;1;1\nu2;milk;2;2\nu3;;2;1\n")
+    table = ("estimate", "t.csv", "--delimiter", ";", "--width", "512", "--seed", "1")
+    counted = answered(call, *table, "--item", "what", "--count", "times")
+    assert {e["item"]: e["count"] for e in counted["estimates"]} == {"tea": 4, "milk": 2}
+    assert any("1 rows" in warning for warning in counted["warnings"])
+    by_client = answered(call, *table, "--item", "what", "--client", "who", "--round", "when")
+    assert {e["item"]: e["count"] for e in by_client["estimates"]} == {"tea": 1, "milk": 1}
+    assert by_client["plan"]["num_rounds"] == 2
+    assert by_client["plan"]["schedule"] == "hybrid"
+
+
+def test_max_items_bounds_what_a_client_contributes(call: Call, tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text("c,i\n" + "".join(f"u,{item}\n" for item in "abcd"))
+    shared = ("estimate", "t.csv", "--item", "i", "--client", "c", "--width", "4096", "--seed", "3")
+    for asked in (1, 3, 4):
+        document = answered(call, *shared, "--max-items", str(asked))
+        assert sum(e["count"] for e in document["estimates"]) == asked
+        assert document["plan"]["num_clients"] == 1
+
+
+def test_domains(call: Call, tmp_path: Path, words: str) -> None:
+    (tmp_path / "dictionary.txt").write_text("the\nof\n")
+    code, _, err = call("estimate", words, "--domain", "dictionary.txt")
+    assert code == 2
+    assert "20 of 100 items are outside" in err
+    kept = answered(call, "estimate", words, "--domain", "dictionary.txt", "--outside", "drop", "--width", "99")
+    assert kept["plan"]["domain_public"] is True
+    assert kept["plan"]["num_clients"] == 80
+    (tmp_path / "points.csv").write_text("y,x\n40.71,-74.01\n40.72,-74.02\n34.0,-118.2\n")
+    grid = ("--item", "y,x", "--domain", "grid:25..50,-130..-60,0.1", "--width", "999", "--top", "1")
+    assert answered(call, "estimate", "points.csv", *grid)["estimates"][0]["item"] == "40.75,-74.05"
+
+
+def test_queries(call: Call, words: str) -> None:
+    document = answered(call, "estimate", words, "--width", "512", "--top", "0", "--query", "of", "--query", "cola")
+    assert document["estimates"] == []
+    assert [q["item"] for q in document["queries"]] == ["of", "cola"]
+    huge = ("estimate", "zipf:d=50,n=500", "--domain", "range:1..999999999999999", "--query", "1", "--width", "512")
+    named = answered(call, *huge)
+    assert [q["item"] for q in named["queries"]] == [1]
+
+
+def test_min_frequency(call: Call, words: str) -> None:
+    kept = answered(call, "estimate", words, "--width", "512", "--min-frequency", "0.25")["estimates"]
+    assert [e["item"] for e in kept] == ["the", "of"]
+    _, out, _ = call("estimate", words, "--width", "512", "--min-frequency", "0.75")
+    assert "none is shown" in out
+
+
+def test_output_save_query_and_inspect(call: Call, words: str, tmp_path: Path) -> None:
+    run_once = ("estimate", words, "--width", "512", "--seed", "1", "--save", "r.fedtally")
+    assert call(*run_once, "--output", "all.csv", "--quiet")[2] == ""
+    assert "wrote all.parquet: all 3 estimates" in call(*run_once, "--output", "all.parquet")[2]
+    for table in (pyarrow.csv.read_csv("all.csv"), pyarrow.parquet.read_table("all.parquet")):
+        assert table.column("item").to_pylist() == ["the", "of", "and"]
+        assert table.column_names == ["item", "frequency", "low", "high", "count"]
+    (tmp_path / "more.txt").write_text("and\r\n\nof\n")
+    asked = answered(call, "query", "r.fedtally", "the", "--items", "more.txt")
+    assert asked["schema"] == "fedtally-query/1"
+    assert [(e["item"], e["count"]) for e in asked["estimates"]] == [("the", 50), ("and", 20), ("of", 30)]
+    assert "50.00 %" in call("query", "r.fedtally", "the")[1]
+    inside = answered(call, "inspect", "r.fedtally")
+    assert (inside["kind"], inside["num_clients_landed"], inside["domain_size"]) == ("result", 100, 3)
+    assert inside["fingerprint"] == asked["fingerprint"] == Result.load("r.fedtally").plan.fingerprint
+
+
+def test_inspect_plans_and_sketches(call: Call, words: str) -> None:
+    call("estimate", words, "--width", "512", "--seed", "1", "--save", "r.fedtally", "--quiet")
+    plan = Result.load("r.fedtally").plan
+    for name in ("plan.toml", "plan.json"):
+        plan.save(name)
+        assert answered(call, "inspect", name)["fingerprint"] == plan.fingerprint
+        assert plan.fingerprint in call("inspect", name)[1]
+    sketch = CountSketch(SketchSpec(rows=3, width=8, schedule="shared", num_rounds=1, seed=bytes(32)), 0)  # type: ignore[arg-type]
+    sketch.save("a.sketch")
+    sketch.add(np.array([7], np.uint64))
+    sketch.save("b.sketch")
+    a, b = (answered(call, "inspect", name) for name in ("a.sketch", "b.sketch"))
+    assert (a["kind"], a["num_clients"], b["num_clients"], b["largest_cell"]) == ("sketch", 0, 1, 1)
+    assert a["fingerprint"] != b["fingerprint"]
+
+
+def test_a_plan_sets_the_sizes(call: Call) -> None:
+    source = "zipf:d=100,n=1000"
+    answered(call, "estimate", source, "--rows", "3", "--width", "77", "--rounds", "2", "--seed", "1", "--save", "r")
+    Result.load("r").plan.save("plan.toml")
+    document = answered(call, "estimate", source, "--plan", "plan.toml", "--seed", "1")
+    assert document["plan"]["fingerprint"] == Plan.load("plan.toml").fingerprint
+    code, _, err = call("estimate", source, "--plan", "plan.toml", "--rows", "5")
+    assert code == 2
+    assert "leave rows out" in err
+
+
+def test_standard_input(words: str) -> None:
+    with open(words, "rb") as file:
+        done = subprocess.run(
+            [*ENTRY, "estimate", "-", "--json", "--max-bytes", "1kB"], stdin=file, capture_output=True, check=True
+        )
+    assert json.loads(done.stdout)["estimates"][0]["item"] == "the"
+    assert done.stderr == b""
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["estimate"], "Missing argument 'INPUT'"),
+        (["estmate"], "Did you mean"),
+        (["estimate", "zipf:", "--epsilon", "1"], "No such option '--epsilon'"),
+        (["estimate", "nowhere.csv"], "nowhere.csv"),
+        (["estimate", "zipf:", "--max-bytes", "12xB"], "write it as 32kB"),
+        (["estimate", "zipf:", "--rows", "0"], "'0' is no integer of 1 or more"),
+        (["estimate", "zipf:", "--schedule", "mixed"], "schedule must be"),
+        (["estimate", "zipf:", "--schedule", "batched:3"], "batches must be at most"),
+        (["estimate", "zipf:", "--domain", "nowhere.txt"], "no such file"),
+        (["estimate", "zipf:", "--output", "x.xls"], ".csv or .parquet"),
+        (["estimate", "zipf:", "--save", "nowhere/x"], "there is no folder"),
+        (["estimate", "zipf:", "--plot", "x.gif"], ".png, .svg or .pdf"),
+        (["estimate", "zipf:", "--top", "-1"], "top must be at least 0"),
+        (["estimate", "zipf:", "--plan", "nowhere.toml"], "nowhere.toml"),
+        (["estimate", "zipf:d=9,n=9", "--query", "apple"], "apple"),
+        (["query", "nowhere", "x"], "no file nowhere"),
+        (["inspect", "nowhere"], "no file nowhere"),
+        (["simulate", "zipf:", "--methods", "magic"], "methods are schedules"),
+        (["simulate", "zipf:", "--width", "wide"], "integers separated by commas"),
+        (["simulate", "zipf:", "--width", "9,9"], "distinct"),
+        (["simulate", "zipf:", "--methods", "batched:20"], "batches must be at most"),
+    ],
+)
+def test_bad_input_is_one_line_and_exit_2(call: Call, arguments: list[str], said: str) -> None:
+    code, out, err = call(*arguments)
+    assert (code, out) == (2, "")
+    assert err.startswith("error: ")
+    assert err.count("\n") == 1
+    assert said in err
+    code, out, err = call(*arguments, "--json")
+    document = json.loads(err)
+    assert (code, out) == (2, "")
+    assert (list(document), document["schema"]) == (["schema", "error"], "fedtally-error/1")
+    assert said in document["error"]["message"]
+    assert document["error"]["type"]
+
+
+def test_sizes_are_decimal_or_binary() -> None:
+    assert [size(text) for text in ("1", "1B", "1k", "1 KB", "1KiB", "2.5MB", "1GiB")] == [
+        1,
+        1,
+        1000,
+        1000,
+        1024,
+        2_500_000,
+        2**30,
+    ]
+    for text in ("", "kB", "-1", "0", "1e3", "0.1", "1TBB"):
+        with pytest.raises(click.BadParameter, match="is no size"):
+            size(text)
+    assert positive("007") == 7
+
+
+@pytest.mark.parametrize("given", [KeyboardInterrupt(), MemoryError(), OSError(28, "No space left on device")])
+def test_what_fails_later(call: Call, monkeypatch: pytest.MonkeyPatch, given: BaseException) -> None:
+    def fail(*_: object) -> None:
+        raise given
+
+    monkeypatch.setattr("fedtally.engines.local.run", fail)
+    code, out, err = call("estimate", "zipf:")
+    assert out == ""
+    assert code == (130 if isinstance(given, KeyboardInterrupt) else 1)
+    assert re.search("error: (interrupted|out of memory|.*No space left)", err)
+
+
+def test_ctrl_c_leaves_nothing_behind(tmp_path: Path) -> None:
+    arguments = ["simulate", "zipf:", "--repeats", "100000", "--output", "study.csv"]
+    process = subprocess.Popen([*ENTRY, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    time.sleep(2)  # the run takes hours
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=30)
+    assert (process.returncode, out, err.strip()) == (130, b"", b"error: interrupted")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_closed_pipe_is_silent() -> None:
+    arguments = ["estimate", "zipf:d=30000,n=100", "--top", "30000", "--json"]
+    buffered = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
+    process = subprocess.Popen([*ENTRY, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=buffered)
+    assert process.stdout is not None
+    assert process.stderr is not None
+    process.stdout.readline()
+    process.stdout.close()
+    with process.stderr as stderr:
+        assert (process.wait(timeout=60), stderr.read()) == (1, b"")
+
+
+def test_errors_are_red_on_a_terminal_alone(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
+    monkeypatch.setattr("click.utils.should_strip_ansi", lambda *_: False)
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    assert "\x1b[31m" in call("inspect", "nowhere")[2]
+    monkeypatch.setenv("NO_COLOR", "1")
+    assert "\x1b" not in call("inspect", "nowhere")[2]
+
+
+def test_demo_shows_the_truth_and_what_to_try_next(call: Call) -> None:
+    code, out, err = call("demo", "--seed", "1")
+    assert (code, err) == (0, "")
+    assert re.search(r"1 +self +[0-9.]+ % +[0-9.]+ % +[+-][0-9.]+ % ", out)
+    assert len(re.findall(r"^ *[0-9]+ +\w+ +-?[0-9.]+ %", out, re.M)) == 20
+    assert "no differential privacy" in out
+    assert "8.00 kB" in out or "7.9" in out
+    commands = re.findall(r"^  fedtally (.*)$", out[out.index("What to try next") :], re.M)
+    assert [line.split()[0] for line in commands] == ["demo", "demo", "query", "simulate"]
+    for line in commands[1:]:
+        assert call(*line.split())[0] == 0
+
+
+def test_demo_is_fast_enough() -> None:
+    before = os.times()
+    subprocess.run([*ENTRY, "demo"], capture_output=True, check=True)
+    after = os.times()
+    spent = after.children_user - before.children_user + after.children_system - before.children_system
+    assert spent < 5  # seconds of CPU; about 1 where this was written
+
+
+def test_simulate_prints_costs_and_what_binary_reveals(call: Call) -> None:
+    small = ("simulate", "zipf:d=300,n=2000", "--methods", "hybrid,shared", "--width", "40,80", "--repeats", "2")
+    code, out, err = call(*small, "--rounds", "4", "--seed", "1")
+    assert (code, err) == (0, "")
+    assert len(re.findall(r"^(?:hybrid|shared) +(?:40|80) ", out, re.M)) == 4
+    for said in ("l_inf", "l_2", "median", "90 %", "one-hot", "no differential privacy"):
+        assert said in out
+    assert "not compatible with secure summation: the server would see each item" in " ".join(out.split())
+
+
+def test_simulate_json_and_tidy_table(call: Call) -> None:
+    small = ("simulate", "zipf:d=300,n=2000", "--methods", "hybrid,batched:2", "--width", "40", "--repeats", "3")
+    document = answered(call, *small, "--rounds", "4", "--seed", "1", "--output", "study.parquet")
+    assert document["schema"] == "fedtally-study/1"
+    methods = [(c["method"], c["width"], c["secure_sum"]) for c in document["comparisons"]]
+    exact = [("one-hot", None, True), ("binary", None, False)]
+    assert methods == [("hybrid", 40, True), ("batched:2", 40, True), *exact]
+    assert set(document["comparisons"][0]["linf"]) == {"mean", "median", "q90"}
+    table = pyarrow.parquet.read_table("study.parquet")
+    assert table.num_rows == 3 * 4
+    assert {"method", "width", "repeat", "linf", "l2", "bytes_per_client"} <= set(table.column_names)
+
+
+@pytest.mark.parametrize("columns", [80, 120])
+def test_answers_fit_the_terminal(call: Call, monkeypatch: pytest.MonkeyPatch, columns: int) -> None:
+    monkeypatch.setenv("COLUMNS", str(columns))
+    for arguments in (["demo"], ["simulate", "zipf:d=99,n=999", "--repeats", "2", "--methods", "batched:4"]):
+        _, out, _ = call(*arguments)
+        assert max(map(len, out.splitlines())) <= columns

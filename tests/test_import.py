@@ -1,0 +1,32 @@
+"""What importing the package costs, and which kernels are in use where they must be."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from fedtally import kernels
+
+
+def test_import_is_light() -> None:
+    code = (
+        "import sys; before = set(sys.modules); import fedtally; "
+        "heavy = {'numpy', 'pyarrow', 'pandas', 'polars', 'matplotlib', 'rich', 'click'} - before; "
+        "print(sorted(heavy & set(sys.modules)), fedtally.__version__)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    loaded, version = done.stdout.rsplit(" ", 1)
+    assert loaded == "[]"
+    assert version.strip()
+
+
+@pytest.mark.skipif(
+    os.environ.get("FEDTALLY_REQUIRE_COMPILED") != "1" or "FEDTALLY_KERNELS" in os.environ,
+    reason="compiled kernels are only demanded with FEDTALLY_REQUIRE_COMPILED=1 and no choice of kernels",
+)
+def test_compiled_kernels_are_in_use() -> None:
+    assert kernels.backend() != "numpy"
+    assert kernels.available_backends()[:2] == ("numpy", "baseline")

@@ -1,0 +1,141 @@
+"""The plan: checked together, serialised, fingerprinted."""
+
+import dataclasses
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fedtally.errors import InvalidInputError, UnreadableFileError
+from fedtally.plan import Plan, modulus_bits, width_for_bytes
+
+DOMAIN = {"kind": "range", "size": 1000, "public": True, "first": 1, "last": 1000}
+PLAN = Plan(
+    rows=5,
+    width=100,
+    schedule="batched:4",
+    num_rounds=10,
+    num_clients=5000,
+    cohort=600,
+    domain=DOMAIN,
+    max_items=3,
+    seed=bytes(range(32)),
+)
+
+
+def changed(**values):
+    return dataclasses.replace(PLAN, **values)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "message"),
+    [
+        ("rows", 0, "rows must be at least 1, got 0"),
+        ("width", 0, "width must be at least 1, got 0"),
+        ("width", 2**24 + 1, "width must be at most"),
+        ("num_rounds", 3, "batches must be at most the number of rounds"),
+        ("num_clients", 0, "num_clients must be at least 1"),
+        ("cohort", 5001, "cohort must be at most num_clients"),
+        ("cohort", 499, "10 rounds of at most 499 clients cannot hold"),
+        ("max_items", 0, "max_items must be at least 1"),
+        ("seed", b"short", "seed must be 32 bytes, got 5 bytes"),
+        ("schedule", "sharde", "schedule must be shared, fresh, hybrid or batched:B"),
+        ("domain", {"size": 3}, "domain must say its kind, size and public"),
+        ("rows", 2.5, "rows must be an integer"),
+        ("rows", True, "rows must be an integer"),
+    ],
+)
+def test_inconsistent_plans_are_refused(name, value, message):
+    with pytest.raises(InvalidInputError, match=message):
+        changed(**{name: value})
+
+
+@pytest.mark.parametrize("suffix", [".toml", ".json"])
+def test_files_round_trip(tmp_path, suffix):
+    PLAN.save(tmp_path / f"plan{suffix}")
+    assert Plan.load(tmp_path / f"plan{suffix}") == PLAN
+
+
+@given(
+    rows=st.integers(1, 40),
+    width=st.integers(1, 2**24),
+    rounds=st.integers(1, 50),
+    cohort=st.integers(1, 10**6),
+    step=st.floats(1e-6, 10, allow_nan=False),
+    public=st.booleans(),
+    seed=st.binary(min_size=32, max_size=32),
+)
+def test_toml_round_trips(rows, width, rounds, cohort, step, public, seed):
+    domain = {"kind": "grid", "size": 7, "public": public, "step": step, "note": 'a "quoted" \\ text\n'}
+    plan = Plan(rows, width, "hybrid", rounds, cohort, cohort, domain, 1, seed)
+    again = Plan.from_toml(plan.to_toml())
+    assert again == plan
+    assert again.fingerprint == plan.fingerprint
+
+
+def test_fingerprint_differs_wherever_plans_differ():
+    others = [
+        changed(rows=7),
+        changed(width=101),
+        changed(schedule="hybrid"),
+        changed(num_rounds=11),
+        changed(num_clients=5001),
+        changed(cohort=601),
+        changed(max_items=2),
+        changed(seed=bytes(32)),
+        changed(domain={**DOMAIN, "last": 1001, "size": 1001}),
+    ]
+    assert len({plan.fingerprint for plan in [PLAN, *others]}) == len(others) + 1
+
+
+def test_a_changed_file_is_noticed(tmp_path):
+    PLAN.save(tmp_path / "plan.toml")
+    text = (tmp_path / "plan.toml").read_text().replace("width = 100", "width = 101")
+    (tmp_path / "plan.toml").write_text(text)
+    with pytest.raises(InvalidInputError, match="changed after it was written"):
+        Plan.load(tmp_path / "plan.toml")
+    lines = [line for line in text.splitlines() if not line.startswith("fingerprint")]
+    (tmp_path / "plan.toml").write_text("\n".join(lines))
+    assert Plan.load(tmp_path / "plan.toml").width == 101
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "error", "message"),
+    [
+        ("a.toml", "rows = ", UnreadableFileError, "not valid TOML"),
+        ("a.toml", "rows = 3", InvalidInputError, "lacks width"),
+        ("a.toml", PLAN.to_toml() + "\n[other]\nx = 1\n", InvalidInputError, "unknown entries other"),
+        ("a.json", "[]", InvalidInputError, "JSON object"),
+        ("a.json", "{", UnreadableFileError, "cannot read the plan"),
+        ("a.toml", PLAN.to_toml().replace(PLAN.seed.hex(), "zz"), InvalidInputError, "64 hexadecimal digits"),
+    ],
+)
+def test_bad_files(tmp_path, name, text, error, message):
+    (tmp_path / name).write_text(text)
+    with pytest.raises(error, match=message):
+        Plan.load(tmp_path / name)
+
+
+def test_missing_file(tmp_path):
+    with pytest.raises(UnreadableFileError, match="No such file"):
+        Plan.load(tmp_path / "no.toml")
+
+
+@given(cohort=st.integers(1, 2**40), max_items=st.integers(1, 100))
+def test_modulus_holds_every_sum_and_no_bit_more(cohort, max_items):
+    bits = modulus_bits(cohort, max_items)
+    values = 2 * cohort * max_items + 1  # from -n K to n K
+    assert 2 ** (bits - 1) < values <= 2**bits
+
+
+@given(max_bytes=st.integers(100, 10**6), rows=st.integers(1, 20), cohort=st.integers(1, 10**6))
+def test_width_is_the_largest_that_fits(max_bytes, rows, cohort):
+    width = width_for_bytes(max_bytes, rows, cohort, 1)
+    plan = Plan(rows, width, "shared", 1, cohort, cohort, DOMAIN, 1, bytes(32))
+    assert plan.bytes_per_client <= max_bytes
+    assert dataclasses.replace(plan, width=width + 1).bytes_per_client > max_bytes
+
+
+def test_too_few_bytes():
+    with pytest.raises(InvalidInputError, match="max_bytes must be at least 14 for 7 rows of 15 bits, got 5"):
+        width_for_bytes(5, rows=7, cohort=15_000, max_items=1)

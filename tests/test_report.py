@@ -1,0 +1,127 @@
+"""What a person reads of a result, and the document that a program reads."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import fedtally
+from fedtally import report
+from fedtally.domain import Strings
+from fedtally.result import Estimate, Result
+
+
+@pytest.fixture(scope="module")
+def result() -> Result:
+    return fedtally.estimate(["tea"] * 70 + ["milk"] * 30, rows=5, width=256, num_rounds=2, seed=1, evaluate=True)
+
+
+def test_document_is_json_and_complete(result: Result) -> None:
+    document = report.document(result, result.top(1), result.estimates(["milk", "cola"]))
+    assert json.loads(json.dumps(document)) == document
+    assert [entry["item"] for entry in document["estimates"]] == ["tea"]
+    assert [entry["count"] for entry in document["queries"]] == [30.0, 0.0]
+    assert document["plan"]["bytes_per_client"] == result.plan.bytes_per_client
+    assert "queries" not in report.document(result, [])
+
+
+def test_answer_says_what_must_be_said(result: Result) -> None:
+    text = " ".join(report.plain(report.answer(result, result.top(2), result.estimates(["cola"])), 300).split())
+    plan = result.plan
+    for said in (
+        report.size(plan.bytes_per_client),
+        f"one-hot vector: {plan.one_hot_bytes_per_client} B",
+        "binary: 1 B, but then the server would see it",
+        "no differential privacy",
+        "not public: taken from the input itself",
+        "with probability at most",
+        "largest 0.00 %",
+        plan.fingerprint[:16],
+        "Items asked for",
+        "hybrid schedule, median recovery",
+    ):
+        assert said in text
+
+
+def test_the_one_hot_vector_is_recommended_where_it_is_smaller(result: Result) -> None:
+    assert any("a one-hot vector is no larger" in note for note in result.warnings)
+    wide = fedtally.estimate([str(i) for i in range(500)], rows=1, width=8, seed=1)
+    assert not any("no larger" in note for note in wide.warnings)
+
+
+def test_truth_and_error_stand_beside_the_estimates(result: Result) -> None:
+    lines = report.plain(report.estimates_table([Estimate("tea", 0.71, None, None, 71.0)], [0.7])).splitlines()
+    assert re.split(r"\s{2,}", lines[0].strip()) == ["#", "item", "frequency", "true", "error", "clients"]
+    assert re.split(r"\s{2,}", lines[2].strip()) == ["1", "tea", "71.00 %", "70.00 %", "+1.00 %", "71"]
+
+
+@pytest.mark.parametrize(
+    ("item", "shown"),
+    [
+        ("[bold red]x", "[bold red]x"),
+        (":smile:", ":smile:"),
+        ("a\x1b]0;evil\x07b", r"a\x1b]0;evil\x07b"),
+        ("two\nlines", r"two\nlines"),
+        ("\u202eright to left", r"\u202eright to left"),
+        ("漢字 é", "漢字 é"),
+        ("", '""'),
+        (-7, "-7"),
+    ],
+)
+def test_items_are_shown_as_they_are_and_cannot_drive_a_terminal(item: str | int, shown: str) -> None:
+    estimate = Estimate(item, 0.5, None, None, 5.0)
+    assert f" {shown} " in report.plain(report.estimates_table([estimate]))
+
+
+@given(st.text(max_size=30))
+def test_no_control_character_survives(item: str) -> None:
+    assert report.printable(item).plain.isprintable()
+
+
+def test_long_items_are_folded_not_cut() -> None:
+    item = "https://example.org/" + "x" * 200
+    text = report.plain(report.estimates_table([Estimate(item, 0.5, None, None, 5.0)]), 60)
+    assert text.count("x") == 201  # one more in example
+    assert max(map(len, text.splitlines())) <= 60
+
+
+@pytest.mark.parametrize(
+    ("shares", "digits"),
+    [([], 2), ([0.5], 2), ([0.01], 2), ([0.0012], 2), ([0.00012], 3), ([1e-9, 0.5], 6), ([0.0], 2)],
+)
+def test_decimals(shares: list[float], digits: int) -> None:
+    assert report.decimals(shares) == digits
+
+
+@given(st.floats(1e-6, 1.0))
+def test_two_digits_of_a_share_are_seen(share: float) -> None:
+    shown = float(report.percent(share, report.decimals([share])).removesuffix(" %")) / 100
+    assert shown == pytest.approx(share, rel=0.5 if share < 1e-7 else 0.06)
+
+
+@pytest.mark.parametrize(
+    ("number", "shown"),
+    [
+        (0, "0 B"),
+        (999.4, "999 B"),
+        (1000, "1.00 kB"),
+        (31_987, "32.0 kB"),
+        (999_600, "1.00 MB"),
+        (2.5e9, "2.50 GB"),
+    ],
+)
+def test_sizes(number: float, shown: str) -> None:
+    assert report.size(number) == shown
+
+
+def test_a_zero_has_no_sign() -> None:
+    assert report.percent(-1e-12) == "0.00 %"
+
+
+def test_collisions_are_said_of_fingerprints() -> None:
+    assert "probability" in report.collisions(Strings(["tea", "milk"], bytes(32)))
+    assert report.collisions(Strings(["tea"], bytes(32))) == ""
