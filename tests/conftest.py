@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import importlib.util
 import os
 from collections import defaultdict
 from collections.abc import Iterable
@@ -104,3 +105,11 @@ class Oracle:
         """Return the middle value, or the mean of the two middle ones."""
         ordered = sorted(values)
         return (ordered[(len(ordered) - 1) // 2] + ordered[len(ordered) // 2]) / 2
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Skip the examples that draw where the extra `plot` is not installed."""
+    if importlib.util.find_spec("matplotlib") is None:
+        for item in items:
+            if item.name.startswith("fedtally.charts."):
+                item.add_marker(pytest.mark.skip(reason="drawing needs the extra `plot`"))
