@@ -141,10 +141,7 @@ def peer_cases(count: int, rng: np.random.Generator) -> list[Case]:
 
 def judge(report: Report, levels: list[str]) -> None:
     """Append the goals, each as a ratio within this run, for every level above the baseline (or for all there is)."""
-    found = [name for name in peers.LIBRARIES if any(rate.backend == name for rate in report.rates)]
-    report.notes += [
-        f"{name} is not installed: pip install 'fedtally[bench]'" for name in peers.LIBRARIES if name not in found
-    ]
+    found = peers.installed()
     listed = list_name(8)
     for level in [level for level in levels if level != "baseline"] or levels:
         if found:
@@ -189,6 +186,11 @@ def measure(count: int, turns: int) -> Report:
     with environment(FEDTALLY_NUM_THREADS="1"):
         rates = interleaved([*limits, *work], turns)
     report.rates = rates[: len(limits)] + sorted(rates[len(limits) :], key=lambda rate: rate.name)
+    report.notes += [
+        f"{name} is not installed: pip install 'fedtally[bench]'"
+        for name in peers.LIBRARIES
+        if name not in peers.installed()
+    ]
     if levels:
         judge(report, levels)
     else:

@@ -259,8 +259,8 @@ def test_standard_input(words: str) -> None:
     ("arguments", "said"),
     [
         (["estimate"], "Missing argument 'INPUT'"),
-        (["estmate"], "Did you mean"),
-        (["estimate", "zipf:", "--epsilon", "1"], "No such option '--epsilon'"),
+        (["estmate"], "No such command 'estmate'"),
+        (["estimate", "zipf:", "--epsilon", "1"], "--epsilon"),
         (["estimate", "nowhere.csv"], "nowhere.csv"),
         (["estimate", "zipf:", "--max-bytes", "12xB"], "write it as 32kB"),
         (["estimate", "zipf:", "--rows", "0"], "'0' is no integer of 1 or more"),

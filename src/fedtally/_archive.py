@@ -26,8 +26,11 @@ def write(
         InvalidInputError: the folder does not exist or is not writable.
     """
     header = np.frombuffer(json.dumps({"schema": schema, "arrays": sorted(arrays), **meta}).encode(), np.uint8)
+    entries: dict[str, Any] = {name: np.asarray(values) for name, values in arrays.items()}
+    if any(values.dtype.hasobject for values in entries.values()):
+        raise TypeError("arrays of Python objects would be pickled")
     with replacing(path) as temporary, open(temporary, "wb") as file:
-        np.savez_compressed(file, allow_pickle=False, **{_HEADER: header, **arrays})
+        np.savez_compressed(file, **{_HEADER: header, **entries})
 
 
 class replacing:  # noqa: N801 - a context manager, read as a verb

@@ -26,7 +26,7 @@ def integer(minimum: int | None = None, maximum: int | None = None, /, **named: 
     """
     name, value = _one(named)
     try:
-        if isinstance(value, bool):
+        if _is_bool(value):
             raise TypeError
         number = operator.index(value)
     except TypeError:
@@ -43,7 +43,7 @@ def real(minimum: float | None = None, maximum: float | None = None, /, **named:
     """
     name, value = _one(named)
     try:
-        if isinstance(value, (bool, str)):
+        if _is_bool(value) or isinstance(value, (str, bytes)):
             raise TypeError
         number = float(value)
     except (TypeError, ValueError, OverflowError):
@@ -52,6 +52,10 @@ def real(minimum: float | None = None, maximum: float | None = None, /, **named:
         raise InvalidInputError(f"{name} must be finite, got {value!r}")
     _bounds(name, number, minimum, maximum)
     return number
+
+
+def _is_bool(value: Any) -> bool:
+    return isinstance(value, bool) or str(getattr(value, "dtype", "")) == "bool"
 
 
 def _bounds(name: str, number: float, minimum: float | None, maximum: float | None) -> None:

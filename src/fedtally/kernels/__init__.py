@@ -211,6 +211,10 @@ class Decoder:
     """
 
     def __init__(self, sums: I64 | F64, tables: U32, expected: int = 1 << 20) -> None:
+        if sums.dtype not in (np.int64, np.float64) or tables.dtype != np.uint32:
+            raise InvalidInputError(
+                f"sums must be int64 or float64 and tables uint32, got {sums.dtype} and {tables.dtype}"
+            )
         self._sums: I64 | F64 = (
             np.ascontiguousarray(sums, np.float64) if sums.dtype.kind == "f" else np.ascontiguousarray(sums, np.int64)
         )
@@ -309,9 +313,9 @@ def _pattern_sums(batches: I64 | F64) -> I64 | F64:
 
 
 def _tables(tables: U32) -> U32:
-    if tables.ndim != 3 or tables.shape[1:] != (8, 256):
-        raise InvalidInputError(f"tables must be [rows, 8, 256], got shape {tables.shape}")
-    return np.ascontiguousarray(tables, np.uint32)
+    if tables.dtype != np.uint32 or tables.ndim != 3 or tables.shape[1:] != (8, 256):
+        raise InvalidInputError(f"tables must be uint32 [rows, 8, 256], got {tables.dtype} with shape {tables.shape}")
+    return np.ascontiguousarray(tables)
 
 
 def _ids(ids: Any) -> U64:

@@ -212,7 +212,10 @@ class CountSketch:
 def _integers(**named: Any) -> npt.NDArray[np.int64]:
     """Return the named column as int64 [n]; the keyword is the name in the message."""
     [(name, values)] = named.items()
-    array = np.asarray(values)
+    try:
+        array = np.asarray(values)
+    except ValueError:
+        raise InvalidInputError(f"{name} must be integers in one dimension, got rows of unequal length") from None
     if array.size == 0 and array.ndim == 1:
         return array.astype(np.int64)
     if array.ndim != 1 or array.dtype.kind not in "iu":
