@@ -210,3 +210,25 @@ def test_places_that_cannot_be_written(tmp_path: Path) -> None:
         with pytest.raises(InvalidInputError, match="cannot write"):
             _archive.write(path, "thing/1", {}, {})
     assert os.listdir(tmp_path) == ["file"]
+
+
+def test_a_link_keeps_pointing_at_what_is_replaced(tmp_path: Path) -> None:
+    (tmp_path / "target").write_bytes(b"old")
+    (tmp_path / "link").symlink_to(tmp_path / "target")
+    _archive.write(tmp_path / "link", "thing/1", META, ARRAYS)
+    assert (tmp_path / "link").is_symlink()
+    assert same(tmp_path / "target")
+
+
+def test_devices_and_pipes_are_not_replaced(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    for path in (tmp_path / "pipe", Path("/dev/null")):
+        with pytest.raises(InvalidInputError, match="it is a device or a pipe"):
+            _archive.write(path, "thing/1", META, ARRAYS)
+    assert stat.S_ISFIFO((tmp_path / "pipe").stat().st_mode)
+
+
+def test_objects_are_not_pickled(tmp_path: Path) -> None:
+    with pytest.raises(TypeError, match="would be pickled"):
+        _archive.write(tmp_path / "file", "thing/1", {}, {"a": np.array([object()])})
+    assert not list(tmp_path.iterdir())

@@ -20,7 +20,8 @@ import pyarrow.parquet
 import pytest
 
 from fedtally import __version__, kernels
-from fedtally.cli import cli, run
+from fedtally.cli import main
+from fedtally.cli.app import cli, run
 from fedtally.cli.options import positive, size
 from fedtally.plan import Plan
 from fedtally.result import Result
@@ -86,7 +87,7 @@ def test_each_help_has_examples_that_parse(call: Call, command: str) -> None:
 
 def test_help_imports_nothing_heavy() -> None:
     check = (
-        "import sys; from fedtally.cli import run; run(['--help']); run(['estimate', '--help']);"
+        "import sys; from fedtally.cli.app import run; run(['--help']); run(['estimate', '--help']);"
         "sys.exit(sorted({'numpy', 'rich', 'pyarrow', 'matplotlib'} & set(sys.modules)) or 0)"
     )
     done = subprocess.run([sys.executable, "-c", check], capture_output=True, text=True, check=False)
@@ -273,6 +274,10 @@ def test_standard_input(words: str) -> None:
         (["estimate", "zipf:", "--top", "-1"], "top must be at least 0"),
         (["estimate", "zipf:", "--plan", "nowhere.toml"], "nowhere.toml"),
         (["estimate", "zipf:d=9,n=9", "--query", "apple"], "apple"),
+        (["estimate", "zipf:", "--memory", "9" * 400], "is no size"),
+        (["estimate", "x.txt", "--encoding", "undefined"], "unknown encoding"),
+        (["estimate", "zipf:", "--min-frequency", "nan"], "min_frequency must be finite"),
+        (["estimate", "zipf:", "--threads", "5000"], "--threads"),
         (["query", "nowhere", "x"], "no file nowhere"),
         (["inspect", "nowhere"], "no file nowhere"),
         (["simulate", "zipf:", "--methods", "magic"], "methods are schedules"),
@@ -325,12 +330,73 @@ def test_what_fails_later(call: Call, monkeypatch: pytest.MonkeyPatch, given: Ba
 
 def test_ctrl_c_leaves_nothing_behind(tmp_path: Path) -> None:
     arguments = ["simulate", "zipf:", "--repeats", "100000", "--output", "study.csv"]
-    process = subprocess.Popen([*ENTRY, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-    time.sleep(2)  # the run takes hours
-    process.send_signal(signal.SIGINT)
-    out, err = process.communicate(timeout=30)
+    process = subprocess.Popen(
+        [*ENTRY, *arguments],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),  # where the caller ignores it
+    )
+    try:
+        time.sleep(2)  # the run takes hours
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=30)
+    finally:
+        process.kill()
     assert (process.returncode, out, err.strip()) == (130, b"", b"error: interrupted")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_ctrl_c_while_importing(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    def interrupted(*_: object) -> int:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("fedtally.cli.app.run", interrupted)
+    with pytest.raises(SystemExit) as left:
+        main(["--version"])
+    assert (left.value.code, capsys.readouterr().err) == (130, "error: interrupted\n")
+
+
+def test_outputs_spare_the_input_and_each_other(call: Call, tmp_path: Path) -> None:
+    (tmp_path / "own.csv").write_text("item\na\nb\n")
+    for options in (["--output", "own.csv"], ["--save", "./own.csv"], ["--output", "x.csv", "--save", "x.csv"]):
+        code, _, err = call("estimate", "own.csv", *options)
+        assert code == 2
+        assert "name another file" in err
+    assert (tmp_path / "own.csv").read_text() == "item\na\nb\n"
+    assert [path.name for path in tmp_path.iterdir()] == ["own.csv"]
+
+
+def test_control_characters_of_the_data_do_not_reach_the_terminal(call: Call, tmp_path: Path) -> None:
+    (tmp_path / "odd.csv").write_text("item,n\na,1\n\x1b]0;title\x07,x\n")
+    _, _, err = call("estimate", "odd.csv", "--item", "n", "--count", "item")
+    assert "\x1b" not in err
+    assert "\x07" not in err
+
+
+def test_items_named_in_a_file(call: Call, tmp_path: Path) -> None:
+    (tmp_path / "blank.txt").write_bytes(b" \n \nx\r\n\n")
+    answered(call, "estimate", "blank.txt", "--save", "blank.fed", "--seed", "1")
+    found = answered(call, "query", "blank.fed", "--items", "blank.txt")["estimates"]
+    assert [e["item"] for e in found] == [" ", " ", "x"]
+
+
+def test_named_integers(call: Call, tmp_path: Path) -> None:
+    (tmp_path / "i.txt").write_text("5\n6\n")
+    answered(call, "estimate", "i.txt", "--domain", "range:1..9", "--save", "i.fed", "--seed", "1")
+    assert [e["item"] for e in answered(call, "query", "i.fed", "5", "6")["estimates"]] == [5, 6]
+    for items, said in ((["5", "x"], "'x' is none"), (["5", "9" * 19], "outside the domain"), (["5", "+5"], "is none")):
+        code, _, err = call("query", "i.fed", *items)
+        assert code == 2
+        assert said in err
+
+
+@pytest.mark.parametrize("closed", ["0<&-", "1>&-", "2>&-"])
+def test_closed_streams(closed: str, words: str) -> None:
+    source = "-" if closed == "0<&-" else words
+    command = f"{sys.executable} -c 'from fedtally.cli import main; main()' estimate {source} --width 9 {closed}"
+    done = subprocess.run(["sh", "-c", command], capture_output=True, check=False)
+    assert done.returncode == (2 if source == "-" else 0)
+    assert b"Traceback" not in done.stderr
 
 
 def test_a_closed_pipe_is_silent() -> None:

@@ -11,6 +11,7 @@ import fedtally
 from fedtally.engines.local import Request, campaign_seed, run
 from fedtally.errors import InvalidInputError, MemoryLimitError, OutsideDomainError
 from fedtally.plan import Plan
+from fedtally.result import Result, Truth
 from fedtally.sketch import CountSketch
 from fedtally.sources import from_items, open_source
 
@@ -92,7 +93,9 @@ def test_evaluation_against_brute_force():
     st.sampled_from(["shared", "fresh", "hybrid"]),
 )
 def test_frequencies_count_the_clients(items, num_rounds, schedule):
-    result = fedtally.estimate(items, num_rounds=num_rounds, rows=9, width=2048, schedule=schedule, seed=1)
+    result = fedtally.estimate(
+        items, num_rounds=min(num_rounds, len(items)), rows=9, width=2048, schedule=schedule, seed=1
+    )
     assert result.num_clients == len(items)
     assert result.frequencies().sum() == pytest.approx(1.0)
 
@@ -174,6 +177,64 @@ def test_a_plan_is_followed(tmp_path):
         fedtally.estimate([1], domain="range:1..9", plan=plan, rows=3)
     with pytest.raises(InvalidInputError, match="the plan has 2 rounds, the input 3"):
         fedtally.estimate([1, 2, 3], domain="range:1..9", plan=plan, rounds=[1, 2, 3])
+
+
+def test_another_seed_beside_a_plan_draws_other_rounds():
+    items = list(range(1, 10)) * 20
+    plan = fedtally.estimate(items, domain="range:1..9", num_rounds=2, width=64, seed=4).plan
+    plan = Plan.from_dict({**plan.to_dict(), "cohort": 180})
+    one, other = (fedtally.estimate(items, domain="range:1..9", plan=plan, seed=s).sketches[0] for s in (1, 2))
+    assert not np.array_equal(one.counters, other.counters)
+
+
+def test_the_budget_counts_all_items_of_a_client():
+    items, clients = list(range(300)), [i // 3 for i in range(300)]
+    plan = fedtally.estimate(items, clients=clients, max_items=3, max_bytes=1000, seed=1).plan
+    assert plan.max_items == 3
+    assert plan.bytes_per_client <= 1000 < 7 * (plan.width + 1) * plan.modulus_bits / 8
+
+
+def test_the_cohort_is_the_largest_round():
+    plan = fedtally.estimate([1] * 10, rounds=[1] * 9 + [2], seed=1).plan
+    assert (plan.cohort, plan.modulus_bits) == (9, 5)
+
+
+def test_frequencies_are_shares_of_the_clients_that_landed():
+    whole = fedtally.estimate([1] * 6 + [2] * 4, rounds=[1] * 6 + [2] * 4, rows=5, width=64, seed=1)
+    partial = Result(whole.plan, whole.domain, whole.sketches[:1])
+    assert partial.num_clients == 6
+    assert partial.frequency(1) == 1.0
+
+
+def test_truth_of_a_sparse_unsorted_domain():
+    items = [-5, 1000, 7, 7, -5, -5, 2**40]
+    result = fedtally.estimate(items, rows=9, width=1024, seed=1, evaluate=True)
+    assert result.evaluation.linf == 0
+    assert result.true_frequencies([-5, 7, 1000]) == [3 / 7, 2 / 7, 1 / 7]
+    candidates = fedtally.Strings(["zebra", "ant", "moth", "gnu"], bytes(32), public=True)
+    words = fedtally.estimate(["moth", "zebra", "moth"], domain=candidates, rows=9, width=1024, seed=1, evaluate=True)
+    assert words.evaluation.linf == 0
+    assert words.true_frequencies(["ant", "moth", "zebra", "gnu"]) == [0, 2 / 3, 1 / 3, 0]
+
+
+def test_precision_and_recall_differ_where_counts_tie():
+    counts = [9, 5, 5, 5]
+    result = fedtally.estimate([1, 2, 3, 4], counts=counts, domain="range:1..4", rows=9, width=64, seed=1)
+    result.truth = Truth(np.array([0, 1, 2, 3]), np.array(counts))
+    result.top = lambda k, *_: [type("E", (), {"item": i}) for i in (1, 4)][:k]  # the estimates put 4 before 2
+    assert result.evaluate(2)[4:] == (1.0, 0.5)
+
+
+@pytest.mark.parametrize(("columns", "message"), [({"counts": [2, 3]}, "max_items bounds"), ({}, "max_items bounds")])
+def test_max_items_needs_clients(columns, message):
+    with pytest.raises(InvalidInputError, match=message):
+        fedtally.estimate([1, 2], max_items=3, **columns)
+
+
+@pytest.mark.parametrize("domain", [["a"], 5, {"a": 1}])
+def test_domains_of_another_type(domain):
+    with pytest.raises(InvalidInputError, match=r"domain must be a Domain such as fedtally.Dictionary"):
+        fedtally.estimate(["a"], domain=domain)
 
 
 def test_sketches_that_do_not_fit_the_memory(monkeypatch):

@@ -2,6 +2,7 @@
 
 import dataclasses
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -134,6 +135,37 @@ def test_width_is_the_largest_that_fits(max_bytes, rows, cohort):
     plan = Plan(rows, width, "shared", 1, cohort, cohort, DOMAIN, 1, bytes(32))
     assert plan.bytes_per_client <= max_bytes
     assert dataclasses.replace(plan, width=width + 1).bytes_per_client > max_bytes
+
+
+@pytest.mark.parametrize(("size", "items", "cost"), [(1, 1, 1), (256, 1, 1), (257, 1, 2), (256, 5, 5), (2**20, 3, 8)])
+def test_binary_cost(size, items, cost):
+    assert changed(domain={**DOMAIN, "size": size}, max_items=items).binary_bytes_per_client == cost
+
+
+def test_a_plan_is_frozen_and_takes_numbers_of_numpy():
+    plan = changed(rows=np.int64(7), cohort=np.int32(600), domain={**DOMAIN, "size": np.int64(1000)})
+    assert plan.fingerprint == changed(rows=7).fingerprint
+    assert len({plan, changed(rows=7)}) == 1
+    with pytest.raises(TypeError):
+        plan.domain["size"] = 99
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("a.json", "[" * 100_000),
+        ("a.json", '{"rows": ' + "9" * 5000 + "}"),
+        ("a.toml", "rows = " + "9" * 5000),
+        ("a.toml", PLAN.to_toml().replace("first = 1", "first = 1979-05-27")),
+        ("a.toml", PLAN.to_toml().replace("first = 1", "first = nan")),
+        ("a.toml", PLAN.to_toml().replace("public = true", 'public = "no"')),
+        ("a.toml", PLAN.to_toml().replace("fedtally-plan/1", "fedtally-plan/99")),
+    ],
+)
+def test_hostile_files(tmp_path, name, text):
+    (tmp_path / name).write_text(text)
+    with pytest.raises(InvalidInputError):
+        Plan.load(tmp_path / name)
 
 
 def test_too_few_bytes():

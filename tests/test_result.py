@@ -151,6 +151,13 @@ def test_tables_that_do_not_fit():
         small.frequencies(memory=1000)
 
 
+def test_evaluation_of_a_last_short_block(monkeypatch):
+    monkeypatch.setattr("fedtally.result.BLOCK", 4)
+    result = fedtally.estimate([10] * 9 + [1], domain="range:1..10", rows=9, width=512, seed=1, evaluate=True)
+    assert result.evaluation.linf == 0
+    assert result.true_frequencies([9, 10]) == [0.0, 0.9]
+
+
 def test_data_frame(result):
     pandas = pytest.importorskip("pandas")
     frame = result.to_frame()

@@ -619,3 +619,43 @@ def test_a_large_population_with_zeros_in_its_tail() -> None:
     assert batch.counts is not None
     assert batch.counts.sum() == 10**12
     assert batch.items.to_pylist()[-1] < 80
+
+
+@pytest.mark.parametrize("text", ['item\n"hello\nworld\n', 'item,n\na,1\n"b,2\nc,3\n', 'n,item\n1,a\n2,"b\n3,c\n'])
+def test_an_open_quote_is_said(tmp_path, text):
+    path = tmp_path / "t.csv"
+    path.write_text(text)
+    with pytest.raises(UnreadableFileError, match="quotes"):
+        list(open_source(str(path), Columns("item")).batches())
+
+
+@pytest.mark.parametrize(
+    ("text", "items"),
+    [
+        ('item\n"two\nlines"\nx\n', ["two\nlines", "x"]),
+        ('item\n5" disk\nx\n', ['5" disk', "x"]),
+        ('item\n"say ""hi"""\nx\n', ['say "hi"', "x"]),
+        ('item\nx\n"y"', ["x", "y"]),
+    ],
+)
+def test_fair_quotes_are_read(tmp_path, text, items):
+    path = tmp_path / "t.csv"
+    path.write_text(text)
+    [batch] = open_source(str(path), Columns("item")).batches()
+    assert batch.items.to_pylist() == items
+
+
+def test_a_long_value_is_not_repeated_whole_in_the_error(tmp_path):
+    path = tmp_path / "t.csv"
+    path.write_text("item,n\na," + "x" * 100_000 + "\n")
+    with pytest.raises(InvalidInputError) as caught:
+        list(open_source(str(path), Columns("item", count="n")).batches())
+    assert len(str(caught.value)) < 300
+
+
+@pytest.mark.parametrize("line", ["[" * 100_000, '{"item": ' + "9" * 5000 + "}"])
+def test_hostile_json_lines(tmp_path, line):
+    path = tmp_path / "t.jsonl"
+    path.write_text(line + "\n")
+    with pytest.raises(InvalidInputError):
+        list(open_source(str(path), Columns("item")).batches())

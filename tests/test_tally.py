@@ -4,6 +4,7 @@ from collections import Counter
 from itertools import chain
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -105,6 +106,7 @@ def test_a_client_contributes_a_set():
 )
 def test_bound_on_a_client(rows, max_items, num_rounds):
     clients, items = zip(*rows, strict=True)
+    num_rounds = min(num_rounds, len(rows))
     sets = {c: {i for k, i in rows if k == c} for c in clients}
     rounds = tally_of(
         from_items(list(items), clients=list(clients)), max_items=max_items, num_rounds=num_rounds
@@ -133,12 +135,76 @@ def test_draws_depend_on_neither_order_nor_memory():
     assert counts_of(plain) == counts_of(shuffled) == counts_of(spilled)
 
 
-def test_spill_is_removed(tmp_path, monkeypatch):
+def test_spilled_rows_have_no_name_that_could_be_left_behind(tmp_path, monkeypatch):
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     tally = tally_of(from_items([1, 2, 3], clients=[1, 2, 3]), memory=1)
-    assert list(tmp_path.iterdir())
-    tally.finish()
+    assert tally._pairs._files
     assert not list(tmp_path.iterdir())
+    assert tally.finish()[0].num_clients == 3
+
+
+def test_rows_held_after_a_spill_are_counted_too():
+    from fedtally.sources import Batch
+
+    tally = Tally(Declared(RANGE, "error"), 1, 1, np.random.default_rng(0), memory=100 * 24)
+    for clients in (range(100), range(100, 180), range(180, 230)):  # the second batch spills, the third stays
+        keys = pa.array(list(clients))
+        tally.add(Batch(pa.array([7] * len(keys)), keys))
+    assert tally._pairs._files
+    assert any(tally._pairs._held)
+    assert counts_of(tally.finish()) == [{7: 230}]
+
+
+def test_a_full_disk_is_said(monkeypatch):
+    def full():
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("fedtally.engines.tally._unnamed_file", full)
+    with pytest.raises(InvalidInputError, match="No space left on device; free space there, point TMPDIR elsewhere"):
+        tally_of(from_items([1], clients=[1]), memory=1)
+
+
+def test_the_round_of_a_client_is_uniform():
+    """30,000 clients over 3 rounds: each size is binomial(30,000, 1/3), sd 81.6; 5 sd: p < 2e-6 for all three."""
+    rounds = tally_of(from_items(np.zeros(30_000, int), clients=np.arange(30_000)), num_rounds=3).finish()
+    assert all(abs(r.num_clients - 10_000) < 5 * 81.6 for r in rounds)
+
+
+def test_the_draw_of_two_of_four_items_is_uniform():
+    """60,000 clients keep 2 of 4: each of the 6 pairs is binomial(60,000, 1/6), sd 91.3; items 30,000, sd 122.5."""
+    clients, items = np.repeat(np.arange(60_000), 4), np.tile(np.arange(4), 60_000)
+    [only] = tally_of(from_items(items, clients=clients), max_items=2).finish()
+    assert only.counts.sum() == 120_000
+    assert np.all(np.abs(only.counts - 30_000) < 5 * 122.5)
+
+
+def test_draws_with_natural_rounds_do_not_depend_on_the_order():
+    rng = np.random.default_rng(9)
+    clients, items, rounds = rng.integers(0, 300, 3000), rng.integers(0, 100, 3000), rng.integers(5, 12, 3000)
+    order = rng.permutation(3000)
+    plain = tally_of(from_items(items, clients=clients, rounds=rounds), num_rounds=None, max_items=2).finish()
+    columns = {"clients": clients[order], "rounds": rounds[order]}
+    shuffled = tally_of(from_items(items[order], **columns), num_rounds=None, max_items=2).finish()
+    assert counts_of(plain) == counts_of(shuffled)
+
+
+@pytest.mark.parametrize("counts", [[2**62, 2**62, 2**62, 100], [2**63 - 1, 2**63 - 1, 3, 5], [2**40, 1]])
+@pytest.mark.parametrize("outside", ["error", "drop"])
+def test_counts_that_could_overflow_are_refused(counts, outside):
+    items = [1] * (len(counts) - 1) + [2]
+    with pytest.raises(InvalidInputError, match="more than 1,099,511,627,776 clients"):
+        tally_of(from_items(items, counts=counts), encoder=Declared(IntegerRange(1, 1), outside))
+
+
+def test_more_rounds_than_clients():
+    with pytest.raises(InvalidInputError, match="num_rounds must be at most the number of clients, 2 clients, got 3"):
+        tally_of(from_items([1, 2]), num_rounds=3).finish()
+
+
+def test_natural_rounds_written_as_text_are_ordered_by_number():
+    labels = [str(year) for year in range(1, 13)]
+    rounds = tally_of(from_items(list(range(12)), rounds=labels[::-1]), num_rounds=None).finish()
+    assert [r.ids.tolist() for r in rounds] == [[i] for i in reversed(range(12))]
 
 
 def test_a_client_in_two_natural_rounds_takes_part_twice():

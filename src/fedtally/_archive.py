@@ -45,12 +45,13 @@ class replacing:  # noqa: N801 - a context manager, read as a verb
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
-        self._path = Path(path)
+        self._path = Path(path).resolve()  # a link's target is replaced, not the link
 
     def __enter__(self) -> str:
         folder = self._path.parent
-        if self._path.is_dir():
-            raise InvalidInputError(f"cannot write {self._path}: it is a folder; name a file")
+        if self._path.exists() and not self._path.is_file():
+            kind = "a folder" if self._path.is_dir() else "a device or a pipe"
+            raise InvalidInputError(f"cannot write {self._path}: it is {kind}; name a file")
         try:
             handle, self._temporary = tempfile.mkstemp(prefix=".fedtally-", suffix=self._path.suffix, dir=folder)
         except OSError as error:
@@ -60,9 +61,11 @@ class replacing:  # noqa: N801 - a context manager, read as a verb
         os.close(handle)
         return self._temporary
 
-    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: object) -> None:
         if kind is not None:
             os.unlink(self._temporary)
+            if isinstance(error, OSError):
+                raise InvalidInputError(f"cannot write {self._path}: {error.strerror or error}") from error
             return
         mask = os.umask(0)
         os.umask(mask)
@@ -87,7 +90,7 @@ def read(
             arrays = {name: file[name] for name in file.files}
         meta = json.loads(arrays.pop(_HEADER).tobytes())
         found = meta.pop("schema")
-        if sorted(arrays) != meta.pop("arrays"):
+        if not isinstance(found, str) or sorted(arrays) != meta.pop("arrays"):
             raise ValueError("other arrays than the header names")
     except FileNotFoundError:
         raise UnreadableFileError(f"there is no file {os.fspath(path)}") from None

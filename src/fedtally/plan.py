@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from fedtally import _validate
@@ -66,14 +67,20 @@ class Plan:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "schedule", Schedule.parse(self.schedule))
-        object.__setattr__(self, "domain", dict(self.domain))
-        _validate.integer(1, MAX_CLIENTS, num_clients=self.num_clients)
-        _validate.integer(1, MAX_CLIENTS, cohort=self.cohort)
-        _validate.integer(1, MAX_ITEMS, max_items=self.max_items)
+        plain = {name: value.item() if hasattr(value, "item") else value for name, value in self.domain.items()}
+        object.__setattr__(self, "domain", MappingProxyType(plain))
+        for name, most in (("num_clients", MAX_CLIENTS), ("cohort", MAX_CLIENTS), ("max_items", MAX_ITEMS)):
+            object.__setattr__(self, name, _validate.integer(1, most, **{name: getattr(self, name)}))
         if not {"kind", "size", "public"} <= self.domain.keys():
             raise InvalidInputError(f"domain must say its kind, size and public, got {sorted(self.domain)}")
         _validate.integer(1, 2**64, domain_size=self.domain["size"])
-        _ = self.spec
+        for name, value in self.domain.items():
+            if not isinstance(value, (bool, int, float, str)) or value != value:
+                raise InvalidInputError(f"domain.{name} must be a number, a text or a truth value, got {value!r}")
+        if not isinstance(self.domain["kind"], str) or not isinstance(self.domain["public"], bool):
+            raise InvalidInputError("domain.kind must be a text and domain.public true or false")
+        for name in ("rows", "width", "num_rounds"):
+            object.__setattr__(self, name, getattr(self.spec, name))
         if self.cohort > self.num_clients:
             raise InvalidInputError(f"cohort must be at most num_clients, {self.num_clients}, got {self.cohort}")
         if self.cohort * self.num_rounds < self.num_clients:
@@ -81,6 +88,9 @@ class Plan:
                 f"{self.num_rounds} rounds of at most {self.cohort} clients cannot hold "
                 f"num_clients {self.num_clients}; raise cohort or num_rounds"
             )
+
+    def __hash__(self) -> int:
+        return hash(self.fingerprint)
 
     @cached_property
     def spec(self) -> SketchSpec:
@@ -139,6 +149,8 @@ class Plan:
         Raises:
             InvalidInputError: a parameter is missing, unknown or out of bounds.
         """
+        if values.get("schema", SCHEMA) != SCHEMA:
+            raise InvalidInputError(f"the plan is of schema {values['schema']!r}, this version reads {SCHEMA!r}")
         known = list(cls.__dataclass_fields__)
         found = {key: value for key, value in values.items() if key not in ("schema", "fingerprint")}
         missing, unknown = [k for k in known if k not in found], [k for k in found if k not in known]
@@ -178,7 +190,9 @@ class Plan:
         """
         try:
             return cls.from_dict(tomllib.loads(text))
-        except tomllib.TOMLDecodeError as error:
+        except InvalidInputError:
+            raise
+        except (ValueError, RecursionError) as error:  # of the TOML reader
             raise UnreadableFileError(f"the plan is not valid TOML: {error}") from error
 
     def save(self, path: str | os.PathLike[str]) -> None:
@@ -199,7 +213,9 @@ class Plan:
         try:
             text = Path(path).read_text(encoding="utf-8")
             return cls.from_dict(_json_object(text)) if _is_json(path) else cls.from_toml(text)
-        except (OSError, UnicodeDecodeError, json.JSONDecodeError) as error:
+        except InvalidInputError:
+            raise
+        except (OSError, ValueError, RecursionError) as error:
             raise UnreadableFileError(
                 f"cannot read the plan {os.fspath(path)}: {getattr(error, 'strerror', None) or error}"
             ) from error

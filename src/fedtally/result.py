@@ -47,7 +47,8 @@ class Evaluation(NamedTuple):
         l2: root of the sum of squared errors.
         coverage: share of intervals that hold the truth; None without intervals.
         k: size of the two lists compared.
-        precision_at_k: share of the k largest estimates whose true count is at least the k-th largest true count.
+        precision_at_k: share of the k largest estimates whose true count is at least the k-th largest true count, and
+            at least 1.
         recall_at_k: share of the k largest true counts (ties by position) among the k largest estimates.
     """
 
@@ -298,7 +299,7 @@ class Result:
             )
             if meta["evaluation"] is not None:
                 result.evaluation = Evaluation(**meta["evaluation"])
-        except (KeyError, TypeError, ValueError) as error:
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise UnreadableFileError(f"{os.fspath(path)} is damaged: {error}") from error
         return result
 
@@ -373,10 +374,14 @@ def check_table_fits(size: int, memory: int | None) -> None:
     limit = physical_memory() // 2 if memory is None else memory
     if size * _BYTES_PER_ROW > limit:
         raise MemoryLimitError(
-            f"a table of {size:,} candidates needs about {size * _BYTES_PER_ROW / 1e9:,.1f} GB, more than the "
-            f"{limit / 1e9:,.1f} GB allowed; "
+            f"a table of {size:,} candidates needs about {_shown(size * _BYTES_PER_ROW)}, more than the "
+            f"{_shown(limit)} allowed; "
             "ask for the top items or named ones, or raise the limit (--memory)"
         )
+
+
+def _shown(size: int) -> str:
+    return f"{size / 1e9:,.1f} GB" if size >= 1e8 else f"{size / 1e6:,.3f} MB"
 
 
 def physical_memory() -> int:

@@ -46,7 +46,7 @@ def complain(kind: str, message: str, as_json: bool) -> None:
         )
     else:
         plain = bool(os.environ.get("NO_COLOR")) or not sys.stderr.isatty()
-        one_line = " ".join(message.split())
+        one_line = escaped(" ".join(message.split()))
         text = f"error: {one_line}" if plain else click.style(f"error: {one_line}", fg="red")
     click.echo(text, err=True)
 
@@ -54,7 +54,16 @@ def complain(kind: str, message: str, as_json: bool) -> None:
 def note(message: str, quiet: bool = False) -> None:
     """Say on stderr what was done, unless quiet."""
     if not quiet:
-        click.echo(message, err=True)
+        click.echo(escaped(message), err=True)
+
+
+def escaped(text: str) -> str:
+    r"""Return text with its control characters escaped: a value of the input must not steer the terminal.
+
+    >>> escaped("a[31mb")
+    'a\\x1b[31mb'
+    """
+    return "".join(letter if letter.isprintable() else letter.encode("unicode_escape").decode() for letter in text)
 
 
 class Progress:
@@ -102,15 +111,19 @@ def _amount(stage: str, done: int, total: int | None) -> str:
     return " of ".join(f"{part:,}" for part in (done, total) if part is not None) + f" {_UNITS.get(stage, '')}"
 
 
-def check_folders(paths: Iterable[str | None]) -> None:
-    """Raise before a long run if a file to be written has no folder.
+def check_files(paths: Iterable[str | None], source: str | None = None) -> None:
+    """Raise before a long run if a file to be written has no folder, or is the input or another such file.
 
     Raises:
-        InvalidInputError: the folder does not exist.
+        InvalidInputError: which, and why.
     """
     from fedtally.errors import InvalidInputError
 
-    for path in paths:
-        folder = os.path.dirname(path or "")
+    taken = {os.path.realpath(source): "the input"} if source is not None and os.path.exists(source) else {}
+    for path in filter(None, paths):
+        folder = os.path.dirname(path)
         if folder and not os.path.isdir(folder):
             raise InvalidInputError(f"cannot write {path}: there is no folder {folder}; create it first")
+        if os.path.realpath(path) in taken:
+            raise InvalidInputError(f"cannot write {path}: it is {taken[os.path.realpath(path)]}; name another file")
+        taken[os.path.realpath(path)] = "written already"

@@ -115,7 +115,7 @@ def estimate(source: str, **options: Any) -> None:
       zipf:a=1.1,d=100000,n=150000    geometric:q=0.5    zipf-log:b=2
       profile:gowalla-us,n=150000     uniform:k=100
     """
-    _check_outputs(options)
+    _check_outputs(options, source)
     request = _request(options)
     is_grid = str(options["domain"]).startswith("grid:")
     result = _run(open_input(source, options, is_grid), request, options)
@@ -182,11 +182,15 @@ def _request(options: dict[str, Any]) -> Request:
     return Request(**{name: options[name] for name in same}, num_rounds=options["rounds"], domain=domain, plan=plan)
 
 
-def _check_outputs(options: dict[str, Any]) -> None:
-    """Refuse, before a long run, files that could not be written after it."""
+def _check_outputs(options: dict[str, Any], source: str | None = None) -> None:
+    """Refuse, before a long run, what could not be written or selected after it."""
+    from fedtally import _validate
     from fedtally.result import check_export_path
 
-    console.check_folders(options[name] for name in ("output", "save", "plot"))
+    console.check_files([options[name] for name in ("output", "save", "plot")], source)
+    _validate.integer(0, top=options["top"])
+    if options["min_frequency"] is not None:
+        _validate.real(min_frequency=options["min_frequency"])
     if options["output"]:
         check_export_path(options["output"])
     if options["plot"]:

@@ -28,10 +28,10 @@ def size(text: str) -> int:
     (32000, 65536, 1500000, 17)
     """
     match = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?) ?([kmg]i?)?b?", text.strip().lower())
-    number = round(float(match[1]) * _UNITS[match[2] or ""]) if match else 0
-    if number < 1:
+    number = float(match[1]) * _UNITS[match[2] or ""] if match else 0.0
+    if not 0.5 < number < 2**62:
         raise click.BadParameter(f"{text!r} is no size: write it as 32kB, 1.5MB, 64KiB or a number of bytes")
-    return number
+    return round(number)
 
 
 def positive(text: str) -> int:
@@ -128,7 +128,7 @@ answer_options = options(
 seed_option = option("Run", "--seed", metavar="S", help="Repeats a run exactly (drawn by the operating system).")
 run_options = options(
     seed_option,
-    option("Run", "--threads", type=positive, metavar="N", help="Threads (all cores)."),
+    option("Run", "--threads", type=click.IntRange(1, 1024), metavar="N", help="Threads (all cores)."),
     option("Run", "--json", "as_json", is_flag=True, help="Print one JSON document; errors too, on stderr."),
     option("Run", "--quiet", is_flag=True, help="No progress and no notes on stderr."),
 )
@@ -178,12 +178,18 @@ def as_named(domain: Domain, texts: Sequence[str]) -> list[str | int]:
     """Return items as the domain's kind where a command line could only name them as text.
 
     >>> from fedtally.domain import IntegerRange
-    >>> as_named(IntegerRange(1, 9), ["7", "x"])
-    [7, 'x']
+    >>> as_named(IntegerRange(1, 9), ["7", "8"])
+    [7, 8]
+
+    Raises:
+        InvalidInputError: the domain holds integers, and a text is none.
     """
     if domain.kind not in ("range", "integers"):
         return list(texts)
-    return [int(text) if re.fullmatch("-?[0-9]{1,18}", text) else text for text in texts]
+    for text in texts:
+        if not re.fullmatch("-?[0-9]{1,30}", text):
+            raise InvalidInputError(f"the domain holds integers, and {text[:60]!r} is none")
+    return list(texts) if any(abs(int(text)) >= 2**63 for text in texts) else [int(text) for text in texts]
 
 
 def open_input(text: str, options: dict[str, Any], is_grid: bool) -> Source:
@@ -198,6 +204,8 @@ def open_input(text: str, options: dict[str, Any], is_grid: bool) -> Source:
     from fedtally.engines.local import campaign_seed
     from fedtally.sources import Columns, open_source
 
+    if text == "-" and sys.stdin is None:
+        raise InvalidInputError("standard input is closed; give a file, or pipe something in")
     if text == "-" and sys.stdin.isatty():
         note("reading items from the terminal, one a line; end with Ctrl-D", options["quiet"])
     item = options["item"]

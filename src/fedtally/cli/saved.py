@@ -65,10 +65,12 @@ def query(result: str, items: tuple[str, ...], file: str | None, as_json: bool) 
 
 def _lines(path: str) -> list[str]:
     try:
-        with click.open_file(path, encoding="utf-8-sig") as file:
-            return [line.rstrip("\r\n") for line in file if line.strip()]
+        with click.open_file(path, "rb") as file:
+            text = file.read().decode("utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         raise UnreadableFileError(f"cannot read {path}: {getattr(error, 'strerror', None) or error}") from error
+    lines = (line.removesuffix("\r") for line in text.split("\n"))
+    return [line for line in lines if line]
 
 
 @click.command(

@@ -81,7 +81,7 @@ def simulate(source: str, **options: Any) -> None:
     """
     from fedtally.engines import simulate as engine
 
-    _check_outputs(options)
+    _check_outputs(options, source)
     study = engine.Study(
         methods=options["methods"],
         widths=_widths(options["widths"]),
@@ -111,11 +111,11 @@ def _widths(texts: tuple[str, ...]) -> tuple[int, ...]:
         ) from None
 
 
-def _check_outputs(options: dict[str, Any]) -> None:
+def _check_outputs(options: dict[str, Any], source: str) -> None:
     from fedtally import charts
     from fedtally.result import check_export_path
 
-    console.check_folders(options[name] for name in ("output", "plot"))
+    console.check_files([options[name] for name in ("output", "plot")], source)
     if options["output"]:
         check_export_path(options["output"])
     if options["plot"]:

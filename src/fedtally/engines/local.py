@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import secrets
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
@@ -28,6 +28,7 @@ DEFAULT_ROWS = 7
 DEFAULT_MAX_BYTES = 32_000
 DEFAULT_MEMORY = 1 << 30
 RECOVERIES = ("median",)
+_BYTES_PER_COUNTER = 48  # landed sums, their copy by batches, the decoder's sign patterns and their making
 
 
 @dataclass(frozen=True)
@@ -189,6 +190,11 @@ def read(
         if tally is None:
             if batch.rounds is not None and request.num_rounds is not None:
                 raise InvalidInputError("a round column already says the rounds; leave num_rounds (--rounds) out")
+            if (request.max_items or 1) > 1 and batch.clients is None:
+                raise InvalidInputError(
+                    "max_items bounds the rows of one client, and here each row or count is a client of one item; "
+                    "name the clients (--client), or leave max_items out"
+                )
             natural = batch.rounds is not None
             tally = Tally(
                 encoder,
@@ -209,6 +215,10 @@ def _declared(domain: Domain | str | None, source: Source) -> Domain | None:
         return None if source.synthetic_size is None else IntegerRange(1, source.synthetic_size)
     if isinstance(domain, Domain):
         return domain
+    if not isinstance(domain, str):
+        raise InvalidInputError(
+            f"domain must be a Domain such as fedtally.Dictionary(...), or text, got {type(domain).__name__}"
+        )
     return None if domain == "input" else parse(domain)
 
 
@@ -236,20 +246,25 @@ def _checked_plan(plan: Plan, domain: Domain, num_rounds: int, cohort: int) -> P
         )
     if plan.domain["public"] and plan.domain != domain.describe():
         raise InvalidInputError(
-            f"the plan is for the domain {plan.domain}, the input is read as {domain.describe()}; "
-            "declare the same --domain"
+            f"the plan is for the domain {_shown(plan.domain)}, the input is read as {_shown(domain.describe())}; "
+            "declare the same domain (--domain)"
         )
     return plan if plan.domain["public"] else replace(plan, domain=domain.describe())
+
+
+def _shown(description: Mapping[str, Any]) -> str:
+    return " ".join(f"{name}={value}" for name, value in description.items())
 
 
 def encode(
     plan: Plan, domain: Domain, rounds: Sequence[RoundTally], report: Callable[..., None]
 ) -> Iterator[CountSketch]:
     """Yield the sketch that lands in each round: the ideal secure sum."""
-    if len(rounds) * plan.rows * plan.width * 8 > physical_memory() // 2:
+    needed, limit = len(rounds) * plan.rows * plan.width * _BYTES_PER_COUNTER, physical_memory() // 2
+    if needed > limit:
         raise MemoryLimitError(
-            f"{len(rounds)} sketches of {plan.rows} x {plan.width} counters do not fit half of the memory; "
-            "fewer rounds or a smaller width do"
+            f"{len(rounds):,} sketches of {plan.rows} x {plan.width:,} counters need about {needed / 1e9:,.1f} GB to "
+            f"decode, more than half of the memory, {limit / 1e9:,.1f} GB; fewer rounds or a smaller width need less"
         )
     for number, tally in enumerate(rounds):
         sketch = CountSketch(plan.spec, number)

@@ -8,10 +8,10 @@ client by client.
 
 from __future__ import annotations
 
+import re
 import tempfile
-from collections.abc import Iterator
-from pathlib import Path
-from typing import Any, NamedTuple
+from collections.abc import Iterable, Iterator
+from typing import IO, Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -19,6 +19,7 @@ import numpy.typing as npt
 from fedtally.domain import Domain, IntegerSet, Strings, fingerprint_key, fingerprints
 from fedtally.domain.columns import as_integers, as_text, text_chunks
 from fedtally.errors import InvalidInputError
+from fedtally.plan import MAX_CLIENTS
 from fedtally.sources import Batch
 
 U64 = npt.NDArray[np.uint64]
@@ -192,9 +193,19 @@ class Tally:
         self._pairs = _ClientRows(memory)
         self._by_client = False
         self.rows = self.missing = self.outside = 0
+        self._most_clients = 0.0  # a bound: a client of several rows counts once for each
 
     def add(self, batch: Batch) -> None:
-        """Count one batch."""
+        """Count one batch.
+
+        Raises:
+            InvalidInputError: counts of more clients than a campaign may have: their sums could overflow.
+        """
+        self._most_clients += len(batch.items) if batch.counts is None else float(batch.counts.sum(dtype=np.float64))
+        if self._most_clients > MAX_CLIENTS:
+            raise InvalidInputError(
+                f"the input has more than {MAX_CLIENTS:,} clients; split it, or scale the counts down"
+            )
         ids, inside = self._encoder.encode(batch.items)
         clients, rounds, counts = batch.clients, batch.rounds, batch.counts
         if inside is not None:
@@ -217,21 +228,30 @@ class Tally:
                 )
 
     def finish(self) -> list[RoundTally]:
-        """Return the rounds, in the order of their labels where the rows name them."""
-        natural = sorted(self._labels, key=lambda label: (isinstance(label, str), label))
-        num_rounds = len(natural) if self._num_rounds is None else self._num_rounds
-        if self._by_client:
-            tallies = self._from_clients(num_rounds)
-        elif self._num_rounds is None:
-            tallies = [_units(*self._histograms[number].finish()) for number in range(num_rounds)]
-        else:
-            everybody = _units(*self._histograms.setdefault(0, Histogram()).finish())
-            tallies = split(everybody, num_rounds, self._rng)
-        return [tallies[self._labels[label]] for label in natural] if self._num_rounds is None else tallies
+        """Return the rounds, in the order of their labels where the rows name them.
 
-    def _from_clients(self, num_rounds: int) -> list[RoundTally]:
+        Raises:
+            InvalidInputError: more rounds than clients.
+        """
+        natural = _in_order(self._labels)
+        num_rounds = len(natural) if self._num_rounds is None else self._num_rounds
+        if num_rounds > self._most_clients > 0:
+            clients = f"{self._most_clients:,.0f} client" + "s" * (self._most_clients > 1)
+            raise InvalidInputError(f"num_rounds must be at most the number of clients, {clients}, got {num_rounds:,}")
+        if self._by_client:
+            places = np.zeros(max(1, len(natural)), np.uint64)
+            places[[self._labels[label] for label in natural]] = np.arange(len(natural))
+            return self._from_clients(num_rounds, places)
+        if self._num_rounds is None:
+            return [_units(*self._histograms[self._labels[label]].finish()) for label in natural]
+        everybody = _units(*self._histograms.setdefault(0, Histogram()).finish())
+        return split(everybody, num_rounds, self._rng)
+
+    def _from_clients(self, num_rounds: int, places: U64) -> list[RoundTally]:
+        """Return the rounds of bounded clients; `places` says where each round, numbered as met, comes in order."""
         histograms, clients = [Histogram() for _ in range(num_rounds)], np.zeros(num_rounds, np.int64)
         for rows, rng in zip(self._pairs.buckets(), self._rng.spawn(_BUCKETS), strict=True):
+            rows = np.column_stack([rows[:, 0], places[rows[:, 1].astype(np.intp)], rows[:, 2]])
             ids, rounds, participants = _bounded(rows, self._max_items, rng, self._num_rounds)
             clients += np.bincount(participants, minlength=num_rounds)
             for number in np.unique(rounds).tolist():
@@ -247,6 +267,18 @@ class Tally:
             )
         labels: U64 = np.array(numbers, np.uint64)[encoded.indices.to_numpy()]
         return labels
+
+
+def _in_order(labels: Iterable[Any]) -> list[Any]:
+    """Return the labels of rounds in order: by number where all are numbers, also as text, else by text.
+
+    >>> _in_order(["10", "9", "1"]), _in_order(["b", "10", "a"])
+    (['1', '9', '10'], ['10', 'a', 'b'])
+    """
+    listed = list(labels)
+    if all(isinstance(label, int) or re.fullmatch(r"[+-]?[0-9]{1,18}", label) for label in listed):
+        return sorted(listed, key=lambda label: (int(label), str(label)))
+    return sorted(listed, key=str)
 
 
 def split(everybody: RoundTally, num_rounds: int, rng: np.random.Generator) -> list[RoundTally]:
@@ -294,13 +326,16 @@ def _bounded(rows: U64, max_items: int, rng: np.random.Generator, num_rounds: in
 
 
 class _ClientRows:
-    """Rows (client, round, id) in buckets by client, in memory up to a bound and in a temporary folder beyond it."""
+    """Rows (client, round, id) in buckets by client, in memory up to a bound and in temporary files beyond it.
+
+    The files have no name where the system allows it: whatever ends this process, nothing of them is left.
+    """
 
     def __init__(self, memory: int) -> None:
         self._memory = memory
         self._held: list[list[U64]] = [[] for _ in range(_BUCKETS)]
         self._bytes = 0
-        self._folder: tempfile.TemporaryDirectory[str] | None = None
+        self._files: list[IO[bytes]] = []
 
     def add(self, clients: U64, ids: U64, rounds: U64) -> None:
         bucket = (clients * np.uint64(0x9E3779B97F4A7C15)) >> np.uint64(
@@ -321,25 +356,31 @@ class _ClientRows:
         for b in range(_BUCKETS):
             parts = self._held[b]
             self._held[b] = []
-            if self._folder is not None and self._file(b).exists():
-                parts = [np.fromfile(self._file(b), np.uint64).reshape(-1, 3), *parts]
-                self._file(b).unlink()
+            if self._files:
+                with self._files[b] as file:
+                    file.seek(0)
+                    parts = [np.frombuffer(file.read(), np.uint64).reshape(-1, 3), *parts]
             yield np.concatenate(parts) if parts else np.empty((0, 3), np.uint64)
-        if self._folder is not None:
-            self._folder.cleanup()
+        self._files = []
 
     def _spill(self) -> None:
-        if self._folder is None:
-            self._folder = tempfile.TemporaryDirectory(prefix="fedtally-")
-        for b, parts in enumerate(self._held):
-            with open(self._file(b), "ab") as file:
+        try:
+            self._files = self._files or [_unnamed_file() for _ in range(_BUCKETS)]
+            for b, parts in enumerate(self._held):
                 for part in parts:
-                    part.tofile(file)
-            self._held[b] = []
+                    self._files[b].write(part.tobytes())
+                self._held[b] = []
+        except OSError as error:
+            where = tempfile.gettempdir()
+            raise InvalidInputError(
+                f"cannot keep client rows in {where}: {error.strerror}; free space there, point TMPDIR elsewhere, "
+                "or raise the memory (--memory)"
+            ) from error
         self._bytes = 0
 
-    def _file(self, bucket: int) -> Path:
-        return Path("" if self._folder is None else self._folder.name) / f"{bucket}.rows"
+
+def _unnamed_file() -> IO[bytes]:
+    return tempfile.TemporaryFile(prefix="fedtally-")
 
 
 def _is_integer(items: Any) -> bool:

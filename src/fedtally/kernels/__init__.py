@@ -39,7 +39,7 @@ _PARALLEL_FROM = 1 << 16  # ids x rows below which a second thread costs more th
 _FLOAT32_EXACT = 1 << 24
 # What a gather costs, relative to one from the first-level cache, by the bytes of all tables of a row
 # (benchmarks/kernels.py).
-_GATHER_COSTS = ((1 << 15, 1.0), (1 << 18, 2.0), (1 << 20, 4.0), (1 << 22, 8.0))
+_GATHER_COSTS = ((1 << 15, 1.0), (1 << 18, 2.0), (1 << 20, 4.0), (1 << 22, 8.0), (1 << 26, 20.0), (1 << 62, 40.0))
 
 
 def available_backends() -> tuple[str, ...]:
@@ -122,7 +122,7 @@ def accumulate(counters: I64, location: U32, sign: U32, sign_bit: int, ids: U64,
 
 
 def accumulate_range(counters: I64, location: U32, sign: U32, sign_bit: int, first_id: int, counts: I64) -> None:
-    """Do as `accumulate` for the ids first_id, first_id + 1, ... (mod 2^64) with one count each: several times faster.
+    """Do as `accumulate` for the ids first_id, first_id + 1, ... (mod 2^64) with one count each.
 
     Args:
         counters: int64 [rows, width], C-contiguous, changed in place.
@@ -265,11 +265,13 @@ class Decoder:
         return estimates
 
     def _prepare(self, expected: int) -> None:
-        batches, _, width = self._sums.shape
+        _, rows, width = self._sums.shape
         dtype = np.float32 if self._fits_float32() else np.float64
-        subtables = _plan_subtables(batches, width, np.dtype(dtype).itemsize, expected)
-        values = [_pattern_sums(self._sums[8 * s.group + s.shift :][: s.bits]).astype(dtype) for s in subtables]
-        self._values = np.concatenate([v.reshape(-1) for v in values])
+        subtables = _plan_subtables(self._sums.shape, np.dtype(dtype).itemsize, expected)
+        sizes = [rows * width << s.bits for s in subtables]
+        self._values = np.empty(sum(sizes), dtype)
+        for s, part in zip(subtables, np.split(self._values, np.cumsum(sizes)[:-1]), strict=True):
+            _fill_patterns(part.reshape(rows, width, -1), self._sums[8 * s.group + s.shift :][: s.bits])
         self._layout = np.array([(s.group, s.shift, s.bits) for s in subtables], np.uint32)
 
     def _fits_float32(self) -> bool:
@@ -280,12 +282,13 @@ class Decoder:
         return largest * (2 if self._sums.shape[1] % 2 == 0 else 1) < _FLOAT32_EXACT
 
 
-def _plan_subtables(batches: int, width: int, itemsize: int, expected: int) -> list[_Subtable]:
+def _plan_subtables(shape: tuple[int, ...], itemsize: int, expected: int) -> list[_Subtable]:
     """Choose how many sign patterns to tabulate together: fewer, larger tables against what the caches hold.
 
-    The cost of one gather relative to one from the first-level cache, by the size of all tables of a row, from
-    benchmarks/kernels.py.
+    All tables together take at most twice the memory of the sums, or 64 MiB.
     """
+    batches, rows, width = shape
+    allowed = max(1 << 26, 2 * 8 * batches * rows * width)
 
     def split(bits: int) -> list[_Subtable]:
         return [
@@ -298,18 +301,21 @@ def _plan_subtables(batches: int, width: int, itemsize: int, expected: int) -> l
         subtables = split(bits)
         cells = sum(width << s.bits for s in subtables)
         size = cells * itemsize
-        gather = next((cost for bound, cost in _GATHER_COSTS if size <= bound), 20.0)
+        gather = next(cost for bound, cost in _GATHER_COSTS if size <= bound)
         return len(subtables) * gather * expected + 2.0 * cells
 
-    return split(min(range(1, min(8, batches) + 1), key=cost))
+    def fits(bits: int) -> bool:
+        return bits == 1 or sum(width << s.bits for s in split(bits)) * rows * itemsize <= allowed
+
+    return split(min(filter(fits, range(1, min(8, batches) + 1)), key=cost))
 
 
-def _pattern_sums(batches: I64 | F64) -> I64 | F64:
-    """Return [rows, width, 2^bits]: the sum of the batches, each negated where its bit of the pattern is 1."""
-    patterns = np.zeros((*batches.shape[1:], 1), batches.dtype)
-    for batch in batches:  # batch b doubles the patterns: those with bit b clear, then those with it set
-        patterns = np.concatenate([patterns + batch[..., None], patterns - batch[..., None]], axis=-1)
-    return patterns
+def _fill_patterns(patterns: npt.NDArray[Any], batches: I64 | F64) -> None:
+    """Fill [rows, width, 2^bits] with the sum of the batches, each negated where its bit of the pattern is 1."""
+    patterns[..., 0] = batches.sum(axis=0)
+    for b, batch in enumerate(batches):
+        done = 1 << b
+        np.subtract(patterns[..., :done], 2 * batch[..., None], out=patterns[..., done : 2 * done], casting="unsafe")
 
 
 def _tables(tables: U32) -> U32:

@@ -111,7 +111,7 @@ def _decoders(spec: SketchSpec, sketches: Sequence[CountSketch], expected: int) 
     if spec.schedule.kind is ScheduleKind.FRESH:
         return [kernels.Decoder(s.counters[None], spec.round_hash(s.round).location[None], expected) for s in sketches]
     # Sums of integers stay exact integers, unless huge weights could overflow int64: then floating point, to 53 bits.
-    largest = sum(float(np.abs(sketch.counters).max()) for sketch in sketches)
+    largest = sum(float(np.abs(sketch.counters.astype(np.float64)).max()) for sketch in sketches)
     sums: npt.NDArray[Any] = np.zeros(
         (spec.num_batches, spec.rows, spec.width), np.int64 if largest < 2**62 else np.float64
     )

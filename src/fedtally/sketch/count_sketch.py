@@ -118,7 +118,7 @@ class CountSketch:
         self.num_clients += (len(ids) if whole is None else int(whole.sum())) if given is None else given
 
     def add_range(self, first_id: int, counts: npt.NDArray[np.int64], num_clients: int | None = None) -> None:
-        """Do as `add` for the ids first_id, first_id + 1, ... (mod 2^64) with one count each, several times faster.
+        """Do as `add` for the ids first_id, first_id + 1, ... (mod 2^64) with one count each.
 
         >>> sketch = CountSketch(SketchSpec(rows=3, width=64, schedule="shared", num_rounds=1, seed=bytes(32)), round=0)
         >>> sketch.add_range(1, np.array([5, 0, 2]))
@@ -127,7 +127,7 @@ class CountSketch:
         """
         whole = _clients_per_item(counts)
         given = None if num_clients is None else _validate.integer(0, num_clients=num_clients)
-        self._check_total(whole)
+        self._check_total(_weight(whole))
         kernels.accumulate_range(self.counters, *self.spec.round_hash(self.round), first_id, whole)
         self.num_clients += int(whole.sum()) if given is None else given
 
@@ -166,7 +166,7 @@ class CountSketch:
                 f"sketches of round {self.round} and of round {other.round} have other hashes; "
                 "decode them together instead"
             )
-        self._check_total(np.abs(other.counters).max(axis=1))
+        self._check_total(_largest(other.counters))
         self.counters += other.counters
         self.num_clients += other.num_clients
 
@@ -189,6 +189,8 @@ class CountSketch:
             counters = arrays["counters"]
             if counters.dtype != np.int64 or counters.shape != (spec.rows, spec.width):
                 raise InvalidInputError(f"counters must be int64 with shape {(spec.rows, spec.width)}")
+            if _largest(counters) >= _MAX_WEIGHT:
+                raise InvalidInputError("a counter is beyond 2^62")
             sketch.num_clients = _validate.integer(0, num_clients=meta["num_clients"])
         except (KeyError, TypeError, ValueError) as error:
             raise UnreadableFileError(f"{os.fspath(path)} is damaged: {error}") from error
@@ -197,12 +199,12 @@ class CountSketch:
 
     def _accumulate(self, ids: npt.NDArray[np.uint64], counts: npt.NDArray[np.int64] | None) -> None:
         if counts is not None:
-            self._check_total(counts)
+            self._check_total(_weight(counts))
         kernels.accumulate(self.counters, *self.spec.round_hash(self.round), ids, counts)
 
-    def _check_total(self, added: npt.NDArray[np.int64]) -> None:
-        """Refuse what could overflow int64 before a counter is touched."""
-        total = float(np.abs(self.counters).max()) + float(np.abs(added.astype(np.float64)).sum())
+    def _check_total(self, added: float) -> None:
+        """Refuse what could overflow int64 before a counter is touched; `added` is the most that one counter gains."""
+        total = _largest(self.counters) + added
         if total >= _MAX_WEIGHT:
             raise InvalidInputError(
                 f"the total weight of a sketch must stay below 2^62, got about {total:.3g}; scale the weights down"
@@ -233,6 +235,14 @@ def _clients_per_item(counts: npt.ArrayLike) -> npt.NDArray[np.int64]:
     if np.min(whole, initial=0) < 0:
         raise InvalidInputError(f"counts must be at least 0, got {np.min(whole)}; for signed weights use encode_vector")
     return whole
+
+
+def _weight(counts: npt.NDArray[np.int64]) -> float:
+    return float(np.abs(counts.astype(np.float64)).sum())
+
+
+def _largest(counters: npt.NDArray[np.int64]) -> float:
+    return float(max(int(counters.max()), -int(counters.min())))
 
 
 def check_compatible(first: SketchSpec, second: SketchSpec) -> None:

@@ -8,6 +8,7 @@ codec leaves this package.
 What a value becomes:
 
 * CSV, TSV and plain text: text exactly as written (``007`` stays ``007``, ``NA`` is a word); an empty field is missing.
+  Blank lines are missing items in plain text; in CSV and TSV they are no rows.
 * Parquet, JSON lines and columns in memory: integers stay integers, text stays text; bool, date, time and timestamp
   become text; a float is refused as an item, a client or a round, because equal numbers need not be written alike.
 * A pair of columns (latitude, longitude) becomes the text ``lat,lon``.

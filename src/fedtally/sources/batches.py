@@ -13,6 +13,7 @@ from fedtally.errors import InvalidInputError
 
 _COUNT_BOUND = 2**63
 _LISTED = 30
+_SHOWN = 60
 
 
 @dataclass(frozen=True)
@@ -288,4 +289,5 @@ def _parsed(column: Any, written: Any, what: str) -> Any:
 
 def _reject(value: object, what: str) -> None:
     shown = repr(value) if isinstance(value, str) else str(value)
+    shown = shown if len(shown) <= _SHOWN else f"{shown[:_SHOWN]}..."
     raise InvalidInputError(f"{what} must hold whole numbers from 0 to 2^63 - 1, got {shown}")

@@ -61,6 +61,10 @@ class ByteStream(io.RawIOBase):
         path: file or ``-``; standard input is left open.
         encoding: None leaves the bytes as they are.
         gzipped: demand gzip; otherwise it is recognised by its first two bytes.
+
+    Attributes:
+        quotes: double quotes among the bytes taken so far.
+        line_ends: line feeds among them.
     """
 
     def __init__(self, path: str, encoding: str | None, *, gzipped: bool = False) -> None:
@@ -75,6 +79,7 @@ class ByteStream(io.RawIOBase):
         self._ready = b""
         self._ended = False
         self._total = 0
+        self.quotes = self.line_ends = 0
         if encoding is not None and self.peek(len(_BOM)) == _BOM:
             self.read(len(_BOM))
 
@@ -97,6 +102,8 @@ class ByteStream(io.RawIOBase):
         size = sys.maxsize if size < 0 else size
         self._fill(size)
         taken, self._ready = self._ready[:size], self._ready[size:]
+        self.quotes += taken.count(b'"')
+        self.line_ends += taken.count(b"\n")
         return taken
 
     def _fill(self, size: int) -> None:
@@ -133,7 +140,7 @@ def check_encoding(encoding: str) -> None:
     """
     try:
         "a".encode(encoding)
-    except LookupError as error:
+    except (LookupError, UnicodeError) as error:
         raise InvalidInputError(
             f"unknown encoding {encoding!r}; use utf8, latin-1, cp1252, utf-16 or another of Python's"
         ) from error

@@ -148,8 +148,17 @@ def _read_csv(path: str, columns: Columns, layout: Layout, name: str) -> _Tables
             return
         names = header if layout.header else [str(position) for position in range(1, len(header) + 1)]
         resolved = columns.resolve(names, name)
+        rows = 0
         for batch in _csv_reader(stream, resolved.names(), None if layout.header else names, layout):
+            rows += batch.num_rows
             yield batch, resolved, stream.position
+        # Arrow takes an open quote to the end of the file for one long value. An odd number of quotes alone is no sign
+        # of it (5" is a fair value), nor are line ends inside values; both together are.
+        if stream.quotes % 2 and stream.line_ends > rows + layout.header:
+            raise UnreadableFileError(
+                f"{name} has an odd number of quotes, and its {stream.line_ends:,} lines make {rows:,} rows: "
+                'is a quote (") left open? Close it, or double quotes that belong to a value'
+            )
 
 
 def _csv_reader(stream: ByteStream, wanted: list[str], names: list[str] | None, layout: Layout) -> Any:
@@ -268,7 +277,9 @@ def _sample(stream: ByteStream, layout: Layout, name: str) -> list[dict[str, Any
             continue
         try:
             row = json.loads(line.decode())
-        except json.JSONDecodeError as error:
+        except UnicodeDecodeError:
+            raise
+        except (ValueError, RecursionError) as error:
             raise UnreadableFileError(
                 f"{name}, line {number}, is no JSON object ({error}): one object a line?"
             ) from error

@@ -1,0 +1,99 @@
+"""The commands together. Only click is imported here: whatever is heavy is imported by the command that needs it."""
+
+from __future__ import annotations
+
+import errno
+import os
+import sys
+from collections.abc import Sequence
+
+import click
+
+from fedtally.cli.console import complain
+from fedtally.cli.estimate import demo, estimate
+from fedtally.cli.layout import Group
+from fedtally.cli.saved import inspect, query
+from fedtally.cli.study import simulate
+from fedtally.errors import FedtallyError
+
+_EPILOG = """\
+Start with `fedtally demo`: it needs no data. Each command has examples in its own --help.
+
+Shell completion: eval "$(_FEDTALLY_COMPLETE=bash_source fedtally)"; for other shells zsh_source or fish_source.
+"""
+
+
+def _version(ctx: click.Context, _: click.Parameter, asked: bool) -> None:
+    if asked and not ctx.resilient_parsing:
+        from fedtally import __version__, kernels
+
+        click.echo(f"fedtally {__version__} (kernels: {kernels.backend()})")
+        ctx.exit()
+
+
+@click.group(
+    cls=Group,
+    epilog=_EPILOG,
+    invoke_without_command=True,
+    context_settings={"max_content_width": 100, "help_option_names": ["-h", "--help"]},
+)
+@click.option(
+    "--version", is_flag=True, is_eager=True, expose_value=False, callback=_version, help="Show version and kernels."
+)
+@click.pass_context
+def cli(ctx: click.Context) -> None:
+    """Count what people have in common without seeing what anyone has.
+
+    Clients send sketches, the server learns their sums, the analyst gets frequencies, heavy hitters and a bill.
+    """
+    if ctx.invoked_subcommand is None:
+        click.echo(ctx.get_help())
+
+
+cli.add_section("Estimate", estimate, demo)
+cli.add_section("Study", simulate)
+cli.add_section("Files", query, inspect)
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Run the command line and return its exit code; every error that is expected becomes one line on stderr.
+
+    >>> run(["--version"])  # doctest: +ELLIPSIS
+    fedtally 0.1.0 (kernels: ...)
+    0
+    """
+    as_json = "--json" in arguments
+    for name in ("stdout", "stderr"):  # None where the caller closed it
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115
+    try:
+        code = cli.main(list(arguments), prog_name="fedtally", standalone_mode=False)
+        sys.stdout.flush()
+        return code if isinstance(code, int) else 0
+    except click.Abort:
+        complain("Interrupted", "interrupted", as_json)
+        return 130
+    except click.ClickException as error:
+        return _usage(error, as_json)
+    except FedtallyError as error:
+        complain(type(error).__name__, str(error), as_json)
+        return error.exit_code
+    except MemoryError:
+        complain(
+            "MemoryError", "out of memory; fewer rounds, a smaller --width or a smaller --domain need less", as_json
+        )
+    except OSError as error:
+        if error.errno != errno.EPIPE:
+            complain(type(error).__name__, str(error), as_json)
+        else:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return 1
+
+
+def _usage(error: click.ClickException, as_json: bool) -> int:
+    """Report what click refused: bad usage is bad input."""
+    context = getattr(error, "ctx", None)
+    command = context.command_path if context else "fedtally"
+    message = error.format_message().rstrip(".")
+    complain("UsageError", f"{message} (see {command} --help)", as_json)
+    return 2
