@@ -77,6 +77,7 @@ def test_help_lists_the_commands_in_groups(call: Call) -> None:
 def test_each_help_has_examples_that_parse(call: Call, command: str) -> None:
     code, out, _ = call(command, "--help")
     assert code == 0
+    assert "\\b" not in out  # click's mark for text that is not to be wrapped
     examples = re.findall(r"^  (?:.*\| )?fedtally (\S+) (.*)$|^  fedtally (demo)$", out[out.index("Examples:") :], re.M)
     assert examples
     for name, line, bare in examples:

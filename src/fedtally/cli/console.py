@@ -60,7 +60,7 @@ def note(message: str, quiet: bool = False) -> None:
 def escaped(text: str) -> str:
     r"""Return text with its control characters escaped: a value of the input must not steer the terminal.
 
-    >>> escaped("a[31mb")
+    >>> escaped("a\x1b[31mb")
     'a\\x1b[31mb'
     """
     return "".join(letter if letter.isprintable() else letter.encode("unicode_escape").decode() for letter in text)

@@ -106,7 +106,7 @@ _campaign_options = options(
 @save_options
 @run_options
 def estimate(source: str, **options: Any) -> None:
-    r"""Run a whole campaign on a table, in this process: every client is simulated.
+    """Run a whole campaign on a table, in this process: every client is simulated.
 
     INPUT is a CSV, TSV, Parquet, JSON lines or plain text file (one item a line), also gzipped; `-` for standard input;
     or a synthetic population of n clients and d items:
@@ -114,7 +114,7 @@ def estimate(source: str, **options: Any) -> None:
     \b
       zipf:a=1.1,d=100000,n=150000    geometric:q=0.5    zipf-log:b=2
       profile:gowalla-us,n=150000     uniform:k=100
-    """
+    """  # noqa: D301 - click reads the backspace
     _check_outputs(options, source)
     request = _request(options)
     is_grid = str(options["domain"]).startswith("grid:")
