@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,10 +16,12 @@ from fedtally import domain as domains
 from fedtally.domain import Domain
 from fedtally.errors import InvalidInputError, MemoryLimitError, MissingExtraError, UnreadableFileError
 from fedtally.plan import Plan
-from fedtally.recovery.median import MedianDecoder
+from fedtally.recovery.joint import JointDecoder
+from fedtally.recovery.median import MedianDecoder, check_landed
 from fedtally.sketch import CountSketch
 
 SCHEMA = "fedtally-result/1"
+RECOVERIES = ("median", "joint")
 BLOCK = 1 << 18
 MAX_ENUMERATED = 2**36  # candidates: minutes of decoding; beyond, items are named
 _BYTES_PER_ROW = 64  # of a full table: estimate, order, label and the row being written
@@ -91,6 +94,7 @@ class Result:
         plan: the campaign's plan.
         domain: the candidate items.
         sketches: the landed sums, at most one per round.
+        recovery: "median" or "joint".
         truth: true counts, where a simulation knows them and evaluation was asked for.
         warnings: what the reader of the numbers must know.
         missing: rows without an item, client or round, which were dropped.
@@ -110,6 +114,7 @@ class Result:
         domain: Domain,
         sketches: Sequence[CountSketch],
         *,
+        recovery: str = "median",
         truth: Truth | None = None,
         warnings: Sequence[str] = (),
         missing: int = 0,
@@ -117,17 +122,29 @@ class Result:
     ) -> None:
         self.plan = plan
         self.domain = domain
+        check_landed(sketches)
         self.sketches = list(sketches)
         self.truth = truth
         self.warnings = tuple(warnings)
         self.missing = missing
         self.timings = dict(timings or {})
-        self.recovery = "median"
+        self.recovery = recovery
         self.evaluation: Evaluation | None = None
-        self._decoder = MedianDecoder(self.sketches, expected=min(domain.size, 1 << 24))
-        self.num_clients = self._decoder.num_clients
+        self.num_clients = sum(sketch.num_clients for sketch in self.sketches)
         if self.num_clients < 1:
             raise InvalidInputError("no client took part in any landed round: there is no frequency to estimate")
+
+    @cached_property
+    def decoder(self) -> MedianDecoder | JointDecoder:
+        """What turns the landed sums into estimated counts.
+
+        Raises:
+            MemoryLimitError: joint recovery must enumerate the domain, and it is too large.
+        """
+        if self.recovery == "median":
+            return MedianDecoder(self.sketches, expected=min(self.domain.size, 1 << 24))
+        self._check_enumerable()
+        return JointDecoder(self.sketches, self.domain)
 
     def __repr__(self) -> str:
         return (
@@ -164,7 +181,7 @@ class Result:
         named = [items] if isinstance(items, str) else list(items)
         if not named:
             return []
-        counts = self._decoder.at(self.domain.encode(named))
+        counts = self.decoder.at(self.domain.encode(named))
         return self._estimates(
             [int(item) for item in named] if self.domain.kind in ("range", "integers") else named, counts
         )
@@ -293,6 +310,7 @@ class Result:
                 plan,
                 domains.load(meta["domain"], parts),
                 sketches,
+                recovery=_known_recovery(meta["recovery"]),
                 warnings=meta["warnings"],
                 missing=meta["missing"],
                 timings=meta["timings"],
@@ -335,26 +353,35 @@ class Result:
 
     def _blocks(self, progress: Progress | None) -> Iterator[tuple[int, F64]]:
         """Yield (first position, estimated counts) of consecutive candidates."""
+        self._check_enumerable()
         size = self.domain.size
-        if size > MAX_ENUMERATED:
-            raise MemoryLimitError(
-                f"a domain of {size:,} candidates is too large to enumerate (at most {MAX_ENUMERATED:,}); "
-                "name the items of interest (--query), or declare a smaller domain"
-            )
         for start in range(0, size, BLOCK):
             stop = min(start + BLOCK, size)
             if self.domain.first_id is None:
-                yield start, self._decoder.at(self.domain.ids(start, stop))
+                yield start, self.decoder.at(self.domain.ids(start, stop))
             else:
-                yield start, self._decoder.range((self.domain.first_id + start) % 2**64, stop - start)
+                yield start, self.decoder.range((self.domain.first_id + start) % 2**64, stop - start)
             if progress is not None:
                 progress("decode", stop, size)
+
+    def _check_enumerable(self) -> None:
+        if self.domain.size > MAX_ENUMERATED:
+            raise MemoryLimitError(
+                f"a domain of {self.domain.size:,} candidates is too large to enumerate (at most {MAX_ENUMERATED:,}); "
+                "name the items of interest (--query) under median recovery, or declare a smaller domain"
+            )
 
     def _estimates(self, items: Sequence[str | int], counts: F64) -> list[Estimate]:
         return [
             Estimate(item, float(count) / self.num_clients, None, None, float(count))
             for item, count in zip(items, counts, strict=True)
         ]
+
+
+def _known_recovery(name: Any) -> str:
+    if name not in RECOVERIES:
+        raise InvalidInputError(f"recovery must be {' or '.join(RECOVERIES)}, got {name!r}")
+    return str(name)
 
 
 def check_export_path(path: str | os.PathLike[str]) -> None:

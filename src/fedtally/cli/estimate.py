@@ -50,9 +50,9 @@ _campaign_options = options(
     option(
         "Answer",
         "--recovery",
-        type=click.Choice(["median"]),
+        type=click.Choice(["median", "joint"]),
         default="median",
-        help="How sums are decoded (median, the paper's).",
+        help="How sums are decoded: median, the paper's, or joint, which fits the heavy items together (median).",
     ),
     option("Answer", "--evaluate", is_flag=True, help="Compare with the truth, which a simulation knows."),
     option(

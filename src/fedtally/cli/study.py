@@ -44,6 +44,12 @@ _study_options = options(
     _setting("--width", "widths", type=listed, default="200,1000", metavar="LIST", help="Counters per row."),
     _setting("--rows", type=positive, default="5", metavar="L", help="Rows of the sketches."),
     _setting("--rounds", type=positive, default="10", metavar="M", help="Rounds."),
+    _setting(
+        "--recovery",
+        type=click.Choice(["median", "joint"]),
+        default="median",
+        help="How sums are decoded: median, the paper's, or joint.",
+    ),
     _setting("--repeats", type=positive, default="10", metavar="R", help="How often the draws are repeated."),
     _setting(
         "--clients",
@@ -88,6 +94,7 @@ def simulate(source: str, **options: Any) -> None:
         rows=options["rows"],
         num_rounds=options["rounds"],
         repeats=options["repeats"],
+        recovery=options["recovery"],
         seed=options["seed"],
     )
     use_threads(options["threads"])
@@ -164,6 +171,7 @@ def _document(found: StudyResult) -> dict[str, Any]:
         "rows": study.rows,
         "num_rounds": study.num_rounds,
         "repeats": study.repeats,
+        "recovery": study.recovery,
         "privacy": None,
         "comparisons": [c._asdict() | {"linf": c.linf._asdict(), "l2": c.l2._asdict()} for c in found.comparisons()],
     }
@@ -178,7 +186,8 @@ def _view(found: StudyResult) -> RenderableType:
     study, domain = found.study, found.domain
     clients, repeats = report.counted(found.num_clients, "client"), report.counted(study.repeats, "repeat")
     title = (
-        f"{clients}, {report.counted(domain.size, 'candidate')}, {report.counted(study.num_rounds, 'round')}, {repeats}"
+        f"{clients}, {report.counted(domain.size, 'candidate')}, {report.counted(study.num_rounds, 'round')}, {repeats}, "
+        f"{study.recovery} recovery"
     )
     rows = [
         (

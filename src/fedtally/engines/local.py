@@ -20,14 +20,13 @@ from fedtally.domain import Domain, IntegerRange, parse
 from fedtally.engines.tally import Declared, FromInput, RoundTally, Tally
 from fedtally.errors import InvalidInputError, MemoryLimitError
 from fedtally.plan import Plan, width_for_bytes
-from fedtally.result import Progress, Result, Truth, physical_memory
+from fedtally.result import MAX_ENUMERATED, RECOVERIES, Progress, Result, Truth, physical_memory
 from fedtally.sketch import CountSketch, Schedule
 from fedtally.sources import Source, from_items
 
 DEFAULT_ROWS = 7
 DEFAULT_MAX_BYTES = 32_000
 DEFAULT_MEMORY = 1 << 30
-RECOVERIES = ("median",)
 _BYTES_PER_COUNTER = 48  # landed sums, their copy by batches, the decoder's sign patterns and their making
 
 
@@ -44,7 +43,7 @@ class Request:
         num_rounds: rounds, each client's drawn uniformly (1); not where the rows name their rounds.
         schedule: "auto" (shared for one round, else hybrid) or a schedule.
         max_items: the most items of one client, drawn uniformly from its distinct items (1).
-        recovery: "median", the paper's decoder.
+        recovery: "median", the paper's decoder, or "joint", which fits the heavy items together.
         seed: of hashes and draws: an int, text or bytes; from the operating system if None.
         evaluate: compare with the truth, which a simulation knows.
         outside: what becomes of items outside a declared domain: "error" or "drop".
@@ -146,10 +145,14 @@ def run(source: Source, request: Request, progress: Progress | None = None) -> R
         domain,
         sketches,
         truth=truth,
-        warnings=_warnings(domain, tally, plan),
+        warnings=_warnings(domain, tally, plan, request.recovery),
+        recovery=request.recovery,
         missing=tally.missing,
         timings=timings,
     )
+    with _timed(timings, "decode"):
+        if request.recovery == "median" or domain.size <= MAX_ENUMERATED:
+            _ = result.decoder  # prepared, or fitted, now: the rest only asks it
     if request.evaluate:
         with _timed(timings, "evaluate"):
             result.evaluate(request.top)
@@ -297,8 +300,12 @@ def true_counts(domain: Domain, rounds: Sequence[RoundTally]) -> Truth:
     return Truth(distinct, totals)
 
 
-def _warnings(domain: Domain, tally: Tally, plan: Plan) -> list[str]:
+def _warnings(domain: Domain, tally: Tally, plan: Plan, recovery: str) -> list[str]:
     notes = []
+    if recovery == "joint":
+        notes.append(
+            "joint recovery finds rare items too: without differential privacy, secure summation does not protect them"
+        )
     if not domain.public:
         notes.append(
             "the candidate items are the distinct items of the input itself: "

@@ -22,7 +22,7 @@ from fedtally.engines.local import Request, campaign_seed, encode, read, true_co
 from fedtally.engines.tally import RoundTally, split
 from fedtally.errors import InvalidInputError
 from fedtally.plan import Plan
-from fedtally.result import Progress, Result, Truth, check_export_path
+from fedtally.result import RECOVERIES, Progress, Result, Truth, check_export_path
 from fedtally.sketch import Schedule
 from fedtally.sources import Source
 
@@ -40,6 +40,7 @@ class Study:
         rows: rows of the sketches.
         num_rounds: rounds over which the clients are split.
         repeats: how often the draws are repeated.
+        recovery: how the sums are decoded, "median" or "joint".
         seed: of all draws; from the operating system if None.
 
     >>> Study(methods=("batched:4",), num_rounds=2)
@@ -53,6 +54,7 @@ class Study:
     rows: int = 5
     num_rounds: int = 10
     repeats: int = 10
+    recovery: str = "median"
     seed: int | str | bytes | None = None
 
     def __post_init__(self) -> None:
@@ -61,6 +63,8 @@ class Study:
         _validate.integer(1, 1 << 20, repeats=self.repeats)
         for width in self.widths:
             _validate.integer(1, kernels.MAX_WIDTH, width=width)
+        if self.recovery not in RECOVERIES:
+            raise InvalidInputError(f"recovery must be {' or '.join(RECOVERIES)}, got {self.recovery!r}")
         for method in self.methods:
             if method not in EXACT:
                 _schedule(method).num_batches(self.num_rounds)
@@ -218,12 +222,13 @@ def _measurements(study: Study, population: _Population, rng: np.random.Generato
                 yield Measurement(method, None, repeat, cost, *_exact_errors(population, rounds))
                 continue
             plan = planned(method, width)
-            yield Measurement(method, width, repeat, plan.bytes_per_client, *_errors(plan, population, rounds))
+            errors = _errors(plan, population, rounds, study.recovery)
+            yield Measurement(method, width, repeat, plan.bytes_per_client, *errors)
 
 
-def _errors(plan: Plan, population: _Population, rounds: Sequence[RoundTally]) -> tuple[float, float]:
+def _errors(plan: Plan, population: _Population, rounds: Sequence[RoundTally], recovery: str) -> tuple[float, float]:
     sketches = [s for s in encode(plan, population.domain, rounds, lambda *_: None) if s.num_clients]
-    found = Result(plan, population.domain, sketches, truth=population.truth).evaluate(k=0)
+    found = Result(plan, population.domain, sketches, recovery=recovery, truth=population.truth).evaluate(k=0)
     return found.linf, found.l2
 
 

@@ -188,6 +188,56 @@ def fingerprint(data: npt.NDArray[np.uint8], offsets: I64, k: int, k2: int) -> U
     return out
 
 
+def locations(words: U32, width: int) -> npt.NDArray[np.intp]:
+    """Return the cell of each word in a row of `width` counters.
+
+    >>> locations(np.array([0, 2**32 - 1], np.uint32), 10).tolist()
+    [0, 9]
+    """
+    return reference.locations(words, width)
+
+
+def signs(words: U32, bit: int) -> I64:
+    """Return +1 where the bit of the word is 0, -1 where it is 1.
+
+    >>> signs(np.array([0, 4], np.uint32), 2).tolist()
+    [1, -1]
+    """
+    return reference.signs(words, bit)
+
+
+def refit(cells: I64, signs: npt.NDArray[np.int8], clients: F64, residual: F64, values: F64, sweeps: int) -> None:
+    """Fit items' values in every batch of rounds to all cells, by Gauss-Seidel sweeps, in place.
+
+    The rule is `reference.refit`; the order of the items is the order of the sweep.
+
+    Args:
+        cells: int64 [n, rows, 1 or batches], where each item lies in `residual` seen as one dimension; with 1, its
+            first batch, the others following.
+        signs: int8 [n, rows, batches], +1 or -1.
+        clients: float64 [batches]; a batch without clients takes no part.
+        residual: float64 [rows, width, batches], C-contiguous: the landed frequencies less what the items explain.
+        values: float64 [n, batches], C-contiguous: the items' frequencies.
+        sweeps: at least 0.
+    """
+    rows, _, batches = residual.shape
+    shapes = (len(values), rows)
+    if cells.shape not in ((*shapes, 1), (*shapes, batches)) or signs.shape != (*shapes, batches):
+        raise InvalidInputError(f"cells {cells.shape} and signs {signs.shape} do not fit values {values.shape}")
+    if values.shape[1:] != (batches,) or clients.shape != (batches,):
+        raise InvalidInputError(f"values {values.shape} and clients {clients.shape} must be of {batches} batches")
+    if any(a.dtype != np.float64 or not a.flags.c_contiguous for a in (residual, values, clients)):
+        raise InvalidInputError("residual, values and clients must be C-contiguous float64")
+    if cells.size and (cells.min() < 0 or cells.max() + (batches if cells.shape[2] == 1 else 1) > residual.size):
+        raise InvalidInputError("cells must lie within residual")
+    _validate.integer(0, sweeps=sweeps)
+    if backend() == "numpy":
+        reference.refit(cells, signs, clients, residual, values, sweeps)
+    else:
+        cells, signs = np.ascontiguousarray(cells, np.int64), np.ascontiguousarray(signs, np.int8)
+        _native.refit(cells, signs, clients, residual, values, sweeps)
+
+
 @dataclass(frozen=True)
 class _Subtable:
     """Sign patterns of `bits` consecutive batches, from bit `shift` of the word of hash group `group` on."""

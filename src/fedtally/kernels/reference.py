@@ -71,6 +71,36 @@ def decode(sums: npt.NDArray[np.int64] | F64, tables: U32, ids: U64) -> F64:
     return estimates
 
 
+def refit(cells: I64, signs: npt.NDArray[np.int8], clients: F64, residual: F64, values: F64, sweeps: int) -> None:
+    """Fit the values of all items to all cells: Gauss-Seidel sweeps over the items, in place.
+
+    One item's turn: its value z_m in batch m is what it has plus the mean over rows of sign * residual. The mean over
+    batches, weighted by clients, is kept; the deviation of a batch from it is kept as far as the clients' own sampling
+    noise (Poisson), or a clearly larger spread between batches, exceeds the noise of the cells.
+    """
+    rows, batches = signs.shape[1:]
+    weights = clients / clients.sum()
+    cell = residual.reshape(-1)
+    effective = 1.0 / float(weights @ weights)
+    for _ in range(sweeps):
+        noise = np.mean(residual**2, axis=(0, 1)) / rows
+        mean_noise = float(weights @ noise)
+        for item in range(len(values)):
+            places = cells[item] + (np.arange(batches) if cells.shape[2] == 1 else 0)
+            z = values[item] + (signs[item] * cell[places]).sum(axis=0) / rows
+            mean = float(weights @ z)
+            new = z
+            if effective > 1.0 + 1e-9:
+                poisson = np.where(clients > 0, max(mean, 0.0) / np.maximum(clients, 1.0), 0.0)
+                expected = float(weights @ poisson)
+                spread = float(weights @ (z - mean) ** 2) / (1.0 - 1.0 / effective) - mean_noise
+                limit = 3.0 * np.sqrt(2.0 / (effective - 1.0)) * (mean_noise + expected)
+                variance = np.full(batches, spread) if spread > expected + limit else poisson
+                new = np.where(clients > 0, mean + variance / (variance + noise + 1e-300) * (z - mean), 0.0)
+            cell[places] -= signs[item] * (new - values[item])
+            values[item] = new
+
+
 def fingerprint(data: npt.NDArray[np.uint8], offsets: I64, k: int, k2: int) -> U64:
     """Return the keyed fingerprint, a polynomial mod 2^61 - 1, of each byte string data[offsets[i]:offsets[i+1]]."""
     lengths = np.diff(offsets)

@@ -55,17 +55,7 @@ class MedianDecoder:
     """
 
     def __init__(self, sketches: Sequence[CountSketch], expected: int = 1 << 20) -> None:
-        if not sketches:
-            raise InvalidInputError("no round has landed: there is nothing to decode")
-        self.spec = sketches[0].spec
-        rounds = [sketch.round for sketch in sketches]
-        for sketch in sketches:
-            check_compatible(self.spec, sketch.spec)
-        if len(set(rounds)) != len(rounds):
-            repeated = sorted({m for m in rounds if rounds.count(m) > 1})
-            raise InvalidInputError(
-                f"each round may be given once, got round {repeated[0]} several times; merge its sketches first"
-            )
+        self.spec = check_landed(sketches)
         self.num_clients = sum(sketch.num_clients for sketch in sketches)
         self._parts = _decoders(self.spec, sketches, expected)
 
@@ -92,6 +82,31 @@ class MedianDecoder:
         if not found:
             return np.empty(0, np.uint64), np.empty(0)
         return np.concatenate([ids for ids, _ in found]), np.concatenate([counts for _, counts in found])
+
+
+def check_landed(sketches: Sequence[CountSketch]) -> SketchSpec:
+    """Return the spec of landed sums that belong together: all of one spec, at most one per round.
+
+    Raises:
+        InvalidInputError: no sketch, or two of one round.
+        IncompatibleError: the specs differ.
+
+    >>> check_landed([])
+    Traceback (most recent call last):
+    ...
+    fedtally.errors.InvalidInputError: no round has landed: there is nothing to decode
+    """
+    if not sketches:
+        raise InvalidInputError("no round has landed: there is nothing to decode")
+    rounds = set()
+    for sketch in sketches:
+        check_compatible(sketches[0].spec, sketch.spec)
+        if sketch.round in rounds:
+            raise InvalidInputError(
+                f"each round may be given once, got round {sketch.round} several times; merge its sketches first"
+            )
+        rounds.add(sketch.round)
+    return sketches[0].spec
 
 
 def _sum(parts: Iterator[F64]) -> F64:
