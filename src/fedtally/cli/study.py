@@ -184,11 +184,13 @@ def _view(found: StudyResult) -> RenderableType:
     from fedtally import report
 
     study, domain = found.study, found.domain
-    clients, repeats = report.counted(found.num_clients, "client"), report.counted(study.repeats, "repeat")
-    title = (
-        f"{clients}, {report.counted(domain.size, 'candidate')}, {report.counted(study.num_rounds, 'round')}, {repeats}, "
-        f"{study.recovery} recovery"
+    sizes = (
+        (found.num_clients, "client"),
+        (domain.size, "candidate"),
+        (study.num_rounds, "round"),
+        (study.repeats, "repeat"),
     )
+    title = ", ".join([*(report.counted(number, name) for number, name in sizes), f"{study.recovery} recovery"])
     rows = [
         (
             "Errors",
