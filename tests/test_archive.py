@@ -232,3 +232,17 @@ def test_objects_are_not_pickled(tmp_path: Path) -> None:
     with pytest.raises(TypeError, match="would be pickled"):
         _archive.write(tmp_path / "file", "thing/1", {}, {"a": np.array([object()])})
     assert not list(tmp_path.iterdir())
+
+
+def test_permissions_of_an_existing_file_stay(saved: Path) -> None:
+    saved.chmod(0o600)
+    _archive.write(saved, "thing/1", META, ARRAYS)
+    assert stat.S_IMODE(saved.stat().st_mode) == 0o600
+    saved.chmod(0o400)
+    with pytest.raises(InvalidInputError, match="it is read-only"):
+        _archive.write(saved, "thing/1", META, ARRAYS)
+
+
+def test_a_name_that_is_too_long(tmp_path: Path) -> None:
+    with pytest.raises(InvalidInputError, match="cannot write"):
+        _archive.write(tmp_path / ("x" * 300), "thing/1", META, ARRAYS)

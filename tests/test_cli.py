@@ -159,7 +159,7 @@ def test_columns_counts_clients_and_rounds(call: Call, tmp_path: Path) -> None:
     table = ("estimate", "t.csv", "--delimiter", ";", "--width", "512", "--seed", "1")
     counted = answered(call, *table, "--item", "what", "--count", "times")
     assert {e["item"]: e["count"] for e in counted["estimates"]} == {"tea": 4, "milk": 2}
-    assert any("1 rows" in warning for warning in counted["warnings"])
+    assert any("1 of the rows" in warning for warning in counted["warnings"])
     by_client = answered(call, *table, "--item", "what", "--client", "who", "--round", "when")
     assert {e["item"]: e["count"] for e in by_client["estimates"]} == {"tea": 1, "milk": 1}
     assert by_client["plan"]["num_rounds"] == 2
@@ -359,10 +359,19 @@ def test_ctrl_c_while_importing(monkeypatch: pytest.MonkeyPatch, capsys: pytest.
 
 def test_outputs_spare_the_input_and_each_other(call: Call, tmp_path: Path) -> None:
     (tmp_path / "own.csv").write_text("item\na\nb\n")
-    for options in (["--output", "own.csv"], ["--save", "./own.csv"], ["--output", "x.csv", "--save", "x.csv"]):
+    for options in (
+        ["--output", "own.csv"],
+        ["--save", "./own.csv"],
+        ["--output", "x.csv", "--save", "x.csv"],
+        ["--save", ""],
+    ):
         code, _, err = call("estimate", "own.csv", *options)
         assert code == 2
-        assert "name another file" in err
+        assert "name another file" in err or "empty name" in err
+    (tmp_path / "dom.txt").write_text("a\nb\n")
+    assert call("estimate", "own.csv", "--domain", "dom.txt", "--save", "dom.txt")[0] == 2
+    assert (tmp_path / "dom.txt").read_text() == "a\nb\n"
+    (tmp_path / "dom.txt").unlink()
     assert (tmp_path / "own.csv").read_text() == "item\na\nb\n"
     assert [path.name for path in tmp_path.iterdir()] == ["own.csv"]
 

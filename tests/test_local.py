@@ -103,7 +103,7 @@ def test_frequencies_count_the_clients(items, num_rounds, schedule):
 def test_missing_items_are_dropped_and_counted():
     result = fedtally.estimate(["tea", None, "tea", None], seed=1)
     assert (result.num_clients, result.missing) == (2, 2)
-    assert any("2 rows without an item" in note for note in result.warnings)
+    assert any("2 of the rows" in note for note in result.warnings)
 
 
 def test_synthetic_population_has_its_own_public_domain():
@@ -112,6 +112,16 @@ def test_synthetic_population_has_its_own_public_domain():
     assert result.domain.size == 100_000
     assert result.domain.public
     assert not result.warnings
+
+
+def test_profiles_say_what_they_were_measured_from():
+    result = run(open_source("profile:foursquare-us,n=500", rng=np.random.default_rng(1)), Request(seed=1, width=8))
+    assert any("frequencies measured from" in note for note in result.warnings)
+
+
+def test_natural_rounds_of_nobody_count_as_missing_rounds():
+    result = fedtally.estimate(["a", "b", "c"], rounds=[1, 2, 3], counts=[1, 0, 0], width=64, seed=1)
+    assert (result.num_clients, len(result.sketches), result.plan.num_rounds) == (1, 1, 3)
 
 
 def test_progress_is_reported():
@@ -138,6 +148,7 @@ def test_progress_is_reported():
         ({"domain": "rnage:1..5"}, "cannot read the domain"),
         ({"widht": 3}, "unknown option 'widht'; known are"),
         ({"num_rounds": 0}, "num_rounds must be at least 1"),
+        ({"num_rounds": 2**20 + 1}, "num_rounds must be at most"),
     ],
 )
 def test_bad_options(options, message):

@@ -42,6 +42,9 @@ def changed(**values):
         ("seed", b"short", "seed must be 32 bytes, got 5 bytes"),
         ("schedule", "sharde", "schedule must be shared, fresh, hybrid or batched:B"),
         ("domain", {"size": 3}, "domain must say its kind, size and public"),
+        ("domain", None, "domain must be a table"),
+        ("domain", {**DOMAIN, 3: 4}, "domain must be a table"),
+        ("domain", {**DOMAIN, "first": np.arange(3)}, "domain.first must be a number"),
         ("rows", 2.5, "rows must be an integer"),
         ("rows", True, "rows must be an integer"),
     ],
@@ -67,7 +70,14 @@ def test_files_round_trip(tmp_path, suffix):
     seed=st.binary(min_size=32, max_size=32),
 )
 def test_toml_round_trips(rows, width, rounds, cohort, step, public, seed):
-    domain = {"kind": "grid", "size": 7, "public": public, "step": step, "note": 'a "quoted" \\ text\n'}
+    domain = {
+        "kind": "grid",
+        "size": 7,
+        "public": public,
+        "step": step,
+        "note": 'a "quoted" \\ \x7f text\n',
+        "\u00e9 .\U0001f600": 1,
+    }
     plan = Plan(rows, width, "hybrid", rounds, cohort, cohort, domain, 1, seed)
     again = Plan.from_toml(plan.to_toml())
     assert again == plan

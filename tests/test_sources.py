@@ -621,11 +621,59 @@ def test_a_large_population_with_zeros_in_its_tail() -> None:
     assert batch.items.to_pylist()[-1] < 80
 
 
-@pytest.mark.parametrize("text", ['item\n"hello\nworld\n', 'item,n\na,1\n"b,2\nc,3\n', 'n,item\n1,a\n2,"b\n3,c\n'])
+def quotes_close(text, delimiter=","):
+    """Say whether every quote that starts a field is closed at the end of one: a state machine over characters."""
+    state, position = "start", 0
+    while position < len(text):
+        letter = text[position]
+        ends = letter in (delimiter, "\n", "\r")
+        if state == "start":
+            state = "quoted" if letter == '"' else "start" if ends else "plain"
+        elif state == "plain":
+            state = "start" if ends else "plain"
+        elif letter == '"' and text[position + 1 : position + 2] == '"':
+            position += 1
+        elif letter == '"':
+            following = text[position + 1 : position + 2]
+            if following not in ("", delimiter, "\n", "\r"):
+                return False
+            state = "plain"
+        position += 1
+    return state != "quoted"
+
+
+@settings(max_examples=400)
+@given(st.text(alphabet='a",\n\r', max_size=24), st.lists(st.integers(1, 5), max_size=12))
+def test_quotes_are_followed_exactly(text, cuts):
+    from fedtally.sources.tables import _Quotes
+
+    quotes, data = _Quotes(","), text.encode()
+    for cut in cuts:
+        quotes(data[:cut])
+        data = data[cut:]
+    quotes(data)
+    quotes(b"")
+    if quotes_close(text):
+        quotes.check("t.csv", ended=True)
+    else:
+        with pytest.raises(UnreadableFileError, match="a quote"):
+            quotes.check("t.csv", ended=True)
+
+
+OPEN = [
+    'item\n"hello\nworld\n',
+    'item\n"tea\ncoffee',
+    'item\nx\n"tea\n',
+    'n,item\n1,a\n2,"b\n3,c\n',
+    'item\n"oops\na\n"oops\nb\n',
+]
+
+
+@pytest.mark.parametrize("text", OPEN)
 def test_an_open_quote_is_said(tmp_path, text):
     path = tmp_path / "t.csv"
     path.write_text(text)
-    with pytest.raises(UnreadableFileError, match="quotes"):
+    with pytest.raises(UnreadableFileError, match="quote"):
         list(open_source(str(path), Columns("item")).batches())
 
 
@@ -634,13 +682,16 @@ def test_an_open_quote_is_said(tmp_path, text):
     [
         ('item\n"two\nlines"\nx\n', ["two\nlines", "x"]),
         ('item\n5" disk\nx\n', ['5" disk', "x"]),
+        ('item\n5"\n\ntea\n\n', ['5"', "tea"]),
+        ('item\n5"\n"a\nb"\n', ['5"', "a\nb"]),
+        ('\n\nitem\r\n5"\r\ntea\r\n', ['5"', "tea"]),
         ('item\n"say ""hi"""\nx\n', ['say "hi"', "x"]),
         ('item\nx\n"y"', ["x", "y"]),
     ],
 )
 def test_fair_quotes_are_read(tmp_path, text, items):
     path = tmp_path / "t.csv"
-    path.write_text(text)
+    path.write_bytes(text.encode())
     [batch] = open_source(str(path), Columns("item")).batches()
     assert batch.items.to_pylist() == items
 

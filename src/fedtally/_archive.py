@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import stat
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -45,15 +46,14 @@ class replacing:  # noqa: N801 - a context manager, read as a verb
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
-        self._path = Path(path).resolve()  # a link's target is replaced, not the link
+        self._path = Path(os.path.realpath(path))  # a link's target is replaced, not the link
 
     def __enter__(self) -> str:
-        folder = self._path.parent
-        if self._path.exists() and not self._path.is_file():
-            kind = "a folder" if self._path.is_dir() else "a device or a pipe"
-            raise InvalidInputError(f"cannot write {self._path}: it is {kind}; name a file")
         try:
-            handle, self._temporary = tempfile.mkstemp(prefix=".fedtally-", suffix=self._path.suffix, dir=folder)
+            self._mode = self._existing_mode()
+            handle, self._temporary = tempfile.mkstemp(
+                prefix=".fedtally-", suffix=self._path.suffix, dir=self._path.parent
+            )
         except OSError as error:
             raise InvalidInputError(
                 f"cannot write {self._path}: {error.strerror}; choose a folder that exists and is writable"
@@ -61,16 +61,28 @@ class replacing:  # noqa: N801 - a context manager, read as a verb
         os.close(handle)
         return self._temporary
 
+    def _existing_mode(self) -> int:
+        """Return the permissions that the file keeps, or gets by the umask if it is new."""
+        if not self._path.exists():
+            mask = os.umask(0)
+            os.umask(mask)
+            return 0o666 & ~mask
+        if not self._path.is_file():
+            kind = "a folder" if self._path.is_dir() else "a device or a pipe"
+            raise InvalidInputError(f"cannot write {self._path}: it is {kind}; name a file")
+        mode = stat.S_IMODE(self._path.stat().st_mode)
+        if not mode & 0o222:
+            raise InvalidInputError(f"cannot write {self._path}: it is read-only; name another file, or allow writing")
+        return mode
+
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: object) -> None:
         if kind is not None:
             os.unlink(self._temporary)
             if isinstance(error, OSError):
                 raise InvalidInputError(f"cannot write {self._path}: {error.strerror or error}") from error
             return
-        mask = os.umask(0)
-        os.umask(mask)
         try:
-            os.chmod(self._temporary, 0o666 & ~mask)
+            os.chmod(self._temporary, self._mode)
             os.replace(self._temporary, self._path)
         except OSError as error:
             os.unlink(self._temporary)

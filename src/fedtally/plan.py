@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -16,6 +17,8 @@ from functools import cached_property
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
+
+import numpy as np
 
 from fedtally import _validate
 from fedtally._archive import replacing
@@ -67,7 +70,9 @@ class Plan:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "schedule", Schedule.parse(self.schedule))
-        plain = {name: value.item() if hasattr(value, "item") else value for name, value in self.domain.items()}
+        if not isinstance(self.domain, Mapping) or not all(isinstance(name, str) for name in self.domain):
+            raise InvalidInputError(f"domain must be a table with text as keys, got {type(self.domain).__name__}")
+        plain = {name: value.item() if isinstance(value, np.generic) else value for name, value in self.domain.items()}
         object.__setattr__(self, "domain", MappingProxyType(plain))
         for name, most in (("num_clients", MAX_CLIENTS), ("cohort", MAX_CLIENTS), ("max_items", MAX_ITEMS)):
             object.__setattr__(self, name, _validate.integer(1, most, **{name: getattr(self, name)}))
@@ -149,6 +154,8 @@ class Plan:
         Raises:
             InvalidInputError: a parameter is missing, unknown or out of bounds.
         """
+        if not isinstance(values, Mapping):
+            raise InvalidInputError(f"a plan is a table of values, got {type(values).__name__}")
         if values.get("schema", SCHEMA) != SCHEMA:
             raise InvalidInputError(f"the plan is of schema {values['schema']!r}, this version reads {SCHEMA!r}")
         known = list(cls.__dataclass_fields__)
@@ -177,7 +184,13 @@ class Plan:
         domain = values.pop("domain")
         lines = [f"{key} = {_toml_value(value)}" for key, value in values.items()]
         return "\n".join(
-            [*lines, "", "[domain]", *(f"{key} = {_toml_value(value)}" for key, value in domain.items()), ""]
+            [
+                *lines,
+                "",
+                "[domain]",
+                *(f"{_toml_key(key)} = {_toml_value(value)}" for key, value in domain.items()),
+                "",
+            ]
         )
 
     @classmethod
@@ -248,8 +261,14 @@ def width_for_bytes(max_bytes: int, rows: int, cohort: int, max_items: int) -> i
     return min(width, 2**24)
 
 
+def _toml_key(name: str) -> str:
+    return name if re.fullmatch("[A-Za-z0-9_-]+", name) else _toml_value(name)
+
+
 def _toml_value(value: Any) -> str:
-    return json.dumps(value) if isinstance(value, (str, bool)) else repr(value)
+    if isinstance(value, str):
+        return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+    return json.dumps(value) if isinstance(value, bool) else repr(value)
 
 
 def _is_json(path: str | os.PathLike[str]) -> bool:

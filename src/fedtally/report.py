@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 SCHEMA = "fedtally-result/1"
+_LONGEST_SHOWN = 300  # characters of an item in a table
 NO_PRIVACY = "no differential privacy: the sums of each round are exact"
 _MOST_DECIMALS = 6
 
@@ -312,4 +313,5 @@ def printable(item: str | int) -> Any:
     from rich.text import Text
 
     letters = (letter if letter.isprintable() else letter.encode("unicode_escape").decode() for letter in str(item))
-    return Text("".join(letters) or '""')
+    text = "".join(letters) or '""'
+    return Text(text if len(text) <= _LONGEST_SHOWN else f"{text[: _LONGEST_SHOWN - 3]}...")

@@ -111,16 +111,18 @@ def _amount(stage: str, done: int, total: int | None) -> str:
     return " of ".join(f"{part:,}" for part in (done, total) if part is not None) + f" {_UNITS.get(stage, '')}"
 
 
-def check_files(paths: Iterable[str | None], source: str | None = None) -> None:
-    """Raise before a long run if a file to be written has no folder, or is the input or another such file.
+def check_files(paths: Iterable[str | None], inputs: Iterable[str | None] = ()) -> None:
+    """Raise before a long run if a file to be written has no folder, or is read by the run, or is another such file.
 
     Raises:
         InvalidInputError: which, and why.
     """
     from fedtally.errors import InvalidInputError
 
-    taken = {os.path.realpath(source): "the input"} if source is not None and os.path.exists(source) else {}
-    for path in filter(None, paths):
+    taken = {os.path.realpath(name): "read by this run" for name in inputs if name and os.path.exists(name)}
+    for path in (path for path in paths if path is not None):
+        if not path:
+            raise InvalidInputError("a file to be written has an empty name; name it")
         folder = os.path.dirname(path)
         if folder and not os.path.isdir(folder):
             raise InvalidInputError(f"cannot write {path}: there is no folder {folder}; create it first")

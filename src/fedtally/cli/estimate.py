@@ -187,7 +187,8 @@ def _check_outputs(options: dict[str, Any], source: str | None = None) -> None:
     from fedtally import _validate
     from fedtally.result import check_export_path
 
-    console.check_files([options[name] for name in ("output", "save", "plot")], source)
+    inputs = [source, options.get("domain"), options.get("plan")]
+    console.check_files([options[name] for name in ("output", "save", "plot")], inputs)
     _validate.integer(0, top=options["top"])
     if options["min_frequency"] is not None:
         _validate.real(min_frequency=options["min_frequency"])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import sys
 from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
@@ -64,6 +65,8 @@ def query(result: str, items: tuple[str, ...], file: str | None, as_json: bool) 
 
 
 def _lines(path: str) -> list[str]:
+    if path == "-" and sys.stdin is None:
+        raise InvalidInputError("standard input is closed; give a file, or pipe something in")
     try:
         with click.open_file(path, "rb") as file:
             text = file.read().decode("utf-8-sig")

@@ -122,7 +122,7 @@ def _check_outputs(options: dict[str, Any], source: str) -> None:
     from fedtally import charts
     from fedtally.result import check_export_path
 
-    console.check_files([options[name] for name in ("output", "plot")], source)
+    console.check_files([options[name] for name in ("output", "plot")], [source, options["domain"]])
     if options["output"]:
         check_export_path(options["output"])
     if options["plot"]:

@@ -22,6 +22,7 @@ from fedtally.errors import InvalidInputError, MemoryLimitError
 from fedtally.plan import Plan, width_for_bytes
 from fedtally.result import MAX_ENUMERATED, RECOVERIES, Progress, Result, Truth, physical_memory
 from fedtally.sketch import CountSketch, Schedule
+from fedtally.sketch.count_sketch import MAX_ROUNDS
 from fedtally.sources import Source, from_items
 
 DEFAULT_ROWS = 7
@@ -72,6 +73,8 @@ class Request:
             value = getattr(self, name)
             if value is not None:
                 object.__setattr__(self, name, _validate.integer(1, **{name: value}))
+        if self.num_rounds is not None:
+            _validate.integer(1, MAX_ROUNDS, num_rounds=self.num_rounds)
         _validate.integer(0, top=self.top)
         if self.recovery not in RECOVERIES:
             raise InvalidInputError(f"recovery must be {' or '.join(RECOVERIES)}, got {self.recovery!r}")
@@ -145,7 +148,7 @@ def run(source: Source, request: Request, progress: Progress | None = None) -> R
         domain,
         sketches,
         truth=truth,
-        warnings=_warnings(domain, tally, plan, request.recovery),
+        warnings=_warnings(source, domain, tally, plan, request.recovery),
         recovery=request.recovery,
         missing=tally.missing,
         timings=timings,
@@ -300,8 +303,10 @@ def true_counts(domain: Domain, rounds: Sequence[RoundTally]) -> Truth:
     return Truth(distinct, totals)
 
 
-def _warnings(domain: Domain, tally: Tally, plan: Plan, recovery: str) -> list[str]:
+def _warnings(source: Source, domain: Domain, tally: Tally, plan: Plan, recovery: str) -> list[str]:
     notes = []
+    if source.about:
+        notes.append(source.about)
     if recovery == "joint":
         notes.append(
             "joint recovery finds rare items too: without differential privacy, secure summation does not protect them"
@@ -317,9 +322,9 @@ def _warnings(domain: Domain, tally: Tally, plan: Plan, recovery: str) -> list[s
             f"two candidates share an id with probability at most {domain.collision_probability:.1g}"
         )
     if tally.missing:
-        notes.append(f"{tally.missing:,} rows without an item, client or round were dropped")
+        notes.append(f"dropped for want of an item, client or round: {tally.missing:,} of the rows")
     if tally.outside:
-        notes.append(f"{tally.outside:,} rows outside the domain were dropped")
+        notes.append(f"dropped for being outside the domain: {tally.outside:,} of the rows")
     if plan.one_hot_bytes_per_client <= plan.bytes_per_client:
         notes.append("a one-hot vector is no larger than this sketch, and exact: give the sketch fewer bytes")
     if plan.rows % 2 == 0:

@@ -235,7 +235,7 @@ class Tally:
         """
         natural = _in_order(self._labels)
         num_rounds = len(natural) if self._num_rounds is None else self._num_rounds
-        if num_rounds > self._most_clients > 0:
+        if self._num_rounds is not None and num_rounds > self._most_clients > 0:
             clients = f"{self._most_clients:,.0f} client" + "s" * (self._most_clients > 1)
             raise InvalidInputError(f"num_rounds must be at most the number of clients, {clients}, got {num_rounds:,}")
         if self._by_client:
@@ -369,6 +369,7 @@ class _ClientRows:
             for b, parts in enumerate(self._held):
                 for part in parts:
                     self._files[b].write(part.tobytes())
+                self._files[b].flush()
                 self._held[b] = []
         except OSError as error:
             where = tempfile.gettempdir()

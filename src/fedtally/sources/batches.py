@@ -120,6 +120,7 @@ class Source:
         name: what messages call it.
         size_bytes: what `Batch.bytes_read` ends at (about); None if unknown, as for standard input.
         synthetic_size: d for a synthetic population, whose items are the integers 1..d; None otherwise.
+        about: what a reader of the numbers should know of the source.
         repeatable: whether `batches` may be called again, for the same rows; False for standard input and pipes.
     """
 
@@ -128,6 +129,7 @@ class Source:
     size_bytes: int | None = None
     synthetic_size: int | None = None
     repeatable: bool = True
+    about: str | None = None
 
     def batches(self) -> Iterator[Batch]:
         """Yield the rows, in order, in bounded memory.

@@ -222,4 +222,9 @@ def synthetic_source(text: str, rng: np.random.Generator) -> Source:
     def read() -> Iterator[Batch]:
         yield drawn()
 
-    return Source(text, read, synthetic_size=population.size)
+    family, _, rest = text.partition(":")
+    about = None
+    if family == "profile":
+        name = rest.split(",")[0].strip()
+        about = f"synthetic clients; frequencies measured from {profiles()[name]['measured_from']}"
+    return Source(text, read, synthetic_size=population.size, about=about)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import os
+import re
 import stat
 import tempfile
 from collections.abc import Iterator, Sequence
@@ -31,6 +32,7 @@ _FORMATS = {
 }
 _PEEK = 1 << 16
 _LONGEST_LINE = 1 << 26
+_LONGEST_FIELD = 1 << 26
 
 _Tables = Iterator[tuple[Any, Columns, int]]  # record batch, resolved columns, bytes read so far
 
@@ -148,17 +150,48 @@ def _read_csv(path: str, columns: Columns, layout: Layout, name: str) -> _Tables
             return
         names = header if layout.header else [str(position) for position in range(1, len(header) + 1)]
         resolved = columns.resolve(names, name)
-        rows = 0
+        quotes = stream.watch = _Quotes(layout.delimiter)
         for batch in _csv_reader(stream, resolved.names(), None if layout.header else names, layout):
-            rows += batch.num_rows
+            quotes.check(name)
             yield batch, resolved, stream.position
-        # Arrow takes an open quote to the end of the file for one long value. An odd number of quotes alone is no sign
-        # of it (5" is a fair value), nor are line ends inside values; both together are.
-        if stream.quotes % 2 and stream.line_ends > rows + layout.header:
+        quotes.check(name, ended=True)
+
+
+class _Quotes:
+    """Follow the quotes of a CSV: Arrow takes what follows an open quote, to the next one or the end, for one value.
+
+    A quote at the start of a field opens it; two inside it stand for one; the one that closes it is followed by a
+    delimiter or the end of a line. Elsewhere (5" wide) a quote is a character like others.
+    """
+
+    def __init__(self, delimiter: str) -> None:
+        ends = re.escape(delimiter.encode()) + rb"\n\r"
+        plain, quoted = rb'[^"' + ends + rb"][^" + ends + rb"]*+", rb'"[^"]*+(?:""[^"]*+)*+"'
+        self._whole = re.compile(rb"(?:(?:" + plain + rb"|" + quoted + rb"|)[" + ends + rb"])*+")
+        self._rest = b""  # from the start of a field that is not whole yet
+        self._broken = False
+
+    def __call__(self, taken: bytes) -> None:
+        """Take the next bytes."""
+        if self._broken:
+            return
+        self._rest = self._behind(self._rest + taken)
+        # The last quote may be half of a pair, or what a delimiter would follow: it waits for the next bytes.
+        inside = self._rest[1:].replace(b'""', b"").removesuffix(b'"')
+        self._broken = self._rest.startswith(b'"') and (b'"' in inside or len(self._rest) > _LONGEST_FIELD)
+
+    def check(self, name: str, ended: bool = False) -> None:
+        """Raise UnreadableFileError if a quote was closed in the middle of a field or, at the end, is open."""
+        if self._broken or (ended and self._behind(self._rest + b"\n")):
             raise UnreadableFileError(
-                f"{name} has an odd number of quotes, and its {stream.line_ends:,} lines make {rows:,} rows: "
-                'is a quote (") left open? Close it, or double quotes that belong to a value'
+                f'{name}: a quote (") that starts a field is not closed at the end of one; close it, or double the '
+                "quotes that belong to a value and put quotes around it"
             )
+
+    def _behind(self, data: bytes) -> bytes:
+        """Return what follows the whole fields at the start."""
+        whole = self._whole.match(data)
+        return data[whole.end() :] if whole else data
 
 
 def _csv_reader(stream: ByteStream, wanted: list[str], names: list[str] | None, layout: Layout) -> Any:
