@@ -376,6 +376,15 @@ def test_outputs_spare_the_input_and_each_other(call: Call, tmp_path: Path) -> N
     assert [path.name for path in tmp_path.iterdir()] == ["own.csv"]
 
 
+def test_standard_input_is_not_overwritten(tmp_path: Path) -> None:
+    (tmp_path / "own.csv").write_text("item\na\n")
+    command = f"{sys.executable} -c 'from fedtally.cli import main; main()' estimate - --output own.csv < own.csv"
+    done = subprocess.run(["sh", "-c", command], capture_output=True, check=False)
+    assert done.returncode == 2
+    assert b"name another file" in done.stderr
+    assert (tmp_path / "own.csv").read_text() == "item\na\n"
+
+
 def test_control_characters_of_the_data_do_not_reach_the_terminal(call: Call, tmp_path: Path) -> None:
     (tmp_path / "odd.csv").write_text("item,n\na,1\n\x1b]0;title\x07,x\n")
     _, _, err = call("estimate", "odd.csv", "--item", "n", "--count", "item")

@@ -119,13 +119,23 @@ def check_files(paths: Iterable[str | None], inputs: Iterable[str | None] = ()) 
     """
     from fedtally.errors import InvalidInputError
 
-    taken = {os.path.realpath(name): "read by this run" for name in inputs if name and os.path.exists(name)}
+    named = [name for name in inputs if name is not None]
+    taken = {os.path.realpath(name): "read by this run" for name in named if os.path.exists(name)}
     for path in (path for path in paths if path is not None):
         if not path:
             raise InvalidInputError("a file to be written has an empty name; name it")
         folder = os.path.dirname(path)
         if folder and not os.path.isdir(folder):
             raise InvalidInputError(f"cannot write {path}: there is no folder {folder}; create it first")
+        if "-" in named and _is_standard_input(path):
+            raise InvalidInputError(f"cannot write {path}: it is read by this run; name another file")
         if os.path.realpath(path) in taken:
             raise InvalidInputError(f"cannot write {path}: it is {taken[os.path.realpath(path)]}; name another file")
         taken[os.path.realpath(path)] = "written already"
+
+
+def _is_standard_input(path: str) -> bool:
+    try:
+        return os.path.samestat(os.fstat(0), os.stat(path))
+    except OSError:  # closed, or no such file yet
+        return False

@@ -173,7 +173,7 @@ class Tally:
             rounds.
         max_items: the most items that one client contributes, drawn uniformly from its distinct items.
         rng: for the draws.
-        memory: bytes of client rows held before they go to a temporary folder.
+        memory: bytes of client rows held before they go to temporary files.
     """
 
     def __init__(
