@@ -1,6 +1,7 @@
 """A whole campaign in one process, from the Python API."""
 
 from collections import Counter
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -232,7 +233,7 @@ def test_precision_and_recall_differ_where_counts_tie():
     counts = [9, 5, 5, 5]
     result = fedtally.estimate([1, 2, 3, 4], counts=counts, domain="range:1..4", rows=9, width=64, seed=1)
     result.truth = Truth(np.array([0, 1, 2, 3]), np.array(counts))
-    result.top = lambda k, *_: [type("E", (), {"item": i}) for i in (1, 4)][:k]  # the estimates put 4 before 2
+    result.top = lambda k, *_: [SimpleNamespace(item=i) for i in (1, 4)][:k]  # the estimates put 4 before 2
     assert result.evaluate(2)[4:] == (1.0, 0.5)
 
 

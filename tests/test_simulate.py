@@ -41,6 +41,19 @@ def test_squared_error_is_what_theory_says(method: str, batches: int) -> None:
     assert abs(squares.mean() - expected(batches + 1)) > 5 * error
 
 
+def test_every_repeat_draws_rounds_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    drawn = []
+
+    def spied(everybody: RoundTally, num_rounds: int, rng: np.random.Generator) -> list[RoundTally]:
+        drawn.append(split(everybody, num_rounds, rng))
+        return drawn[-1]
+
+    monkeypatch.setattr("fedtally.engines.simulate.split", spied)
+    run(uniform(50, 40), Study(methods=("hybrid",), widths=(16,), num_rounds=3, repeats=3, seed=1))
+    firsts = {tuple(rounds[0].counts.tolist()) for rounds in drawn}  # equal by chance with probability below 1e-30
+    assert len(firsts) == 3
+
+
 def test_one_round_of_hybrid_is_shared() -> None:
     study = Study(methods=("hybrid", "shared"), widths=(32,), num_rounds=1, repeats=3, seed=1)
     found = run(uniform(200, 5), study).measurements

@@ -128,7 +128,7 @@ class Result:
         self.warnings = tuple(warnings)
         self.missing = missing
         self.timings = dict(timings or {})
-        self.recovery = recovery
+        self.recovery = check_recovery(recovery)
         self.evaluation: Evaluation | None = None
         self.num_clients = sum(sketch.num_clients for sketch in self.sketches)
         if self.num_clients < 1:
@@ -310,7 +310,7 @@ class Result:
                 plan,
                 domains.load(meta["domain"], parts),
                 sketches,
-                recovery=_known_recovery(meta["recovery"]),
+                recovery=meta["recovery"],
                 warnings=meta["warnings"],
                 missing=meta["missing"],
                 timings=meta["timings"],
@@ -378,10 +378,18 @@ class Result:
         ]
 
 
-def _known_recovery(name: Any) -> str:
+def check_recovery(name: str) -> str:
+    """Return the name of a recovery.
+
+    Raises:
+        InvalidInputError: there is none of this name.
+
+    >>> check_recovery("joint")
+    'joint'
+    """
     if name not in RECOVERIES:
         raise InvalidInputError(f"recovery must be {' or '.join(RECOVERIES)}, got {name!r}")
-    return str(name)
+    return name
 
 
 def check_export_path(path: str | os.PathLike[str]) -> None:

@@ -111,6 +111,14 @@ def _amount(stage: str, done: int, total: int | None) -> str:
     return " of ".join(f"{part:,}" for part in (done, total) if part is not None) + f" {_UNITS.get(stage, '')}"
 
 
+def check_standard_input(source: str) -> None:
+    """Raise InvalidInputError if `source` is ``-`` and standard input is closed."""
+    from fedtally.errors import InvalidInputError
+
+    if source == "-" and sys.stdin is None:
+        raise InvalidInputError("standard input is closed; give a file, or pipe something in")
+
+
 def check_files(paths: Iterable[str | None], inputs: Iterable[str | None] = ()) -> None:
     """Raise before a long run if a file to be written has no folder, or is read by the run, or is another such file.
 

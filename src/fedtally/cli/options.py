@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from fedtally.cli.console import note
+from fedtally.cli.console import check_standard_input, note
 from fedtally.cli.layout import option, options
 from fedtally.errors import InvalidInputError
 
@@ -204,8 +204,7 @@ def open_input(text: str, options: dict[str, Any], is_grid: bool) -> Source:
     from fedtally.engines.local import campaign_seed
     from fedtally.sources import Columns, open_source
 
-    if text == "-" and sys.stdin is None:
-        raise InvalidInputError("standard input is closed; give a file, or pipe something in")
+    check_standard_input(text)
     if text == "-" and sys.stdin.isatty():
         note("reading items from the terminal, one a line; end with Ctrl-D", options["quiet"])
     item = options["item"]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import sys
 from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
@@ -65,8 +64,7 @@ def query(result: str, items: tuple[str, ...], file: str | None, as_json: bool) 
 
 
 def _lines(path: str) -> list[str]:
-    if path == "-" and sys.stdin is None:
-        raise InvalidInputError("standard input is closed; give a file, or pipe something in")
+    console.check_standard_input(path)
     try:
         with click.open_file(path, "rb") as file:
             text = file.read().decode("utf-8-sig")

@@ -20,7 +20,7 @@ from fedtally.domain import Domain, IntegerRange, parse
 from fedtally.engines.tally import Declared, FromInput, RoundTally, Tally
 from fedtally.errors import InvalidInputError, MemoryLimitError
 from fedtally.plan import Plan, width_for_bytes
-from fedtally.result import MAX_ENUMERATED, RECOVERIES, Progress, Result, Truth, physical_memory
+from fedtally.result import Progress, Result, Truth, check_recovery, physical_memory
 from fedtally.sketch import CountSketch, Schedule
 from fedtally.sketch.count_sketch import MAX_ROUNDS
 from fedtally.sources import Source, from_items
@@ -28,7 +28,7 @@ from fedtally.sources import Source, from_items
 DEFAULT_ROWS = 7
 DEFAULT_MAX_BYTES = 32_000
 DEFAULT_MEMORY = 1 << 30
-_BYTES_PER_COUNTER = 48  # landed sums, their copy by batches, the decoder's sign patterns and their making
+_BYTES_PER_COUNTER = 80  # the landed sums and, at the peak of joint recovery of hybrid rounds, 64 bytes more
 
 
 @dataclass(frozen=True)
@@ -76,8 +76,7 @@ class Request:
         if self.num_rounds is not None:
             _validate.integer(1, MAX_ROUNDS, num_rounds=self.num_rounds)
         _validate.integer(0, top=self.top)
-        if self.recovery not in RECOVERIES:
-            raise InvalidInputError(f"recovery must be {' or '.join(RECOVERIES)}, got {self.recovery!r}")
+        check_recovery(self.recovery)
         if self.outside not in ("error", "drop"):
             raise InvalidInputError(f"outside must be error or drop, got {self.outside!r}")
         if self.width is not None and self.max_bytes is not None:
@@ -154,8 +153,7 @@ def run(source: Source, request: Request, progress: Progress | None = None) -> R
         timings=timings,
     )
     with _timed(timings, "decode"):
-        if request.recovery == "median" or domain.size <= MAX_ENUMERATED:
-            _ = result.decoder  # prepared, or fitted, now: the rest only asks it
+        _ = result.decoder  # prepared, or fitted, now: the rest only asks it
     if request.evaluate:
         with _timed(timings, "evaluate"):
             result.evaluate(request.top)

@@ -22,7 +22,7 @@ from fedtally.engines.local import Request, campaign_seed, encode, read, true_co
 from fedtally.engines.tally import RoundTally, split
 from fedtally.errors import InvalidInputError
 from fedtally.plan import Plan
-from fedtally.result import RECOVERIES, Progress, Result, Truth, check_export_path
+from fedtally.result import Progress, Result, Truth, check_export_path, check_recovery
 from fedtally.sketch import Schedule
 from fedtally.sources import Source
 
@@ -63,8 +63,7 @@ class Study:
         _validate.integer(1, 1 << 20, repeats=self.repeats)
         for width in self.widths:
             _validate.integer(1, kernels.MAX_WIDTH, width=width)
-        if self.recovery not in RECOVERIES:
-            raise InvalidInputError(f"recovery must be {' or '.join(RECOVERIES)}, got {self.recovery!r}")
+        check_recovery(self.recovery)
         for method in self.methods:
             if method not in EXACT:
                 _schedule(method).num_batches(self.num_rounds)

@@ -192,7 +192,7 @@ class Tally:
         self._histograms: dict[int, Histogram] = {}
         self._pairs = _ClientRows(memory)
         self._by_client = False
-        self.rows = self.missing = self.outside = 0
+        self.missing = self.outside = 0
         self._most_clients = 0.0  # a bound: a client of several rows counts once for each
 
     def add(self, batch: Batch) -> None:
@@ -212,7 +212,6 @@ class Tally:
             self.outside += int(np.sum(~inside) if counts is None else counts[~inside].sum())
             clients, rounds = (None if part is None else part.filter(inside) for part in (clients, rounds))
             counts = None if counts is None else counts[inside]
-        self.rows += len(batch.items)
         self.missing += batch.missing
         labels = None if rounds is None else self._round_numbers(rounds)
         if clients is not None:

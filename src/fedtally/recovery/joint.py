@@ -9,9 +9,8 @@ This is post-processing of released sums: it costs neither bytes nor privacy. It
 paper's decoders hide in noise; secure summation without differential privacy does not protect them.
 
 Related: matching pursuit with refitting (CoSaMP), simultaneous sparse recovery, Counter Braids. Ours is the fit over
-    sign-fresh rounds with
-a value per round, each shrunk towards the item's mean over rounds as far as the rounds' own noise explains the
-difference.
+sign-fresh rounds with a value per round, each shrunk towards the item's mean over rounds as far as the rounds' own
+noise explains the difference.
 """
 
 from __future__ import annotations

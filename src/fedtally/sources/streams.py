@@ -63,7 +63,7 @@ class ByteStream(io.RawIOBase):
         gzipped: demand gzip; otherwise it is recognised by its first two bytes.
 
     Attributes:
-        watch: called with all bytes as they are taken, in order; with none at the end.
+        watch: if set, called with the bytes of every `read`, in order.
     """
 
     def __init__(self, path: str, encoding: str | None, *, gzipped: bool = False) -> None:

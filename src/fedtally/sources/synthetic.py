@@ -49,11 +49,15 @@ FAMILIES: dict[str, dict[str, float | None]] = {
 
 @dataclass(frozen=True)
 class Population:
-    """A law over 1..size and a number of clients; `weight` maps ranks (float64) to unnormalised frequencies."""
+    """A law over 1..size and a number of clients; `weight` maps ranks (float64) to unnormalised frequencies.
+
+    `about` says what the law was measured from, where it was.
+    """
 
     size: int
     num_clients: int
     weight: Callable[[Floats], Floats]
+    about: str | None = None
 
     @classmethod
     def parse(cls, text: str) -> Population:
@@ -139,12 +143,13 @@ def profiles() -> dict[str, dict[str, Any]]:
     return measured
 
 
-def _profile(name: str, clients: int) -> tuple[int, int, Callable[[Floats], Floats]]:
+def _profile(name: str, clients: int) -> tuple[int, int, Callable[[Floats], Floats], str]:
     measured = profiles()
     if name not in measured:
         raise InvalidInputError(f"unknown profile {name!r}; write profile:NAME with NAME among {', '.join(measured)}")
     rank, frequency = np.log(measured[name]["rank"]), np.log(measured[name]["frequency"])
-    return measured[name]["support"], clients, lambda ranks: np.exp(np.interp(np.log(ranks), rank, frequency))
+    about = f"synthetic clients; frequencies measured from {measured[name]['measured_from']}"
+    return measured[name]["support"], clients, lambda ranks: np.exp(np.interp(np.log(ranks), rank, frequency)), about
 
 
 def is_synthetic(text: str) -> bool:
@@ -222,9 +227,4 @@ def synthetic_source(text: str, rng: np.random.Generator) -> Source:
     def read() -> Iterator[Batch]:
         yield drawn()
 
-    family, _, rest = text.partition(":")
-    about = None
-    if family == "profile":
-        name = rest.split(",")[0].strip()
-        about = f"synthetic clients; frequencies measured from {profiles()[name]['measured_from']}"
-    return Source(text, read, synthetic_size=population.size, about=about)
+    return Source(text, read, synthetic_size=population.size, about=population.about)
