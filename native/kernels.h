@@ -39,12 +39,12 @@ struct Kernels {
   // The same for the ids first, first + 1, ... and one count each.
   void (*accumulate_range)(const uint32_t* location, const uint32_t* sign, uint32_t sign_bit, size_t rows, uint32_t width,
                            uint64_t first, const int64_t* counts, size_t count, int64_t* counters);
-  // estimates[i] = median over rows of the sum over subtables, for ids[i] or, without ids, first + i. tables [groups][rows][8][256],
-  // group 0 gives the location; gathered: rows * (kBlock + kPad) values.
+  // estimates[i] = median, or mean, over rows of the sum over subtables, for ids[i] or, without ids, first + i. tables
+  // [groups][rows][8][256], group 0 gives the location; gathered: rows * (kBlock + kPad) values.
   void (*decode_f32)(const uint32_t* tables, size_t groups, size_t rows, uint32_t width, const Subtable* subtables, size_t num_subtables,
-                     const uint64_t* ids, uint64_t first, size_t count, double* estimates, float* gathered, uint32_t* scratch);
+                     bool mean, const uint64_t* ids, uint64_t first, size_t count, double* estimates, float* gathered, uint32_t* scratch);
   void (*decode_f64)(const uint32_t* tables, size_t groups, size_t rows, uint32_t width, const Subtable* subtables, size_t num_subtables,
-                     const uint64_t* ids, uint64_t first, size_t count, double* estimates, double* gathered, uint32_t* scratch);
+                     bool mean, const uint64_t* ids, uint64_t first, size_t count, double* estimates, double* gathered, uint32_t* scratch);
   // What the machine can do: sum of table[index[i]], and table[index[i]] += 1.
   float (*gather_limit)(const float* table, const uint32_t* index, size_t count);
   void (*scatter_limit)(int32_t* table, const uint32_t* index, size_t count);

@@ -110,7 +110,7 @@ template <> struct Gather<double> {
 
 // layout: (group, shift, bits) of each subtable; values: the subtables one after the other.
 template <class T>
-static void decode(const std::string& level, In<uint32_t, 4> tables, uint32_t width, In<uint32_t, 2> layout, In<T, 1> values,
+static void decode(const std::string& level, In<uint32_t, 4> tables, uint32_t width, In<uint32_t, 2> layout, In<T, 1> values, bool mean,
                    std::optional<In<uint64_t, 1>> ids, uint64_t first, Array<double, 1> estimates) {
   const Kernels& k = kernels_of(level);
   const size_t groups = tables.shape(0), rows = tables.shape(1);
@@ -124,62 +124,79 @@ static void decode(const std::string& level, In<uint32_t, 4> tables, uint32_t wi
   }
   Scratch<uint32_t> scratch(ids ? list_scratch(rows, groups) : 0);
   Scratch<T> gathered(rows * (kBlock + kPad));
-  (k.*Gather<T>::kernel)(tables.data(), groups, rows, width, subtables.data(), subtables.size(), ids ? ids->data() : nullptr, first,
-                         estimates.shape(0), estimates.data(), gathered.data(), scratch.data());
+  (k.*Gather<T>::kernel)(tables.data(), groups, rows, width, subtables.data(), subtables.size(), mean, ids ? ids->data() : nullptr,
+                         first, estimates.shape(0), estimates.data(), gathered.data(), scratch.data());
 }
 
-// kernels.reference.refit is the definition; the same operations in nearly the same order.
-static void refit(In<int64_t, 3> cells, In<int8_t, 3> signs, In<double, 1> clients, Array<double, 3> residual, Array<double, 2> values,
-                  uint32_t sweeps) {
-  const size_t items = signs.shape(0), rows = signs.shape(1), batches = signs.shape(2), step = cells.shape(2);
-  const size_t width = residual.shape(1);
-  nb::gil_scoped_release release;
-  double* const r = residual.data();
+// kernels.reference.refit is the definition; the same operations in nearly the same order. kStep: 1 where the batches of a cell lie
+// together, 0 where each has a cell of its own; kBatches: their number where it is known, else 0.
+template <size_t kStep, size_t kBatches>
+static void refit_sweeps(const int64_t* cells, const int8_t* signs, const double* clients, double* r, double* values, double* shrinkage,
+                         size_t items, size_t rows, size_t width, size_t any_batches, uint32_t sweeps, bool frozen) {
+  const size_t batches = kBatches ? kBatches : any_batches, step = kStep ? kStep : batches;
   std::vector<double> weight(batches), poisson(batches), z(batches), change(batches), noise(batches);
   double total = 0, squares = 0;
-  for (size_t m = 0; m < batches; m++) total += clients.data()[m];
-  for (size_t m = 0; m < batches; m++) squares += (weight[m] = clients.data()[m] / total) * weight[m];
+  for (size_t m = 0; m < batches; m++) total += clients[m];
+  for (size_t m = 0; m < batches; m++) squares += (weight[m] = clients[m] / total) * weight[m];
   const double effective = 1 / squares;
   const bool several = effective > 1 + 1e-9;
   const double slack = several ? 3 * std::sqrt(2 / (effective - 1)) : 0;
   for (uint32_t sweep = 0; sweep < sweeps; sweep++) {
-    std::fill(noise.begin(), noise.end(), 0.0);
-    for (size_t cell = 0; cell < rows * width; cell++)
-      for (size_t m = 0; m < batches; m++) noise[m] += r[cell * batches + m] * r[cell * batches + m];
     double mean_noise = 0;
-    for (size_t m = 0; m < batches; m++) mean_noise += weight[m] * (noise[m] /= (double)(rows * width * rows));
+    if (!frozen) {
+      std::fill(noise.begin(), noise.end(), 0.0);
+      for (size_t cell = 0; cell < rows * width; cell++)
+        for (size_t m = 0; m < batches; m++) noise[m] += r[cell * batches + m] * r[cell * batches + m];
+      for (size_t m = 0; m < batches; m++) mean_noise += weight[m] * (noise[m] /= (double)(rows * width * rows));
+    }
     for (size_t item = 0; item < items; item++) {
-      const int64_t* const cell = cells.data() + item * rows * step;
-      const int8_t* const sign = signs.data() + item * rows * batches;
-      double* const x = values.data() + item * batches;
+      const int64_t* const cell = cells + item * rows * step;
+      const int8_t* const sign = signs + item * rows * batches;
+      double *const x = values + item * batches, *const k = shrinkage + item * batches;
       for (size_t m = 0; m < batches; m++) z[m] = 0;
       for (size_t row = 0; row < rows; row++)
-        for (size_t m = 0; m < batches; m++)
-          z[m] += sign[row * batches + m] * r[step == 1 ? cell[row] + (int64_t)m : cell[row * step + m]];
-      double mean = 0, expected = 0, spread = 0;
+        for (size_t m = 0; m < batches; m++) z[m] += sign[row * batches + m] * r[kStep == 1 ? cell[row] + (int64_t)m : cell[row * step + m]];
+      double mean = 0;
       for (size_t m = 0; m < batches; m++) mean += weight[m] * (z[m] = x[m] + z[m] / (double)rows);
-      for (size_t m = 0; several && m < batches; m++) {
-        const double n = clients.data()[m];
-        poisson[m] = n > 0 && mean > 0 ? mean / n : 0;
-        expected += weight[m] * poisson[m];
-        spread += weight[m] * (z[m] - mean) * (z[m] - mean);
-      }
-      spread = several ? spread / (1 - squares) - mean_noise : 0;
-      const bool wide = several && spread > expected + slack * (mean_noise + expected);
-      for (size_t m = 0; m < batches; m++) {
-        double now = z[m];
-        if (several) {
-          const double variance = wide ? spread : poisson[m];
-          now = clients.data()[m] > 0 ? mean + variance / (variance + noise[m] + 1e-300) * (z[m] - mean) : 0;
+      if (!frozen) {
+        double expected = 0, spread = 0;
+        for (size_t m = 0; several && m < batches; m++) {
+          const double n = clients[m];
+          poisson[m] = n > 0 && mean > 0 ? mean / n : 0;
+          expected += weight[m] * poisson[m];
+          spread += weight[m] * (z[m] - mean) * (z[m] - mean);
         }
+        spread = several ? spread / (1 - squares) - mean_noise : 0;
+        const bool wide = several && spread > expected + slack * (mean_noise + expected);
+        for (size_t m = 0; m < batches; m++) {
+          const double variance = wide ? spread : poisson[m];
+          k[m] = several ? variance / (variance + noise[m] + 1e-300) : 1;
+        }
+      }
+      for (size_t m = 0; m < batches; m++) {
+        const double now = clients[m] > 0 ? mean + k[m] * (z[m] - mean) : 0;
         change[m] = now - x[m];
         x[m] = now;
       }
       for (size_t row = 0; row < rows; row++)
         for (size_t m = 0; m < batches; m++)
-          r[step == 1 ? cell[row] + (int64_t)m : cell[row * step + m]] -= sign[row * batches + m] * change[m];
+          r[kStep == 1 ? cell[row] + (int64_t)m : cell[row * step + m]] -= sign[row * batches + m] * change[m];
     }
   }
+}
+
+static void refit(In<int64_t, 3> cells, In<int8_t, 3> signs, In<double, 1> clients, Array<double, 3> residual, Array<double, 2> values,
+                  Array<double, 2> shrinkage, uint32_t sweeps, bool frozen) {
+  const size_t items = signs.shape(0), rows = signs.shape(1), batches = signs.shape(2), width = residual.shape(1);
+  nb::gil_scoped_release release;
+  const auto run = [&](auto sweep) {
+    sweep(cells.data(), signs.data(), clients.data(), residual.data(), values.data(), shrinkage.data(), items, rows, width, batches, sweeps,
+          frozen);
+  };
+  if (batches == 1) run(refit_sweeps<1, 1>);
+  else if (cells.shape(2) > 1) run(refit_sweeps<0, 0>);
+  else if (batches == 10) run(refit_sweeps<1, 10>);
+  else run(refit_sweeps<1, 0>);
 }
 
 static constexpr uint64_t kPrime = (uint64_t(1) << 61) - 1;
@@ -233,9 +250,10 @@ NB_MODULE(_native, m) {
   m.def("hash_words", &hash_words, "level"_a, "tables"_a, "ids"_a, "words"_a);
   m.def("accumulate", &accumulate, "level"_a, "location"_a, "sign"_a, "sign_bit"_a, "ids"_a, "counts"_a.none(), "counters"_a);
   m.def("accumulate_range", &accumulate_range, "level"_a, "location"_a, "sign"_a, "sign_bit"_a, "first"_a, "counts"_a, "counters"_a);
-  m.def("decode", &decode<float>, "level"_a, "tables"_a, "width"_a, "layout"_a, "values"_a, "ids"_a.none(), "first"_a, "estimates"_a);
-  m.def("decode", &decode<double>, "level"_a, "tables"_a, "width"_a, "layout"_a, "values"_a, "ids"_a.none(), "first"_a, "estimates"_a);
-  m.def("refit", &refit, "cells"_a, "signs"_a, "clients"_a, "residual"_a, "values"_a, "sweeps"_a);
+  m.def("decode", &decode<float>, "level"_a, "tables"_a, "width"_a, "layout"_a, "values"_a, "mean"_a, "ids"_a.none(), "first"_a, "estimates"_a);
+  m.def("decode", &decode<double>, "level"_a, "tables"_a, "width"_a, "layout"_a, "values"_a, "mean"_a, "ids"_a.none(), "first"_a, "estimates"_a);
+  m.def("refit", &refit, "cells"_a, "signs"_a, "clients"_a, "residual"_a, "values"_a, "shrinkage"_a, "sweeps"_a,
+        "frozen"_a);
   m.def("fingerprint", &fingerprint, "data"_a, "offsets"_a, "k"_a, "k2"_a, "out"_a);
   m.def("gather_limit", &gather_limit, "level"_a, "table"_a, "index"_a);
   m.def("scatter_limit", &scatter_limit, "level"_a, "table"_a, "index"_a);

@@ -11,7 +11,6 @@ import fedtally
 from fedtally import kernels
 from fedtally.domain import IntegerRange, Strings
 from fedtally.errors import InvalidInputError
-from fedtally.kernels import reference
 from fedtally.recovery.joint import JointDecoder
 from fedtally.recovery.median import MedianDecoder
 from fedtally.sketch import CountSketch, Schedule, SketchSpec
@@ -38,15 +37,51 @@ def largest_error(decoder, counts):
     return float(np.abs(decoder.range(1, counts.shape[1]) - counts.sum(axis=0)).max())
 
 
+def one_by_one(cells, signs, clients, residual, values, shrinkage, sweeps, frozen):
+    """Refit in the words of docs/recovery.md: no vector over items, no turns taken together."""
+    rows, batches = signs.shape[1:]
+    share = clients / clients.sum()
+    flat = residual.reshape(-1)
+    rounds = 1 / (share**2).sum()
+    for _ in range(sweeps):
+        noise = [(residual[:, :, m] ** 2).mean() / rows for m in range(batches)]
+        for j in range(len(values)):
+            where = [
+                [cells[j, r, 0] + m if cells.shape[2] == 1 else cells[j, r, m] for m in range(batches)]
+                for r in range(rows)
+            ]
+            z = [
+                values[j, m] + np.mean([signs[j, r, m] * flat[where[r][m]] for r in range(rows)])
+                for m in range(batches)
+            ]
+            mean = sum(share[m] * z[m] for m in range(batches))
+            if not frozen and rounds <= 1 + 1e-9:
+                shrinkage[j] = 1
+            elif not frozen:
+                poisson = [max(mean, 0) / clients[m] if clients[m] else 0 for m in range(batches)]
+                expected, mean_noise = share @ poisson, share @ noise
+                spread = sum(share[m] * (z[m] - mean) ** 2 for m in range(batches)) / (1 - 1 / rounds) - mean_noise
+                wide = spread > expected + 3 * np.sqrt(2 / (rounds - 1)) * (mean_noise + expected)
+                for m in range(batches):
+                    v = spread if wide else poisson[m]
+                    shrinkage[j, m] = v / (v + noise[m] + 1e-300)
+            for m in range(batches):
+                new = mean + shrinkage[j, m] * (z[m] - mean) if clients[m] else 0.0
+                for r in range(rows):
+                    flat[where[r][m]] -= signs[j, r, m] * (new - values[j, m])
+                values[j, m] = new
+
+
 @given(
     items=st.integers(0, 12),
     rows=st.integers(1, 6),
     width=st.integers(1, 9),
     batches=st.integers(1, 5),
     fresh=st.booleans(),
+    frozen=st.booleans(),
     seed=st.integers(0, 2**32 - 1),
 )
-def test_refit_matches_the_reference(backend, items, rows, width, batches, fresh, seed):
+def test_refit_takes_one_item_at_a_time(backend, items, rows, width, batches, fresh, frozen, seed):
     rng = np.random.default_rng(seed)
     clients = rng.integers(0, 50, batches).astype(float)
     clients[rng.integers(batches)] += 10
@@ -55,9 +90,12 @@ def test_refit_matches_the_reference(backend, items, rows, width, batches, fresh
     cells = (where + np.arange(rows)[:, None] * width) * batches + (np.arange(batches) if fresh else 0)
     signs = rng.choice(np.array([-1, 1], np.int8), (items, rows, batches))
     expected_residual, expected_values = residual.copy(), values.copy()
-    reference.refit(cells, signs, clients, expected_residual, expected_values, 3)
-    kernels.refit(cells, signs, clients, residual, values, 3)
+    shrinkage = rng.random(values.shape)
+    expected_shrinkage = shrinkage.copy()
+    one_by_one(cells, signs, clients, expected_residual, expected_values, expected_shrinkage, 3, frozen)
+    kernels.refit(cells, signs, clients, residual, values, shrinkage, 3, frozen)
     np.testing.assert_allclose(values, expected_values, rtol=1e-9, atol=1e-9)
+    np.testing.assert_allclose(shrinkage, expected_shrinkage, rtol=1e-9, atol=1e-9)
     np.testing.assert_allclose(residual, expected_residual, rtol=1e-9, atol=1e-9)
 
 
@@ -69,6 +107,8 @@ def test_refit_matches_the_reference(backend, items, rows, width, batches, fresh
         {"cells": np.full((2, 3, 1), -1)},
         {"signs": np.ones((2, 3, 3), np.int8)},
         {"clients": np.ones(3)},
+        {"shrinkage": np.ones((2, 3))},
+        {"shrinkage": np.ones((4, 2)).T},
         {"values": np.zeros((2, 4), np.float32)},
         {"values": np.zeros((4, 2)).T},
         {"sweeps": -1},
@@ -81,6 +121,7 @@ def test_refit_refuses_what_does_not_fit(backend, change):
         "clients": np.ones(4),
         "residual": np.zeros((3, 4, 4)),
         "values": np.zeros((2, 4)),
+        "shrinkage": np.ones((2, 4)),
         "sweeps": 1,
     }
     kernels.refit(**fine)

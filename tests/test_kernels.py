@@ -196,6 +196,46 @@ def test_decoding_doubles(
         assert np.max(np.abs(estimates - reference.decode(sums, tables, ids)), initial=0) <= bound
 
 
+@given(SEEDS, SHAPES, LENGTHS, FIRST_IDS, st.sampled_from(["median", "mean"]), st.booleans())
+def test_decoding_in_single_precision_and_means(
+    backend: str, seed: int, shape: tuple[int, int, int], count: int, first: int, fold: str, single: bool
+) -> None:
+    """As above with u = 2^-24 in single precision; the mean over rows is taken in double precision."""
+    rng = np.random.default_rng(seed)
+    tables = tables_of(rng, -(-shape[0] // 8), shape[1])
+    sums = rng.normal(size=shape).astype(np.float32 if single else np.float64)
+    unit = 2.0**-24 if single else 2.0**-53
+    bound = (2 * (shape[0] + 1) * unit + (shape[1] + 1) * 2.0**-53) * float(np.abs(sums).max()) * shape[0]
+    ids = kernels.range_ids(first, count)
+    decoder = kernels.Decoder(sums, tables, fold=fold)
+    expected = reference.decode(sums.astype(np.float64), tables, ids, fold)
+    for estimates in (decoder.at(ids), decoder.range(first, count)):
+        assert np.max(np.abs(estimates - expected), initial=0) <= bound
+
+
+@given(SEEDS, st.integers(1, 30), WIDTHS, LENGTHS, FIRST_IDS)
+def test_values_without_signs(backend: str, seed: int, rows: int, width: int, count: int, first: int) -> None:
+    """The mean over rows of what an item's cells hold, whatever its signs."""
+    rng = np.random.default_rng(seed)
+    tables, values = tables_of(rng, 1, rows), rng.random((1, rows, min(width, 5000)))
+    ids = kernels.range_ids(first, count)
+    where = kernels.locations(kernels.hash_words(tables[0], ids), values.shape[2])
+    expected = np.mean([values[0, row, where[row]] for row in range(rows)], axis=0)
+    decoder = kernels.Decoder(values, tables, fold="mean", signed=False)
+    np.testing.assert_allclose(decoder.at(ids), expected, rtol=1e-12)
+    np.testing.assert_allclose(decoder.range(first, count), expected, rtol=1e-12)
+
+
+def test_a_decoder_refuses_what_it_cannot_fold(backend: str) -> None:
+    tables = tables_of(np.random.default_rng(1), 1, 3)
+    with pytest.raises(InvalidInputError, match="fold must be median or mean"):
+        kernels.Decoder(np.zeros((1, 3, 4)), tables, fold="mode")
+    with pytest.raises(InvalidInputError, match="without signs must be of one batch, got 2"):
+        kernels.Decoder(np.zeros((2, 3, 4)), tables, signed=False)
+    with pytest.raises(InvalidInputError, match="int64, float64 or float32"):
+        kernels.Decoder(np.zeros((2, 3, 4), np.int32), tables)
+
+
 @pytest.mark.parametrize("rows", range(1, 41))
 def test_median_of_every_number_of_rows(backend: str, rows: int) -> None:
     """One cell per row makes the rows' estimates the counters up to sign: sort them with Python."""

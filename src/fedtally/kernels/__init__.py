@@ -14,7 +14,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cache
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -32,6 +32,7 @@ U32 = npt.NDArray[np.uint32]
 U64 = npt.NDArray[np.uint64]
 I64 = npt.NDArray[np.int64]
 F64 = npt.NDArray[np.float64]
+F32 = npt.NDArray[np.float32]
 
 MAX_WIDTH = 1 << 24
 MAX_ROWS = 1024
@@ -206,7 +207,16 @@ def signs(words: U32, bit: int) -> I64:
     return reference.signs(words, bit)
 
 
-def refit(cells: I64, signs: npt.NDArray[np.int8], clients: F64, residual: F64, values: F64, sweeps: int) -> None:
+def refit(
+    cells: I64,
+    signs: npt.NDArray[np.int8],
+    clients: F64,
+    residual: F64,
+    values: F64,
+    shrinkage: F64,
+    sweeps: int,
+    frozen: bool = False,
+) -> None:
     """Fit items' values in every batch of rounds to all cells, by Gauss-Seidel sweeps, in place.
 
     The rule is `reference.refit`; the order of the items is the order of the sweep.
@@ -218,24 +228,30 @@ def refit(cells: I64, signs: npt.NDArray[np.int8], clients: F64, residual: F64, 
         clients: float64 [batches]; a batch without clients takes no part.
         residual: float64 [rows, width, batches], C-contiguous: the landed frequencies less what the items explain.
         values: float64 [n, batches], C-contiguous: the items' frequencies.
+        shrinkage: float64 [n, batches], C-contiguous: the share, 0 .. 1, that is kept of a batch's deviation from the
+            item's mean.
         sweeps: at least 0.
+        frozen: use `shrinkage` as it is given; otherwise it is chosen, and returned there. A frozen fit is linear.
     """
     rows, _, batches = residual.shape
     shapes = (len(values), rows)
     if cells.shape not in ((*shapes, 1), (*shapes, batches)) or signs.shape != (*shapes, batches):
         raise InvalidInputError(f"cells {cells.shape} and signs {signs.shape} do not fit values {values.shape}")
-    if values.shape[1:] != (batches,) or clients.shape != (batches,):
-        raise InvalidInputError(f"values {values.shape} and clients {clients.shape} must be of {batches} batches")
-    if any(a.dtype != np.float64 or not a.flags.c_contiguous for a in (residual, values, clients)):
-        raise InvalidInputError("residual, values and clients must be C-contiguous float64")
+    if values.shape[1:] != (batches,) or clients.shape != (batches,) or shrinkage.shape != values.shape:
+        raise InvalidInputError(
+            f"values {values.shape}, shrinkage {shrinkage.shape} and clients {clients.shape} must be of {batches} "
+            "batches"
+        )
+    if any(a.dtype != np.float64 or not a.flags.c_contiguous for a in (residual, values, shrinkage, clients)):
+        raise InvalidInputError("residual, values, shrinkage and clients must be C-contiguous float64")
     if cells.size and (cells.min() < 0 or cells.max() + (batches if cells.shape[2] == 1 else 1) > residual.size):
         raise InvalidInputError("cells must lie within residual")
     _validate.integer(0, sweeps=sweeps)
     if backend() == "numpy":
-        reference.refit(cells, signs, clients, residual, values, sweeps)
+        reference.refit(cells, signs, clients, residual, values, shrinkage, sweeps, frozen)
     else:
         cells, signs = np.ascontiguousarray(cells, np.int64), np.ascontiguousarray(signs, np.int8)
-        _native.refit(cells, signs, clients, residual, values, sweeps)
+        _native.refit(cells, signs, clients, residual, values, shrinkage, sweeps, frozen)
 
 
 @dataclass(frozen=True)
@@ -248,27 +264,37 @@ class _Subtable:
 
 
 class Decoder:
-    """Estimates from sums of sketches: the median over rows of the sum over batches of sign * counter.
+    """Estimates from sums of sketches: the median, or mean, over rows of the sum over batches of sign * counter.
 
-    Prepared once, asked often. For sums of integers every answer is exact: single precision is used where no
+    Prepared once, asked often. For sums of integers every median is exact: single precision is used where no
     intermediate value can exceed 2^24, double precision elsewhere (exact below 2^53).
 
     Args:
-        sums: int64 or float64 [batches, rows, width].
+        sums: int64, float64, or float32 [batches, rows, width]; float32 is added in single precision.
         tables: uint32 [groups, rows, 8, 256]; group 0 gives the location, bit b % 8 of the word of group b // 8 the
             sign of batch b.
         expected: about how many ids will be asked for; small numbers make preparation cheaper.
+        fold: "median" or "mean".
+        signed: False for values without signs, of one batch: what the cells of an item hold.
     """
 
-    def __init__(self, sums: I64 | F64, tables: U32, expected: int = 1 << 20) -> None:
-        if sums.dtype not in (np.int64, np.float64) or tables.dtype != np.uint32:
+    def __init__(
+        self,
+        sums: I64 | F64 | F32,
+        tables: U32,
+        expected: int = 1 << 20,
+        fold: Literal["median", "mean"] = "median",
+        signed: bool = True,
+    ) -> None:
+        if sums.dtype not in (np.int64, np.float64, np.float32) or tables.dtype != np.uint32:
             raise InvalidInputError(
-                f"sums must be int64 or float64 and tables uint32, got {sums.dtype} and {tables.dtype}"
+                f"sums must be int64, float64 or float32 and tables uint32, got {sums.dtype} and {tables.dtype}"
             )
-        self._sums: I64 | F64 = (
-            np.ascontiguousarray(sums, np.float64) if sums.dtype.kind == "f" else np.ascontiguousarray(sums, np.int64)
-        )
+        if fold not in ("median", "mean"):
+            raise InvalidInputError(f"fold must be median or mean, got {fold!r}")
+        self._sums: Any = np.ascontiguousarray(sums)
         self._tables = np.ascontiguousarray(tables, np.uint32)
+        self._fold, self._signed = fold, signed
         if self._sums.ndim != 3 or 0 in self._sums.shape:
             raise InvalidInputError(
                 f"sums must be [batches, rows, width] with at least one each, got shape {sums.shape}"
@@ -276,6 +302,8 @@ class Decoder:
         batches, rows, width = self._sums.shape
         if self._tables.shape != (-(-batches // 8), rows, 8, 256):
             raise InvalidInputError(f"tables must have shape {(-(-batches // 8), rows, 8, 256)}, got {tables.shape}")
+        if not signed and batches != 1:
+            raise InvalidInputError(f"values without signs must be of one batch, got {batches}")
         _validate.integer(1, MAX_ROWS, rows=rows)
         _validate.integer(1, MAX_WIDTH, width=width)
         self._level = backend()
@@ -286,28 +314,27 @@ class Decoder:
         """Return the estimate of each id: float64 [n]."""
         ids = _ids(ids)
         if self._level == "numpy":
-            return reference.decode(self._sums, self._tables, ids)
+            return reference.decode(self._sums, self._tables, ids, self._fold, self._signed)
         return self._run(len(ids), ids, 0)
 
     def range(self, first_id: int, count: int) -> F64:
         """Return the estimates of the ids first_id, first_id + 1, ... (mod 2^64): float64 [count]."""
         first_id, count = _validate.integer(first_id=first_id), _validate.integer(0, count=count)
         if self._level == "numpy":
-            parts = [
-                reference.decode(self._sums, self._tables, range_ids(first_id + p.start, p.stop - p.start))
-                for p in _blocks(count, reference.BLOCK)
-            ]
+            parts = [self.at(range_ids(first_id + p.start, p.stop - p.start)) for p in _blocks(count, reference.BLOCK)]
             return np.concatenate(parts) if parts else np.empty(0)
         return self._run(count, None, first_id)
 
     def _run(self, count: int, ids: U64 | None, first_id: int) -> F64:
         estimates = np.empty(count)
-        width = self._sums.shape[2]
+        width, mean = self._sums.shape[2], self._fold == "mean"
 
         def one(part: slice) -> None:
             asked = None if ids is None else ids[part]
             first = (first_id + part.start) % 2**64
-            _native.decode(self._level, self._tables, width, self._layout, self._values, asked, first, estimates[part])
+            _native.decode(
+                self._level, self._tables, width, self._layout, self._values, mean, asked, first, estimates[part]
+            )
 
         rows = self._sums.shape[1]
         threads = min(num_threads(), max(1, count * rows // _PARALLEL_FROM))
@@ -317,6 +344,10 @@ class Decoder:
     def _prepare(self, expected: int) -> None:
         _, rows, width = self._sums.shape
         dtype = np.float32 if self._fits_float32() else np.float64
+        if not self._signed:  # no sign bits: the pattern of every cell is empty
+            self._values = self._sums.astype(dtype).reshape(-1)
+            self._layout = np.zeros((1, 3), np.uint32)
+            return
         subtables = _plan_subtables(self._sums.shape, np.dtype(dtype).itemsize, expected)
         sizes = [rows * width << s.bits for s in subtables]
         self._values = np.empty(sum(sizes), dtype)
@@ -327,7 +358,7 @@ class Decoder:
     def _fits_float32(self) -> bool:
         """Say whether every partial sum, and for even rows the sum of two, is an integer that float32 holds exactly."""
         if self._sums.dtype.kind == "f":
-            return False
+            return bool(self._sums.dtype == np.float32)
         largest = sum(max(int(batch.max()), -int(batch.min())) for batch in self._sums)
         return largest * (2 if self._sums.shape[1] % 2 == 0 else 1) < _FLOAT32_EXACT
 
@@ -360,7 +391,7 @@ def _plan_subtables(shape: tuple[int, ...], itemsize: int, expected: int) -> lis
     return split(min(filter(fits, range(1, min(8, batches) + 1)), key=cost))
 
 
-def _fill_patterns(patterns: npt.NDArray[Any], batches: I64 | F64) -> None:
+def _fill_patterns(patterns: npt.NDArray[Any], batches: I64 | F64 | F32) -> None:
     """Fill [rows, width, 2^bits] with the sum of the batches, each negated where its bit of the pattern is 1."""
     patterns[..., 0] = batches.sum(axis=0)
     for b, batch in enumerate(batches):

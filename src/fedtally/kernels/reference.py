@@ -12,6 +12,7 @@ U32 = npt.NDArray[np.uint32]
 U64 = npt.NDArray[np.uint64]
 I64 = npt.NDArray[np.int64]
 F64 = npt.NDArray[np.float64]
+F32 = npt.NDArray[np.float32]
 
 PRIME = (1 << 61) - 1
 BLOCK = 1 << 16
@@ -49,11 +50,14 @@ def accumulate(counters: I64, location: U32, sign: U32, sign_bit: int, ids: U64,
         np.add.at(counters.reshape(-1), cells.reshape(-1), values.reshape(-1))
 
 
-def decode(sums: npt.NDArray[np.int64] | F64, tables: U32, ids: U64) -> F64:
-    """Return, for each id, the median over rows of the sum over batches of sign * counter.
+def decode(
+    sums: npt.NDArray[np.int64] | F64 | F32, tables: U32, ids: U64, fold: str = "median", signed: bool = True
+) -> F64:
+    """Return, for each id, the median (or mean) over rows of the sum over batches of sign * counter.
 
     sums is [batches, rows, width]; tables is [groups, rows, 8, 256]: group 0 gives the location, bit b % 8 of the word
-    of group b // 8 the sign of batch b. For an even number of rows the median is the mean of the two middle values.
+    of group b // 8 the sign of batch b. Unsigned, every sign is +1. For an even number of rows the median is the mean
+    of the two middle values.
     """
     rows, width = sums.shape[1:]
     estimates = np.empty(len(ids))
@@ -62,43 +66,69 @@ def decode(sums: npt.NDArray[np.int64] | F64, tables: U32, ids: U64) -> F64:
         block = ids[start : start + BLOCK]
         words = hash_words(tables[0], block)
         cells = locations(words, width)
-        total = np.zeros((rows, len(block)), sums.dtype)
+        total = np.zeros((rows, len(block)), np.int64 if sums.dtype == np.int64 else np.float64)
         for b, batch in enumerate(sums):
             if b and b % 8 == 0:
                 words = hash_words(tables[b // 8], block)
-            total += signs(words, b % 8) * batch[row_index, cells]
-        estimates[start : start + BLOCK] = np.median(total, axis=0)
+            total += (signs(words, b % 8) if signed else 1) * batch[row_index, cells]
+        estimates[start : start + BLOCK] = np.median(total, axis=0) if fold == "median" else total.mean(axis=0)
     return estimates
 
 
-def refit(cells: I64, signs: npt.NDArray[np.int8], clients: F64, residual: F64, values: F64, sweeps: int) -> None:
+def refit(
+    cells: I64,
+    signs: npt.NDArray[np.int8],
+    clients: F64,
+    residual: F64,
+    values: F64,
+    shrinkage: F64,
+    sweeps: int,
+    frozen: bool,
+) -> None:
     """Fit the values of all items to all cells: Gauss-Seidel sweeps over the items, in place.
 
     One item's turn: its value z_m in batch m is what it has plus the mean over rows of sign * residual. The mean over
-    batches, weighted by clients, is kept; the deviation of a batch from it is kept as far as the clients' own sampling
-    noise (Poisson), or a clearly larger spread between batches, exceeds the noise of the cells.
+    batches, weighted by clients, is kept; of the deviation of batch m from it the share k_m is kept. Unless frozen, k_m
+    is v / (v + noise of the cells): v the clients' own sampling noise (Poisson), or a clearly larger spread between
+    batches. Items that share no cell with one between them take their turns together.
     """
     rows, batches = signs.shape[1:]
     weights = clients / clients.sum()
     cell = residual.reshape(-1)
     effective = 1.0 / float(weights @ weights)
+    together = _turns(cells)
     for _ in range(sweeps):
         noise = np.mean(residual**2, axis=(0, 1)) / rows
         mean_noise = float(weights @ noise)
-        for item in range(len(values)):
-            places = cells[item] + (np.arange(batches) if cells.shape[2] == 1 else 0)
-            z = values[item] + (signs[item] * cell[places]).sum(axis=0) / rows
-            mean = float(weights @ z)
-            new = z
-            if effective > 1.0 + 1e-9:
-                poisson = np.where(clients > 0, max(mean, 0.0) / np.maximum(clients, 1.0), 0.0)
-                expected = float(weights @ poisson)
-                spread = float(weights @ (z - mean) ** 2) / (1.0 - 1.0 / effective) - mean_noise
+        for items in together:
+            places = cells[items] + (np.arange(batches) if cells.shape[2] == 1 else 0)
+            z = values[items] + (signs[items] * cell[places]).sum(axis=1) / rows
+            mean = (z @ weights)[:, None]
+            if not frozen and effective <= 1.0 + 1e-9:
+                shrinkage[items] = 1.0
+            elif not frozen:
+                poisson = np.where(clients > 0, np.maximum(mean, 0.0) / np.maximum(clients, 1.0), 0.0)
+                expected = (poisson @ weights)[:, None]
+                spread = ((z - mean) ** 2 @ weights)[:, None] / (1.0 - 1.0 / effective) - mean_noise
                 limit = 3.0 * np.sqrt(2.0 / (effective - 1.0)) * (mean_noise + expected)
-                variance = np.full(batches, spread) if spread > expected + limit else poisson
-                new = np.where(clients > 0, mean + variance / (variance + noise + 1e-300) * (z - mean), 0.0)
-            cell[places] -= signs[item] * (new - values[item])
-            values[item] = new
+                variance = np.where(spread > expected + limit, spread, poisson)
+                shrinkage[items] = variance / (variance + noise + 1e-300)
+            new = np.where(clients > 0, mean + shrinkage[items] * (z - mean), 0.0)
+            cell[places] -= signs[items] * (new - values[items])[:, None, :]
+            values[items] = new
+
+
+def _turns(cells: I64) -> list[I64]:
+    """Split items into turns: an item's turn is after those of all earlier items that share a cell with it."""
+    last: dict[int, int] = {}
+    turns: list[list[int]] = []
+    for item, own in enumerate(cells.reshape(len(cells), cells.shape[1] * cells.shape[2]).tolist()):
+        turn = max((last.get(cell, 0) for cell in own), default=0)
+        last.update(dict.fromkeys(own, turn + 1))
+        if turn == len(turns):
+            turns.append([])
+        turns[turn].append(item)
+    return [np.array(items) for items in turns]
 
 
 def fingerprint(data: npt.NDArray[np.uint8], offsets: I64, k: int, k2: int) -> U64:

@@ -10,49 +10,257 @@ paper's decoders hide in noise; secure summation without differential privacy do
 
 Related: matching pursuit with refitting (CoSaMP), simultaneous sparse recovery, Counter Braids. Ours is the fit over
 sign-fresh rounds with a value per round, each shrunk towards the item's mean over rounds as far as the rounds' own
-noise explains the difference.
+noise explains the difference; and the last selection, by the value an item would have if it were fitted, in units of
+its own standard deviation. docs/recovery.md has the reasons.
 """
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from fedtally import kernels
 from fedtally.domain import Domain
-from fedtally.errors import InvalidInputError
-from fedtally.recovery.median import check_landed
-from fedtally.sketch import CountSketch, ScheduleKind, SketchSpec
-from fedtally.sketch.hashing import SIGNS_PER_GROUP, tabulation_tables
+from fedtally.recovery.landed import F64, I64, U64, Candidates, Ids, Landed, ask
+from fedtally.recovery.median import MedianDecoder, check_landed
+from fedtally.sketch import CountSketch
 
-F64 = npt.NDArray[np.float64]
-I64 = npt.NDArray[np.int64]
-U64 = npt.NDArray[np.uint64]
-
-THRESHOLDS = (64.0, 32.0, 16.0, 12.0, 8.0, 6.0, 5.0, 4.5, 4.0, 4.0)  # in robust standard deviations of the estimates
+THRESHOLDS = (32.0, 16.0, 8.0, 6.0, 5.0, 4.0, 4.0)  # in robust standard deviations of the estimates
 SWEEPS = 6
-BLOCK = 1 << 18
-SAMPLE = 1 << 18  # candidates from which the noise level is read
+POLISHES = 3
+POLISH_SWEEPS = 8
+SELECTED = 4.0  # standard deviations by which a fitted item stands out, in the end
+NUM_PHANTOMS = 20_000
+_FEW_PHANTOMS = 4096  # enough for a threshold
+_PROBE_SWEEPS = 12
+_PROBED_CELLS = 200_000  # random cells that are refitted to learn what share of an item the fit absorbs
+_GROUPS = 10
+_LARGEST = (0.3, 0.6)  # support, as a share of one sketch's cells: one batch of rounds; several, which tell more
+_SMALLER = (0.2, 0.1, 0.05)  # tried in turn while the fit is ill-conditioned
+_WELL_CONDITIONED = 0.5  # the least share of its own mass that a fitted item would keep if it alone left
 _TO_SIGMA = 1.4826  # median of |x| -> standard deviation of a normal x
+_NORMAL_95 = 1.959964  # .95 quantile of |x|, x normal
+_TINY = 1e-300
 
 
 @dataclass
-class _Support:
-    """Fitted items: positions in the domain, ids, values [n, batches] as frequencies within each batch of rounds."""
+class Support:
+    """Fitted items: positions among the candidates, ids; values and shrinkage float64 [n, batches], as `refit`."""
 
     positions: I64
     ids: U64
     values: F64
+    shrinkage: F64
+
+
+class LeaveOneOut(NamedTuple):
+    """Items as if each were fitted, given all others: float64 [n], frequencies.
+
+    Attributes:
+        values: e, what the fit gives the item if it is on the support: its frequency plus an error.
+        share: b, the share of the item's own mass that the others' fit leaves in the residual; the error's standard
+            deviation is proportional to 1 / sqrt(b).
+        fitted: bool [n], whether it is on the support.
+        estimate: what is released: fitted value plus mean residual. Off the support, b * e.
+    """
+
+    values: F64
+    share: F64
+    fitted: npt.NDArray[np.bool_]
+    estimate: F64
+
+
+class Fit:
+    """One run of the ladder and its polish on landed sums, with a bound on the support.
+
+    Args:
+        landed: the sums.
+        candidates: who may be on the support.
+        most: the largest support.
+        rng: draws phantoms and probes.
+    """
+
+    def __init__(self, landed: Landed, candidates: Candidates, most: int, rng: np.random.Generator) -> None:
+        self.landed, self.candidates, self.most = landed, candidates, max(1, most)
+        self._rng = rng
+        self.phantoms = candidates.fresh_ids(rng, NUM_PHANTOMS)
+        self.residual = landed.frequencies.copy()
+        batches = len(landed.clients)
+        self.support = Support(
+            np.empty(0, np.int64), np.empty(0, np.uint64), np.empty((0, batches)), np.empty((0, batches))
+        )
+        self.threshold = SELECTED
+        for threshold in THRESHOLDS:
+            self._climb(threshold)
+        for _ in range(POLISHES):
+            self._probe()
+            self._polish()
+        self._probe()
+        self._settle()
+
+    # ---- the ladder ----
+
+    def _climb(self, threshold: float) -> None:
+        """Choose the support anew by the paper's decoder of the residual, at a threshold, and fit it."""
+        medians = self.landed.decoder(self.residual, "median", self.candidates.size)
+        sigma = _TO_SIGMA * float(np.median(np.abs(medians.at(self.phantoms[:_FEW_PHANTOMS]))))
+        # Half a client: in the exact regime nothing is left, and every item would stand out of a noise of zero.
+        floor = max(threshold * sigma, self._half_a_client)
+        fitted = self.fitted
+        positions, totals = [], []
+        for start, estimates in self.candidates.decoded(medians):
+            mine = (self.support.positions >= start) & (self.support.positions < start + len(estimates))
+            estimates[self.support.positions[mine] - start] += fitted[mine]
+            hits = np.flatnonzero(estimates > floor)
+            positions.append(hits + start)
+            totals.append(estimates[hits])
+        found, found_totals = np.concatenate(positions), np.concatenate(totals)
+        self._fit(found[np.lexsort((found, -found_totals))[: self.most]], SWEEPS)
+
+    @property
+    def _half_a_client(self) -> float:
+        return 0.5 / self.landed.num_clients
+
+    def _fit(self, positions: I64, sweeps: int) -> None:
+        """Fit these candidates, in this order: items that stay start from their values, newcomers from 0."""
+        old = self.support
+        order = np.argsort(old.positions)
+        values = np.zeros((len(positions), old.values.shape[1]))
+        shrinkage = np.ones_like(values)
+        if len(order):
+            at = order[np.minimum(np.searchsorted(old.positions, positions, sorter=order), len(order) - 1)]
+            stays = old.positions[at] == positions
+            values[stays] = old.values[at[stays]]
+        leaving = ~np.isin(old.positions, positions)
+        if leaving.any():
+            self.landed.add(self.residual, old.ids[leaving], old.values[leaving])
+        self.support = Support(positions, self.candidates.ids(positions), values, shrinkage)
+        self._places = self.landed.places(self.support.ids)
+        kernels.refit(*self._places, self.landed.clients, self.residual, values, shrinkage, sweeps)
+
+    # ---- the polish ----
+
+    def _probe(self) -> None:
+        """Learn what share of an item's own mass a cell keeps after the fit, by what the support has in that cell.
+
+        Given its shrinkage the fit is linear, residual = (1 - H) sums. The share is a diagonal entry of 1 - H: the mean
+        of g * (1 - H) g over independent normal cells g. It depends on the cell almost only through its load.
+        """
+        landed, support = self.landed, self.support
+        cells, signs = self._places
+        weights = landed.weights
+        moved = support.shrinkage + (1.0 - support.shrinkage) * weights  # how far a batch's value follows its cells
+        batches = len(weights)
+        load = np.zeros(landed.frequencies.shape if landed.fresh else landed.frequencies.shape[:2])
+        if landed.fresh:
+            np.add.at(load.reshape(-1), cells, moved[:, None, :])
+        else:
+            np.add.at(load.reshape(-1), cells[..., 0] // batches, (moved @ weights)[:, None])
+        least = 1 if batches > 1 else 16
+        probes = int(np.clip(-(-_PROBED_CELLS // landed.frequencies.size), least, 64))
+        kept = np.zeros(load.shape)
+        for _ in range(probes):
+            drawn = self._rng.standard_normal(landed.frequencies.shape)
+            left = drawn.copy()
+            values = np.zeros_like(support.values)
+            kernels.refit(cells, signs, landed.clients, left, values, support.shrinkage, _PROBE_SWEEPS, frozen=True)
+            kept += drawn * left if landed.fresh else (drawn * left) @ weights
+        loads, shares = _falling(load.reshape(-1), kept.reshape(-1) / probes)
+        self._least_share = float(shares.min())
+        self._shares = landed.cell_mean(np.interp(load, loads, shares))
+        # On the support: what the cells would keep if this item alone left.
+        if landed.fresh:
+            own = np.interp(np.maximum(load.reshape(-1)[cells] - moved[:, None, :], 0.0), loads, shares)
+            self.own_shares = own.mean(axis=1) @ weights
+        else:
+            own = load.reshape(-1)[cells[..., 0] // batches] - (moved @ weights)[:, None]
+            self.own_shares = np.interp(np.maximum(own, 0.0), loads, shares).mean(axis=1)
+        self._means = landed.decoder(self.residual, "mean", self.candidates.size)
+        self._order = np.argsort(support.ids)
+        self.share = self._shares.at(self.phantoms)
+        self.null = self._means.at(self.phantoms) / np.sqrt(self.share)
+        self.scale = max(float(np.quantile(np.abs(self.null), 0.95)) / _NORMAL_95, _TINY)
+
+    def leave_one_out(self, ids: Ids) -> LeaveOneOut:
+        """Return what the fit says of any ids, candidates or not."""
+        left, share = ask(self._means, ids), ask(self._shares, ids)
+        places, index = self._find(ids)
+        values = left / share
+        estimates = left
+        estimates[places] += self.fitted[index]
+        values[places] = estimates[places]
+        share[places] = self.own_shares[index]
+        fitted = np.zeros(len(ids), bool)
+        fitted[places] = True
+        return LeaveOneOut(values, share, fitted, estimates)
+
+    def estimates(self, ids: Ids) -> F64:
+        """Return what is released of any ids: float64 [n], frequencies."""
+        found = ask(self._means, ids)
+        places, index = self._find(ids)
+        found[places] += self.fitted[index]
+        return found
+
+    @property
+    def fitted(self) -> F64:
+        """The fitted frequencies, float64 [support]."""
+        fitted: F64 = self.support.values @ self.landed.weights
+        return fitted
+
+    def _find(self, ids: Ids) -> tuple[I64, I64]:
+        """Return the places of fitted items among the ids, and their places on the support."""
+        known = self.support.ids
+        if isinstance(ids, range):
+            offsets = known - np.uint64(ids.start % 2**64)
+            index = np.flatnonzero(offsets < np.uint64(len(ids)))
+            return offsets[index].astype(np.int64), index
+        if not len(known):
+            return np.empty(0, np.int64), np.empty(0, np.int64)
+        order = self._order
+        index = order[np.minimum(np.searchsorted(known, ids, sorter=order), len(known) - 1)]
+        places = np.flatnonzero(known[index] == ids)
+        return places, index[places]
+
+    def standing_out(self) -> tuple[I64, LeaveOneOut, F64]:
+        """Return positions, values and z of every candidate that stands out, or is fitted: z = e sqrt(b) / scale."""
+        floor = max(self.threshold * self.scale * self._least_share**0.5, self._half_a_client * self._least_share)
+        hits = [start + np.flatnonzero(left > floor) for start, left in self.candidates.decoded(self._means)]
+        positions = np.union1d(np.concatenate(hits), self.support.positions)
+        items = self.leave_one_out(self.candidates.ids(positions))
+        return positions, items, items.values * np.sqrt(items.share) / self.scale
+
+    def _polish(self) -> None:
+        """Choose the support anew by z, and fit it."""
+        positions, items, z = self.standing_out()
+        chosen = np.flatnonzero((z > SELECTED) & (items.values > self._half_a_client))
+        if len(chosen) > self.most:
+            chosen = chosen[np.lexsort((positions[chosen], -z[chosen]))[: self.most]]
+        chosen = chosen[np.lexsort((positions[chosen], -items.values[chosen]))]
+        self._fit(positions[chosen], POLISH_SWEEPS)
+
+    def _settle(self) -> None:
+        """Say how good the fit is, and find the threshold in force: larger where the bound on the support decided."""
+        self.error = float(np.quantile(np.abs(self.leave_one_out(self.phantoms).values), 0.95))
+        self.least_own_share = float(self.own_shares.min()) if len(self.own_shares) else 1.0
+        self.worst = self.scale / self.least_own_share**0.5
+        if len(self.support.positions) < 0.98 * self.most:
+            return
+        _, items, z = self.standing_out()
+        on, off = z[items.fitted], z[~items.fitted]
+        if len(off):
+            self.threshold = max(SELECTED, float(on.min() + off.max()) / 2)
 
 
 class JointDecoder:
     """Decode the landed sums of a campaign jointly.
 
     Rounds of one batch (all rounds, for shared) count as one. Rounds may be missing and unequal: batch m with n_m of
-    the N clients weighs n_m / N. Deterministic.
+    the N clients weighs n_m / N. Noise in the sums needs no option: its level is read from them. Deterministic.
 
     Args:
         sketches: landed sums, all of one spec, at most one per round.
@@ -63,6 +271,7 @@ class JointDecoder:
         IncompatibleError: the specs differ.
 
     >>> from fedtally.domain import IntegerRange
+    >>> from fedtally.sketch import SketchSpec
     >>> spec = SketchSpec(rows=3, width=64, schedule="shared", num_rounds=1, seed=bytes(32))
     >>> sketch = CountSketch(spec, 0)
     >>> sketch.add(np.arange(1, 9, dtype=np.uint64), np.array([900, 700, 500, 400, 300, 200, 100, 50]))
@@ -73,197 +282,64 @@ class JointDecoder:
 
     def __init__(self, sketches: Sequence[CountSketch], domain: Domain) -> None:
         self.spec = check_landed(sketches)
-        self._domain = domain
-        self._all_ids = None if domain.first_id is not None else domain.ids(0, domain.size)
-        self._batches = _Batches(self.spec, sketches)
-        self.num_clients = int(self._batches.clients.sum())
-        self._residual = self._batches.frequencies.copy()
-        self._support = _Support(
-            np.empty(0, np.int64), np.empty(0, np.uint64), np.empty((0, len(self._batches.clients)))
-        )
-        for threshold in THRESHOLDS:
-            self._step(threshold)
-        self._remainder = self._row_decoders()
+        landed = Landed(self.spec, sketches)
+        self.num_clients = landed.num_clients
+        self.fit = _best_fit(landed, Candidates(domain))
+        phantoms = np.abs(MedianDecoder(sketches, expected=NUM_PHANTOMS).at(self.fit.phantoms)) / self.num_clients
+        self.fallback = None
+        if self.fit.error > max(float(np.quantile(phantoms, 0.95)), 0.5 / self.num_clients):
+            self.fallback = MedianDecoder(sketches, expected=domain.size)
 
     @property
     def support_size(self) -> int:
         """How many items were fitted."""
-        return len(self._support.positions)
+        return len(self.fit.support.positions)
 
     def at(self, ids: U64) -> F64:
         """Return the estimated counts of chosen ids, candidates or not: float64 [n]."""
-        order = np.argsort(self._support.ids)
-        known = self._support.ids[order]
-        found = np.zeros(len(ids))
-        for decoder in self._remainder:
-            found += decoder.at(ids)
-        found /= self.spec.rows
-        if len(known):
-            where = np.minimum(np.searchsorted(known, ids), len(known) - 1)
-            fitted = (self._support.values @ self._batches.weights)[order]
-            found += np.where(known[where] == ids, fitted[where], 0.0)
-        return found * self.num_clients
+        return self.fit.estimates(ids) * self.num_clients if self.fallback is None else self.fallback.at(ids)
 
     def range(self, first_id: int, count: int) -> F64:
         """Return the estimated counts of the ids first_id, first_id + 1, ... (mod 2^64): float64 [count]."""
-        found = np.zeros(count)
-        for decoder in self._remainder:
-            found += decoder.range(first_id, count)
-        found /= self.spec.rows
-        offsets = self._support.ids - np.uint64(first_id % 2**64)
-        inside = offsets < np.uint64(count)
-        found[offsets[inside].astype(np.int64)] += (self._support.values @ self._batches.weights)[inside]
-        return found * self.num_clients
-
-    def _step(self, threshold: float) -> None:
-        """Choose the support anew at a threshold, and fit it."""
-        decoders = self._median_decoders()
-        sigma = _TO_SIGMA * float(np.median(np.abs(self._off_support_sample(decoders))))
-        # Half a client: in the exact regime nothing is left, and every item would stand out of a noise of zero.
-        positions, totals = self._standing_out(decoders, max(threshold * sigma, 0.5 / self.num_clients))
-        order = np.lexsort((positions, -totals))[: self._most()]
-        self._change_support(positions[order])
-        cells, signs = self._batches.cells(self._support.ids)
-        kernels.refit(cells, signs, self._batches.clients, self._residual, self._support.values, SWEEPS)
-
-    def _most(self) -> int:
-        """How many items a fit may hold without getting ill-conditioned, as a share of the cells of one batch."""
-        cells = self.spec.rows * self.spec.width
-        return max(1, int((0.2 if cells <= 1000 else 0.3) * cells))
-
-    def _change_support(self, positions: I64) -> None:
-        """Keep the values of items that stay, give those of others back to the residual, start newcomers at 0."""
-        old = self._support
-        order = np.argsort(old.positions)
-        where = np.minimum(np.searchsorted(old.positions, positions, sorter=order), max(0, len(order) - 1))
-        values = np.zeros((len(positions), old.values.shape[1]))
-        if len(order):
-            at = order[where]
-            stays = old.positions[at] == positions
-            values[stays] = old.values[at[stays]]
-        leaving = ~np.isin(old.positions, positions)
-        if leaving.any():
-            cells, signs = self._batches.cells(old.ids[leaving])
-            _add(self._residual, cells, signs, old.values[leaving])
-        self._support = _Support(positions, self._ids(positions), values)
-
-    def _standing_out(self, decoders: list[kernels.Decoder], floor: float) -> tuple[I64, F64]:
-        """Return the candidates whose fitted value plus residual estimate exceeds `floor`, and these totals."""
-        fitted = self._support.values @ self._batches.weights
-        found: list[tuple[I64, F64]] = []
-        for start in range(0, self._domain.size, BLOCK):
-            stop = min(start + BLOCK, self._domain.size)
-            totals = self._decoded(decoders, start, stop)
-            mine = (self._support.positions >= start) & (self._support.positions < stop)
-            totals[self._support.positions[mine] - start] += fitted[mine]
-            hits = np.flatnonzero(totals > floor)
-            found.append((hits + start, totals[hits]))
-        return np.concatenate([p for p, _ in found]), np.concatenate([t for _, t in found])
-
-    def _off_support_sample(self, decoders: list[kernels.Decoder]) -> F64:
-        size = self._domain.size
-        step = max(1, size // SAMPLE)
-        positions = np.arange(0, size, step, dtype=np.int64)
-        off = positions[~np.isin(positions, self._support.positions)]
-        chosen = off if len(off) else positions
-        estimates = np.zeros(len(chosen))
-        for decoder in decoders:
-            estimates += decoder.at(self._ids(chosen))
-        return estimates
-
-    def _decoded(self, decoders: list[kernels.Decoder], start: int, stop: int) -> F64:
-        """Return the summed estimates of the candidates at positions start .. stop-1."""
-        totals = np.zeros(stop - start)
-        for decoder in decoders:
-            if self._all_ids is not None:
-                totals += decoder.at(self._all_ids[start:stop])
-            else:
-                totals += decoder.range(((self._domain.first_id or 0) + start) % 2**64, stop - start)
-        return totals
-
-    def _ids(self, positions: I64) -> U64:
-        if self._all_ids is not None:
-            return self._all_ids[positions]
-        return positions.astype(np.uint64) + np.uint64(self._domain.first_id or 0)
-
-    def _median_decoders(self) -> list[kernels.Decoder]:
-        """Return the paper's decoders of the residual; their estimates add up."""
-        sums = self._weighted()
-        if self._batches.fresh:
-            return [kernels.Decoder(one[None], tables) for one, tables in zip(sums, self._batches.tables, strict=True)]
-        return [kernels.Decoder(sums, self._batches.tables[0])]
-
-    def _row_decoders(self) -> list[kernels.Decoder]:
-        """Return decoders of every row by itself; their estimates add up to rows times the mean over all cells."""
-        sums = self._weighted()
-        rows = range(self.spec.rows)
-        if self._batches.fresh:
-            pairs = zip(sums, self._batches.tables, strict=True)
-            return [kernels.Decoder(one[None, [r]], tables[:, [r]]) for one, tables in pairs for r in rows]
-        return [kernels.Decoder(sums[:, [r]], self._batches.tables[0][:, [r]]) for r in rows]
-
-    def _weighted(self) -> F64:
-        """Return the residual as [batches, rows, width], every batch by its share of the clients."""
-        return np.ascontiguousarray(np.moveaxis(self._residual * self._batches.weights, 2, 0))
+        if self.fallback is not None:
+            return self.fallback.range(first_id, count)
+        return self.fit.estimates(range(first_id, first_id + count)) * self.num_clients
 
 
-class _Batches:
-    """The landed sums, by batches of rounds with equal hashes: what is fitted, and where its items lie.
+def _best_fit(landed: Landed, candidates: Candidates) -> Fit:
+    """Return the best of fits with smaller and smaller bounds, until one is well conditioned.
 
-    Attributes:
-        clients: float64 [batches], clients of each; a batch that did not land has none.
-        weights: float64 [batches], their shares of all clients.
-        frequencies: float64 [rows, width, batches], sums divided by clients: the batches of one cell lie together.
-        tables: hash tables uint32 [groups, rows, 8, 256]: one for each batch for fresh, otherwise one for all.
+    A support that fills with false items (few rows, light tails) makes the fit ill-conditioned: some fitted items are
+    then hardly told from their neighbours. Their shares say so.
     """
-
-    def __init__(self, spec: SketchSpec, sketches: Sequence[CountSketch]) -> None:
-        batch_of = {s.round: spec.schedule.batch_of(s.round, spec.num_rounds) for s in sketches}
-        self.fresh = spec.schedule.kind is ScheduleKind.FRESH
-        # Elsewhere the place of a batch says which sign bit is its: batches that did not land keep theirs.
-        kept = sorted(batch_of.values()) if self.fresh else range(spec.num_batches)
-        place = {batch: index for index, batch in enumerate(kept)}
-        self.clients = np.zeros(len(place))
-        self.frequencies = np.zeros((spec.rows, spec.width, len(place)))
-        for sketch in sketches:
-            self.frequencies[..., place[batch_of[sketch.round]]] += sketch.counters
-            self.clients[place[batch_of[sketch.round]]] += sketch.num_clients
-        if not self.clients.any():
-            raise InvalidInputError("no client took part in any landed round: there is nothing to decode")
-        self.weights = self.clients / self.clients.sum()
-        self.frequencies /= np.maximum(self.clients, 1.0)
-        if self.fresh:
-            self.tables = [spec.round_hash(batch).location[None] for batch in kept]
-        else:
-            groups = range(-(-spec.num_batches // SIGNS_PER_GROUP))
-            self.tables = [np.stack([tabulation_tables(spec.seed, spec.rows, group) for group in groups])]
-
-    def cells(self, ids: U64) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int8]]:
-        """Return where items lie: cells int64 [n, rows, batches or 1] and signs int8 [n, rows, batches].
-
-        A cell is an index into `frequencies` seen as one dimension, of its first batch where the batches share
-        locations.
-        """
-        rows, width, batches = self.frequencies.shape
-        base = np.arange(rows)[:, None] * width
-        signs = np.empty((rows, len(ids), batches), np.int8)
-        cells = np.empty((rows, len(ids), batches if self.fresh else 1), np.int64)
-        if not self.fresh:
-            for group, tables in enumerate(self.tables[0]):
-                words = kernels.hash_words(tables, ids)
-                if group == 0:
-                    cells[..., 0] = (base + kernels.locations(words, width)) * batches
-                for b in range(SIGNS_PER_GROUP * group, min(SIGNS_PER_GROUP * (group + 1), batches)):
-                    signs[..., b] = kernels.signs(words, b % SIGNS_PER_GROUP)
-        else:
-            for b, tables in enumerate(self.tables):
-                words = kernels.hash_words(tables[0], ids)
-                cells[..., b] = (base + kernels.locations(words, width)) * batches + b
-                signs[..., b] = kernels.signs(words, 0)
-        return np.ascontiguousarray(cells.swapaxes(0, 1)), np.ascontiguousarray(signs.swapaxes(0, 1))
+    best: Fit | None = None
+    for most in (_LARGEST[len(landed.clients) > 1], *_SMALLER):
+        fit = Fit(landed, candidates, int(most * landed.cells), generator(landed.spec.seed, b"fit"))
+        if best is None or fit.worst < best.worst:
+            best = fit
+        if fit.least_own_share >= _WELL_CONDITIONED:
+            break
+    assert best is not None
+    return best
 
 
-def _add(residual: F64, cells: npt.NDArray[np.int64], signs: npt.NDArray[np.int8], values: F64) -> None:
-    """Add items' signed values to their cells."""
-    offsets = np.arange(signs.shape[2]) if cells.shape[2] == 1 else 0
-    np.add.at(residual.reshape(-1), cells + offsets, signs * values[:, None, :])
+def generator(seed: bytes, purpose: bytes) -> np.random.Generator:
+    """Return the generator of a decoder's own draws, so that the same sums give the same answers."""
+    return np.random.default_rng(
+        int.from_bytes(hashlib.shake_256(b"fedtally/1/recovery\x00" + purpose + b"\x00" + seed).digest(32), "little")
+    )
+
+
+def _falling(loads: F64, kept: F64) -> tuple[F64, F64]:
+    """Return mean load and mean share kept of at most eleven groups of cells by load, the share made not to rise."""
+    loaded = loads > 1e-12
+    if not loaded.any():
+        return np.zeros(1), np.ones(1)
+    edges = np.unique(np.quantile(loads[loaded], np.linspace(0, 1, _GROUPS + 1)[1:]))
+    group = np.searchsorted(edges, loads[loaded])
+    size = np.maximum(np.bincount(group, minlength=len(edges) + 1), 1)
+    used = np.flatnonzero(np.bincount(group, minlength=len(edges) + 1))
+    means = (np.bincount(group, loads[loaded], len(edges) + 1) / size)[used]
+    shares = (np.bincount(group, kept[loaded], len(edges) + 1) / size)[used]
+    # A cell where nothing is fitted keeps all, exactly.
+    return np.append(0.0, means), np.clip(np.minimum.accumulate(np.append(1.0, shares)), 0.02, 1.0)

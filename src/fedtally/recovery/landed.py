@@ -1,0 +1,239 @@
+"""The landed sums of a campaign as one linear system: which cells an item touches, with which signs, in which round."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Literal, Protocol, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from fedtally import kernels
+from fedtally.domain import Domain
+from fedtally.errors import InvalidInputError
+from fedtally.sketch import CountSketch, ScheduleKind, SketchSpec
+from fedtally.sketch.hashing import SIGNS_PER_GROUP, tabulation_tables
+
+F64 = npt.NDArray[np.float64]
+I64 = npt.NDArray[np.int64]
+I8 = npt.NDArray[np.int8]
+U64 = npt.NDArray[np.uint64]
+Ids = U64 | range  # a range counts mod 2^64
+BLOCK = 1 << 18
+
+
+class Decoder(Protocol):
+    """What gives every id a number: the decoders of `kernels`, and sums of them."""
+
+    def at(self, ids: U64) -> F64:
+        """Return the numbers of chosen ids: float64 [n]."""
+
+    def range(self, first_id: int, count: int) -> F64:
+        """Return the numbers of the ids first_id, first_id + 1, ... (mod 2^64): float64 [count]."""
+
+
+def ask(decoder: Decoder, ids: Ids) -> F64:
+    """Return the numbers that a decoder gives to ids: float64 [n]."""
+    return decoder.range(ids.start % 2**64, len(ids)) if isinstance(ids, range) else decoder.at(ids)
+
+
+class Summed:
+    """Decoders whose numbers add up."""
+
+    def __init__(self, parts: Sequence[Decoder]) -> None:
+        self._parts = list(parts)
+
+    def at(self, ids: U64) -> F64:
+        """Return the sums at chosen ids: float64 [n]."""
+        total = self._parts[0].at(ids)
+        for part in self._parts[1:]:
+            total += part.at(ids)
+        return total
+
+    def range(self, first_id: int, count: int) -> F64:
+        """Return the sums at the ids first_id, first_id + 1, ... (mod 2^64): float64 [count]."""
+        total = self._parts[0].range(first_id, count)
+        for part in self._parts[1:]:
+            total += part.range(first_id, count)
+        return total
+
+
+class Landed:
+    """The landed sums, by batches of rounds with equal hashes.
+
+    Attributes:
+        spec: of all sketches.
+        fresh: whether every batch has locations of its own.
+        clients: float64 [batches], clients of each; a batch that did not land has none.
+        weights: float64 [batches], their shares of all clients.
+        num_clients: all clients.
+        frequencies: float64 [rows, width, batches], sums divided by clients: the batches of one cell lie together.
+    """
+
+    def __init__(self, spec: SketchSpec, sketches: Sequence[CountSketch]) -> None:
+        batch_of = {s.round: spec.schedule.batch_of(s.round, spec.num_rounds) for s in sketches}
+        self.spec = spec
+        self.fresh = spec.schedule.kind is ScheduleKind.FRESH
+        # Elsewhere the place of a batch says which sign bit is its: batches that did not land keep theirs.
+        kept = sorted(batch_of.values()) if self.fresh else range(spec.num_batches)
+        place = {batch: index for index, batch in enumerate(kept)}
+        self.clients = np.zeros(len(place))
+        self.frequencies = np.zeros((spec.rows, spec.width, len(place)))
+        for sketch in sketches:
+            self.frequencies[..., place[batch_of[sketch.round]]] += sketch.counters
+            self.clients[place[batch_of[sketch.round]]] += sketch.num_clients
+        if not self.clients.any():
+            raise InvalidInputError("no client took part in any landed round: there is nothing to decode")
+        self.num_clients = int(self.clients.sum())
+        self.weights = self.clients / self.clients.sum()
+        self.frequencies /= np.maximum(self.clients, 1.0)
+        if self.fresh:
+            self._tables = [spec.round_hash(batch).location[None] for batch in kept]
+        else:
+            groups = range(-(-spec.num_batches // SIGNS_PER_GROUP))
+            self._tables = [np.stack([tabulation_tables(spec.seed, spec.rows, group) for group in groups])]
+
+    @property
+    def cells(self) -> int:
+        """Counters of one sketch."""
+        return self.spec.rows * self.spec.width
+
+    def places(self, ids: U64) -> tuple[I64, I8]:
+        """Return where items lie: cells int64 [n, rows, batches or 1] and signs int8 [n, rows, batches].
+
+        A cell is an index into `frequencies` seen as one dimension, of its first batch where the batches share
+        locations.
+        """
+        rows, width, batches = self.frequencies.shape
+        base = np.arange(rows)[:, None] * width
+        signs = np.empty((rows, len(ids), batches), np.int8)
+        cells = np.empty((rows, len(ids), batches if self.fresh else 1), np.int64)
+        if not self.fresh:
+            for group, tables in enumerate(self._tables[0]):
+                words = kernels.hash_words(tables, ids)
+                if group == 0:
+                    cells[..., 0] = (base + kernels.locations(words, width)) * batches
+                for b in range(SIGNS_PER_GROUP * group, min(SIGNS_PER_GROUP * (group + 1), batches)):
+                    signs[..., b] = kernels.signs(words, b % SIGNS_PER_GROUP)
+        else:
+            for b, tables in enumerate(self._tables):
+                words = kernels.hash_words(tables[0], ids)
+                cells[..., b] = (base + kernels.locations(words, width)) * batches + b
+                signs[..., b] = kernels.signs(words, 0)
+        return np.ascontiguousarray(cells.swapaxes(0, 1)), np.ascontiguousarray(signs.swapaxes(0, 1))
+
+    def add(self, frequencies: F64, ids: U64, values: F64) -> None:
+        """Add items' signed values, float64 [n, batches], to their cells, in place."""
+        cells, signs = self.places(ids)
+        offsets = np.arange(signs.shape[2]) if cells.shape[2] == 1 else 0
+        np.add.at(frequencies.reshape(-1), cells + offsets, signs * values[:, None, :])
+
+    def with_items(self, ids: U64, values: F64) -> Self:
+        """Return these sums with further items in them: values float64 [n, batches], per client of the batch."""
+        other = object.__new__(type(self))
+        other.__dict__.update(self.__dict__)
+        other.frequencies = self.frequencies.copy()
+        other.add(other.frequencies, ids, values)
+        return other
+
+    def decoder(self, residual: F64, fold: Literal["median", "mean"], expected: int) -> Decoder:
+        """Return what estimates frequencies from a residual: by the paper's medians, or by the mean over all rows.
+
+        Single precision: its rounding, 1e-7 of what is left in an item's cells, is nothing beside that itself.
+
+        Args:
+            residual: float64 [rows, width, batches].
+            fold: "median" or "mean".
+            expected: about how many ids will be asked for.
+        """
+        sums = np.ascontiguousarray(np.moveaxis(residual * self.weights, 2, 0), np.float32)
+        if self.fresh:
+            pairs = zip(sums, self._tables, strict=True)
+            return Summed([kernels.Decoder(one[None], tables, expected, fold) for one, tables in pairs])
+        return kernels.Decoder(sums, self._tables[0], expected, fold)
+
+    def rows(self) -> list[Decoder]:
+        """Return, for each row, what estimates frequencies from that row alone."""
+        sums = np.ascontiguousarray(np.moveaxis(self.frequencies * self.weights, 2, 0))
+        found: list[Decoder] = []
+        for row in range(self.spec.rows):
+            if self.fresh:
+                pairs = zip(sums, self._tables, strict=True)
+                found.append(Summed([kernels.Decoder(one[None, [row]], tables[:, [row]]) for one, tables in pairs]))
+            else:
+                found.append(kernels.Decoder(sums[:, [row]], self._tables[0][:, [row]]))
+        return found
+
+    def cell_mean(self, values: F64) -> Decoder:
+        """Return what gives the mean of `values` over an item's cells, batches by weight.
+
+        Args:
+            values: float64 [rows, width], or for fresh [rows, width, batches].
+        """
+        if self.fresh:
+            weighted = np.ascontiguousarray(np.moveaxis(values * self.weights, 2, 0), np.float32)
+            pairs = zip(weighted, self._tables, strict=True)
+            return Summed([kernels.Decoder(one[None], tables, fold="mean", signed=False) for one, tables in pairs])
+        return kernels.Decoder(values[None].astype(np.float32), self._tables[0][:1], fold="mean", signed=False)
+
+
+class Candidates:
+    """The items that may be heavy: a domain's, and further ids after them.
+
+    Args:
+        domain: the candidate items.
+        extra: uint64 [n], ids that are not in the domain; their positions follow the domain's.
+    """
+
+    def __init__(self, domain: Domain, extra: U64 | None = None) -> None:
+        self._domain = domain
+        self._extra = np.empty(0, np.uint64) if extra is None else extra
+        self._ids = None if domain.first_id is not None else domain.ids(0, domain.size)
+
+    @property
+    def size(self) -> int:
+        """How many."""
+        return self._domain.size + len(self._extra)
+
+    def with_extra(self, extra: U64) -> Candidates:
+        """Return the domain's candidates and these."""
+        other = object.__new__(Candidates)
+        other._domain, other._ids, other._extra = self._domain, self._ids, extra
+        return other
+
+    def ids(self, positions: I64) -> U64:
+        """Return the ids at positions: uint64 [n]."""
+        if self._ids is not None:
+            own = self._ids[np.minimum(positions, self._domain.size - 1)]
+        else:
+            own = positions.astype(np.uint64) + np.uint64(self._domain.first_id or 0)
+        if not len(self._extra):
+            return own
+        further = positions - self._domain.size
+        return np.where(further >= 0, self._extra[np.maximum(further, 0)], own)
+
+    def blocks(self) -> Iterator[tuple[int, Ids]]:
+        """Yield (first position, ids from there on) in blocks that cover all candidates."""
+        for start in range(0, self._domain.size, BLOCK):
+            stop = min(start + BLOCK, self._domain.size)
+            first = self._domain.first_id or 0
+            yield start, range(first + start, first + stop) if self._ids is None else self._ids[start:stop]
+        if len(self._extra):
+            yield self._domain.size, self._extra
+
+    def decoded(self, decoder: Decoder) -> Iterator[tuple[int, F64]]:
+        """Yield (first position, numbers of the candidates from there on) in blocks that cover all candidates."""
+        for start, ids in self.blocks():
+            yield start, ask(decoder, ids)
+
+    def fresh_ids(self, rng: np.random.Generator, count: int) -> U64:
+        """Return random ids that are no candidates, all different: uint64 [count]."""
+        found = np.empty(0, np.uint64)
+        taken = self._extra if self._ids is None else np.concatenate([self._ids, self._extra])
+        while len(found) < count:
+            drawn = rng.integers(0, 2**64, count, dtype=np.uint64)
+            if self._domain.first_id is not None:
+                drawn = drawn[drawn - np.uint64(self._domain.first_id) >= np.uint64(self._domain.size)]
+            drawn = drawn[~np.isin(drawn, taken)]
+            found = np.unique(np.concatenate([found, drawn]))
+        return rng.permutation(found)[:count]
