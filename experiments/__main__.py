@@ -6,7 +6,7 @@ import sys
 
 import click
 
-from experiments import figure2, figure3, hashing, recovery
+from experiments import band, coverage, error_model, figure2, figure3, hashing, recovery, shrinkage, tradeoff
 from fedtally.errors import FedtallyError
 
 
@@ -15,7 +15,7 @@ def main() -> None:
     """Remake the paper's figures and check what the design rests on."""
 
 
-for module in (figure2, figure3, hashing, recovery):
+for module in (figure2, figure3, hashing, recovery, coverage, band, error_model, shrinkage, tradeoff):
     main.add_command(module.command)
 
 if __name__ == "__main__":

@@ -15,6 +15,8 @@ from fedtally.errors import InvalidInputError, MissingExtraError
 class Item(NamedTuple):
     item: str | int
     frequency: float
+    low: float | None = None
+    high: float | None = None
 
 
 ITEMS = [Item("tea", 0.5), Item(7, 0.25), Item("a$b$ \x1b[31m" + "x" * 99, 0.125), Item("rare", -0.001)]
@@ -39,6 +41,14 @@ def test_bars_are_estimates_and_marks_are_the_truth() -> None:
     low, high = axes.get_ylim()
     assert low > high  # the first item is on top
     assert "1,000 clients" in axes.get_xlabel()
+
+
+def test_intervals_are_drawn_where_there_are_any() -> None:
+    pytest.importorskip("matplotlib")
+    figure = charts.top_items([Item("tea", 0.5, 0.4, 0.6), Item("milk", 0.25)], 1000, confidence=0.9)
+    axes: Any = figure.axes[0]
+    assert axes.lines[0].get_xdata().tolist() == [40.0, 60.0]
+    assert [text.get_text() for text in axes.get_legend().get_texts()] == ["90 % interval", "estimated"]
 
 
 @pytest.mark.parametrize(

@@ -102,7 +102,9 @@ def test_version_names_the_kernels(call: Call) -> None:
 def test_estimate_prints_the_answer_its_cost_and_its_privacy(call: Call, words: str) -> None:
     code, out, err = call("estimate", words, "--rows", "5", "--width", "128", "--seed", "1", "--evaluate")
     assert (code, err) == (0, "")
-    assert re.search(r"1 +the +50\.00 % +50\.00 % +\+0\.00 % +50", out)
+    assert re.search(r"1 +the +50\.00 % +49\.00 \.\. 51\.00 % +50\.00 % +\+0\.00 % +50", out)
+    assert "95 %, each, for frequencies among the clients that took part" in " ".join(out.split())
+    assert "joint recovery finds rare items too" in " ".join(out.split())
     assert "640 B per client (one-hot vector: 3 B; the item itself, binary: 1 B" in out
     assert "no differential privacy" in out
     assert "taken from the input itself" in out
@@ -113,13 +115,17 @@ def test_estimate_prints_the_answer_its_cost_and_its_privacy(call: Call, words: 
 
 def test_estimate_json_has_the_fields_of_its_schema(call: Call, words: str) -> None:
     document = answered(call, "estimate", words, "--rows", "5", "--width", "128", "--seed", "1", "--top", "2")
-    names = ["schema", "warnings", "plan", "privacy", "secure_sum", "recovery", "estimates", "evaluation", "timings"]
-    assert list(document) == names
+    names = ["schema", "warnings", "plan", "privacy", "secure_sum", "recovery", "objective", "intervals", "estimates"]
+    assert list(document) == [*names, "evaluation", "timings"]
     assert document["schema"] == "fedtally-result/1"
     assert document["privacy"] is None
     assert document["evaluation"] is None
     assert document["secure_sum"] == {"method": "ideal"}
-    assert document["recovery"] == "median"
+    assert (document["recovery"], document["objective"]) == ("joint", "linf")
+    about = document["intervals"]
+    assert (about["confidence"], about["kind"]) == (0.95, "pointwise")
+    assert "clients that took part" in about["covers"]
+    assert about["predicted_linf"] < 0.01
     fingerprint = document["plan"].pop("fingerprint")
     assert re.fullmatch("[0-9a-f]{64}", fingerprint)
     assert document["plan"] == {
@@ -135,15 +141,40 @@ def test_estimate_json_has_the_fields_of_its_schema(call: Call, words: str) -> N
         "one_hot_bytes_per_client": 3,
         "binary_bytes_per_client": 1,
     }
-    assert document["estimates"] == [
-        {"item": "the", "frequency": 0.5, "low": None, "high": None, "count": 50.0},
-        {"item": "of", "frequency": 0.3, "low": None, "high": None, "count": 30.0},
-    ]
+    the, of = document["estimates"]
+    assert (the["item"], the["frequency"], the["count"]) == ("the", 0.5, 50.0)
+    assert (of["low"], of["high"]) == (pytest.approx(0.29), pytest.approx(0.31))  # one client
+    assert of["sampling_error"] == pytest.approx(1.96 * (0.3 * 0.7 / 100) ** 0.5, rel=1e-3)
+    bare = answered(
+        call, "estimate", words, "--width", "128", "--seed", "1", "--confidence", "0", "--recovery", "median"
+    )
+    assert (bare["recovery"], bare["intervals"]) == ("median", None)
+    assert bare["estimates"][0] == {
+        "item": "the",
+        "frequency": 0.5,
+        "low": None,
+        "high": None,
+        "count": 50.0,
+        "sampling_error": None,
+    }
+
+
+def test_kinds_of_intervals(call: Call, words: str) -> None:
+    common = ("estimate", words, "--rows", "7", "--width", "256", "--seed", "1", "--rounds", "2")
+    for kind in ("pointwise", "simultaneous", "order"):
+        document = answered(call, *common, "--intervals", kind, "--confidence", "0.9")
+        assert document["intervals"]["kind"] == kind
+        assert all(e["low"] <= e["frequency"] <= e["high"] for e in document["estimates"])
+    code, _, err = call(*common[:3], "4", *common[4:], "--intervals", "order")
+    assert code == 2
+    assert "order statistics need at least 6 rows for a confidence of 0.95, the sketches have 4" in err
+    code, _, err = call(*common, "--confidence", "95")
+    assert (code, "below 1, got 95" in err) == (2, True)
 
 
 def test_evaluation_is_in_the_json(call: Call, words: str) -> None:
     document = answered(call, "estimate", words, "--width", "128", "--seed", "1", "--evaluate", "--top", "3")
-    expected = {"linf": 0.0, "l2": 0.0, "coverage": None, "k": 3, "precision_at_k": 1.0, "recall_at_k": 1.0}
+    expected = {"linf": 0.0, "l2": 0.0, "coverage": 1.0, "k": 3, "precision_at_k": 1.0, "recall_at_k": 1.0}
     assert document["evaluation"] == expected
 
 
@@ -210,12 +241,14 @@ def test_output_save_query_and_inspect(call: Call, words: str, tmp_path: Path) -
     assert "wrote all.parquet: all 3 estimates" in call(*run_once, "--output", "all.parquet")[2]
     for table in (pyarrow.csv.read_csv("all.csv"), pyarrow.parquet.read_table("all.parquet")):
         assert table.column("item").to_pylist() == ["the", "of", "and"]
-        assert table.column_names == ["item", "frequency", "low", "high", "count"]
+        assert table.column_names == ["item", "frequency", "low", "high", "count", "sampling_error"]
     (tmp_path / "more.txt").write_text("and\r\n\nof\n")
     asked = answered(call, "query", "r.fedtally", "the", "--items", "more.txt")
     assert asked["schema"] == "fedtally-query/1"
     assert [(e["item"], e["count"]) for e in asked["estimates"]] == [("the", 50), ("and", 20), ("of", 30)]
     assert "50.00 %" in call("query", "r.fedtally", "the")[1]
+    asked = answered(call, "query", "r.fedtally", "the", "--recovery", "median", "--confidence", "0")
+    assert (asked["recovery"], asked["intervals"], asked["estimates"][0]["low"]) == ("median", None, None)
     inside = answered(call, "inspect", "r.fedtally")
     assert (inside["kind"], inside["num_clients_landed"], inside["domain_size"]) == ("result", 100, 3)
     assert inside["fingerprint"] == asked["fingerprint"] == Result.load("r.fedtally").plan.fingerprint
@@ -442,7 +475,7 @@ def test_errors_are_red_on_a_terminal_alone(call: Call, monkeypatch: pytest.Monk
 def test_demo_shows_the_truth_and_what_to_try_next(call: Call) -> None:
     code, out, err = call("demo", "--seed", "1")
     assert (code, err) == (0, "")
-    assert re.search(r"1 +self +[0-9.]+ % +[0-9.]+ % +[+-][0-9.]+ % ", out)
+    assert re.search(r"1 +self +[0-9.]+ % +[0-9.]+ \.\. [0-9.]+ % +[0-9.]+ % +[+-][0-9.]+ % ", out)
     assert len(re.findall(r"^ *[0-9]+ +\w+ +-?[0-9.]+ %", out, re.M)) == 20
     assert "no differential privacy" in out
     assert "8.00 kB" in out or "7.9" in out

@@ -112,7 +112,7 @@ def test_synthetic_population_has_its_own_public_domain():
     result = run(source, Request(seed=1))
     assert result.domain.size == 100_000
     assert result.domain.public
-    assert not result.warnings
+    assert [note.split(":")[0] for note in result.warnings] == ["joint recovery finds rare items too"]
 
 
 def test_profiles_say_what_they_were_measured_from():
@@ -143,7 +143,11 @@ def test_progress_is_reported():
         ({"max_bytes": 2}, "max_bytes must be at least"),
         ({"schedule": "hybird"}, "schedule must be"),
         ({"schedule": "batched:3", "num_rounds": 2}, "batches must be at most the number of rounds, 2, got 3"),
-        ({"recovery": "mean"}, "recovery must be median"),
+        ({"recovery": "mean"}, "recovery must be auto, joint or median"),
+        ({"objective": "l1"}, "objective must be linf or l2, got 'l1'"),
+        ({"confidence": 1}, "confidence must be at least 0 .no intervals. and below 1, got 1"),
+        ({"confidence": float("nan")}, "confidence"),
+        ({"intervals": "wide"}, "intervals must be pointwise, simultaneous or order"),
         ({"outside": "ignore"}, "outside must be error or drop"),
         ({"domain": "range:5..1"}, "5"),
         ({"domain": "rnage:1..5"}, "cannot read the domain"),

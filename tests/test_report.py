@@ -42,7 +42,7 @@ def test_answer_says_what_must_be_said(result: Result) -> None:
         "largest 0.00 %",
         plan.fingerprint[:16],
         "Items asked for",
-        "hybrid schedule, median recovery",
+        "hybrid schedule, joint recovery",
     ):
         assert said in text
 

@@ -114,7 +114,7 @@ def test_export(tmp_path, result):
     rows = list(csv.DictReader((tmp_path / "all.csv").read_text(encoding="utf-8").splitlines()))
     assert [row["item"] for row in rows] == ["tea", "milk", "naïve café"]
     assert [float(row["count"]) for row in rows] == [50, 30, 20]
-    assert rows[0]["low"] == ""
+    assert [float(rows[0][name]) for name in ("low", "high")] == pytest.approx([0.49, 0.51])  # one client
     result.export(tmp_path / "all.parquet")
     import pyarrow.parquet
 
@@ -141,7 +141,7 @@ def test_a_failed_export_leaves_the_old_file(tmp_path, result, monkeypatch):
 
 def test_tables_that_do_not_fit():
     result = fedtally.estimate([1, 2, 2], domain="range:1..1000000000000", rows=3, width=64, seed=1)
-    with pytest.raises(MemoryLimitError, match="1,000,000,000,000 candidates needs about 64,000.0 GB"):
+    with pytest.raises(MemoryLimitError, match="1,000,000,000,000 candidates needs about 96,000.0 GB"):
         result.frequencies()
     with pytest.raises(MemoryLimitError, match="too large to enumerate"):
         result.top(3)
@@ -174,3 +174,14 @@ def test_a_missing_extra_names_its_install_command(result, monkeypatch):
 def test_repr_names_no_item(result):
     assert "tea" not in repr(result)
     assert "tea" not in repr(result.domain)
+
+
+def test_shrunk_estimates_have_a_smaller_squared_error():
+    items = np.random.default_rng(13).zipf(1.4, 20_000) % 3000
+    options = {"domain": "range:0..2999", "num_rounds": 4, "rows": 5, "width": 100, "seed": 1, "evaluate": True}
+    plain, shrunk = (fedtally.estimate(items, objective=name, **options) for name in ("linf", "l2"))
+    assert shrunk.evaluation.l2 < 0.7 * plain.evaluation.l2
+    assert shrunk.evaluation.coverage == plain.evaluation.coverage
+    assert shrunk.decoded(objective="linf").top(3) == plain.top(3)
+    with pytest.raises(MemoryLimitError, match="objective linf"):
+        fedtally.estimate([1, 2, 2], domain="range:1..1000000000000", width=64, objective="l2")

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from fedtally.engines.local import estimate
     from fedtally.errors import FedtallyError, InvalidInputError
     from fedtally.plan import Plan
+    from fedtally.recovery.intervals import make_intervals
+    from fedtally.recovery.joint import JointDecoder
     from fedtally.recovery.median import MedianDecoder
     from fedtally.result import Estimate, Evaluation, Result
     from fedtally.sketch import CountSketch, Schedule, SketchSpec
@@ -32,6 +34,7 @@ _HOMES = {
     "IntegerRange": "fedtally.domain",
     "IntegerSet": "fedtally.domain",
     "InvalidInputError": "fedtally.errors",
+    "JointDecoder": "fedtally.recovery.joint",
     "MedianDecoder": "fedtally.recovery.median",
     "Plan": "fedtally.plan",
     "Result": "fedtally.result",
@@ -39,6 +42,7 @@ _HOMES = {
     "SketchSpec": "fedtally.sketch",
     "Strings": "fedtally.domain",
     "estimate": "fedtally.engines.local",
+    "make_intervals": "fedtally.recovery.intervals",
 }
 __all__ = [
     "CountSketch",
@@ -51,6 +55,7 @@ __all__ = [
     "IntegerRange",
     "IntegerSet",
     "InvalidInputError",
+    "JointDecoder",
     "MedianDecoder",
     "Plan",
     "Result",
@@ -59,6 +64,7 @@ __all__ = [
     "Strings",
     "__version__",
     "estimate",
+    "make_intervals",
 ]
 
 

@@ -19,19 +19,23 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 FORMATS = (".png", ".svg", ".pdf")
-_BLUE, _ORANGE, _GREY = "#0072B2", "#D55E00", "#5F5F5F"
+_BLUE, _ORANGE, _GREY, _DARK = "#0072B2", "#D55E00", "#5F5F5F", "#1A1A1A"
 _CYCLE = (_BLUE, _ORANGE, "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 _MARKERS = "osD^vPX"
 _LONGEST_LABEL = 40
 
 
 class Bar(Protocol):
-    """What `top_items` draws: an item and its frequency."""
+    """What `top_items` draws: an item, its frequency and the limits of that, if there are any."""
 
     @property
     def item(self) -> str | int: ...  # noqa: D102
     @property
     def frequency(self) -> float: ...  # noqa: D102
+    @property
+    def low(self) -> float | None: ...  # noqa: D102
+    @property
+    def high(self) -> float | None: ...  # noqa: D102
 
 
 class Point(NamedTuple):
@@ -65,12 +69,17 @@ def top_items(
     num_clients: int,
     *,
     truth: Sequence[float] | None = None,
+    confidence: float | None = None,
     path: str | os.PathLike[str] | None = None,
 ) -> Figure:
-    """Draw horizontal bars of estimated frequencies, the first on top, and the true ones as marks where they are known.
+    """Draw horizontal bars of estimated frequencies, the first on top, with their intervals.
+
+    True frequencies are marked where they are known.
 
     Args:
-        estimates: what has an item and its frequency (share of clients, 0 to 1), most frequent first.
+        estimates: what has an item, its frequency (share of clients, 0 to 1) and the limits of that or None, most
+            frequent first.
+        confidence: of the intervals, for the legend.
         num_clients: of which the frequencies are shares.
         truth: true shares of clients, one for each estimate.
         path: also write the figure there.
@@ -78,7 +87,9 @@ def top_items(
     >>> class Drink(NamedTuple):
     ...     item: str
     ...     frequency: float
-    >>> figure = top_items([Drink("tea", 0.6), Drink("coffee", 0.4)], 1000, truth=[0.59, 0.41])
+    ...     low: float | None = None
+    ...     high: float | None = None
+    >>> figure = top_items([Drink("tea", 0.6, 0.58, 0.62), Drink("coffee", 0.4)], 1000, truth=[0.59, 0.41])
     >>> figure.axes[0].get_xlabel()
     'frequency (% of 1,000 clients)'
     """
@@ -86,10 +97,28 @@ def top_items(
     places = range(len(estimates))
     bars = [100 * estimate.frequency for estimate in estimates]
     axes.barh(places, bars, color=_BLUE, height=0.72, label="estimated")
+    limits = [
+        (place, 100 * e.low, 100 * e.high)
+        for place, e in enumerate(estimates)
+        if e.low is not None and e.high is not None
+    ]
+    if limits:
+        where, low, high = zip(*limits, strict=True)
+        name = "interval" if confidence is None else f"{100 * confidence:g} % interval"
+        axes.hlines(where, low, high, color=_DARK, linewidth=1.4, label=name, zorder=3)
+        axes.plot([*low, *high], [*where, *where], "|", color=_DARK, markersize=6, markeredgewidth=1.4, zorder=3)
     if truth is not None:
         axes.plot(
-            [100 * f for f in truth], places, "|", color=_ORANGE, markersize=11, markeredgewidth=2.5, label="true"
+            [100 * f for f in truth],
+            places,
+            "|",
+            color=_ORANGE,
+            markersize=11,
+            markeredgewidth=2.5,
+            label="true",
+            zorder=4,
         )
+    if truth is not None or limits:
         axes.legend(frameon=False, loc="lower right")
     axes.set_yticks(places, [_short(estimate.item) for estimate in estimates])
     axes.set_ylim(max(1, len(estimates)) - 0.4, -0.6)

@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 SCHEMA = "fedtally-result/1"
 _LONGEST_SHOWN = 300  # characters of an item in a table
 NO_PRIVACY = "no differential privacy: the sums of each round are exact"
+COVERS = (
+    "frequencies among the clients that took part; for items named beforehand, not for a list chosen by its estimates"
+)
 _MOST_DECIMALS = 6
 
 
@@ -36,8 +39,8 @@ def document(result: Result, estimates: Sequence[Estimate], queried: Sequence[Es
 
     >>> import fedtally
     >>> result = fedtally.estimate(["tea"] * 3 + ["milk"], seed=1)
-    >>> document(result, result.top(1))["estimates"]
-    [{'item': 'tea', 'frequency': 0.75, 'low': None, 'high': None, 'count': 3.0}]
+    >>> document(result, result.top(1))["estimates"][0]["frequency"]
+    0.75
     """
     filled: dict[str, Any] = {
         "schema": SCHEMA,
@@ -46,11 +49,32 @@ def document(result: Result, estimates: Sequence[Estimate], queried: Sequence[Es
         "privacy": None,
         "secure_sum": {"method": "ideal"},
         "recovery": result.recovery,
+        "objective": result.objective,
+        "intervals": intervals_fields(result),
         "estimates": [asdict(estimate) for estimate in estimates],
         "evaluation": None if result.evaluation is None else result.evaluation._asdict(),
         "timings": result.timings,
     }
     return filled | ({"queries": [asdict(estimate) for estimate in queried]} if queried else {})
+
+
+def intervals_fields(result: Result) -> dict[str, Any] | None:
+    """Return what documents say of a result's intervals; None where it has none.
+
+    >>> import fedtally
+    >>> intervals_fields(fedtally.estimate(["tea", "milk"], seed=1))["kind"]
+    'pointwise'
+    """
+    intervals = result.intervals
+    if intervals is None:
+        return None
+    return {
+        "confidence": result.confidence,
+        "kind": result.interval_kind,
+        "covers": COVERS,
+        "about": intervals.about,
+        "predicted_linf": intervals.predicted_linf,
+    }
 
 
 def plan_fields(plan: Plan) -> dict[str, Any]:
@@ -102,14 +126,11 @@ def answer(result: Result, estimates: Sequence[Estimate], queried: Sequence[Esti
         _top_table(result, estimates),
     ]
     if queried:
-        parts += [
-            Text(),
-            heading("Items asked for"),
-            Text(),
-            estimates_table(queried, result.true_frequencies([e.item for e in queried]), ranked=False),
-        ]
+        truth = result.true_frequencies([e.item for e in queried])
+        table = estimates_table(queried, truth, ranked=False, confidence=result.confidence)
+        parts += [Text(), heading("Items asked for"), Text(), table]
     notes = [("Note", Text(warning, style="yellow")) for warning in result.warnings]
-    return Group(*parts, Text(), facts([*_how(result), *notes]))
+    return Group(*parts, Text(), facts([*_how(result, estimates or queried), *notes]))
 
 
 def _top_table(result: Result, estimates: Sequence[Estimate]) -> RenderableType:
@@ -117,11 +138,17 @@ def _top_table(result: Result, estimates: Sequence[Estimate]) -> RenderableType:
 
     if not estimates:
         return Text("none is shown: no estimate is large enough, or none was asked for")
-    return estimates_table(estimates, result.true_frequencies([estimate.item for estimate in estimates]))
+    truth = result.true_frequencies([estimate.item for estimate in estimates])
+    return estimates_table(estimates, truth, confidence=result.confidence)
 
 
-def estimates_table(estimates: Sequence[Estimate], truth: Sequence[float] | None = None, ranked: bool = True) -> Table:
-    """Return a table of estimates, with the true frequencies and the errors where they are known.
+def estimates_table(
+    estimates: Sequence[Estimate],
+    truth: Sequence[float] | None = None,
+    ranked: bool = True,
+    confidence: float = 0.0,
+) -> Table:
+    """Return a table of estimates, with their limits, true frequencies and errors where these are known.
 
     >>> print(plain(estimates_table([Estimate("tea", 0.25, None, None, 500.0)], truth=[0.24])).splitlines()[0].split())
     ['#', 'item', 'frequency', 'true', 'error', 'clients']
@@ -130,31 +157,37 @@ def estimates_table(estimates: Sequence[Estimate], truth: Sequence[float] | None
     if ranked:
         table.add_column("#", justify="right", style="dim")
     table.add_column("item", overflow="fold", style="bold")
-    for name in ("frequency", *(("true", "error") if truth is not None else ()), "clients"):
+    halves = [(e.high - e.low) / 2 for e in estimates if e.low is not None and e.high is not None]
+    limits = (f"{100 * confidence:g} % interval",) if halves else ()
+    for name in ("frequency", *limits, *(("true", "error") if truth is not None else ()), "clients"):
         table.add_column(name, justify="right", no_wrap=True)
-    digits = decimals(estimate.frequency for estimate in estimates)
+    digits = decimals([*(estimate.frequency for estimate in estimates), *halves])
     errors = [estimate.frequency - true for estimate, true in zip(estimates, truth or (), strict=False)]
     error_digits = decimals([max(map(abs, errors), default=0.0)])
     for place, estimate in enumerate(estimates):
         cells = [str(place + 1)] if ranked else []
         cells += [printable(estimate.item), percent(estimate.frequency, digits)]
+        if estimate.low is not None and estimate.high is not None:
+            cells.append(f"{percent(estimate.low, digits).removesuffix(' %')} .. {percent(estimate.high, digits)}")
         if truth is not None:
             cells += [percent(truth[place], digits), percent(errors[place], error_digits, signed=True)]
         table.add_row(*cells, f"{estimate.count:,.0f}")
     return table
 
 
-def _how(result: Result) -> list[tuple[str, RenderableType]]:
+def _how(result: Result, shown: Sequence[Estimate]) -> list[tuple[str, RenderableType]]:
     """Return what the reader of the numbers must know, as (name, text)."""
     plan = result.plan
     sketch = f"{plan.rows} rows x {plan.width:,} counters of {plan.modulus_bits} bits"
     most = "one item each" if plan.max_items == 1 else f"at most {plan.max_items:,} items each"
+    shrunk = ", estimates shrunk for a small squared error" if result.objective == "l2" else ""
     rows = [
         ("Upload", cost(plan)),
         ("Privacy", f"{NO_PRIVACY} (ideal secure summation: the server would see these sums alone)"),
         ("Candidates", candidates(result.domain)),
         ("Clients", f"{result.num_clients:,} in {counted(plan.num_rounds, 'round')}, {most}"),
-        ("Sketch", f"{sketch}, {plan.schedule} schedule, {result.recovery} recovery"),
+        ("Sketch", f"{sketch}, {plan.schedule} schedule, {result.recovery} recovery{shrunk}"),
+        *_certainty(result, shown),
     ]
     if result.evaluation is not None:
         rows.append(("Errors", _errors(result.evaluation)))
@@ -162,6 +195,28 @@ def _how(result: Result) -> list[tuple[str, RenderableType]]:
     if result.timings:
         rows.append(("Time", ", ".join(f"{stage} {seconds:.2g} s" for stage, seconds in result.timings.items())))
     return list(rows)
+
+
+def _certainty(result: Result, shown: Sequence[Estimate]) -> list[tuple[str, str]]:
+    """Return what the intervals cover, what they leave out, and the error to expect."""
+    intervals = result.intervals
+    if intervals is None:
+        return []
+    level = f"{100 * result.confidence:g} %"
+    each = "all at once" if result.interval_kind == "simultaneous" else "each"
+    rows = [("Intervals", f"{level}, {each}, for {COVERS}")]
+    sampling = max((e.sampling_error or 0.0 for e in shown), default=0.0)
+    if sampling:
+        text = (
+            f"not in the intervals: the clients as a sample of a wider population, up to {_plus_minus(sampling)} here"
+        )
+        rows.append(("Sampling", text))
+    expected = f"largest error of all candidates about {_plus_minus(intervals.predicted_linf)}, predicted from the sums"
+    return [*rows, ("Expected", expected)]
+
+
+def _plus_minus(share: float) -> str:
+    return f"± {percent(share, decimals([share]))}"
 
 
 def cost(plan: Plan) -> str:
@@ -206,7 +261,8 @@ def collisions(domain: Domain) -> str:
 def _errors(found: Evaluation) -> str:
     digits = decimals([found.linf, found.l2])
     figures = f"largest {percent(found.linf, digits)}, l2 {percent(found.l2, digits)} over all candidates"
-    return f"{figures}; top {found.k}: precision {found.precision_at_k:.0%}, recall {found.recall_at_k:.0%}"
+    covered = "" if found.coverage is None else f"; {found.coverage:.1%} of the intervals hold the truth"
+    return f"{figures}; top {found.k}: precision {found.precision_at_k:.0%}, recall {found.recall_at_k:.0%}{covered}"
 
 
 def facts(rows: Iterable[tuple[str, RenderableType]]) -> Table:

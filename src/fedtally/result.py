@@ -16,15 +16,21 @@ from fedtally import domain as domains
 from fedtally.domain import Domain
 from fedtally.errors import InvalidInputError, MemoryLimitError, MissingExtraError, UnreadableFileError
 from fedtally.plan import Plan
+from fedtally.recovery.intervals import KINDS, Intervals, Limits, make_intervals, sampling_error
 from fedtally.recovery.joint import JointDecoder
+from fedtally.recovery.landed import Decoder, Ids, ask
 from fedtally.recovery.median import MedianDecoder, check_landed
+from fedtally.recovery.shrinkage import ShrunkDecoder
 from fedtally.sketch import CountSketch
 
 SCHEMA = "fedtally-result/1"
-RECOVERIES = ("median", "joint")
+RECOVERIES = ("auto", "joint", "median")
+OBJECTIVES = ("linf", "l2")
+CONFIDENCE = 0.95
 BLOCK = 1 << 18
+MAX_JOINT = 1 << 28  # candidates up to which "auto" is joint recovery: about a minute
 MAX_ENUMERATED = 2**36  # candidates: minutes of decoding; beyond, items are named
-_BYTES_PER_ROW = 64  # of a full table: estimate, order, label and the row being written
+_BYTES_PER_ROW = 96  # of a full table: estimate, order, label and the row being written
 
 F64 = npt.NDArray[np.float64]
 I64 = npt.NDArray[np.int64]
@@ -33,13 +39,24 @@ Progress = Callable[[str, int, int | None], None]
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """What is estimated of one item; `low` and `high` are None while no interval is computed."""
+    """What is estimated of one item.
+
+    Attributes:
+        item: its label.
+        frequency: estimated share of the clients that took part; it may be below 0.
+        low: lower limit of that share; None where no interval was asked for.
+        high: upper limit.
+        count: estimated number of clients.
+        sampling_error: what `low` and `high` leave out: half-width, at the same confidence, by which the share in a
+            wider population may differ, if the clients are a uniform sample of it.
+    """
 
     item: str | int
     frequency: float
     low: float | None
     high: float | None
     count: float
+    sampling_error: float | None = None
 
 
 class Evaluation(NamedTuple):
@@ -94,7 +111,10 @@ class Result:
         plan: the campaign's plan.
         domain: the candidate items.
         sketches: the landed sums, at most one per round.
-        recovery: "median" or "joint".
+        recovery: "joint", "median", the paper's, or "auto": joint up to 2^28 candidates.
+        objective: "linf", or "l2": estimates shrunk towards 0 for a small sum of squared errors.
+        confidence: of the intervals, below 1; 0 for none.
+        intervals: "pointwise", "simultaneous" or "order"; see `recovery.intervals.make_intervals`.
         truth: true counts, where a simulation knows them and evaluation was asked for.
         warnings: what the reader of the numbers must know.
         missing: rows without an item, client or round, which were dropped.
@@ -114,7 +134,10 @@ class Result:
         domain: Domain,
         sketches: Sequence[CountSketch],
         *,
-        recovery: str = "median",
+        recovery: str = "auto",
+        objective: str = "linf",
+        confidence: float = CONFIDENCE,
+        intervals: str = "pointwise",
         truth: Truth | None = None,
         warnings: Sequence[str] = (),
         missing: int = 0,
@@ -125,26 +148,109 @@ class Result:
         check_landed(sketches)
         self.sketches = list(sketches)
         self.truth = truth
-        self.warnings = tuple(warnings)
+        self._warnings = tuple(warnings)
         self.missing = missing
         self.timings = dict(timings or {})
-        self.recovery = check_recovery(recovery)
+        check_decoding(recovery, objective, confidence, intervals)
+        self.recovery = recovery if recovery != "auto" else "joint" if domain.size <= MAX_JOINT else "median"
+        self.objective, self.confidence, self.interval_kind = objective, float(confidence), intervals
         self.evaluation: Evaluation | None = None
         self.num_clients = sum(sketch.num_clients for sketch in self.sketches)
         if self.num_clients < 1:
             raise InvalidInputError("no client took part in any landed round: there is no frequency to estimate")
 
-    @cached_property
-    def decoder(self) -> MedianDecoder | JointDecoder:
-        """What turns the landed sums into estimated counts.
+    def prepare(self, progress: Progress | None = None) -> None:
+        """Fit and calibrate now what estimates and intervals need, not when the first is asked for.
+
+        Args:
+            progress: called as ("recover", candidates looked at, all looks).
 
         Raises:
             MemoryLimitError: joint recovery must enumerate the domain, and it is too large.
+            InvalidInputError: too few rows for the kind of interval.
         """
+        self._progress = progress
+        _ = self.decoder, self.intervals
+        self._progress = None
+
+    _progress: Progress | None = None
+
+    @cached_property
+    def _recovered(self) -> MedianDecoder | JointDecoder:
         if self.recovery == "median":
             return MedianDecoder(self.sketches, expected=min(self.domain.size, 1 << 24))
         self._check_enumerable()
-        return JointDecoder(self.sketches, self.domain)
+        report = self._progress
+        return JointDecoder(
+            self.sketches, self.domain, None if report is None else lambda done, total: report("recover", done, total)
+        )
+
+    @cached_property
+    def decoder(self) -> Decoder:
+        """What turns the landed sums into estimated counts.
+
+        Raises:
+            MemoryLimitError: joint recovery and shrinkage must enumerate the domain, and it is too large.
+        """
+        if self.objective == "linf":
+            return self._recovered
+        self._check_enumerable()
+        return ShrunkDecoder(self._recovered, self.domain)
+
+    @cached_property
+    def intervals(self) -> Intervals | None:
+        """What gives items their limits; None where the confidence is 0.
+
+        Raises:
+            InvalidInputError: too few rows for order statistics.
+        """
+        if self.confidence == 0:
+            return None
+        return make_intervals(self._recovered, self.sketches, self.domain, self.confidence, self.interval_kind)
+
+    def decoded(
+        self,
+        *,
+        recovery: str | None = None,
+        objective: str | None = None,
+        confidence: float | None = None,
+        intervals: str | None = None,
+    ) -> Result:
+        """Return the answer of the same sums, decoded otherwise; what is None stays as it is.
+
+        >>> import fedtally
+        >>> result = fedtally.estimate(["tea"] * 30 + ["milk"] * 10, seed=1)
+        >>> result.decoded(recovery="median", confidence=0).top(1)[0].low is None
+        True
+        """
+        return Result(
+            self.plan,
+            self.domain,
+            self.sketches,
+            recovery=self.recovery if recovery is None else recovery,
+            objective=self.objective if objective is None else objective,
+            confidence=self.confidence if confidence is None else confidence,
+            intervals=self.interval_kind if intervals is None else intervals,
+            truth=self.truth,
+            warnings=self._warnings,
+            missing=self.missing,
+        )
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """What the reader of the numbers must know: of the data, and of how the sums are decoded."""
+        notes = list(self._warnings)
+        if self.recovery == "joint":
+            notes.append(
+                "joint recovery finds rare items too: without differential privacy, secure summation does not protect "
+                "them"
+            )
+        elif self.domain.size > MAX_JOINT:
+            notes.append(
+                f"more than {MAX_JOINT:,} candidates: by default the paper's decoder is used; joint recovery "
+                "(--recovery joint) is several times as accurate and looks at each candidate ten times"
+            )
+        return tuple(notes)
 
     def __repr__(self) -> str:
         return (
@@ -165,12 +271,13 @@ class Result:
         _validate.integer(0, k=k)
         floor = -np.inf if min_frequency is None else _validate.real(min_frequency=min_frequency) * self.num_clients
         positions, counts = np.empty(0, np.int64), np.empty(0)
-        for start, block in self._blocks(progress):
+        for start, _, block in self._blocks(progress):
             hits = np.flatnonzero(block >= max(floor, counts.min() if k and len(counts) == k else -np.inf))
             positions, counts = np.concatenate([positions, hits + start]), np.concatenate([counts, block[hits]])
             kept = np.lexsort((positions, -counts))[:k]
             positions, counts = positions[kept], counts[kept]
-        return self._estimates(self.domain.labels(positions), counts)
+        ids = self.domain.encode(self.domain.labels(positions)) if len(positions) else np.empty(0, np.uint64)
+        return self._estimates(self.domain.labels(positions), ids, counts)
 
     def estimates(self, items: Sequence[str | int]) -> list[Estimate]:
         """Return the estimates of named items, in their order. For string domains an item need not be a candidate.
@@ -181,10 +288,9 @@ class Result:
         named = [items] if isinstance(items, str) else list(items)
         if not named:
             return []
-        counts = self.decoder.at(self.domain.encode(named))
-        return self._estimates(
-            [int(item) for item in named] if self.domain.kind in ("range", "integers") else named, counts
-        )
+        ids = self.domain.encode(named)
+        labels = [int(item) for item in named] if self.domain.kind in ("range", "integers") else named
+        return self._estimates(labels, ids, self.decoder.at(ids))
 
     def frequency(self, item: str | int) -> float:
         """Return the estimated share of clients that contribute the item. Not clipped: it may be below 0."""
@@ -214,23 +320,41 @@ class Result:
             MemoryLimitError: the table would not fit.
         """
         check_table_fits(self.domain.size, memory)
-        return np.concatenate([block for _, block in self._blocks(None)]) / self.num_clients
+        return np.concatenate([block for _, _, block in self._blocks(None)]) / self.num_clients
+
+    def limits(self, memory: int | None = None) -> Limits | None:
+        """Return the limits of every candidate's frequency, by position: float64 [domain.size] each; None without.
+
+        Raises:
+            MemoryLimitError: the table would not fit.
+        """
+        check_table_fits(self.domain.size, memory)
+        intervals = self.intervals
+        if intervals is None:
+            return None
+        parts = [intervals.at(self._ids(*block)) for block in self._block_bounds()]
+        return Limits(np.concatenate([part.low for part in parts]), np.concatenate([part.high for part in parts]))
 
     def to_arrow(self, memory: int | None = None) -> Any:
-        """Return a `pyarrow.Table` (item, frequency, low, high, count) of every candidate, largest estimate first."""
+        """Return a `pyarrow.Table` of every candidate, largest estimate first: the fields of `Estimate`."""
         import pyarrow as pa
 
         frequencies = self.frequencies(memory)
         order = np.argsort(-frequencies, kind="stable")
         nothing = pa.nulls(len(order), pa.float64())
+        limits = self.limits(memory)
         columns = {
             "item": pa.array(self.domain.labels(order)),
             "frequency": frequencies[order],
-            "low": nothing,
-            "high": nothing,
+            "low": nothing if limits is None else limits.low[order],
+            "high": nothing if limits is None else limits.high[order],
             "count": frequencies[order] * self.num_clients,
+            "sampling_error": nothing if limits is None else self._sampling_error(frequencies[order]),
         }
         return pa.table(columns)
+
+    def _sampling_error(self, frequencies: F64) -> F64:
+        return sampling_error(frequencies, self.num_clients, self.confidence)
 
     def to_frame(self, memory: int | None = None) -> Any:
         """Return a pandas data frame of every candidate, largest estimate first.
@@ -271,7 +395,7 @@ class Result:
         """
         from fedtally import charts
 
-        return charts.top_items(self.top(k), self.num_clients, path=path)
+        return charts.top_items(self.top(k), self.num_clients, confidence=self.confidence, path=path)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write sums, plan and candidates to one file, whole or not at all. True counts are not written.
@@ -284,7 +408,10 @@ class Result:
             "rounds": [sketch.round for sketch in self.sketches],
             "num_clients": [sketch.num_clients for sketch in self.sketches],
             "recovery": self.recovery,
-            "warnings": list(self.warnings),
+            "objective": self.objective,
+            "confidence": self.confidence,
+            "intervals": self.interval_kind,
+            "warnings": list(self._warnings),
             "missing": self.missing,
             "timings": self.timings,
             "evaluation": None if self.evaluation is None else self.evaluation._asdict(),
@@ -311,6 +438,9 @@ class Result:
                 domains.load(meta["domain"], parts),
                 sketches,
                 recovery=meta["recovery"],
+                objective=meta.get("objective", "linf"),
+                confidence=meta.get("confidence", CONFIDENCE),
+                intervals=meta.get("intervals", "pointwise"),
                 warnings=meta["warnings"],
                 missing=meta["missing"],
                 timings=meta["timings"],
@@ -329,14 +459,19 @@ class Result:
         """
         if self.truth is None:
             raise InvalidInputError("the truth is not known here: run estimate with evaluate=True (--evaluate)")
-        largest, squares = 0.0, 0.0
-        for start, block in self._blocks(None):
-            errors = (block - self.truth.within(start, start + len(block))) / self.num_clients
+        largest, squares, covered = 0.0, 0.0, 0
+        for start, ids, block in self._blocks(None):
+            truth = self.truth.within(start, start + len(block)) / self.num_clients
+            errors = block / self.num_clients - truth
             largest = max(largest, float(np.abs(errors).max()))
             squares += float(errors @ errors)
+            if self.intervals is not None:
+                low, high = self.intervals.at(ids)
+                covered += int(((low <= truth) & (truth <= high)).sum())
         k = min(k, self.domain.size)
         precision, recall = self._overlap(k)
-        self.evaluation = Evaluation(largest, squares**0.5, None, k, precision, recall)
+        coverage = None if self.intervals is None else covered / self.domain.size
+        self.evaluation = Evaluation(largest, squares**0.5, coverage, k, precision, recall)
         return self.evaluation
 
     def _overlap(self, k: int) -> tuple[float, float]:
@@ -351,45 +486,62 @@ class Result:
         good = truth.positions[truth.counts >= floor]
         return float(np.isin(estimated, good).mean()), float(np.isin(truth.positions[best], estimated).mean())
 
-    def _blocks(self, progress: Progress | None) -> Iterator[tuple[int, F64]]:
-        """Yield (first position, estimated counts) of consecutive candidates."""
+    def _block_bounds(self) -> Iterator[tuple[int, int]]:
         self._check_enumerable()
-        size = self.domain.size
-        for start in range(0, size, BLOCK):
-            stop = min(start + BLOCK, size)
-            if self.domain.first_id is None:
-                yield start, self.decoder.at(self.domain.ids(start, stop))
-            else:
-                yield start, self.decoder.range((self.domain.first_id + start) % 2**64, stop - start)
+        for start in range(0, self.domain.size, BLOCK):
+            yield start, min(start + BLOCK, self.domain.size)
+
+    def _ids(self, start: int, stop: int) -> Ids:
+        """Return the ids of the candidates at the positions start .. stop-1."""
+        first = self.domain.first_id
+        return self.domain.ids(start, stop) if first is None else range(first + start, first + stop)
+
+    def _blocks(self, progress: Progress | None) -> Iterator[tuple[int, Ids, F64]]:
+        """Yield (first position, ids, estimated counts) of consecutive candidates."""
+        for start, stop in self._block_bounds():
+            ids = self._ids(start, stop)
+            yield start, ids, ask(self.decoder, ids)
             if progress is not None:
-                progress("decode", stop, size)
+                progress("decode", stop, self.domain.size)
 
     def _check_enumerable(self) -> None:
         if self.domain.size > MAX_ENUMERATED:
             raise MemoryLimitError(
                 f"a domain of {self.domain.size:,} candidates is too large to enumerate (at most {MAX_ENUMERATED:,}); "
-                "name the items of interest (--query) under median recovery, or declare a smaller domain"
+                "name the items of interest (--query) under median recovery and objective linf, or declare a smaller "
+                "domain"
             )
 
-    def _estimates(self, items: Sequence[str | int], counts: F64) -> list[Estimate]:
-        return [
-            Estimate(item, float(count) / self.num_clients, None, None, float(count))
-            for item, count in zip(items, counts, strict=True)
-        ]
+    def _estimates(self, items: Sequence[str | int], ids: npt.NDArray[np.uint64], counts: F64) -> list[Estimate]:
+        frequencies = counts / self.num_clients
+        if self.intervals is None or not len(ids):
+            return [
+                Estimate(item, f, None, None, count)
+                for item, f, count in zip(items, frequencies.tolist(), counts.tolist(), strict=True)
+            ]
+        low, high = self.intervals.at(ids)
+        columns = (frequencies, low, high, counts, self._sampling_error(frequencies))
+        return [Estimate(item, *row) for item, *row in zip(items, *(c.tolist() for c in columns), strict=True)]
 
 
-def check_recovery(name: str) -> str:
-    """Return the name of a recovery.
+def check_decoding(recovery: str, objective: str, confidence: float, intervals: str) -> None:
+    """Raise InvalidInputError unless sums can be decoded so.
 
-    Raises:
-        InvalidInputError: there is none of this name.
-
-    >>> check_recovery("joint")
-    'joint'
+    >>> check_decoding("joint", "linf", 0.95, "pointwise")
+    >>> check_decoding("joint", "linf", 95, "pointwise")
+    Traceback (most recent call last):
+    ...
+    fedtally.errors.InvalidInputError: confidence must be at least 0 (no intervals) and below 1, got 95
     """
-    if name not in RECOVERIES:
-        raise InvalidInputError(f"recovery must be {' or '.join(RECOVERIES)}, got {name!r}")
-    return name
+    for name, value, known in (
+        ("recovery", recovery, RECOVERIES),
+        ("objective", objective, OBJECTIVES),
+        ("intervals", intervals, KINDS),
+    ):
+        if value not in known:
+            raise InvalidInputError(f"{name} must be {', '.join(known[:-1])} or {known[-1]}, got {value!r}")
+    if not 0 <= _validate.real(confidence=confidence) < 1:
+        raise InvalidInputError(f"confidence must be at least 0 (no intervals) and below 1, got {confidence!r}")
 
 
 def check_export_path(path: str | os.PathLike[str]) -> None:

@@ -16,8 +16,14 @@ if TYPE_CHECKING:
     from rich.progress import Progress as Bars
     from rich.progress import TaskID
 
-_STAGES = {"read": "reading", "encode": "encoding", "decode": "decoding", "simulate": "simulating"}
-_UNITS = {"encode": "rounds", "decode": "items", "simulate": "campaigns"}
+_STAGES = {
+    "read": "reading",
+    "encode": "encoding",
+    "recover": "recovering",
+    "decode": "decoding",
+    "simulate": "simulating",
+}
+_UNITS = {"encode": "rounds", "recover": "looks at items", "decode": "items", "simulate": "campaigns"}
 
 
 def show(renderable: RenderableType) -> None:

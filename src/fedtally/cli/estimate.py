@@ -9,8 +9,10 @@ import click
 from fedtally.cli import console
 from fedtally.cli.layout import Command, option, options
 from fedtally.cli.options import (
+    DECODING,
     answer_options,
     as_named,
+    decoding_options,
     domain_options,
     open_input,
     positive,
@@ -46,13 +48,6 @@ _campaign_options = options(
         type=click.Choice(["ideal"]),
         default="ideal",
         help="Secure summation: ideal is simulated (ideal).",
-    ),
-    option(
-        "Answer",
-        "--recovery",
-        type=click.Choice(["median", "joint"]),
-        default="median",
-        help="How sums are decoded: median, the paper's, or joint, which fits the heavy items together (median).",
     ),
     option("Answer", "--evaluate", is_flag=True, help="Compare with the truth, which a simulation knows."),
     option(
@@ -103,6 +98,7 @@ _campaign_options = options(
 @round_options
 @_campaign_options
 @answer_options
+@decoding_options
 @save_options
 @run_options
 def estimate(source: str, **options: Any) -> None:
@@ -133,6 +129,7 @@ def estimate(source: str, **options: Any) -> None:
 @size_options
 @round_options
 @answer_options
+@decoding_options
 @save_options
 @run_options
 def demo(**options: Any) -> None:
@@ -150,7 +147,7 @@ def demo(**options: Any) -> None:
     _check_outputs(options)
     seed = campaign_seed(options["seed"])
     source = library_source(np.random.default_rng(int.from_bytes(seed, "little")))
-    asked = {name: options[name] for name in ("rows", "width", "max_bytes", "schedule", "top")}
+    asked = {name: options[name] for name in ("rows", "width", "max_bytes", "schedule", "top", *DECODING)}
     if asked["width"] is None:
         asked["max_bytes"] = asked["max_bytes"] or _DEMO_BYTES
     result = _run(source, Request(**asked, num_rounds=options["rounds"] or 10, seed=seed, evaluate=True), options)
@@ -171,7 +168,7 @@ def _request(options: dict[str, Any]) -> Request:
         "max_bytes",
         "schedule",
         "max_items",
-        "recovery",
+        *DECODING,
         "seed",
         "evaluate",
         "outside",
@@ -244,7 +241,7 @@ def _write_files(result: Result, options: dict[str, Any]) -> None:
 
         estimates = _top(result, options)
         truth = result.true_frequencies([estimate.item for estimate in estimates])
-        charts.top_items(estimates, result.num_clients, truth=truth, path=options["plot"])
+        charts.top_items(estimates, result.num_clients, truth=truth, confidence=result.confidence, path=options["plot"])
         console.note(f"wrote {options['plot']}: the top items", quiet)
 
 

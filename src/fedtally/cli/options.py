@@ -125,6 +125,40 @@ answer_options = options(
     ),
     option("Answer", "--query", multiple=True, metavar="ITEM", help="Also estimate this item; may be repeated."),
 )
+DECODING = ("recovery", "objective", "confidence", "intervals")
+decoding_options = options(
+    option(
+        "Answer",
+        "--recovery",
+        type=click.Choice(["auto", "joint", "median"]),
+        default="auto",
+        help="How sums are decoded: joint fits the heavy items together and undoes their collisions; median is the "
+        "paper's decoder (auto: joint up to 2^28 candidates).",
+    ),
+    option(
+        "Answer",
+        "--objective",
+        type=click.Choice(["linf", "l2"]),
+        default="linf",
+        help="What is made small: the largest error, or the sum of squared errors, by shrinkage (linf).",
+    ),
+    option(
+        "Answer",
+        "--confidence",
+        type=float,
+        default=0.95,
+        metavar="P",
+        help="Confidence of the intervals; 0 for none, which is faster (0.95).",
+    ),
+    option(
+        "Answer",
+        "--intervals",
+        type=click.Choice(["pointwise", "simultaneous", "order"]),
+        default="pointwise",
+        help="Each interval holds with that confidence, or all at once, or order statistics of the rows: wide, but "
+        "without assumptions (pointwise).",
+    ),
+)
 seed_option = option("Run", "--seed", metavar="S", help="Repeats a run exactly (drawn by the operating system).")
 run_options = options(
     seed_option,

@@ -35,8 +35,24 @@ _json_option = option("Run", "--json", "as_json", is_flag=True, help="Print one 
 @click.argument("result", type=click.Path())
 @click.argument("items", metavar="[ITEM]...", nargs=-1)
 @option("Data", "--items", "file", type=click.Path(), metavar="FILE", help="Items, one a line; - for standard input.")
+@option("Answer", "--recovery", type=click.Choice(["joint", "median"]), help="Decode otherwise (as the result says).")
+@option("Answer", "--confidence", type=float, metavar="P", help="Of the intervals; 0 for none (as the result says).")
+@option(
+    "Answer",
+    "--intervals",
+    type=click.Choice(["pointwise", "simultaneous", "order"]),
+    help="Kind of the intervals (as the result says).",
+)
 @_json_option
-def query(result: str, items: tuple[str, ...], file: str | None, as_json: bool) -> None:
+def query(
+    result: str,
+    items: tuple[str, ...],
+    file: str | None,
+    recovery: str | None,
+    confidence: float | None,
+    intervals: str | None,
+    as_json: bool,
+) -> None:
     """Estimate items that are named now, from a saved result.
 
     RESULT is a file of --save. Of strings, any may be asked for, also those that were no candidates. Put -- before an
@@ -45,7 +61,7 @@ def query(result: str, items: tuple[str, ...], file: str | None, as_json: bool) 
     from fedtally import report
     from fedtally.result import Result
 
-    loaded = Result.load(result)
+    loaded = Result.load(result).decoded(recovery=recovery, confidence=confidence, intervals=intervals)
     named = [*items, *(_lines(file) if file else ())]
     if not named:
         raise InvalidInputError("no item is named; write items after the result, or --items FILE")
@@ -55,12 +71,15 @@ def query(result: str, items: tuple[str, ...], file: str | None, as_json: bool) 
             "fingerprint": loaded.plan.fingerprint,
             "num_clients": loaded.num_clients,
             "recovery": loaded.recovery,
+            "intervals": report.intervals_fields(loaded),
         }
         console.show_json(
             {"schema": "fedtally-query/1", **fields, "estimates": [asdict(estimate) for estimate in estimates]}
         )
     else:
-        console.show(report.estimates_table(estimates, ranked=False))
+        console.show(report.estimates_table(estimates, ranked=False, confidence=loaded.confidence))
+        if loaded.intervals is not None:
+            console.show(report.facts([("", ""), ("Intervals", report.COVERS)]))
 
 
 def _lines(path: str) -> list[str]:

@@ -48,7 +48,7 @@ _study_options = options(
         "--recovery",
         type=click.Choice(["median", "joint"]),
         default="median",
-        help="How sums are decoded: median, the paper's, or joint.",
+        help="How sums are decoded: median, as in the paper, or joint, as `estimate` does.",
     ),
     _setting("--repeats", type=positive, default="10", metavar="R", help="How often the draws are repeated."),
     _setting(

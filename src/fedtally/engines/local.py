@@ -20,7 +20,7 @@ from fedtally.domain import Domain, IntegerRange, parse
 from fedtally.engines.tally import Declared, FromInput, RoundTally, Tally
 from fedtally.errors import InvalidInputError, MemoryLimitError
 from fedtally.plan import Plan, width_for_bytes
-from fedtally.result import Progress, Result, Truth, check_recovery, physical_memory
+from fedtally.result import CONFIDENCE, Progress, Result, Truth, check_decoding, physical_memory
 from fedtally.sketch import CountSketch, Schedule
 from fedtally.sketch.count_sketch import MAX_ROUNDS
 from fedtally.sources import Source, from_items
@@ -28,7 +28,7 @@ from fedtally.sources import Source, from_items
 DEFAULT_ROWS = 7
 DEFAULT_MAX_BYTES = 32_000
 DEFAULT_MEMORY = 1 << 30
-_BYTES_PER_COUNTER = 80  # the landed sums and, at the peak of joint recovery of hybrid rounds, 64 bytes more
+_BYTES_PER_COUNTER = 220  # the landed sums and, at the peak of the intervals of fresh rounds, 207 bytes more
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,11 @@ class Request:
         num_rounds: rounds, each client's drawn uniformly (1); not where the rows name their rounds.
         schedule: "auto" (shared for one round, else hybrid) or a schedule.
         max_items: the most items of one client, drawn uniformly from its distinct items (1).
-        recovery: "median", the paper's decoder, or "joint", which fits the heavy items together.
+        recovery: "joint", which fits the heavy items together, "median", the paper's decoder, or "auto": joint up to
+            2^28 candidates.
+        objective: what is made small: "linf", the largest error, or "l2", the sum of squares, by shrinkage.
+        confidence: of the intervals, below 1; 0 for none.
+        intervals: "pointwise", "simultaneous" or "order" (order statistics of the rows).
         seed: of hashes and draws: an int, text or bytes; from the operating system if None.
         evaluate: compare with the truth, which a simulation knows.
         outside: what becomes of items outside a declared domain: "error" or "drop".
@@ -60,7 +64,10 @@ class Request:
     num_rounds: int | None = None
     schedule: Schedule | str = "auto"
     max_items: int | None = None
-    recovery: str = "median"
+    recovery: str = "auto"
+    objective: str = "linf"
+    confidence: float = CONFIDENCE
+    intervals: str = "pointwise"
     seed: int | str | bytes | None = None
     evaluate: bool = False
     outside: str = "error"
@@ -76,7 +83,7 @@ class Request:
         if self.num_rounds is not None:
             _validate.integer(1, MAX_ROUNDS, num_rounds=self.num_rounds)
         _validate.integer(0, top=self.top)
-        check_recovery(self.recovery)
+        check_decoding(self.recovery, self.objective, self.confidence, self.intervals)
         if self.outside not in ("error", "drop"):
             raise InvalidInputError(f"outside must be error or drop, got {self.outside!r}")
         if self.width is not None and self.max_bytes is not None:
@@ -125,8 +132,8 @@ def run(source: Source, request: Request, progress: Progress | None = None) -> R
     Args:
         source: where the items come from.
         request: what is asked.
-        progress: called as (stage, done, total or None); stages are "read" (bytes), "encode" (rounds), "decode"
-            (candidates).
+        progress: called as (stage, done, total or None); stages are "read" (bytes), "encode" (rounds),
+            "recover" (looks at candidates).
 
     Raises:
         InvalidInputError: data or options that cannot be used; nothing is written.
@@ -147,13 +154,16 @@ def run(source: Source, request: Request, progress: Progress | None = None) -> R
         domain,
         sketches,
         truth=truth,
-        warnings=_warnings(source, domain, tally, plan, request.recovery),
+        warnings=_warnings(source, domain, tally, plan),
         recovery=request.recovery,
+        objective=request.objective,
+        confidence=request.confidence,
+        intervals=request.intervals,
         missing=tally.missing,
         timings=timings,
     )
     with _timed(timings, "decode"):
-        _ = result.decoder  # prepared, or fitted, now: the rest only asks it
+        result.prepare(report)
     if request.evaluate:
         with _timed(timings, "evaluate"):
             result.evaluate(request.top)
@@ -301,14 +311,10 @@ def true_counts(domain: Domain, rounds: Sequence[RoundTally]) -> Truth:
     return Truth(distinct, totals)
 
 
-def _warnings(source: Source, domain: Domain, tally: Tally, plan: Plan, recovery: str) -> list[str]:
+def _warnings(source: Source, domain: Domain, tally: Tally, plan: Plan) -> list[str]:
     notes = []
     if source.about:
         notes.append(source.about)
-    if recovery == "joint":
-        notes.append(
-            "joint recovery finds rare items too: without differential privacy, secure summation does not protect them"
-        )
     if not domain.public:
         notes.append(
             "the candidate items are the distinct items of the input itself: "

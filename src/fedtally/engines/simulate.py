@@ -22,7 +22,7 @@ from fedtally.engines.local import Request, campaign_seed, encode, read, true_co
 from fedtally.engines.tally import RoundTally, split
 from fedtally.errors import InvalidInputError
 from fedtally.plan import Plan
-from fedtally.result import Progress, Result, Truth, check_export_path, check_recovery
+from fedtally.result import Progress, Result, Truth, check_decoding, check_export_path
 from fedtally.sketch import Schedule
 from fedtally.sources import Source
 
@@ -63,7 +63,7 @@ class Study:
         _validate.integer(1, 1 << 20, repeats=self.repeats)
         for width in self.widths:
             _validate.integer(1, kernels.MAX_WIDTH, width=width)
-        check_recovery(self.recovery)
+        check_decoding(self.recovery, "linf", 0.0, "pointwise")
         for method in self.methods:
             if method not in EXACT:
                 _schedule(method).num_batches(self.num_rounds)
@@ -227,7 +227,8 @@ def _measurements(study: Study, population: _Population, rng: np.random.Generato
 
 def _errors(plan: Plan, population: _Population, rounds: Sequence[RoundTally], recovery: str) -> tuple[float, float]:
     sketches = [s for s in encode(plan, population.domain, rounds, lambda *_: None) if s.num_clients]
-    found = Result(plan, population.domain, sketches, recovery=recovery, truth=population.truth).evaluate(k=0)
+    result = Result(plan, population.domain, sketches, recovery=recovery, confidence=0.0, truth=population.truth)
+    found = result.evaluate(k=0)
     return found.linf, found.l2
 
 

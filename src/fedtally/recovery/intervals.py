@@ -30,12 +30,16 @@ KAPPA = (1.25, 1.06)  # where it is not measured: one batch of rounds, several; 
 _SPIKED = 0.03  # items added to measure kappa, as a share of one sketch's cells; at most 300
 _MOST_SPIKES = 300
 _LEAST_CELLS = 3200  # fewer give too few added items
-_MOST_CANDIDATES = 1 << 22  # more would make the re-decodes felt
+_MOST_CANDIDATES = 1 << 26  # more would make the re-decodes felt
 _REPEATS = 2
+_ALL_CANDIDATES = 1 << 18  # in a larger domain only those that stand out by ...
+_CONTENDERS = 1.5  # ... so many standard deviations are candidates when it is decoded again: kappa differs by its noise
 _BAND_SLACK = 1.03  # measured on other seeds than those it is checked on (experiments band)
-_BEYOND = 1.54  # how many sd past the symmetric limit an item off the support may reach
+_REACH = 3.5  # how many sd above its value an item off the support may lie, at most: rarer ones are given up ...
+_BEYOND = 1.54  # ... or so many past the symmetric limit, if that is more
 _GRID = 1 << 16  # sizes at which the law of the paper's estimate is known, for fresh
 _SIGNED_SUMS = 1 << 20  # sums under chosen signs that stand for a row, for hybrid
+_ROUNDING = 1e-12  # by which an exact answer may miss the truth
 _NORMAL_MAX = 8.0  # sd from the threshold beyond which selection no longer matters
 
 
@@ -135,7 +139,7 @@ class MedianIntervals:
     def at(self, ids: Ids) -> Limits:
         """Return the limits of any ids, in frequencies."""
         values = ask(self._decoder, ids) / self._decoder.num_clients
-        return Limits(values - self.half, values + self.half)
+        return Limits(values - self.half - _ROUNDING, values + self.half + _ROUNDING)
 
 
 class OrderIntervals:
@@ -167,7 +171,7 @@ class OrderIntervals:
         estimates = np.stack([ask(row, ids) for row in self._rows])
         ends = (self._k - 1, len(self._rows) - self._k)
         ordered = np.partition(estimates, ends, axis=0)
-        return Limits(ordered[ends[0]], ordered[ends[1]])
+        return Limits(ordered[ends[0]] - _ROUNDING, ordered[ends[1]] + _ROUNDING)
 
 
 def _rows_needed(confidence: float) -> int:
@@ -267,7 +271,7 @@ class JointIntervals:
         self._fit, self._alpha = fit, 1.0 - confidence
         self.kappa = kappa
         self._simultaneous = simultaneous
-        self._one_client = 1.0 / fit.landed.num_clients
+        self._one_client = 1.0 / fit.landed.num_clients + _ROUNDING
         known = (
             f"{_REPEATS} x {_spikes(fit)} known items that were added" if measured else "a constant, not measured here"
         )
@@ -323,12 +327,15 @@ def measured_kappa(fit: Fit) -> float:
     if len(pool) < 20:
         sd = max(fit.scale / float(np.sqrt(fit.share.mean())), 2.0 / landed.num_clients)
         pool = np.append(pool, np.linspace(fit.threshold + 4, fit.threshold + 20, 20) * sd)
+    only = None
+    if fit.candidates.size > _ALL_CANDIDATES:
+        only = fit.candidates.ids(fit.standing_out(_CONTENDERS)[0])
     errors, nulls = [], []
     for _ in range(_REPEATS):
         ids = fit.candidates.fresh_ids(rng, number)
         counts = rng.poisson(rng.choice(pool, number)[:, None] * landed.clients)
         spiked = landed.with_items(ids, counts / np.maximum(landed.clients, 1.0))
-        again = Fit(spiked, fit.candidates.with_extra(ids), fit.most + number, rng).leave_one_out(ids)
+        again = Fit(spiked, fit.candidates.with_extra(ids, only), fit.most + number, rng).leave_one_out(ids)
         errors.append((again.values - counts.sum(axis=1) / landed.num_clients) * np.sqrt(again.share))
         before = fit.leave_one_out(ids)
         nulls.append(before.values * np.sqrt(before.share))
@@ -360,7 +367,7 @@ def selective_limits(
     low[near] = np.minimum(low[near], np.maximum(reached, np.minimum(low[near], 0.0)))
     near = ~fitted & (gap > -_NORMAL_MAX)
     reached = np.interp(np.maximum(-gap[near], gaps[0]), gaps, above) + c[near]
-    high[near] = np.maximum(high[near], np.minimum(reached, high[near] + _BEYOND))
+    high[near] = np.maximum(high[near], np.minimum(reached, z[near] + max(_REACH, half + _BEYOND)))
     return low * grow, high * grow
 
 
@@ -409,14 +416,20 @@ class _PhantomLaw:
         density = np.exp(-(w**2) / 2) / np.sqrt(2 * np.pi)
         tails = ndtr(-w) + density * (1.0 / u - 1.0 / w)
         sound = (tails > 0) & (w > 0.5)
-        self._x, self._log_tail = slope[sound], np.minimum.accumulate(np.log(tails[sound]))
+        if sound.sum() > 1:
+            self._x, self._log_tail = slope[sound], np.minimum.accumulate(np.log(tails[sound]))
+        else:  # nothing, or next to nothing, is left in any cell
+            self._x = np.linspace(0.5, 16.0, 100)
+            self._log_tail = log_ndtr(-self._x)
 
     def beyond(self, x: float) -> float:
         """Return the probability that a phantom's value exceeds x in size."""
-        return float(2.0 * np.exp(np.interp(x / self.sd, self._x, self._log_tail)))
+        return float(2.0 * np.exp(np.interp(x / self.sd, self._x, self._log_tail, right=-np.inf)))
 
     def excess(self, tail: float) -> float:
         """Return the value exceeded with probability `tail`, over that of a normal law of the same variance: >= 1."""
+        if tail > 0.05:  # the approximation is one of tails
+            return 1.0
         x = np.interp(-np.log(tail), -self._log_tail, self._x)
         return max(1.0, float(x / -ndtri(tail)))
 
@@ -427,7 +440,7 @@ def _solve(falling: Callable[[float], float], high: float) -> float:
     for _ in range(100):
         middle = (low + high) / 2
         low, high = (middle, high) if falling(middle) > 0 else (low, middle)
-    return (low + high) / 2
+    return float((low + high) / 2)
 
 
 def sampling_error(frequency: F64, num_clients: int, confidence: float) -> F64:

@@ -17,8 +17,9 @@ its own standard deviation. docs/recovery.md has the reasons.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from statistics import NormalDist
 from typing import NamedTuple
 
 import numpy as np
@@ -26,19 +27,21 @@ import numpy.typing as npt
 
 from fedtally import kernels
 from fedtally.domain import Domain
-from fedtally.recovery.landed import F64, I64, U64, Candidates, Ids, Landed, ask
+from fedtally.recovery.landed import F64, I64, U64, Candidates, Decoder, Ids, Landed, ask
 from fedtally.recovery.median import MedianDecoder, check_landed
 from fedtally.sketch import CountSketch
 
+Progress = Callable[[int, int], None]
 THRESHOLDS = (32.0, 16.0, 8.0, 6.0, 5.0, 4.0, 4.0)  # in robust standard deviations of the estimates
 SWEEPS = 6
 POLISHES = 3
 POLISH_SWEEPS = 8
-SELECTED = 4.0  # standard deviations by which a fitted item stands out, in the end
+SELECTED = 4.0  # standard deviations by which a fitted item stands out, in the end, or more ...
+FALSE_ITEMS = 4  # ... so that about so many candidates that nobody holds are fitted, in a large domain
 NUM_PHANTOMS = 20_000
-_FEW_PHANTOMS = 4096  # enough for a threshold
+_FEW_PHANTOMS = 4096  # enough to choose the support
 _PROBE_SWEEPS = 12
-_PROBED_CELLS = 200_000  # random cells that are refitted to learn what share of an item the fit absorbs
+_PROBED_CELLS = (80_000, 200_000)  # random cells refitted to learn what the fit absorbs: one batch of rounds, several
 _GROUPS = 10
 _LARGEST = (0.3, 0.6)  # support, as a share of one sketch's cells: one batch of rounds; several, which tell more
 _SMALLER = (0.2, 0.1, 0.05)  # tried in turn while the fit is ill-conditioned
@@ -46,6 +49,7 @@ _WELL_CONDITIONED = 0.5  # the least share of its own mass that a fitted item wo
 _TO_SIGMA = 1.4826  # median of |x| -> standard deviation of a normal x
 _NORMAL_95 = 1.959964  # .95 quantile of |x|, x normal
 _TINY = 1e-300
+_ROUNDING = 1e-6  # of a client
 
 
 @dataclass
@@ -83,10 +87,19 @@ class Fit:
         candidates: who may be on the support.
         most: the largest support.
         rng: draws phantoms and probes.
+        progress: called with the candidates looked at so far, and how many such looks there are.
     """
 
-    def __init__(self, landed: Landed, candidates: Candidates, most: int, rng: np.random.Generator) -> None:
+    def __init__(
+        self,
+        landed: Landed,
+        candidates: Candidates,
+        most: int,
+        rng: np.random.Generator,
+        progress: Progress | None = None,
+    ) -> None:
         self.landed, self.candidates, self.most = landed, candidates, max(1, most)
+        self._looked, self._progress = 0, progress
         self._rng = rng
         self.phantoms = candidates.fresh_ids(rng, NUM_PHANTOMS)
         self.residual = landed.frequencies.copy()
@@ -94,13 +107,13 @@ class Fit:
         self.support = Support(
             np.empty(0, np.int64), np.empty(0, np.uint64), np.empty((0, batches)), np.empty((0, batches))
         )
-        self.threshold = SELECTED
+        self.threshold = max(SELECTED, -NormalDist().inv_cdf(min(0.5, FALSE_ITEMS / candidates.size)))
         for threshold in THRESHOLDS:
-            self._climb(threshold)
+            self._climb(max(threshold, self.threshold))
         for _ in range(POLISHES):
-            self._probe()
+            self._probe(self.phantoms[:_FEW_PHANTOMS])
             self._polish()
-        self._probe()
+        self._probe(self.phantoms)
         self._settle()
 
     # ---- the ladder ----
@@ -113,7 +126,7 @@ class Fit:
         floor = max(threshold * sigma, self._half_a_client)
         fitted = self.fitted
         positions, totals = [], []
-        for start, estimates in self.candidates.decoded(medians):
+        for start, estimates in self._look(medians):
             mine = (self.support.positions >= start) & (self.support.positions < start + len(estimates))
             estimates[self.support.positions[mine] - start] += fitted[mine]
             hits = np.flatnonzero(estimates > floor)
@@ -121,6 +134,15 @@ class Fit:
             totals.append(estimates[hits])
         found, found_totals = np.concatenate(positions), np.concatenate(totals)
         self._fit(found[np.lexsort((found, -found_totals))[: self.most]], SWEEPS)
+
+    def _look(self, decoder: Decoder) -> Iterator[tuple[int, F64]]:
+        """Decode all candidates, and say how far that is."""
+        for start, values in self.candidates.decoded(decoder):
+            yield start, values
+            self._looked += len(values)
+            if self._progress is not None:
+                total = (len(THRESHOLDS) + POLISHES) * self.candidates.size
+                self._progress(min(self._looked, total), total)
 
     @property
     def _half_a_client(self) -> float:
@@ -145,7 +167,7 @@ class Fit:
 
     # ---- the polish ----
 
-    def _probe(self) -> None:
+    def _probe(self, phantoms: U64) -> None:
         """Learn what share of an item's own mass a cell keeps after the fit, by what the support has in that cell.
 
         Given its shrinkage the fit is linear, residual = (1 - H) sums. The share is a diagonal entry of 1 - H: the mean
@@ -161,15 +183,15 @@ class Fit:
             np.add.at(load.reshape(-1), cells, moved[:, None, :])
         else:
             np.add.at(load.reshape(-1), cells[..., 0] // batches, (moved @ weights)[:, None])
-        least = 1 if batches > 1 else 16
-        probes = int(np.clip(-(-_PROBED_CELLS // landed.frequencies.size), least, 64))
+        probes = int(np.clip(-(-_PROBED_CELLS[batches > 1] // landed.frequencies.size), 1, 64))
         kept = np.zeros(load.shape)
         for _ in range(probes):
             drawn = self._rng.standard_normal(landed.frequencies.shape)
             left = drawn.copy()
             values = np.zeros_like(support.values)
             kernels.refit(cells, signs, landed.clients, left, values, support.shrinkage, _PROBE_SWEEPS, frozen=True)
-            kept += drawn * left if landed.fresh else (drawn * left) @ weights
+            left *= drawn
+            kept += left if landed.fresh else left @ weights
         loads, shares = _falling(load.reshape(-1), kept.reshape(-1) / probes)
         self._least_share = float(shares.min())
         self._shares = landed.cell_mean(np.interp(load, loads, shares))
@@ -182,8 +204,8 @@ class Fit:
             self.own_shares = np.interp(np.maximum(own, 0.0), loads, shares).mean(axis=1)
         self._means = landed.decoder(self.residual, "mean", self.candidates.size)
         self._order = np.argsort(support.ids)
-        self.share = self._shares.at(self.phantoms)
-        self.null = self._means.at(self.phantoms) / np.sqrt(self.share)
+        self.share = self._shares.at(phantoms)
+        self.null = self._means.at(phantoms) / np.sqrt(self.share)
         self.scale = max(float(np.quantile(np.abs(self.null), 0.95)) / _NORMAL_95, _TINY)
 
     def leave_one_out(self, ids: Ids) -> LeaveOneOut:
@@ -226,18 +248,21 @@ class Fit:
         places = np.flatnonzero(known[index] == ids)
         return places, index[places]
 
-    def standing_out(self) -> tuple[I64, LeaveOneOut, F64]:
-        """Return positions, values and z of every candidate that stands out, or is fitted: z = e sqrt(b) / scale."""
-        floor = max(self.threshold * self.scale * self._least_share**0.5, self._half_a_client * self._least_share)
-        hits = [start + np.flatnonzero(left > floor) for start, left in self.candidates.decoded(self._means)]
+    def standing_out(self, least: float) -> tuple[I64, LeaveOneOut, F64]:
+        """Return positions, values and z of all candidates that are fitted, or have z = e sqrt(b) / scale > least.
+
+        And of a few more; of those with e below half a client, none need be there.
+        """
+        floor = max(least * self.scale * self._least_share**0.5, self._half_a_client * self._least_share)
+        hits = [start + np.flatnonzero(left > floor) for start, left in self._look(self._means)]
         positions = np.union1d(np.concatenate(hits), self.support.positions)
         items = self.leave_one_out(self.candidates.ids(positions))
         return positions, items, items.values * np.sqrt(items.share) / self.scale
 
     def _polish(self) -> None:
         """Choose the support anew by z, and fit it."""
-        positions, items, z = self.standing_out()
-        chosen = np.flatnonzero((z > SELECTED) & (items.values > self._half_a_client))
+        positions, items, z = self.standing_out(self.threshold)
+        chosen = np.flatnonzero((z > self.threshold) & (items.values > self._half_a_client))
         if len(chosen) > self.most:
             chosen = chosen[np.lexsort((positions[chosen], -z[chosen]))[: self.most]]
         chosen = chosen[np.lexsort((positions[chosen], -items.values[chosen]))]
@@ -245,15 +270,16 @@ class Fit:
 
     def _settle(self) -> None:
         """Say how good the fit is, and find the threshold in force: larger where the bound on the support decided."""
-        self.error = float(np.quantile(np.abs(self.leave_one_out(self.phantoms).values), 0.95))
+        self.error = float(np.quantile(np.abs(self.null / np.sqrt(self.share)), 0.999))
+        # What one phantom in a thousand would be given; standard deviation of the worst determined fitted item.
         self.least_own_share = float(self.own_shares.min()) if len(self.own_shares) else 1.0
         self.worst = self.scale / self.least_own_share**0.5
         if len(self.support.positions) < 0.98 * self.most:
             return
-        _, items, z = self.standing_out()
+        _, items, z = self.standing_out(self.threshold)
         on, off = z[items.fitted], z[~items.fitted]
         if len(off):
-            self.threshold = max(SELECTED, float(on.min() + off.max()) / 2)
+            self.threshold = max(self.threshold, float(on.min() + off.max()) / 2)
 
 
 class JointDecoder:
@@ -265,6 +291,7 @@ class JointDecoder:
     Args:
         sketches: landed sums, all of one spec, at most one per round.
         domain: the candidate items; only these can be heavy.
+        progress: called with the candidates looked at so far, and how many such looks there are.
 
     Raises:
         InvalidInputError: no sketch, two of one round, or no client in any.
@@ -280,14 +307,14 @@ class JointDecoder:
     [900, 700, 500, 400, 300, 200, 100, 50]
     """
 
-    def __init__(self, sketches: Sequence[CountSketch], domain: Domain) -> None:
+    def __init__(self, sketches: Sequence[CountSketch], domain: Domain, progress: Progress | None = None) -> None:
         self.spec = check_landed(sketches)
         landed = Landed(self.spec, sketches)
         self.num_clients = landed.num_clients
-        self.fit = _best_fit(landed, Candidates(domain))
+        self.fit = _best_fit(landed, Candidates(domain), progress)
         phantoms = np.abs(MedianDecoder(sketches, expected=NUM_PHANTOMS).at(self.fit.phantoms)) / self.num_clients
         self.fallback = None
-        if self.fit.error > max(float(np.quantile(phantoms, 0.95)), 0.5 / self.num_clients):
+        if self.fit.error > max(float(np.quantile(phantoms, 0.999)), 0.5 / self.num_clients):
             self.fallback = MedianDecoder(sketches, expected=domain.size)
 
     @property
@@ -297,16 +324,25 @@ class JointDecoder:
 
     def at(self, ids: U64) -> F64:
         """Return the estimated counts of chosen ids, candidates or not: float64 [n]."""
-        return self.fit.estimates(ids) * self.num_clients if self.fallback is None else self.fallback.at(ids)
+        return self._counts(ids) if self.fallback is None else self.fallback.at(ids)
 
     def range(self, first_id: int, count: int) -> F64:
         """Return the estimated counts of the ids first_id, first_id + 1, ... (mod 2^64): float64 [count]."""
         if self.fallback is not None:
             return self.fallback.range(first_id, count)
-        return self.fit.estimates(range(first_id, first_id + count)) * self.num_clients
+        return self._counts(range(first_id, first_id + count))
+
+    def _counts(self, ids: Ids) -> F64:
+        """Return estimated counts; where nothing is left in the residual but rounding, as integers."""
+        counts = self.fit.estimates(ids)
+        counts *= self.num_clients
+        if self.fit.scale * self.num_clients > _ROUNDING:
+            return counts
+        whole = np.rint(counts)
+        return np.where(np.abs(counts - whole) < _ROUNDING, whole, counts)
 
 
-def _best_fit(landed: Landed, candidates: Candidates) -> Fit:
+def _best_fit(landed: Landed, candidates: Candidates, progress: Progress | None) -> Fit:
     """Return the best of fits with smaller and smaller bounds, until one is well conditioned.
 
     A support that fills with false items (few rows, light tails) makes the fit ill-conditioned: some fitted items are
@@ -314,7 +350,7 @@ def _best_fit(landed: Landed, candidates: Candidates) -> Fit:
     """
     best: Fit | None = None
     for most in (_LARGEST[len(landed.clients) > 1], *_SMALLER):
-        fit = Fit(landed, candidates, int(most * landed.cells), generator(landed.spec.seed, b"fit"))
+        fit = Fit(landed, candidates, int(most * landed.cells), generator(landed.spec.seed, b"fit"), progress)
         if best is None or fit.worst < best.worst:
             best = fit
         if fit.least_own_share >= _WELL_CONDITIONED:

@@ -178,48 +178,47 @@ class Landed:
 
 
 class Candidates:
-    """The items that may be heavy: a domain's, and further ids after them.
+    """The ids that may be heavy, by position: a domain's, or some of them, and further ids after these.
 
     Args:
         domain: the candidate items.
-        extra: uint64 [n], ids that are not in the domain; their positions follow the domain's.
     """
 
-    def __init__(self, domain: Domain, extra: U64 | None = None) -> None:
-        self._domain = domain
-        self._extra = np.empty(0, np.uint64) if extra is None else extra
+    def __init__(self, domain: Domain) -> None:
+        self._first, self._listed = domain.first_id or 0, domain.size
         self._ids = None if domain.first_id is not None else domain.ids(0, domain.size)
+        self._extra = np.empty(0, np.uint64)
 
     @property
     def size(self) -> int:
         """How many."""
-        return self._domain.size + len(self._extra)
+        return self._listed + len(self._extra)
 
-    def with_extra(self, extra: U64) -> Candidates:
-        """Return the domain's candidates and these."""
+    def with_extra(self, extra: U64, only: U64 | None = None) -> Candidates:
+        """Return these candidates, or only the ids `only`, and `extra`."""
         other = object.__new__(Candidates)
-        other._domain, other._ids, other._extra = self._domain, self._ids, extra
+        other.__dict__.update(self.__dict__)
+        other._extra = extra
+        if only is not None:
+            other._ids, other._listed = only, len(only)
         return other
 
     def ids(self, positions: I64) -> U64:
         """Return the ids at positions: uint64 [n]."""
+        found = positions.astype(np.uint64) + np.uint64(self._first)
+        further = positions >= self._listed
         if self._ids is not None:
-            own = self._ids[np.minimum(positions, self._domain.size - 1)]
-        else:
-            own = positions.astype(np.uint64) + np.uint64(self._domain.first_id or 0)
-        if not len(self._extra):
-            return own
-        further = positions - self._domain.size
-        return np.where(further >= 0, self._extra[np.maximum(further, 0)], own)
+            found[~further] = self._ids[positions[~further]]
+        found[further] = self._extra[positions[further] - self._listed]
+        return found
 
     def blocks(self) -> Iterator[tuple[int, Ids]]:
         """Yield (first position, ids from there on) in blocks that cover all candidates."""
-        for start in range(0, self._domain.size, BLOCK):
-            stop = min(start + BLOCK, self._domain.size)
-            first = self._domain.first_id or 0
-            yield start, range(first + start, first + stop) if self._ids is None else self._ids[start:stop]
+        for start in range(0, self._listed, BLOCK):
+            stop = min(start + BLOCK, self._listed)
+            yield start, range(self._first + start, self._first + stop) if self._ids is None else self._ids[start:stop]
         if len(self._extra):
-            yield self._domain.size, self._extra
+            yield self._listed, self._extra
 
     def decoded(self, decoder: Decoder) -> Iterator[tuple[int, F64]]:
         """Yield (first position, numbers of the candidates from there on) in blocks that cover all candidates."""
@@ -232,8 +231,8 @@ class Candidates:
         taken = self._extra if self._ids is None else np.concatenate([self._ids, self._extra])
         while len(found) < count:
             drawn = rng.integers(0, 2**64, count, dtype=np.uint64)
-            if self._domain.first_id is not None:
-                drawn = drawn[drawn - np.uint64(self._domain.first_id) >= np.uint64(self._domain.size)]
+            if self._ids is None:
+                drawn = drawn[drawn - np.uint64(self._first) >= np.uint64(self._listed)]
             drawn = drawn[~np.isin(drawn, taken)]
             found = np.unique(np.concatenate([found, drawn]))
         return rng.permutation(found)[:count]

@@ -1,0 +1,590 @@
+"""How often the 95 % intervals of joint recovery hold, and how wide they are, by an item's rank.
+
+Campaigns of 10 rounds with d = 100,000 items and N = 1,000,000 clients, or real tables with their own d and N; noise
+off and on; every interval is compared with the item's frequency among the clients that took part. Items are ranked by
+the population's frequencies and counted in bands of ranks, apart for items on and off the support of the fit. A cell is
+one population, schedule, size and kind of noise; each of its seeds draws clients, hashes and noise anew.
+
+The width of an interval is compared with an oracle's: 1.96 root mean square errors of the released estimates of the
+same band. Where a whole band's estimates are exact to within a client, the intervals' floor of one client rules; such
+cells (at least half of the half-widths at the floor) do not count towards the bound on the width.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import sys
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from pathlib import Path
+from typing import NamedTuple, TypeVar
+
+import click
+import numpy as np
+import numpy.typing as npt
+
+from experiments import output, rounds
+from experiments.recovery import SCHEDULES, law
+from fedtally.domain import IntegerRange
+from fedtally.errors import InvalidInputError
+from fedtally.recovery.intervals import Limits, make_intervals
+from fedtally.recovery.joint import JointDecoder
+from fedtally.sketch import CountSketch, Schedule, SketchSpec
+
+NUM_ROUNDS = 10
+LIGHT = 20_000
+BANDS = ((0, 20), (20, 100), (100, 500), (500, 1000), (1000, 1500), (1500, 2500), (2500, 5000), (LIGHT, None))
+LAWS = ("1.1", "1.5", "2", "zm")
+REAL = {  # file, clients: as many as the study that the table stands for
+    "gowalla": ("gowalla_us_grid.npz", 175_000),
+    "brightkite": ("brightkite_us_grid.npz", 175_000),
+    "c4": ("c4_count_surrogate.npz", 150_000),
+    "sentiment140": ("sentiment140_words.parquet", 659_497),
+}
+REAL_ROUNDS = {"hours": "brightkite_us_hourly.npz", "decades": "us_baby_names.parquet"}
+NOISE_SD = 4.2247  # Gaussian, of each counter of one row, for epsilon = 1 and delta = 1e-6; times sqrt(rows)
+ROUNDS = ("gamma 0.5", "gamma 2", "one round", "1..10", "1..100", "missing")
+BATCHED = ("batched:2", "batched:5")
+UNUSUAL_SIZES = ("3x1600", "4x1200", "6x800")  # few rows, even numbers of rows
+ZERO = 1e-3  # clients: an error below is none
+
+LEAST = 0.93
+LEAST_LIGHT_FITTED = 0.88  # fitted items beyond rank 20,000 are false positives almost all: the winner's curse
+MOST_LIGHT = 0.975
+WIDEST = 1.4
+FEWEST = 40  # items that a share is judged on
+
+
+class Case(NamedTuple):
+    """One cell of the experiment.
+
+    Attributes:
+        population: an exponent, zm, or the name of a real table.
+        schedule: shared, fresh, hybrid or batched:B.
+        rows: of the sketch.
+        width: of the sketch.
+        noise: off, on (rounded Gaussian) or skellam.
+        rounds: equal, or one of `ROUNDS`: how rounds differ.
+    """
+
+    population: str
+    schedule: str
+    rows: int
+    width: int
+    noise: str
+    rounds: str = "equal"
+
+    @property
+    def size(self) -> str:
+        """Rows and width, as they are given on the command line."""
+        return f"{self.rows}x{self.width}"
+
+
+class Scale(NamedTuple):
+    """What the populations are: items and clients of the synthetic ones, folder of the real tables, base seed."""
+
+    items: int = 100_000
+    clients: int = 1_000_000
+    data: Path | None = None
+    seed: int = 0
+
+
+class Tally(NamedTuple):
+    """Sums over the items of one band; errors and half-widths in clients.
+
+    Attributes:
+        items: how many.
+        held: how many whose interval holds.
+        fitted: how many on the support.
+        fitted_held: how many of those whose interval holds.
+        half: sum of the half-widths.
+        squares: sum of squared errors of the released estimates.
+        own: sum of squared errors of the leave-one-out values that the intervals are around.
+        floor: how many half-widths are one client.
+        zeros: how many estimates have no error.
+    """
+
+    items: float = 0.0
+    held: float = 0.0
+    fitted: float = 0.0
+    fitted_held: float = 0.0
+    half: float = 0.0
+    squares: float = 0.0
+    own: float = 0.0
+    floor: float = 0.0
+    zeros: float = 0.0
+
+    def coverage(self, which: str) -> tuple[float, int]:
+        """Return the share of intervals that hold, and of how many: of `all` items, those `on` the support, or `off`.
+
+        >>> Tally(items=10, held=9, fitted=5, fitted_held=5).coverage("off")
+        (0.8, 5)
+        """
+        held, number = {
+            "all": (self.held, self.items),
+            "on": (self.fitted_held, self.fitted),
+            "off": (self.held - self.fitted_held, self.items - self.fitted),
+        }[which]
+        return held / number if number else float("nan"), int(number)
+
+    def oracle(self, of: str = "squares") -> float:
+        """Return the half-width of an oracle that knows one of the sums of squared errors, in clients."""
+        return float(1.96 * np.sqrt(getattr(self, of) / self.items))
+
+    @property
+    def at_floor(self) -> bool:
+        """Whether the floor of one client rules: at least half of the half-widths."""
+        return 2 * self.floor >= self.items
+
+
+Tallies = dict[str, Tally]  # by band
+Result = TypeVar("Result")
+
+
+def pool(tallies: Iterable[Tally]) -> Tally:
+    """Return the sum."""
+    return Tally(*(sum(column) for column in zip(*tallies, strict=True)))
+
+
+# ---- one campaign ----
+
+
+@functools.cache
+def population(name: str, scale: Scale) -> tuple[rounds.F64, int]:
+    """Return laws of the rounds, float64 [1 or rounds, d] by falling total, rows weighted by clients; and all clients.
+
+    Raises:
+        InvalidInputError: a real table, and no folder or no such file.
+    """
+    if name not in (*REAL, *REAL_ROUNDS):
+        return law(name, scale.items)[None], scale.clients
+    file, clients = REAL[name] if name in REAL else (REAL_ROUNDS[name], scale.clients)
+    if scale.data is None or not (scale.data / file).is_file():
+        raise InvalidInputError(f"the population {name} needs the folder of {file}: name it with --data")
+    table = _read(scale.data / file)
+    return table[:, np.argsort(-table.sum(axis=0), kind="stable")], clients
+
+
+def _read(path: Path) -> rounds.F64:
+    """Return a table of counts, or of shares: float64 [rounds, d], in all items that have any."""
+    if path.suffix == ".parquet":
+        from pyarrow import parquet
+
+        columns = parquet.read_table(path)
+        counts = columns["count"].to_numpy().astype(float)
+        if "year" not in columns.column_names:
+            return counts[None]
+        items = np.unique(columns["name"].to_numpy(), return_inverse=True)[1]
+        decade = columns["year"].to_numpy() // 10
+        return _rounds(decade - decade.min(), items, counts)
+    with np.load(path) as arrays:
+        if "hour" in arrays:
+            items = np.unique(arrays["hour_cell"], return_inverse=True)[1]
+            return _rounds(arrays["hour"], items, arrays["hour_count"].astype(float))
+        [name] = {"reconstructed", "counts", "pmf"} & set(arrays)
+        table: rounds.F64 = arrays[name].astype(float).reshape(1, -1)
+        return table
+
+
+def _rounds(place: rounds.I64, items: rounds.I64, counts: rounds.F64) -> rounds.F64:
+    table = np.zeros((int(place.max()) + 1, int(items.max()) + 1))
+    np.add.at(table, (place, items), counts)
+    return table
+
+
+def draw(laws: rounds.F64, clients: int, kind: str, rng: np.random.Generator) -> rounds.I64:
+    """Draw how many clients hold each item in each round: int64 [rounds, d].
+
+    Args:
+        laws: float64 [1, d], one law for 10 rounds of equal size; or [rounds, d], counts of each round.
+        clients: all rounds together, about.
+        kind: equal; `gamma C`, each item's share in each round times a gamma variable of mean 1 and coefficient of
+            variation C; `one round`, each item in one round only; `1..K`, rounds from 1 to K parts in equal ratios.
+        rng: what draws.
+    """
+    if len(laws) > 1:
+        return np.stack([rng.multinomial(round(clients * p.sum() / laws.sum()), p / p.sum()) for p in laws])
+    parts = np.ones(NUM_ROUNDS)
+    shares: rounds.F64 = np.repeat(laws, NUM_ROUNDS, axis=0)
+    first, _, last = kind.partition(" ")
+    if first == "gamma":
+        shares *= rng.gamma(float(last) ** -2, size=shares.shape)
+    elif kind == "one round":
+        shares *= np.arange(NUM_ROUNDS)[:, None] == rng.integers(NUM_ROUNDS, size=shares.shape[1])
+    elif kind.startswith("1.."):
+        parts = rng.permutation(np.geomspace(1, float(kind[3:]), NUM_ROUNDS))
+    sizes = (clients * parts / parts.sum()).astype(int)
+    return np.stack([rng.multinomial(n, p / p.sum()) for n, p in zip(sizes, shares, strict=True)])
+
+
+def sums(
+    counts: rounds.I64, schedule: str, rows: int, width: int, noise: str, rng: np.random.Generator
+) -> list[CountSketch]:
+    """Return what lands: the sum of every round, with noise in every counter.
+
+    The merged sum of a batch of rounds with equal hashes has noise of one standard deviation, whatever the schedule:
+    rounds of one batch share its variance.
+
+    Args:
+        counts: int64 [rounds, d], how many clients hold each item.
+        schedule: shared, fresh, hybrid or batched:B.
+        rows: of the sketch.
+        width: of the sketch.
+        noise: off, on or skellam.
+        rng: draws the public seed and the noise.
+    """
+    spec = SketchSpec(rows, width, Schedule.parse(schedule), len(counts), rng.bytes(32))
+    batch = [spec.schedule.batch_of(m, len(counts)) for m in range(len(counts))]
+    found = []
+    for m, held in enumerate(counts):
+        sketch = CountSketch(spec, m)
+        sketch.add_range(rounds.FIRST_ID, held)
+        variance = NOISE_SD**2 * rows / batch.count(batch[m])
+        if noise == "on":
+            sketch.counters += np.rint(rng.normal(0, np.sqrt(variance), sketch.counters.shape)).astype(np.int64)
+        elif noise == "skellam":
+            up, down = rng.poisson(variance / 2, (2, *sketch.counters.shape))
+            sketch.counters += up - down
+        found.append(sketch)
+    return found
+
+
+def campaign(case: Case, scale: Scale, repeat: int) -> tuple[rounds.I64, list[CountSketch]]:
+    """Run one campaign: counts of the rounds that landed, int64 [rounds, d], and their sums."""
+    rng = np.random.default_rng([scale.seed, repeat, zlib.crc32(repr(tuple(case)).encode())])
+    counts = draw(*population(case.population, scale), case.rounds, rng)
+    sketches = sums(counts, case.schedule, case.rows, case.width, case.noise, rng)
+    if case.rounds != "missing":
+        return counts, sketches
+    landed = np.sort(rng.permutation(len(counts))[2:])
+    return counts[landed], [sketches[m] for m in landed]
+
+
+def holds(limits: Limits, truth: rounds.I64, clients: int) -> npt.NDArray[np.bool_]:
+    """Return which intervals contain the truth, to a millionth of a client: bool [d].
+
+    Args:
+        limits: frequencies.
+        truth: int64 [d], counts.
+        clients: all.
+    """
+    within: npt.NDArray[np.bool_] = (limits.low * clients - 1e-6 <= truth) & (truth <= limits.high * clients + 1e-6)
+    return within
+
+
+def measure(case: Case, scale: Scale, repeat: int) -> Tallies:
+    """Run one campaign and count, in every band, which intervals hold."""
+    counts, sketches = campaign(case, scale, repeat)
+    size, clients, truth = counts.shape[1], int(counts.sum()), counts.sum(axis=0)
+    domain, ids = IntegerRange(rounds.FIRST_ID, size), range(rounds.FIRST_ID, rounds.FIRST_ID + size)
+    decoder = JointDecoder(sketches, domain)
+    limits = make_intervals(decoder, sketches, domain).at(ids)
+    held = holds(limits, truth, clients)
+    items = decoder.fit.leave_one_out(ids)
+    half = (limits.high - limits.low) * clients / 2
+    errors = decoder.range(rounds.FIRST_ID, size) - truth
+    own = items.values * clients - truth
+    columns = (
+        *(np.ones(size), held, items.fitted, held & items.fitted),
+        *(half, errors**2, own**2, half < 1 + 1e-6, np.abs(errors) < ZERO),
+    )
+    return {
+        f"{first}-{last or ''}": Tally(*(float(column[first:last].sum()) for column in columns))
+        for first, last in BANDS
+        if first < size
+    }
+
+
+def repeated(case: Case, scale: Scale, repeats: int) -> Tallies:
+    """Return the tallies of one cell, over all its seeds."""
+    runs = [measure(case, scale, repeat) for repeat in range(repeats)]
+    return {band: pool(one[band] for one in runs) for band in runs[0]}
+
+
+def in_turn(cases: Sequence[Case], work: Callable[[Case], Result], jobs: int) -> Iterator[tuple[Case, Result]]:
+    """Yield every case with its result, in order, by so many processes; say how far it is on standard error."""
+    with ProcessPoolExecutor(jobs) if jobs > 1 else contextlib.nullcontext() as workers:
+        results = map(work, cases) if workers is None else workers.map(work, cases)
+        for number, (case, result) in enumerate(zip(cases, results, strict=True), start=1):
+            click.echo(f"{number}/{len(cases)} {' '.join(map(str, case))}", err=True)
+            yield case, result
+
+
+# ---- what is said of it ----
+
+
+def line(tallies: Sequence[Tally]) -> dict[str, object]:
+    """Return coverage, numbers and widths of one band, pooled over cells: a row of the table.
+
+    The pooled width is over the cells where the floor of one client does not rule, each against its own oracle; a dash
+    where it rules in all.
+    """
+    total = pool(tallies)
+    shares = {which: total.coverage(which) for which in ("all", "on", "off")}
+    return {
+        **{which: share if number else "." for which, (share, number) in shares.items()},
+        "items": shares["all"][1],
+        "on S": shares["on"][1],
+        "width": _text(width(tallies)),
+        "of own": _text(width(tallies, "own")),
+        "at floor": total.floor / total.items,
+        "zeros": total.zeros / total.items,
+    }
+
+
+def width(tallies: Sequence[Tally], of: str = "squares") -> float | None:
+    """Return the mean half-width over the mean of the oracle's, over cells where the floor does not rule, or None.
+
+    >>> width([Tally(items=100, half=392, squares=100), Tally(items=100, half=100, floor=100)])
+    2.0
+    """
+    wide = [tally for tally in tallies if not tally.at_floor]
+    return sum(t.half for t in wide) / sum(t.items * t.oracle(of) for t in wide) if wide else None
+
+
+def _text(figure: float | None) -> float | str:
+    return "-" if figure is None else figure
+
+
+class Check(NamedTuple):
+    """One bound: what is judged, the worst figure with its place, and whether it holds; None: it is not judged."""
+
+    what: str
+    figure: float | None
+    where: str
+    bound: str
+    holds: bool | None
+
+
+def checks(found: dict[Case, Tallies]) -> list[Check]:
+    """Return the bounds on one schedule and size: cells that differ in population and noise alone."""
+    bands = list(dict.fromkeys(band for tallies in found.values() for band in tallies))
+    light = f"{LIGHT}-"
+    by_band = {band: [tallies[band] for tallies in found.values() if band in tallies] for band in bands}
+    made = []
+    for which in ("all", "on", "off"):
+        shares = [
+            (*pool(by_band[band]).coverage(which), f"rank {band}") for band in bands if (which, band) != ("on", light)
+        ]
+        made.append(_least(f"coverage, {which}", shares, LEAST))
+    shares = [(*pool(by_band[band]).coverage("on"), f"rank {band}") for band in bands if band == light]
+    made.append(_least(f"coverage, on, rank {LIGHT:,} and beyond", shares, LEAST_LIGHT_FITTED))
+    cells = [(case, band, tally) for case, tallies in found.items() for band, tally in tallies.items()]
+    single = [
+        (*tally.coverage(which), f"{_place(case, band)}, {which}")
+        for case, band, tally in cells
+        for which in ("on", "off")
+    ]
+    made.append(_least("coverage, lowest of one population", single, None))
+    uncertain = [
+        (tally.coverage("all")[0], _place(case, band), tally.at_floor)
+        for case, band, tally in cells
+        if band == light and tally.zeros <= 0.9 * tally.items
+    ]
+    outside = [(share, place) for share, place, at_floor in uncertain if not at_floor]
+    made.append(_most("coverage, light, of one population", outside, MOST_LIGHT))
+    made.append(_most("the same, at the floor too", [place[:2] for place in uncertain], None))
+    made.append(_most("width", [(width(by_band[band]), f"rank {band}") for band in bands], WIDEST))
+    for what, of in (("width, of one population", "squares"), ("the same, to the errors of its own middle", "own")):
+        made.append(_most(what, [(width([tally], of), _place(case, band)) for case, band, tally in cells], None))
+    return made
+
+
+def _place(case: Case, band: str) -> str:
+    return f"{case.population} noise {case.noise} rank {band}"
+
+
+def _least(what: str, shares: Sequence[tuple[float, int, str]], bound: float | None) -> Check:
+    judged = [(share, f"{where}, {number:,} items") for share, number, where in shares if number >= FEWEST]
+    if not judged:
+        return Check(what, None, "too few items", "", None)
+    share, where = min(judged)
+    return Check(what, share, where, *("", None) if bound is None else (f"at least {bound:g}", share >= bound))
+
+
+def _most(what: str, figures: Sequence[tuple[float | None, str]], bound: float | None) -> Check:
+    judged = [(figure, where) for figure, where in figures if figure is not None]
+    if not judged:
+        return Check(what, None, "errors are zero, or within the floor of one client", "", None)
+    figure, where = max(judged)
+    return Check(what, figure, where, *("", None) if bound is None else (f"at most {bound:g}", figure <= bound))
+
+
+def lowest(found: dict[Case, Tallies]) -> dict[str, object]:
+    """Return the lowest coverage of any band, pooled over cells, and where it is."""
+    bands = list(dict.fromkeys(band for tallies in found.values() for band in tallies))
+    pooled = {band: pool(tallies[band] for tallies in found.values() if band in tallies) for band in bands}
+    places = [
+        (*pooled[band].coverage(which), band, which)
+        for band in bands
+        for which in ("all", "on", "off")
+        if (which, band) != ("on", f"{LIGHT}-")
+    ]
+    share, number, band, which = min(place for place in places if place[1] >= FEWEST)
+    error = float(np.sqrt(0.05 * 0.95 / number))
+    return {"lowest": share, "+-": error, "band": band, "items": f"{which} {number:,}"} | {
+        name: pooled[one].coverage("all")[0] if one in pooled else "."
+        for name, one in (("top 20", bands[0]), ("light", f"{LIGHT}-"))
+    }
+
+
+# ---- the command ----
+
+
+def main_cases(
+    populations: Sequence[str], schedules: Sequence[str], sizes: Sequence[str], noises: Sequence[str]
+) -> list[Case]:
+    """Return the cells whose bounds are judged."""
+    return [
+        Case(name, schedule, *parse_size(size), noise)
+        for schedule in schedules
+        for size in sizes
+        for name in populations
+        for noise in noises
+    ]
+
+
+def robust_cases(
+    populations: Sequence[str], schedules: Sequence[str], sizes: Sequence[str], noises: Sequence[str], real: bool
+) -> list[Case]:
+    """Return cells off the beaten track; rounds that differ say something new where a fit tells rounds apart."""
+    apart = [schedule for schedule in schedules if schedule != "shared"]
+    batched = [schedule for schedule in schedules if schedule not in SCHEDULES]
+    return [
+        *(case._replace(rounds=kind) for kind in ROUNDS for case in main_cases(populations, apart, sizes, noises)),
+        *main_cases(populations, batched, sizes, noises),
+        *main_cases(populations, schedules, sizes, ("skellam",)),
+        *main_cases(populations, schedules, UNUSUAL_SIZES, noises),
+        *(main_cases(tuple(REAL_ROUNDS), schedules, sizes, noises) if real else ()),
+    ]
+
+
+def parse_size(size: str) -> tuple[int, int]:
+    """Return rows and width.
+
+    >>> parse_size("5x1000")
+    (5, 1000)
+    """
+    rows, cross, wide = size.partition("x")
+    if not (cross and rows.isdigit() and wide.isdigit()):
+        raise InvalidInputError(f"--size must be rows x width, for example 5x1000, got {size!r}")
+    return int(rows), int(wide)
+
+
+def _key(case: Case) -> tuple[str, str]:
+    return case.schedule, case.size
+
+
+def _robust_key(case: Case) -> tuple[str, ...]:
+    what = f"real rounds, {case.population}" if case.population in REAL_ROUNDS else case.rounds
+    return what, case.schedule, case.size, case.noise
+
+
+def group(
+    found: dict[Case, Tallies], key: Callable[[Case], tuple[str, ...]]
+) -> dict[tuple[str, ...], dict[Case, Tallies]]:
+    """Return the cells by what they have in common."""
+    groups: dict[tuple[str, ...], dict[Case, Tallies]] = {}
+    for case, tallies in found.items():
+        groups.setdefault(key(case), {})[case] = tallies
+    return groups
+
+
+def report(found: dict[Case, Tallies]) -> bool:
+    """Print the table and the bounds of every schedule and size; return whether all bounds hold."""
+    table, judged = [], []
+    for (schedule, size), cells in group(found, _key).items():
+        bands = dict.fromkeys(band for tallies in cells.values() for band in tallies)
+        table += [
+            {"schedule": schedule, "size": size, "rank": band}
+            | line([tallies[band] for tallies in cells.values() if band in tallies])
+            for band in bands
+        ]
+        judged += [(schedule, size, check) for check in checks(cells)]
+    output.show(table)
+    click.echo(
+        "coverage of all items, on and off the support; half-widths over the oracle's for the released estimates, and"
+    )
+    click.echo(
+        "for the intervals' own middles, where the floor of one client does not rule; shares of half-widths at that"
+    )
+    click.echo("floor, of estimates without error\n")
+    for schedule, size, check in judged:
+        verdict = {True: "PASS", False: "MISS", None: "----"}[check.holds]
+        figure = [] if check.figure is None else [f"{check.figure:.4f}", check.bound]
+        words = ", ".join(filter(None, [*figure, check.where]))
+        click.echo(f"{verdict}  {schedule} {size}  {check.what}: {words}")
+    return all(check.holds is not False for _, _, check in judged)
+
+
+def details(found: dict[Case, Tallies]) -> list[dict[str, object]]:
+    """Return one row per cell and band, for a file."""
+    table = []
+    for case, tallies in found.items():
+        for band, tally in tallies.items():
+            row = case._asdict() | {"rank": band} | tally._asdict()
+            row |= {which: tally.coverage(which)[0] for which in ("all", "on", "off")}
+            table.append(
+                row | {"oracle": tally.oracle(), "half/oracle": width([tally]), "half/own": width([tally], "own")}
+            )
+    return table
+
+
+@click.command("coverage")
+@click.option(
+    "--schedule", "schedules", multiple=True, help="[default: shared, fresh, hybrid; robustness: batched too]"
+)
+@click.option("--size", "sizes", multiple=True, help="Rows x width.  [default: 5x1000, 16x200, 16x1000]")
+@click.option("--law", "laws", multiple=True, default=LAWS, help="An exponent, zm, or a real table that --data has.")
+@click.option("--noise", "noises", multiple=True, type=click.Choice(["off", "on"]), default=("off", "on"))
+@click.option("--data", type=click.Path(path_type=Path), help="Folder of real tables: these are measured too.")
+@click.option("--robustness", is_flag=True, help="Measure other rounds, batches, noise and sizes instead.")
+@click.option("--domain-size", default=100_000, help="Of the synthetic populations.")
+@click.option("--clients", default=1_000_000, help="Of the synthetic populations.")
+@click.option("--repeats", default=8, help="Seeds of each cell.")
+@click.option("--seed", default=0)
+@click.option("--jobs", default=1, help="Processes.")
+@click.option("--output", "path", type=click.Path(path_type=Path), help="Write every cell: .csv or .parquet.")
+def command(
+    schedules: tuple[str, ...],
+    sizes: tuple[str, ...],
+    laws: tuple[str, ...],
+    noises: tuple[str, ...],
+    data: Path | None,
+    robustness: bool,
+    domain_size: int,
+    clients: int,
+    repeats: int,
+    seed: int,
+    jobs: int,
+    path: Path | None,
+) -> None:
+    """Count how often the intervals of joint recovery hold; fail where a bound does not."""
+    output.check_path(path)
+    work = functools.partial(repeated, scale=Scale(domain_size, clients, data, seed), repeats=repeats)
+    if robustness:
+        cases = robust_cases(
+            laws, schedules or (*SCHEDULES, *BATCHED), sizes or ("5x1000", "16x200"), noises, data is not None
+        )
+        found = dict(in_turn(cases, work, jobs))
+        output.show(
+            [
+                dict(zip(("rounds", "schedule", "size", "noise"), key, strict=True)) | lowest(cells)
+                for key, cells in group(found, _robust_key).items()
+            ]
+        )
+        click.echo(
+            "lowest coverage of a band, over all items, on or off the support, pooled over populations, with the"
+        )
+        click.echo("standard error of as many independent items; coverage of the 20 heaviest and of light items")
+        sound = True
+    else:
+        populations = laws if data is None else tuple(dict.fromkeys((*laws, *REAL)))
+        cases = main_cases(populations, schedules or SCHEDULES, sizes or ("5x1000", "16x200", "16x1000"), noises)
+        found = dict(in_turn(cases, work, jobs))
+        sound = report(found)
+    output.save(details(found), path)
+    if not sound:
+        sys.exit(1)

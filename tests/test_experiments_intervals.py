@@ -1,0 +1,218 @@
+"""The experiments on intervals: what they draw, what they count, what they judge, and that they run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+import numpy as np
+import pyarrow as pa
+import pytest
+from click.testing import CliRunner, Result
+from pyarrow import parquet
+
+pytest.importorskip("experiments", reason="run from the root of the repository: python -m pytest")
+
+from experiments import band, coverage
+from experiments.coverage import Case, Scale, Tally
+
+from fedtally.errors import InvalidInputError
+from fedtally.recovery.intervals import Limits
+from fedtally.recovery.median import MedianDecoder
+
+CASE = Case("1.1", "hybrid", 5, 1000, "off")
+
+
+def run(command: click.Command, *arguments: object) -> Result:
+    return CliRunner().invoke(command, [str(argument) for argument in arguments], catch_exceptions=False)
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    grid = np.random.default_rng(0).integers(0, 50, (6, 7))
+    np.savez(tmp_path / "brightkite_us_grid.npz", counts=grid, lon_edges=np.arange(7))
+    np.savez(
+        tmp_path / "brightkite_us_hourly.npz",
+        hour=np.array([0, 0, 1, 3], np.uint8),
+        hour_cell=np.array([7, 9, 9, 2], np.int32),
+        hour_count=np.array([5, 1, 30, 4], np.int32),
+    )
+    names = {"name": ["Ann", "Bob", "Ann"], "year": pa.array([1880, 1885, 1899], pa.int16()), "count": [3, 4, 5]}
+    parquet.write_table(pa.table(names), tmp_path / "us_baby_names.parquet")
+    parquet.write_table(pa.table({"word": ["a", "b"], "count": [1, 6]}), tmp_path / "sentiment140_words.parquet")
+    return tmp_path
+
+
+def test_real_tables_are_ranked_and_their_rounds_kept(data):
+    scale = Scale(clients=1000, data=data)
+    grid, clients = coverage.population("brightkite", scale)
+    assert (grid.shape, clients) == ((1, 42), 175_000)
+    assert np.all(np.diff(grid[0]) <= 0)
+    assert coverage.population("sentiment140", scale)[0].tolist() == [[6, 1]]
+    assert coverage.population("hours", scale)[0].tolist() == [[1, 5, 0], [30, 0, 0], [0, 0, 0], [0, 0, 4]]
+    assert coverage.population("decades", scale)[0].tolist() == [[3, 4], [5, 0]]
+    with pytest.raises(InvalidInputError, match="gowalla_us_grid.npz: name it with --data"):
+        coverage.population("gowalla", scale)
+
+
+def test_rounds_differ_as_they_are_named():
+    law, rng = np.full((1, 2000), 1 / 2000), np.random.default_rng(0)
+    equal, one, unequal = (coverage.draw(law, 10**6, kind, rng) for kind in ("equal", "one round", "1..100"))
+    assert equal.sum(axis=1).tolist() == [10**5] * 10
+    assert np.all(np.count_nonzero(one, axis=0) <= 1) and np.all(one.sum(axis=1) == 10**5)
+    sizes = unequal.sum(axis=1)
+    assert sizes.max() / sizes.min() == pytest.approx(100, rel=0.01)
+    assert not np.all(np.diff(sizes) > 0)
+    spread = coverage.draw(law, 10**7, "gamma 0.5", rng) / 500
+    assert spread.std() == pytest.approx(np.sqrt(0.25 + 1 / 500), rel=0.03)  # 5 sd of the sd of 20,000 values
+    real = coverage.draw(np.array([[3.0, 1.0], [0.0, 4.0]]), 800, "equal", rng)
+    assert real.sum(axis=1).tolist() == [400, 400] and real[1, 0] == 0
+
+
+@pytest.mark.parametrize("noise", ["on", "skellam"])
+@pytest.mark.parametrize(("schedule", "batches"), [("hybrid", 10), ("shared", 1), ("batched:4", 4)])
+def test_every_batch_has_noise_of_one_variance(noise, schedule, batches):
+    """50,000 counters: the sample variance is within 5 standard errors of 0.6 %, and rounding adds below 1 %."""
+    rng = np.random.default_rng(1)
+    sketches = coverage.sums(np.zeros((10, 3), np.int64), schedule, 5, 10_000, noise, rng)
+    merged = np.zeros((batches, 5, 10_000))
+    for sketch in sketches:
+        merged[sketch.spec.schedule.batch_of(sketch.round, 10)] += sketch.counters
+    np.testing.assert_allclose(merged.var(axis=(1, 2)), coverage.NOISE_SD**2 * 5, rtol=0.045)
+    assert np.all(np.abs(merged.mean(axis=(1, 2))) < 5 * np.sqrt(coverage.NOISE_SD**2 * 5 / 50_000))
+
+
+def test_campaigns_repeat_and_their_sums_are_of_the_counts():
+    scale = Scale(items=50, clients=1000)
+    (counts, sketches), (again, _) = (coverage.campaign(CASE, scale, 3) for _ in range(2))
+    assert np.array_equal(counts, again)
+    assert not np.array_equal(counts, coverage.campaign(CASE, scale, 4)[0])
+    np.testing.assert_allclose(MedianDecoder(sketches).range(1, 50), counts.sum(axis=0), atol=1e-9)
+    counts, sketches = coverage.campaign(CASE._replace(rounds="missing"), scale, 3)
+    assert [sketch.num_clients for sketch in sketches] == counts.sum(axis=1).tolist() == [100] * 8
+
+
+def test_intervals_are_counted_apart(monkeypatch):
+    """Four items; the third is fitted; intervals of known ends."""
+
+    class Fixed:
+        def __init__(self, *_: object) -> None:
+            self.fit = self
+
+        def at(self, ids: range) -> Limits:
+            return Limits(np.array([0.0, 0.1, 0.3, 0.1]), np.array([0.4, 0.3, 0.5, 0.5]))
+
+        def leave_one_out(self, ids: range) -> Fixed:
+            self.fitted = np.array([False, False, True, False])
+            self.values = np.array([0.4, 0.2, 0.4, 0.1])
+            return self
+
+        def range(self, first: int, count: int) -> np.ndarray:
+            return np.array([4.0, 4.0, 4.0, 0.0])
+
+    counts = np.array([[4, 4, 1, 1]])
+    monkeypatch.setattr(coverage, "campaign", lambda *_: (counts, []))
+    monkeypatch.setattr(coverage, "JointDecoder", Fixed)
+    monkeypatch.setattr(coverage, "make_intervals", lambda *_: Fixed())
+    [(name, tally)] = coverage.measure(CASE, Scale(), 0).items()
+    assert name == "0-20"
+    expected = Tally(items=4, held=2, fitted=1, fitted_held=0, half=6, squares=10, own=13, floor=2, zeros=2)
+    assert tally == pytest.approx(expected)
+    assert [tally.coverage(which) for which in ("all", "on", "off")] == [(0.5, 4), (0.0, 1), (2 / 3, 3)]
+
+
+def cells(**tallies: Tally) -> dict[Case, dict[str, Tally]]:
+    return {CASE._replace(population=name): {"0-20": tally, "20000-": tally} for name, tally in tallies.items()}
+
+
+GOOD = Tally(items=1000, held=950, fitted=500, fitted_held=475, half=1.96e4, squares=1e5, own=1e5)
+
+
+def verdicts(found) -> dict[str, bool | None]:
+    return {check.what: check.holds for check in coverage.checks(found)}
+
+
+JUDGED = {
+    *("coverage, all", "coverage, on", "coverage, off", "coverage, on, rank 20,000 and beyond"),
+    *("coverage, light, of one population", "width"),
+}
+
+
+def test_what_is_good_passes():
+    found = verdicts(cells(a=GOOD, b=GOOD))
+    assert {what for what, held in found.items() if held} == JUDGED
+    assert {what for what, held in found.items() if held is None} == set(found) - JUDGED
+
+
+@pytest.mark.parametrize(
+    ("change", "missed"),
+    [
+        ({"held": 920}, {"coverage, all", "coverage, off"}),
+        ({"fitted_held": 464}, {"coverage, on"}),
+        ({"fitted_held": 435}, {"coverage, on", "coverage, on, rank 20,000 and beyond"}),
+        ({"held": 980, "fitted_held": 490}, {"coverage, light, of one population"}),
+        ({"held": 980, "fitted_held": 490, "zeros": 901}, set()),
+        ({"held": 980, "fitted_held": 490, "floor": 500}, set()),
+        ({"half": 2.8e4}, {"width"}),
+        ({"half": 2.8e4, "floor": 500}, set()),
+    ],
+)
+def test_bounds_are_judged(change, missed):
+    found = verdicts(cells(a=GOOD._replace(**change)))
+    assert {what for what, held in found.items() if held is False} == missed
+
+
+def test_bounds_are_on_pools_and_single_populations_are_told():
+    wide, narrow = GOOD._replace(half=2.8e4, own=4e5), GOOD._replace(half=1.4e4)
+    found = {check.what: check for check in coverage.checks(cells(a=wide, b=narrow, c=narrow))}
+    assert found["width"].holds and found["width"].figure == pytest.approx(4 / 3 * 1.4 / 1.96)
+    single = found["width, of one population"]
+    assert (single.figure, single.where) == (pytest.approx(2.8 / 1.96), "a noise off rank 20000-")
+    assert found["the same, to the errors of its own middle"].figure == pytest.approx(1.4 / 1.96)
+    few = GOOD._replace(fitted=39, fitted_held=0)
+    assert verdicts(cells(a=few))["coverage, on"] is None
+    assert verdicts(cells(a=few, b=few))["coverage, on"] is False
+
+
+def test_coverage_prints_bounds_and_fails_on_a_miss(tmp_path, monkeypatch):
+    path = tmp_path / "table.csv"
+    few = ("--schedule", "hybrid", "--size", "5x200", "--law", "1.1", "--domain-size", 3000, "--clients", 30_000)
+    small = (*few, "--noise", "off", "--repeats", 2)
+    result = run(coverage.command, *small, "--output", path)
+    assert "hybrid 5x200  coverage, all: 0.9" in result.output
+    assert result.exit_code == ("MISS" in result.output)
+    assert path.read_text().splitlines()[0].startswith('"population","schedule","rows","width","noise","rounds","rank"')
+    monkeypatch.setattr(coverage, "LEAST", 1.1)
+    result = run(coverage.command, *small)
+    assert result.exit_code == 1
+    assert "MISS  hybrid 5x200  coverage, all: 0.9" in result.output
+
+
+def test_robustness_prints_a_line_for_every_kind():
+    result = run(
+        *(coverage.command, "--robustness", "--schedule", "hybrid", "--schedule", "batched:2", "--size", "5x100"),
+        *("--law", "1.5", "--noise", "off", "--domain-size", 300, "--clients", 3000, "--repeats", 1, "--jobs", 2),
+    )
+    assert result.exit_code == 0
+    kinds = [line.split()[0] for line in result.output.splitlines()]
+    assert {"gamma", "one", "1..10", "missing", "equal"} <= set(kinds)
+    assert all(word in result.output for word in ("batched:2", "skellam", "3x1600"))
+
+
+def test_sizes_are_checked():
+    with pytest.raises(InvalidInputError, match="rows x width"):
+        coverage.parse_size("5*1000")
+
+
+def test_band_prints_bounds_and_fails_on_a_miss(tmp_path, monkeypatch):
+    path = tmp_path / "table.csv"
+    few = ("--schedule", "hybrid", "--size", "5x100", "--law", "1.1", "--noise", "off", "--domain-size", 1000)
+    small = (*few, "--clients", 10_000, "--repeats", 4, "--median-repeats", 2)
+    result = run(band.command, *small, "--output", path)
+    assert "hybrid 5x100 1.1 noise off  holds in" in result.output
+    assert result.exit_code == ("MISS" in result.output)
+    assert [line.split(",")[0] for line in path.read_text().splitlines()] == ['"decoder"', '"joint"', '"median"']
+    monkeypatch.setattr(band, "LEAST", 1.1)
+    result = run(band.command, *small, "--decoder", "joint")
+    assert result.exit_code == 1
+    assert "MISS  hybrid 5x100 1.1 noise off  holds in" in result.output
