@@ -537,9 +537,14 @@ def details(found: dict[Case, Tallies]) -> list[dict[str, object]]:
     "--schedule", "schedules", multiple=True, help="[default: shared, fresh, hybrid; robustness: batched too]"
 )
 @click.option("--size", "sizes", multiple=True, help="Rows x width.  [default: 5x1000, 16x200, 16x1000]")
-@click.option("--law", "laws", multiple=True, default=LAWS, help="An exponent, zm, or a real table that --data has.")
+@click.option(
+    "--law",
+    "laws",
+    multiple=True,
+    help="An exponent, zm, or a real table. [default: 1.1, 1.5, 2, zm; tables with --data]",
+)
 @click.option("--noise", "noises", multiple=True, type=click.Choice(["off", "on"]), default=("off", "on"))
-@click.option("--data", type=click.Path(path_type=Path), help="Folder of real tables: these are measured too.")
+@click.option("--data", type=click.Path(path_type=Path), help="Folder of the real tables.")
 @click.option("--robustness", is_flag=True, help="Measure other rounds, batches, noise and sizes instead.")
 @click.option("--domain-size", default=100_000, help="Of the synthetic populations.")
 @click.option("--clients", default=1_000_000, help="Of the synthetic populations.")
@@ -566,7 +571,7 @@ def command(
     work = functools.partial(repeated, scale=Scale(domain_size, clients, data, seed), repeats=repeats)
     if robustness:
         cases = robust_cases(
-            laws, schedules or (*SCHEDULES, *BATCHED), sizes or ("5x1000", "16x200"), noises, data is not None
+            laws or LAWS, schedules or (*SCHEDULES, *BATCHED), sizes or ("5x1000", "16x200"), noises, data is not None
         )
         found = dict(in_turn(cases, work, jobs))
         output.show(
@@ -581,7 +586,7 @@ def command(
         click.echo("standard error of as many independent items; coverage of the 20 heaviest and of light items")
         sound = True
     else:
-        populations = laws if data is None else tuple(dict.fromkeys((*laws, *REAL)))
+        populations = laws or (LAWS if data is None else (*LAWS, *REAL))
         cases = main_cases(populations, schedules or SCHEDULES, sizes or ("5x1000", "16x200", "16x1000"), noises)
         found = dict(in_turn(cases, work, jobs))
         sound = report(found)

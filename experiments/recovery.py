@@ -189,6 +189,8 @@ def load_table(name: str, folder: Path) -> rounds.F64:
 def draw(frequencies: rounds.F64, clients: int, kind: str, rng: np.random.Generator) -> rounds.I64:
     """Draw how many clients hold each item in each of ten rounds of equal size: int64 [10, d].
 
+    Items are in random order: an order by frequency would settle ties in favour of what is there.
+
     Args:
         frequencies: float64 [d], sums to 1.
         clients: all rounds together.
@@ -196,6 +198,7 @@ def draw(frequencies: rounds.F64, clients: int, kind: str, rng: np.random.Genera
             standard deviation, drawn for every round; once: each item in one round, drawn uniformly.
         rng: what draws.
     """
+    frequencies = rng.permutation(frequencies)
     if kind in ("alike", "cv=0"):
         return rounds.draw(frequencies, clients, ROUNDS, rng)
     if kind == "once":

@@ -58,7 +58,7 @@ def measure(
 ) -> dict[str, float]:
     """Return l_2 error, largest error and seconds of all four decoders on one campaign; `+` means shrunk."""
     rng = np.random.default_rng(seed)
-    held = rounds.draw(population, clients, 10, rng)
+    held = rounds.draw(rng.permutation(population), clients, 10, rng)
     spec = SketchSpec(*shape, Schedule.parse(schedule), 10, rng.bytes(32))
     sketches = []
     for m, weights in enumerate(held):

@@ -12,7 +12,7 @@ from typing import Any
 import click
 import numpy as np
 
-from experiments import output, recovery, rounds
+from experiments import output, recovery
 from fedtally import charts
 from fedtally.domain import IntegerRange
 from fedtally.plan import Plan
@@ -48,7 +48,7 @@ def measure(
     found: dict[tuple[str, int], list[recovery.Run]] = {(s, w): [] for s in schedules for w in widths}
     for repeat in range(repeats):
         rng = np.random.default_rng(repeat)
-        held, seed = rounds.draw(frequencies, clients, recovery.ROUNDS, rng), rng.bytes(32)
+        held, seed = recovery.draw(frequencies, clients, "alike", rng), rng.bytes(32)
         for (schedule, width), runs in found.items():
             runs.append(recovery.run(held, rows, width, schedule, seed))
     return [

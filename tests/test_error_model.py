@@ -11,7 +11,7 @@ from click.testing import CliRunner
 
 from fedtally.domain import IntegerRange
 from fedtally.errors import InvalidInputError
-from fedtally.recovery import error_model, joint
+from fedtally.recovery import error_model
 from fedtally.recovery.error_model import Prediction, predict
 from fedtally.recovery.joint import JointDecoder
 from fedtally.recovery.median import MedianDecoder
@@ -105,12 +105,6 @@ def test_pairs_agree_with_the_direct_sum():
     for a in range(512):
         direct[2 * a + 1 : a + 512] += low[a] * high[a + 1 :]
     np.testing.assert_allclose(error_model._pairs(low, high), direct, rtol=1e-9)
-
-
-def test_bounds_are_those_of_the_decoder():
-    assert error_model.LARGEST_SUPPORT == joint._LARGEST
-    assert error_model.SMALLER_SUPPORTS == joint._SMALLER
-    assert error_model._WELL_CONDITIONED == joint._WELL_CONDITIONED
 
 
 @pytest.mark.parametrize(

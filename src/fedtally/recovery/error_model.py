@@ -61,14 +61,11 @@ from scipy.special import betainc, gammaln, ndtr, ndtri, xlogy
 
 from fedtally import _validate
 from fedtally.errors import InvalidInputError
-from fedtally.recovery.joint import FALSE_ITEMS, SELECTED
+from fedtally.recovery.joint import FALSE_ITEMS, LARGEST_SUPPORT, SELECTED, SMALLER_SUPPORTS, WELL_CONDITIONED
 from fedtally.sketch import Schedule, ScheduleKind
 
 F64 = npt.NDArray[np.float64]
 RECOVERIES = ("joint", "median")
-LARGEST_SUPPORT = (0.3, 0.6)  # of joint recovery, as a share of one sketch's cells: one batch; several
-SMALLER_SUPPORTS = (0.2, 0.1, 0.05)  # as joint recovery, where the fit is ill-conditioned
-_WELL_CONDITIONED = 0.5
 _MANY = 60.0  # clients from which an item's count is taken as its expectation
 _GROUP = 1.03  # items within this ratio are taken together
 _WIDE_GROUP = 1.1
@@ -304,7 +301,7 @@ def _joint(frequencies: F64, plan: _Plan) -> Prediction:
         at = ladder.at(np.array([found]))
         if found < s:
             s, state = found, at
-        if at.left[0] >= _WELL_CONDITIONED:
+        if at.left[0] >= WELL_CONDITIONED:
             break
     gap, left, size = (float(state.threshold[0]) - f) / s, float(state.left[0]), f / s
     normal = _normal_equivalent(size, number * ndtr(gap), plan)

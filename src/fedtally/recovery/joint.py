@@ -34,7 +34,9 @@ from fedtally.sketch import CountSketch
 Progress = Callable[[int, int], None]
 THRESHOLDS = (32.0, 16.0, 8.0, 6.0, 5.0, 4.0, 4.0)  # in robust standard deviations of the estimates
 SWEEPS = 6
-POLISHES = 3
+POLISHES = 3  # and further ones, ...
+MOST_POLISHES = 12
+IMPROVES = 0.9  # ... as long as each lowers the noise to so much: near exact recovery it falls step by step to nothing
 POLISH_SWEEPS = 8
 SELECTED = 4.0  # standard deviations by which a fitted item stands out, in the end, or more ...
 FALSE_ITEMS = 4  # ... so that about so many candidates that nobody holds are fitted, in a large domain
@@ -43,9 +45,9 @@ _FEW_PHANTOMS = 4096  # enough to choose the support
 _PROBE_SWEEPS = 12
 _PROBED_CELLS = (80_000, 200_000)  # random cells refitted to learn what the fit absorbs: one batch of rounds, several
 _GROUPS = 10
-_LARGEST = (0.3, 0.6)  # support, as a share of one sketch's cells: one batch of rounds; several, which tell more
-_SMALLER = (0.2, 0.1, 0.05)  # tried in turn while the fit is ill-conditioned
-_WELL_CONDITIONED = 0.5  # the least share of its own mass that a fitted item would keep if it alone left
+LARGEST_SUPPORT = (0.3, 0.6)  # support, as a share of one sketch's cells: one batch of rounds; several, which tell more
+SMALLER_SUPPORTS = (0.2, 0.1, 0.05)  # tried in turn while the fit is ill-conditioned
+WELL_CONDITIONED = 0.5  # the least share of its own mass that a fitted item would keep if it alone left
 _TO_SIGMA = 1.4826  # median of |x| -> standard deviation of a normal x
 _NORMAL_95 = 1.959964  # .95 quantile of |x|, x normal
 _TINY = 1e-300
@@ -110,10 +112,15 @@ class Fit:
         self.threshold = max(SELECTED, -NormalDist().inv_cdf(min(0.5, FALSE_ITEMS / candidates.size)))
         for threshold in THRESHOLDS:
             self._climb(max(threshold, self.threshold))
-        for _ in range(POLISHES):
-            self._probe(self.phantoms[:_FEW_PHANTOMS])
+        scale = np.inf
+        for polish in range(MOST_POLISHES + 1):
+            self._probe()
+            self._calibrate(self.phantoms[:_FEW_PHANTOMS])
+            if polish == MOST_POLISHES or (polish >= POLISHES and self.scale > IMPROVES * scale):
+                break
+            scale = self.scale
             self._polish()
-        self._probe(self.phantoms)
+        self._calibrate(self.phantoms)
         self._settle()
 
     # ---- the ladder ----
@@ -167,7 +174,7 @@ class Fit:
 
     # ---- the polish ----
 
-    def _probe(self, phantoms: U64) -> None:
+    def _probe(self) -> None:
         """Learn what share of an item's own mass a cell keeps after the fit, by what the support has in that cell.
 
         Given its shrinkage the fit is linear, residual = (1 - H) sums. The share is a diagonal entry of 1 - H: the mean
@@ -204,6 +211,9 @@ class Fit:
             self.own_shares = np.interp(np.maximum(own, 0.0), loads, shares).mean(axis=1)
         self._means = landed.decoder(self.residual, "mean", self.candidates.size)
         self._order = np.argsort(support.ids)
+
+    def _calibrate(self, phantoms: U64) -> None:
+        """Read the scale of errors from ids that nobody holds: the .95 quantile of their z is that of a normal."""
         self.share = self._shares.at(phantoms)
         self.null = self._means.at(phantoms) / np.sqrt(self.share)
         self.scale = max(float(np.quantile(np.abs(self.null), 0.95)) / _NORMAL_95, _TINY)
@@ -349,11 +359,11 @@ def _best_fit(landed: Landed, candidates: Candidates, progress: Progress | None)
     then hardly told from their neighbours. Their shares say so.
     """
     best: Fit | None = None
-    for most in (_LARGEST[len(landed.clients) > 1], *_SMALLER):
+    for most in (LARGEST_SUPPORT[len(landed.clients) > 1], *SMALLER_SUPPORTS):
         fit = Fit(landed, candidates, int(most * landed.cells), generator(landed.spec.seed, b"fit"), progress)
         if best is None or fit.worst < best.worst:
             best = fit
-        if fit.least_own_share >= _WELL_CONDITIONED:
+        if fit.least_own_share >= WELL_CONDITIONED:
             break
     assert best is not None
     return best
