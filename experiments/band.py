@@ -53,9 +53,9 @@ class Run(NamedTuple):
 
 def measure(case: Case, scale: Scale, decoder: str, repeat: int) -> Run:
     """Run one campaign, decoded by `joint` or `median`."""
-    counts, sketches = campaign(case, scale, repeat)
+    counts, ids, sketches = campaign(case, scale, repeat)
     size, clients, truth = counts.shape[1], int(counts.sum()), counts.sum(axis=0)
-    domain, ids = IntegerRange(rounds.FIRST_ID, size), range(rounds.FIRST_ID, rounds.FIRST_ID + size)
+    domain = IntegerRange(rounds.FIRST_ID, size)
     made = JointDecoder(sketches, domain) if decoder == "joint" else MedianDecoder(sketches, expected=size)
     intervals = make_intervals(made, sketches, domain, kind="simultaneous")
     band = intervals.at(ids)
@@ -65,7 +65,7 @@ def measure(case: Case, scale: Scale, decoder: str, repeat: int) -> Run:
     return Run(
         bool(holds(band, truth, clients).all()),
         float(half.mean()),
-        float(np.abs(made.range(rounds.FIRST_ID, size) - truth).max()),
+        float(np.abs(made.at(ids) - truth).max()),
         intervals.predicted_linf * clients,
         float((np.abs(truth - middle) / half).max()),
         float(pointwise[:TOP].mean()),

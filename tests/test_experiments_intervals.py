@@ -74,7 +74,9 @@ def test_rounds_differ_as_they_are_named():
 def test_every_batch_has_noise_of_one_variance(noise, schedule, batches):
     """50,000 counters: the sample variance is within 5 standard errors of 0.6 %, and rounding adds below 1 %."""
     rng = np.random.default_rng(1)
-    sketches = coverage.sums(np.zeros((10, 3), np.int64), schedule, 5, 10_000, noise, rng)
+    sketches = coverage.sums(
+        np.zeros((10, 3), np.int64), np.arange(3, dtype=np.uint64), schedule, 5, 10_000, noise, rng
+    )
     merged = np.zeros((batches, 5, 10_000))
     for sketch in sketches:
         merged[sketch.spec.schedule.batch_of(sketch.round, 10)] += sketch.counters
@@ -84,36 +86,37 @@ def test_every_batch_has_noise_of_one_variance(noise, schedule, batches):
 
 def test_campaigns_repeat_and_their_sums_are_of_the_counts():
     scale = Scale(items=50, clients=1000)
-    (counts, sketches), (again, _) = (coverage.campaign(CASE, scale, 3) for _ in range(2))
+    (counts, ids, sketches), (again, *_) = (coverage.campaign(CASE, scale, 3) for _ in range(2))
     assert np.array_equal(counts, again)
     assert not np.array_equal(counts, coverage.campaign(CASE, scale, 4)[0])
-    np.testing.assert_allclose(MedianDecoder(sketches).range(1, 50), counts.sum(axis=0), atol=1e-9)
-    counts, sketches = coverage.campaign(CASE._replace(rounds="missing"), scale, 3)
+    np.testing.assert_allclose(MedianDecoder(sketches).at(ids), counts.sum(axis=0), atol=1e-9)
+    counts, _, sketches = coverage.campaign(CASE._replace(rounds="missing"), scale, 3)
     assert [sketch.num_clients for sketch in sketches] == counts.sum(axis=1).tolist() == [100] * 8
 
 
 def test_intervals_are_counted_apart(monkeypatch):
     """Four items; the third is fitted; intervals of known ends."""
 
-    class Fixed:
+    class Decoder:
         def __init__(self, *_: object) -> None:
             self.fit = self
-
-        def at(self, ids: range) -> Limits:
-            return Limits(np.array([0.0, 0.1, 0.3, 0.1]), np.array([0.4, 0.3, 0.5, 0.5]))
-
-        def leave_one_out(self, ids: range) -> Fixed:
             self.fitted = np.array([False, False, True, False])
             self.values = np.array([0.4, 0.2, 0.4, 0.1])
+
+        def leave_one_out(self, ids: np.ndarray) -> Decoder:
             return self
 
-        def range(self, first: int, count: int) -> np.ndarray:
+        def at(self, ids: np.ndarray) -> np.ndarray:
             return np.array([4.0, 4.0, 4.0, 0.0])
 
+    class Ends:
+        def at(self, ids: np.ndarray) -> Limits:
+            return Limits(np.array([0.0, 0.1, 0.3, 0.1]), np.array([0.4, 0.3, 0.5, 0.5]))
+
     counts = np.array([[4, 4, 1, 1]])
-    monkeypatch.setattr(coverage, "campaign", lambda *_: (counts, []))
-    monkeypatch.setattr(coverage, "JointDecoder", Fixed)
-    monkeypatch.setattr(coverage, "make_intervals", lambda *_: Fixed())
+    monkeypatch.setattr(coverage, "campaign", lambda *_: (counts, np.arange(4, dtype=np.uint64), []))
+    monkeypatch.setattr(coverage, "JointDecoder", Decoder)
+    monkeypatch.setattr(coverage, "make_intervals", lambda *_: Ends())
     [(name, tally)] = coverage.measure(CASE, Scale(), 0).items()
     assert name == "0-20"
     expected = Tally(items=4, held=2, fitted=1, fitted_held=0, half=6, squares=10, own=13, floor=2, zeros=2)
@@ -154,6 +157,7 @@ def test_what_is_good_passes():
         ({"held": 980, "fitted_held": 490, "zeros": 901}, set()),
         ({"held": 980, "fitted_held": 490, "floor": 500}, set()),
         ({"half": 2.8e4}, {"width"}),
+        ({"squares": 0, "own": 0}, {"width"}),
         ({"half": 2.8e4, "floor": 500}, set()),
     ],
 )
