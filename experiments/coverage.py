@@ -566,7 +566,7 @@ def details(found: dict[Case, Tallies]) -> list[dict[str, object]]:
 @click.option("--robustness", is_flag=True, help="Measure other rounds, batches, noise and sizes instead.")
 @click.option("--domain-size", default=100_000, help="Of the synthetic populations.")
 @click.option("--clients", default=1_000_000, help="Of the synthetic populations.")
-@click.option("--repeats", default=8, help="Seeds of each cell.")
+@click.option("--repeats", type=click.IntRange(1), default=8, help="Seeds of each cell.")
 @click.option("--seed", default=0)
 @click.option("--jobs", default=1, help="Processes.")
 @click.option("--output", "path", type=click.Path(path_type=Path), help="Write every cell: .csv or .parquet.")

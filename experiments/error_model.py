@@ -175,7 +175,7 @@ def summary(cells: Sequence[dict[str, tuple[float, float]]]) -> list[str]:
 )
 @click.option("--domain-size", default=100_000)
 @click.option("--clients", default=1_000_000)
-@click.option("--repeats", default=3)
+@click.option("--repeats", type=click.IntRange(1), default=3)
 @click.option("--data", type=click.Path(path_type=Path), help="Folder of the real tables; they are then added.")
 @click.option("--output", "path", type=click.Path(path_type=Path), help="Also write the table: .csv or .parquet.")
 def command(

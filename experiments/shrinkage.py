@@ -101,7 +101,7 @@ def measure(
 @click.option("--clients", default=1_000_000)
 @click.option("--data", type=click.Path(path_type=Path), help="Folder of real tables, to take in place of the laws.")
 @click.option("--table", "tables", multiple=True, type=click.Choice(list(TABLES)), default=list(TABLES))
-@click.option("--repeats", default=5)
+@click.option("--repeats", type=click.IntRange(1), default=5)
 @click.option("--output", "path", type=click.Path(path_type=Path), help="Also write the table: .csv or .parquet.")
 def command(
     laws: tuple[str, ...],

@@ -230,7 +230,7 @@ def test_results_are_decoded_jointly_and_remember_it(tmp_path):
     joint.save(tmp_path / "run.fed")
     again = fedtally.Result.load(tmp_path / "run.fed")
     assert (again.recovery, again.top(5)) == ("joint", joint.top(5))
-    assert "decode" in joint.timings
+    assert "recover" in joint.timings
 
 
 def test_a_support_of_false_items_is_noticed():
@@ -294,3 +294,19 @@ def test_noise_in_the_sums_needs_no_option():
         sketch.counters += np.rint(rng.normal(0, 40, sketch.counters.shape)).astype(np.int64)
     floor = 40 * np.sqrt(10 / 16)
     assert largest_error(JointDecoder(sketches, IntegerRange(1, 3000)), counts) < 1.4 * 5 * floor
+
+
+@pytest.mark.parametrize(("size", "shrinks"), [(2500, False), (20_000, True)])
+def test_estimates_are_shrunk_only_where_little_is_absorbed(size, shrinks):
+    """On 5 x 500 and i^-1.1: where nearly all items are fitted, b e would lack half of an unfitted item."""
+    counts = zipf_rounds(1.1, size, 200_000, 10, seed=1)
+    fit = JointDecoder(landed(counts, "hybrid", 5, 500, seed=2), IntegerRange(1, size)).fit
+    items = fit.leave_one_out(range(1, size + 1))
+    assert fit.shrinks == shrinks == (items.share[~items.fitted].mean() > 0.7)
+    released = items.values * np.where(items.fitted | (not shrinks), 1.0, items.share)
+    np.testing.assert_allclose(items.estimate, released, rtol=1e-5, atol=1e-9)
+    np.testing.assert_allclose(fit.estimates(range(1, size + 1)), released, rtol=1e-5, atol=1e-9)
+    if not shrinks:
+        truth = counts.sum(axis=0) / counts.sum()
+        squared = [np.sum((found - truth) ** 2) for found in (released, items.values * items.share)]
+        assert squared[0] < squared[1]

@@ -104,9 +104,9 @@ def top_items(
     ]
     if limits:
         where, low, high = zip(*limits, strict=True)
-        name = "interval" if confidence is None else f"{100 * confidence:g} % interval"
-        axes.hlines(where, low, high, color=_DARK, linewidth=1.4, label=name, zorder=3)
-        axes.plot([*low, *high], [*where, *where], "|", color=_DARK, markersize=6, markeredgewidth=1.4, zorder=3)
+        name = "interval" if confidence is None else f"{100 * confidence:.12g} % interval"
+        axes.hlines(where, low, high, color=_DARK, linewidth=1.6, label=name, zorder=4)
+        axes.plot([*low, *high], [*where, *where], "|", color=_DARK, markersize=6, markeredgewidth=1.6, zorder=4)
     if truth is not None:
         axes.plot(
             [100 * f for f in truth],
@@ -116,7 +116,7 @@ def top_items(
             markersize=11,
             markeredgewidth=2.5,
             label="true",
-            zorder=4,
+            zorder=3,
         )
     if truth is not None or limits:
         axes.legend(frameon=False, loc="lower right")

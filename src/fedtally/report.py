@@ -23,9 +23,7 @@ if TYPE_CHECKING:
 SCHEMA = "fedtally-result/1"
 _LONGEST_SHOWN = 300  # characters of an item in a table
 NO_PRIVACY = "no differential privacy: the sums of each round are exact"
-COVERS = (
-    "frequencies among the clients that took part; for items named beforehand, not for a list chosen by its estimates"
-)
+COVERS = "frequencies among the clients that took part"
 _MOST_DECIMALS = 6
 
 
@@ -71,10 +69,33 @@ def intervals_fields(result: Result) -> dict[str, Any] | None:
     return {
         "confidence": result.confidence,
         "kind": result.interval_kind,
-        "covers": COVERS,
+        "covers": covers(result.interval_kind),
         "about": intervals.about,
         "predicted_linf": intervals.predicted_linf,
     }
+
+
+def covers(kind: str) -> str:
+    """Say what intervals of a kind hold for.
+
+    >>> covers("simultaneous")
+    'frequencies among the clients that took part; of all candidates at once, so also of a list chosen by its estimates'
+    """
+    which = (
+        "of all candidates at once, so also of a list chosen by its estimates"
+        if kind == "simultaneous"
+        else "of items named beforehand, not of a list chosen by its estimates"
+    )
+    return f"{COVERS}; {which}"
+
+
+def level(confidence: float) -> str:
+    """Return a confidence in percent, never rounded to 100.
+
+    >>> level(0.95), level(0.9999999)
+    ('95 %', '99.99999 %')
+    """
+    return f"{100 * confidence:.12g} %"
 
 
 def plan_fields(plan: Plan) -> dict[str, Any]:
@@ -129,8 +150,25 @@ def answer(result: Result, estimates: Sequence[Estimate], queried: Sequence[Esti
         truth = result.true_frequencies([e.item for e in queried])
         table = estimates_table(queried, truth, ranked=False, confidence=result.confidence)
         parts += [Text(), heading("Items asked for"), Text(), table]
-    notes = [("Note", Text(warning, style="yellow")) for warning in result.warnings]
-    return Group(*parts, Text(), facts([*_how(result, estimates or queried), *notes]))
+    return Group(*parts, Text(), facts([*_how(result, estimates or queried), *_notes(result)]))
+
+
+def footnotes(result: Result, shown: Sequence[Estimate]) -> RenderableType:
+    """Return what must be said below estimates from a saved result: certainty, privacy and warnings.
+
+    >>> import fedtally
+    >>> result = fedtally.estimate(["tea", "milk"], seed=1)
+    >>> NO_PRIVACY in plain(footnotes(result, result.top(1)), 200)
+    True
+    """
+    rows: list[tuple[str, RenderableType]] = [("", ""), *_certainty(result, shown), ("Privacy", NO_PRIVACY)]
+    return facts([*rows, *_notes(result)])
+
+
+def _notes(result: Result) -> list[tuple[str, RenderableType]]:
+    from rich.text import Text
+
+    return [("Note", Text(warning, style="yellow")) for warning in result.warnings]
 
 
 def _top_table(result: Result, estimates: Sequence[Estimate]) -> RenderableType:
@@ -158,10 +196,10 @@ def estimates_table(
         table.add_column("#", justify="right", style="dim")
     table.add_column("item", overflow="fold", style="bold")
     halves = [(e.high - e.low) / 2 for e in estimates if e.low is not None and e.high is not None]
-    limits = (f"{100 * confidence:g} % interval",) if halves else ()
+    limits = (f"{level(confidence)} interval",) if halves else ()
     for name in ("frequency", *limits, *(("true", "error") if truth is not None else ()), "clients"):
         table.add_column(name, justify="right", no_wrap=True)
-    digits = decimals([*(estimate.frequency for estimate in estimates), *halves])
+    digits = decimals([*(estimate.frequency for estimate in estimates), *(half for half in halves if half > 1e-9)])
     errors = [estimate.frequency - true for estimate, true in zip(estimates, truth or (), strict=False)]
     error_digits = decimals([max(map(abs, errors), default=0.0)])
     for place, estimate in enumerate(estimates):
@@ -202,17 +240,22 @@ def _certainty(result: Result, shown: Sequence[Estimate]) -> list[tuple[str, str
     intervals = result.intervals
     if intervals is None:
         return []
-    level = f"{100 * result.confidence:g} %"
-    each = "all at once" if result.interval_kind == "simultaneous" else "each"
-    rows = [("Intervals", f"{level}, {each}, for {COVERS}")]
+    each = "" if result.interval_kind == "simultaneous" else " each"
+    rows = [
+        ("Intervals", f"{level(result.confidence)}{each}, for {covers(result.interval_kind)}"),
+        ("", intervals.about),
+    ]
     sampling = max((e.sampling_error or 0.0 for e in shown), default=0.0)
     if sampling:
         text = (
             f"not in the intervals: the clients as a sample of a wider population, up to {_plus_minus(sampling)} here"
         )
         rows.append(("Sampling", text))
-    expected = f"largest error of all candidates about {_plus_minus(intervals.predicted_linf)}, predicted from the sums"
-    return [*rows, ("Expected", expected)]
+    if not intervals.predicted_linf:
+        return [*rows, ("Expected", "no error beyond rounding: recovery looks exact")]
+    before = " before shrinkage" if result.objective == "l2" else ""
+    expected = f"largest error of all candidates{before} about {_plus_minus(intervals.predicted_linf)}"
+    return [*rows, ("Expected", f"{expected}, predicted from the sums")]
 
 
 def _plus_minus(share: float) -> str:

@@ -27,6 +27,7 @@ SCHEMA = "fedtally-result/1"
 RECOVERIES = ("auto", "joint", "median")
 OBJECTIVES = ("linf", "l2")
 CONFIDENCE = 0.95
+RARE_ITEMS = "joint recovery finds rare items too: without differential privacy, secure summation does not protect them"
 BLOCK = 1 << 18
 MAX_JOINT = 1 << 28  # candidates up to which "auto" is joint recovery: about a minute
 MAX_ENUMERATED = 2**36  # candidates: minutes of decoding; beyond, items are named
@@ -241,11 +242,13 @@ class Result:
         """What the reader of the numbers must know: of the data, and of how the sums are decoded."""
         notes = list(self._warnings)
         if self.recovery == "joint":
-            notes.append(
-                "joint recovery finds rare items too: without differential privacy, secure summation does not protect "
-                "them"
-            )
-        elif self.domain.size > MAX_JOINT:
+            notes.append(RARE_ITEMS)
+            decoder = self.__dict__.get("_recovered")
+            if isinstance(decoder, JointDecoder) and decoder.fallback is not None:
+                notes.append(
+                    "nothing stands out of the noise: the paper's decoder is better here, and answered instead"
+                )
+        elif MAX_JOINT < self.domain.size <= MAX_ENUMERATED:
             notes.append(
                 f"more than {MAX_JOINT:,} candidates: by default the paper's decoder is used; joint recovery "
                 "(--recovery joint) is several times as accurate and looks at each candidate ten times"

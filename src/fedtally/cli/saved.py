@@ -65,21 +65,25 @@ def query(
     named = [*items, *(_lines(file) if file else ())]
     if not named:
         raise InvalidInputError("no item is named; write items after the result, or --items FILE")
+    with console.Progress() as progress:
+        loaded.prepare(progress)
     estimates = loaded.estimates(as_named(loaded.domain, named))
     if as_json:
         fields = {
             "fingerprint": loaded.plan.fingerprint,
             "num_clients": loaded.num_clients,
             "recovery": loaded.recovery,
+            "objective": loaded.objective,
             "intervals": report.intervals_fields(loaded),
+            "privacy": None,
+            "warnings": list(loaded.warnings),
         }
         console.show_json(
             {"schema": "fedtally-query/1", **fields, "estimates": [asdict(estimate) for estimate in estimates]}
         )
     else:
         console.show(report.estimates_table(estimates, ranked=False, confidence=loaded.confidence))
-        if loaded.intervals is not None:
-            console.show(report.facts([("", ""), ("Intervals", report.COVERS)]))
+        console.show(report.footnotes(loaded, estimates))
 
 
 def _lines(path: str) -> list[str]:
@@ -151,6 +155,9 @@ def _result_fields(result: Result) -> dict[str, Any]:
     return report.plan_fields(result.plan) | {
         "max_items": result.plan.max_items,
         "recovery": result.recovery,
+        "objective": result.objective,
+        "confidence": result.confidence,
+        "intervals": result.interval_kind,
         "num_clients_landed": result.num_clients,
         "rounds_landed": len(result.sketches),
         "missing": result.missing,

@@ -157,12 +157,14 @@ def _plot(found: StudyResult, path: str) -> None:
         low, middle, high = np.quantile(errors, [0.1, 0.5, 0.9]).tolist()
         curves.setdefault(comparison.method, []).append(charts.Point(comparison.bytes_per_client, middle, low, high))
     study = found.study
-    what = f"{found.num_clients:,} clients in {study.num_rounds} rounds, {study.rows} rows"
+    what = f"{found.num_clients:,} clients in {study.num_rounds} rounds, {study.rows} rows, {study.recovery} recovery"
     title = f"{what}; median, 10 % and 90 % of {study.repeats} repeats"
     charts.error_against_bytes(curves, costs, title=title, path=path)
 
 
 def _document(found: StudyResult) -> dict[str, Any]:
+    from fedtally.result import RARE_ITEMS
+
     study = found.study
     return {
         "schema": "fedtally-study/1",
@@ -173,6 +175,7 @@ def _document(found: StudyResult) -> dict[str, Any]:
         "repeats": study.repeats,
         "recovery": study.recovery,
         "privacy": None,
+        "warnings": [RARE_ITEMS] if study.recovery == "joint" else [],
         "comparisons": [c._asdict() | {"linf": c.linf._asdict(), "l2": c.l2._asdict()} for c in found.comparisons()],
     }
 
@@ -182,6 +185,7 @@ def _view(found: StudyResult) -> RenderableType:
     from rich.text import Text
 
     from fedtally import report
+    from fedtally.result import RARE_ITEMS
 
     study, domain = found.study, found.domain
     sizes = (
@@ -197,7 +201,7 @@ def _view(found: StudyResult) -> RenderableType:
             "of frequencies in % of clients, over all candidates: mean, median and 90 % quantile of the repeats",
         ),
         ("Upload", "bytes per client, in its round"),
-        ("Privacy", report.NO_PRIVACY),
+        ("Privacy", report.NO_PRIVACY + (f"; {RARE_ITEMS}" if study.recovery == "joint" else "")),
         ("Candidates", "; ".join(filter(None, [report.candidates(domain), report.collisions(domain)]))),
     ]
     exact = [(c.method, "exact" if c.secure_sum else _NOT_HIDDEN) for c in found.comparisons() if c.width is None]

@@ -20,6 +20,7 @@ from fedtally.domain import Domain, IntegerRange, parse
 from fedtally.engines.tally import Declared, FromInput, RoundTally, Tally
 from fedtally.errors import InvalidInputError, MemoryLimitError
 from fedtally.plan import Plan, width_for_bytes
+from fedtally.recovery.intervals import order_statistic
 from fedtally.result import CONFIDENCE, Progress, Result, Truth, check_decoding, physical_memory
 from fedtally.sketch import CountSketch, Schedule
 from fedtally.sketch.count_sketch import MAX_ROUNDS
@@ -139,6 +140,8 @@ def run(source: Source, request: Request, progress: Progress | None = None) -> R
         InvalidInputError: data or options that cannot be used; nothing is written.
     """
     report = progress or (lambda *_: None)
+    if request.confidence and request.intervals == "order":
+        order_statistic(request.plan.rows if request.plan else request.rows or DEFAULT_ROWS, request.confidence)
     seed = request.plan.seed if request.plan is not None else campaign_seed(request.seed)
     timings: dict[str, float] = {}
     with _timed(timings, "read"):
@@ -162,7 +165,7 @@ def run(source: Source, request: Request, progress: Progress | None = None) -> R
         missing=tally.missing,
         timings=timings,
     )
-    with _timed(timings, "decode"):
+    with _timed(timings, "recover"):
         result.prepare(report)
     if request.evaluate:
         with _timed(timings, "evaluate"):

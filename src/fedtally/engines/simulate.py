@@ -140,6 +140,7 @@ class StudyResult:
 
         columns = {name: [getattr(m, name) for m in self.measurements] for name in Measurement._fields}
         table = pa.table(columns | {"width": pa.array(columns["width"], pa.int64())})
+        table = table.append_column("recovery", pa.array([self.study.recovery] * table.num_rows, pa.string()))
         settings = {"rows": self.study.rows, "num_rounds": self.study.num_rounds, "num_clients": self.num_clients}
         for name, value in settings.items():
             table = table.append_column(name, pa.array([value] * table.num_rows, pa.int64()))

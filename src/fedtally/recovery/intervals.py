@@ -11,6 +11,7 @@ The error of an estimate comes from who else lies in the item's cells, and fresh
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import cached_property
 from typing import NamedTuple, Protocol
 
 import numpy as np
@@ -26,17 +27,23 @@ from fedtally.recovery.median import MedianDecoder
 from fedtally.sketch import CountSketch
 
 KINDS = ("pointwise", "simultaneous", "order")
-KAPPA = (1.2, 1.06)  # where it is not measured: one batch of rounds, several; the upper end of what was measured
+KAPPA = (1.25, 1.06)  # where it is not measured: one batch of rounds, five or more; the upper end of what was measured
 _SPIKED = 0.03  # items added to measure kappa, as a share of one sketch's cells; at most 300
-_MOST_SPIKES = 300
-_LEAST_CELLS = 3200  # fewer give too few added items
+_SPIKES = (8, 300)  # at least, at most
+_ALL_SPIKES = 150  # in all, at least, but for ...
+_MOST_REPEATS = 16
+_LEAST_SPIKES = 60
+_NOTHING = 0.01  # clients: below so much noise the floor of one client rules every interval
+_NEARLY = 2.5  # standard deviations from which an item that is not fitted counts for the largest error
+_UNSTABLE = 1.2  # by how much larger kappa is taken then
+_TIPPED = 1.3  # growth of the noise by which added items show that they spoil the fit
 _MOST_CANDIDATES = 1 << 26  # more would make the re-decodes felt
-_REPEATS = 2
 _ALL_CANDIDATES = 1 << 18  # in a larger domain only those that stand out by ...
 _CONTENDERS = 1.5  # ... so many standard deviations are candidates when it is decoded again: kappa differs by its noise
 _BAND_SLACK = 1.03  # measured on other seeds than those it is checked on (experiments band)
 _REACH = 3.5  # how many sd above its value an item off the support may lie, at most: rarer ones are given up ...
 _BEYOND = 1.54  # ... or so many past the symmetric limit, if that is more
+_BY_PHANTOMS = 0.999  # confidence up to which phantoms are enough
 _GRID = 1 << 16  # sizes at which the law of the paper's estimate is known, for fresh
 _SIGNED_SUMS = 1 << 20  # sums under chosen signs that stand for a row, for hybrid
 _ROUNDING = 1e-12  # by which an exact answer may miss the truth
@@ -55,11 +62,13 @@ class Intervals(Protocol):
 
     Attributes:
         about: what was computed, in words.
-        predicted_linf: the median of the largest error of all candidates' frequencies.
     """
 
     about: str
-    predicted_linf: float
+
+    @property
+    def predicted_linf(self) -> float:
+        """The median of the largest error of all candidates' frequencies."""
 
     def at(self, ids: Ids) -> Limits:
         """Return the limits of any ids, in frequencies."""
@@ -90,11 +99,7 @@ def make_intervals(
         raise InvalidInputError(f"intervals must be {', '.join(KINDS[:-1])} or {KINDS[-1]}, got {kind!r}")
     simultaneous = kind == "simultaneous"
     if isinstance(decoder, JointDecoder) and decoder.fallback is None and kind != "order":
-        fit = decoder.fit
-        if fit.landed.cells < _LEAST_CELLS or domain.size > _MOST_CANDIDATES:
-            return JointIntervals(fit, confidence, domain.size, KAPPA[len(fit.landed.clients) > 1], simultaneous, False)
-        kappa = measured_kappa(fit)
-        return JointIntervals(fit, confidence, domain.size, kappa, simultaneous, True)
+        return JointIntervals(decoder.fit, confidence, domain.size, kappa_of(decoder.fit), simultaneous)
     landed = Landed(decoder.spec, sketches)
     if kind == "order":
         return OrderIntervals(landed, confidence, domain.size)
@@ -125,16 +130,26 @@ class MedianIntervals:
     def __init__(
         self, decoder: MedianDecoder, landed: Landed, domain: Domain, confidence: float, simultaneous: bool
     ) -> None:
-        self._decoder = decoder
-        law = _MedianLaw(landed)
-        self.predicted_linf = law.exceeded_with(1.0 - 0.5 ** (1.0 / domain.size))
+        self._decoder, self._landed, self._size = decoder, landed, domain.size
         if simultaneous:
-            self.half = law.exceeded_with((1.0 - confidence) / domain.size)
+            self.half = self._law.exceeded_with((1.0 - confidence) / domain.size)
             self.about = "all intervals hold at once; the exact law of the median given the sums"
+        elif confidence > _BY_PHANTOMS:
+            self.half = self._law.exceeded_with(1.0 - confidence)
+            self.about = "one width, from the exact law of the median given the sums"
         else:
             phantoms = Candidates(domain).fresh_ids(generator(landed.spec.seed, b"median"), NUM_PHANTOMS)
             self.half = float(np.quantile(np.abs(decoder.at(phantoms)), confidence)) / decoder.num_clients
             self.about = f"one width, from what {NUM_PHANTOMS:,} ids held by nobody are given"
+
+    @cached_property
+    def _law(self) -> _MedianLaw:
+        return _MedianLaw(self._landed)
+
+    @cached_property
+    def predicted_linf(self) -> float:
+        """The median of the largest error; an upper bound of it for an even number of rows."""
+        return self._law.largest_of(self._size)
 
     def at(self, ids: Ids) -> Limits:
         """Return the limits of any ids, in frequencies."""
@@ -151,20 +166,9 @@ class OrderIntervals:
 
     def __init__(self, landed: Landed, confidence: float, size: int) -> None:
         rows = landed.spec.rows
-        levels = [1.0 - 2.0 * float(bdtr(k - 1, rows, 0.5)) for k in range(1, rows // 2 + 1)]
-        sound = [k for k, level in enumerate(levels, start=1) if level >= confidence]
-        if not sound:
-            best = f"; {rows} rows give at most {levels[0]:.4g}" if levels else ""
-            raise InvalidInputError(
-                f"order statistics need at least {_rows_needed(confidence)} rows for a confidence of {confidence:g}, "
-                f"the sketches have {rows}{best}: lower the confidence, or take another kind of interval"
-            )
-        self._k = sound[-1]
-        self._rows = landed.rows()
-        self.predicted_linf = _MedianLaw(landed).exceeded_with(1.0 - 0.5 ** (1.0 / size))
-        self.about = (
-            f"order statistics {self._k} and {rows + 1 - self._k} of {rows} rows, level {levels[self._k - 1]:.4g}"
-        )
+        self._k, level = order_statistic(rows, confidence)
+        self._rows, self._landed, self._size = landed.rows(), landed, size
+        self.about = f"order statistics {self._k} and {rows + 1 - self._k} of {rows} rows, level {level:.4g}"
 
     def at(self, ids: Ids) -> Limits:
         """Return the limits of any ids, in frequencies."""
@@ -173,9 +177,31 @@ class OrderIntervals:
         ordered = np.partition(estimates, ends, axis=0)
         return Limits(ordered[ends[0]] - _ROUNDING, ordered[ends[1]] + _ROUNDING)
 
+    @cached_property
+    def predicted_linf(self) -> float:
+        """The median of the largest error of the medians; an upper bound of it for an even number of rows."""
+        return _MedianLaw(self._landed).largest_of(self._size)
 
-def _rows_needed(confidence: float) -> int:
-    return int(np.ceil(1.0 - np.log2(1.0 - confidence)))
+
+def order_statistic(rows: int, confidence: float) -> tuple[int, float]:
+    """Return the largest k whose k-th smallest and largest of `rows` values hold with `confidence`, and their level.
+
+    >>> order_statistic(9, 0.9)
+    (2, 0.9609375)
+
+    Raises:
+        InvalidInputError: too few rows.
+    """
+    levels = [1.0 - 2.0 * float(bdtr(k - 1, rows, 0.5)) for k in range(1, rows // 2 + 1)]
+    sound = [k for k, level in enumerate(levels, start=1) if level >= confidence]
+    if not sound:
+        needed = int(np.ceil(1.0 - np.log2(1.0 - confidence)))
+        best = f"; {rows} rows give at most {levels[0]:.4g}" if levels else ""
+        raise InvalidInputError(
+            f"order statistics need at least {needed} rows for a confidence of {confidence:.12g}, "
+            f"the sketches have {rows}{best}: lower the confidence, or take another kind of interval"
+        )
+    return sound[-1], levels[sound[-1] - 1]
 
 
 class _MedianLaw:
@@ -183,6 +209,7 @@ class _MedianLaw:
 
     def __init__(self, landed: Landed) -> None:
         self._sizes: list[list[F64]]  # of each round for fresh, else of all: by row, what a cell gives, rising
+        self._num_clients = landed.num_clients
         weighted = landed.frequencies * landed.weights
         if landed.fresh:
             self._sizes = [list(np.sort(np.abs(weighted[..., m]), axis=1)) for m in range(weighted.shape[2])]
@@ -192,6 +219,10 @@ class _MedianLaw:
         self._need = (landed.spec.rows + 1) // 2
         if landed.fresh and len(self._sizes) > 1:
             self._grid, self._tail = self._convolved()
+
+    def largest_of(self, size: int) -> float:
+        """Return the median of the largest of so many."""
+        return _or_none(self.exceeded_with(1.0 - 0.5 ** (1.0 / size)), self._num_clients)
 
     def exceeded_with(self, probability: float) -> float:
         """Return the size that is exceeded with this probability."""
@@ -217,21 +248,26 @@ class _MedianLaw:
         return both
 
     def _convolved(self) -> tuple[F64, F64]:
-        """Return sizes, and the probability that the sum of the rounds' medians exceeds each: all rounded outwards."""
+        """Return sizes, and the probability that the sum of the rounds' medians exceeds each.
+
+        Of more than a hundred rounds a hundred stand for all.
+        """
         step = float(max(sum(max(float(row[-1]) for row in sizes) for sizes in self._sizes), 1e-300)) / _GRID
-        edges: F64 = step * np.arange(_GRID + 1.0)
+        edges: F64 = step * (np.arange(_GRID + 1.0) + 0.5)
         reach = _GRID + len(self._sizes) + 1
         transform = np.ones(reach + 1, complex)
-        for sizes in self._sizes:
+        taken = self._sizes[:: -(-len(self._sizes) // 100)]
+        for sizes in taken:
             tails = self._beyond(sizes, edges)
-            masses = -np.diff(tails) / 2  # of each size, taken as the upper edge of its step, on either side
+            masses = -np.diff(tails) / 2  # of each size, taken as the nearest multiple of the step, on either side
             signed = np.zeros(2 * reach)
             signed[0] = 1.0 - tails[0]
             signed[1 : _GRID + 1] = masses
             signed[-1 : -_GRID - 1 : -1] = masses
             transform *= np.fft.rfft(signed)
+        transform = transform.real ** (len(self._sizes) / len(taken)) if len(taken) < len(self._sizes) else transform
         density = np.maximum(np.fft.irfft(transform, 2 * reach)[1 : reach + 1], 0.0)
-        every: F64 = step * np.arange(reach + 1.0)
+        every: F64 = step * (np.arange(reach + 1.0) + 1.0)
         return every, np.append(2.0 * np.cumsum(density[::-1])[::-1], 0.0)
 
 
@@ -248,6 +284,13 @@ def _signed_sums(row: F64, rng: np.random.Generator) -> F64:
     return sizes
 
 
+class Kappa(NamedTuple):
+    """The scale of fitted items' errors over that of phantoms, and where it comes from."""
+
+    value: float
+    source: str
+
+
 class JointIntervals:
     """Intervals around the leave-one-out values of a joint fit.
 
@@ -262,38 +305,46 @@ class JointIntervals:
         size: number of candidates.
         kappa: the scale of fitted items over that of phantoms.
         simultaneous: make all intervals hold at once with this confidence.
-        measured: whether kappa is of these sums, for `about`.
     """
 
-    def __init__(
-        self, fit: Fit, confidence: float, size: int, kappa: float, simultaneous: bool = False, measured: bool = True
-    ) -> None:
+    def __init__(self, fit: Fit, confidence: float, size: int, kappa: Kappa, simultaneous: bool = False) -> None:
         self._fit, self._alpha = fit, 1.0 - confidence
-        self.kappa = kappa
+        self.kappa = kappa.value
         self._simultaneous = simultaneous
         self._one_client = 1.0 / fit.landed.num_clients + _ROUNDING
-        known = (
-            f"{_REPEATS} x {_spikes(fit)} known items that were added" if measured else "a constant, not measured here"
-        )
         self.about = (
             f"{'all intervals hold at once; ' if simultaneous else ''}"
-            f"errors of fitted items are {kappa:.3g} times those of ids held by nobody ({known})"
+            f"errors of fitted items are {kappa.value:.3g} times those of ids held by nobody ({kappa.source})"
         )
         law = _PhantomLaw(fit)
+        self._stretch = law.excess(self._alpha / 2)  # tails heavier than normal, at high confidence
         tail = self._alpha / (2 * size)
-        self._band = _BAND_SLACK * kappa * float(np.std(fit.null)) * float(-ndtri(tail)) * law.excess(tail)
-        # The largest error is most often that of a light item that stood out by chance, and was fitted: then nothing is
-        # left of it in the residual. On the low side, and among the fitted items, there is no such selection.
+        self._band = _BAND_SLACK * kappa.value * float(np.std(fit.null)) * float(-ndtri(tail)) * law.excess(tail)
+        self.predicted_linf = self._largest_error(law, size)
+
+    def _largest_error(self, law: _PhantomLaw, size: int) -> float:
+        """Return the size that an expected ln 2 errors exceed: the median of the largest.
+
+        It is most often that of a light item that stood out by chance, and was fitted: then nothing is left of it in
+        the residual. On the low side, and among the fitted items, there is no such selection. An item that nearly
+        stood out, and was not fitted, lacks what is absorbed of it.
+        """
+        fit = self._fit
         share = float(fit.share.mean())
-        own = np.sqrt(fit.own_shares) / (kappa * fit.scale)
-        self.predicted_linf = _solve(
-            lambda x: (
-                (size - len(own)) * (law.beyond(x) + law.beyond(x * share / kappa)) / 2
-                + 2.0 * float(ndtr(-x * own).sum())
-                - np.log(2.0)
-            ),
-            60.0 * law.sd + 10 / max(own.min(initial=np.inf), 1e-300),
-        )
+        low = 1.0 if fit.shrinks else share
+        own = np.sqrt(fit.own_shares) / (self.kappa * fit.scale)
+        _, items, z = fit.standing_out(_NEARLY)
+        nearly = ~items.fitted & (z > _NEARLY)
+        lacking = (items.values - items.estimate)[nearly]
+        spread = fit.scale / np.sqrt(items.share[nearly])
+
+        def more_than_half(x: float) -> float:
+            light = (size - len(own)) * (law.beyond(x * low) + law.beyond(x * share / self.kappa)) / 2
+            unfitted = float(ndtr((lacking - x) / spread).sum())
+            return light + unfitted + 2.0 * float(ndtr(-x * own).sum()) - float(np.log(2.0))
+
+        most = 60.0 * law.sd / share + 10 / max(own.min(initial=np.inf), 1e-300) + 10 * spread.max(initial=0.0)
+        return _or_none(_solve(more_than_half, most + lacking.max(initial=0.0)), fit.landed.num_clients)
 
     def at(self, ids: Ids) -> Limits:
         """Return the limits of any ids, in frequencies."""
@@ -305,22 +356,25 @@ class JointIntervals:
         sd = self._fit.scale / root
         z = items.values / sd
         low, high = selective_limits(z, items.fitted, self._fit.threshold, self.kappa, self._alpha)
-        low, high = low * sd, high * sd
+        low, high = items.values + self._stretch * (low - z) * sd, items.values + self._stretch * (high - z) * sd
         one = self._one_client
         return Limits(np.minimum(low, items.values - one), np.maximum(high, items.values + one))
 
 
-def _spikes(fit: Fit) -> int:
-    return min(_MOST_SPIKES, int(_SPIKED * fit.landed.cells))
-
-
-def measured_kappa(fit: Fit) -> float:
+def kappa_of(fit: Fit) -> Kappa:
     """Return the scale of fitted items' errors over that of phantoms, by adding known items to the sums.
 
     Fresh ids get values as the support has them, Poisson in every round, and the whole decoding is repeated. Their
-    errors are compared with what the same ids, held by nobody, are given by the fit itself.
+    errors are compared with what the same ids, held by nobody, are given by the fit itself. Where the added items spoil
+    the fit, fewer are added; in domains too large to be decoded again, a constant is taken.
     """
-    landed, number = fit.landed, _spikes(fit)
+    landed = fit.landed
+    one, many = KAPPA
+    constant = many + (one - many) * max(0.0, (5.0 - landed.effective) / 4.0)
+    if fit.candidates.size > _MOST_CANDIDATES:
+        return Kappa(constant, "a constant, not measured here")
+    if fit.scale * landed.num_clients < _NOTHING:
+        return Kappa(1.0, "next to nothing is left of either")
     rng = generator(landed.spec.seed, b"kappa")
     z = fit.fitted * np.sqrt(fit.own_shares) / fit.scale
     pool = fit.fitted[z > fit.threshold + 3]
@@ -330,18 +384,27 @@ def measured_kappa(fit: Fit) -> float:
     only = None
     if fit.candidates.size > _ALL_CANDIDATES:
         only = fit.candidates.ids(fit.standing_out(_CONTENDERS)[0])
-    errors, nulls = [], []
-    for _ in range(_REPEATS):
+    number = int(np.clip(_SPIKED * landed.cells, *_SPIKES))
+    repeats = int(np.clip(-(-_ALL_SPIKES // number), 2, _MOST_REPEATS))
+    errors: list[F64] = []
+    nulls: list[F64] = []
+    for _ in range(repeats):
         ids = fit.candidates.fresh_ids(rng, number)
         counts = rng.poisson(rng.choice(pool, number)[:, None] * landed.clients)
         spiked = landed.with_items(ids, counts / np.maximum(landed.clients, 1.0))
-        again = Fit(spiked, fit.candidates.with_extra(ids, only), fit.most + number, rng).leave_one_out(ids)
-        errors.append((again.values - counts.sum(axis=1) / landed.num_clients) * np.sqrt(again.share))
-        before = fit.leave_one_out(ids)
+        again = Fit(spiked, fit.candidates.with_extra(ids, only), fit.most + number, rng, fit.selected)
+        if again.scale > _TIPPED * fit.scale:
+            number = max(1, number // 2)
+            continue
+        after, before = again.leave_one_out(ids), fit.leave_one_out(ids)
+        errors.append((after.values - counts.sum(axis=1) / landed.num_clients) * np.sqrt(after.share))
         nulls.append(before.values * np.sqrt(before.share))
+    if sum(map(len, nulls)) < _LEAST_SPIKES:
+        return Kappa(_UNSTABLE * constant, "a constant: added items spoil the fit")
     most = 4.0 * fit.scale
     seen, null = (float(np.sqrt(np.mean(np.clip(np.concatenate(v), -most, most) ** 2))) for v in (errors, nulls))
-    return max(1.0, seen / null) if null > 0 else 1.0
+    added = f"{sum(map(len, nulls))} known items were added, and decoded again"
+    return Kappa(max(1.0, seen / null) if null > 0 else 1.0, added)
 
 
 def selective_limits(
@@ -434,6 +497,11 @@ class _PhantomLaw:
         return max(1.0, float(x / -ndtri(tail)))
 
 
+def _or_none(error: float, num_clients: int) -> float:
+    """Return an error, or 0 where it is below a thousandth of a client: rounding."""
+    return error if error * num_clients >= 1e-3 else 0.0
+
+
 def _solve(falling: Callable[[float], float], high: float) -> float:
     """Return where a falling function passes zero, by bisection on [0, high]."""
     low = 0.0
@@ -444,9 +512,10 @@ def _solve(falling: Callable[[float], float], high: float) -> float:
 
 
 def sampling_error(frequency: F64, num_clients: int, confidence: float) -> F64:
-    """Return the half-width of the normal interval for the share of a wider population.
+    """Return how far the share of a wider population may be: the further limit of Wilson's interval (1927).
 
-    The clients that took part are seen as a uniform sample: standard deviation sqrt(f (1 - f) / n), f cut to 0 .. 1.
+    The clients that took part are seen as a uniform sample: about z sqrt(f (1 - f) / n), f cut to 0 .. 1, and z^2 / n
+    for shares next to 0 and 1.
 
     >>> float(np.round(sampling_error(np.array([0.5]), 10_000, 0.95), 4)[0])
     0.0098
@@ -454,5 +523,7 @@ def sampling_error(frequency: F64, num_clients: int, confidence: float) -> F64:
     _validate.integer(1, num_clients=num_clients)
     check_confidence(confidence)
     f = np.clip(frequency, 0.0, 1.0)
-    result: F64 = -ndtri((1.0 - confidence) / 2) * np.sqrt(f * (1.0 - f) / num_clients)
-    return result
+    z, n = float(-ndtri((1.0 - confidence) / 2)), num_clients
+    half = z * np.sqrt(f * (1.0 - f) / n + z**2 / (4.0 * n**2))
+    further: F64 = (half + np.abs(0.5 - f) * z**2 / n) / (1.0 + z**2 / n)
+    return further

@@ -45,6 +45,7 @@ _FEW_PHANTOMS = 4096  # enough to choose the support
 _PROBE_SWEEPS = 12
 _PROBED_CELLS = (80_000, 200_000)  # random cells refitted to learn what the fit absorbs: one batch of rounds, several
 _GROUPS = 10
+_SHRUNK_FROM = 0.7  # mean share b from which b e has a smaller squared error than e; the largest errors are alike there
 LARGEST_SUPPORT = (0.3, 0.6)  # support, as a share of one sketch's cells: one batch of rounds; several, which tell more
 SMALLER_SUPPORTS = (0.2, 0.1, 0.05)  # tried in turn while the fit is ill-conditioned
 WELL_CONDITIONED = 0.5  # the least share of its own mass that a fitted item would keep if it alone left
@@ -72,7 +73,8 @@ class LeaveOneOut(NamedTuple):
         share: b, the share of the item's own mass that the others' fit leaves in the residual; the error's standard
             deviation is proportional to 1 / sqrt(b).
         fitted: bool [n], whether it is on the support.
-        estimate: what is released: fitted value plus mean residual. Off the support, b * e.
+        estimate: what is released: fitted value plus mean residual, so off the support b * e; or e, where so much is
+            fitted that b is small.
     """
 
     values: F64
@@ -89,6 +91,7 @@ class Fit:
         candidates: who may be on the support.
         most: the largest support.
         rng: draws phantoms and probes.
+        threshold: standard deviations by which a fitted item stands out; by the number of candidates if None.
         progress: called with the candidates looked at so far, and how many such looks there are.
     """
 
@@ -98,6 +101,7 @@ class Fit:
         candidates: Candidates,
         most: int,
         rng: np.random.Generator,
+        threshold: float | None = None,
         progress: Progress | None = None,
     ) -> None:
         self.landed, self.candidates, self.most = landed, candidates, max(1, most)
@@ -109,9 +113,11 @@ class Fit:
         self.support = Support(
             np.empty(0, np.int64), np.empty(0, np.uint64), np.empty((0, batches)), np.empty((0, batches))
         )
-        self.threshold = max(SELECTED, -NormalDist().inv_cdf(min(0.5, FALSE_ITEMS / candidates.size)))
-        for threshold in THRESHOLDS:
-            self._climb(max(threshold, self.threshold))
+        if threshold is None:
+            threshold = max(SELECTED, -NormalDist().inv_cdf(min(0.5, FALSE_ITEMS / candidates.size)))
+        self.selected = self.threshold = threshold
+        for rung in THRESHOLDS:
+            self._climb(max(rung, threshold))
         scale = np.inf
         for polish in range(MOST_POLISHES + 1):
             self._probe()
@@ -190,7 +196,7 @@ class Fit:
             np.add.at(load.reshape(-1), cells, moved[:, None, :])
         else:
             np.add.at(load.reshape(-1), cells[..., 0] // batches, (moved @ weights)[:, None])
-        probes = int(np.clip(-(-_PROBED_CELLS[batches > 1] // landed.frequencies.size), 1, 64))
+        probes = int(np.clip(-(-_PROBED_CELLS[landed.several] // landed.frequencies.size), 1, 64))
         kept = np.zeros(load.shape)
         for _ in range(probes):
             drawn = self._rng.standard_normal(landed.frequencies.shape)
@@ -217,14 +223,15 @@ class Fit:
         self.share = self._shares.at(phantoms)
         self.null = self._means.at(phantoms) / np.sqrt(self.share)
         self.scale = max(float(np.quantile(np.abs(self.null), 0.95)) / _NORMAL_95, _TINY)
+        self.shrinks = float(self.share.mean()) >= _SHRUNK_FROM
 
     def leave_one_out(self, ids: Ids) -> LeaveOneOut:
         """Return what the fit says of any ids, candidates or not."""
         left, share = ask(self._means, ids), ask(self._shares, ids)
         places, index = self._find(ids)
         values = left / share
-        estimates = left
-        estimates[places] += self.fitted[index]
+        estimates = left if self.shrinks else values.copy()
+        estimates[places] = left[places] + self.fitted[index]
         values[places] = estimates[places]
         share[places] = self.own_shares[index]
         fitted = np.zeros(len(ids), bool)
@@ -233,6 +240,8 @@ class Fit:
 
     def estimates(self, ids: Ids) -> F64:
         """Return what is released of any ids: float64 [n], frequencies."""
+        if not self.shrinks:
+            return self.leave_one_out(ids).estimate
         found = ask(self._means, ids)
         places, index = self._find(ids)
         found[places] += self.fitted[index]
@@ -280,7 +289,8 @@ class Fit:
 
     def _settle(self) -> None:
         """Say how good the fit is, and find the threshold in force: larger where the bound on the support decided."""
-        self.error = float(np.quantile(np.abs(self.null / np.sqrt(self.share)), 0.999))
+        root = np.sqrt(self.share)
+        self.error = float(np.quantile(np.abs(self.null * root if self.shrinks else self.null / root), 0.999))
         # What one phantom in a thousand would be given; standard deviation of the worst determined fitted item.
         self.least_own_share = float(self.own_shares.min()) if len(self.own_shares) else 1.0
         self.worst = self.scale / self.least_own_share**0.5
@@ -324,7 +334,7 @@ class JointDecoder:
         self.fit = _best_fit(landed, Candidates(domain), progress)
         phantoms = np.abs(MedianDecoder(sketches, expected=NUM_PHANTOMS).at(self.fit.phantoms)) / self.num_clients
         self.fallback = None
-        if self.fit.error > max(float(np.quantile(phantoms, 0.999)), 0.5 / self.num_clients):
+        if self.fit.error > float(np.quantile(phantoms, 0.999)) + 0.5 / self.num_clients:
             self.fallback = MedianDecoder(sketches, expected=domain.size)
 
     @property
@@ -359,8 +369,9 @@ def _best_fit(landed: Landed, candidates: Candidates, progress: Progress | None)
     then hardly told from their neighbours. Their shares say so.
     """
     best: Fit | None = None
-    for most in (LARGEST_SUPPORT[len(landed.clients) > 1], *SMALLER_SUPPORTS):
-        fit = Fit(landed, candidates, int(most * landed.cells), generator(landed.spec.seed, b"fit"), progress)
+    for most in (LARGEST_SUPPORT[landed.several], *SMALLER_SUPPORTS):
+        rng = generator(landed.spec.seed, b"fit")
+        fit = Fit(landed, candidates, int(most * landed.cells), rng, progress=progress)
         if best is None or fit.worst < best.worst:
             best = fit
         if fit.least_own_share >= WELL_CONDITIONED:

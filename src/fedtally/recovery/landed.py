@@ -94,6 +94,16 @@ class Landed:
             self._tables = [np.stack([tabulation_tables(spec.seed, spec.rows, group) for group in groups])]
 
     @property
+    def several(self) -> bool:
+        """Whether the clients are spread over several batches, not nearly all in one."""
+        return self.effective > 1.5
+
+    @property
+    def effective(self) -> float:
+        """How many batches of equal size would spread the clients as much."""
+        return 1.0 / float(self.weights @ self.weights)
+
+    @property
     def cells(self) -> int:
         """Counters of one sketch."""
         return self.spec.rows * self.spec.width
