@@ -19,7 +19,7 @@ CHILD = """
 import json, resource, sys, time
 import numpy as np
 import fedtally
-clients, size, text = json.loads(sys.argv[1])
+clients, size, text, options = json.loads(sys.argv[1])
 law = np.arange(1, size + 1) ** -1.1
 items = np.searchsorted(np.cumsum(law / law.sum())[:-1], np.random.default_rng(1).random(clients), side="right") + 1
 if text:
@@ -27,7 +27,7 @@ if text:
     items = pa.array(items).cast(pa.string())
 estimate, domain = fedtally.estimate, "input" if text else fedtally.IntegerRange(1, size)
 start, cpu = time.perf_counter(), time.process_time()
-result = estimate(items, domain=domain, rows=16, width=4096, num_rounds=10, schedule="hybrid", seed=1)
+result = estimate(items, domain=domain, rows=16, width=4096, num_rounds=10, schedule="hybrid", seed=1, **options)
 top = result.top(20)
 seconds, cpu = time.perf_counter() - start, time.process_time() - cpu
 peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
@@ -35,9 +35,9 @@ print(json.dumps({"seconds": seconds, "cpu": cpu, "peak": peak, "first": str(top
 """
 
 
-def run(clients: int, size: int, text: bool) -> dict[str, Any]:
+def run(clients: int, size: int, text: bool, options: dict[str, Any]) -> dict[str, Any]:
     """Run one campaign in a fresh process; return its seconds, CPU seconds and peak bytes."""
-    arguments = [sys.executable, "-c", CHILD, json.dumps([clients, size, text])]
+    arguments = [sys.executable, "-c", CHILD, json.dumps([clients, size, text, options])]
     done = subprocess.run(arguments, capture_output=True, text=True, check=False)
     if done.returncode:
         raise click.ClickException(f"the campaign failed:\n{done.stderr}")
@@ -48,10 +48,19 @@ def run(clients: int, size: int, text: bool) -> dict[str, Any]:
 
 
 def measure(clients: int, size: int, turns: int) -> Report:
-    """Run campaigns on integers over a declared range, and on text whose candidates are what occurs."""
+    """Run campaigns on integers over a declared range, and on text whose candidates are what occurs.
+
+    With joint recovery and intervals, the default; and with the paper's decoder alone.
+    """
     report = Report(machine())
-    for name, text in (("integers, range", False), ("text, candidates from the input", True)):
-        runs = [run(clients, size, text) for _ in range(turns)]
+    paper = {"recovery": "median", "confidence": 0}
+    for name, text, options in (
+        ("integers, range", False, {}),
+        ("text, candidates from the input", True, {}),
+        ("integers, range, the paper's decoder", False, paper),
+        ("text, candidates from the input, the paper's decoder", True, paper),
+    ):
+        runs = [run(clients, size, text, options) for _ in range(turns)]
         best = min(runs, key=lambda one: one["seconds"])
         report.goals.append(Goal(f"campaign, {name}: wall time", best["seconds"], 3, " s", at_most=True))
         report.goals.append(

@@ -1,0 +1,396 @@
+"""Keys: the key table of ``fedtally-secagg/1``, and X25519, Ed25519, HKDF and AES-256-GCM behind types. Hazard layer.
+
+Every derived value is bound to one purpose by a `Label`; which secret, salt and fields belong to it is stated by the
+functions of the key table, `mask_key` to `ring_order_key`. Integers in fields are little-endian, 32 bits wide. Fields
+are joined without separators, so under one label each of them has one length.
+
+Secrets are objects that do not print, copy or pickle, and that can be wiped. What wiping cannot reach, in Python: the
+``bytes`` that a derivation or an exchange returned on the way (they are freed, not cleared), copies the caller made,
+and pages that the operating system wrote to disk. The library clears its own copy of a key when that is freed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+from contextlib import suppress
+from enum import Enum
+from typing import NoReturn, SupportsIndex, TypeVar
+
+from cryptography.exceptions import InvalidSignature, InvalidTag
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
+from fedtally import _validate
+from fedtally.errors import InvalidInputError
+
+KEY_BYTES = 32
+SEED_BYTES = 20
+SIGNATURE_BYTES = 64
+TAG_BYTES = 16
+
+_T = TypeVar("_T")
+_NONCE = bytes(12)
+_PREFIX = b"fedtally-secagg/1 "
+_FIELD_PRIME = 2**255 - 19
+# Points of order 1, 2, 4 and 8 on Curve25519 (torsion Z/8) and on its twist (Z/4), by u-coordinate.
+_LOW_ORDER = frozenset(
+    {
+        0,
+        1,
+        _FIELD_PRIME - 1,
+        0x00B8495F16056286FDB1329CEB8D09DA6AC49FF1FAE35616AEB8413B7C7AEBE0,
+        0x57119FD0DD4E22D8868E1C58C45C44045BEF839C55B1D0B1248C50A3BC959C5F,
+    }
+)
+
+
+class RejectedError(InvalidInputError):
+    """Reject a public key, a signature or a ciphertext that came from a peer."""
+
+
+class Label(bytes, Enum):
+    """The purposes of hashes, derived keys and signatures; no label is the beginning of another."""
+
+    MASK_SECRET_KEY = _PREFIX + b"mask secret key"
+    COMMITMENT = _PREFIX + b"commitment to b"
+    SELF_MASK = _PREFIX + b"self mask"
+    PAIR_MASK = _PREFIX + b"pair mask"
+    SHARE_ENCRYPTION = _PREFIX + b"share encryption"
+    RING_ORDER = _PREFIX + b"ring order"
+    CONTEXT = _PREFIX + b"context"
+    ROSTER_CONTEXT = _PREFIX + b"roster context"
+    ADVERTS = _PREFIX + b"adverts"
+    RESULT = _PREFIX + b"result"
+    INVITE = _PREFIX + b"invite"
+    ADVERTISE = _PREFIX + b"advertise"
+    CONFIRM = _PREFIX + b"confirm"
+
+
+class _Hidden:
+    """Neither prints nor copies nor pickles."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}(hidden)"
+
+    def __reduce_ex__(self, protocol: SupportsIndex, /) -> NoReturn:
+        raise InvalidInputError(f"{type(self).__name__} is secret: it cannot be copied or pickled; pass the object on")
+
+
+class Secret(_Hidden):
+    """Secret bytes, in a buffer of their own; equality takes the same time wherever they differ.
+
+    Args:
+        value: at least one byte; copied.
+
+    >>> secret = Secret(bytes(32))
+    >>> secret
+    Secret(hidden)
+    >>> secret == Secret(bytes(32))
+    True
+    """
+
+    __slots__ = ("_buffer", "_view")
+
+    def __init__(self, value: bytes | bytearray | memoryview) -> None:
+        if not isinstance(value, (bytes, bytearray, memoryview)) or not len(value):
+            raise InvalidInputError(f"a secret must be bytes, at least one of them, got {type(value).__name__}")
+        self._buffer = bytearray(value)
+        self._view = memoryview(self._buffer).toreadonly()
+
+    def __len__(self) -> int:
+        return len(self._buffer)
+
+    def __eq__(self, other: object) -> bool:
+        return hmac.compare_digest(self.reveal(), other.reveal()) if isinstance(other, Secret) else NotImplemented
+
+    def reveal(self, length: int | None = None) -> memoryview:
+        """Return the bytes, as a read-only view that ends with `wipe`.
+
+        Args:
+            length: how many they must be; None for any number.
+
+        Raises:
+            InvalidInputError: they were wiped, or are of another length.
+        """
+        if not self._buffer:
+            raise InvalidInputError("this secret was wiped; derive or draw a new one")
+        if length is not None and len(self._buffer) != length:
+            raise InvalidInputError(f"the secret must be of {length} bytes, got {len(self._buffer)}")
+        return self._view
+
+    def wipe(self) -> None:
+        """Overwrite the bytes and forget them; what still holds memory of a view, as an array does, reads zeros."""
+        self._buffer[:] = bytes(len(self._buffer))
+        with suppress(BufferError):
+            self._view.release()
+        self._buffer = bytearray()
+
+
+class ExchangeKey(_Hidden):
+    """An X25519 secret key (RFC 7748).
+
+    Args:
+        secret: 32 bytes; which bits count is settled by the RFC.
+
+    Attributes:
+        public: the public key, 32 bytes.
+    """
+
+    __slots__ = ("_key", "public")
+
+    def __init__(self, secret: Secret) -> None:
+        self._key: X25519PrivateKey | None = X25519PrivateKey.from_private_bytes(secret.reveal(KEY_BYTES))
+        self.public = self._key.public_key().public_bytes_raw()
+
+    def exchange(self, point: bytes) -> Secret:
+        """Return what this key and the peer's public key have in common: the raw 32 bytes, to be hashed with `hkdf`.
+
+        Raises:
+            RejectedError: `check_point` refuses the point.
+            InvalidInputError: this key was wiped.
+        """
+        peer = X25519PublicKey.from_public_bytes(check_point(point))
+        return Secret(_present(self._key).exchange(peer))
+
+    def wipe(self) -> None:
+        """Forget the secret key; the library clears it."""
+        self._key = None
+
+
+class SigningKey(_Hidden):
+    """An Ed25519 secret key (RFC 8032).
+
+    Args:
+        secret: 32 bytes, uniform.
+
+    Attributes:
+        public: the public key, 32 bytes.
+    """
+
+    __slots__ = ("_key", "public")
+
+    def __init__(self, secret: Secret) -> None:
+        self._key: Ed25519PrivateKey | None = Ed25519PrivateKey.from_private_bytes(secret.reveal(KEY_BYTES))
+        self.public = self._key.public_key().public_bytes_raw()
+
+    def sign(self, label: Label, *fields: bytes) -> bytes:
+        """Return the signature over the label and the fields: 64 bytes.
+
+        Raises:
+            InvalidInputError: this key was wiped.
+        """
+        return _present(self._key).sign(_join(label, fields))
+
+    def wipe(self) -> None:
+        """Forget the secret key; the library clears it."""
+        self._key = None
+
+
+def verify(public: bytes, signature: bytes, label: Label, *fields: bytes) -> None:
+    """Check an Ed25519 signature over the label and the fields.
+
+    Args:
+        public: the key, 32 bytes.
+        signature: 64 bytes, from a peer.
+        label: what the signature is for.
+        fields: what is signed.
+
+    Raises:
+        RejectedError: it is not one by this key over this content.
+
+    >>> key = SigningKey(Secret(bytes(32)))
+    >>> verify(key.public, key.sign(Label.CONFIRM, b"yes"), Label.CONFIRM, b"no")
+    Traceback (most recent call last):
+    ...
+    fedtally.crypto.keys.RejectedError: the signature is not one by this key over this content
+    """
+    key, message = Ed25519PublicKey.from_public_bytes(_exact(KEY_BYTES, public=public)), _join(label, fields)
+    try:
+        key.verify(signature, message)
+    except InvalidSignature:
+        raise RejectedError("the signature is not one by this key over this content") from None
+
+
+def check_point(point: bytes) -> bytes:
+    """Return the X25519 public key if it is canonical (32 bytes, below 2^255 - 19) and not of low order.
+
+    With these, two keys are the same only if their bytes are, and no exchange yields zero.
+
+    Raises:
+        RejectedError: it is not so.
+    """
+    if not isinstance(point, bytes) or len(point) != KEY_BYTES:
+        raise RejectedError(f"a public key must be {KEY_BYTES} bytes, got {_describe(point)}")
+    number = int.from_bytes(point, "little")
+    if number >= _FIELD_PRIME:
+        raise RejectedError("a public key must be below 2^255 - 19, its only valid encoding")
+    if number in _LOW_ORDER:
+        raise RejectedError("a public key must not be of low order: what is exchanged with it is no secret")
+    return point
+
+
+def digest(label: Label, *fields: bytes) -> bytes:
+    """Return the SHA-256 of the label and the fields: 32 bytes.
+
+    >>> digest(Label.CONTEXT, bytes(32)).hex()[:16]
+    '1fc6d049b0988732'
+    """
+    return hashlib.sha256(_join(label, fields)).digest()
+
+
+def hkdf(secret: Secret, salt: bytes, info: bytes) -> Secret:
+    """Return 32 bytes of HKDF-SHA256 (RFC 5869): one block, so that extract and expand are one HMAC each."""
+    extracted = hmac.digest(salt, secret.reveal(), "sha256")
+    return Secret(hmac.digest(extracted, info + b"\x01", "sha256"))
+
+
+def seal(key: Secret, plaintext: Secret) -> bytes:
+    """Return the AES-256-GCM ciphertext, 16 bytes longer than the plaintext, under nonce 0; wipes the key.
+
+    A nonce that never changes is safe because a key seals one plaintext: nothing else may be sealed under it, ever.
+
+    Args:
+        key: 32 bytes; used up.
+        plaintext: what is sealed.
+    """
+    sealed = AESGCM(key.reveal(KEY_BYTES)).encrypt(_NONCE, plaintext.reveal(), None)
+    key.wipe()
+    return sealed
+
+
+def unseal(key: Secret, sealed: bytes) -> Secret:
+    """Return the plaintext of `seal`; wipes the key whether or not it opens.
+
+    Args:
+        key: 32 bytes; used up.
+        sealed: what came from the peer.
+
+    Raises:
+        RejectedError: it was not sealed under this key, was changed, or holds nothing.
+    """
+    try:
+        plaintext = AESGCM(key.reveal(KEY_BYTES)).decrypt(_NONCE, sealed, None)
+    except InvalidTag:
+        raise RejectedError("the ciphertext does not open: sealed under another key, or changed on its way") from None
+    finally:
+        key.wipe()
+    if not plaintext:
+        raise RejectedError("the ciphertext holds nothing")
+    return Secret(plaintext)
+
+
+# The key table.
+
+
+def mask_key(seed: Secret, ctx: bytes) -> ExchangeKey:
+    """Return the key pair that a client's pair masks are agreed with.
+
+    Args:
+        seed: 20 bytes.
+        ctx: the context of the session, 32 bytes.
+    """
+    return ExchangeKey(_from_seed(seed, ctx, Label.MASK_SECRET_KEY))
+
+
+def commitment(seed: Secret, ctx: bytes) -> bytes:
+    """Return the commitment to the seed b of a client's self mask: 32 bytes, public.
+
+    Args:
+        seed: 20 bytes.
+        ctx: the context of the session, 32 bytes.
+    """
+    return bytes(_from_seed(seed, ctx, Label.COMMITMENT).reveal())
+
+
+def self_mask_key(seed: Secret, ctx2: bytes, index: int) -> Secret:
+    """Return the key of a client's self mask.
+
+    Args:
+        seed: the 20 bytes of b.
+        ctx2: the context of the roster, 32 bytes.
+        index: the client's index in the roster.
+    """
+    return _from_seed(seed, ctx2, Label.SELF_MASK, _u32(index=index))
+
+
+def pair_mask_key(shared: Secret, ctx2: bytes, own: int, own_key: bytes, peer: int, peer_key: bytes) -> Secret:
+    """Return the key of the mask between two clients; both find the same.
+
+    Args:
+        shared: what `ExchangeKey.exchange` of the mask keys returned.
+        ctx2: the context of the roster, 32 bytes.
+        own: the client's index in the roster.
+        own_key: its public mask key.
+        peer: the other's index.
+        peer_key: its public mask key.
+    """
+    pair = _pair(own, own_key, peer, peer_key)
+    return hkdf(shared, _exact(KEY_BYTES, ctx2=ctx2), Label.PAIR_MASK + pair)
+
+
+def share_keys(
+    shared: Secret, ctx2: bytes, own: int, own_key: bytes, peer: int, peer_key: bytes
+) -> tuple[Secret, Secret]:
+    """Return the keys that seal shares for the other client, and that open those from it.
+
+    Args:
+        shared: what `ExchangeKey.exchange` of the encryption keys returned.
+        ctx2: the context of the roster, 32 bytes.
+        own: the client's index in the roster.
+        own_key: its public encryption key.
+        peer: the other's index.
+        peer_key: its public encryption key.
+    """
+    info = Label.SHARE_ENCRYPTION + _pair(own, own_key, peer, peer_key)
+    up, down = (hkdf(shared, _exact(KEY_BYTES, ctx2=ctx2), info + direction) for direction in (b"\x00", b"\x01"))
+    return (up, down) if own < peer else (down, up)
+
+
+def ring_order_key(ctx2: bytes) -> Secret:
+    """Return the key of the stream that orders the ring: it is public, a function of the roster's context alone."""
+    return hkdf(Secret(bytes(32)), _exact(KEY_BYTES, ctx2=ctx2), Label.RING_ORDER)
+
+
+def _from_seed(seed: Secret, context: bytes, label: Label, field: bytes = b"") -> Secret:
+    seed.reveal(SEED_BYTES)
+    return hkdf(seed, _exact(KEY_BYTES, context=context), label + field)
+
+
+def _pair(own: int, own_key: bytes, peer: int, peer_key: bytes) -> bytes:
+    """Return i, j, pk_i, pk_j with i < j."""
+    if own == peer:
+        raise InvalidInputError(f"a pair must be of two clients, got index {own} twice")
+    one, other = sorted(((own, own_key), (peer, peer_key)))
+    keys = _exact(KEY_BYTES, public_key=one[1]) + _exact(KEY_BYTES, public_key=other[1])
+    return _u32(index=one[0]) + _u32(index=other[0]) + keys
+
+
+def _join(label: Label, fields: tuple[bytes, ...]) -> bytes:
+    if not isinstance(label, Label):
+        raise InvalidInputError(f"label must be one of Label, got {type(label).__name__}")
+    return b"".join((label, *fields))
+
+
+def _u32(**named: int) -> bytes:
+    return _validate.integer(0, 2**32 - 1, **named).to_bytes(4, "little")
+
+
+def _exact(length: int, **named: bytes) -> bytes:
+    ((name, value),) = named.items()
+    if not isinstance(value, bytes) or len(value) != length:
+        raise InvalidInputError(f"{name} must be {length} bytes, got {_describe(value)}")
+    return value
+
+
+def _describe(value: object) -> str:
+    return str(len(value)) if isinstance(value, bytes) else type(value).__name__
+
+
+def _present(key: _T | None) -> _T:
+    if key is None:
+        raise InvalidInputError("this key was wiped; derive or draw a new one")
+    return key

@@ -1,0 +1,433 @@
+"""Shamir's secret sharing of vectors over GF(2^31 - 1). Hazard layer: a wrong argument gives secrets away.
+
+A secret is a vector of field elements; the 20-byte secrets of the protocol are 5 uniform elements (155 bits). Element j
+of every secret has a polynomial of its own, f_j(z) = secret_j + coefficients[0, j] z + ... of degree t - 1, and the
+share at point x is the vector of the f_j(x). Any t shares give the secret, fewer say nothing about it, provided that
+the coefficients are uniform and used once. On the wire an element is a little-endian u32 below 2^31 - 1 (Shamir 1979).
+
+Points are public: they may be branched on and be indexes. Secrets, shares and coefficients are neither: they pass
+through additions, products and comparisons of whole arrays alone. `decode` branches on syndromes, which depend on the
+errors and not on the secrets.
+
+>>> import hashlib
+>>> stream = iter(hashlib.shake_256(b"not a secret").digest(120))  # a test's randomness; never this in earnest
+>>> random = lambda count: bytes(next(stream) for _ in range(count))
+>>> secret, coefficients = random_elements(5, random), random_elements(10, random).reshape(2, 5)
+>>> shares = split(secret, coefficients, 5)
+>>> bool((combine([1, 3, 5], shares[[0, 2, 4]]) == secret).all())
+True
+>>> shares[3] = shares[0]  # a holder that lies
+>>> recovered, wrong = decode([1, 2, 3, 4, 5], shares, 3)
+>>> bool((recovered == secret).all()), wrong.tolist()
+(True, [4])
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from fedtally import _validate
+from fedtally.errors import FedtallyError, InvalidInputError
+
+PRIME = 2**31 - 1
+SECRET_ELEMENTS = 5
+SECRET_BYTES = 4 * SECRET_ELEMENTS
+MAX_THRESHOLD = 2**15  # see `_product`
+MAX_SHARES = 2**16 - 1  # see `_weights`
+_BLOCK = 1 << 20  # entries of a matrix of powers that are computed, and kept, at a time
+_BATCH = 1 << 14  # entries of the points whose Lagrange coefficients are computed together: they stay in cache
+
+U32 = npt.NDArray[np.uint32]
+I64 = npt.NDArray[np.int64]
+F64 = npt.NDArray[np.float64]
+
+
+class ShareError(InvalidInputError):
+    """Reject elements that are not of the field."""
+
+
+class DecodingError(InvalidInputError):
+    """Refuse shares of which too many are wrong."""
+
+
+def random_elements(count: int, random: Callable[[int], bytes]) -> U32:
+    """Return uniform elements: 4 bytes each, little-endian, the top bit cleared; 2^31 - 1 itself is skipped.
+
+    Args:
+        count: how many.
+        random: a function that returns as many bytes as it is asked for, from a cryptographic source.
+
+    Returns:
+        uint32 [count]. What is skipped has no part in the result, so that the branch on it says nothing.
+
+    Raises:
+        InvalidInputError: `random` returned another number of bytes.
+
+    >>> random_elements(2, lambda count: bytes(range(count))).tolist()
+    [50462976, 117835012]
+    """
+    count = _validate.integer(0, count=count)
+    elements = np.empty(0, np.uint32)
+    while len(elements) < count:
+        missing = count - len(elements)
+        data = random(4 * missing)
+        if not isinstance(data, bytes) or len(data) != 4 * missing:
+            raise InvalidInputError(f"random must return the {4 * missing} bytes it is asked for")
+        drawn = np.frombuffer(data, "<u4") & np.uint32(PRIME)
+        elements = np.concatenate([elements, drawn[drawn != PRIME]])
+    return elements
+
+
+def to_bytes(elements: U32) -> bytes:
+    """Return the encoding of elements, 4 bytes each.
+
+    Args:
+        elements: uint32 of any shape, every one below 2^31 - 1.
+
+    Raises:
+        ShareError: they are of another type, or one is too large.
+
+    >>> to_bytes(np.array([1, 2], np.uint32)).hex()
+    '0100000002000000'
+    """
+    return _elements(elements=elements).astype("<u4").tobytes()
+
+
+def from_bytes(data: bytes | bytearray | memoryview) -> U32:
+    """Return the elements that `to_bytes` encoded.
+
+    Args:
+        data: 4 bytes an element.
+
+    Returns:
+        uint32 [len(data) / 4], a copy.
+
+    Raises:
+        ShareError: the length is no multiple of 4, or an element is not below 2^31 - 1.
+
+    >>> from_bytes(bytes.fromhex("0100000002000000")).tolist()
+    [1, 2]
+    """
+    if not isinstance(data, (bytes, bytearray, memoryview)) or len(data) % 4:
+        raise ShareError("the encoding of elements must be bytes, 4 for each")
+    return _elements(data=np.frombuffer(data, "<u4").astype(np.uint32))
+
+
+def split(secret: U32, coefficients: U32, num_shares: int) -> U32:
+    """Return the shares of a vector of secrets at the points 1 .. num_shares.
+
+    Args:
+        secret: uint32 [m], every one below 2^31 - 1; several secrets with the same holders lie one after the other.
+        coefficients: uint32 [t - 1, m], of powers 1 .. t - 1, from `random_elements`, used once; 2 <= t <= 2^15.
+        num_shares: t .. 65,535.
+
+    Returns:
+        uint32 [num_shares, m]; row x - 1 is the share at x.
+
+    Raises:
+        ShareError: an element is not of the field.
+        InvalidInputError: the shapes or the numbers do not fit each other.
+    """
+    secret, coefficients = _elements(secret=secret), _elements(coefficients=coefficients)
+    if secret.ndim != 1 or not secret.size or coefficients.ndim != 2 or coefficients.shape[1] != secret.size:
+        raise InvalidInputError(
+            f"secret must be [m] and coefficients [t - 1, m], got {secret.shape} and {coefficients.shape}"
+        )
+    threshold = _validate.integer(2, MAX_THRESHOLD, threshold=len(coefficients) + 1)
+    num_shares = _validate.integer(threshold, MAX_SHARES, num_shares=num_shares)
+    terms = _halves(np.vstack([secret[None], coefficients]), 1)
+    rows = max(1, _BLOCK // threshold)
+    blocks = [
+        _product(_powers(start, min(start + rows - 1, num_shares), threshold), terms)
+        for start in range(1, num_shares + 1, rows)
+    ]
+    return np.concatenate(blocks).astype(np.uint32)
+
+
+def combine(points: npt.ArrayLike, shares: U32) -> U32:
+    """Return secrets from exactly as many shares as are given; no share is checked against another.
+
+    Args:
+        points: integers [t], strictly ascending in 1 .. 65,535, for all owners; or [owners, t], a set for each.
+        shares: uint32 [t, m], or [owners, t, m]; every element below 2^31 - 1.
+
+    Returns:
+        uint32 [m], or [owners, m]: the polynomials of degree t - 1 at 0.
+
+    Raises:
+        ShareError: an element is not of the field.
+        InvalidInputError: the points are no such sets, or the shapes do not fit each other.
+    """
+    at, shares = _points(points), _elements(shares=shares)
+    if shares.ndim == 2:
+        if at.ndim != 1:
+            raise InvalidInputError(f"shares of one owner need points [t], got {at.shape}")
+        return np.asarray(combine(at, shares[None])[0])
+    if shares.ndim != 3 or at.shape[-1] != shares.shape[1] or (at.ndim == 2 and len(at) != len(shares)):
+        raise InvalidInputError(
+            f"points must be [t] or [owners, t] and shares [owners, t, m], got {at.shape} and {shares.shape}"
+        )
+    owners, threshold, _ = shares.shape
+    _validate.integer(1, MAX_THRESHOLD, shares=threshold)
+    shared = _at_zero(at[None])[..., None] if at.ndim == 1 else None
+    secrets = np.empty((owners, shares.shape[2]), np.uint32)
+    step = max(1, _BATCH // threshold)
+    for start in range(0, owners, step):
+        part = slice(start, start + step)
+        weights = _at_zero(at[part])[..., None] if shared is None else shared
+        # Products below 2^62; folded below 2^32, and 2^15 of them below 2^47.
+        secrets[part] = _reduce(_fold(weights * shares[part]).sum(axis=1))
+    return secrets
+
+
+def decode(points: npt.ArrayLike, shares: U32, threshold: int) -> tuple[U32, I64]:
+    """Return the secret of one owner and the points of the wrong shares, up to half as many as there are spare ones.
+
+    That is unique decoding of an interleaved Reed-Solomon code, as of Berlekamp and Welch (1986). The equation is
+    solved by syndromes and the shortest recurrence (Massey 1969): O(n^2) in place of O(n^3), so that liars cannot keep
+    a server busy, and without a branch on a secret, since a syndrome depends on errors alone. A share is wrong where
+    any of its elements is.
+
+    Args:
+        points: integers [n], strictly ascending in 1 .. 65,535.
+        shares: uint32 [n, m], n >= threshold, every element below 2^31 - 1.
+        threshold: how many shares give the secret.
+
+    Returns:
+        uint32 [m], and int64 [errors]: at most (n - threshold) // 2 points, ascending.
+
+    Raises:
+        ShareError: an element is not of the field.
+        DecodingError: no secret agrees with all but (n - threshold) // 2 of the shares.
+        InvalidInputError: the points are no such set, or the shapes do not fit each other.
+    """
+    at, shares = _points(points), _elements(shares=shares)
+    if at.ndim != 1 or shares.ndim != 2 or len(at) != len(shares):
+        raise InvalidInputError(f"points must be [n] and shares [n, m], got {at.shape} and {shares.shape}")
+    threshold = _validate.integer(1, min(len(at), MAX_THRESHOLD), threshold=threshold)
+    radius = (len(at) - threshold) // 2
+    kept = np.ones(len(at), bool)
+    # One element after the other: its errors are erased for those that follow. With e errors in all and f erased,
+    # e - f <= (n - f - threshold) // 2, so that each step is within the radius of what is left if the whole is.
+    while (column := _first_error(syndromes := _syndromes(at[kept], shares[kept], threshold))) is not None:
+        locator = _shortest_recurrence(syndromes[:, column].tolist())
+        wrong = np.flatnonzero(kept)[_values(locator, at[kept]) == 0]
+        kept[wrong] = False
+        if len(wrong) != len(locator) - 1 or (~kept).sum() > radius:
+            raise DecodingError(
+                f"more than {radius} of {len(at)} shares are wrong; threshold {threshold} cannot be decoded"
+            )
+    use = np.flatnonzero(kept)[:threshold]
+    return combine(at[use], shares[use]), at[~kept]
+
+
+# ---- arguments ----
+
+
+def _elements(**named: U32) -> U32:
+    name, array = next(iter(named.items()))
+    if not isinstance(array, np.ndarray) or array.dtype != np.uint32:
+        raise ShareError(f"{name} must be an array of uint32, got {getattr(array, 'dtype', type(array).__name__)}")
+    if bool((array >= PRIME).any()):
+        raise ShareError(f"every element of {name} must be below 2^31 - 1")
+    return array
+
+
+def _points(points: npt.ArrayLike) -> I64:
+    array = np.asarray(points)
+    if array.ndim not in (1, 2) or not array.size or array.dtype.kind not in "iu":
+        raise InvalidInputError(
+            f"points must be integers [t] or [owners, t], at least one, got {array.dtype} {array.shape}"
+        )
+    smallest, largest = int(array.min()), int(array.max())
+    at = array.astype(np.int64)
+    if smallest < 1 or largest > MAX_SHARES or bool((np.diff(at) <= 0).any()):
+        raise InvalidInputError(
+            f"points must be strictly ascending from 1 to {MAX_SHARES}, got {smallest} .. {largest}"
+        )
+    return at
+
+
+# ---- the field: int64 below 2^63, reduced modulo 2^31 - 1 ----
+
+
+def _fold(x: I64) -> I64:
+    """Return a smaller number of the same residue: 2^31 is 1."""
+    return np.asarray((x & PRIME) + (x >> 31))
+
+
+def _reduce(x: I64) -> I64:
+    """Return the residue of numbers below 2^63: folded below 2^33, below 2^31 + 4, then without the last multiple."""
+    x = _fold(_fold(x))
+    return x - PRIME * (x >= PRIME)
+
+
+def _halves(x: npt.NDArray[Any], axis: int) -> F64:
+    """Return the low 16 bits and the high 15 bits of elements, one after the other along an axis."""
+    return np.concatenate([x & 0xFFFF, x >> 16], axis=axis).astype(np.float64)
+
+
+def _product(left: F64, right: F64) -> I64:
+    """Return A @ B mod p, from `_halves(A, 0)` and `_halves(B, 1)` with an inner length t of at most 2^15.
+
+    A float64 sum of integers is exact, in whatever order and with or without fused products, while it stays below 2^53.
+    The halves are at most l = 2^16 - 1 and h = 2^15 - 1, so that with t = 2^15
+        low  <= t l^2   = 2^47 - 2^32 + 2^15         the largest sum in floating point: below 2^53
+        mid  <= 2 t l h = 2^47 - 3 2^31 + 2^16       both sums of which it is made below 2^46
+        high <= t h^2   = 2^45 - 2^31 + 2^15
+    and the result, low + 2^16 mid + 2^32 high with 2^32 = 2 modulo p, before its reduction is at most
+        low + 2^16 mid + 2 high < 2^47 + (2^63 - 3 2^47 + 2^32) + 2^46 < 2^63.
+    Products of integers of this size have no subnormal numbers, the one case in which their time depends on them.
+    """
+    rows, columns = len(left) // 2, right.shape[1] // 2
+    sums = (left @ right).astype(np.int64)
+    low, high = sums[:rows, :columns], sums[rows:, columns:]
+    mid = sums[:rows, columns:] + sums[rows:, :columns]
+    return _reduce(low + (mid << 16) + (high << 1))
+
+
+@lru_cache(maxsize=4)
+def _powers(first: int, last: int, columns: int) -> F64:
+    """Return the halves of the matrix of powers 0 .. columns - 1 of first .. last, by doubling the columns."""
+    powers = np.ones((last - first + 1, columns), np.int64)
+    step = np.arange(first, last + 1)[:, None]
+    done = 1
+    while done < columns:
+        more = min(done, columns - done)
+        powers[:, done : done + more] = _reduce(powers[:, :more] * step)
+        step = _reduce(step * step)
+        done += more
+    halves = _halves(powers, 0)
+    halves.setflags(write=False)  # it is kept
+    return halves
+
+
+def _weights(at: I64) -> I64:
+    """Return, for points [owners, t], the products of |x_j - x_i| over all j but i: below 2^32, not reduced.
+
+    A factor is below 2^16, so that the product before folding stays below 2^48, and after it below 2^31 + 2^17.
+    """
+    product = np.ones_like(at)
+    for j in range(at.shape[1]):
+        gap = np.abs(at - at[:, j : j + 1])
+        gap[:, j] = 1
+        product = _fold(product * gap)
+    return product
+
+
+def _signs(count: int) -> I64:
+    """Return (-1)^i: as many of the differences x_j - x_i of ascending points are negative as lie below x_i."""
+    return 1 - 2 * (np.arange(count) & 1)
+
+
+def _inverse(x: I64) -> I64:
+    """Return the inverses of public numbers below 2^32, none a multiple of p: one inversion, 3 products for each."""
+    if x.size == 1:
+        return np.full(1, pow(int(x[0]), -1, PRIME), np.int64)
+    x = _reduce(x)
+    even, odd = x[0::2], x[1::2]
+    pairs = even.copy()
+    pairs[: len(odd)] = _reduce(even[: len(odd)] * odd)
+    inverse = _inverse(pairs)
+    out = np.empty_like(x)
+    out[1::2] = _reduce(inverse[: len(odd)] * even[: len(odd)])
+    out[0::2] = inverse
+    out[0 : 2 * len(odd) : 2] = _reduce(inverse[: len(odd)] * odd)
+    return out
+
+
+def _at_zero(at: I64) -> I64:
+    """Return the Lagrange coefficients at 0 for points [owners, t]: the product of x_j / (x_j - x_i) over j but i."""
+    total = np.ones(len(at), np.int64)
+    for j in range(at.shape[1]):
+        total = _fold(total * at[:, j])
+    inverse = _inverse(_fold(_weights(at) * at).ravel()).reshape(at.shape)
+    coefficients = _reduce(total[:, None] * inverse) * _signs(at.shape[1])
+    return coefficients + PRIME * (coefficients < 0)
+
+
+# ---- error decoding ----
+
+
+def _syndromes(at: I64, shares: U32, threshold: int) -> I64:
+    """Return S_r = sum of v_i y_i x_i^r for r < n - t, v_i = 1 / product of (x_i - x_j): zero for what was shared.
+
+    The sum is the highest coefficient of the polynomial through the points (x_i, y_i x_i^r), which is none of degree
+    n - 1 if y is of degree t - 1. The sign that all v_i have in common is left out.
+    """
+    inverse = _inverse(_weights(at[None])[0]) * _signs(len(at))
+    terms = _reduce((inverse + PRIME * (inverse < 0))[:, None] * shares.astype(np.int64))
+    syndromes = np.zeros((len(at) - threshold, shares.shape[1]), np.int64)
+    for r in range(len(syndromes)):
+        syndromes[r] = terms.sum(axis=0) % PRIME
+        terms = _reduce(terms * at[:, None])
+    return syndromes
+
+
+def _first_error(syndromes: I64) -> int | None:
+    wrong = np.flatnonzero(syndromes.any(axis=0))
+    return int(wrong[0]) if wrong.size else None
+
+
+def _shortest_recurrence(sequence: list[int]) -> list[int]:
+    """Return c, with c_0 = 1, of the shortest recurrence: the sum of c_k S_{r - k} is 0 for every r (Massey 1969).
+
+    The roots of its reversal z^L + c_1 z^(L - 1) + ... + c_L are the points of the errors.
+    """
+    current, previous = [1], [1]
+    length, shift, last = 0, 1, 1
+    for r, value in enumerate(sequence):
+        gap = (value + sum(c * sequence[r - k] for k, c in enumerate(current[1:], 1))) % PRIME
+        if gap == 0:
+            shift += 1
+            continue
+        factor = gap * pow(last, -1, PRIME) % PRIME
+        before, room = current, shift + len(previous) - len(current)
+        current = current + [0] * max(0, room)
+        for k, c in enumerate(previous, shift):
+            current[k] = (current[k] - factor * c) % PRIME
+        if 2 * length <= r:
+            length, previous, last, shift = r + 1 - length, before, gap, 1
+        else:
+            shift += 1
+    return current + [0] * (length + 1 - len(current))
+
+
+def _values(recurrence: list[int], at: I64) -> I64:
+    """Return the values of the reversed polynomial at points, by Horner's rule."""
+    value = np.zeros_like(at)
+    for coefficient in recurrence:
+        value = _reduce(value * at + coefficient)
+    return value
+
+
+# ---- self-test ----
+
+
+def _self_test() -> None:
+    """Compare with integers what rests on the floating-point unit and the library behind `@`.
+
+    Raises:
+        FedtallyError: this machine does not multiply exactly.
+    """
+    # The longest sum of the largest elements: (p - 1)^2 is 1, so that the result is its length.
+    largest = np.full((1, MAX_THRESHOLD), PRIME - 1)
+    exact = _product(_halves(largest, 0), _halves(largest.T, 1)).item() == MAX_THRESHOLD
+    polynomial = [pow(7, 99 + k, PRIME) for k in range(4)]
+    shares = split(np.array(polynomial[:1], np.uint32), np.array(polynomial[1:], np.uint32)[:, None], 9)
+    expected = [sum(c * x**k for k, c in enumerate(polynomial)) % PRIME for x in range(1, 10)]
+    exact &= shares[:, 0].tolist() == expected
+    exact &= combine([2, 3, 5, 9], shares[[1, 2, 4, 8]]).tolist() == polynomial[:1]
+    if not exact:
+        raise FedtallyError(
+            "the NumPy of this machine does not multiply matrices of integers exactly, and secrets shared with it "
+            "would be lost; install another build of NumPy"
+        )
+
+
+_self_test()

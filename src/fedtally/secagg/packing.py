@@ -1,0 +1,148 @@
+"""The codec of vectors of b-bit integers, 1 <= b <= 64: between lanes in memory and bytes on the wire.
+
+b is a sum of powers of two. Each of them, the largest first, is the width w of a plane, which holds w binary digits of
+every entry: the first plane the lowest ones, the next plane those above them. So 11 bits have planes of 8, 2 and 1.
+
+A plane of V entries takes ceil(V w / 8) bytes:
+
+- w >= 8: the digits as little-endian integers, in order.
+- w = 4 or 2: with m = ceil(V w / 8), byte r holds the digits of the entries r, r + m, r + 2m, ..., lowest bits first.
+- w = 1: byte r holds the digits of the entries 8r .. 8r + 7, lowest bit first.
+
+Bits without an entry are zero, so that a vector has one encoding; `unpack` refuses any other.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from fedtally import _validate
+from fedtally.crypto.prg import MAX_BITS, Lanes, lane
+from fedtally.errors import InvalidInputError
+
+_U8 = npt.NDArray[np.uint8]
+
+
+def packed_length(entries: int, bits: int) -> int:
+    """Return how many bytes a vector takes: ceil(entries * bits / 8), and up to 2 more where 8 does not divide bits.
+
+    Args:
+        entries: at least 1.
+        bits: 1 .. 64.
+
+    >>> packed_length(20_000, 16), packed_length(20_001, 11)
+    (40000, 27503)
+    """
+    entries, bits = _validate.integer(1, entries=entries), _validate.integer(1, MAX_BITS, bits=bits)
+    return sum(_plane_length(entries, width) for width in _widths(bits))
+
+
+def pack(vector: Lanes, bits: int) -> bytes:
+    """Return the encoding of a vector of integers below 2^bits.
+
+    Args:
+        vector: lane(bits) [entries], at least one entry.
+        bits: 1 .. 64.
+
+    Raises:
+        InvalidInputError: it is of another type or shape, or an entry has more than `bits` bits.
+
+    >>> pack(np.array([1, 2, 0x7FF], "<u2"), 11).hex()
+    '0102ff3004'
+    """
+    dtype = lane(bits)
+    if not isinstance(vector, np.ndarray) or vector.dtype != dtype or vector.ndim != 1 or not len(vector):
+        got = f"{vector.dtype} {vector.shape}" if isinstance(vector, np.ndarray) else type(vector).__name__
+        raise InvalidInputError(f"vector must be {dtype} [at least one entry] for {bits} bits, got {got}")
+    if int(vector.max()) >> bits:
+        raise InvalidInputError(f"every entry must be below 2^{bits}; reduce the vector mod 2^{bits} first")
+    vector = np.ascontiguousarray(vector)
+    shift, planes = 0, []
+    for width in _widths(bits & ~7):
+        planes.append((vector >> shift if shift else vector).astype(f"<u{width // 8}", copy=False).data)
+        shift += width
+    if shift < bits:
+        top = np.empty(len(vector), np.uint8)
+        np.right_shift(vector, shift, out=top, casting="unsafe")
+        planes += _pack_narrow(top, bits - shift)
+    return b"".join(planes)
+
+
+def unpack(data: bytes, entries: int, bits: int) -> Lanes:
+    """Return the vector that `pack` encoded; for 16, 32 and 64 bits it is a read-only view of the data.
+
+    Args:
+        data: packed_length(entries, bits) bytes.
+        entries: at least 1.
+        bits: 1 .. 64.
+
+    Returns:
+        lane(bits) [entries], every entry below 2^bits.
+
+    Raises:
+        InvalidInputError: the data are of another length, or a bit without an entry is set.
+
+    >>> unpack(bytes.fromhex("0102ff3004"), 3, 11).tolist()
+    [1, 2, 2047]
+    """
+    dtype, end = lane(bits), packed_length(entries, bits)
+    if not isinstance(data, bytes) or len(data) != end:
+        got = f"{len(data)}" if isinstance(data, bytes) else type(data).__name__
+        raise InvalidInputError(f"{entries} entries of {bits} bits take {end} bytes, got {got}")
+    vector: npt.NDArray[Any] | None = None
+    for width in reversed(_widths(bits)):  # from the highest digits down, as in Horner's rule
+        end -= _plane_length(entries, width)
+        digits = _unpack_plane(data, end, entries, width)
+        if vector is None:
+            vector = digits
+        else:
+            vector = vector if width < 8 else vector.astype(dtype, copy=False)
+            vector <<= width
+            vector |= digits
+    assert vector is not None
+    return vector.astype(dtype, copy=False)
+
+
+def _widths(bits: int) -> list[int]:
+    return [width for width in (64, 32, 16, 8, 4, 2, 1) if bits & width]
+
+
+def _plane_length(entries: int, width: int) -> int:
+    return -(-entries * width // 8)
+
+
+def _pack_narrow(digits: _U8, bits: int) -> list[memoryview]:
+    """Return the planes narrower than a byte; changes the digits."""
+    planes = []
+    for width in _widths(bits):
+        planes.append(_pack_plane(digits, width).data)
+        digits >>= width
+    return planes
+
+
+def _pack_plane(digits: _U8, width: int) -> _U8:
+    if width == 1:  # the highest digit: nothing is above it
+        return np.packbits(digits, bitorder="little")
+    length, low = _plane_length(len(digits), width), digits & np.uint8((1 << width) - 1)
+    packed = low[:length]
+    for slot in range(1, 8 // width):
+        part = low[slot * length : (slot + 1) * length]
+        packed[: len(part)] |= part << (slot * width)
+    return packed
+
+
+def _unpack_plane(data: bytes, start: int, entries: int, width: int) -> npt.NDArray[Any]:
+    if width >= 8:
+        return np.frombuffer(data, f"<u{width // 8}", entries, start)
+    packed = np.frombuffer(data, np.uint8, _plane_length(entries, width), start)
+    if width == 1:
+        digits = np.unpackbits(packed, bitorder="little")
+    else:
+        digits = (packed >> np.arange(0, 8, width, dtype=np.uint8)[:, None]).reshape(-1)
+        digits &= np.uint8((1 << width) - 1)
+    if any(digits[entries:].tobytes()):
+        raise InvalidInputError(f"the bits after {entries} digits of {width} bits must be zero: not what pack writes")
+    return digits[:entries]

@@ -1,0 +1,580 @@
+"""The parameters of secure summation: who masks with whom, how many shares open a secret, how many bits a counter has.
+
+A planner searches (`propose`); a client does not: it evaluates predicates on what a server proposes (`ClientPolicy`,
+`Parameters.check_roster`), in exact integer arithmetic, so that no rounding decides.
+
+n clients are in the roster, of which at most C are corrupt, an absolute number. In the ring every client has k
+neighbours, the k/2 next ones on both sides of a random order; in the complete graph everybody is everybody's neighbour.
+A secret of a client is opened by t of its k + 1 holders, itself included. That a client with t corrupt neighbours, or a
+cut of the ring by corrupt and absent clients, exists anywhere has a probability of at most 2^-40 (sigma), split evenly;
+that more neighbours of a client drop out than its secrets bear, one of at most 2^-20 (eta) (Bell, Bonawitz, Gascon,
+Lepoint and Raykova 2020, SecAgg+; the cut as in `graph_parameter_finder` of google-parfait/federated-compute).
+
+>>> import dataclasses
+>>> parameters = propose(1000, length=20_000, bits=16, corrupt=corrupt_clients(0.05, 1000), max_dropout=0.05)
+>>> parameters.graph(1000), parameters.corrupt, parameters.min_survivors, parameters.lanes
+(Graph(neighbours=30, threshold=17), 50, 950, 4)
+>>> policy = ClientPolicy(adversary="semi-honest", max_corrupt=0.05, min_honest=500)
+>>> policy.check_invite(parameters)
+>>> parameters.check_roster(1000)
+>>> dataclasses.replace(parameters, ring_threshold=12).check_roster(1000)
+Traceback (most recent call last):
+...
+fedtally.secagg.params.UnsafeParametersError: 30 neighbours with threshold 12 among 1000 clients are not safe ...
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_left
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from functools import partial
+from typing import Literal, NamedTuple
+
+from fedtally import _validate
+from fedtally.errors import InvalidInputError
+
+SECURITY_BITS = 40
+CORRECTNESS_BITS = 20
+MIN_CLIENTS = 3
+MAX_CLIENTS = 2**20
+MAX_ACTIVE_CLIENTS = 1000
+MAX_NEIGHBOURS = 2**15  # thresholds up to which secret sharing is exact
+MAX_BITS = 64
+MAX_STREAM_BYTES = 2**30  # of one key of the pseudorandom generator
+PPM = 1_000_000
+
+NoiseKind = Literal["discrete-gaussian", "skellam"]
+
+
+class UnsafeParametersError(InvalidInputError):
+    """Refuse what a server proposes: it would not protect this client as its policy demands."""
+
+
+class Adversary(StrEnum):
+    """Against whom a profile protects: `SEMI_HONEST` a server that follows the protocol, `ACTIVE` one that lies."""
+
+    SEMI_HONEST = "semi-honest"
+    ACTIVE = "active"
+
+    @classmethod
+    def parse(cls, name: str) -> Adversary:
+        """Return the adversary of that name.
+
+        >>> Adversary.parse("active") is Adversary.ACTIVE
+        True
+        """
+        try:
+            return cls(name)
+        except ValueError:
+            raise InvalidInputError(f"adversary must be one of {', '.join(cls)}, got {name!r}") from None
+
+
+class Graph(NamedTuple):
+    """Neighbours of a client (k), and the shares that open a secret (t)."""
+
+    neighbours: int
+    threshold: int
+
+
+# ---- the complete graph, the modulus, the lanes ----
+
+
+def corrupt_clients(max_corrupt: float, n_max: int) -> int:
+    """Return C = max(1, ceil(max_corrupt * n_max)), with the fraction in whole parts per million.
+
+    >>> corrupt_clients(0.05, 1000), corrupt_clients(0.0, 10)
+    (50, 1)
+    """
+    return max(1, -(-_ppm(max_corrupt=max_corrupt) * _validate.integer(1, n_max=n_max) // PPM))
+
+
+def complete_threshold(n: int, corrupt: int) -> int:
+    """Return t = floor((n + C) / 2) + 1: two sets of t clients have more than C in common, an honest one therefore.
+
+    >>> complete_threshold(3, 1), complete_threshold(1000, 50)
+    (3, 526)
+    """
+    return (_validate.integer(1, n=n) + _validate.integer(0, corrupt=corrupt)) // 2 + 1
+
+
+def integrity_lanes(bits: int) -> int:
+    """Return how many entries of constant 1 pass with probability 2^-64 at most when a mask is wrong: ceil(64 / b).
+
+    >>> integrity_lanes(16), integrity_lanes(11)
+    (4, 6)
+    """
+    return -(-64 // _validate.integer(1, MAX_BITS, bits=bits))
+
+
+def modulus_bits(n: int, largest_entry: int = 1, noise: int = 0, *, multiple: int = 8) -> int:
+    """Return b: enough bits for every sum of n clients and its noise, ceil(log2(2 (n B + tau) + 1)), rounded up.
+
+    Args:
+        n: invited clients.
+        largest_entry: B, the largest absolute value of an entry of one client.
+        noise: tau, from `noise_bound`.
+        multiple: b is rounded up to a multiple of it; 8 makes the server several times faster, 1 is exact.
+
+    Raises:
+        InvalidInputError: more than 64 bits would be needed.
+
+    >>> modulus_bits(1000), modulus_bits(1000, multiple=1)
+    (16, 11)
+    """
+    n, largest_entry = _validate.integer(1, n=n), _validate.integer(1, largest_entry=largest_entry)
+    noise, multiple = _validate.integer(0, noise=noise), _validate.integer(1, MAX_BITS, multiple=multiple)
+    bits = (2 * (n * largest_entry + noise) + 1).bit_length()
+    if bits > MAX_BITS:
+        raise InvalidInputError(
+            f"sums of {n} clients of entries up to {largest_entry} with noise up to {noise} need {bits} bits, "
+            f"more than {MAX_BITS}; lower largest_entry or the noise"
+        )
+    return min(MAX_BITS, -(-bits // multiple) * multiple)
+
+
+def noise_bound(deviation: float, length: int, kind: NoiseKind = "skellam") -> int:
+    """Return tau, which no entry of the total noise exceeds, except with probability 2^-40 for the whole vector.
+
+    The discrete Gaussian, and a sum of them, is sub-Gaussian (Canonne, Kamath and Steinke 2020):
+    tau = sigma sqrt(2 (ln 2V + 40 ln 2)). For Skellam noise of variance v, E[exp(s Z)] = exp(v (cosh s - 1)); the best
+    s is asinh(tau / v), and tau the root of tau asinh(tau / v) - sqrt(tau^2 + v^2) + v = ln 2V + 40 ln 2.
+
+    Args:
+        deviation: sigma of the largest possible total, when nobody drops out: the intended sigma times
+            sqrt(n / (min_survivors - C)). 0: no noise.
+        length: V, entries of the vector.
+        kind: the distribution.
+
+    Returns:
+        tau, rounded up.
+
+    >>> noise_bound(0, 20_000), noise_bound(2, 20_000, "discrete-gaussian"), noise_bound(2, 20_000)
+    (0, 18, 24)
+    """
+    deviation = _validate.real(0.0, 1e18, deviation=deviation)
+    if kind not in ("discrete-gaussian", "skellam"):
+        raise InvalidInputError(f"kind must be discrete-gaussian or skellam, got {kind!r}")
+    exponent = math.log(2 * _validate.integer(1, length=length)) + SECURITY_BITS * math.log(2)
+    if deviation == 0:
+        return 0
+    gaussian = deviation * math.sqrt(2 * exponent)
+    variance = max(deviation, 1e-9) ** 2  # a little more noise than none: for the division
+    bound = gaussian if kind == "discrete-gaussian" else _chernoff_root(variance, exponent, gaussian)
+    return math.ceil(bound * (1 + 1e-12))  # the rounding of the steps above is far smaller
+
+
+def _chernoff_root(variance: float, exponent: float, least: float) -> float:
+    """Return the tau at which the bound of Skellam noise has this exponent, rounded up; `least` is below it."""
+
+    def excess(tau: float) -> float:
+        ratio = tau / variance
+        # sqrt(tau^2 + v^2) - v, without cancellation
+        return tau * math.asinh(ratio) - tau * ratio / (1 + math.hypot(1, ratio)) - exponent
+
+    low, high = least, 2 * least
+    while excess(high) < 0:
+        low, high = high, 2 * high
+    for _ in range(100):
+        middle = (low + high) / 2
+        low, high = (low, middle) if excess(middle) >= 0 else (middle, high)
+    return high
+
+
+# ---- the ring: predicates in integers ----
+
+
+def is_safe_ring(n: int, corrupt: int, absent: int, graph: Graph) -> bool:
+    """Tell whether a ring protects, exactly: each of the two bad events has a probability of at most 2^-41.
+
+    Args:
+        n: clients in the roster.
+        corrupt: C.
+        absent: clients that may be missing, or that the server may say are.
+        graph: k, even, and t, with 2 <= t <= k <= n - 2; another one is not safe.
+
+    >>> is_safe_ring(1000, 100, 100, Graph(48, 27)), is_safe_ring(1000, 100, 100, Graph(300, 27))
+    (True, False)
+    """
+    n, corrupt, absent = (
+        _validate.integer(1, n=n),
+        _validate.integer(0, n, corrupt=corrupt),
+        _validate.integer(0, n, absent=absent),
+    )
+    k, t = graph
+    if k % 2 or not 2 <= t <= k <= n - 2:
+        return False
+    odds = 2 ** (SECURITY_BITS + 1)
+    # Some client has t corrupt neighbours: at most n P[Hyper(n - 1, C, k) >= t].
+    return _cut_below(n, corrupt + absent, k, odds) and _tail_at_most(n - 1, corrupt, k, t, odds * n)
+
+
+def _cut_below(n: int, bad: int, k: int, odds: int) -> bool:
+    """Tell whether bad clients cut the ring with a probability below 1 / odds, in integers.
+
+    There are n (n - k - 1) / 2 pairs of gaps, each of k / 2 successive clients; all k clients of a pair are bad with
+    probability (bad)_k / (n)_k, in falling factorials.
+    """
+    return odds * n * (n - k - 1) * math.perm(bad, k) < 2 * math.perm(n, k)
+
+
+def _tail_at_most(population: int, marked: int, drawn: int, least: int, odds: int) -> bool:
+    """Tell whether P[Hyper(population, marked, drawn) >= least] <= 1 / odds, in integers."""
+    least = max(least, drawn + marked - population)
+    term, total = math.comb(marked, least) * math.comb(population - marked, drawn - least), 0
+    for i in range(least, min(drawn, marked) + 1):
+        total += term
+        term = term * (marked - i) * (drawn - i) // ((i + 1) * (population - marked - drawn + i + 1))
+    return total * odds <= math.comb(population, drawn)
+
+
+# ---- the parameters of a cohort ----
+
+
+@dataclass(frozen=True, kw_only=True)
+class Parameters:
+    """What a cohort agrees on, public and consistent; whether it is safe is for `ClientPolicy` and `check_roster`.
+
+    Args:
+        adversary: the profile.
+        n_min: the fewest clients in a roster, at least 3.
+        n_max: the most: 2^20, in the complete graph 2^15, `active` 1,000.
+        corrupt: C, the most corrupt clients in the cohort, below min_survivors; at least 1 if semi-honest.
+        max_dropout_ppm: parts per million of the roster that may drop out after it; below a million.
+        min_survivors: the fewest clients in a sum, at most n_min. `active`: no fewer than the threshold at n_max, and
+            no more than are left of n_min when max_dropout of it is gone and C clients do not answer.
+        ring_neighbours: k, even, at most n_min - 2 and 2^15; 0: the complete graph, which is the only one if `active`.
+        ring_threshold: t, 2 .. k; 0: the complete graph.
+        length: V, entries of the vector without integrity lanes; with them at most 2^30 bytes.
+        bits: b, at most 64, enough for sums of n_max ones.
+
+    Raises:
+        InvalidInputError: a value is out of bounds, or two do not fit each other.
+    """
+
+    adversary: Adversary
+    n_min: int
+    n_max: int
+    corrupt: int
+    max_dropout_ppm: int
+    min_survivors: int
+    ring_neighbours: int
+    ring_threshold: int
+    length: int
+    bits: int
+
+    def __post_init__(self) -> None:
+        def bounded(minimum: int, maximum: int, name: str) -> None:
+            object.__setattr__(self, name, _validate.integer(minimum, maximum, **{name: getattr(self, name)}))
+
+        object.__setattr__(self, "adversary", Adversary.parse(self.adversary))
+        active = self.adversary is Adversary.ACTIVE
+        bounded(MIN_CLIENTS, MAX_ACTIVE_CLIENTS if active else MAX_CLIENTS, "n_max")
+        bounded(MIN_CLIENTS, self.n_max, "n_min")
+        bounded(1, self.n_min, "min_survivors")
+        bounded(0 if active else 1, self.n_max, "corrupt")
+        if self.corrupt >= self.min_survivors:
+            raise InvalidInputError(
+                f"corrupt must be below min_survivors, {self.min_survivors}, got {self.corrupt}: "
+                "a sum needs honest clients"
+            )
+        bounded(0, PPM - 1, "max_dropout_ppm")
+        bounded(0, min(self.n_min - 2, MAX_NEIGHBOURS), "ring_neighbours")
+        bounded(min(2, self.ring_neighbours), self.ring_neighbours, "ring_threshold")
+        if self.ring_neighbours % 2:
+            raise InvalidInputError(f"ring_neighbours must be even, got {self.ring_neighbours}")
+        if self.is_complete and self.n_max > MAX_NEIGHBOURS:
+            raise InvalidInputError(
+                f"n_max must be at most {MAX_NEIGHBOURS} in the complete graph, got {self.n_max}; use a ring"
+            )
+        if active and not self.is_complete:
+            raise InvalidInputError(
+                f"ring_neighbours must be 0 for {self.adversary}, the complete graph, got {self.ring_neighbours}: "
+                "a server that lies can cut a ring"
+            )
+        if active:
+            self._check_survivors()
+        bounded(modulus_bits(self.n_max, multiple=1), MAX_BITS, "bits")
+        lane_bytes = next(size for size in (2, 4, 8) if self.bits <= 8 * size)
+        bounded(1, MAX_STREAM_BYTES // lane_bytes - self.lanes, "length")
+
+    def _check_survivors(self) -> None:
+        """C clients that answer wrongly must neither open nor stop a round."""
+        fewest = complete_threshold(self.n_max, self.corrupt)
+        most = self.n_min - _share(self.max_dropout_ppm, self.n_min, up=True) - self.corrupt
+        if not fewest <= self.min_survivors <= most:
+            raise InvalidInputError(
+                f"min_survivors must be at least the threshold {fewest} of {self.n_max} clients, and at most {most}, "
+                f"what is left of {self.n_min} without dropouts and {self.corrupt} corrupt ones, "
+                f"got {self.min_survivors}; lower corrupt, max_dropout or n_max - n_min"
+            )
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether everybody is everybody's neighbour."""
+        return self.ring_neighbours == 0
+
+    @property
+    def lanes(self) -> int:
+        """Integrity lanes that are appended to the vector."""
+        return integrity_lanes(self.bits)
+
+    @property
+    def honest_survivors(self) -> int:
+        """The fewest honest clients in a sum: min_survivors - C, by which each sizes its share of the noise."""
+        return self.min_survivors - self.corrupt
+
+    def graph(self, n: int) -> Graph:
+        """Return the neighbours and the threshold in a roster of n clients; of the complete graph both depend on n."""
+        if self.is_complete:
+            return Graph(n - 1, complete_threshold(n, self.corrupt))
+        return Graph(self.ring_neighbours, self.ring_threshold)
+
+    def absent(self, n: int) -> int:
+        """Return how many of n clients may be missing: max_dropout of them, or all but min_survivors if more."""
+        return max(_share(self.max_dropout_ppm, n), n - self.min_survivors)
+
+    def check_roster(self, n: int) -> None:
+        """Refuse a roster whose real size makes the graph unsafe. For a client, after `ClientPolicy.check_invite`.
+
+        Raises:
+            UnsafeParametersError: n is not within n_min .. n_max, or the ring does not protect n clients.
+        """
+        n = _validate.integer(n=n)
+        if not self.n_min <= n <= self.n_max:
+            raise UnsafeParametersError(f"the roster must have {self.n_min} to {self.n_max} clients, got {n}")
+        if not self.is_complete and not is_safe_ring(n, self.corrupt, self.absent(n), self.graph(n)):
+            raise UnsafeParametersError(
+                f"{self.ring_neighbours} neighbours with threshold {self.ring_threshold} among {n} clients are not "
+                f"safe against {self.corrupt} corrupt and {self.absent(n)} absent ones; propose more neighbours"
+            )
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClientPolicy:
+    """What a client demands of a server's parameters, before it allocates anything.
+
+    Args:
+        adversary: the profile; another one is refused.
+        min_honest: the fewest honest clients in a sum, min_survivors - C; at least 2, since one is no crowd.
+        max_corrupt: the fraction of n_max that may be corrupt at the least.
+        corrupt: the clients that may be corrupt at the least, as many as the allow-list may hold.
+        min_clients: the fewest clients in a roster.
+        max_clients: the most.
+        max_neighbours: the most neighbours; every one costs an exchange of keys and a mask.
+        max_length: the most entries of a vector.
+        max_bits: the most bits of an entry.
+
+    Raises:
+        InvalidInputError: a value is out of bounds.
+    """
+
+    adversary: Adversary
+    min_honest: int
+    max_corrupt: float = 0.0
+    corrupt: int = 1
+    min_clients: int = MIN_CLIENTS
+    max_clients: int = MAX_CLIENTS
+    max_neighbours: int = 1000
+    max_length: int = 2**24
+    max_bits: int = MAX_BITS
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "adversary", Adversary.parse(self.adversary))
+        _ppm(max_corrupt=self.max_corrupt)
+        for minimum, name in (
+            (2, "min_honest"),
+            (0, "corrupt"),
+            (MIN_CLIENTS, "min_clients"),
+            (self.min_clients, "max_clients"),
+            (1, "max_neighbours"),
+            (1, "max_length"),
+            (1, "max_bits"),
+        ):
+            object.__setattr__(self, name, _validate.integer(minimum, **{name: getattr(self, name)}))
+
+    def check_invite(self, parameters: Parameters) -> None:
+        """Refuse parameters that are weaker, or larger, than this policy allows.
+
+        The real size of the roster is not known yet: `Parameters.check_roster` follows when it is.
+
+        Raises:
+            UnsafeParametersError: names the parameter, its value and the bound.
+        """
+        if parameters.adversary is not self.adversary:
+            raise UnsafeParametersError(f"adversary must be {self.adversary}, got {parameters.adversary}")
+        corrupt = max(self.corrupt, -(-_ppm(max_corrupt=self.max_corrupt) * parameters.n_max // PPM))
+        for name, value, least in (
+            ("corrupt", parameters.corrupt, corrupt),
+            ("min_survivors - corrupt", parameters.honest_survivors, self.min_honest),
+            ("n_min", parameters.n_min, self.min_clients),
+        ):
+            if value < least:
+                raise UnsafeParametersError(f"{name} must be at least {least} by this client's policy, got {value}")
+        for name, value, most in (
+            ("n_max", parameters.n_max, self.max_clients),
+            ("neighbours", parameters.graph(parameters.n_max).neighbours, self.max_neighbours),
+            ("length", parameters.length, self.max_length),
+            ("bits", parameters.bits, self.max_bits),
+        ):
+            if value > most:
+                raise UnsafeParametersError(f"{name} must be at most {most} by this client's policy, got {value}")
+
+
+# ---- the planner ----
+
+
+def propose(
+    n_max: int,
+    *,
+    length: int,
+    bits: int,
+    corrupt: int,
+    max_dropout: float,
+    adversary: Adversary | str = Adversary.SEMI_HONEST,
+    n_min: int | None = None,
+    min_survivors: int | None = None,
+) -> Parameters:
+    """Return the cheapest parameters that protect from C corrupt clients and bear the dropouts.
+
+    Semi-honest: the ring of the fewest neighbours, or the complete graph where there is none. A range of sizes is
+    searched at both ends.
+
+    Args:
+        n_max: invited clients.
+        length: V.
+        bits: b, from `modulus_bits`.
+        corrupt: C; `corrupt_clients` makes it of a fraction.
+        max_dropout: a fraction of the roster.
+        adversary: the profile.
+        n_min: the smallest roster; default n_max.
+        min_survivors: default what is left of n_min after max_dropout, in `active` less C.
+
+    Raises:
+        InvalidInputError: no parameters bear so many corrupt clients and dropouts.
+
+    >>> propose(1000, length=100, bits=16, corrupt=50, max_dropout=0.1, adversary="active").graph(1000)
+    Graph(neighbours=999, threshold=526)
+    """
+    adversary, dropout = Adversary.parse(adversary), _ppm(max_dropout=max_dropout)
+    n_max = _validate.integer(MIN_CLIENTS, MAX_CLIENTS, n_max=n_max)
+    n_min = n_max if n_min is None else _validate.integer(MIN_CLIENTS, n_max, n_min=n_min)
+    corrupt = _validate.integer(0, n_min, corrupt=corrupt)
+    if min_survivors is None:
+        left = n_min - _share(dropout, n_min, up=True)
+        min_survivors = left - corrupt if adversary is Adversary.ACTIVE else left
+    build = partial(
+        Parameters,
+        adversary=adversary,
+        n_min=n_min,
+        n_max=n_max,
+        corrupt=corrupt,
+        max_dropout_ppm=dropout,
+        min_survivors=min_survivors,
+        length=length,
+        bits=bits,
+    )
+    if adversary is Adversary.SEMI_HONEST:
+        gone = [(n, _share(dropout, n)) for n in sorted({n_min, n_max})]
+        ring = _find_ring([_Cohort(n, corrupt, max(d, n - min_survivors), d) for n, d in gone])
+        if ring is not None:
+            return build(ring_neighbours=ring.neighbours, ring_threshold=ring.threshold)
+        for n, dropouts in gone:
+            if n > MAX_NEIGHBOURS or complete_threshold(n, corrupt) > n - dropouts:
+                raise InvalidInputError(
+                    f"no graph of {n} clients protects from {corrupt} corrupt ones, bears {dropouts} dropouts and "
+                    f"stays whole with {min_survivors} survivors; lower corrupt or max_dropout or raise min_survivors"
+                )
+    return build(ring_neighbours=0, ring_threshold=0)
+
+
+class _Cohort(NamedTuple):
+    """A size of the roster that a ring must serve: `absent` must not cut it, `dropouts` must not stop it."""
+
+    n: int
+    corrupt: int
+    absent: int
+    dropouts: int
+
+
+def _one_more_than_corrupt(neighbours: int, corrupt: int) -> int:
+    return corrupt + 1
+
+
+def _find_ring(
+    cohorts: Sequence[_Cohort],
+    least_threshold: Callable[[int, int], int] = _one_more_than_corrupt,
+    others: int = 1,
+) -> Graph | None:
+    """Return the ring of the fewest neighbours that serves every cohort, with the lowest threshold, or None.
+
+    A threshold is above all corrupt neighbours that a client may have, and within all that surely survive. The lowest
+    such one rises with k, and the highest by no more than one a neighbour (a further draw without replacement adds 0
+    or 1): where they are g apart, no k below k + g will do. The quantiles are floating-point numbers and suggest a
+    threshold; integers decide, as for the client.
+
+    Args:
+        cohorts: what the ring must serve.
+        least_threshold: the lowest threshold for k neighbours of which so many may be corrupt.
+        others: a client's neighbours are drawn from n - 1 others; 0: from n, as in the published search.
+    """
+    odds, top = 2 ** (SECURITY_BITS + 1), min(MAX_NEIGHBOURS, *(cohort.n - 2 for cohort in cohorts))
+    whole = bisect_left(  # the chance of a cut falls with k
+        range(2, top + 1, 2), True, key=lambda k: all(_cut_below(c.n, c.corrupt + c.absent, k, odds) for c in cohorts)
+    )
+    k = 2 + 2 * whole
+    while k <= top:
+        lowest, highest = 1, k
+        for n, corrupt, _, dropouts in cohorts:
+            lowest = max(lowest, least_threshold(k, _quantile(n - others, corrupt, k, 1 / (odds * n))))
+            highest = min(highest, k - _quantile(n - others, dropouts, k, 1 / (2**CORRECTNESS_BITS * n)))
+        if lowest <= highest and all(_tail_at_most(c.n - others, c.corrupt, k, lowest, odds * c.n) for c in cohorts):
+            return Graph(k, max(2, lowest))  # 1 where nobody is corrupt
+        k += 2 * max(1, (lowest - highest + 1) // 2)
+    return None
+
+
+def _quantile(population: int, marked: int, drawn: int, probability: float) -> int:
+    """Return the smallest x with P[Hyper(population, marked, drawn) > x] <= probability, but for rounding."""
+
+    def log_factorial(x: int) -> float:
+        return math.lgamma(x + 1)
+
+    least, top = max(0, drawn + marked - population), min(marked, drawn)
+    constant = (
+        log_factorial(marked)
+        + log_factorial(population - marked)
+        + log_factorial(drawn)
+        + log_factorial(population - drawn)
+        - log_factorial(population)
+    )
+
+    def above(x: int) -> float:
+        i, total, ratio = x + 1, 1.0, 1.0
+        log_first = constant - sum(map(log_factorial, (i, marked - i, drawn - i, population - marked - drawn + i)))
+        while i < top and ratio > 1e-18 * total:
+            ratio *= (marked - i) * (drawn - i) / ((i + 1) * (population - marked - drawn + i + 1))
+            total, i = total + ratio, i + 1
+        return math.exp(log_first) * total
+
+    most = top
+    while least < most:
+        middle = (least + most) // 2
+        least, most = (least, middle) if above(middle) <= probability else (middle + 1, most)
+    return least
+
+
+def _share(ppm: int, n: int, *, up: bool = False) -> int:
+    """Return this fraction of n, rounded down, or up."""
+    return -(-ppm * n // PPM) if up else ppm * n // PPM
+
+
+def _ppm(**named: float) -> int:
+    """Return a fraction in [0, 1) as parts per million, rounded to the nearest."""
+    name = next(iter(named))
+    ppm = round(_validate.real(0.0, 1.0, **named) * PPM)
+    if ppm == PPM:
+        raise InvalidInputError(f"{name} must be below 1, got {named[name]}")
+    return ppm
