@@ -176,14 +176,14 @@ def test_far_from_the_threshold_limits_are_normal_with_kappa(fit, confidence):
 
 
 def test_the_band_is_made_as_documented(fit):
-    """docs/recovery.md: e -+ 1.03 z g kappa sigma / sqrt(b), z at (1 - P) / 2 d; g: see `excess` below."""
+    """docs/recovery.md: e -+ 1.06 z g kappa sigma / sqrt(b), z at (1 - P) / 2 d; g: see `excess` below."""
     ids = range(1, 5001)
     items = fit.leave_one_out(ids)
     tail = 0.05 / (2 * 5000)
     excess = intervals._PhantomLaw(fit).excess(tail)
     assert excess > 1
     low, high = JointIntervals(fit, 0.95, 5000, kappa=Kappa(1.2, "given"), simultaneous=True).at(ids)
-    half = 1.03 * stats.norm.isf(tail) * excess * 1.2 * np.std(fit.null) / np.sqrt(items.share)
+    half = 1.06 * stats.norm.isf(tail) * excess * 1.2 * np.std(fit.null) / np.sqrt(items.share)
     np.testing.assert_allclose(low, items.values - half, rtol=1e-9, atol=1e-12)
     np.testing.assert_allclose(high, items.values + half, rtol=1e-9, atol=1e-12)
 
