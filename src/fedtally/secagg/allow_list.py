@@ -1,0 +1,64 @@
+"""The allow-list: the Ed25519 keys of those who may take part, in one order for everybody."""
+
+from __future__ import annotations
+
+import hashlib
+from bisect import bisect_left
+from collections.abc import Iterable
+
+from fedtally import _validate
+from fedtally.crypto.keys import KEY_BYTES
+from fedtally.errors import InvalidInputError
+
+MAX_KEYS = 2**20
+
+
+class AllowList:
+    """Ed25519 public keys in strictly ascending order of their bytes; the place of a key is its rank.
+
+    A client takes it from its own policy, from whoever registered the identities, never from the server that sums.
+
+    Args:
+        keys: 32 bytes each, ascending, none twice; 1 .. 2^20 of them. `sorted(set(keys))` makes it so.
+
+    Raises:
+        InvalidInputError: a key is not of 32 bytes, or they are not in order.
+
+    >>> people = AllowList([bytes([rank]) * 32 for rank in range(3)])
+    >>> len(people), people.rank(bytes([2]) * 32), people.digest.hex()[:8]
+    (3, 2, '934d1dbf')
+    """
+
+    def __init__(self, keys: Iterable[bytes]) -> None:
+        self._keys = list(keys)
+        _validate.integer(1, MAX_KEYS, keys_in_the_allow_list=len(self._keys))
+        for place, key in enumerate(self._keys):
+            if not isinstance(key, bytes) or len(key) != KEY_BYTES:
+                raise InvalidInputError(f"key {place} of the allow-list must be {KEY_BYTES} bytes")
+            if place and key <= self._keys[place - 1]:
+                raise InvalidInputError(
+                    f"the allow-list must be in strictly ascending order, and key {place} is not above the one before "
+                    "it; sort the keys and leave out repeated ones"
+                )
+        self.digest = hashlib.sha256(b"".join(self._keys)).digest()
+
+    def __len__(self) -> int:
+        return len(self._keys)
+
+    def __contains__(self, key: bytes) -> bool:
+        place = bisect_left(self._keys, key)
+        return place < len(self._keys) and self._keys[place] == key
+
+    def key(self, rank: int) -> bytes:
+        """Return the key of that rank, 0 .. len - 1."""
+        return self._keys[_validate.integer(0, len(self._keys) - 1, rank=rank)]
+
+    def rank(self, key: bytes) -> int:
+        """Return the place of a key.
+
+        Raises:
+            InvalidInputError: it is not in the list.
+        """
+        if key not in self:
+            raise InvalidInputError("this identity is not in the allow-list; have its public key registered first")
+        return bisect_left(self._keys, key)

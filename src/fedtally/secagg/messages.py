@@ -1,0 +1,274 @@
+"""The messages of ``fedtally-secagg/1``, and the one table that says in which order they come.
+
+The server asks and a client answers, in a few exchanges (`EXCHANGES`); a client takes in every state exactly one type
+of message, once. Whatever is not in the table is an error. `diagram` draws it for docs/protocol.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from enum import Enum, IntEnum
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from fedtally.errors import FedtallyError
+from fedtally.secagg.params import Adversary, Parameters
+
+Bits = npt.NDArray[np.bool_]
+
+
+class Kind(IntEnum):
+    """The type of a message, as it stands in its frame."""
+
+    INVITE = 0
+    ADVERTISE = 1
+    ROSTER = 2
+    SHARES = 3
+    INBOX = 4
+    MASKED_INPUT = 5
+    SURVIVORS = 6
+    CONFIRM = 7
+    CONFIRMATIONS = 8
+    UNMASK = 9
+    RESULT = 10
+    ABORT = 11
+
+
+class AbortCode(IntEnum):
+    """Why a round ends without a result; a function of public data only."""
+
+    MALFORMED = 1
+    VERSION = 2
+    WRONG_STATE = 3
+    POLICY = 4
+    EXPIRED = 5
+    SESSION_SEEN = 6
+    ITEM_SPENT = 7
+    ROSTER_INVALID = 8
+    TOO_FEW_OPENED = 9
+    OWN_BIT_DEAD = 10
+    REVIVED = 11
+    BELOW_MIN_SURVIVORS = 12
+    BELOW_THRESHOLD = 13
+    TOO_FEW_CONFIRMATIONS = 14
+    TOO_FEW_CLIENTS = 15
+    RECONSTRUCTION_FAILED = 16
+    LANES_WRONG = 17
+    INTERNAL = 18
+
+    @property
+    def meaning(self) -> str:
+        """What happened, in words.
+
+        >>> AbortCode.REVIVED.meaning
+        'a client that was absent is said to have survived'
+        """
+        return _MEANINGS[self]
+
+
+_MEANINGS = {
+    AbortCode.MALFORMED: "a message is not of the form that its type demands",
+    AbortCode.VERSION: "a message is of another version of the protocol",
+    AbortCode.WRONG_STATE: "a message came out of turn",
+    AbortCode.POLICY: "the invitation is weaker, or larger, than the client's policy allows",
+    AbortCode.EXPIRED: "the session is over, or has not begun",
+    AbortCode.SESSION_SEEN: "the client has taken part in this session before",
+    AbortCode.ITEM_SPENT: "the client's item went into another session",
+    AbortCode.ROSTER_INVALID: "the roster is not one of this session, or a key in it is not valid",
+    AbortCode.TOO_FEW_OPENED: "too few neighbours sent shares that open",
+    AbortCode.OWN_BIT_DEAD: "the client is said to have dropped out, and has not",
+    AbortCode.REVIVED: "a client that was absent is said to have survived",
+    AbortCode.BELOW_MIN_SURVIVORS: "fewer clients survived than a sum may have",
+    AbortCode.BELOW_THRESHOLD: "too few neighbours survived to open the masks",
+    AbortCode.TOO_FEW_CONFIRMATIONS: "too few clients confirmed the same survivors",
+    AbortCode.TOO_FEW_CLIENTS: "too few clients, or too many, are in the roster",
+    AbortCode.RECONSTRUCTION_FAILED: "the shares of a secret do not give it back",
+    AbortCode.LANES_WRONG: "the integrity lanes do not count the survivors: a mask is wrong, missing or extra",
+    AbortCode.INTERNAL: "something failed on one side that is not of the protocol",
+}
+
+
+class LocalProtocolError(FedtallyError):
+    """Refuse a call that the caller should not have made: out of turn, or with input that cannot be summed."""
+
+
+class RemoteProtocolError(FedtallyError):
+    """Refuse what a peer sent; never leaves `receive`."""
+
+    def __init__(self, code: AbortCode, reason: str = "") -> None:
+        super().__init__(reason or code.meaning)
+        self.code = code
+
+
+class ClientState(Enum):
+    """What a client has done last."""
+
+    NEW = "new"
+    ADVERTISED = "advertised"
+    SHARED = "shared"
+    MASKED = "masked"
+    CONFIRMED = "confirmed"
+    DONE = "done"
+    ABORTED = "aborted"
+
+
+class ServerState(Enum):
+    """What the server waits for, until it closes the phase."""
+
+    ADVERTISE = "advertise"
+    SHARE = "share"
+    COLLECT = "collect"
+    CONFIRM = "confirm"
+    UNMASK = "unmask"
+    DONE = "done"
+    ABORTED = "aborted"
+
+
+class Exchange(NamedTuple):
+    """What the server sends in a phase, what a client that is `before` answers, and where it is then."""
+
+    phase: ServerState
+    request: Kind
+    before: ClientState
+    reply: Kind
+    after: ClientState
+
+
+_FIRST = (
+    Exchange(ServerState.ADVERTISE, Kind.INVITE, ClientState.NEW, Kind.ADVERTISE, ClientState.ADVERTISED),
+    Exchange(ServerState.SHARE, Kind.ROSTER, ClientState.ADVERTISED, Kind.SHARES, ClientState.SHARED),
+    Exchange(ServerState.COLLECT, Kind.INBOX, ClientState.SHARED, Kind.MASKED_INPUT, ClientState.MASKED),
+)
+EXCHANGES: dict[Adversary, tuple[Exchange, ...]] = {
+    Adversary.SEMI_HONEST: (
+        *_FIRST,
+        Exchange(ServerState.UNMASK, Kind.SURVIVORS, ClientState.MASKED, Kind.UNMASK, ClientState.DONE),
+    ),
+    Adversary.ACTIVE: (
+        *_FIRST,
+        Exchange(ServerState.CONFIRM, Kind.SURVIVORS, ClientState.MASKED, Kind.CONFIRM, ClientState.CONFIRMED),
+        Exchange(ServerState.UNMASK, Kind.CONFIRMATIONS, ClientState.CONFIRMED, Kind.UNMASK, ClientState.DONE),
+    ),
+}
+TRANSITIONS: dict[Adversary, dict[ClientState, dict[Kind, Exchange]]] = {
+    adversary: {step.before: {step.request: step} for step in steps} for adversary, steps in EXCHANGES.items()
+}
+"""By profile, a client's state and the type of what arrives: what is answered. An Abort is taken in every state, and
+a Result by a client that is done; both are answered with nothing."""
+
+
+def phase(adversary: Adversary, state: ServerState) -> Exchange:
+    """Return the exchange of a server's phase."""
+    return next(step for step in EXCHANGES[adversary] if step.phase is state)
+
+
+def next_phase(adversary: Adversary, state: ServerState) -> ServerState:
+    """Return what follows when the server closes a phase.
+
+    >>> next_phase(Adversary.ACTIVE, ServerState.COLLECT), next_phase(Adversary.SEMI_HONEST, ServerState.COLLECT)
+    (<ServerState.CONFIRM: 'confirm'>, <ServerState.UNMASK: 'unmask'>)
+    """
+    phases = [*(step.phase for step in EXCHANGES[adversary]), ServerState.DONE]
+    return phases[phases.index(state) + 1]
+
+
+class Invite(NamedTuple):
+    """What a session is: its parameters, its time (Unix seconds), its round and whose campaign it is."""
+
+    parameters: Parameters
+    not_before: int
+    not_after: int
+    round: int
+    fingerprint: bytes
+    allow_list: bytes
+
+
+class Advert(NamedTuple):
+    """A client's public keys and its commitment to b; the signature is empty in `semi_honest`."""
+
+    mask_key: bytes
+    encryption_key: bytes
+    commitment: bytes
+    nonce: bytes
+    signature: bytes
+
+
+class Roster(NamedTuple):
+    """`semi_honest`: the client's place, and the adverts of its neighbours by x, as they were sent."""
+
+    n: int
+    own_index: int
+    digest: bytes
+    adverts: Sequence[bytes]
+
+
+class FullRoster(NamedTuple):
+    """`active`: who of the allow-list takes part, and the adverts of all of them in that order, as they were sent."""
+
+    members: Bits
+    adverts: Sequence[bytes]
+
+
+class Inbox(NamedTuple):
+    """Which neighbours shared, by x, and what those sealed for the client."""
+
+    present: Bits
+    sealed: Sequence[bytes]
+
+
+class Confirmations(NamedTuple):
+    """Which of the roster confirmed the survivors, and their signatures in that order."""
+
+    signers: Bits
+    signatures: Sequence[bytes]
+
+
+class Unmask(NamedTuple):
+    """The client's share of its own b, whose shares it gives, by x, and these: uint32 [given, 5]."""
+
+    own: npt.NDArray[np.uint32]
+    given: Bits
+    shares: npt.NDArray[np.uint32]
+
+
+class Result(NamedTuple):
+    """How many clients are in the sum, and a salted hash of it."""
+
+    survivors: int
+    digest: bytes
+
+
+class Outcome(NamedTuple):
+    """What a session gave the server: the sum, int64 [V], and who is in it, by roster index."""
+
+    total: npt.NDArray[np.int64]
+    alive: Bits
+    salt: bytes
+
+    @property
+    def survivors(self) -> int:
+        """How many clients are in the sum."""
+        return int(self.alive.sum())
+
+
+def diagram(adversary: Adversary) -> str:
+    """Return the exchanges of a profile as a Mermaid sequence diagram.
+
+    >>> print(diagram(Adversary.SEMI_HONEST).splitlines()[3])
+        S->>C: Invite
+    """
+    lines = ["sequenceDiagram", "    participant S as Server", "    participant C as Client"]
+    for step in EXCHANGES[adversary]:
+        lines += [
+            f"    S->>C: {_spoken(step.request)}",
+            f"    Note right of C: {step.before.value} to {step.after.value}",
+            f"    C->>S: {_spoken(step.reply)}",
+            f"    Note left of S: {step.phase.value}, until closed",
+        ]
+    return "\n".join([*lines, f"    S->>C: {_spoken(Kind.RESULT)}"])
+
+
+def _spoken(kind: Kind) -> str:
+    return kind.name.replace("_", " ").title().replace(" ", "")

@@ -1,0 +1,165 @@
+"""Taking the masks off: from the shares that survivors gave to the sum of their vectors.
+
+Of a survivor the seed b of its own mask is opened; of a client that shared and did not survive, the seed of its mask
+key, from which follow the masks that its neighbours added for it. Every secret is verified before it is used: by the
+commitment, or by the public key. Where the first shares do not give it, all of them are decoded with errors.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from fedtally.crypto import keys, shamir
+from fedtally.crypto.keys import Secret
+from fedtally.crypto.prg import Lanes, Masking
+from fedtally.secagg import wire
+from fedtally.secagg.graph import Neighbourhood
+from fedtally.secagg.messages import AbortCode, Bits, RemoteProtocolError, Unmask
+from fedtally.secagg.params import Parameters
+
+_OWNERS = 1024  # whose shares are gathered at a time
+
+I64 = npt.NDArray[np.int64]
+
+
+class Opening:
+    """The shares that have come, and what they open.
+
+    Args:
+        parameters: of the session.
+        ctx: its context, 32 bytes.
+        ctx2: the context of its roster, 32 bytes.
+        graph: who is whose neighbour.
+        adverts: by index, as they were sent.
+        present: who dealt shares: [n].
+        alive: whose vectors are in the total: [n], a part of `present`.
+
+    Attributes:
+        blamed: pairs (owner, holder) whose share was wrong; (owner, None) where nothing gives the owner's secret.
+    """
+
+    def __init__(
+        self,
+        parameters: Parameters,
+        ctx: bytes,
+        ctx2: bytes,
+        graph: Neighbourhood,
+        adverts: Sequence[bytes],
+        present: Bits,
+        alive: Bits,
+    ) -> None:
+        self._parameters, self._ctx, self._ctx2, self._graph = parameters, ctx, ctx2, graph
+        self._adverts = [wire.decode_advert(advert, parameters.adversary) for advert in adverts]
+        self._present, self._alive = present, alive
+        holders = graph.neighbours + 1
+        self._given = np.zeros((graph.n, holders), np.bool_)  # by holder and slot; the last is the share of its own
+        self._shares = np.zeros((graph.n, holders, shamir.SECRET_ELEMENTS), np.uint32)
+        self.blamed: list[tuple[int, int | None]] = []
+
+    def add(self, holder: int, unmask: Unmask) -> None:
+        """Keep the shares that a survivor gave."""
+        self._given[holder, :-1], self._given[holder, -1] = unmask.given, True
+        self._shares[holder, :-1][unmask.given], self._shares[holder, -1] = unmask.shares, unmask.own
+
+    def short(self) -> list[int]:
+        """Return the clients of whose secret too few shares have been given."""
+        holders = self._given[:, -1].astype(np.int64)
+        for slot in range(self._graph.neighbours):
+            holders += self._given[self._graph.at_slot(slot), self._graph.mirror[slot]]
+        return np.flatnonzero(self._present & (holders < self._graph.threshold)).tolist()
+
+    def open(self, total: Lanes) -> I64:
+        """Take the masks off the total of the survivors' vectors, in place; return their sum, int64 [V].
+
+        Raises:
+            RemoteProtocolError: a secret cannot be opened, or a mask is left.
+        """
+        present, masking = np.flatnonzero(self._present), Masking(total)
+        for start in range(0, len(present), _OWNERS):
+            owners = present[start : start + _OWNERS]
+            for owner, secret in zip(owners.tolist(), self._secrets(owners), strict=True):
+                if self._alive[owner]:
+                    mask = keys.self_mask_key(secret, self._ctx2, owner)
+                    masking.subtract(mask)
+                    mask.wipe()
+                else:
+                    self._remove_pair_masks(masking, owner, secret)
+                secret.wipe()
+        masking.wipe()
+        bits, lanes = self._parameters.bits, self._parameters.lanes
+        total &= total.dtype.type(2**bits - 1)
+        if (total[-lanes:] != int(self._alive.sum()) % 2**bits).any():
+            raise RemoteProtocolError(AbortCode.LANES_WRONG)
+        return centred(total[:-lanes], bits)
+
+    def _remove_pair_masks(self, masking: Masking, dead: int, secret: Secret) -> None:
+        """Remove what the survivors added for a client that shared and did not survive."""
+        key = keys.mask_key(secret, self._ctx)
+        for peer in self._graph.of(dead).tolist():
+            if self._alive[peer]:
+                peer_key = self._adverts[peer].mask_key
+                shared = key.exchange(peer_key)
+                mask = keys.pair_mask_key(shared, self._ctx2, dead, key.public, peer, peer_key)
+                (masking.subtract if peer < dead else masking.add)(mask)
+                shared.wipe()
+                mask.wipe()
+
+    def _secrets(self, owners: I64) -> list[Secret]:
+        """Return the secret of each owner: b of a survivor, else the seed of its mask key."""
+        given, shares = self._gather(owners)
+        points = np.arange(1, given.shape[1] + 1)
+        first = np.argsort(~given, axis=1, kind="stable")[:, : self._graph.threshold]
+        taken = np.take_along_axis(shares, first[:, :, None], axis=1)
+        same = bool((first == first[0]).all())
+        found = shamir.combine(points[first[0]] if same else points[first], taken)
+        secrets = [Secret(shamir.to_bytes(elements)) for elements in found]
+        for row, owner in enumerate(owners.tolist()):
+            if not self._is_committed(owner, secrets[row]):
+                secrets[row] = self._decode(owner, points[given[row]], shares[row, given[row]])
+        return secrets
+
+    def _gather(self, owners: I64) -> tuple[Bits, shamir.U32]:
+        """Return which holders gave a share of each owner's secret, [owners, k + 1], and the shares, by x."""
+        peers, mirror = np.array([self._graph.of(owner) for owner in owners.tolist()]), self._graph.mirror
+        given = np.column_stack([self._given[peers, mirror], self._given[owners, -1]])
+        shares = np.concatenate([self._shares[peers, mirror], self._shares[owners, -1:]], axis=1)
+        return given, shares
+
+    def _is_committed(self, owner: int, secret: Secret) -> bool:
+        if self._alive[owner]:
+            return keys.commitment(secret, self._ctx) == self._adverts[owner].commitment
+        return keys.mask_key(secret, self._ctx).public == self._adverts[owner].mask_key
+
+    def _decode(self, owner: int, points: I64, shares: shamir.U32) -> Secret:
+        """Return a secret of which some shares are wrong, and blame these.
+
+        Raises:
+            RemoteProtocolError: too many are wrong.
+        """
+        try:
+            elements, wrong = shamir.decode(points, shares, self._graph.threshold)
+            secret = Secret(shamir.to_bytes(elements))
+            if not self._is_committed(owner, secret):
+                raise shamir.DecodingError("the secret is not what its owner committed to")
+        except shamir.DecodingError as error:
+            self.blamed.append((owner, None))
+            raise RemoteProtocolError(AbortCode.RECONSTRUCTION_FAILED, str(error)) from error
+        holders = [*self._graph.of(owner).tolist(), owner]
+        self.blamed += [(owner, holders[point - 1]) for point in wrong.tolist()]
+        return secret
+
+
+def centred(vector: Lanes, bits: int) -> I64:
+    """Return integers mod 2^bits as those in [-2^(bits - 1), 2^(bits - 1)): int64.
+
+    >>> centred(np.array([1, 255, 128], "<u2"), 8).tolist()
+    [1, -1, -128]
+    """
+    if bits == 64:
+        return vector.view(np.int64).copy()
+    signed = vector.astype(np.int64)
+    signed[signed >= 1 << (bits - 1)] -= 1 << bits
+    return signed

@@ -1,0 +1,562 @@
+"""The server of secure summation: from the bytes that clients send to those that they are asked with, sans-IO.
+
+The server adds up masked vectors as they come and holds none of them. It closes a phase when its caller says so, and
+what it then tells the clients can never change: it is written down before the first byte of it leaves, a restored
+server says the very same, and inputs that come late are refused for ever. A second version of what one of these
+messages says would open both secrets of a client.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from fedtally import _validate
+from fedtally.crypto import keys
+from fedtally.crypto.keys import Label, RejectedError, SigningKey
+from fedtally.crypto.prg import Lanes, lane
+from fedtally.errors import InvalidInputError, UnreadableFileError
+from fedtally.secagg import wire
+from fedtally.secagg.allow_list import AllowList
+from fedtally.secagg.graph import Neighbourhood
+from fedtally.secagg.messages import (
+    AbortCode,
+    Bits,
+    Confirmations,
+    FullRoster,
+    Inbox,
+    Invite,
+    Kind,
+    LocalProtocolError,
+    Outcome,
+    RemoteProtocolError,
+    Result,
+    Roster,
+    ServerState,
+    next_phase,
+    phase,
+)
+from fedtally.secagg.opening import Opening
+from fedtally.secagg.packing import unpack
+from fedtally.secagg.params import Adversary, Parameters
+
+SCHEMA = "fedtally-secagg-checkpoint/1"
+ClientId = int | str
+SALT_BYTES = 32
+_ENDED = (ServerState.DONE, ServerState.ABORTED)
+
+
+class Closing(NamedTuple):
+    """What closing the phase now would do.
+
+    Attributes:
+        code: None if the next phase follows, else why the round would be aborted.
+        short: the clients for whose secrets too few holders are left.
+        answered: how many have answered.
+        asked: how many could.
+    """
+
+    code: AbortCode | None
+    short: tuple[ClientId, ...]
+    answered: int
+    asked: int
+
+
+class Blame(NamedTuple):
+    """A share that was wrong: dealt wrongly by its owner or given wrongly by its holder, which cannot be told apart.
+
+    `holder` is None where no set of shares gives the secret that the owner committed to.
+    """
+
+    owner: ClientId
+    holder: ClientId | None
+
+
+class Server:
+    """One session of one cohort.
+
+    Args:
+        parameters: what the cohort agrees on.
+        session: 32 uniform bytes that were never used before.
+        signing_key: the key that the Plan pins.
+        fingerprint: of the Plan, 32 bytes.
+        round: the round of the campaign.
+        not_before: Unix seconds.
+        not_after: Unix seconds; the session ends then.
+        salt: 32 uniform bytes, published with the result and not before.
+        allow_list: who may take part; only and always in `active`.
+        journal: writes a checkpoint durably before it returns; None: a server that crashes abandons the session.
+
+    Attributes:
+        state: what it waits for.
+        invite: the Invite, the same bytes for everybody.
+        code: why the round was aborted.
+        outcome: the sum, when it is done.
+        blamed: what kept, or could have kept, a secret from being opened.
+    """
+
+    def __init__(
+        self,
+        parameters: Parameters,
+        *,
+        session: bytes,
+        signing_key: SigningKey,
+        fingerprint: bytes,
+        round: int,
+        not_before: int,
+        not_after: int,
+        salt: bytes,
+        allow_list: AllowList | None = None,
+        journal: Callable[[bytes], None] | None = None,
+    ) -> None:
+        if (parameters.adversary is Adversary.ACTIVE) != (allow_list is not None):
+            raise InvalidInputError(f"an allow_list goes with the adversary active, got {parameters.adversary}")
+        for name, value, size in (("session", session, 32), ("fingerprint", fingerprint, 32), ("salt", salt, 32)):
+            if not isinstance(value, bytes) or len(value) != size:
+                raise InvalidInputError(f"{name} must be {size} bytes")
+        not_after = _validate.integer(0, 2**63 - 1, not_after=not_after)
+        not_before = _validate.integer(0, not_after, not_before=not_before)
+        number = _validate.integer(0, 2**32 - 1, round=round)
+        listed = bytes(keys.KEY_BYTES) if allow_list is None else allow_list.digest
+        terms = wire.encode_terms(Invite(parameters, not_before, not_after, number, fingerprint, listed))
+        unsigned = wire.frame(Kind.INVITE, session, wire.SERVER, terms + bytes(keys.SIGNATURE_BYTES))
+        header = unsigned[: wire.HEADER.size]
+        self._begin(header + terms + signing_key.sign(Label.INVITE, header, terms), salt, allow_list, journal)
+        self._save()
+
+    def _begin(
+        self, invite: bytes, salt: bytes, allow_list: AllowList | None, journal: Callable[[bytes], None] | None
+    ) -> None:
+        message = wire.parse(invite)
+        assert message is not None
+        terms, _ = wire.split_invite(message.body)
+        self.invite, self.state = invite, ServerState.ADVERTISE
+        self.code: AbortCode | None = None
+        self.outcome: Outcome | None = None
+        self.blamed: list[Blame] = []
+        self._session, self._terms = message.session, wire.decode_terms(terms)
+        self._ctx = wire.context(self._session, terms)
+        self._parameters = self._terms.parameters
+        self._is_active = self._parameters.adversary is Adversary.ACTIVE
+        self._salt, self._allow_list, self._journal = salt, allow_list, journal
+        self._clients: list[ClientId] = []  # in the order of the roster, once there is one
+        self._adverts: list[bytes] = []
+        self._ranks: list[int] = []  # in the allow-list, `active`
+        self._places: dict[ClientId, int] = {}
+        self._points: set[bytes] = set()
+        self._present = self._alive = self._signers = np.zeros(0, np.bool_)
+        self._sealed: dict[int, bytes] = {}
+        self._signatures: dict[int, bytes] = {}
+        self._total: Lanes = np.zeros(0, np.uint16)
+        self._opening: Opening | None = None
+        self._enter(self.state)
+
+    # ---- what comes from clients ----
+
+    @property
+    def session(self) -> bytes:
+        """The session's 32 bytes."""
+        return self._session
+
+    @property
+    def clients(self) -> tuple[ClientId, ...]:
+        """Who is in the roster, by index; before there is one, who has advertised so far."""
+        return tuple(self._clients)
+
+    def receive(self, client: ClientId, data: bytes) -> bool:
+        """Take what a client sent; whether it counts. Nothing that a client sends is an exception.
+
+        Args:
+            client: who sent it, as the transport knows; the same in all messages of a session.
+            data: whatever came.
+        """
+        message = wire.parse(data)
+        if message is None or message.session != self._session or self.state in _ENDED:
+            return False
+        try:
+            self._take(client, message)
+        except (RemoteProtocolError, RejectedError):
+            return False
+        return True
+
+    def _take(self, client: ClientId, message: wire.Frame) -> None:
+        if message.version != wire.VERSION:
+            raise RemoteProtocolError(AbortCode.VERSION)
+        if self.state is ServerState.ADVERTISE:
+            if message.kind is not Kind.ADVERTISE or client in self._places:
+                raise RemoteProtocolError(AbortCode.WRONG_STATE)
+            self._add_client(client, message)
+            return
+        place = self._places.get(client)
+        if place is None or message.sender != (self._ranks[place] if self._is_active else place):
+            raise RemoteProtocolError(AbortCode.MALFORMED, "the sender is not who it says")
+        if message.kind is Kind.ABORT:
+            wire.decode_abort(message.body)
+            self._waiting[place] = False
+            return
+        if message.kind is not phase(self._parameters.adversary, self.state).reply or not self._waiting[place]:
+            raise RemoteProtocolError(AbortCode.WRONG_STATE)
+        self._add(place, message)
+        self._waiting[place], self._answered[place] = False, True
+
+    def _add(self, place: int, message: wire.Frame) -> None:
+        match message.kind:
+            case Kind.SHARES:
+                self._sealed[place] = wire.decode_shares(message.body, self._graph.neighbours)
+            case Kind.MASKED_INPUT:
+                self._add_vector(message.body)
+            case Kind.CONFIRM:
+                self._add_signature(place, wire.decode_confirm(message.body))
+            case _:
+                self._add_secrets(place, message.body)
+
+    def _add_client(self, client: ClientId, message: wire.Frame) -> None:
+        """Take an Advertise: signed by an identity that has not advertised before, of keys that nobody else has."""
+        advert = wire.decode_advert(message.body, self._parameters.adversary)
+        if len(self._clients) >= self._parameters.n_max:
+            raise RemoteProtocolError(AbortCode.TOO_FEW_CLIENTS, "the roster is full")
+        if self._allow_list is None:
+            rank = len(self._clients)
+            if message.sender != wire.UNLISTED:
+                raise RemoteProtocolError(AbortCode.MALFORMED, "a client has no index before the roster")
+        else:
+            rank = message.sender
+            if rank >= len(self._allow_list) or rank in self._ranks:
+                raise RemoteProtocolError(AbortCode.ROSTER_INVALID, "no such identity, or one that is in the roster")
+            signed = message.body[: wire.ADVERT_BYTES]
+            keys.verify(self._allow_list.key(rank), advert.signature, Label.ADVERTISE, self._ctx, signed)
+        points = {keys.check_point(advert.mask_key), keys.check_point(advert.encryption_key)}
+        if len(points) < 2 or points & self._points:
+            raise RemoteProtocolError(AbortCode.ROSTER_INVALID, "a key occurs twice")
+        self._points |= points
+        self._places[client] = len(self._clients)
+        self._clients.append(client)
+        self._adverts.append(message.body)
+        self._ranks.append(rank)
+
+    def _add_vector(self, body: bytes) -> None:
+        length = self._parameters.length + self._parameters.lanes
+        try:
+            self._total += unpack(body, length, self._parameters.bits)
+        except InvalidInputError as error:
+            raise RemoteProtocolError(AbortCode.MALFORMED, str(error)) from error
+
+    def _add_signature(self, place: int, signature: bytes) -> None:
+        key = self._roster_key(place)
+        keys.verify(key, signature, Label.CONFIRM, self._ctx2, wire.bitmap_digest(self._alive))
+        self._signatures[place] = signature
+
+    def _roster_key(self, place: int) -> bytes:
+        assert self._allow_list is not None
+        return self._allow_list.key(self._ranks[place])
+
+    def _add_secrets(self, place: int, body: bytes) -> None:
+        unmask = wire.decode_unmask(body, self._graph.neighbours)
+        if (unmask.given & ~self._present[self._graph.of(place)]).any():
+            raise RemoteProtocolError(AbortCode.MALFORMED, "a share of a client that did not share")
+        self._begun_opening().add(place, unmask)
+
+    # ---- phases ----
+
+    def can_close(self) -> Closing:
+        """Return what `close_phase` would do now."""
+        code, short = self._verdict()
+        asked = len(self._answered) if self.state is not ServerState.ADVERTISE else self._parameters.n_max
+        answered = len(self._clients) if self.state is ServerState.ADVERTISE else int(self._answered.sum())
+        return Closing(code, tuple(self._clients[place] for place in short), answered, asked)
+
+    def _verdict(self) -> tuple[AbortCode | None, list[int]]:
+        """Return why the phase cannot be followed by the next, and which clients would be left without holders."""
+        p, n = self._parameters, len(self._clients)
+        threshold = p.graph(max(n, 3)).threshold
+        match self.state:
+            case ServerState.ADVERTISE:
+                try:
+                    p.check_roster(n)
+                except InvalidInputError:
+                    return AbortCode.TOO_FEW_CLIENTS, []
+            case ServerState.SHARE:
+                if int(self._answered.sum()) < max(threshold, p.min_survivors):
+                    return AbortCode.TOO_FEW_CLIENTS, []
+            case ServerState.COLLECT:
+                if int(self._answered.sum()) < p.min_survivors:
+                    return AbortCode.BELOW_MIN_SURVIVORS, []
+                short = self._short(self._answered)
+                return (AbortCode.BELOW_THRESHOLD if short else None), short
+            case ServerState.CONFIRM:
+                if len(self._signatures) < threshold:
+                    return AbortCode.TOO_FEW_CONFIRMATIONS, []
+            case ServerState.UNMASK:
+                short = self._begun_opening().short()
+                return (AbortCode.RECONSTRUCTION_FAILED if short else None), short
+            case _:
+                raise LocalProtocolError(f"the session has ended: it is {self.state.value}")
+        return None, []
+
+    def _short(self, alive: Bits) -> list[int]:
+        """Return the clients of whose secret these survivors would hold too few shares."""
+        holders = alive.astype(np.int64)
+        for slot in range(self._graph.neighbours):
+            holders += alive[self._graph.at_slot(slot)]
+        return np.flatnonzero(self._present & (holders < self._graph.threshold)).tolist()
+
+    def close_phase(self, now: int) -> None:
+        """Go on to the next phase, or abort the round if that is not possible.
+
+        Args:
+            now: the time, Unix seconds; after not_after the round is aborted.
+
+        Raises:
+            LocalProtocolError: the session has ended.
+        """
+        code, _ = self._verdict()
+        try:
+            if now > self._terms.not_after:
+                raise RemoteProtocolError(AbortCode.EXPIRED)
+            if code is not None:
+                raise RemoteProtocolError(code)
+            self._commit()
+            self._enter(next_phase(self._parameters.adversary, self.state))
+        except RemoteProtocolError as error:
+            self._end(error.code)
+        except BaseException:
+            self._end(AbortCode.INTERNAL)
+            raise
+        self._save()
+
+    def _save(self) -> None:
+        """Write the checkpoint before anything of the phase can leave; without it nothing does."""
+        try:
+            if self._journal is not None:
+                self._journal(self.checkpoint())
+        except BaseException:
+            self._end(AbortCode.INTERNAL)
+            raise
+
+    def abort(self) -> None:
+        """End the round, whatever its phase, without a result."""
+        if self.state in _ENDED:
+            raise LocalProtocolError(f"the session has ended: it is {self.state.value}")
+        self._end(AbortCode.INTERNAL)
+        self._save()
+
+    def _end(self, code: AbortCode) -> None:
+        self.state, self.code = ServerState.ABORTED, code
+        self._drop_inputs()
+
+    def _drop_inputs(self) -> None:
+        self._sealed, self._signatures = {}, {}
+        self._total = self._total[:0]
+        self._opening = None
+
+    def _commit(self) -> None:
+        """Make what the phase has gathered final."""
+        match self.state:
+            case ServerState.ADVERTISE:
+                self._settle_roster()
+            case ServerState.SHARE:
+                self._present = self._answered
+            case ServerState.COLLECT:
+                self._alive, self._sealed = self._answered, {}
+            case ServerState.CONFIRM:
+                self._signers = self._answered
+            case _:
+                self.outcome = Outcome(self._opened_total(), self._alive, self._salt)
+                self._drop_inputs()
+
+    def _opened_total(self) -> npt.NDArray[np.int64]:
+        opening = self._begun_opening()
+        try:
+            return opening.open(self._total)
+        finally:
+            names = self._clients
+            self.blamed = [Blame(names[o], None if h is None else names[h]) for o, h in opening.blamed]
+
+    def _settle_roster(self) -> None:
+        """Settle the order of the clients: by identity in `active`, else as they came."""
+        order = sorted(range(len(self._clients)), key=self._ranks.__getitem__)
+        self._clients = [self._clients[place] for place in order]
+        self._adverts = [self._adverts[place] for place in order]
+        self._ranks = [self._ranks[place] for place in order]
+        self._index_roster()
+
+    def _index_roster(self) -> None:
+        n = len(self._clients)
+        self._places = {client: place for place, client in enumerate(self._clients)}
+        self._digest = wire.adverts_digest(self._adverts)
+        members = None
+        if self._allow_list is not None:
+            members = np.zeros(len(self._allow_list), np.bool_)
+            members[self._ranks] = True
+        self._members = members
+        self._ctx2 = wire.roster_context(self._ctx, n, members, self._digest)
+        self._graph = Neighbourhood(self._parameters, n, self._ctx2)
+
+    def _enter(self, state: ServerState) -> None:
+        """Begin a phase: nobody has answered it."""
+        n, self.state = len(self._clients), state
+        asked = {ServerState.SHARE: np.ones(n, np.bool_), ServerState.COLLECT: self._present}.get(state, self._alive)
+        self._waiting, self._answered = asked.copy(), np.zeros(n, np.bool_)
+        if state is ServerState.COLLECT:
+            self._total = np.zeros(self._parameters.length + self._parameters.lanes, lane(self._parameters.bits))
+        if state is ServerState.UNMASK:
+            self._opening = Opening(
+                self._parameters, self._ctx, self._ctx2, self._graph, self._adverts, self._present, self._alive
+            )
+
+    def _begun_opening(self) -> Opening:
+        assert self._opening is not None
+        return self._opening
+
+    # ---- what goes to clients ----
+
+    def outgoing(self) -> Iterator[tuple[ClientId, bytes]]:
+        """Yield what the phase asks of each client, or how the round ended; the same bytes however often.
+
+        While clients advertise there is nobody to ask yet: the `invite` goes to whoever may come.
+        """
+        if self.state is ServerState.ABORTED:
+            assert self.code is not None
+            yield from self._to_all(Kind.ABORT, bytes([self.code]), np.ones(len(self._clients), np.bool_))
+        elif self.state is ServerState.DONE:
+            yield from self._to_all(Kind.RESULT, self._announcement(), self._alive)
+        elif self.state is ServerState.SHARE:
+            yield from self._rosters()
+        elif self.state is ServerState.COLLECT:
+            yield from self._inboxes()
+        elif self.state is ServerState.CONFIRM or (self.state is ServerState.UNMASK and not self._is_active):
+            yield from self._to_all(Kind.SURVIVORS, wire.pack_bits(self._alive), self._alive)
+        elif self.state is ServerState.UNMASK:
+            signatures = [self._signatures[place] for place in np.flatnonzero(self._signers).tolist()]
+            body = wire.encode_confirmations(Confirmations(self._signers, signatures))
+            yield from self._to_all(Kind.CONFIRMATIONS, body, self._alive)
+
+    def _to_all(self, kind: Kind, body: bytes, whom: Bits) -> Iterator[tuple[ClientId, bytes]]:
+        message = wire.frame(kind, self._session, wire.SERVER, body)
+        for place in np.flatnonzero(whom).tolist():
+            yield self._clients[place], message
+
+    def _rosters(self) -> Iterator[tuple[ClientId, bytes]]:
+        if self._members is not None:
+            body = wire.encode_full_roster(FullRoster(self._members, self._adverts))
+            yield from self._to_all(Kind.ROSTER, body, np.ones(len(self._clients), np.bool_))
+            return
+        for place, client in enumerate(self._clients):
+            adverts = [self._adverts[peer] for peer in self._graph.of(place).tolist()]
+            roster = Roster(len(self._clients), place, self._digest, adverts)
+            yield client, wire.frame(Kind.ROSTER, self._session, wire.SERVER, wire.encode_roster(roster))
+
+    def _inboxes(self) -> Iterator[tuple[ClientId, bytes]]:
+        slots = self._graph.mirror.tolist()
+        for place in np.flatnonzero(self._present).tolist():
+            peers = self._graph.of(place)
+            present = self._present[peers]
+            sealed = [
+                self._sealed[peer][wire.SEALED_BYTES * slot : wire.SEALED_BYTES * (slot + 1)]
+                for peer, slot, is_there in zip(peers.tolist(), slots, present.tolist(), strict=True)
+                if is_there
+            ]
+            body = wire.encode_inbox(Inbox(present, sealed))
+            yield self._clients[place], wire.frame(Kind.INBOX, self._session, wire.SERVER, body)
+
+    def _announcement(self) -> bytes:
+        assert self.outcome is not None
+        digest = wire.result_digest(self._ctx2, self._alive, self._salt, self.outcome.total)
+        return wire.encode_result(Result(self.outcome.survivors, digest))
+
+    # ---- after a crash ----
+
+    def checkpoint(self) -> bytes:
+        """Return what must survive a crash: everything that was made final, nothing that came since."""
+        state = self.state
+        clients = [] if state is ServerState.ADVERTISE else self._clients
+        sealed = self._sealed if state is ServerState.COLLECT else {}
+        signatures = self._signatures if state is ServerState.UNMASK else {}
+        total = self._total if state in (ServerState.CONFIRM, ServerState.UNMASK) else self._total[:0]
+        facts = {
+            "schema": SCHEMA,
+            "state": state.value,
+            "code": self.code,
+            "salt": self._salt.hex(),
+            "clients": clients,
+            "ranks": self._ranks[: len(clients)],
+            "blamed": self.blamed,
+        }
+        arrays: dict[str, Any] = {
+            "facts": _bytes_array(json.dumps(facts).encode()),
+            "invite": _bytes_array(self.invite),
+            "adverts": _bytes_array(b"".join(self._adverts[: len(clients)])),
+            "present": self._present,
+            "alive": self._alive,
+            "signers": self._signers,
+            "total": total,
+            "sealed": _bytes_array(b"".join(sealed[place] for place in sorted(sealed))),
+            "signatures": _bytes_array(b"".join(signatures[place] for place in sorted(signatures))),
+            "outcome": np.zeros(0, np.int64) if self.outcome is None else self.outcome.total,
+        }
+        file = io.BytesIO()
+        np.savez(file, **arrays)
+        return file.getvalue()
+
+    @classmethod
+    def restore(
+        cls,
+        checkpoint: bytes,
+        *,
+        allow_list: AllowList | None = None,
+        journal: Callable[[bytes], None] | None = None,
+    ) -> Server:
+        """Return the server that wrote the checkpoint, at the beginning of the phase that it was in.
+
+        What it had been sent in that phase is lost; the clients give the same answers to the same `outgoing`.
+
+        Raises:
+            UnreadableFileError: this is no checkpoint, or of another allow-list.
+        """
+        try:
+            with np.load(io.BytesIO(checkpoint), allow_pickle=False) as file:
+                arrays = {name: file[name] for name in file.files}
+            facts = json.loads(arrays["facts"].tobytes())
+            if facts["schema"] != SCHEMA:
+                raise ValueError("another schema")
+            server = cls.__new__(cls)
+            server._begin(arrays["invite"].tobytes(), bytes.fromhex(facts["salt"]), allow_list, journal)
+            if server._terms.allow_list != (bytes(keys.KEY_BYTES) if allow_list is None else allow_list.digest):
+                raise ValueError("another allow-list")
+            server._resume(facts, arrays)
+        except Exception as error:  # whatever zip, NumPy and JSON raise on damaged bytes: a list would never be whole
+            raise UnreadableFileError(f"this is not a checkpoint of a session with this allow-list: {error}") from error
+        return server
+
+    def _resume(self, facts: dict[str, Any], arrays: dict[str, npt.NDArray[Any]]) -> None:
+        self._clients, self._ranks = facts["clients"], facts["ranks"]
+        self.code = None if facts["code"] is None else AbortCode(facts["code"])
+        self.blamed = [Blame(*pair) for pair in facts["blamed"]]
+        self._adverts = _pieces(arrays["adverts"], wire.advert_bytes(self._parameters.adversary))
+        self._present, self._alive, self._signers = arrays["present"], arrays["alive"], arrays["signers"]
+        if self._clients:
+            self._index_roster()
+            places = np.flatnonzero(self._present).tolist()
+            sealed = _pieces(arrays["sealed"], wire.SEALED_BYTES * self._graph.neighbours)
+            self._sealed = dict(zip(places, sealed, strict=True)) if sealed else {}
+        signers = np.flatnonzero(self._signers).tolist()
+        signatures = _pieces(arrays["signatures"], keys.SIGNATURE_BYTES)
+        self._signatures = dict(zip(signers, signatures, strict=True)) if signatures else {}
+        self._total = arrays["total"]
+        if len(arrays["outcome"]):
+            self.outcome = Outcome(arrays["outcome"], self._alive, self._salt)
+        self._enter(ServerState(facts["state"]))
+
+
+def _bytes_array(data: bytes) -> npt.NDArray[np.uint8]:
+    return np.frombuffer(data, np.uint8)
+
+
+def _pieces(array: npt.NDArray[Any], size: int) -> list[bytes]:
+    data = array.tobytes()
+    return [data[start : start + size] for start in range(0, len(data), size)]

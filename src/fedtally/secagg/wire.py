@@ -1,0 +1,338 @@
+"""Bytes <-> messages of ``fedtally-secagg/1``, and the digests that bind them to one session and one roster.
+
+A frame is a header of 48 bytes and a body whose length the receiver knows beforehand or computes from its first bytes;
+integers are little-endian, bitmaps have their least significant bit first and padding bits of zero. Everything has one
+encoding, and the decoders refuse any other: what they take, the encoders give back byte for byte.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import struct
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from fedtally.crypto import shamir
+from fedtally.crypto.keys import KEY_BYTES, SIGNATURE_BYTES, TAG_BYTES, Label, digest
+from fedtally.errors import InvalidInputError
+from fedtally.secagg.messages import (
+    AbortCode,
+    Advert,
+    Bits,
+    Confirmations,
+    FullRoster,
+    Inbox,
+    Invite,
+    Kind,
+    RemoteProtocolError,
+    Result,
+    Roster,
+    Unmask,
+)
+from fedtally.secagg.params import Adversary, Parameters
+
+MAGIC, VERSION = b"FTSA", 1
+SESSION_BYTES = 32
+UNLISTED, SERVER = 2**32 - 1, 2**32 - 2  # senders that are no index: a client that has none yet, and the server
+HEADER = struct.Struct(f"<4sBBH{SESSION_BYTES}sII")
+NONCE_BYTES = 16
+ADVERT_BYTES = 3 * KEY_BYTES + NONCE_BYTES
+SEALED_BYTES = 2 * shamir.SECRET_BYTES + TAG_BYTES
+
+_INVITE = struct.Struct("<QBBIIIIIBIIQQI32s32s")
+_ROSTER = struct.Struct("<II32s")
+_RESULT = struct.Struct("<BI32s")
+_PROFILES = (Adversary.SEMI_HONEST, Adversary.ACTIVE)  # by their number on the wire
+
+U32 = npt.NDArray[np.uint32]
+
+
+class Frame(NamedTuple):
+    """A message as it travels: its header's fields and its body."""
+
+    version: int
+    kind: Kind
+    session: bytes
+    sender: int
+    body: bytes
+
+
+def frame(kind: Kind, session: bytes, sender: int, body: bytes) -> bytes:
+    """Return the bytes of a message.
+
+    >>> frame(Kind.ABORT, bytes(32), SERVER, bytes([5])).hex()[:16]
+    '46545341010b0000'
+    """
+    return HEADER.pack(MAGIC, VERSION, kind, 0, session, sender, len(body)) + body
+
+
+def parse(data: bytes) -> Frame | None:
+    """Return the message in these bytes, or None if they are no frame: such bytes are dropped.
+
+    >>> parse(b"FTSA") is None
+    True
+    """
+    if not isinstance(data, bytes) or len(data) < HEADER.size:
+        return None
+    magic, version, kind, reserved, session, sender, length = HEADER.unpack_from(data)
+    if magic != MAGIC or reserved or kind not in _KINDS or length != len(data) - HEADER.size:
+        return None
+    return Frame(version, Kind(kind), session, sender, data[HEADER.size :])
+
+
+_KINDS = frozenset(Kind)
+
+
+def malformed(reason: str) -> RemoteProtocolError:
+    """Return the error for a body that is not what its type demands."""
+    return RemoteProtocolError(AbortCode.MALFORMED, reason)
+
+
+def _sized(body: bytes, length: int) -> bytes:
+    if len(body) != length:
+        raise malformed(f"the body must have {length} bytes, got {len(body)}")
+    return body
+
+
+def pack_bits(bits: Bits) -> bytes:
+    """Return a bitmap.
+
+    >>> pack_bits(np.array([True, False, True])).hex()
+    '05'
+    """
+    return np.packbits(bits, bitorder="little").tobytes()
+
+
+def bitmap_bytes(count: int) -> int:
+    """Return the bytes of a bitmap of so many bits."""
+    return -(-count // 8)
+
+
+def unpack_bits(data: bytes, count: int) -> Bits:
+    """Return the bits of a bitmap.
+
+    Raises:
+        RemoteProtocolError: it is of another length, or a padding bit is set.
+    """
+    bits = np.unpackbits(np.frombuffer(_sized(data, bitmap_bytes(count)), np.uint8), bitorder="little").view(np.bool_)
+    if bits[count:].any():
+        raise malformed("the padding bits of a bitmap must be zero")
+    return bits[:count]
+
+
+def _cut(data: bytes, size: int) -> list[bytes]:
+    return [data[start : start + size] for start in range(0, len(data), size)]
+
+
+def _split_bitmap(body: bytes, count: int, size: int) -> tuple[Bits, list[bytes]]:
+    """Return a bitmap, and a piece for each bit that is set."""
+    head = bitmap_bytes(count)
+    bits = unpack_bits(body[:head], count)
+    return bits, _cut(_sized(body[head:], size * int(bits.sum())), size)
+
+
+# ---- Invite ----
+
+
+def encode_terms(invite: Invite) -> bytes:
+    """Return the body of an Invite, but for the server's signature."""
+    p = invite.parameters
+    return _INVITE.pack(
+        p.length,
+        p.bits,
+        int(p.is_complete),
+        p.ring_neighbours,
+        p.ring_threshold,
+        p.n_min,
+        p.n_max,
+        p.min_survivors,
+        _PROFILES.index(p.adversary),
+        p.corrupt,
+        p.max_dropout_ppm,
+        invite.not_before,
+        invite.not_after,
+        invite.round,
+        invite.fingerprint,
+        invite.allow_list,
+    )
+
+
+def split_invite(body: bytes) -> tuple[bytes, bytes]:
+    """Return the terms of an Invite and the server's signature."""
+    _sized(body, _INVITE.size + SIGNATURE_BYTES)
+    return body[: _INVITE.size], body[_INVITE.size :]
+
+
+def decode_terms(terms: bytes) -> Invite:
+    """Return the terms of an Invite.
+
+    Raises:
+        RemoteProtocolError: they contradict each other, or are not within their bounds (POLICY), or are not the one
+            encoding of what they say.
+    """
+    (length, bits, graph, k, t, n_min, n_max, least, profile, corrupt, dropout, *rest) = _INVITE.unpack(terms)
+    if profile >= len(_PROFILES) or graph != (k == 0):
+        raise malformed("the profile or the graph is unknown")
+    try:
+        parameters = Parameters(
+            adversary=_PROFILES[profile],
+            n_min=n_min,
+            n_max=n_max,
+            corrupt=corrupt,
+            max_dropout_ppm=dropout,
+            min_survivors=least,
+            ring_neighbours=k,
+            ring_threshold=t,
+            length=length,
+            bits=bits,
+        )
+    except InvalidInputError as error:
+        raise RemoteProtocolError(AbortCode.POLICY, str(error)) from error
+    return Invite(parameters, *rest)
+
+
+def context(session: bytes, terms: bytes) -> bytes:
+    """Return ctx, the digest of a session and its terms: 32 bytes."""
+    return digest(Label.CONTEXT, bytes([VERSION]), session, terms)
+
+
+# ---- Advertise, Roster ----
+
+
+def advert_bytes(adversary: Adversary) -> int:
+    """Return the bytes of an advert.
+
+    >>> advert_bytes(Adversary.SEMI_HONEST), advert_bytes(Adversary.ACTIVE)
+    (112, 176)
+    """
+    return ADVERT_BYTES + (SIGNATURE_BYTES if adversary is Adversary.ACTIVE else 0)
+
+
+def decode_advert(body: bytes, adversary: Adversary) -> Advert:
+    """Return the parts of an advert; what they are worth is checked elsewhere."""
+    _sized(body, advert_bytes(adversary))
+    return Advert(body[:32], body[32:64], body[64:96], body[96:ADVERT_BYTES], body[ADVERT_BYTES:])
+
+
+def encode_roster(roster: Roster) -> bytes:
+    """Return the body of a Roster, `semi_honest`."""
+    return _ROSTER.pack(roster.n, roster.own_index, roster.digest) + b"".join(roster.adverts)
+
+
+def decode_roster(body: bytes, parameters: Parameters) -> Roster:
+    """Return a Roster, `semi_honest`; the number of adverts is what the graph demands of its n."""
+    if len(body) < _ROSTER.size:
+        raise malformed("a roster is too short")
+    n, index, digest_of_all = _ROSTER.unpack_from(body)
+    if not parameters.n_min <= n <= parameters.n_max or index >= n:
+        raise RemoteProtocolError(AbortCode.ROSTER_INVALID, f"index {index} among {n} clients is not possible")
+    _sized(body, _ROSTER.size + ADVERT_BYTES * parameters.graph(n).neighbours)
+    return Roster(n, index, digest_of_all, _cut(body[_ROSTER.size :], ADVERT_BYTES))
+
+
+def encode_full_roster(roster: FullRoster) -> bytes:
+    """Return the body of a Roster, `active`."""
+    return pack_bits(roster.members) + b"".join(roster.adverts)
+
+
+def decode_full_roster(body: bytes, identities: int) -> FullRoster:
+    """Return a Roster, `active`, over an allow-list of so many identities."""
+    return FullRoster(*_split_bitmap(body, identities, ADVERT_BYTES + SIGNATURE_BYTES))
+
+
+def adverts_digest(adverts: Sequence[bytes]) -> bytes:
+    """Return the digest of all adverts of a roster, as they were sent, in order of index: 32 bytes."""
+    return digest(Label.ADVERTS, len(adverts).to_bytes(4, "little"), *adverts)
+
+
+def roster_context(ctx: bytes, n: int, members: Bits | None, digest_of_adverts: bytes) -> bytes:
+    """Return ctx2, the digest of a session and its roster: 32 bytes; `members` is None in `semi_honest`."""
+    listed = b"" if members is None else bitmap_digest(members)
+    return digest(Label.ROSTER_CONTEXT, ctx, n.to_bytes(4, "little"), listed, digest_of_adverts)
+
+
+def bitmap_digest(bits: Bits) -> bytes:
+    """Return the SHA-256 of a bitmap."""
+    return hashlib.sha256(pack_bits(bits)).digest()
+
+
+# ---- Shares, Inbox ----
+
+
+def decode_shares(body: bytes, neighbours: int) -> bytes:
+    """Return the sealed shares, SEALED_BYTES each, by x."""
+    return _sized(body, SEALED_BYTES * neighbours)
+
+
+def encode_inbox(inbox: Inbox) -> bytes:
+    """Return the body of an Inbox."""
+    return pack_bits(inbox.present) + b"".join(inbox.sealed)
+
+
+def decode_inbox(body: bytes, neighbours: int) -> Inbox:
+    """Return an Inbox."""
+    return Inbox(*_split_bitmap(body, neighbours, SEALED_BYTES))
+
+
+# ---- Confirmations, Unmask, Result, Abort ----
+
+
+def decode_confirm(body: bytes) -> bytes:
+    """Return the signature of a Confirm."""
+    return _sized(body, SIGNATURE_BYTES)
+
+
+def encode_confirmations(confirmations: Confirmations) -> bytes:
+    """Return the body of the Confirmations."""
+    return pack_bits(confirmations.signers) + b"".join(confirmations.signatures)
+
+
+def decode_confirmations(body: bytes, n: int) -> Confirmations:
+    """Return the Confirmations."""
+    return Confirmations(*_split_bitmap(body, n, SIGNATURE_BYTES))
+
+
+def encode_unmask(unmask: Unmask) -> bytes:
+    """Return the body of an Unmask."""
+    return shamir.to_bytes(unmask.own) + pack_bits(unmask.given) + shamir.to_bytes(unmask.shares)
+
+
+def decode_unmask(body: bytes, neighbours: int) -> Unmask:
+    """Return an Unmask."""
+    head = shamir.SECRET_BYTES + bitmap_bytes(neighbours)
+    given = unpack_bits(body[shamir.SECRET_BYTES : head], neighbours)
+    _sized(body, head + shamir.SECRET_BYTES * int(given.sum()))
+    try:
+        elements = shamir.from_bytes(body[: shamir.SECRET_BYTES] + body[head:]).reshape(-1, shamir.SECRET_ELEMENTS)
+    except shamir.ShareError as error:
+        raise malformed(str(error)) from error
+    return Unmask(elements[0], given, elements[1:])
+
+
+def encode_result(result: Result) -> bytes:
+    """Return the body of a Result."""
+    return _RESULT.pack(0, result.survivors, result.digest)
+
+
+def decode_result(body: bytes) -> Result:
+    """Return a Result."""
+    code, survivors, digest_of_sum = _RESULT.unpack(_sized(body, _RESULT.size))
+    if code:
+        raise malformed("the code of a result must be 0")
+    return Result(survivors, digest_of_sum)
+
+
+def result_digest(ctx2: bytes, alive: Bits, salt: bytes, total: npt.NDArray[np.int64]) -> bytes:
+    """Return the salted digest of a sum, 32 bytes; without the salt, which is published with it, it says nothing."""
+    return digest(Label.RESULT, ctx2, bitmap_digest(alive), salt, total.astype("<i8").tobytes())
+
+
+def decode_abort(body: bytes) -> AbortCode:
+    """Return the code of an Abort."""
+    try:
+        return AbortCode(_sized(body, 1)[0])
+    except ValueError:
+        raise malformed("the code of an Abort is unknown") from None

@@ -1,0 +1,156 @@
+"""A cohort in one process: every message is encoded, carried as bytes and decoded; a test changes what it wants.
+
+>>> Cohort(5).run().outcome.survivors
+5
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from fedtally.crypto.keys import Secret, SigningKey
+from fedtally.secagg.allow_list import AllowList
+from fedtally.secagg.client import Client, MemoryJournal, Pinned
+from fedtally.secagg.messages import Kind, ServerState
+from fedtally.secagg.params import Adversary, ClientPolicy, Parameters, propose
+from fedtally.secagg.server import Server
+
+NOW = 1_000_000
+FINGERPRINT = hashlib.sha256(b"plan").digest()
+KINDS = {
+    "advertise": Kind.ADVERTISE,
+    "share": Kind.SHARES,
+    "mask": Kind.MASKED_INPUT,
+    "confirm": Kind.CONFIRM,
+    "unmask": Kind.UNMASK,
+}
+
+
+def stream(seed: object) -> Callable[[int], bytes]:
+    """Return a reproducible source of bytes: SHAKE-256 of a label and a counter."""
+    count = 0
+
+    def draw(size: int) -> bytes:
+        nonlocal count
+        count += 1
+        return hashlib.shake_256(f"{seed}/{count}".encode()).digest(size)
+
+    return draw
+
+
+SERVER_KEY = SigningKey(Secret(stream("server")(32)))
+
+
+class Cohort:
+    """A server and n clients with random vectors, deterministic in the seed.
+
+    Args:
+        n: invited clients.
+        parameters: default: what `propose` says.
+        dropped: for each phase ("share", "mask", "confirm", "unmask") the clients that leave before they answer it.
+        identities: keys in the allow-list (`active`), n by default; the clients are the first n of them by rank.
+    """
+
+    def __init__(
+        self,
+        n: int,
+        *,
+        adversary: Adversary | str = Adversary.SEMI_HONEST,
+        parameters: Parameters | None = None,
+        length: int = 24,
+        bits: int = 16,
+        corrupt: int = 1,
+        max_dropout: float = 0.2,
+        seed: object = 0,
+        dropped: dict[str, Iterable[int]] | None = None,
+        identities: int | None = None,
+        policy: dict[str, Any] | None = None,
+        journal: Callable[[bytes], None] | None = None,
+        session: bytes | None = None,
+    ) -> None:
+        adversary = Adversary.parse(adversary)
+        self.n, self.seed = n, seed
+        self.parameters = parameters or propose(
+            n, length=length, bits=bits, corrupt=corrupt, max_dropout=max_dropout, adversary=adversary
+        )
+        signers = [SigningKey(Secret(stream((seed, "identity", i))(32))) for i in range(identities or n)]
+        self.identities = sorted(signers, key=lambda key: key.public)
+        active = adversary is Adversary.ACTIVE
+        self.allow_list = AllowList(key.public for key in self.identities) if active else None
+        self.session = session or stream((seed, "session"))(32)
+        self.server = Server(
+            self.parameters,
+            session=self.session,
+            signing_key=SERVER_KEY,
+            fingerprint=FINGERPRINT,
+            round=3,
+            not_before=NOW - 10,
+            not_after=NOW + 1000,
+            salt=stream((seed, "salt"))(32),
+            allow_list=self.allow_list,
+            journal=journal,
+        )
+        rng = np.random.default_rng(list(stream((seed, "vectors"))(8)))
+        most = (2 ** (self.parameters.bits - 1) - 1) // n
+        self.vectors = rng.integers(-most, most, (n, self.parameters.length), endpoint=True)
+        self.policy = ClientPolicy(**({"adversary": adversary, "min_honest": 2} | (policy or {})))
+        self.pinned = Pinned(SERVER_KEY.public, FINGERPRINT, self.allow_list)
+        self.journals = [MemoryJournal() for _ in range(n)]
+        self.clients = [self.client(i) for i in range(n)]
+        self.dropped = {name: set(gone) for name, gone in (dropped or {}).items()}
+        self.sent: list[tuple[int, bytes]] = []  # what clients sent, in order
+
+    def client(self, i: int, **changed: Any) -> Client:
+        """Return a fresh client i."""
+        arguments: dict[str, Any] = {
+            "journal": self.journals[i],
+            "random": stream((self.seed, "client", i)),
+            "identity": None if self.allow_list is None else self.identities[i],
+        }
+        return Client(self.policy, self.pinned, lambda _: self.vectors[i], **(arguments | changed))
+
+    def phase(self, name: str, frames: Iterable[tuple[Any, bytes]]) -> None:
+        """Carry what the server asks, and the answers back; those who drop out here hear nothing."""
+        for i, frame in frames:
+            if i in self.dropped.get(name, ()):
+                self.clients[i].abandon()
+                continue
+            answer = self.clients[i].receive(frame, NOW)
+            if answer is not None:
+                self.sent.append((i, answer))
+                self.server.receive(i, answer)
+
+    def advertise(self) -> None:
+        """Invite everybody, and close."""
+        self.phase("advertise", [(i, self.server.invite) for i in range(self.n)])
+        self.server.close_phase(NOW)
+
+    def step(self) -> None:
+        """Go through one phase."""
+        names = {ServerState.SHARE: "share", ServerState.COLLECT: "mask", ServerState.CONFIRM: "confirm"}
+        self.phase(names.get(self.server.state, "unmask"), self.server.outgoing())
+        self.server.close_phase(NOW)
+
+    def run(self, until: ServerState = ServerState.DONE) -> Server:
+        """Run to a state, or to the end."""
+        if self.server.state is ServerState.ADVERTISE:
+            self.advertise()
+        while self.server.state not in (until, ServerState.DONE, ServerState.ABORTED):
+            self.step()
+        if self.server.state is ServerState.DONE:
+            for i, frame in self.server.outgoing():
+                self.clients[i].receive(frame, NOW)
+        return self.server
+
+    @property
+    def expected(self) -> npt.NDArray[np.int64]:
+        """The sum of the survivors' vectors."""
+        assert self.server.outcome is not None
+        alive = [self.server.clients[place] for place in np.flatnonzero(self.server.outcome.alive)]
+        total: npt.NDArray[np.int64] = self.vectors[[int(i) for i in alive]].sum(axis=0)
+        return total
