@@ -6,16 +6,18 @@
 
 from __future__ import annotations
 
+import copy
+import functools
 import hashlib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from fedtally.crypto.keys import Secret, SigningKey
+from fedtally.crypto.keys import ExchangeKey, Secret, SigningKey
 from fedtally.secagg.allow_list import AllowList
-from fedtally.secagg.client import Client, MemoryJournal, Pinned
+from fedtally.secagg.client import Client, MemoryJournal, Pinned, _Secrets
 from fedtally.secagg.messages import Kind, ServerState
 from fedtally.secagg.params import Adversary, ClientPolicy, Parameters, propose
 from fedtally.secagg.server import Server
@@ -104,6 +106,8 @@ class Cohort:
         self.clients = [self.client(i) for i in range(n)]
         self.dropped = {name: set(gone) for name, gone in (dropped or {}).items()}
         self.sent: list[tuple[int, bytes]] = []  # what clients sent, in order
+        self.to_client: Callable[[int, bytes], bytes] = lambda _, frame: frame  # what the network makes of a message
+        self.to_server: Callable[[int, bytes], bytes] = lambda _, frame: frame
 
     def client(self, i: int, **changed: Any) -> Client:
         """Return a fresh client i."""
@@ -120,10 +124,10 @@ class Cohort:
             if i in self.dropped.get(name, ()):
                 self.clients[i].abandon()
                 continue
-            answer = self.clients[i].receive(frame, NOW)
+            answer = self.clients[i].receive(self.to_client(i, frame), NOW)
             if answer is not None:
                 self.sent.append((i, answer))
-                self.server.receive(i, answer)
+                self.server.receive(i, self.to_server(i, answer))
 
     def advertise(self) -> None:
         """Invite everybody, and close."""
@@ -147,6 +151,17 @@ class Cohort:
                 self.clients[i].receive(frame, NOW)
         return self.server
 
+    def request(self, i: int) -> bytes:
+        """Return what the server now asks client i."""
+        return self.server.invite if self.server.state is ServerState.ADVERTISE else dict(self.server.outgoing())[i]
+
+    def fork(self) -> Cohort:
+        """Return a copy that goes on by itself, from where this one is."""
+        other = object.__new__(type(self))
+        vars(other).update(vars(self), server=copy.deepcopy(self.server), sent=list(self.sent))
+        other.clients = [twin(client) for client in self.clients]
+        return other
+
     @property
     def expected(self) -> npt.NDArray[np.int64]:
         """The sum of the survivors' vectors."""
@@ -154,3 +169,56 @@ class Cohort:
         alive = [self.server.clients[place] for place in np.flatnonzero(self.server.outcome.alive)]
         total: npt.NDArray[np.int64] = self.vectors[[int(i) for i in alive]].sum(axis=0)
         return total
+
+
+@functools.cache
+def _recorded(adversary: Adversary) -> dict[ServerState, Cohort]:
+    cohort = Cohort(5, adversary=adversary, length=3, max_dropout=0.0 if adversary is Adversary.ACTIVE else 0.2)
+    states = {ServerState.ADVERTISE: cohort.fork()}
+    cohort.advertise()
+    while cohort.server.state is not ServerState.DONE:
+        states[cohort.server.state] = cohort.fork()
+        cohort.step()
+    return states | {ServerState.DONE: cohort}
+
+
+def five(adversary: Adversary, state: ServerState) -> Cohort:
+    """Return a cohort of five, C = 1, t = 4 = min_survivors, as it is before anybody has heard what the phase asks."""
+    return _recorded(adversary)[state].fork()
+
+
+def flips(frame: bytes, bits: Iterable[int] = range(8)) -> Iterator[tuple[int, bytes]]:
+    """Yield a frame with one bit flipped, and the byte in which it is: every one, or some of every byte."""
+    chosen = list(bits)
+    for at in range(len(frame)):
+        for bit in chosen:
+            yield at, frame[:at] + bytes([frame[at] ^ 1 << bit]) + frame[at + 1 :]
+
+
+def reframed(frame: bytes, body: bytes) -> bytes:
+    """Return a frame with another body, and the length of that."""
+    return frame[:44] + len(body).to_bytes(4, "little") + body
+
+
+def twin(client: Client) -> Client:
+    """Return a copy of a client, which no client makes of itself; its journal, and what it draws, are its own."""
+    other = object.__new__(Client)
+    vars(other).update(vars(client), _journal=copy.deepcopy(client._journal), _random=stream("twin"))
+    mine = client._secrets
+    other._secrets = _Secrets(
+        elements=copy.copy(mine.elements),
+        mask_key=_same_key(mine.mask_key),
+        encryption_key=_same_key(mine.encryption_key),
+        opening=[Secret(key.reveal()) if len(key) else key for key in mine.opening],
+        own_share=copy.copy(mine.own_share),
+        held=copy.copy(mine.held),
+    )
+    return other
+
+
+def _same_key(key: ExchangeKey | None) -> ExchangeKey | None:
+    if key is None:
+        return None
+    other = object.__new__(ExchangeKey)
+    other._key, other.public = key._key, key.public
+    return other

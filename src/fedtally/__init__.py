@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from fedtally.recovery.joint import JointDecoder
     from fedtally.recovery.median import MedianDecoder
     from fedtally.result import Estimate, Evaluation, Result
+    from fedtally.session import FrequencyClient, FrequencyServer
     from fedtally.sketch import CountSketch, Schedule, SketchSpec
 
 __version__ = "0.1.0"
@@ -30,6 +31,8 @@ _HOMES = {
     "Estimate": "fedtally.result",
     "Evaluation": "fedtally.result",
     "FedtallyError": "fedtally.errors",
+    "FrequencyClient": "fedtally.session",
+    "FrequencyServer": "fedtally.session",
     "Grid": "fedtally.domain",
     "IntegerRange": "fedtally.domain",
     "IntegerSet": "fedtally.domain",
@@ -51,6 +54,8 @@ __all__ = [
     "Estimate",
     "Evaluation",
     "FedtallyError",
+    "FrequencyClient",
+    "FrequencyServer",
     "Grid",
     "IntegerRange",
     "IntegerSet",

@@ -23,6 +23,7 @@ import numpy as np
 from fedtally import _validate
 from fedtally._archive import replacing
 from fedtally.errors import InvalidInputError, UnreadableFileError
+from fedtally.secagg.terms import Terms, check_terms, terms_from_dict
 from fedtally.sketch import Schedule, SketchSpec
 
 SCHEMA = "fedtally-plan/1"
@@ -45,6 +46,8 @@ class Plan:
             parameters.
         max_items: the most items that one client contributes.
         seed: 32 public bytes from which the hashes are derived.
+        secure_sum: the protocol that sums a round, in one or several cohorts; None: none, the sums are those of a
+            trusted server (ideal).
 
     Raises:
         InvalidInputError: a value is out of bounds, or two do not fit each other.
@@ -67,6 +70,7 @@ class Plan:
     domain: Mapping[str, Any]
     max_items: int
     seed: bytes
+    secure_sum: Terms | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "schedule", Schedule.parse(self.schedule))
@@ -93,6 +97,8 @@ class Plan:
                 f"{self.num_rounds} rounds of at most {self.cohort} clients cannot hold "
                 f"num_clients {self.num_clients}; raise cohort or num_rounds"
             )
+        if self.secure_sum is not None:
+            check_terms(self.secure_sum, self.rows * self.width, self.max_items)
 
     def __hash__(self) -> int:
         return hash(self.fingerprint)
@@ -109,12 +115,14 @@ class Plan:
 
     @property
     def modulus_bits(self) -> int:
-        """Bits per counter under secure summation, so that no sum of a round can overflow."""
-        return modulus_bits(self.cohort, self.max_items)
+        """Bits per counter under secure summation, so that no sum can overflow."""
+        return modulus_bits(self.cohort, self.max_items) if self.secure_sum is None else self.secure_sum.bits
 
     @property
     def bytes_per_client(self) -> int:
-        """Upload of one client in one round: every counter at `modulus_bits`."""
+        """Upload of one client in one round: every counter at `modulus_bits`, and what the protocol adds."""
+        if self.secure_sum is not None:
+            return self.secure_sum.upload_bytes
         return -(-self.rows * self.width * self.modulus_bits // 8)
 
     @property
@@ -145,7 +153,7 @@ class Plan:
             "max_items": self.max_items,
             "seed": self.seed.hex(),
             "domain": dict(self.domain),
-        }
+        } | ({} if self.secure_sum is None else {"secure_sum": self.secure_sum.to_dict()})
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Plan:
@@ -160,7 +168,8 @@ class Plan:
             raise InvalidInputError(f"the plan is of schema {values['schema']!r}, this version reads {SCHEMA!r}")
         known = list(cls.__dataclass_fields__)
         found = {key: value for key, value in values.items() if key not in ("schema", "fingerprint")}
-        missing, unknown = [k for k in known if k not in found], [k for k in found if k not in known]
+        missing = [k for k in known if k not in found and k != "secure_sum"]
+        unknown = [k for k in found if k not in known]
         if missing or unknown:
             problem = f"lacks {', '.join(missing)}" if missing else f"has unknown entries {', '.join(unknown)}"
             raise InvalidInputError(f"the plan {problem}; its entries are {', '.join(known)}")
@@ -170,7 +179,8 @@ class Plan:
             raise InvalidInputError(f"seed must be 64 hexadecimal digits, got {found['seed']!r}") from None
         if not isinstance(found["domain"], Mapping):
             raise InvalidInputError(f"domain must be a table, got {found['domain']!r}")
-        plan = cls(**{**found, "seed": seed})
+        terms = {"secure_sum": terms_from_dict(found["secure_sum"])} if "secure_sum" in found else {}
+        plan = cls(**{**found, "seed": seed, **terms})
         if values.get("fingerprint", plan.fingerprint) != plan.fingerprint:
             raise InvalidInputError(
                 "the plan was changed after it was written: its fingerprint does not match; "
@@ -181,17 +191,11 @@ class Plan:
     def to_toml(self) -> str:
         """Return the plan as a TOML document, with its fingerprint."""
         values = {"schema": SCHEMA, "fingerprint": self.fingerprint, **self.to_dict()}
-        domain = values.pop("domain")
+        tables = {name: values.pop(name) for name in ("domain", "secure_sum") if name in values}
         lines = [f"{key} = {_toml_value(value)}" for key, value in values.items()]
-        return "\n".join(
-            [
-                *lines,
-                "",
-                "[domain]",
-                *(f"{_toml_key(key)} = {_toml_value(value)}" for key, value in domain.items()),
-                "",
-            ]
-        )
+        for name, table in tables.items():
+            lines += ["", f"[{name}]", *(f"{_toml_key(key)} = {_toml_value(value)}" for key, value in table.items())]
+        return "\n".join([*lines, ""])
 
     @classmethod
     def from_toml(cls, text: str) -> Plan:

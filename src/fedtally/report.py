@@ -8,7 +8,7 @@ terminal, are shown escaped.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
@@ -45,7 +45,7 @@ def document(result: Result, estimates: Sequence[Estimate], queried: Sequence[Es
         "warnings": list(result.warnings),
         "plan": plan_fields(result.plan) | {"num_clients": result.num_clients},
         "privacy": None,
-        "secure_sum": {"method": "ideal"},
+        "secure_sum": result.secure_sum,
         "recovery": result.recovery,
         "objective": result.objective,
         "intervals": intervals_fields(result),
@@ -221,7 +221,8 @@ def _how(result: Result, shown: Sequence[Estimate]) -> list[tuple[str, Renderabl
     shrunk = ", estimates shrunk for a small squared error" if result.objective == "l2" else ""
     rows = [
         ("Upload", cost(plan)),
-        ("Privacy", f"{NO_PRIVACY} (ideal secure summation: the server would see these sums alone)"),
+        ("Privacy", f"{NO_PRIVACY} ({_seen(result.secure_sum)})"),
+        *secure_sum_rows(result.secure_sum),
         ("Candidates", candidates(result.domain)),
         ("Clients", f"{result.num_clients:,} in {counted(plan.num_rounds, 'round')}, {most}"),
         ("Sketch", f"{sketch}, {plan.schedule} schedule, {result.recovery} recovery{shrunk}"),
@@ -233,6 +234,61 @@ def _how(result: Result, shown: Sequence[Estimate]) -> list[tuple[str, Renderabl
     if result.timings:
         rows.append(("Time", ", ".join(f"{stage} {seconds:.2g} s" for stage, seconds in result.timings.items())))
     return list(rows)
+
+
+def _seen(account: Mapping[str, Any]) -> str:
+    if account["method"] == "ideal":
+        return "ideal secure summation: the server would see these sums alone"
+    if account["method"] == "two-server":
+        return "the servers, unless they collude, see these sums alone"
+    sums = "these sums" if account["cohorts"] == 1 else "the sum of each cohort"
+    return f"the server sees {sums} alone"
+
+
+def secure_sum_rows(account: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Return what a reader must know of how the sums were made; nothing where they were ideal.
+
+    >>> secure_sum_rows({"method": "ideal"})
+    []
+    """
+    if account["method"] == "ideal":
+        return []
+    return [
+        ("Secure sum", _trust(account)),
+        ("", f"{_cohorts(account)}, up to {account['corrupt']:,} of each corrupt; {account['bits']}-bit counters"),
+        ("", _attendance(account)),
+        ("Messages", _traffic(account, "up")),
+        ("", _traffic(account, "down")),
+        ("CPU", f"{1e3 * account['client_seconds']:.2g} ms a client, {account['server_seconds']:.2g} s at the server"),
+    ]
+
+
+def _trust(account: Mapping[str, Any]) -> str:
+    if account["method"] == "two-server":
+        return f"two servers that do not collude; at least {account['min_survivors']:,} clients in a sum"
+    server = "that follows the protocol" if account["adversary"] == "semi-honest" else "that may lie"
+    return (
+        f"secagg against a server {server}: {account['neighbours']} neighbours, any {account['threshold']} of "
+        f"{account['neighbours'] + 1} shares open a mask, at least {account['min_survivors']:,} clients in a sum"
+    )
+
+
+def _cohorts(account: Mapping[str, Any]) -> str:
+    least, most = account["smallest_cohort"], account["largest_cohort"]
+    of = f"{most:,}" if least == most else f"{least:,} to {most:,}"
+    return f"{counted(account['cohorts'], 'cohort')} of {of} clients"
+
+
+def _attendance(account: Mapping[str, Any]) -> str:
+    gone = f"{account['dropouts']:,} dropped out" if account["dropouts"] else "nobody dropped out"
+    equal = "the sums equal the plain sums exactly" if account["equals_plain_sum"] else "not compared with plain sums"
+    return f"{account['survivors']:,} of {counted(account['clients'], 'client')} in the sums, {gone}; {equal}"
+
+
+def _traffic(account: Mapping[str, Any], way: str) -> str:
+    name = f"{way}load_bytes"
+    parts = [f"{stage['stage']} {size(stage[name])}" for stage in account["stages"] if stage[name]]
+    return f"{way} {size(account[name])} a client{': ' if parts else ''}{', '.join(parts)}"
 
 
 def _certainty(result: Result, shown: Sequence[Estimate]) -> list[tuple[str, str]]:

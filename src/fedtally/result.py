@@ -119,6 +119,7 @@ class Result:
         truth: true counts, where a simulation knows them and evaluation was asked for.
         warnings: what the reader of the numbers must know.
         missing: rows without an item, client or round, which were dropped.
+        secure_sum: how the sums were made, JSON-able; None: ideal.
         timings: seconds per stage.
 
     >>> import fedtally
@@ -142,6 +143,7 @@ class Result:
         truth: Truth | None = None,
         warnings: Sequence[str] = (),
         missing: int = 0,
+        secure_sum: Mapping[str, Any] | None = None,
         timings: Mapping[str, float] | None = None,
     ) -> None:
         self.plan = plan
@@ -151,6 +153,7 @@ class Result:
         self.truth = truth
         self._warnings = tuple(warnings)
         self.missing = missing
+        self.secure_sum: dict[str, Any] = dict(secure_sum or {"method": "ideal"})
         self.timings = dict(timings or {})
         check_decoding(recovery, objective, confidence, intervals)
         self.recovery = recovery if recovery != "auto" else "joint" if domain.size <= MAX_JOINT else "median"
@@ -235,6 +238,7 @@ class Result:
             truth=self.truth,
             warnings=self._warnings,
             missing=self.missing,
+            secure_sum=self.secure_sum,
         )
 
     @property
@@ -416,6 +420,7 @@ class Result:
             "intervals": self.interval_kind,
             "warnings": list(self._warnings),
             "missing": self.missing,
+            "secure_sum": self.secure_sum,
             "timings": self.timings,
             "evaluation": None if self.evaluation is None else self.evaluation._asdict(),
         }
@@ -446,6 +451,7 @@ class Result:
                 intervals=meta.get("intervals", "pointwise"),
                 warnings=meta["warnings"],
                 missing=meta["missing"],
+                secure_sum=meta.get("secure_sum"),
                 timings=meta["timings"],
             )
             if meta["evaluation"] is not None:

@@ -19,11 +19,12 @@ if TYPE_CHECKING:
 _STAGES = {
     "read": "reading",
     "encode": "encoding",
+    "sum": "summing securely",
     "recover": "recovering",
     "decode": "decoding",
     "simulate": "simulating",
 }
-_UNITS = {"encode": "rounds", "recover": "looks at items", "decode": "items", "simulate": "campaigns"}
+_UNITS = {"encode": "rounds", "sum": "clients", "recover": "looks at items", "decode": "items", "simulate": "campaigns"}
 
 
 def show(renderable: RenderableType) -> None:

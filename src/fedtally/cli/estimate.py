@@ -45,9 +45,39 @@ _campaign_options = options(
     option(
         "Trust",
         "--secure-sum",
-        type=click.Choice(["ideal"]),
+        type=click.Choice(["ideal", "secagg", "two-server"]),
         default="ideal",
-        help="Secure summation: ideal is simulated (ideal).",
+        help="ideal: a trusted server's sums; secagg, two-server: the real protocol between simulated clients (ideal).",
+    ),
+    option(
+        "Trust",
+        "--adversary",
+        type=click.Choice(["semi-honest", "active"]),
+        default="semi-honest",
+        help="secagg protects from a server that follows the protocol, or from one that lies (semi-honest).",
+    ),
+    option(
+        "Trust",
+        "--dropout",
+        type=click.FLOAT,
+        default=0.0,
+        metavar="SHARE",
+        help="Share of the clients that drop out, at a stage drawn for each (0).",
+    ),
+    option(
+        "Trust",
+        "--max-corrupt",
+        type=click.FLOAT,
+        default=0.05,
+        metavar="SHARE",
+        help="Share of a cohort that may collude with the server (0.05).",
+    ),
+    option(
+        "Trust",
+        "--max-cohort",
+        type=positive,
+        metavar="N",
+        help="Most clients that sum together; larger rounds are split (2000; active: 200).",
     ),
     option("Answer", "--evaluate", is_flag=True, help="Compare with the truth, which a simulation knows."),
     option(
@@ -87,6 +117,10 @@ _campaign_options = options(
         (
             "a synthetic population, and how wrong the answer is",
             "fedtally estimate zipf:a=1.1,d=100000,n=150000 --rounds 10 --evaluate",
+        ),
+        (
+            "real secure aggregation, a tenth of the clients lost on the way",
+            "fedtally estimate zipf:d=1000,n=2000 --secure-sum secagg --dropout 0.1",
         ),
         ("from a pipe, as JSON", "cut -d' ' -f1 access.log | fedtally estimate - --json"),
     ],
@@ -174,6 +208,11 @@ def _request(options: dict[str, Any]) -> Request:
         "outside",
         "memory",
         "top",
+        "secure_sum",
+        "adversary",
+        "dropout",
+        "max_corrupt",
+        "max_cohort",
     )
     domain = read_domain(options["domain"])
     return Request(**{name: options[name] for name in same}, num_rounds=options["rounds"], domain=domain, plan=plan)

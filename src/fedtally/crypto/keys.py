@@ -66,6 +66,12 @@ class Label(bytes, Enum):
     INVITE = _PREFIX + b"invite"
     ADVERTISE = _PREFIX + b"advertise"
     CONFIRM = _PREFIX + b"confirm"
+    TWO_SERVER_CONTEXT = _PREFIX + b"two-server context"
+    TWO_SERVER_SEED = _PREFIX + b"two-server seed"
+    TWO_SERVER_MASK = _PREFIX + b"two-server mask"
+    TWO_SERVER_PART = _PREFIX + b"two-server part"
+    TWO_SERVER_REPORT = _PREFIX + b"two-server report"
+    TWO_SERVER_BATCH = _PREFIX + b"two-server batch"
 
 
 class _Hidden:

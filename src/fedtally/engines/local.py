@@ -11,12 +11,14 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from fedtally import _validate
 from fedtally.domain import Domain, IntegerRange, parse
+from fedtally.engines.cohorts import Keys, Summation, make_keys, rekeyed, sum_rounds, terms, widest
 from fedtally.engines.tally import Declared, FromInput, RoundTally, Tally
 from fedtally.errors import InvalidInputError, MemoryLimitError
 from fedtally.plan import Plan, width_for_bytes
@@ -56,6 +58,12 @@ class Request:
         plan: use this plan's sizes, schedule and hash seed.
         memory: bytes of client rows held in memory before they go to disk (1 GiB).
         top: the k of the evaluation (20).
+        secure_sum: "ideal", a trusted server's sums, or the real protocol between simulated clients: "secagg" or
+            "two-server".
+        adversary: against whom "secagg" protects: "semi-honest" or "active".
+        dropout: the share of each cohort's clients that drop out of it.
+        max_corrupt: the share of a cohort that may collude with the server (0.05).
+        max_cohort: the most clients that sum together; larger rounds are split.
     """
 
     domain: Domain | str | None = None
@@ -75,8 +83,14 @@ class Request:
     plan: Plan | None = None
     memory: int | None = None
     top: int = 20
+    secure_sum: str = "ideal"
+    adversary: str = "semi-honest"
+    dropout: float = 0.0
+    max_corrupt: float = 0.05
+    max_cohort: int | None = None
 
     def __post_init__(self) -> None:
+        _ = self.summation
         for name in ("rows", "width", "max_bytes", "num_rounds", "max_items", "memory"):
             value = getattr(self, name)
             if value is not None:
@@ -95,6 +109,11 @@ class Request:
         if self.plan is not None and (sized or self.schedule != "auto"):
             named = ", ".join(sized or ["schedule"])
             raise InvalidInputError(f"a plan already says {named}; leave {named} out, or the plan")
+
+    @property
+    def summation(self) -> Summation:
+        """How the rounds are summed."""
+        return Summation(self.secure_sum, self.adversary, self.dropout, self.max_corrupt, self.max_cohort)
 
 
 def estimate(items: Any, *, clients: Any = None, rounds: Any = None, counts: Any = None, **options: Any) -> Result:
@@ -143,14 +162,26 @@ def run(source: Source, request: Request, progress: Progress | None = None) -> R
     if request.confidence and request.intervals == "order":
         order_statistic(request.plan.rows if request.plan else request.rows or DEFAULT_ROWS, request.confidence)
     seed = request.plan.seed if request.plan is not None else campaign_seed(request.seed)
+    summation = request.summation.under(None if request.plan is None else request.plan.secure_sum)
     timings: dict[str, float] = {}
     with _timed(timings, "read"):
         tally, encoder = read(source, request, seed, report)
-        rounds = tally.finish()
+        rounds = tally.finish(individuals=summation.method != "ideal")
         domain = encoder.domain()
-    plan = _plan(request, domain, rounds, seed)
-    with _timed(timings, "encode"):
-        sketches = [sketch for sketch in encode(plan, domain, rounds, report) if sketch.num_clients]
+    sizes = [r.num_clients for r in rounds]
+    if not sum(sizes):
+        raise InvalidInputError("no client is left: every item is missing, outside the domain, or counted 0 times")
+    keys = None if summation.method == "ideal" else make_keys(summation, sizes)
+    plan = _plan(request, domain, sizes, seed, summation, keys)
+    _check_memory(plan, len(rounds))
+    account = None
+    if keys is None:
+        with _timed(timings, "encode"):
+            sketches = [sketch for sketch in encode(plan, domain, rounds, report) if sketch.num_clients]
+    else:
+        with _timed(timings, "sum"):
+            rng = _simulation_rng(seed, request).spawn(1)[0]
+            sketches, rounds, account = sum_rounds(plan, rounds, summation, keys, rng, report)
     truth = true_counts(domain, rounds) if request.evaluate else None
     result = Result(
         plan,
@@ -163,6 +194,7 @@ def run(source: Source, request: Request, progress: Progress | None = None) -> R
         confidence=request.confidence,
         intervals=request.intervals,
         missing=tally.missing,
+        secure_sum=account,
         timings=timings,
     )
     with _timed(timings, "recover"):
@@ -239,33 +271,53 @@ def _declared(domain: Domain | str | None, source: Source) -> Domain | None:
     return None if domain == "input" else parse(domain)
 
 
-def _plan(request: Request, domain: Domain, rounds: Sequence[RoundTally], seed: bytes) -> Plan:
-    """Return the plan that is asked for, fitted to the clients that came."""
-    num_clients, cohort = sum(r.num_clients for r in rounds), max(r.num_clients for r in rounds)
-    if num_clients == 0:
-        raise InvalidInputError("no client is left: every item is missing, outside the domain, or counted 0 times")
+def _plan(
+    request: Request, domain: Domain, sizes: Sequence[int], seed: bytes, summation: Summation, keys: Keys | None
+) -> Plan:
+    """Return the plan that is asked for, fitted to the clients that came: so many in each round."""
     if request.plan is not None:
-        return _checked_plan(request.plan, domain, len(rounds), cohort)
-    rows, max_items = request.rows or DEFAULT_ROWS, request.max_items or 1
-    width = request.width or width_for_bytes(request.max_bytes or DEFAULT_MAX_BYTES, rows, cohort, max_items)
-    schedule = request.schedule if request.schedule != "auto" else "shared" if len(rounds) == 1 else "hybrid"
+        return _checked_plan(request.plan, domain, sizes, summation, keys)
+    rows, max_items, max_bytes = request.rows or DEFAULT_ROWS, request.max_items or 1, request.max_bytes
+    agreed = None if keys is None else partial(terms, summation, keys, sizes, max_items)
+    if request.width is not None:
+        width = request.width
+    elif agreed is not None:
+        width = widest(agreed, rows, max_bytes or DEFAULT_MAX_BYTES)
+    else:
+        width = width_for_bytes(max_bytes or DEFAULT_MAX_BYTES, rows, max(sizes), max_items)
+    schedule = request.schedule if request.schedule != "auto" else "shared" if len(sizes) == 1 else "hybrid"
     return Plan(
-        rows, width, Schedule.parse(schedule), len(rounds), num_clients, cohort, domain.describe(), max_items, seed
+        rows,
+        width,
+        Schedule.parse(schedule),
+        len(sizes),
+        sum(sizes),
+        max(sizes),
+        domain.describe(),
+        max_items,
+        seed,
+        None if agreed is None else agreed(rows * width),
     )
 
 
-def _checked_plan(plan: Plan, domain: Domain, num_rounds: int, cohort: int) -> Plan:
-    if plan.num_rounds != num_rounds:
-        raise InvalidInputError(f"the plan has {plan.num_rounds} rounds, the input {num_rounds}")
-    if cohort > plan.cohort:
+def _checked_plan(plan: Plan, domain: Domain, sizes: Sequence[int], summation: Summation, keys: Keys | None) -> Plan:
+    if plan.num_rounds != len(sizes):
+        raise InvalidInputError(f"the plan has {plan.num_rounds} rounds, the input {len(sizes)}")
+    if max(sizes) > plan.cohort:
         raise InvalidInputError(
-            f"the plan allows {plan.cohort:,} clients in a round, the input has {cohort:,}; its sums could overflow"
+            f"the plan allows {plan.cohort:,} clients in a round, the input has {max(sizes):,}; its sums could overflow"
         )
     if plan.domain["public"] and plan.domain != domain.describe():
         raise InvalidInputError(
             f"the plan is for the domain {_shown(plan.domain)}, the input is read as {_shown(domain.describe())}; "
             "declare the same domain (--domain)"
         )
+    if keys is not None:
+        if plan.secure_sum is None:
+            agreed = terms(summation, keys, sizes, plan.max_items, plan.rows * plan.width)
+        else:
+            agreed = rekeyed(plan.secure_sum, summation, keys, sizes)
+        plan = replace(plan, secure_sum=agreed)
     return plan if plan.domain["public"] else replace(plan, domain=domain.describe())
 
 
@@ -277,12 +329,6 @@ def encode(
     plan: Plan, domain: Domain, rounds: Sequence[RoundTally], report: Callable[..., None]
 ) -> Iterator[CountSketch]:
     """Yield the sketch that lands in each round: the ideal secure sum."""
-    needed, limit = len(rounds) * plan.rows * plan.width * _BYTES_PER_COUNTER, physical_memory() // 2
-    if needed > limit:
-        raise MemoryLimitError(
-            f"{len(rounds):,} sketches of {plan.rows} x {plan.width:,} counters need about {needed / 1e9:,.1f} GB to "
-            f"decode, more than half of the memory, {limit / 1e9:,.1f} GB; fewer rounds or a smaller width need less"
-        )
     for number, tally in enumerate(rounds):
         sketch = CountSketch(plan.spec, number)
         if domain.first_id is not None and len(tally.ids) * 4 > domain.size:
@@ -293,6 +339,15 @@ def encode(
             sketch.add(tally.ids, tally.counts, tally.num_clients)
         report("encode", number + 1, len(rounds))
         yield sketch
+
+
+def _check_memory(plan: Plan, num_rounds: int) -> None:
+    needed, limit = num_rounds * plan.rows * plan.width * _BYTES_PER_COUNTER, physical_memory() // 2
+    if needed > limit:
+        raise MemoryLimitError(
+            f"{num_rounds:,} sketches of {plan.rows} x {plan.width:,} counters need about {needed / 1e9:,.1f} GB to "
+            f"decode, more than half of the memory, {limit / 1e9:,.1f} GB; fewer rounds or a smaller width need less"
+        )
 
 
 def true_counts(domain: Domain, rounds: Sequence[RoundTally]) -> Truth:
@@ -332,7 +387,7 @@ def _warnings(source: Source, domain: Domain, tally: Tally, plan: Plan) -> list[
         notes.append(f"dropped for want of an item, client or round: {tally.missing:,} of the rows")
     if tally.outside:
         notes.append(f"dropped for being outside the domain: {tally.outside:,} of the rows")
-    if plan.one_hot_bytes_per_client <= plan.bytes_per_client:
+    if plan.domain_size <= plan.rows * plan.width:
         notes.append("a one-hot vector is no larger than this sketch, and exact: give the sketch fewer bytes")
     if plan.rows % 2 == 0:
         notes.append(

@@ -29,12 +29,45 @@ _BUCKETS = 64
 _ROW_BYTES = 3 * 8
 
 
+class Members(NamedTuple):
+    """The clients of a round, one by one: client i holds ids[starts[i] : starts[i + 1]].
+
+    >>> members = Members(np.array([3, 5, 7], np.uint64), np.array([0, 1, 3]))
+    >>> members.num_clients, members.of(1).tolist()
+    (2, [5, 7])
+    >>> members.tally(np.array([1, 1])).counts.tolist()
+    [2, 2]
+    """
+
+    ids: U64
+    starts: I64
+
+    @property
+    def num_clients(self) -> int:
+        """How many clients there are."""
+        return len(self.starts) - 1
+
+    def of(self, client: int) -> U64:
+        """Return a client's ids."""
+        return self.ids[self.starts[client] : self.starts[client + 1]]
+
+    def tally(self, clients: I64) -> RoundTally:
+        """Return the tally of some of the clients."""
+        parts = [self.of(client) for client in clients.tolist()]
+        ids, counts = np.unique(np.concatenate(parts) if parts else self.ids[:0], return_counts=True)
+        return RoundTally(len(clients), ids, counts.astype(np.int64, copy=False))
+
+
 class RoundTally(NamedTuple):
-    """One round: its number of clients and how many of them contribute each id (sorted, distinct)."""
+    """One round: its number of clients and how many of them contribute each id (sorted, distinct).
+
+    `members` are these clients one by one, where they were asked for.
+    """
 
     num_clients: int
     ids: U64
     counts: I64
+    members: Members | None = None
 
 
 class Histogram:
@@ -226,8 +259,11 @@ class Tally:
                     ids[mine], None if counts is None else counts[mine]
                 )
 
-    def finish(self) -> list[RoundTally]:
+    def finish(self, individuals: bool = False) -> list[RoundTally]:
         """Return the rounds, in the order of their labels where the rows name them.
+
+        Args:
+            individuals: also return the members of each round.
 
         Raises:
             InvalidInputError: more rounds than clients.
@@ -240,22 +276,32 @@ class Tally:
         if self._by_client:
             places = np.zeros(max(1, len(natural)), np.uint64)
             places[[self._labels[label] for label in natural]] = np.arange(len(natural))
-            return self._from_clients(num_rounds, places)
+            return self._from_clients(num_rounds, places, individuals)
         if self._num_rounds is None:
-            return [_units(*self._histograms[self._labels[label]].finish()) for label in natural]
-        everybody = _units(*self._histograms.setdefault(0, Histogram()).finish())
-        return split(everybody, num_rounds, self._rng)
+            rounds = [_units(*self._histograms[self._labels[label]].finish()) for label in natural]
+        else:
+            everybody = _units(*self._histograms.setdefault(0, Histogram()).finish())
+            rounds = split(everybody, num_rounds, self._rng)
+        return [part._replace(members=_one_each(part)) for part in rounds] if individuals else rounds
 
-    def _from_clients(self, num_rounds: int, places: U64) -> list[RoundTally]:
+    def _from_clients(self, num_rounds: int, places: U64, individuals: bool) -> list[RoundTally]:
         """Return the rounds of bounded clients; `places` says where each round, numbered as met, comes in order."""
         histograms, clients = [Histogram() for _ in range(num_rounds)], np.zeros(num_rounds, np.int64)
+        held: list[list[tuple[U64, I64]]] = [[] for _ in range(num_rounds)]
         for rows, rng in zip(self._pairs.buckets(), self._rng.spawn(_BUCKETS), strict=True):
             rows = np.column_stack([rows[:, 0], places[rows[:, 1].astype(np.intp)], rows[:, 2]])
-            ids, rounds, participants = _bounded(rows, self._max_items, rng, self._num_rounds)
+            ids, sizes, participants = _bounded(rows, self._max_items, rng, self._num_rounds)
             clients += np.bincount(participants, minlength=num_rounds)
-            for number in np.unique(rounds).tolist():
-                histograms[number].add(ids[rounds == number], None)
-        return [RoundTally(int(n), *histogram.finish()) for n, histogram in zip(clients, histograms, strict=True)]
+            rounds = np.repeat(participants, sizes)
+            for number in np.unique(participants).tolist():
+                mine = ids[rounds == number]
+                histograms[number].add(mine, None)
+                if individuals:
+                    held[number].append((mine, sizes[participants == number]))
+        tallies = [RoundTally(int(n), *histogram.finish()) for n, histogram in zip(clients, histograms, strict=True)]
+        if not individuals:
+            return tallies
+        return [tally._replace(members=_joined(parts)) for tally, parts in zip(tallies, held, strict=True)]
 
     def _round_numbers(self, rounds: Any) -> U64:
         encoded = rounds.dictionary_encode()
@@ -295,6 +341,18 @@ def split(everybody: RoundTally, num_rounds: int, rng: np.random.Generator) -> l
     return rounds
 
 
+def _one_each(tally: RoundTally) -> Members:
+    """Return the members of a round of clients that hold one item each."""
+    return Members(np.repeat(tally.ids, tally.counts), np.arange(tally.num_clients + 1))
+
+
+def _joined(parts: list[tuple[U64, I64]]) -> Members:
+    """Return the members of a round from (ids, how many of them each client holds) of its parts."""
+    ids = np.concatenate([np.empty(0, np.uint64), *(ids for ids, _ in parts)])
+    sizes = np.concatenate([np.zeros(1, np.int64), *(sizes for _, sizes in parts)])
+    return Members(ids, np.cumsum(sizes))
+
+
 def _units(ids: U64, counts: I64) -> RoundTally:
     """Return the tally of clients that hold one item each."""
     return RoundTally(int(counts.sum()), ids, counts)
@@ -310,7 +368,7 @@ def _bounded(rows: U64, max_items: int, rng: np.random.Generator, num_rounds: in
         num_rounds: draw each client's round from so many, or None to keep the rows' own.
 
     Returns:
-        The ids that are contributed, the round of each, and the round of each client.
+        The ids that are contributed, client by client; how many are each client's; and the round of each client.
     """
     if not len(rows):
         return np.empty(0, np.uint64), np.empty(0, np.int64), np.empty(0, np.int64)
@@ -321,7 +379,7 @@ def _bounded(rows: U64, max_items: int, rng: np.random.Generator, num_rounds: in
     client = np.repeat(np.arange(len(starts)), np.diff([*starts, len(rows)]))
     kept = np.arange(len(rows)) - starts[client] < max_items
     drawn = rows[starts, 1].astype(np.int64) if num_rounds is None else rng.integers(0, num_rounds, len(starts))
-    return rows[kept, 2], drawn[client[kept]], drawn
+    return rows[kept, 2], np.bincount(client[kept], minlength=len(starts)), drawn
 
 
 class _ClientRows:

@@ -92,11 +92,15 @@ class Pinned:
         server_key: the Ed25519 key that the Plan names; Invites are signed with it.
         fingerprint: of the Plan, 32 bytes.
         allow_list: the identities that may take part; None in `semi_honest`.
+        parameters: those of the Plan; None leaves them to the policy alone.
+        num_rounds: of the Plan.
     """
 
     server_key: bytes
     fingerprint: bytes
     allow_list: AllowList | None = None
+    parameters: Parameters | None = None
+    num_rounds: int = 2**32
 
     def __post_init__(self) -> None:
         for name in ("server_key", "fingerprint"):
@@ -328,6 +332,8 @@ class Client:
         listed = bytes(keys.KEY_BYTES) if self._pinned.allow_list is None else self._pinned.allow_list.digest
         if invite.fingerprint != self._pinned.fingerprint or invite.allow_list != listed:
             raise RemoteProtocolError(AbortCode.POLICY, "the Invite is of another plan, or of another allow-list")
+        if self._pinned.parameters not in (None, invite.parameters) or invite.round >= self._pinned.num_rounds:
+            raise RemoteProtocolError(AbortCode.POLICY, "the Invite has other parameters or rounds than its plan")
         if not invite.not_before <= now <= invite.not_after:
             raise RemoteProtocolError(AbortCode.EXPIRED)
 

@@ -32,6 +32,7 @@ from fedtally.secagg.messages import (
     Roster,
     Unmask,
 )
+from fedtally.secagg.packing import packed_length
 from fedtally.secagg.params import Adversary, Parameters
 
 MAGIC, VERSION = b"FTSA", 1
@@ -336,3 +337,26 @@ def decode_abort(body: bytes) -> AbortCode:
         return AbortCode(_sized(body, 1)[0])
     except ValueError:
         raise malformed("the code of an Abort is unknown") from None
+
+
+# ---- sizes ----
+
+
+def upload_bytes(parameters: Parameters, n: int) -> int:
+    """Return the most that a client sends in a session with a roster of n, frames and all.
+
+    >>> from fedtally.secagg.params import corrupt_clients, propose
+    >>> cohort = propose(1000, length=20_000, bits=16, corrupt=corrupt_clients(0.05, 1000), max_dropout=0.05)
+    >>> upload_bytes(cohort, 1000)
+    42616
+    """
+    k = parameters.graph(n).neighbours
+    bodies = [
+        advert_bytes(parameters.adversary),
+        SEALED_BYTES * k,
+        packed_length(parameters.length + parameters.lanes, parameters.bits),
+        shamir.SECRET_BYTES * (k + 1) + bitmap_bytes(k),
+    ]
+    if parameters.adversary is Adversary.ACTIVE:
+        bodies.append(SIGNATURE_BYTES)
+    return sum(HEADER.size + body for body in bodies)

@@ -1,0 +1,299 @@
+"""A campaign over its rounds: what a client contributes and how the sums land, joined to secure summation. Sans-IO.
+
+`FrequencyClient` makes a sketch of a client's items for whichever round it is invited to, and takes part in the
+protocol that the `Plan` names. `FrequencyServer` opens a session for each cohort, and adds the sums of a round's
+cohorts to its sketch. What carries the bytes, and when, is the caller's.
+
+>>> from fedtally.domain import IntegerRange
+>>> from fedtally.plan import Plan
+>>> domain = IntegerRange(1, 100)
+>>> plan = Plan(rows=3, width=8, schedule="shared", num_rounds=1, num_clients=50, cohort=50,
+...             domain=domain.describe(), max_items=1, seed=bytes(32))
+>>> client = FrequencyClient(plan, domain, [7])
+>>> client
+FrequencyClient(hidden)
+>>> int(abs(client.contribution(0)).sum())  # one counter in each row
+3
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NoReturn, Self, SupportsIndex
+
+import numpy as np
+import numpy.typing as npt
+
+from fedtally.crypto.hpke import OpeningKey
+from fedtally.crypto.keys import SigningKey
+from fedtally.domain import Domain
+from fedtally.errors import FedtallyError, InvalidInputError
+from fedtally.plan import Plan
+from fedtally.secagg import two_server
+from fedtally.secagg.allow_list import AllowList
+from fedtally.secagg.client import Client, Journal, Pinned
+from fedtally.secagg.messages import LocalProtocolError
+from fedtally.secagg.params import ClientPolicy
+from fedtally.secagg.server import Server
+from fedtally.secagg.terms import SecAggTerms, TwoServerTerms
+from fedtally.sketch import CountSketch
+
+I64 = npt.NDArray[np.int64]
+
+
+class RejectedSumError(FedtallyError):
+    """Refuse a sum that no sketches of so many clients can have: somebody sent something else."""
+
+
+class FrequencyClient:
+    """One client of a campaign, with its items.
+
+    Args:
+        plan: the campaign's, from a channel that the client trusts.
+        domain: the candidate items, of which the plan holds the description.
+        items: what the client holds: text or integers, or [n, 2] coordinates; repeated ones count once.
+
+    Raises:
+        OutsideDomainError: an item is no candidate.
+        InvalidInputError: the domain is another, or there is no item, or there are more than the plan's max_items.
+    """
+
+    def __init__(self, plan: Plan, domain: Domain, items: Any) -> None:
+        if domain.describe() != dict(plan.domain):
+            raise InvalidInputError("the domain is not the one that the plan describes; use the plan's candidates")
+        self._set(plan, domain.encode(items))
+
+    @classmethod
+    def of_ids(cls, plan: Plan, ids: npt.NDArray[np.uint64]) -> Self:
+        """Return the client that holds the items of these ids: uint64 [n], of the plan's domain.
+
+        Raises:
+            InvalidInputError: there is no id, or there are more than the plan's max_items.
+        """
+        client = cls.__new__(cls)
+        client._set(plan, ids)
+        return client
+
+    def _set(self, plan: Plan, ids: npt.NDArray[np.uint64]) -> None:
+        self._plan, self._ids = plan, np.unique(ids)
+        if not 1 <= len(self._ids) <= plan.max_items:
+            raise InvalidInputError(
+                f"a client must have 1 to {plan.max_items} distinct items by the plan, got {len(self._ids)}; "
+                "draw that many uniformly"
+            )
+
+    def __repr__(self) -> str:
+        return "FrequencyClient(hidden)"
+
+    def __reduce_ex__(self, protocol: SupportsIndex, /) -> NoReturn:
+        raise InvalidInputError("a client's items are secret: they cannot be copied or pickled")
+
+    def contribution(self, round: int) -> I64:
+        """Return the sketch of the items for a round, as one vector: int64 [rows * width]. It is not yet hidden."""
+        sketch = CountSketch(self._plan.spec, round)
+        sketch.add(self._ids, num_clients=1)
+        return sketch.counters.reshape(-1)
+
+    def join(
+        self,
+        policy: ClientPolicy,
+        *,
+        journal: Journal,
+        random: Callable[[int], bytes],
+        identity: SigningKey | None = None,
+        allow_list: AllowList | None = None,
+    ) -> Client:
+        """Return this client's side of one session, which takes an Invite for any round of the plan.
+
+        Args:
+            policy: what the client demands, whatever the plan says.
+            journal: that of these items: they are counted once in the whole campaign.
+            random: returns as many uniform bytes as it is asked for, from a cryptographic source.
+            identity: the client's registered key, in `active`.
+            allow_list: the registered identities, in `active`.
+
+        Raises:
+            InvalidInputError: the plan is not summed so, or the allow-list is not the plan's.
+        """
+        terms = _secagg(self._plan)
+        if allow_list is not None and allow_list.digest != terms.allow_list:
+            raise InvalidInputError("this allow-list is not the one that the plan names")
+        pinned = Pinned(
+            server_key=terms.server_key,
+            fingerprint=bytes.fromhex(self._plan.fingerprint),
+            allow_list=allow_list,
+            parameters=terms.parameters,
+            num_rounds=self._plan.num_rounds,
+        )
+        return Client(
+            policy,
+            pinned,
+            lambda invite: self.contribution(invite.round),
+            journal=journal,
+            random=random,
+            identity=identity,
+        )
+
+    def report(
+        self,
+        round: int,
+        policy: two_server.BatchPolicy,
+        *,
+        journal: Journal,
+        identity: SigningKey,
+        random: Callable[[int], bytes],
+    ) -> two_server.Report:
+        """Return this client's report to two servers: one in the whole campaign.
+
+        Args:
+            round: 0 .. num_rounds - 1.
+            policy: what the client demands, whatever the plan says.
+            journal: that of these items; they are spent before the report is returned.
+            identity: the client's registered key.
+            random: returns as many uniform bytes as it is asked for, from a cryptographic source.
+
+        Raises:
+            LocalProtocolError: the items were reported, or summed, before.
+            InvalidInputError: the plan is not summed so, or there is no such round.
+        """
+        parameters, vector = _two_server(self._plan), self.contribution(round)
+        report = two_server.make_report(
+            parameters, vector, round=round, identity=identity, policy=policy, random=random
+        )
+        if not journal.spend(parameters.context):
+            raise LocalProtocolError("these items were reported before; a second report would count them twice")
+        return report
+
+
+class FrequencyServer:
+    """The server of a campaign: one session for every cohort, one landed sketch for every round.
+
+    Args:
+        plan: the campaign's.
+    """
+
+    def __init__(self, plan: Plan) -> None:
+        self.plan = plan
+        self._landed: dict[int, CountSketch] = {}
+
+    @property
+    def sketches(self) -> list[CountSketch]:
+        """The sums that have landed, in the order of their rounds."""
+        return [self._landed[round] for round in sorted(self._landed)]
+
+    def open(
+        self,
+        round: int,
+        *,
+        session: bytes,
+        signing_key: SigningKey,
+        salt: bytes,
+        not_before: int,
+        not_after: int,
+        allow_list: AllowList | None = None,
+        journal: Callable[[bytes], None] | None = None,
+    ) -> Server:
+        """Return the server's side of a new session for one cohort of a round.
+
+        Args:
+            round: 0 .. num_rounds - 1.
+            session: 32 uniform bytes, never used before.
+            signing_key: the key that the plan names.
+            salt: 32 uniform bytes, for the digest of the sum.
+            not_before: Unix seconds.
+            not_after: Unix seconds.
+            allow_list: the registered identities, in `active`.
+            journal: writes checkpoints; see `secagg.server.Server`.
+
+        Raises:
+            InvalidInputError: the plan is not summed so, or it names another key or allow-list.
+        """
+        terms = _secagg(self.plan)
+        self.plan.spec.round_hash(round)  # refuses a round that is not the plan's
+        if signing_key.public != terms.server_key:
+            raise InvalidInputError("this signing key is not the one that the plan names")
+        if (None if allow_list is None else allow_list.digest) != terms.allow_list:
+            raise InvalidInputError("this allow-list is not the one that the plan names")
+        return Server(
+            terms.parameters,
+            session=session,
+            signing_key=signing_key,
+            fingerprint=bytes.fromhex(self.plan.fingerprint),
+            round=round,
+            not_before=not_before,
+            not_after=not_after,
+            salt=salt,
+            allow_list=allow_list,
+            journal=journal,
+        )
+
+    def leader(
+        self, round: int, policy: two_server.BatchPolicy, allow_list: AllowList, journal: two_server.Journal
+    ) -> two_server.Leader:
+        """Return the leader's side of a batch: the reports of one round."""
+        return two_server.Leader(_two_server(self.plan), range(round, round + 1), allow_list, policy, journal)
+
+    def helper(
+        self,
+        round: int,
+        policy: two_server.BatchPolicy,
+        allow_list: AllowList,
+        journal: two_server.Journal,
+        key: OpeningKey,
+    ) -> two_server.Helper:
+        """Return the helper's side of a batch: the reports of one round."""
+        return two_server.Helper(_two_server(self.plan), range(round, round + 1), allow_list, policy, journal, key)
+
+    def land(self, round: int, total: I64, num_clients: int) -> CountSketch:
+        """Add the sum of one cohort, or batch, to its round's sketch.
+
+        Args:
+            round: 0 .. num_rounds - 1.
+            total: int64 [rows * width], the sum of the clients' vectors.
+            num_clients: how many clients are in it.
+
+        Returns:
+            The round's sketch, so far.
+
+        Raises:
+            RejectedSumError: no sketches of so many clients have this sum: a counter is too large, or the sum of a
+                row is odd where it must be even or the other way round. Nothing has landed.
+            InvalidInputError: another round or shape.
+        """
+        sketch = CountSketch(self.plan.spec, round)
+        if not isinstance(total, np.ndarray) or total.dtype != np.int64 or total.shape != (sketch.counters.size,):
+            raise InvalidInputError(f"total must be int64 [{sketch.counters.size}]")
+        sketch.counters = total.reshape(sketch.counters.shape).copy()
+        sketch.num_clients = num_clients
+        _check_plausible(sketch, self.plan.max_items)
+        if round in self._landed:
+            self._landed[round].merge(sketch)
+        else:
+            self._landed[round] = sketch
+        return self._landed[round]
+
+
+def _check_plausible(sketch: CountSketch, max_items: int) -> None:
+    largest, bound = int(np.abs(sketch.counters).max()), sketch.num_clients * max_items
+    if largest > bound:
+        raise RejectedSumError(
+            f"a counter of the sum is {largest}, and {sketch.num_clients} clients of at most {max_items} items "
+            f"cannot exceed {bound}: a client sent something else than a sketch"
+        )
+    if max_items == 1 and ((sketch.counters.sum(axis=1) - sketch.num_clients) % 2).any():
+        raise RejectedSumError(
+            "the sum of a row has another parity than the number of clients, each of whom adds or subtracts 1 in it: "
+            "a client sent something else than a sketch of one item"
+        )
+
+
+def _secagg(plan: Plan) -> SecAggTerms:
+    if not isinstance(plan.secure_sum, SecAggTerms):
+        raise InvalidInputError("this plan is not summed by secure aggregation between clients (secure_sum secagg)")
+    return plan.secure_sum
+
+
+def _two_server(plan: Plan) -> two_server.TwoServerParameters:
+    if not isinstance(plan.secure_sum, TwoServerTerms):
+        raise InvalidInputError("this plan is not summed by two servers (secure_sum two-server)")
+    return plan.secure_sum.parameters(bytes.fromhex(plan.fingerprint))

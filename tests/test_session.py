@@ -1,0 +1,340 @@
+"""Sessions: what a client contributes, what a plan pins, and which sums land."""
+
+from __future__ import annotations
+
+import copy
+import pickle  # noqa: TID251 - to see that it is refused
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from secagg_cohort import NOW, stream
+
+from fedtally.crypto.hpke import OpeningKey
+from fedtally.crypto.keys import Secret, SigningKey
+from fedtally.domain import IntegerRange
+from fedtally.errors import IncompatibleError, InvalidInputError, OutsideDomainError
+from fedtally.plan import Plan
+from fedtally.secagg import two_server
+from fedtally.secagg.allow_list import AllowList
+from fedtally.secagg.client import MemoryJournal
+from fedtally.secagg.messages import AbortCode, LocalProtocolError, ServerState
+from fedtally.secagg.params import Adversary, ClientPolicy, propose
+from fedtally.secagg.terms import SecAggTerms, TwoServerTerms
+from fedtally.session import FrequencyClient, FrequencyServer, RejectedSumError
+from fedtally.sketch import CountSketch
+
+DOMAIN = IntegerRange(1, 50)
+ROWS, WIDTH, N = 3, 16, 12
+SERVER_KEY = SigningKey(Secret(stream("server")(32)))
+HELPER_KEY = OpeningKey(Secret(stream("helper")(32)))
+PEOPLE = sorted((SigningKey(Secret(stream(("person", i))(32))) for i in range(N)), key=lambda key: key.public)
+ALLOWED = AllowList(person.public for person in PEOPLE)
+
+
+def plan_of(terms: Any = None, **changed: Any) -> Plan:
+    values: dict[str, Any] = {
+        "rows": ROWS,
+        "width": WIDTH,
+        "schedule": "hybrid",
+        "num_rounds": 2,
+        "num_clients": 2 * N,
+        "cohort": N,
+        "domain": DOMAIN.describe(),
+        "max_items": 1,
+        "seed": bytes(range(32)),
+    }
+    return Plan(**(values | changed), secure_sum=terms)
+
+
+def secagg(adversary: str = "semi-honest", **changed: Any) -> SecAggTerms:
+    values = {"length": ROWS * WIDTH, "bits": 8, "corrupt": 1, "max_dropout": 0.2} | changed
+    parameters = propose(N, adversary=adversary, **values)
+    listed = ALLOWED.digest if adversary == "active" else None
+    return SecAggTerms(parameters=parameters, server_key=SERVER_KEY.public, allow_list=listed)
+
+
+def two_servers(**changed: Any) -> TwoServerTerms:
+    values: dict[str, Any] = {
+        "length": ROWS * WIDTH,
+        "bits": 8,
+        "n_max": N,
+        "min_batch": 6,
+        "corrupt": 1,
+        "helper_key": HELPER_KEY.public,
+        "allow_list": ALLOWED.digest,
+    }
+    return TwoServerTerms(**(values | changed))
+
+
+def items(i: int) -> list[int]:
+    return [1 + i % 4]
+
+
+def plain(plan: Plan, round: int, who: list[int]) -> CountSketch:
+    sketch = CountSketch(plan.spec, round)
+    for i in who:
+        sketch.add(DOMAIN.encode(items(i)), num_clients=1)
+    return sketch
+
+
+def open_session(plan: Plan, round: int, adversary: str = "semi-honest", **changed: Any) -> Any:
+    values: dict[str, Any] = {
+        "session": stream(("session", round))(32),
+        "signing_key": SERVER_KEY,
+        "salt": bytes(32),
+        "not_before": NOW,
+        "not_after": NOW + 60,
+        "allow_list": ALLOWED if adversary == "active" else None,
+    }
+    return FrequencyServer(plan).open(round, **(values | changed))
+
+
+@pytest.mark.parametrize("adversary", Adversary)
+def test_rounds_of_cohorts_land_as_the_sketches_of_their_survivors(adversary: Adversary) -> None:
+    plan = plan_of(secagg(adversary), num_clients=3 * N, cohort=2 * N)
+    server = FrequencyServer(plan)
+    for round, cohort in ((1, 0), (0, 1), (1, 2)):
+        session = server.open(
+            round,
+            session=stream(("session", cohort))(32),
+            signing_key=SERVER_KEY,
+            salt=bytes(32),
+            not_before=NOW,
+            not_after=NOW + 60,
+            allow_list=ALLOWED if adversary is Adversary.ACTIVE else None,
+        )
+        clients = [
+            FrequencyClient(plan, DOMAIN, items(i)).join(
+                ClientPolicy(adversary=adversary, min_honest=2),
+                journal=MemoryJournal(),
+                random=stream((cohort, i)),
+                identity=PEOPLE[i] if adversary is Adversary.ACTIVE else None,
+                allow_list=ALLOWED if adversary is Adversary.ACTIVE else None,
+            )
+            for i in range(N)
+        ]
+        frames = [(i, session.invite) for i in range(N)]
+        while session.state not in (ServerState.DONE, ServerState.ABORTED):
+            for i, frame in frames:
+                if not (i == 5 and session.state is ServerState.COLLECT):
+                    session.receive(i, clients[i].receive(frame, NOW) or b"")
+            session.close_phase(NOW)
+            frames = list(session.outgoing())
+        sketch = server.land(round, session.outcome.total, session.outcome.survivors)
+    assert sketch is server.sketches[1]
+    survivors = [i for i in range(N) if i != 5]
+    for sketch, times in zip(server.sketches, (1, 2), strict=True):
+        expected = plain(plan, sketch.round, survivors * times)
+        np.testing.assert_array_equal(sketch.counters, expected.counters)
+        assert sketch.num_clients == expected.num_clients
+
+
+def test_two_servers_land_the_sketches_of_who_reported() -> None:
+    plan = plan_of(two_servers())
+    server, policy = FrequencyServer(plan), two_server.BatchPolicy(min_honest=2)
+    leader = server.leader(1, policy, ALLOWED, two_server.MemoryJournal())
+    helper = server.helper(1, policy, ALLOWED, two_server.MemoryJournal(), HELPER_KEY)
+    for i in range(8):
+        client = FrequencyClient(plan, DOMAIN, items(i))
+        report = client.report(1, policy, journal=MemoryJournal(), identity=PEOPLE[i], random=stream(("report", i)))
+        leader.receive(report.leader)
+        helper.receive(report.helper)
+    total = leader.finish(helper.answer(leader.query(helper.offer())))
+    sketch = server.land(1, total, 8)
+    np.testing.assert_array_equal(sketch.counters, plain(plan, 1, list(range(8))).counters)
+
+
+def test_items_are_reported_once() -> None:
+    client, journal = FrequencyClient(plan_of(two_servers()), DOMAIN, [1]), MemoryJournal()
+    options: dict[str, Any] = {"journal": journal, "identity": PEOPLE[0], "random": stream("once")}
+    client.report(0, POLICY, **options)
+    for round in (0, 1):
+        with pytest.raises(LocalProtocolError, match="reported before"):
+            client.report(round, POLICY, **options)
+
+
+def test_a_client_must_have_candidates_and_no_more_than_the_plan_allows() -> None:
+    plan = plan_of(max_items=2)
+    assert np.abs(FrequencyClient(plan, DOMAIN, [3, 3, 3]).contribution(0)).sum() == ROWS
+    with pytest.raises(InvalidInputError, match="1 to 2 distinct items by the plan, got 3"):
+        FrequencyClient(plan, DOMAIN, [1, 2, 3])
+    with pytest.raises(InvalidInputError, match="got 0"):
+        FrequencyClient.of_ids(plan, np.zeros(0, np.uint64))
+    with pytest.raises(OutsideDomainError):
+        FrequencyClient(plan, DOMAIN, [51])
+    with pytest.raises(InvalidInputError, match="not the one that the plan describes"):
+        FrequencyClient(plan, IntegerRange(1, 51), [1])
+    with pytest.raises(InvalidInputError, match="round must be at most 1"):
+        FrequencyClient(plan, DOMAIN, [1]).contribution(2)
+
+
+def test_what_a_client_holds_neither_prints_nor_copies() -> None:
+    client = FrequencyClient(plan_of(), DOMAIN, [17])
+    assert repr(client) == str(client) == "FrequencyClient(hidden)"
+    for leak in (copy.copy, copy.deepcopy, pickle.dumps):
+        with pytest.raises(InvalidInputError, match="secret"):
+            leak(client)
+
+
+def join(plan: Plan, **changed: Any) -> Any:
+    values: dict[str, Any] = {"journal": MemoryJournal(), "random": stream("x")}
+    policy = ClientPolicy(adversary="active" if "identity" in changed else "semi-honest", min_honest=2)
+    return FrequencyClient(plan, DOMAIN, [1]).join(policy, **(values | changed))
+
+
+def test_a_client_refuses_an_invite_that_is_not_of_its_plan() -> None:
+    plan = plan_of(secagg())
+    other = plan_of(secagg(max_dropout=0.1))
+    weaker = replace(plan.secure_sum, parameters=other.secure_sum.parameters)  # type: ignore[union-attr,type-var,arg-type]
+    for invite, taken in (
+        (open_session(plan, 0).invite, True),
+        (open_session(other, 0).invite, False),  # another fingerprint
+        (forged_invite(plan, weaker), False),  # the fingerprint of the plan, and other parameters
+        (forged_invite(plan, plan.secure_sum, round=2), False),  # type: ignore[arg-type]
+    ):
+        client = join(plan)
+        answer = client.receive(invite, NOW)
+        assert answer is not None
+        assert client.code == (None if taken else AbortCode.POLICY)
+
+
+def forged_invite(plan: Plan, terms: SecAggTerms, round: int = 1) -> bytes:
+    from fedtally.secagg.server import Server
+
+    return Server(
+        terms.parameters,
+        session=stream("forged")(32),
+        signing_key=SERVER_KEY,
+        fingerprint=bytes.fromhex(plan.fingerprint),
+        round=round,
+        not_before=NOW,
+        not_after=NOW + 60,
+        salt=bytes(32),
+    ).invite
+
+
+OTHER_LIST = AllowList([person.public for person in PEOPLE[:-1]])
+ACTIVE, RING, TWO = plan_of(secagg("active")), plan_of(secagg()), plan_of(two_servers())
+POLICY = two_server.BatchPolicy(min_honest=2)
+BATCH = (0, POLICY, ALLOWED, two_server.MemoryJournal())
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: join(plan_of()), "not summed by secure aggregation"),
+        (lambda: join(TWO), "not summed by secure aggregation"),
+        (lambda: join(ACTIVE, identity=PEOPLE[0], allow_list=OTHER_LIST), "not the one that the plan names"),
+        (lambda: open_session(TWO, 0), "not summed by secure aggregation"),
+        (lambda: open_session(RING, 2), "round must be at most 1"),
+        (lambda: open_session(RING, 0, signing_key=PEOPLE[0]), "signing key is not the one"),
+        (lambda: open_session(ACTIVE, 0, allow_list=OTHER_LIST), "allow-list is not the one"),
+        (lambda: open_session(ACTIVE, 0), "allow-list is not the one"),
+        (lambda: FrequencyServer(RING).leader(*BATCH), "not summed by two servers"),
+        (lambda: FrequencyServer(RING).helper(*BATCH, HELPER_KEY), "not summed by two servers"),
+        (
+            lambda: FrequencyClient(RING, DOMAIN, [1]).report(
+                0, POLICY, journal=MemoryJournal(), identity=PEOPLE[0], random=stream(1)
+            ),
+            "not summed by two servers",
+        ),
+    ],
+)
+def test_what_does_not_fit_the_plan_is_refused(call: Callable[[], object], message: str) -> None:
+    with pytest.raises(InvalidInputError, match=message):
+        call()
+
+
+def test_a_sum_that_no_sketches_have_does_not_land() -> None:
+    plan = plan_of()
+    server = FrequencyServer(plan)
+    good = plain(plan, 0, list(range(6))).counters.reshape(-1)
+    large, odd = good.copy(), good.copy()
+    large[0] += 14
+    odd[0] += 1
+    for total, message in ((large, "cannot exceed 6"), (odd, "another parity")):
+        with pytest.raises(RejectedSumError, match=message):
+            server.land(0, total, 6)
+    for wrong in (good.astype(np.float64), good[:-1], good.tolist()):
+        with pytest.raises(InvalidInputError, match="total must be int64"):
+            server.land(0, wrong, 6)
+    with pytest.raises(InvalidInputError, match="round must be at most 1"):
+        server.land(2, good, 6)
+    assert server.sketches == []
+    server.land(0, good, 6)
+    assert server.sketches[0].num_clients == 6
+    several = FrequencyServer(plan_of(max_items=2))  # of whom nobody knows how many items each has
+    several.land(0, odd, 6)
+
+
+def test_landed_sketches_of_two_plans_do_not_mix() -> None:
+    first, second = plan_of(), plan_of(seed=bytes(32))
+    with pytest.raises(IncompatibleError):
+        plain(first, 0, [1]).merge(plain(second, 0, [1]))
+
+
+@pytest.mark.parametrize(
+    ("terms", "message"),
+    [
+        (lambda: secagg(length=47), "secure_sum.length must be rows times width, 48, got 47"),
+        (lambda: two_servers(length=49), "secure_sum.length must be rows times width, 48, got 49"),
+        (lambda: replace(secagg(), server_key=b"short"), "secure_sum.server_key must be 32 bytes"),
+        (lambda: replace(secagg(), allow_list=bytes(32)), "an allow_list goes with the adversary active"),
+        (lambda: replace(secagg("active"), allow_list=None), "an allow_list goes with the adversary active"),
+        (lambda: replace(secagg("active"), allow_list=b""), "secure_sum.allow_list must be 32 bytes"),
+    ],
+)
+def test_a_plan_refuses_terms_that_do_not_fit(terms: Callable[[], Any], message: str) -> None:
+    with pytest.raises(InvalidInputError, match=message):
+        plan_of(terms())
+
+
+@pytest.mark.parametrize("terms", [secagg(bits=5), two_servers(bits=5)])
+def test_a_plan_refuses_sums_that_could_overflow(terms: Any) -> None:
+    plan_of(terms)
+    with pytest.raises(InvalidInputError, match="sums of 12 clients of 2 items could overflow, got 5"):
+        plan_of(terms, max_items=2)
+
+
+@pytest.mark.parametrize("terms", [None, secagg(), secagg("active"), two_servers()])
+def test_plans_with_terms_survive_their_files(terms: Any, tmp_path: Any) -> None:
+    plan = plan_of(terms)
+    for name in ("plan.toml", "plan.json"):
+        plan.save(tmp_path / name)
+        assert Plan.load(tmp_path / name) == plan
+    assert plan_of().fingerprint != plan_of(secagg()).fingerprint != plan_of(secagg("active")).fingerprint
+    if terms is not None:
+        assert plan.bytes_per_client == terms.upload_bytes > ROWS * WIDTH
+        assert plan.modulus_bits == 8
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"method": "ideal"}, "secure_sum.method must be secagg or two-server, got 'ideal'"),
+        ({"method": ["secagg"]}, "secure_sum.method"),
+        ({"server_key": "xx"}, "secure_sum.server_key must be 64 hexadecimal digits, got 'xx'"),
+        ({"server_key": 7}, "secure_sum.server_key must be 64 hexadecimal digits, got 7"),
+        ({"surprise": 1}, "secure_sum has unknown entries surprise"),
+        ({"n_max": None}, "n_max must be an integer"),
+        ({"min_survivors": 0}, "min_survivors must be at least 1, got 0"),
+    ],
+)
+def test_terms_in_a_file_are_checked(change: dict[str, Any], message: str) -> None:
+    values = plan_of(secagg()).to_dict()
+    values["secure_sum"] |= change
+    with pytest.raises(InvalidInputError, match=message):
+        Plan.from_dict(values)
+
+
+def test_terms_in_a_file_must_be_whole() -> None:
+    for terms, name in ((secagg(), "corrupt"), (secagg(), "server_key"), (two_servers(), "helper_key")):
+        values = plan_of(terms).to_dict()
+        del values["secure_sum"][name]
+        with pytest.raises(InvalidInputError, match=f"secure_sum lacks {name}"):
+            Plan.from_dict(values)
+    with pytest.raises(InvalidInputError, match="secure_sum must be a table"):
+        Plan.from_dict(plan_of().to_dict() | {"secure_sum": "secagg"})
