@@ -522,3 +522,64 @@ def test_pairs_are_of_two_clients(use: Callable[..., Any]) -> None:
         use(Secret(key), key, 0, key, 1, key[1:])
     with pytest.raises(InvalidInputError, match="must be an integer"):
         keys.self_mask_key(Secret(bytes(20)), key, 0.5)  # type: ignore[arg-type]
+
+
+# ---- identities ----
+
+
+def edwards_add(one: tuple[int, int], other: tuple[int, int]) -> tuple[int, int]:
+    """Add two points of the twisted Edwards curve of RFC 8032, in affine coordinates."""
+    d = -121665 * pow(121666, -1, PRIME) % PRIME
+    (x1, y1), (x2, y2) = one, other
+    product = d * x1 * x2 * y1 * y2
+    x = (x1 * y2 + x2 * y1) * pow(1 + product, -1, PRIME) % PRIME
+    return x, (y1 * y2 + x1 * x2) * pow(1 - product, -1, PRIME) % PRIME
+
+
+def edwards_x(y: int) -> int | None:
+    """Return an x with which y is on the curve, or None."""
+    d = -121665 * pow(121666, -1, PRIME) % PRIME
+    square = (y * y - 1) * pow(d * y * y + 1, -1, PRIME) % PRIME
+    root = pow(square, (PRIME + 3) // 8, PRIME)
+    for x in (root, root * pow(2, (PRIME - 1) // 4, PRIME) % PRIME):
+        if x * x % PRIME == square:
+            return x
+    return None
+
+
+def test_the_refused_identities_are_all_points_whose_order_divides_eight() -> None:
+    found = set()
+    for y in keys._LOW_ORDER_IDENTITIES:
+        x = edwards_x(y)
+        assert x is not None
+        for signed in {x, PRIME - x if x else 0}:
+            point = (signed, y)
+            found.add(point)
+            for _ in range(3):
+                point = edwards_add(point, point)
+            assert point == (0, 1)
+    assert len(found) == 8  # the whole torsion subgroup, which is cyclic of order 8
+
+
+@pytest.mark.parametrize("sign", [0, 1 << 255])
+@pytest.mark.parametrize("y", [*sorted(keys._LOW_ORDER_IDENTITIES), PRIME, PRIME + 1, 2**255 - 1])
+def test_identities_of_low_order_or_of_two_encodings_are_refused(y: int, sign: int) -> None:
+    with pytest.raises(RejectedError, match="an identity must"):
+        keys.check_identity((y | sign).to_bytes(32, "little"))
+
+
+def test_anybody_signs_for_an_identity_of_low_order() -> None:
+    neutral = (1).to_bytes(32, "little")
+    keys.verify(neutral, neutral + bytes(32), Label.CONFIRM, b"whatever")  # why it is refused
+
+
+@given(BYTES_32)
+def test_identities_of_secret_keys_are_taken(key: bytes) -> None:
+    public = SigningKey(secret(key)).public
+    assert keys.check_identity(public) == public
+
+
+def test_identities_must_be_bytes_of_one_length() -> None:
+    for wrong in (b"", bytes(31), bytes(33), "x" * 32):
+        with pytest.raises(RejectedError, match="an identity must be 32 bytes"):
+            keys.check_identity(wrong)  # type: ignore[arg-type]

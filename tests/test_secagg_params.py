@@ -409,7 +409,7 @@ ACTIVE = propose(100, length=20_000, bits=16, corrupt=5, max_dropout=0.1, advers
         (RING, {"n_min": 1001}, "n_min must be at most 1000"),
         (RING, {"n_max": 2**20 + 1}, "n_max must be at most 1048576"),
         (RING, {"n_max": 899}, "n_min must be at most 899"),
-        (COMPLETE, {"n_max": 2**15 + 1, "bits": 32}, "at most 32768 in the complete graph"),
+        (COMPLETE, {"n_max": 2**12 + 1, "bits": 32}, "at most 4096 in the complete graph"),
         (ACTIVE, {"n_max": 1001}, "n_max must be at most 1000"),
         (RING, {"min_survivors": 0}, "min_survivors must be at least 1"),
         (RING, {"min_survivors": 901}, "min_survivors must be at most 900"),
@@ -454,7 +454,7 @@ def test_the_edges_of_what_can_be_built() -> None:
         {"min_survivors": 51},
     ):
         dataclasses.replace(RING, **change)  # type: ignore[arg-type]
-    dataclasses.replace(COMPLETE, n_max=2**15, bits=17)
+    dataclasses.replace(COMPLETE, n_max=2**12, bits=17)
     assert RING.lanes == 4 and dataclasses.replace(RING, bits=64).lanes == 1
 
 

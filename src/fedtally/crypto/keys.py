@@ -44,6 +44,16 @@ _LOW_ORDER = frozenset(
         0x57119FD0DD4E22D8868E1C58C45C44045BEF839C55B1D0B1248C50A3BC959C5F,
     }
 )
+# The same points on the Edwards form, by y-coordinate.
+_LOW_ORDER_IDENTITIES = frozenset(
+    {
+        0,
+        1,
+        _FIELD_PRIME - 1,
+        0x05FC536D880238B13933C6D305ACDFD5F098EFF289F4C345B027B2C28F95E826,
+        0x7A03AC9277FDC74EC6CC392CFA53202A0F67100D760B3CBA4FD83D3D706A17C7,
+    }
+)
 
 
 class RejectedError(InvalidInputError):
@@ -237,6 +247,29 @@ def check_point(point: bytes) -> bytes:
     if number in _LOW_ORDER:
         raise RejectedError("a public key must not be of low order: what is exchanged with it is no secret")
     return point
+
+
+def check_identity(key: bytes) -> bytes:
+    """Return the Ed25519 public key if its y-coordinate is below 2^255 - 19 and not that of a point of low order.
+
+    Under a key of low order one signature is valid for every message, so that anybody may speak for it.
+
+    Raises:
+        RejectedError: it is not so.
+
+    >>> check_identity(bytes([1]) + bytes(31))
+    Traceback (most recent call last):
+    ...
+    fedtally.crypto.keys.RejectedError: an identity must not be a key of low order: anybody could sign for it
+    """
+    if not isinstance(key, bytes) or len(key) != KEY_BYTES:
+        raise RejectedError(f"an identity must be {KEY_BYTES} bytes, got {_describe(key)}")
+    y = int.from_bytes(key, "little") & (2**255 - 1)
+    if y >= _FIELD_PRIME:
+        raise RejectedError("an identity must be the one encoding of its point, below 2^255 - 19")
+    if y in _LOW_ORDER_IDENTITIES:
+        raise RejectedError("an identity must not be a key of low order: anybody could sign for it")
+    return key
 
 
 def digest(label: Label, *fields: bytes) -> bytes:

@@ -7,7 +7,7 @@ from bisect import bisect_left
 from collections.abc import Iterable
 
 from fedtally import _validate
-from fedtally.crypto.keys import KEY_BYTES
+from fedtally.crypto.keys import RejectedError, check_identity
 from fedtally.errors import InvalidInputError
 
 MAX_KEYS = 2**20
@@ -22,19 +22,21 @@ class AllowList:
         keys: 32 bytes each, ascending, none twice; 1 .. 2^20 of them. `sorted(set(keys))` makes it so.
 
     Raises:
-        InvalidInputError: a key is not of 32 bytes, or they are not in order.
+        InvalidInputError: a key is not of 32 bytes, or of low order, or they are not in order.
 
-    >>> people = AllowList([bytes([rank]) * 32 for rank in range(3)])
-    >>> len(people), people.rank(bytes([2]) * 32), people.digest.hex()[:8]
-    (3, 2, '934d1dbf')
+    >>> people = AllowList([bytes([rank]) * 32 for rank in (7, 8, 9)])
+    >>> len(people), people.rank(bytes([9]) * 32), people.digest.hex()[:8]
+    (3, 2, '5c695d1d')
     """
 
     def __init__(self, keys: Iterable[bytes]) -> None:
         self._keys = list(keys)
         _validate.integer(1, MAX_KEYS, keys_in_the_allow_list=len(self._keys))
         for place, key in enumerate(self._keys):
-            if not isinstance(key, bytes) or len(key) != KEY_BYTES:
-                raise InvalidInputError(f"key {place} of the allow-list must be {KEY_BYTES} bytes")
+            try:
+                check_identity(key)
+            except RejectedError as error:
+                raise InvalidInputError(f"key {place} of the allow-list is not valid: {error}") from error
             if place and key <= self._keys[place - 1]:
                 raise InvalidInputError(
                     f"the allow-list must be in strictly ascending order, and key {place} is not above the one before "

@@ -48,9 +48,10 @@ _B, _KEY = slice(0, shamir.SECRET_ELEMENTS), slice(shamir.SECRET_ELEMENTS, 2 * s
 
 
 class Journal(Protocol):
-    """What a client must remember whatever happens to it: one journal for each item that is to be counted.
+    """What a client must remember whatever happens to it.
 
-    Both calls return only once the fact is durable, and neither is ever undone.
+    Sessions are remembered by identity (a device), across all its items: nobody is in a session twice. That an item is
+    spent is remembered by item. Both calls return only once the fact is durable, and neither is ever undone.
     """
 
     def begin(self, session: bytes, not_after: int) -> bool:
@@ -107,6 +108,7 @@ class Pinned:
             value = getattr(self, name)
             if not isinstance(value, bytes) or len(value) != keys.KEY_BYTES:
                 raise InvalidInputError(f"{name} must be {keys.KEY_BYTES} bytes")
+        keys.check_identity(self.server_key)
 
 
 @dataclass(repr=False)
@@ -144,7 +146,7 @@ class Client:
         policy: what the client demands of the parameters.
         pinned: what it knows beforehand.
         contribution: returns the vector that is to be summed for an Invite: integers [V], each of which fits the
-            modulus; called once, after all checks, when the item is spent.
+            modulus; called at most once, after all checks and just before the item is spent.
         journal: what is remembered durably.
         random: returns as many uniform bytes as it is asked for, from a cryptographic source.
         identity: the client's key in the allow-list; only and always in `active`.
@@ -271,6 +273,8 @@ class Client:
 
     def _conclude(self, message: wire.Frame) -> None:
         """Take note of how the session ended; there is nothing left to protect."""
+        if message.version != wire.VERSION:
+            return
         with suppress(RemoteProtocolError):
             if message.kind is Kind.RESULT and self.result is None:
                 self.result = wire.decode_result(message.body)
@@ -401,8 +405,8 @@ class Client:
     def _enter(self, ctx2: bytes) -> None:
         """Settle on a roster: there is no other in this session."""
         self._ctx2 = ctx2
-        self._graph = Neighbourhood(self._parameters, self._n, ctx2)
-        self._neighbours = self._graph.of(self._index)
+        self._graph = self._parameters.graph(self._n)
+        self._neighbours = Neighbourhood(self._parameters, self._n, ctx2).of(self._index)
 
     def _check_adverts(self, adverts: Sequence[bytes]) -> list[Advert]:
         """Return the neighbours' keys: canonical, not of low order, none of them twice or the client's own."""

@@ -155,8 +155,8 @@ EXCHANGES: dict[Adversary, tuple[Exchange, ...]] = {
 TRANSITIONS: dict[Adversary, dict[ClientState, dict[Kind, Exchange]]] = {
     adversary: {step.before: {step.request: step} for step in steps} for adversary, steps in EXCHANGES.items()
 }
-"""By profile, a client's state and the type of what arrives: what is answered. An Abort is taken in every state, and
-a Result by a client that is done; both are answered with nothing."""
+"""By profile, a client's state and the type of what arrives: what is answered. An Abort is taken from the first answer
+on, and a Result by a client that is done; both are answered with nothing."""
 
 
 def phase(adversary: Adversary, state: ServerState) -> Exchange:

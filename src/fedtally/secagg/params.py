@@ -41,6 +41,7 @@ CORRECTNESS_BITS = 20
 MIN_CLIENTS = 3
 MAX_CLIENTS = 2**20
 MAX_ACTIVE_CLIENTS = 1000
+MAX_COMPLETE_CLIENTS = 2**12  # of the complete graph: the shares of n^2 pairs are 320 MiB then
 MAX_NEIGHBOURS = 2**15  # thresholds up to which secret sharing is exact
 MAX_BITS = 64
 MAX_STREAM_BYTES = 2**30  # of one key of the pseudorandom generator
@@ -240,7 +241,7 @@ class Parameters:
     Args:
         adversary: the profile.
         n_min: the fewest clients in a roster, at least 3.
-        n_max: the most: 2^20, in the complete graph 2^15, `active` 1,000.
+        n_max: the most: 2^20, in the complete graph 2^12, `active` 1,000.
         corrupt: C, the most corrupt clients in the cohort, below min_survivors; at least 1 if semi-honest.
         max_dropout_ppm: parts per million of the roster that may drop out after it; below a million.
         min_survivors: the fewest clients in a sum, at most n_min. `active`: no fewer than the threshold at n_max, and
@@ -285,9 +286,9 @@ class Parameters:
         bounded(min(2, self.ring_neighbours), self.ring_neighbours, "ring_threshold")
         if self.ring_neighbours % 2:
             raise InvalidInputError(f"ring_neighbours must be even, got {self.ring_neighbours}")
-        if self.is_complete and self.n_max > MAX_NEIGHBOURS:
+        if self.is_complete and self.n_max > MAX_COMPLETE_CLIENTS:
             raise InvalidInputError(
-                f"n_max must be at most {MAX_NEIGHBOURS} in the complete graph, got {self.n_max}; use a ring"
+                f"n_max must be at most {MAX_COMPLETE_CLIENTS} in the complete graph, got {self.n_max}; use a ring"
             )
         if active and not self.is_complete:
             raise InvalidInputError(
@@ -301,7 +302,7 @@ class Parameters:
         bounded(1, MAX_STREAM_BYTES // lane_bytes - self.lanes, "length")
 
     def _check_survivors(self) -> None:
-        """C clients that answer wrongly must neither open nor stop a round."""
+        """C clients that stay silent must neither open nor stop a round; one that deals garbage does stop it."""
         fewest = complete_threshold(self.n_max, self.corrupt)
         most = self.n_min - _share(self.max_dropout_ppm, self.n_min, up=True) - self.corrupt
         if not fewest <= self.min_survivors <= most:
@@ -482,7 +483,7 @@ def propose(
         if ring is not None:
             return build(ring_neighbours=ring.neighbours, ring_threshold=ring.threshold)
         for n, dropouts in gone:
-            if n > MAX_NEIGHBOURS or complete_threshold(n, corrupt) > n - dropouts:
+            if n > MAX_COMPLETE_CLIENTS or complete_threshold(n, corrupt) > n - dropouts:
                 raise InvalidInputError(
                     f"no graph of {n} clients protects from {corrupt} corrupt ones, bears {dropouts} dropouts and "
                     f"stays whole with {min_survivors} survivors; lower corrupt or max_dropout or raise min_survivors"

@@ -58,7 +58,8 @@ class Closing(NamedTuple):
         code: None if the next phase follows, else why the round would be aborted.
         short: the clients for whose secrets too few holders are left.
         answered: how many have answered.
-        asked: how many could.
+        asked: how many have, or still can; those who said that they abort cannot. Once all have answered there is
+            nothing to wait for. Before that, waiting in UNMASK gives shares to spare, against wrong ones.
     """
 
     code: AbortCode | None
@@ -70,7 +71,7 @@ class Closing(NamedTuple):
 class Blame(NamedTuple):
     """A share that was wrong: dealt wrongly by its owner or given wrongly by its holder, which cannot be told apart.
 
-    `holder` is None where no set of shares gives the secret that the owner committed to.
+    `holder` is None where the shares that were given do not give the secret that the owner committed to.
     """
 
     owner: ClientId
@@ -174,7 +175,12 @@ class Server:
         Args:
             client: who sent it, as the transport knows; the same in all messages of a session.
             data: whatever came.
+
+        Raises:
+            LocalProtocolError: `client` is no int or str, which a checkpoint could not hold.
         """
+        if type(client) not in (int, str):
+            raise LocalProtocolError(f"a client must be named by an int or a str, got {type(client).__name__}")
         message = wire.parse(data)
         if message is None or message.session != self._session or self.state in _ENDED:
             return False
@@ -193,7 +199,7 @@ class Server:
             self._add_client(client, message)
             return
         place = self._places.get(client)
-        if place is None or message.sender != (self._ranks[place] if self._is_active else place):
+        if place is None or message.sender not in self._senders(place, message.kind):
             raise RemoteProtocolError(AbortCode.MALFORMED, "the sender is not who it says")
         if message.kind is Kind.ABORT:
             wire.decode_abort(message.body)
@@ -203,6 +209,12 @@ class Server:
             raise RemoteProtocolError(AbortCode.WRONG_STATE)
         self._add(place, message)
         self._waiting[place], self._answered[place] = False, True
+
+    def _senders(self, place: int, kind: Kind) -> tuple[int, ...]:
+        """Return what a client may call itself: whoever aborts at its roster has no index yet in `semi_honest`."""
+        if self._is_active:
+            return (self._ranks[place],)
+        return (place, wire.UNLISTED) if kind is Kind.ABORT else (place,)
 
     def _add(self, place: int, message: wire.Frame) -> None:
         match message.kind:
@@ -264,10 +276,15 @@ class Server:
     # ---- phases ----
 
     def can_close(self) -> Closing:
-        """Return what `close_phase` would do now."""
+        """Return what `close_phase` would do now.
+
+        Raises:
+            LocalProtocolError: the session has ended.
+        """
         code, short = self._verdict()
-        asked = len(self._answered) if self.state is not ServerState.ADVERTISE else self._parameters.n_max
-        answered = len(self._clients) if self.state is ServerState.ADVERTISE else int(self._answered.sum())
+        answered, asked = int(self._answered.sum()), int((self._waiting | self._answered).sum())
+        if self.state is ServerState.ADVERTISE:
+            answered, asked = len(self._clients), self._parameters.n_max
         return Closing(code, tuple(self._clients[place] for place in short), answered, asked)
 
     def _verdict(self) -> tuple[AbortCode | None, list[int]]:
@@ -314,7 +331,9 @@ class Server:
         Raises:
             LocalProtocolError: the session has ended.
         """
-        code, _ = self._verdict()
+        code, short = self._verdict()
+        if code is AbortCode.RECONSTRUCTION_FAILED:
+            self.blamed = [Blame(self._clients[place], None) for place in short]
         try:
             if now > self._terms.not_after:
                 raise RemoteProtocolError(AbortCode.EXPIRED)
