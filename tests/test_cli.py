@@ -482,9 +482,30 @@ def test_demo_shows_the_truth_and_what_to_try_next(call: Call) -> None:
     assert "no differential privacy" in out
     assert "8.00 kB" in out or "7.9" in out
     commands = re.findall(r"^  fedtally (.*)$", out[out.index("What to try next") :], re.M)
-    assert [line.split()[0] for line in commands] == ["demo", "demo", "query", "simulate"]
+    assert [line.split()[0] for line in commands] == ["demo", "demo", "query", "simulate", "estimate"]
     for line in commands[1:]:
         assert call(*line.split())[0] == 0
+
+
+def test_secure_sums_and_their_mistakes(call: Call) -> None:
+    small = ("estimate", "zipf:d=300,n=60", "--rows", "5", "--width", "40", "--seed", "1", "--secure-sum", "secagg")
+    code, out, _ = call(*small, "--dropout", "0.1", "--max-cohort", "30", "--json")
+    assert code == 0
+    account = json.loads(out)["secure_sum"]
+    assert (account["cohorts"], account["dropouts"], account["equals_plain_sum"]) == (2, 6, True)
+    code, out, _ = call(*small, "--adversary", "active")
+    assert code == 0
+    assert "secagg against a server that may lie" in out
+    for wrong, message in (
+        (("--dropout", "1"), "dropout must be at least 0 and below 1"),
+        (("--max-cohort", "3"), "protects nobody"),
+        (("--max-corrupt", "0.99"), "corrupt must be below min_survivors"),
+        (("--rounds", "30"), "a secure sum needs at least 3"),
+        (("--secure-sum", "two-server", "--adversary", "active"), "goes with the secure sum secagg"),
+    ):
+        code, out, err = call(*small, *wrong)
+        assert (code, out) == (2, "")
+        assert message in err
 
 
 def test_simulate_prints_costs_and_what_binary_reveals(call: Call) -> None:

@@ -295,6 +295,10 @@ def _next_steps() -> Any:
         ("keep the result, ask it for more", "fedtally demo --save demo.fedtally"),
         ("", "fedtally query demo.fedtally lambda yield async"),
         ("which schedule is better at the same bytes", "fedtally simulate zipf: --width 200,1000"),
+        (
+            "real secure aggregation between simulated clients",
+            "fedtally estimate zipf:d=100000,n=500 --secure-sum secagg --dropout 0.1",
+        ),
         ("anything, one item a line", r"python3 -m this | tr -s ' ' '\n' | fedtally estimate -"),
     ]
     lines = [f"# {purpose}\n  {line}" if purpose else line for purpose, line in steps]
