@@ -499,7 +499,7 @@ def test_secure_sums_and_their_mistakes(call: Call) -> None:
     for wrong, message in (
         (("--dropout", "1"), "dropout must be at least 0 and below 1"),
         (("--max-cohort", "3"), "protects nobody"),
-        (("--max-corrupt", "0.99"), "corrupt must be below min_survivors"),
+        (("--max-corrupt", "0.99"), "protects from 60 corrupt ones"),
         (("--rounds", "30"), "a secure sum needs at least 3"),
         (("--secure-sum", "two-server", "--adversary", "active"), "goes with the secure sum secagg"),
     ):
