@@ -443,9 +443,11 @@ class Client:
         for slot, sealed in zip(np.flatnonzero(inbox.present).tolist(), inbox.sealed, strict=True):
             with suppress(RejectedError, shamir.ShareError):
                 share = keys.unseal(self._secrets.opening[slot], sealed)
-                held[slot] = shamir.from_bytes(share.reveal())
+                try:
+                    held[slot] = shamir.from_bytes(share.reveal())
+                finally:
+                    share.wipe()
                 self._opened[slot] = True
-                share.wipe()
         for key in self._secrets.opening:
             key.wipe()
 
@@ -488,8 +490,9 @@ class Client:
         alive = wire.unpack_bits(body, self._n)
         self._check_survivors(alive)
         self._alive = alive
-        if self._identity is None:
+        if not self._is_active:
             return self._unmask(alive)
+        assert self._identity is not None
         return self._identity.sign(Label.CONFIRM, self._ctx2, wire.bitmap_digest(alive))
 
     def _check_survivors(self, alive: Bits) -> None:

@@ -158,8 +158,5 @@ def centred(vector: Lanes, bits: int) -> I64:
     >>> centred(np.array([1, 255, 128], "<u2"), 8).tolist()
     [1, -1, -128]
     """
-    if bits == 64:
-        return vector.view(np.int64).copy()
-    signed = vector.astype(np.int64)
-    signed[signed >= 1 << (bits - 1)] -= 1 << bits
-    return signed
+    spare = 64 - bits
+    return (vector.astype(np.uint64) << np.uint64(spare)).view(np.int64) >> spare  # brings the sign down
