@@ -100,7 +100,8 @@ class Cohort:
         rng = np.random.default_rng(list(stream((seed, "vectors"))(8)))
         most = (2 ** (self.parameters.bits - 1) - 1) // n
         self.vectors = rng.integers(-most, most, (n, self.parameters.length), endpoint=True)
-        self.policy = ClientPolicy(**({"adversary": adversary, "min_honest": 2} | (policy or {})))
+        bounds: dict[str, Any] = {"adversary": adversary, "min_honest": 2} | (policy or {})
+        self.policy = ClientPolicy(**bounds)
         self.pinned = Pinned(SERVER_KEY.public, FINGERPRINT, self.allow_list)
         self.journals = [MemoryJournal() for _ in range(n)]
         self.clients = [self.client(i) for i in range(n)]
@@ -142,24 +143,29 @@ class Cohort:
 
     def run(self, until: ServerState = ServerState.DONE) -> Server:
         """Run to a state, or to the end."""
-        if self.server.state is ServerState.ADVERTISE:
+        if self.server.state is ServerState.ADVERTISE is not until:
             self.advertise()
         while self.server.state not in (until, ServerState.DONE, ServerState.ABORTED):
             self.step()
         if self.server.state is ServerState.DONE:
             for i, frame in self.server.outgoing():
-                self.clients[i].receive(frame, NOW)
+                self.clients[int(i)].receive(frame, NOW)
         return self.server
 
     def request(self, i: int) -> bytes:
         """Return what the server now asks client i."""
-        return self.server.invite if self.server.state is ServerState.ADVERTISE else dict(self.server.outgoing())[i]
+        if self.server.state is ServerState.ADVERTISE:
+            return self.server.invite
+        return next(frame for client, frame in self.server.outgoing() if client == i)
 
     def fork(self) -> Cohort:
         """Return a copy that goes on by itself, from where this one is."""
         other = object.__new__(type(self))
         vars(other).update(vars(self), server=copy.deepcopy(self.server), sent=list(self.sent))
-        other.clients = [twin(client) for client in self.clients]
+        other.clients = [twin(client, i) for i, client in enumerate(self.clients)]
+        other.journals = copy.deepcopy(self.journals)
+        for client, journal in zip(other.clients, other.journals, strict=True):
+            client._journal = journal
         return other
 
     @property
@@ -200,10 +206,10 @@ def reframed(frame: bytes, body: bytes) -> bytes:
     return frame[:44] + len(body).to_bytes(4, "little") + body
 
 
-def twin(client: Client) -> Client:
+def twin(client: Client, label: int = 0) -> Client:
     """Return a copy of a client, which no client makes of itself; its journal, and what it draws, are its own."""
     other = object.__new__(Client)
-    vars(other).update(vars(client), _journal=copy.deepcopy(client._journal), _random=stream("twin"))
+    vars(other).update(vars(client), _journal=copy.deepcopy(client._journal), _random=stream(("twin", label)))
     mine = client._secrets
     other._secrets = _Secrets(
         elements=copy.copy(mine.elements),

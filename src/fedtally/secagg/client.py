@@ -430,9 +430,13 @@ class Client:
         if ready < self._graph.threshold or (self._is_active and ready < self._parameters.min_survivors):
             raise RemoteProtocolError(AbortCode.TOO_FEW_OPENED)
         vector = self._vector()
-        if not self._journal.spend(self._session):
-            raise RemoteProtocolError(AbortCode.ITEM_SPENT)
-        self._add_masks(vector)
+        try:
+            if not self._journal.spend(self._session):
+                raise RemoteProtocolError(AbortCode.ITEM_SPENT)
+            self._add_masks(vector)
+        except BaseException:
+            vector.fill(0)  # it may not be masked yet
+            raise
         return pack(vector, self._parameters.bits)
 
     def _open(self, inbox: Inbox) -> None:

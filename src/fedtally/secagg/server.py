@@ -98,7 +98,8 @@ class Server:
         invite: the Invite, the same bytes for everybody.
         code: why the round was aborted.
         outcome: the sum, when it is done.
-        blamed: what kept, or could have kept, a secret from being opened.
+        blamed: wrong shares that were met while opening; those beyond the first t are looked at only if one of
+            these is wrong.
     """
 
     def __init__(
@@ -558,6 +559,11 @@ class Server:
         self.blamed = [Blame(*pair) for pair in facts["blamed"]]
         self._adverts = _pieces(arrays["adverts"], wire.advert_bytes(self._parameters.adversary))
         self._present, self._alive, self._signers = arrays["present"], arrays["alive"], arrays["signers"]
+        n, state = len(self._clients), ServerState(facts["state"])
+        if not len(self._adverts) == len(self._ranks) == n:
+            raise ValueError("as many adverts and ranks as clients are needed")
+        if any(len(bits) not in (0, n) for bits in (self._present, self._alive, self._signers)):
+            raise ValueError("a bitmap is of another length than the roster")
         if self._clients:
             self._index_roster()
             places = np.flatnonzero(self._present).tolist()
@@ -569,7 +575,7 @@ class Server:
         self._total = arrays["total"]
         if len(arrays["outcome"]):
             self.outcome = Outcome(arrays["outcome"], self._alive, self._salt)
-        self._enter(ServerState(facts["state"]))
+        self._enter(state)
 
 
 def _bytes_array(data: bytes) -> npt.NDArray[np.uint8]:
