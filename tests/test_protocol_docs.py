@@ -5,14 +5,14 @@ from __future__ import annotations
 import importlib.util
 import math
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType
 
 import pytest
 from secagg_cohort import FINGERPRINT, NOW, Cohort
 
-from fedtally.crypto.keys import Label, RejectedError, check_point
+from fedtally.crypto.keys import Label, RejectedError, check_identity, check_point
 from fedtally.secagg import wire
 from fedtally.secagg.messages import EXCHANGES, AbortCode, Invite, Kind
 from fedtally.secagg.packing import packed_length
@@ -167,12 +167,14 @@ def test_the_header_has_its_fields_where_the_table_says() -> None:
     assert f"`0x{wire.UNLISTED:08X}`" in PAGE
 
 
-def test_the_points_of_low_order_are_those_that_are_refused() -> None:
-    listed = [0, 1, 2**255 - 20, *(int(digits, 16) for digits in re.findall(r"`0x([0-9a-f]{64})`", PAGE))]
+@pytest.mark.parametrize(("paragraph", "check"), [("Points", check_point), ("Identities", check_identity)])
+def test_the_keys_of_low_order_are_those_that_are_refused(paragraph: str, check: Callable[[bytes], bytes]) -> None:
+    text = PAGE[PAGE.index(f"**{paragraph}.**") :].split("\n\n")[0]
+    listed = [0, 1, 2**255 - 20, *(int(digits, 16) for digits in re.findall(r"`0x([0-9a-f]{64})`", text))]
     assert len(listed) == 5
     for number in listed:
         with pytest.raises(RejectedError, match="low order"):
-            check_point(number.to_bytes(32, "little"))
+            check(number.to_bytes(32, "little"))
 
 
 @pytest.mark.parametrize(("n", "corrupt", "absent", "k", "t"), [(1000, 50, 50, 30, 17), (1000, 50, 300, 66, 23)])

@@ -957,3 +957,10 @@ def test_every_order_of_answers_gives_the_same_sum() -> None:
         assert cohort.server.outcome is not None
         totals.add(cohort.server.outcome.total.tobytes())
     assert len(totals) == 1
+
+
+def test_who_comes_after_the_end_is_nobody_s_fault() -> None:
+    cohort = Cohort(12)
+    cohort.run(until=ServerState.UNMASK)
+    cohort.server.close_phase(NOW + 10_000)
+    assert (cohort.server.code, cohort.server.blamed) == (AbortCode.EXPIRED, [])

@@ -1,4 +1,7 @@
-"""A second, independent reading of docs/sketch.md that imports nothing from fedtally.
+"""A second, independent reading of docs/sketch.md that imports nothing from fedtally, and all known-answer vectors.
+
+The reading of docs/protocol.md is in ``secagg_reading.py``, its vectors in ``gen_secagg_vectors.py``, and both of
+docs/protocol_two_server.md in ``gen_two_server_vectors.py``. What follows is the sketch.
 
 It is pure standard library, simple and slow on purpose: every number is a Python integer or a fraction, nothing is
 vectorised, and nothing is shared with the package. The known-answer vectors that it writes to
@@ -22,9 +25,12 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import gen_secagg_vectors
+import gen_two_server_vectors
+
 VERSION = "fedtally-vectors/1"
-TARGET = Path(__file__).resolve().parent.parent / "tests" / "vectors" / "sketch.json"
-MAX_BYTES = 300_000
+TARGET = Path(__file__).resolve().parent.parent / "tests" / "vectors"
+MAX_BYTES = 320_000
 
 SCHEDULES = ("shared", "fresh", "hybrid", "batched")
 MAX_WIDTH = 1 << 24
@@ -742,13 +748,13 @@ def request_of(case: Json) -> Counters:
     return encode(plan, case["round"], [(identifier, weight) for identifier, weight in case["items"]])
 
 
-def document() -> str:
-    """Return the whole file: JSON with one line per vector.
+def sketch_sections() -> dict[str, list[Json]]:
+    """Return all vectors of the sketch.
 
     Returns:
-        ASCII text that ends with a newline.
+        Lists by name.
     """
-    sections: dict[str, list[Json]] = {
+    return {
         "tables": table_vectors(),
         "round_seeds": round_seed_vectors(),
         "words": word_vectors(),
@@ -756,6 +762,35 @@ def document() -> str:
         "fingerprints": fingerprint_vectors(),
         "negative": negative_vectors(),
     }
+
+
+def documents() -> dict[str, bytes]:
+    """Return all files.
+
+    Returns:
+        The contents by name.
+    """
+    secagg = gen_secagg_vectors.sections()
+    clients, servers = secagg.pop("clients"), secagg.pop("servers")
+    files = {
+        "sketch.json": sketch_sections(),
+        "secagg.json": secagg,
+        "secagg_clients.json": {"clients": clients},
+        "secagg_servers.json": {"servers": servers},
+        "two_server.json": gen_two_server_vectors.sections(),
+    }
+    return {name: document(sections).encode("ascii") for name, sections in files.items()}
+
+
+def document(sections: dict[str, list[Json]]) -> str:
+    """Return a whole file: JSON with one line per vector.
+
+    Args:
+        sections: Lists of vectors by name.
+
+    Returns:
+        ASCII text that ends with a newline.
+    """
     lines = ["{", f' "version": {json.dumps(VERSION)},']
     lines.append(' "generator": "tools/gen_vectors.py",')
     for position, (name, vectors) in enumerate(sections.items()):
@@ -780,20 +815,22 @@ def main(arguments: Sequence[str] | None = None) -> int:
     Returns:
         The exit status: 1 where ``--check`` finds a difference, otherwise 0.
     """
-    parser = argparse.ArgumentParser(description="Write the known-answer vectors of the sketch.")
+    parser = argparse.ArgumentParser(description="Write the known-answer vectors.")
     parser.add_argument("--check", action="store_true", help="write nothing; exit 1 when the committed files differ")
     options = parser.parse_args(arguments)
-    data = document().encode("ascii")
-    if options.check:
-        if not TARGET.is_file() or TARGET.read_bytes() != data:
-            print(f"{TARGET} differs from what tools/gen_vectors.py computes", file=sys.stderr)
-            return 1
-        print(f"{TARGET} is up to date")
-        return 0
-    TARGET.parent.mkdir(parents=True, exist_ok=True)
-    TARGET.write_bytes(data)
-    print(f"wrote {len(data)} bytes to {TARGET}")
-    return 0
+    status = 0
+    for name, data in documents().items():
+        target = TARGET / name
+        if not options.check:
+            target.parent.mkdir(parents=True, exist_ok=True)
+            target.write_bytes(data)
+            print(f"wrote {len(data)} bytes to {target}")
+        elif not target.is_file() or target.read_bytes() != data:
+            print(f"{target} differs from what tools/gen_vectors.py computes", file=sys.stderr)
+            status = 1
+        else:
+            print(f"{target} is up to date")
+    return status
 
 
 if __name__ == "__main__":

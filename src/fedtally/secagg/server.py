@@ -333,11 +333,11 @@ class Server:
             LocalProtocolError: the session has ended.
         """
         code, short = self._verdict()
-        if code is AbortCode.RECONSTRUCTION_FAILED:
-            self.blamed = [Blame(self._clients[place], None) for place in short]
         try:
             if now > self._terms.not_after:
                 raise RemoteProtocolError(AbortCode.EXPIRED)
+            if code is AbortCode.RECONSTRUCTION_FAILED:
+                self.blamed = [Blame(self._clients[place], None) for place in short]
             if code is not None:
                 raise RemoteProtocolError(code)
             self._commit()

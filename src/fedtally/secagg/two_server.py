@@ -2,8 +2,8 @@
 
 The leader gets the client's vector under a mask, the helper the seed of the mask, sealed to its key. A batch is opened
 once: the leader asks, the helper answers with the sum of the masks. Nothing but a sum over at least
-`min_batch - corrupt` honest identities leaves the pair, whichever of the two servers lies. docs/protocol.md has every
-byte, and what is not claimed: above all, nothing protects from clients that report false vectors.
+`min_batch - corrupt` honest identities leaves the pair, whichever of the two servers lies. docs/protocol_two_server.md
+has every byte, and what is not claimed: above all, nothing protects from clients that report false vectors.
 
 No input, output, clock or randomness: frames come and go as bytes. What a server must not forget is in its `Journal`.
 
