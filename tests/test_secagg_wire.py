@@ -91,8 +91,9 @@ def test_what_is_no_frame() -> None:
     assert wire.parse(data) is not None
     assert all(wire.parse(data[:size]) is None for size in range(len(data)))
     assert wire.parse(data + b"\0") is None
-    for other in (bytearray(data), memoryview(data), data.hex(), None, 5):
+    for other in (data.hex(), None, 5, list(data)):
         assert wire.parse(other) is None  # type: ignore[arg-type]
+    assert wire.parse(bytearray(data)) == wire.parse(memoryview(data)) == wire.parse(data)
     for at, bit in itertools.product((*range(4), 6, 7, *range(44, 48)), range(8)):  # magic, reserved, length
         changed = bytearray(data)
         changed[at] ^= 1 << bit

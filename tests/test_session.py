@@ -20,8 +20,8 @@ from fedtally.plan import Plan
 from fedtally.secagg import two_server
 from fedtally.secagg.allow_list import AllowList
 from fedtally.secagg.client import MemoryJournal
-from fedtally.secagg.messages import AbortCode, LocalProtocolError, ServerState
-from fedtally.secagg.params import Adversary, ClientPolicy, propose
+from fedtally.secagg.messages import AbortCode, LocalProtocolError, Outcome, ServerState
+from fedtally.secagg.params import Adversary, ClientPolicy, Parameters, UnsafeParametersError, propose
 from fedtally.secagg.terms import SecAggTerms, TwoServerTerms
 from fedtally.session import FrequencyClient, FrequencyServer, RejectedSumError
 from fedtally.sketch import CountSketch
@@ -123,7 +123,9 @@ def test_rounds_of_cohorts_land_as_the_sketches_of_their_survivors(adversary: Ad
                     session.receive(i, clients[i].receive(frame, NOW) or b"")
             session.close_phase(NOW)
             frames = list(session.outgoing())
-        sketch = server.land(round, session.outcome.total, session.outcome.survivors)
+        sketch = server.land(session)
+        with pytest.raises(LocalProtocolError, match="has landed"):
+            server.land(session)
     assert sketch is server.sketches[1]
     survivors = [i for i in range(N) if i != 5]
     for sketch, times in zip(server.sketches, (1, 2), strict=True):
@@ -143,7 +145,9 @@ def test_two_servers_land_the_sketches_of_who_reported() -> None:
         leader.receive(report.leader)
         helper.receive(report.helper)
     total = leader.finish(helper.answer(leader.query(helper.offer())))
-    sketch = server.land(1, total, 8)
+    sketch = server.land_batch(1, total, leader.count)
+    with pytest.raises(LocalProtocolError, match="round 1 has landed"):
+        server.land_batch(1, total, leader.count)
     np.testing.assert_array_equal(sketch.counters, plain(plan, 1, list(range(8))).counters)
 
 
@@ -216,6 +220,18 @@ def forged_invite(plan: Plan, terms: SecAggTerms, round: int = 1) -> bytes:
     ).invite
 
 
+WEAK = Parameters(
+    adversary=Adversary.SEMI_HONEST,
+    n_min=N,
+    n_max=N,
+    corrupt=3,
+    max_dropout_ppm=0,
+    min_survivors=8,
+    ring_neighbours=2,
+    ring_threshold=2,
+    length=ROWS * WIDTH,
+    bits=8,
+)
 OTHER_LIST = AllowList([person.public for person in PEOPLE[:-1]])
 ACTIVE, RING, TWO = plan_of(secagg("active")), plan_of(secagg()), plan_of(two_servers())
 POLICY = two_server.BatchPolicy(min_honest=2)
@@ -249,25 +265,64 @@ def test_what_does_not_fit_the_plan_is_refused(call: Callable[[], object], messa
 
 
 def test_a_sum_that_no_sketches_have_does_not_land() -> None:
-    plan = plan_of()
+    plan = plan_of(two_servers())
     server = FrequencyServer(plan)
     good = plain(plan, 0, list(range(6))).counters.reshape(-1)
-    large, odd = good.copy(), good.copy()
+    large, least, odd = good.copy(), good.copy(), good.copy()
     large[0] += 14
+    least[0] = -(2**63)
     odd[0] += 1
-    for total, message in ((large, "cannot exceed 6"), (odd, "another parity")):
+    for total, message in ((large, "cannot exceed 6"), (least, "cannot exceed 6"), (odd, "another parity")):
         with pytest.raises(RejectedSumError, match=message):
-            server.land(0, total, 6)
+            server.land_batch(0, total, 6)
     for wrong in (good.astype(np.float64), good[:-1], good.tolist()):
         with pytest.raises(InvalidInputError, match="total must be int64"):
-            server.land(0, wrong, 6)
+            server.land_batch(0, wrong, 6)
+    for count, message in ((5, "at least 6"), (13, "at most 12"), (6.0, "integer"), (True, "integer")):
+        with pytest.raises(InvalidInputError, match=f"num_clients must be .*{message}"):
+            server.land_batch(0, good, count)  # type: ignore[arg-type]
     with pytest.raises(InvalidInputError, match="round must be at most 1"):
-        server.land(2, good, 6)
+        server.land_batch(2, good, 6)
     assert server.sketches == []
-    server.land(0, good, 6)
+    server.land_batch(0, good, 6)
     assert server.sketches[0].num_clients == 6
-    several = FrequencyServer(plan_of(max_items=2))  # of whom nobody knows how many items each has
-    several.land(0, odd, 6)
+    several = FrequencyServer(plan_of(two_servers(largest_entry=2), max_items=2))
+    several.land_batch(0, odd, 6)  # of whom nobody knows how many items each has
+
+
+def test_what_is_not_done_or_not_the_plans_does_not_land() -> None:
+    plan = plan_of(secagg())
+    session, server = open_session(plan, 0), FrequencyServer(plan)
+    with pytest.raises(LocalProtocolError, match="there is no sum to land: the session is advertise"):
+        server.land(session)
+    session.outcome = Outcome(np.zeros(ROWS * WIDTH, np.int64), np.ones(N, np.bool_), bytes(32))
+    with pytest.raises(InvalidInputError, match="the session is of another plan"):
+        FrequencyServer(plan_of(secagg(), seed=bytes(32))).land(session)
+    with pytest.raises(InvalidInputError, match="not summed by two servers"):
+        server.land_batch(0, session.outcome.total, N)
+
+
+def test_a_session_is_opened_once() -> None:
+    server = FrequencyServer(plan_of(secagg()))
+    options: dict[str, Any] = {"signing_key": SERVER_KEY, "salt": bytes(32), "not_before": NOW, "not_after": NOW + 60}
+    server.open(0, session=bytes(32), **options)
+    with pytest.raises(InvalidInputError, match="this session was opened before"):
+        server.open(1, session=bytes(32), **options)
+
+
+def test_the_message_of_an_item_outside_does_not_show_it() -> None:
+    with pytest.raises(OutsideDomainError) as caught:
+        FrequencyClient(plan_of(), DOMAIN, [987_654])
+    assert "987" not in str(caught.value)
+    assert caught.value.__cause__ is None
+
+
+def test_a_policy_that_refuses_the_plan_says_so_at_once() -> None:
+    plan = plan_of(secagg())
+    with pytest.raises(UnsafeParametersError, match="min_survivors - corrupt must be at least 10"):
+        FrequencyClient(plan, DOMAIN, [1]).join(
+            ClientPolicy(adversary="semi-honest", min_honest=10), journal=MemoryJournal(), random=stream("x")
+        )
 
 
 def test_landed_sketches_of_two_plans_do_not_mix() -> None:
@@ -282,21 +337,32 @@ def test_landed_sketches_of_two_plans_do_not_mix() -> None:
         (lambda: secagg(length=47), "secure_sum.length must be rows times width, 48, got 47"),
         (lambda: two_servers(length=49), "secure_sum.length must be rows times width, 48, got 49"),
         (lambda: replace(secagg(), server_key=b"short"), "secure_sum.server_key must be 32 bytes"),
+        (lambda: replace(secagg(), server_key=bytes(32)), "an identity must not be a key of low order"),
+        (lambda: replace(secagg(), parameters=WEAK), "are not safe against"),
+        (lambda: secagg(), "asks for at least 12 clients, and the largest round has 11"),
+        (lambda: two_servers(min_batch=12), "asks for at least 12 clients, and the largest round has 11"),
         (lambda: replace(secagg(), allow_list=bytes(32)), "an allow_list goes with the adversary active"),
         (lambda: replace(secagg("active"), allow_list=None), "an allow_list goes with the adversary active"),
         (lambda: replace(secagg("active"), allow_list=b""), "secure_sum.allow_list must be 32 bytes"),
     ],
 )
 def test_a_plan_refuses_terms_that_do_not_fit(terms: Callable[[], Any], message: str) -> None:
+    few = {"cohort": 11, "num_clients": 22} if "largest round" in message else {}
     with pytest.raises(InvalidInputError, match=message):
-        plan_of(terms())
+        plan_of(terms(), **few)
 
 
-@pytest.mark.parametrize("terms", [secagg(bits=5), two_servers(bits=5)])
-def test_a_plan_refuses_sums_that_could_overflow(terms: Any) -> None:
-    plan_of(terms)
+def test_a_plan_refuses_sums_that_could_overflow() -> None:
+    plan_of(secagg(bits=5))
     with pytest.raises(InvalidInputError, match="sums of 12 clients of 2 items could overflow, got 5"):
-        plan_of(terms, max_items=2)
+        plan_of(secagg(bits=5), max_items=2)
+
+
+def test_what_a_client_holds_does_not_decide_whether_it_can_report() -> None:
+    plan_of(two_servers(largest_entry=2), max_items=2)
+    for largest, items in ((1, 2), (2, 1)):
+        with pytest.raises(InvalidInputError, match=f"largest_entry must be max_items, {items}: .*, got {largest}"):
+            plan_of(two_servers(largest_entry=largest), max_items=items)
 
 
 @pytest.mark.parametrize("terms", [None, secagg(), secagg("active"), two_servers()])
@@ -321,6 +387,7 @@ def test_plans_with_terms_survive_their_files(terms: Any, tmp_path: Any) -> None
         ({"surprise": 1}, "secure_sum has unknown entries surprise"),
         ({"n_max": None}, "n_max must be an integer"),
         ({"min_survivors": 0}, "min_survivors must be at least 1, got 0"),
+        ({"ring_neighbours": 2, "ring_threshold": 2}, "are not safe against"),
     ],
 )
 def test_terms_in_a_file_are_checked(change: dict[str, Any], message: str) -> None:
@@ -338,3 +405,8 @@ def test_terms_in_a_file_must_be_whole() -> None:
             Plan.from_dict(values)
     with pytest.raises(InvalidInputError, match="secure_sum must be a table"):
         Plan.from_dict(plan_of().to_dict() | {"secure_sum": "secagg"})
+
+
+def test_terms_of_numpy_numbers_are_plain() -> None:
+    plan = plan_of(two_servers(n_max=np.int64(N), length=np.int32(ROWS * WIDTH)))
+    assert Plan.from_toml(plan.to_toml()) == plan

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import hashlib
 import hmac
@@ -934,6 +935,7 @@ def test_answers_are_for_one_batch_and_changes_are_caught_where_they_can_be() ->
     pair.receive(*REPORTS)
     query = pair.leader.query(pair.helper.offer())
     answer, batch = pair.helper.answer(query), batch_digest(P, query)
+    before = copy.deepcopy(journal)
     for cut in [answer[:length] for length in range(len(answer))] + [answer + b"\x00", query]:
         with pytest.raises(BatchRefusedError, match="this is no answer"):
             pair.leader.finish(cut)
@@ -942,7 +944,7 @@ def test_answers_are_for_one_batch_and_changes_are_caught_where_they_can_be() ->
     assert pair.leader.finish(answer).tolist() == [4, 0, -4]
     silent = 0
     for place, flipped in flips(answer):
-        leader = servers(journals=(journal, MemoryJournal())).leader
+        leader = servers(journals=(copy.deepcopy(before), MemoryJournal())).leader
         leader.resume(batch)
         if place < HEADER + 32:
             with pytest.raises(BatchRefusedError, match="this is no answer"):
@@ -1098,3 +1100,43 @@ def test_rejections_are_not_errors_of_the_caller() -> None:
     """What a client sends never raises; what a server sends raises an error that is not of invalid input."""
     assert not issubclass(BatchRefusedError, InvalidInputError)
     assert issubclass(RejectedError, InvalidInputError)
+
+
+def test_a_leader_hears_one_answer_to_a_batch_for_ever() -> None:
+    """A helper that may try several learns the sum from which of them are refused."""
+    pair = servers(journals=(journal := MemoryJournal(), MemoryJournal()))
+    pair.receive(*REPORTS)
+    answer = pair.helper.answer(query := pair.leader.query(pair.helper.offer()))
+    wrong = answer[:-1] + bytes([answer[-1] ^ 1])
+    with pytest.raises(BatchRefusedError, match="lanes"):
+        pair.leader.finish(wrong)
+    again = servers(journals=(journal, MemoryJournal())).leader
+    again.resume(batch_digest(P, query))
+    for _ in range(2):
+        with pytest.raises(BatchRefusedError, match="the helper answers once"):
+            again.finish(answer)
+    with pytest.raises(BatchRefusedError, match="lanes"):
+        again.finish(wrong)
+
+
+def test_a_sum_once_given_is_given_again_and_no_other() -> None:
+    pair = servers(journals=(journal := MemoryJournal(), MemoryJournal()))
+    pair.receive(*REPORTS)
+    answer = pair.helper.answer(query := pair.leader.query(pair.helper.offer()))
+    total = pair.leader.finish(answer)
+    entry = HEADER + 32
+    other = answer[:entry] + bytes([answer[entry] ^ 1]) + answer[entry + 1 :]
+    with pytest.raises(BatchRefusedError, match="the helper answers once"):
+        pair.leader.finish(other)
+    restarted = servers(journals=(journal, MemoryJournal())).leader
+    restarted.resume(batch_digest(P, query))
+    assert restarted.finish(answer).tolist() == pair.leader.finish(answer).tolist() == total.tolist()
+
+
+def test_a_leader_of_other_rounds_does_not_resume_a_batch() -> None:
+    pair = servers(journals=(journal := MemoryJournal(), MemoryJournal()))
+    pair.receive(*REPORTS)
+    query = pair.leader.query(pair.helper.offer())
+    other = Leader(P, range(7, 8), ALLOWED, POLICY, journal)
+    with pytest.raises(BatchRefusedError, match="the batch is of rounds"):
+        other.resume(batch_digest(P, query))

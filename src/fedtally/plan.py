@@ -98,7 +98,7 @@ class Plan:
                 f"num_clients {self.num_clients}; raise cohort or num_rounds"
             )
         if self.secure_sum is not None:
-            check_terms(self.secure_sum, self.rows * self.width, self.max_items)
+            check_terms(self.secure_sum, self.rows * self.width, self.max_items, self.cohort)
 
     def __hash__(self) -> int:
         return hash(self.fingerprint)

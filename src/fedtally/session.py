@@ -24,10 +24,11 @@ from typing import Any, NoReturn, Self, SupportsIndex
 import numpy as np
 import numpy.typing as npt
 
+from fedtally import _validate
 from fedtally.crypto.hpke import OpeningKey
 from fedtally.crypto.keys import SigningKey
 from fedtally.domain import Domain
-from fedtally.errors import FedtallyError, InvalidInputError
+from fedtally.errors import FedtallyError, InvalidInputError, OutsideDomainError
 from fedtally.plan import Plan
 from fedtally.secagg import two_server
 from fedtally.secagg.allow_list import AllowList
@@ -61,7 +62,13 @@ class FrequencyClient:
     def __init__(self, plan: Plan, domain: Domain, items: Any) -> None:
         if domain.describe() != dict(plan.domain):
             raise InvalidInputError("the domain is not the one that the plan describes; use the plan's candidates")
-        self._set(plan, domain.encode(items))
+        try:
+            ids = domain.encode(items)
+        except OutsideDomainError:  # whose message shows the item
+            raise OutsideDomainError(
+                "an item is none of the plan's candidates; leave it out, and contribute nothing if no other is left"
+            ) from None
+        self._set(plan, ids)
 
     @classmethod
     def of_ids(cls, plan: Plan, ids: npt.NDArray[np.uint64]) -> Self:
@@ -113,9 +120,11 @@ class FrequencyClient:
             allow_list: the registered identities, in `active`.
 
         Raises:
+            UnsafeParametersError: the policy refuses the plan.
             InvalidInputError: the plan is not summed so, or the allow-list is not the plan's.
         """
         terms = _secagg(self._plan)
+        policy.check_invite(terms.parameters)
         if allow_list is not None and allow_list.digest != terms.allow_list:
             raise InvalidInputError("this allow-list is not the one that the plan names")
         pinned = Pinned(
@@ -175,6 +184,8 @@ class FrequencyServer:
     def __init__(self, plan: Plan) -> None:
         self.plan = plan
         self._landed: dict[int, CountSketch] = {}
+        self._sessions_opened: set[bytes] = set()
+        self._sessions_landed: set[bytes] = set()
 
     @property
     def sketches(self) -> list[CountSketch]:
@@ -214,6 +225,9 @@ class FrequencyServer:
             raise InvalidInputError("this signing key is not the one that the plan names")
         if (None if allow_list is None else allow_list.digest) != terms.allow_list:
             raise InvalidInputError("this allow-list is not the one that the plan names")
+        if session in self._sessions_opened:
+            raise InvalidInputError("this session was opened before; draw 32 new bytes for each")
+        self._sessions_opened.add(session)
         return Server(
             terms.parameters,
             session=session,
@@ -244,13 +258,11 @@ class FrequencyServer:
         """Return the helper's side of a batch: the reports of one round."""
         return two_server.Helper(_two_server(self.plan), range(round, round + 1), allow_list, policy, journal, key)
 
-    def land(self, round: int, total: I64, num_clients: int) -> CountSketch:
-        """Add the sum of one cohort, or batch, to its round's sketch.
+    def land(self, session: Server) -> CountSketch:
+        """Add the sum of a cohort to its round's sketch, once.
 
         Args:
-            round: 0 .. num_rounds - 1.
-            total: int64 [rows * width], the sum of the clients' vectors.
-            num_clients: how many clients are in it.
+            session: that of the cohort, done: from `open`, or restored from its checkpoint.
 
         Returns:
             The round's sketch, so far.
@@ -258,8 +270,39 @@ class FrequencyServer:
         Raises:
             RejectedSumError: no sketches of so many clients have this sum: a counter is too large, or the sum of a
                 row is odd where it must be even or the other way round. Nothing has landed.
-            InvalidInputError: another round or shape.
+            LocalProtocolError: the session is not done, or its sum has landed.
+            InvalidInputError: it is a session of another plan.
         """
+        if session.outcome is None:
+            raise LocalProtocolError(f"there is no sum to land: the session is {session.state.value}")
+        if session.terms.fingerprint.hex() != self.plan.fingerprint:
+            raise InvalidInputError("the session is of another plan")
+        if session.session in self._sessions_landed:
+            raise LocalProtocolError("the sum of this session has landed; a second time would count its clients twice")
+        sketch = self._add(session.terms.round, session.outcome.total, session.outcome.survivors)
+        self._sessions_landed.add(session.session)
+        return sketch
+
+    def land_batch(self, round: int, total: I64, num_clients: int) -> CountSketch:
+        """Make the sum of a batch the sketch of its round: two servers open one batch a round.
+
+        Args:
+            round: 0 .. num_rounds - 1.
+            total: int64 [rows * width], from the leader.
+            num_clients: how many reports are in it, `Leader.count`.
+
+        Raises:
+            RejectedSumError: as for `land`.
+            LocalProtocolError: the round has landed.
+            InvalidInputError: the plan is not summed so, or another round, shape or number.
+        """
+        parameters = _two_server(self.plan)
+        if round in self._landed:
+            raise LocalProtocolError(f"round {round} has landed; a second batch would count its clients twice")
+        count = _validate.integer(parameters.min_batch, parameters.n_max, num_clients=num_clients)
+        return self._add(round, total, count)
+
+    def _add(self, round: int, total: I64, num_clients: int) -> CountSketch:
         sketch = CountSketch(self.plan.spec, round)
         if not isinstance(total, np.ndarray) or total.dtype != np.int64 or total.shape != (sketch.counters.size,):
             raise InvalidInputError(f"total must be int64 [{sketch.counters.size}]")
@@ -274,7 +317,8 @@ class FrequencyServer:
 
 
 def _check_plausible(sketch: CountSketch, max_items: int) -> None:
-    largest, bound = int(np.abs(sketch.counters).max()), sketch.num_clients * max_items
+    largest = max(int(sketch.counters.max()), -int(sketch.counters.min()))
+    bound = sketch.num_clients * max_items
     if largest > bound:
         raise RejectedSumError(
             f"a counter of the sum is {largest}, and {sketch.num_clients} clients of at most {max_items} items "

@@ -51,7 +51,7 @@ _LOW_ORDER_IDENTITIES = frozenset(
         1,
         _FIELD_PRIME - 1,
         0x05FC536D880238B13933C6D305ACDFD5F098EFF289F4C345B027B2C28F95E826,
-        0x7A03AC9277FDC74EC6CC392CFA53202A0F67100D760B3CBA4FD83D3D706A17C7,
+        0x7A03AC9277FDC74EC6CC392CFA53202A0F67100D760B3CBA4FD84D3D706A17C7,
     }
 )
 
@@ -332,7 +332,10 @@ def mask_key(seed: Secret, ctx: bytes) -> ExchangeKey:
         seed: 20 bytes.
         ctx: the context of the session, 32 bytes.
     """
-    return ExchangeKey(_from_seed(seed, ctx, Label.MASK_SECRET_KEY))
+    secret = _from_seed(seed, ctx, Label.MASK_SECRET_KEY)
+    key = ExchangeKey(secret)
+    secret.wipe()
+    return key
 
 
 def commitment(seed: Secret, ctx: bytes) -> bytes:
@@ -342,7 +345,7 @@ def commitment(seed: Secret, ctx: bytes) -> bytes:
         seed: 20 bytes.
         ctx: the context of the session, 32 bytes.
     """
-    return bytes(_from_seed(seed, ctx, Label.COMMITMENT).reveal())
+    return bytes(_from_seed(seed, ctx, Label.COMMITMENT).reveal())  # public: nothing to wipe
 
 
 def self_mask_key(seed: Secret, ctx2: bytes, index: int) -> Secret:

@@ -324,7 +324,7 @@ def _cohort(server: FrequencyServer, number: int, people: Sequence[FrequencyClie
             f"round {number + 1} was aborted and nothing was learnt: {session.code.meaning} (code {session.code:d}); "
             "allow more dropouts, or larger cohorts"
         )
-    server.land(number, session.outcome.total, session.outcome.survivors)
+    server.land(session)
     run.account.add(len(people), session.outcome.survivors)
     return np.sort([int(session.clients[place]) for place in np.flatnonzero(session.outcome.alive)])
 
@@ -396,7 +396,7 @@ def _two_server_batch(
     total = leader.finish(helper.answer(leader.query(helper.offer())))
     account.server_seconds += time.process_time() - start
     kept = np.array([i for i in range(len(people)) if i not in leaves], np.intp)
-    server.land(number, total, len(kept))
+    server.land_batch(number, total, leader.count)
     account.add(len(people), len(kept))
     return kept
 

@@ -155,7 +155,10 @@ class Client:
         state: how far it is.
         invite: the terms of the session, from its start.
         code: why the session ended, if it did without a result.
+        reason: the same in words, for the client's owner alone; "" if it did not.
         result: what the server announced in the end.
+
+    One thread at a time: that nothing is answered twice rests on `receive` being whole.
     """
 
     def __init__(
@@ -179,6 +182,7 @@ class Client:
         self.state = ClientState.NEW
         self.invite: Invite | None = None
         self.code: AbortCode | None = None
+        self.reason = ""
         self.result: Result | None = None
         self._policy, self._pinned, self._contribution = policy, pinned, contribution
         self._journal, self._random, self._identity = journal, random, identity
@@ -219,13 +223,27 @@ class Client:
         try:
             reply, after = self._handle(before, message, now)
         except RemoteProtocolError as error:
-            self._end(error.code)
+            self._end(error.code, str(error))
             return None if message.kind is Kind.ABORT else self._frame(Kind.ABORT, bytes([error.code]))
         except BaseException:
             self._end(AbortCode.INTERNAL)
             raise
         self.state, self._last, self._reply = after, seen, reply
         return reply
+
+    def confirms(self, total: npt.NDArray[np.int64], salt: bytes) -> bool:
+        """Tell whether a published sum is the one that the server announced, for this client's survivors.
+
+        Args:
+            total: int64 [V].
+            salt: 32 bytes, published with it.
+
+        Raises:
+            LocalProtocolError: no result was announced to this client.
+        """
+        if self.result is None:
+            raise LocalProtocolError("no result was announced to this client: there is nothing to compare with")
+        return wire.result_digest(self._ctx2, self._alive, salt, total) == self.result.digest
 
     def abandon(self) -> None:
         """Leave: end the session and wipe its secrets. The server need not be told, it sees a dropout."""
@@ -284,8 +302,9 @@ class Client:
     def _frame(self, kind: Kind, body: bytes) -> bytes:
         return wire.frame(kind, self._session, self._sender, body)
 
-    def _end(self, code: AbortCode) -> None:
+    def _end(self, code: AbortCode, reason: str = "") -> None:
         self.state, self.code = ClientState.ABORTED, self.code or code
+        self.reason = self.reason or reason or code.meaning
         self._last, self._reply = b"", b""
         self._forget()
 
@@ -314,12 +333,17 @@ class Client:
             raise RemoteProtocolError(AbortCode.SESSION_SEEN)
         mine = self._secrets
         mine.elements = shamir.random_elements(2 * shamir.SECRET_ELEMENTS, self._random)
-        mine.mask_key = keys.mask_key(_seed(mine.elements[_KEY]), self._ctx)
-        mine.encryption_key = ExchangeKey(Secret(self._random(keys.KEY_BYTES)))
+        with _Seed(mine.elements[_KEY]) as seed:
+            mine.mask_key = keys.mask_key(seed, self._ctx)
+        secret = Secret(self._random(keys.KEY_BYTES))
+        mine.encryption_key = ExchangeKey(secret)
+        secret.wipe()
+        with _Seed(mine.elements[_B]) as seed:
+            commitment = keys.commitment(seed, self._ctx)
         self._public = Advert(
             mine.mask_key.public,
             mine.encryption_key.public,
-            keys.commitment(_seed(mine.elements[_B]), self._ctx),
+            commitment,
             self._random(wire.NONCE_BYTES),
             b"",
         )
@@ -473,7 +497,8 @@ class Client:
         """Add the own mask and, in the order of indexes, plus or minus that of every neighbour who is present."""
         mine, masking = self._secrets, Masking(vector)
         assert mine.elements is not None and mine.mask_key is not None
-        masks = [(True, keys.self_mask_key(_seed(mine.elements[_B]), self._ctx2, self._index))]
+        with _Seed(mine.elements[_B]) as seed:
+            masks = [(True, keys.self_mask_key(seed, self._ctx2, self._index))]
         for slot in np.flatnonzero(self._present).tolist():
             peer, peer_key = int(self._neighbours[slot]), self._neighbour_keys[slot].mask_key
             shared = mine.mask_key.exchange(peer_key)
@@ -537,8 +562,17 @@ class Client:
         return wire.encode_unmask(Unmask(self._secrets.own_share, self._opened, shares))
 
 
-def _seed(elements: shamir.U32) -> Secret:
-    return Secret(shamir.to_bytes(elements))
+class _Seed:
+    """Context of a secret that is made of elements and wiped at the end."""
+
+    def __init__(self, elements: shamir.U32) -> None:
+        self._secret = Secret(shamir.to_bytes(elements))
+
+    def __enter__(self) -> Secret:
+        return self._secret
+
+    def __exit__(self, *_: object) -> None:
+        self._secret.wipe()
 
 
 def _invalid_roster(reason: str) -> RemoteProtocolError:

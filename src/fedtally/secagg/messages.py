@@ -83,7 +83,7 @@ _MEANINGS = {
     AbortCode.BELOW_MIN_SURVIVORS: "fewer clients survived than a sum may have",
     AbortCode.BELOW_THRESHOLD: "too few neighbours survived to open the masks",
     AbortCode.TOO_FEW_CONFIRMATIONS: "too few clients confirmed the same survivors",
-    AbortCode.TOO_FEW_CLIENTS: "too few clients, or too many, are in the roster",
+    AbortCode.TOO_FEW_CLIENTS: "too few clients advertised, or shared their keys, or too many",
     AbortCode.RECONSTRUCTION_FAILED: "the shares of a secret do not give it back",
     AbortCode.LANES_WRONG: "the integrity lanes do not count the survivors: a mask is wrong, missing or extra",
     AbortCode.INTERNAL: "something failed on one side that is not of the protocol",

@@ -38,7 +38,7 @@ class Opening:
         alive: whose vectors are in the total: [n], a part of `present`.
 
     Attributes:
-        blamed: pairs (owner, holder) whose share was wrong; (owner, None) where nothing gives the owner's secret.
+        blamed: pairs (owner, holder) whose share was found wrong; (owner, None) where nothing gives the owner's secret.
     """
 
     def __init__(
@@ -57,6 +57,7 @@ class Opening:
         holders = graph.neighbours + 1
         self._given = np.zeros((graph.n, holders), np.bool_)  # by holder and slot; the last is the share of its own
         self._shares = np.zeros((graph.n, holders, shamir.SECRET_ELEMENTS), np.uint32)
+        self._caught = np.zeros(graph.n, np.bool_)  # who gave a wrong share, or was dealt one
         self.blamed: list[tuple[int, int | None]] = []
 
     def add(self, holder: int, unmask: Unmask) -> None:
@@ -89,6 +90,7 @@ class Opening:
                     self._remove_pair_masks(masking, owner, secret)
                 secret.wipe()
         masking.wipe()
+        self._shares.fill(0)
         bits, lanes = self._parameters.bits, self._parameters.lanes
         total &= total.dtype.type(2**bits - 1)
         if (total[-lanes:] != int(self._alive.sum()) % 2**bits).any():
@@ -106,20 +108,39 @@ class Opening:
                 (masking.subtract if peer < dead else masking.add)(mask)
                 shared.wipe()
                 mask.wipe()
+        key.wipe()
 
     def _secrets(self, owners: I64) -> list[Secret]:
-        """Return the secret of each owner: b of a survivor, else the seed of its mask key."""
+        """Return the secret of each owner: b of a survivor, else the seed of its mask key.
+
+        The first t shares are taken; a holder whose share was wrong once is asked last from then on, so that a liar
+        costs one decoding and not one for each of its neighbours.
+        """
         given, shares = self._gather(owners)
-        points = np.arange(1, given.shape[1] + 1)
-        first = np.argsort(~given, axis=1, kind="stable")[:, : self._graph.threshold]
-        taken = np.take_along_axis(shares, first[:, :, None], axis=1)
-        same = bool((first == first[0]).all())
-        found = shamir.combine(points[first[0]] if same else points[first], taken)
-        secrets = [Secret(shamir.to_bytes(elements)) for elements in found]
-        for row, owner in enumerate(owners.tolist()):
-            if not self._is_committed(owner, secrets[row]):
-                secrets[row] = self._decode(owner, points[given[row]], shares[row, given[row]])
-        return secrets
+        holders = np.column_stack([[self._graph.of(owner) for owner in owners.tolist()], owners])
+        found: dict[int, Secret] = {}
+        rows = np.arange(len(owners))
+        while len(rows):
+            order = (~given[rows]).astype(np.int8) * 2 + self._caught[holders[rows]]
+            secrets = self._combined(np.argsort(order, axis=1, kind="stable")[:, : self._graph.threshold], shares[rows])
+            is_right = [self._is_committed(int(owners[row]), secret) for row, secret in zip(rows, secrets, strict=True)]
+            found |= {int(row): secret for row, secret, right in zip(rows, secrets, is_right, strict=True) if right}
+            rows = rows[~np.array(is_right)]
+            if len(rows):
+                row = int(rows[0])
+                points = np.flatnonzero(given[row]) + 1
+                found[row] = self._decode(int(owners[row]), points, shares[row, given[row]], holders[row])
+                rows = rows[1:]
+        return [found[row] for row in range(len(owners))]
+
+    def _combined(self, taken: npt.NDArray[np.intp], shares: shamir.U32) -> list[Secret]:
+        """Return the secret of each owner from the shares at some of its slots, [owners, t]."""
+        taken = np.sort(taken, axis=1)
+        values = np.take_along_axis(shares, taken[:, :, None], axis=1)
+        same = bool((taken == taken[0]).all())
+        return [
+            Secret(shamir.to_bytes(elements)) for elements in shamir.combine((taken[0] if same else taken) + 1, values)
+        ]
 
     def _gather(self, owners: I64) -> tuple[Bits, shamir.U32]:
         """Return which holders gave a share of each owner's secret, [owners, k + 1], and the shares, by x."""
@@ -133,7 +154,7 @@ class Opening:
             return keys.commitment(secret, self._ctx) == self._adverts[owner].commitment
         return keys.mask_key(secret, self._ctx).public == self._adverts[owner].mask_key
 
-    def _decode(self, owner: int, points: I64, shares: shamir.U32) -> Secret:
+    def _decode(self, owner: int, points: I64, shares: shamir.U32, holders: I64) -> Secret:
         """Return a secret of which some shares are wrong, and blame these.
 
         Raises:
@@ -147,8 +168,8 @@ class Opening:
         except shamir.DecodingError as error:
             self.blamed.append((owner, None))
             raise RemoteProtocolError(AbortCode.RECONSTRUCTION_FAILED, str(error)) from error
-        holders = [*self._graph.of(owner).tolist(), owner]
-        self.blamed += [(owner, holders[point - 1]) for point in wrong.tolist()]
+        self.blamed += [(owner, int(holders[point - 1])) for point in wrong.tolist()]
+        self._caught[holders[wrong - 1]] = True
         return secret
 
 

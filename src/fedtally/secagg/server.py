@@ -99,7 +99,10 @@ class Server:
         code: why the round was aborted.
         outcome: the sum, when it is done.
         blamed: wrong shares that were met while opening; those beyond the first t are looked at only if one of
-            these is wrong.
+            these is wrong, and of a holder that was caught no more.
+
+    One thread at a time. `can_close` costs a pass over all neighbours: ask it when a deadline is near, not after each
+    message.
     """
 
     def __init__(
@@ -164,6 +167,11 @@ class Server:
     def session(self) -> bytes:
         """The session's 32 bytes."""
         return self._session
+
+    @property
+    def terms(self) -> Invite:
+        """What its Invite says: the parameters, the times, the round and the plan."""
+        return self._terms
 
     @property
     def clients(self) -> tuple[ClientId, ...]:

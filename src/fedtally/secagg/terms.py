@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Self, TypeVar, cast
 
-from fedtally.crypto.keys import KEY_BYTES
+from fedtally.crypto.keys import KEY_BYTES, check_identity
 from fedtally.errors import InvalidInputError
 from fedtally.secagg.params import Adversary, Parameters, modulus_bits
 from fedtally.secagg.two_server import TwoServerParameters
@@ -26,7 +26,8 @@ class SecAggTerms:
         allow_list: the digest of the identities that may take part, 32 bytes: only and always in `active`.
 
     Raises:
-        InvalidInputError: a key or the digest is missing or of another length.
+        InvalidInputError: a key or the digest is missing or not valid, or the graph protects no roster of the smallest
+            or of the largest size.
     """
 
     parameters: Parameters
@@ -37,6 +38,9 @@ class SecAggTerms:
 
     def __post_init__(self) -> None:
         _check_bytes(server_key=self.server_key)
+        check_identity(self.server_key)
+        for n in (self.parameters.n_min, self.parameters.n_max):
+            self.parameters.check_roster(n)
         if (self.allow_list is not None) != (self.parameters.adversary is Adversary.ACTIVE):
             raise InvalidInputError(f"an allow_list goes with the adversary active, got {self.parameters.adversary}")
         if self.allow_list is not None:
@@ -92,7 +96,9 @@ class TwoServerTerms:
     method = "two-server"
 
     def __post_init__(self) -> None:
-        self.parameters(bytes(KEY_BYTES))
+        checked = self.parameters(bytes(KEY_BYTES))
+        for each in dataclasses.fields(self):
+            object.__setattr__(self, each.name, getattr(checked, each.name))
 
     def parameters(self, fingerprint: bytes) -> TwoServerParameters:
         """Return the parameters of the protocol, for the plan with that fingerprint."""
@@ -147,12 +153,28 @@ def terms_from_dict(values: Any) -> Terms:
     return METHODS[method].from_dict(found)
 
 
-def check_terms(terms: Terms, counters: int, max_items: int) -> None:
+def check_terms(terms: Terms, counters: int, max_items: int, cohort: int) -> None:
     """Refuse terms that do not fit sketches of so many counters, of clients of at most so many items.
 
+    Args:
+        terms: of a plan.
+        counters: rows times width.
+        max_items: the most items of a client.
+        cohort: clients in the largest round.
+
     Raises:
-        InvalidInputError: another length, or sums that could overflow.
+        InvalidInputError: another length, sums that could overflow, or more clients asked for than a round has.
     """
+    least = terms.parameters.n_min if isinstance(terms, SecAggTerms) else terms.min_batch
+    if least > cohort:
+        raise InvalidInputError(
+            f"secure_sum asks for at least {least} clients, and the largest round has {cohort}; use a larger cohort"
+        )
+    if isinstance(terms, TwoServerTerms) and terms.largest_entry != max_items:
+        raise InvalidInputError(
+            f"secure_sum.largest_entry must be max_items, {max_items}: who could not report else would show by that "
+            f"what it holds, got {terms.largest_entry}"
+        )
     if terms.length != counters:
         raise InvalidInputError(f"secure_sum.length must be rows times width, {counters}, got {terms.length}")
     needed = modulus_bits(terms.most_clients, max_items, multiple=1)

@@ -606,14 +606,16 @@ class Leader(_Server[bytes]):
             batch: its digest, 32 bytes: `batch_digest` of the query, or what the journal holds.
 
         Raises:
-            BatchRefusedError: no such batch is recorded.
+            BatchRefusedError: no such batch is recorded, or it is of other rounds.
         """
         recorded = self._journal.message(batch)
         if recorded is None:
             raise BatchRefusedError("no such batch is recorded")
         end = len(recorded) - self._parameters.packed_bytes
-        query, self._share, self._batch = recorded[:end], recorded[end:], batch
-        self._count = len(_decode_ids(self._parameters, query, Kind.QUERY, LEADER)[1])
+        query = recorded[:end]
+        rounds, ids = _decode_ids(self._parameters, query, Kind.QUERY, LEADER)
+        self._check_batch(rounds, len(ids))
+        self._share, self._batch, self._count = recorded[end:], batch, len(ids)
         self._close(BatchState.WAITING)
         return query
 
@@ -632,8 +634,9 @@ class Leader(_Server[bytes]):
 
         Raises:
             BatchRefusedError: the answer is malformed or for another batch: it is dropped, and the right one may
-                follow. Or the sum is wrong: a lane does not count the reports, or an entry is larger than they can
-                make it; then the batch is aborted, and only `resume` would hear another answer.
+                follow. Or it is another one than the first, which is recorded before it is looked into: a helper that
+                could try several would learn from which are refused. Or the sum is wrong: a lane does not count the
+                reports, or an entry is larger than they can make it; then the batch is lost.
             LocalProtocolError: the leader does not wait for an answer.
         """
         if self._state not in (BatchState.WAITING, BatchState.DONE):
@@ -645,6 +648,7 @@ class Leader(_Server[bytes]):
             total = self._vector(body[32:]) + self._vector(self._share)
         except InvalidInputError as error:
             raise BatchRefusedError(f"the answer cannot be read: {error}") from error
+        self._hear_once(answer)
         entries, lanes = np.split(_centred(total, self._parameters.bits), [self._parameters.length])
         largest = self._count * self._parameters.largest_entry + self._parameters.noise
         if not (lanes == self._count).all() or int(entries.max()) > largest or int(entries.min()) < -largest:
@@ -655,6 +659,14 @@ class Leader(_Server[bytes]):
             )
         self._state = BatchState.DONE
         return entries
+
+    def _hear_once(self, answer: bytes) -> None:
+        name, heard = digest(Label.TWO_SERVER_BATCH, self._batch), hashlib.sha256(answer).digest()
+        recorded = self._journal.message(name)
+        if recorded is None:
+            self._journal.record(name, (), heard)
+        elif recorded != heard:
+            raise BatchRefusedError("another answer to this query was heard before; the helper answers once")
 
     def _part_bytes(self) -> int:
         return SALT_BYTES + self._parameters.packed_bytes

@@ -70,18 +70,18 @@ def frame(kind: Kind, session: bytes, sender: int, body: bytes) -> bytes:
     return HEADER.pack(MAGIC, VERSION, kind, 0, session, sender, len(body)) + body
 
 
-def parse(data: bytes) -> Frame | None:
+def parse(data: bytes | bytearray | memoryview) -> Frame | None:
     """Return the message in these bytes, or None if they are no frame: such bytes are dropped.
 
     >>> parse(b"FTSA") is None
     True
     """
-    if not isinstance(data, bytes) or len(data) < HEADER.size:
+    if not isinstance(data, (bytes, bytearray, memoryview)) or len(data) < HEADER.size:
         return None
     magic, version, kind, reserved, session, sender, length = HEADER.unpack_from(data)
     if magic != MAGIC or reserved or kind not in _KINDS or length != len(data) - HEADER.size:
         return None
-    return Frame(version, Kind(kind), session, sender, data[HEADER.size :])
+    return Frame(version, Kind(kind), session, sender, bytes(data[HEADER.size :]))
 
 
 _KINDS = frozenset(Kind)
