@@ -498,8 +498,8 @@ def test_secure_sums_and_their_mistakes(call: Call) -> None:
     assert "secagg against a server that may lie" in out
     for wrong, message in (
         (("--dropout", "1"), "dropout must be at least 0 and below 1"),
-        (("--max-cohort", "3"), "protects nobody"),
-        (("--max-corrupt", "0.99"), "protects from 60 corrupt ones"),
+        (("--max-cohort", "3"), "protect nobody"),
+        (("--max-corrupt", "0.99"), "cannot be summed safely"),
         (("--rounds", "30"), "a secure sum needs at least 3"),
         (("--secure-sum", "two-server", "--adversary", "active"), "goes with the secure sum secagg"),
     ):

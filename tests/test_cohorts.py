@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import secrets
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -100,7 +101,8 @@ def test_the_upload_keeps_to_max_bytes_with_all_that_the_protocol_adds() -> None
         ({"max_cohort": 10}, "max_cohort goes with the secure sum secagg"),
         ({"secure_sum": "two-server", "adversary": "active"}, "active goes with the secure sum secagg"),
         ({"secure_sum": "secagg", "num_rounds": 40}, "a secure sum needs at least 3; use fewer rounds"),
-        ({"secure_sum": "secagg", "max_cohort": 3, "num_rounds": 1}, "protects nobody"),
+        ({"secure_sum": "two-server", "max_corrupt": 0.99}, "cannot be summed safely .* lower max_corrupt or dropout"),
+        ({"secure_sum": "secagg", "max_cohort": 3, "num_rounds": 1}, "protect nobody"),
     ],
 )
 def test_what_cannot_be_summed_is_refused(options: dict[str, Any], message: str) -> None:
@@ -198,11 +200,11 @@ def test_cohorts_of_a_round_differ_by_one_client_at_most() -> None:
 
 
 def test_identities_are_of_one_client_in_a_round() -> None:
-    keys = cohorts.make_keys(Summation("secagg", adversary="active"), [5, 7])
+    keys = cohorts.make_keys(Summation("secagg", adversary="active"), [5, 7], secrets.token_bytes)
     assert len({key.public for key in keys.identities}) == 7
     assert keys.allow_list is not None
     assert len(keys.allow_list) == 7
-    assert cohorts.make_keys(Summation("secagg"), [5]).allow_list is None
+    assert cohorts.make_keys(Summation("secagg"), [5], secrets.token_bytes).allow_list is None
 
 
 def test_progress_counts_the_clients() -> None:
@@ -211,3 +213,22 @@ def test_progress_counts_the_clients() -> None:
     request = local.Request(rows=5, width=64, seed=3, secure_sum="secagg", max_cohort=20)
     local.run(source, request, lambda *step: seen.append(step))
     assert [step for step in seen if step[0] == "sum"] == [("sum", 20, 60), ("sum", 40, 60), ("sum", 60, 60)]
+
+
+def test_a_chosen_seed_repeats_a_run_with_its_keys() -> None:
+    for options in SECURE:
+        first, again = (estimate(**options, dropout=0.1) for _ in range(2))
+        assert first.plan == again.plan
+    assert estimate(secure_sum="secagg", seed=None).plan != estimate(secure_sum="secagg", seed=None).plan
+
+
+def test_what_a_plan_says_is_not_asked_again() -> None:
+    plan = estimate(secure_sum="secagg").plan
+    for options, message in (
+        ({"secure_sum": "ideal"}, "the plan is summed by secagg .semi-honest., got ideal"),
+        ({"adversary": "active"}, "got active"),
+        ({"max_corrupt": 0.3}, "a plan already says max_corrupt"),
+    ):
+        with pytest.raises(InvalidInputError, match=message):
+            fedtally.estimate(ITEMS, plan=plan, **options)
+    assert fedtally.estimate(ITEMS, plan=plan, dropout=0.04).secure_sum["dropouts"] == 2

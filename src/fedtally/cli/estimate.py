@@ -46,14 +46,12 @@ _campaign_options = options(
         "Trust",
         "--secure-sum",
         type=click.Choice(["ideal", "secagg", "two-server"]),
-        default="ideal",
-        help="ideal: a trusted server's sums; secagg, two-server: the real protocol between simulated clients (ideal).",
+        help="ideal: a trusted server's sums; secagg, two-server: the real protocol, about 5 ms a client (ideal).",
     ),
     option(
         "Trust",
         "--adversary",
         type=click.Choice(["semi-honest", "active"]),
-        default="semi-honest",
         help="secagg protects from a server that follows the protocol, or from one that lies (semi-honest).",
     ),
     option(
@@ -68,7 +66,6 @@ _campaign_options = options(
         "Trust",
         "--max-corrupt",
         type=click.FLOAT,
-        default=0.05,
         metavar="SHARE",
         help="Share of a cohort that may collude with the server (0.05).",
     ),

@@ -35,6 +35,7 @@ from fedtally.sketch import CountSketch
 
 METHODS = ("ideal", "secagg", "two-server")
 MAX_COHORT = {Adversary.SEMI_HONEST: 2000, Adversary.ACTIVE: 200}  # what a client costs grows with the cohort if active
+MAX_CORRUPT = 0.05
 MIN_DROPOUT = 0.05  # that a cohort bears, however few are expected
 STAGES = {
     Kind.ADVERTISE: "advertise keys",
@@ -70,7 +71,7 @@ class Summation:
     method: str = "ideal"
     adversary: Adversary | str = Adversary.SEMI_HONEST
     dropout: float = 0.0
-    max_corrupt: float = 0.05
+    max_corrupt: float = MAX_CORRUPT
     max_cohort: int | None = None
 
     def __post_init__(self) -> None:
@@ -93,24 +94,39 @@ class Summation:
         if self.method != "secagg" and self.max_cohort is not None:
             raise InvalidInputError(f"max_cohort goes with the secure sum secagg, got {self.method}")
 
-    def under(self, agreed: Terms | None) -> Summation:
-        """Return how a plan with these terms is summed: as it says, with the dropouts that are asked for.
+    @classmethod
+    def asked(
+        cls,
+        agreed: Terms | None,
+        *,
+        method: str | None = None,
+        adversary: Adversary | str | None = None,
+        dropout: float = 0.0,
+        max_corrupt: float | None = None,
+        max_cohort: int | None = None,
+    ) -> Summation:
+        """Return how rounds are summed: as a plan's terms say, where there are any, else as it is asked; None: default.
 
         Raises:
             InvalidInputError: something else is asked than what the plan says.
+
+        >>> Summation.asked(None, method="secagg").max_corrupt
+        0.05
         """
         if agreed is None:
-            return self
-        adversary = agreed.parameters.adversary if isinstance(agreed, SecAggTerms) else Adversary.SEMI_HONEST
-        if self.method not in ("ideal", agreed.method) or self.adversary not in (Adversary.SEMI_HONEST, adversary):
+            corrupt = MAX_CORRUPT if max_corrupt is None else max_corrupt
+            return cls(method or "ideal", adversary or Adversary.SEMI_HONEST, dropout, corrupt, max_cohort)
+        is_secagg = isinstance(agreed, SecAggTerms)
+        planned = agreed.parameters.adversary if isinstance(agreed, SecAggTerms) else Adversary.SEMI_HONEST
+        if method not in (None, agreed.method) or adversary not in (None, planned):
             raise InvalidInputError(
-                f"the plan is summed by {agreed.method} ({adversary}), got {self.method} ({self.adversary}); "
+                f"the plan is summed by {agreed.method}{f' ({planned})' * is_secagg}, got {method or adversary}; "
                 "leave that out, or the plan"
             )
-        if self.max_cohort is not None:
-            raise InvalidInputError("a plan already says max_cohort; leave max_cohort out, or the plan")
-        most = agreed.most_clients if isinstance(agreed, SecAggTerms) else None
-        return replace(self, method=agreed.method, adversary=adversary, max_cohort=most)
+        for name, value in (("max_corrupt", max_corrupt), ("max_cohort", max_cohort)):
+            if value is not None:
+                raise InvalidInputError(f"a plan already says {name}; leave {name} out, or the plan")
+        return cls(agreed.method, planned, dropout, max_cohort=agreed.most_clients if is_secagg else None)
 
     def sizes(self, num_clients: int) -> list[int]:
         """Return the sizes of the cohorts that a round is split into.
@@ -134,20 +150,21 @@ class Keys(NamedTuple):
     allow_list: AllowList | None
 
 
-def make_keys(summation: Summation, num_clients: Sequence[int]) -> Keys:
-    """Return fresh keys: identities are made for the largest round, and serve every round.
+def make_keys(summation: Summation, num_clients: Sequence[int], random: Callable[[int], bytes]) -> Keys:
+    """Return keys: identities are made for the largest round, and serve every round.
 
     Args:
         summation: how the rounds are summed.
         num_clients: of each round.
+        random: returns as many bytes as it is asked for; of a seed, to repeat a simulation exactly.
     """
     identities: tuple[SigningKey, ...] = ()
     if summation.method == "two-server" or summation.adversary is Adversary.ACTIVE:
-        made = [SigningKey(Secret(secrets.token_bytes(KEY_BYTES))) for _ in range(max(num_clients))]
+        made = [SigningKey(Secret(random(KEY_BYTES))) for _ in range(max(num_clients))]
         identities = tuple(sorted(made, key=lambda key: key.public))
     return Keys(
-        SigningKey(Secret(secrets.token_bytes(KEY_BYTES))),
-        OpeningKey(Secret(secrets.token_bytes(KEY_BYTES))),
+        SigningKey(Secret(random(KEY_BYTES))),
+        OpeningKey(Secret(random(KEY_BYTES))),
         identities,
         AllowList(key.public for key in identities) if identities else None,
     )
@@ -163,26 +180,29 @@ def terms(summation: Summation, keys: Keys, num_clients: Sequence[int], max_item
     n_min, n_max = min(sizes), max(sizes)
     if n_min < 3:
         raise InvalidInputError(
-            f"a round has {n_min} client{'s' * (n_min > 1)}, and a secure sum needs at least 3; use fewer rounds"
+            f"a cohort has {n_min} client{'s' * (n_min > 1)}, and a secure sum needs at least 3; "
+            "use fewer rounds, or a larger max_cohort"
         )
-    corrupt, bits = corrupt_clients(summation.max_corrupt, n_max), modulus_bits(n_max, max_items)
-    if summation.method == "two-server":
-        assert keys.allow_list is not None
-        least = n_min - int(max(summation.dropout, MIN_DROPOUT) * n_min)
-        return TwoServerTerms(
-            length=counters,
-            bits=bits,
-            n_max=n_max,
-            min_batch=least,
-            corrupt=min(corrupt, max(0, least - 2)),
-            helper_key=keys.helper.public,
-            allow_list=keys.allow_list.digest,
-            largest_entry=max_items,
-        )
+    corrupt = corrupt_clients(summation.max_corrupt, n_max)
+    try:
+        if summation.method == "two-server":
+            return _two_server_terms(summation, keys, n_min, n_max, corrupt, max_items, counters)
+        return _secagg_terms(summation, keys, n_min, n_max, corrupt, max_items, counters)
+    except InvalidInputError as error:
+        of = f"{n_max}" if n_min == n_max else f"{n_min} to {n_max}"
+        raise InvalidInputError(
+            f"cohorts of {of} clients, {corrupt} of them corrupt, cannot be summed safely ({error}); lower max_corrupt "
+            "or dropout, or have larger cohorts of more even size"
+        ) from error
+
+
+def _secagg_terms(
+    summation: Summation, keys: Keys, n_min: int, n_max: int, corrupt: int, max_items: int, counters: int
+) -> SecAggTerms:
     parameters = propose(
         n_max,
         length=counters,
-        bits=bits,
+        bits=modulus_bits(n_max, max_items),
         corrupt=corrupt,
         max_dropout=max(summation.dropout, MIN_DROPOUT),
         adversary=summation.adversary,
@@ -190,11 +210,26 @@ def terms(summation: Summation, keys: Keys, num_clients: Sequence[int], max_item
     )
     if parameters.honest_survivors < 2:
         raise InvalidInputError(
-            f"cohorts of {n_min} clients with {corrupt} corrupt ones leave {parameters.honest_survivors} honest "
-            "clients in a sum, which protects nobody; use fewer rounds"
+            f"{parameters.honest_survivors} honest clients in a sum protect nobody; at least 2 are needed"
         )
     listed = None if keys.allow_list is None else keys.allow_list.digest
     return SecAggTerms(parameters=parameters, server_key=keys.server.public, allow_list=listed)
+
+
+def _two_server_terms(
+    summation: Summation, keys: Keys, n_min: int, n_max: int, corrupt: int, max_items: int, counters: int
+) -> TwoServerTerms:
+    assert keys.allow_list is not None
+    return TwoServerTerms(
+        length=counters,
+        bits=modulus_bits(n_max, max_items),
+        n_max=n_max,
+        min_batch=n_min - int(max(summation.dropout, MIN_DROPOUT) * n_min),
+        corrupt=corrupt,
+        helper_key=keys.helper.public,
+        allow_list=keys.allow_list.digest,
+        largest_entry=max_items,
+    )
 
 
 def widest(make: Callable[[int], Terms], rows: int, max_bytes: int) -> int:
@@ -231,8 +266,8 @@ def rekeyed(agreed: Terms, summation: Summation, keys: Keys, num_clients: Sequen
     least = agreed.parameters.n_min if isinstance(agreed, SecAggTerms) else agreed.min_batch
     if not least <= min(sizes) <= max(sizes) <= agreed.most_clients:
         raise InvalidInputError(
-            f"the plan allows cohorts of {least} to {agreed.most_clients} clients, and the input makes cohorts of "
-            f"{min(sizes)} to {max(sizes)}; use a plan for this number of clients"
+            f"the plan allows cohorts of {least} to {agreed.most_clients} clients, and the rounds of this input, where "
+            f"clients are drawn at random, make cohorts of {min(sizes)} to {max(sizes)}; use a plan with room for them"
         )
     if isinstance(agreed, SecAggTerms):
         return replace(agreed, server_key=keys.server.public, allow_list=listed)

@@ -6,6 +6,7 @@ source -> batches -> ids -> rounds -> sketches -> result
 from __future__ import annotations
 
 import hashlib
+import itertools
 import secrets
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -59,8 +60,8 @@ class Request:
         memory: bytes of client rows held in memory before they go to disk (1 GiB).
         top: the k of the evaluation (20).
         secure_sum: "ideal", a trusted server's sums, or the real protocol between simulated clients: "secagg" or
-            "two-server".
-        adversary: against whom "secagg" protects: "semi-honest" or "active".
+            "two-server"; by default what the plan says, else ideal.
+        adversary: against whom "secagg" protects: "semi-honest" (the default) or "active".
         dropout: the share of each cohort's clients that drop out of it.
         max_corrupt: the share of a cohort that may collude with the server (0.05).
         max_cohort: the most clients that sum together; larger rounds are split.
@@ -83,10 +84,10 @@ class Request:
     plan: Plan | None = None
     memory: int | None = None
     top: int = 20
-    secure_sum: str = "ideal"
-    adversary: str = "semi-honest"
+    secure_sum: str | None = None
+    adversary: str | None = None
     dropout: float = 0.0
-    max_corrupt: float = 0.05
+    max_corrupt: float | None = None
     max_cohort: int | None = None
 
     def __post_init__(self) -> None:
@@ -113,7 +114,14 @@ class Request:
     @property
     def summation(self) -> Summation:
         """How the rounds are summed."""
-        return Summation(self.secure_sum, self.adversary, self.dropout, self.max_corrupt, self.max_cohort)
+        return Summation.asked(
+            None if self.plan is None else self.plan.secure_sum,
+            method=self.secure_sum,
+            adversary=self.adversary,
+            dropout=self.dropout,
+            max_corrupt=self.max_corrupt,
+            max_cohort=self.max_cohort,
+        )
 
 
 def estimate(items: Any, *, clients: Any = None, rounds: Any = None, counts: Any = None, **options: Any) -> Result:
@@ -162,7 +170,7 @@ def run(source: Source, request: Request, progress: Progress | None = None) -> R
     if request.confidence and request.intervals == "order":
         order_statistic(request.plan.rows if request.plan else request.rows or DEFAULT_ROWS, request.confidence)
     seed = request.plan.seed if request.plan is not None else campaign_seed(request.seed)
-    summation = request.summation.under(None if request.plan is None else request.plan.secure_sum)
+    summation = request.summation
     timings: dict[str, float] = {}
     with _timed(timings, "read"):
         tally, encoder = read(source, request, seed, report)
@@ -171,7 +179,7 @@ def run(source: Source, request: Request, progress: Progress | None = None) -> R
     sizes = [r.num_clients for r in rounds]
     if not sum(sizes):
         raise InvalidInputError("no client is left: every item is missing, outside the domain, or counted 0 times")
-    keys = None if summation.method == "ideal" else make_keys(summation, sizes)
+    keys = None if summation.method == "ideal" else make_keys(summation, sizes, _key_bytes(request.seed))
     plan = _plan(request, domain, sizes, seed, summation, keys)
     _check_memory(plan, len(rounds))
     account = None
@@ -216,6 +224,15 @@ def campaign_seed(seed: int | str | bytes | None) -> bytes:
         return secrets.token_bytes(32)
     raw = seed if isinstance(seed, bytes) else str(seed).encode()
     return hashlib.shake_256(b"fedtally/1/campaign\x00" + raw).digest(32)
+
+
+def _key_bytes(seed: int | str | bytes | None) -> Callable[[int], bytes]:
+    """Return where the keys of a simulation come from: a seed that was chosen, else the operating system."""
+    if seed is None:
+        return secrets.token_bytes
+    counted = itertools.count()
+    chosen = b"fedtally/1/simulated keys\x00" + campaign_seed(seed)
+    return lambda size: hashlib.shake_256(chosen + next(counted).to_bytes(8, "little")).digest(size)
 
 
 def _simulation_rng(seed: bytes, request: Request) -> np.random.Generator:
