@@ -14,6 +14,7 @@ Bits without an entry are zero, so that a vector has one encoding; `unpack` refu
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -26,6 +27,7 @@ from fedtally.errors import InvalidInputError
 _U8 = npt.NDArray[np.uint8]
 
 
+@lru_cache(maxsize=64, typed=True)
 def packed_length(entries: int, bits: int) -> int:
     """Return how many bytes a vector takes: ceil(entries * bits / 8), and up to 2 more where 8 does not divide bits.
 

@@ -155,7 +155,7 @@ class Server:
         self._places: dict[ClientId, int] = {}
         self._points: set[bytes] = set()
         self._present = self._alive = self._signers = np.zeros(0, np.bool_)
-        self._sealed: dict[int, bytes] = {}
+        self._sealed = np.zeros((0, 0, wire.SEALED_BYTES), np.uint8)  # by client and slot
         self._signatures: dict[int, bytes] = {}
         self._total: Lanes = np.zeros(0, np.uint16)
         self._opening: Opening | None = None
@@ -228,7 +228,8 @@ class Server:
     def _add(self, place: int, message: wire.Frame) -> None:
         match message.kind:
             case Kind.SHARES:
-                self._sealed[place] = wire.decode_shares(message.body, self._graph.neighbours)
+                body = wire.decode_shares(message.body, self._graph.neighbours)
+                self._sealed[place] = np.frombuffer(body, np.uint8).reshape(self._sealed[place].shape)
             case Kind.MASKED_INPUT:
                 self._add_vector(message.body)
             case Kind.CONFIRM:
@@ -378,7 +379,7 @@ class Server:
         self._drop_inputs()
 
     def _drop_inputs(self) -> None:
-        self._sealed, self._signatures = {}, {}
+        self._sealed, self._signatures = self._sealed[:0], {}
         self._total = self._total[:0]
         self._opening = None
 
@@ -390,7 +391,7 @@ class Server:
             case ServerState.SHARE:
                 self._present = self._answered
             case ServerState.COLLECT:
-                self._alive, self._sealed = self._answered, {}
+                self._alive, self._sealed = self._answered, self._sealed[:0]
             case ServerState.CONFIRM:
                 self._signers = self._answered
             case _:
@@ -430,6 +431,8 @@ class Server:
         n, self.state = len(self._clients), state
         asked = {ServerState.SHARE: np.ones(n, np.bool_), ServerState.COLLECT: self._present}.get(state, self._alive)
         self._waiting, self._answered = asked.copy(), np.zeros(n, np.bool_)
+        if state is ServerState.SHARE:
+            self._sealed = np.zeros((n, self._graph.neighbours, wire.SEALED_BYTES), np.uint8)
         if state is ServerState.COLLECT:
             self._total = np.zeros(self._parameters.length + self._parameters.lanes, lane(self._parameters.bits))
         if state is ServerState.UNMASK:
@@ -474,22 +477,17 @@ class Server:
             body = wire.encode_full_roster(FullRoster(self._members, self._adverts))
             yield from self._to_all(Kind.ROSTER, body, np.ones(len(self._clients), np.bool_))
             return
+        adverts = np.frombuffer(b"".join(self._adverts), np.uint8).reshape(len(self._clients), -1)
         for place, client in enumerate(self._clients):
-            adverts = [self._adverts[peer] for peer in self._graph.of(place).tolist()]
-            roster = Roster(len(self._clients), place, self._digest, adverts)
+            roster = Roster(len(self._clients), place, self._digest, [adverts[self._graph.of(place)].tobytes()])
             yield client, wire.frame(Kind.ROSTER, self._session, wire.SERVER, wire.encode_roster(roster))
 
     def _inboxes(self) -> Iterator[tuple[ClientId, bytes]]:
-        slots = self._graph.mirror.tolist()
         for place in np.flatnonzero(self._present).tolist():
             peers = self._graph.of(place)
             present = self._present[peers]
-            sealed = [
-                self._sealed[peer][wire.SEALED_BYTES * slot : wire.SEALED_BYTES * (slot + 1)]
-                for peer, slot, is_there in zip(peers.tolist(), slots, present.tolist(), strict=True)
-                if is_there
-            ]
-            body = wire.encode_inbox(Inbox(present, sealed))
+            sealed = self._sealed[peers[present], self._graph.mirror[present]].tobytes()
+            body = wire.encode_inbox(Inbox(present, [sealed]))
             yield self._clients[place], wire.frame(Kind.INBOX, self._session, wire.SERVER, body)
 
     def _announcement(self) -> bytes:
@@ -503,7 +501,7 @@ class Server:
         """Return what must survive a crash: everything that was made final, nothing that came since."""
         state = self.state
         clients = [] if state is ServerState.ADVERTISE else self._clients
-        sealed = self._sealed if state is ServerState.COLLECT else {}
+        sealed = self._sealed[self._present] if state is ServerState.COLLECT else self._sealed[:0]
         signatures = self._signatures if state is ServerState.UNMASK else {}
         total = self._total if state in (ServerState.CONFIRM, ServerState.UNMASK) else self._total[:0]
         facts = {
@@ -523,7 +521,7 @@ class Server:
             "alive": self._alive,
             "signers": self._signers,
             "total": total,
-            "sealed": _bytes_array(b"".join(sealed[place] for place in sorted(sealed))),
+            "sealed": sealed,
             "signatures": _bytes_array(b"".join(signatures[place] for place in sorted(signatures))),
             "outcome": np.zeros(0, np.int64) if self.outcome is None else self.outcome.total,
         }
@@ -574,9 +572,11 @@ class Server:
             raise ValueError("a bitmap is of another length than the roster")
         if self._clients:
             self._index_roster()
-            places = np.flatnonzero(self._present).tolist()
-            sealed = _pieces(arrays["sealed"], wire.SEALED_BYTES * self._graph.neighbours)
-            self._sealed = dict(zip(places, sealed, strict=True)) if sealed else {}
+            if state is ServerState.COLLECT:
+                self._sealed = np.zeros((n, self._graph.neighbours, wire.SEALED_BYTES), np.uint8)
+                if arrays["sealed"].shape != self._sealed[self._present].shape or arrays["sealed"].dtype != np.uint8:
+                    raise ValueError("sealed shares are missing, or too many")
+                self._sealed[self._present] = arrays["sealed"]
         signers = np.flatnonzero(self._signers).tolist()
         signatures = _pieces(arrays["signatures"], keys.SIGNATURE_BYTES)
         self._signatures = dict(zip(signers, signatures, strict=True)) if signatures else {}
