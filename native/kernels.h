@@ -45,6 +45,11 @@ struct Kernels {
                      bool mean, const uint64_t* ids, uint64_t first, size_t count, double* estimates, float* gathered, uint32_t* scratch);
   void (*decode_f64)(const uint32_t* tables, size_t groups, size_t rows, uint32_t width, const Subtable* subtables, size_t num_subtables,
                      bool mean, const uint64_t* ids, uint64_t first, size_t count, double* estimates, double* gathered, uint32_t* scratch);
+  // Inversion of a cumulative table, in place: words[i] becomes base + how many bounds are below it, as int64. Returns whether a word
+  // equals a bound. bounds ascend from 0 to 2^64 - 1; guide[s] is how many are below s << shift.
+  bool (*invert)(const uint64_t* bounds, const uint32_t* guide, uint32_t shift, int64_t base, uint64_t* words, size_t count);
+  // The same, comparing every word with every bound.
+  bool (*invert_scan)(const uint64_t* bounds, size_t num_bounds, int64_t base, uint64_t* words, size_t count);
   // What the machine can do: sum of table[index[i]], and table[index[i]] += 1.
   float (*gather_limit)(const float* table, const uint32_t* index, size_t count);
   void (*scatter_limit)(int32_t* table, const uint32_t* index, size_t count);

@@ -343,6 +343,43 @@ void decode(const u32* tables, size_t groups, size_t rows, u32 width, const Subt
   }
 }
 
+// ---- inversion ----
+
+// With at least as many slots of the guide as bounds, the loop seldom turns: no vector form was faster.
+bool invert(const u64* bounds, const u32* guide, u32 shift, i64 base, u64* words, size_t count) {
+  bool tied = false;
+  for (size_t i = 0; i < count; i++) {
+    const u64 word = words[i];
+    u64 below = guide[word >> shift];
+    while (bounds[below] < word) below++;
+    tied |= bounds[below] == word;
+    words[i] = (u64)base + below;
+  }
+  return tied;
+}
+
+// Neither branches nor addresses depend on the words.
+bool invert_scan(const u64* bounds, size_t num_bounds, i64 base, u64* words, size_t count) {
+  constexpr size_t kScan = 64;
+  u64 word[kScan], below[kScan], tied = 0;
+  for (size_t i = 0; i < count; i += kScan) {
+    const size_t n = count - i < kScan ? count - i : kScan;
+    for (size_t q = 0; q < kScan; q++) {
+      word[q] = words[i + (q < n ? q : 0)];
+      below[q] = (u64)base;
+    }
+    for (size_t b = 0; b < num_bounds; b++) {
+      const u64 bound = bounds[b];
+      for (size_t q = 0; q < kScan; q++) {
+        below[q] += bound < word[q];
+        tied |= bound == word[q];
+      }
+    }
+    for (size_t q = 0; q < n; q++) words[i + q] = below[q];
+  }
+  return tied;
+}
+
 // ---- limits of the machine ----
 
 float gather_limit(const float* table, const u32* index, size_t count) {
@@ -369,5 +406,6 @@ void scatter_limit(i32* table, const u32* index, size_t count) {
 
 namespace fedtally {
 extern const Kernels FEDTALLY_KERNELS;
-const Kernels FEDTALLY_KERNELS = {hash_words, accumulate, accumulate_range, decode<float>, decode<double>, gather_limit, scatter_limit};
+const Kernels FEDTALLY_KERNELS = {hash_words, accumulate,  accumulate_range, decode<float>, decode<double>,
+                                  invert,     invert_scan, gather_limit,     scatter_limit};
 }  // namespace fedtally

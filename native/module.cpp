@@ -233,6 +233,15 @@ static void fingerprint(In<uint8_t, 1> data, In<int64_t, 1> offsets, uint64_t k,
   }
 }
 
+static bool invert(const std::string& level, In<uint64_t, 1> bounds, In<uint32_t, 1> guide, int64_t base, bool scan, Array<uint64_t, 1> words) {
+  const Kernels& k = kernels_of(level);
+  uint32_t shift = 64;
+  for (size_t slots = guide.shape(0); slots > 1; slots /= 2) shift--;
+  nb::gil_scoped_release release;
+  if (scan) return k.invert_scan(bounds.data(), bounds.shape(0), base, words.data(), words.shape(0));
+  return k.invert(bounds.data(), guide.data(), shift, base, words.data(), words.shape(0));
+}
+
 static float gather_limit(const std::string& level, In<float, 1> table, In<uint32_t, 1> index) {
   const Kernels& k = kernels_of(level);
   nb::gil_scoped_release release;
@@ -255,6 +264,7 @@ NB_MODULE(_native, m) {
   m.def("refit", &refit, "cells"_a, "signs"_a, "clients"_a, "residual"_a, "values"_a, "shrinkage"_a, "sweeps"_a,
         "frozen"_a);
   m.def("fingerprint", &fingerprint, "data"_a, "offsets"_a, "k"_a, "k2"_a, "out"_a);
+  m.def("invert", &invert, "level"_a, "bounds"_a, "guide"_a, "base"_a, "scan"_a, "words"_a);
   m.def("gather_limit", &gather_limit, "level"_a, "table"_a, "index"_a);
   m.def("scatter_limit", &scatter_limit, "level"_a, "table"_a, "index"_a);
 }

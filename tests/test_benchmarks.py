@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import json
+from types import SimpleNamespace
 from typing import Any
 
+import click
 import numpy as np
 import pytest
 from click.testing import CliRunner
 
 pytest.importorskip("benchmarks", reason="run from the root of the repository: python -m pytest")
 
-from benchmarks import measure, peers
+from benchmarks import measure, peers, secagg, secagg_peer
 from benchmarks.__main__ import main
 
 from fedtally import kernels
 from fedtally.kernels import reference
+from fedtally.secagg.params import Adversary
 
 
 def run(*arguments: str) -> str:
@@ -71,3 +74,70 @@ def test_independent_numpy_agrees_with_the_reference() -> None:
     sums = rng.integers(-50, 50, (10, 5, 100))
     expected = reference.decode(sums, tables, kernels.range_ids(7, 9000))
     assert np.array_equal(expected, peers.numpy_decode(sums, tables, 7, 9000))
+
+
+def test_secure_sums_are_measured_without_flower(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(secagg_peer, "importlib", SimpleNamespace(import_module=no_flower))
+    measured = document("secagg", "--quick")
+    rows = {(row["parameters"]["adversary"], row["parameters"]["n_max"], row["dropout"]) for row in measured["rows"]}
+    assert rows >= {("semi-honest", n, dropout) for n in (10, 20, 40) for dropout in (0, 0.05, 0.3)}
+    assert rows >= {("active", 10, 0.3), ("active", 20, 0.05)}
+    for row in measured["rows"]:
+        assert row["peer"] is None
+        assert min(row["ours"][name] for name in ("client", "server", "up", "down")) > 0
+    assert measured["notes"] == ["Flower is not installed: pip install flwr==1.41.0"]
+    assert {goal["unit"] for goal in measured["goals"]} == {"x", " %"}
+    upload = next(goal for goal in measured["goals"] if "upload" in goal["name"])
+    assert upload["met"] and upload["value"] > 10
+
+
+def no_flower(name: str) -> Any:
+    raise ImportError(name)
+
+
+def test_flower_that_is_missing_is_named_with_its_command(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(secagg_peer, "importlib", SimpleNamespace(import_module=no_flower))
+    with pytest.raises(click.ClickException, match=r"pip install flwr==1\.41\.0"):
+        secagg_peer.run_round([np.ones(3, np.int64)] * 5, 4, 3, 0, 1)
+
+
+def test_a_round_that_ends_early_or_with_another_sum_is_no_measurement(monkeypatch: pytest.MonkeyPatch) -> None:
+    parameters, vectors = secagg.planned(10, 20, 0.0), [np.ones(20, np.int64)] * 10
+    with pytest.raises(click.ClickException, match="fewer clients survived"):
+        secagg.run_round(parameters, vectors, 2)
+    true = secagg.Cohort.run
+    monkeypatch.setattr(secagg.Cohort, "run", lambda cohort: plus_one(true(cohort)))
+    with pytest.raises(click.ClickException, match=r"wrong by up to 1\.0"):
+        secagg.run_round(parameters, vectors, 0)
+
+
+def plus_one(server: Any) -> Any:
+    server.outcome.total[3] += 1
+    return server
+
+
+def test_helped_clients_change_neither_the_sum_nor_the_bytes() -> None:
+    parameters = secagg.planned(10, 20, 0.3, Adversary.ACTIVE)
+    vectors = [np.full(20, i) for i in range(10)]
+    alone, helped = secagg.run_round(parameters, vectors, 1), secagg.run_round(parameters, vectors, 1, 2)
+    assert (helped.up, helped.down, helped.error) == (alone.up, alone.down, 0)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_the_peer_is_a_round_of_flower() -> None:
+    pytest.importorskip("flwr", reason=secagg_peer.INSTALL)
+    vectors = [np.array([i % 3 - 1, 1, 0, -1]) for i in range(12)]
+    for neighbours, dropouts in ((6, 0), (6, 2), (11, 3)):
+        whole = secagg_peer.run_round(vectors, neighbours, 3, dropouts, 1)
+        assert whole.error is not None and whole.error < 0.05
+        assert not whole.scaled
+        part = secagg_peer.run_round(vectors, neighbours, 3, dropouts, 1, 2)
+        assert part.scaled and part.error is None
+        assert part.up == pytest.approx(whole.up, rel=0.1) and part.down == pytest.approx(whole.down, rel=0.01)
+        assert whole.server > whole.client > 0 and part.server > part.client > 0
+    compared = document("secagg", "--quick", "--part", "compare")
+    assert {row["peer"]["scaled"] for row in compared["rows"]} == {True, False}
+    assert [goal["name"].split()[-3:] for goal in compared["goals"][:2]] == [
+        ["client", "/", "ours"],
+        ["server", "/", "ours"],
+    ]

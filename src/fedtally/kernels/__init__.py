@@ -1,4 +1,4 @@
-"""The typed door to the kernels: hashing, encoding, decoding and fingerprints over arrays.
+"""The typed door to the kernels: hashing, encoding, decoding, fingerprints and draws over arrays.
 
 Two implementations with one meaning: `reference` (NumPy, always there) and `_native` (C++, compiled for several
 instruction levels). This module is the only place that chooses. The environment variable FEDTALLY_KERNELS forces one of
@@ -11,9 +11,10 @@ The functions below check and prepare their arguments; the kernels assume contig
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
+from itertools import pairwise
 from typing import Any, Literal
 
 import numpy as np
@@ -36,8 +37,11 @@ F32 = npt.NDArray[np.float32]
 
 MAX_WIDTH = 1 << 24
 MAX_ROWS = 1024
+MAX_ENTRIES = 1 << 21
 _PARALLEL_FROM = 1 << 16  # ids x rows below which a second thread costs more than it brings
 _FLOAT32_EXACT = 1 << 24
+_WORD = 2**64 - 1
+_GUIDE_BITS = 10, 20  # at least and at most; between them 8 slots for each entry, so that few have two
 # What a gather costs, relative to one from the first-level cache, by the bytes of all tables of a row
 # (benchmarks/kernels.py).
 _GATHER_COSTS = ((1 << 15, 1.0), (1 << 18, 2.0), (1 << 20, 4.0), (1 << 22, 8.0), (1 << 26, 20.0), (1 << 62, 40.0))
@@ -361,6 +365,55 @@ class Decoder:
             return bool(self._sums.dtype == np.float32)
         largest = sum(max(int(batch.max()), -int(batch.min())) for batch in self._sums)
         return largest * (2 if self._sums.shape[1] % 2 == 0 else 1) < _FLOAT32_EXACT
+
+
+class Inversion:
+    """Draws from a distribution over consecutive integers, by inversion of its cumulative table. Prepared once.
+
+    A draw is `first` plus how many entries of the table are at most u = 2^64 word + low word: for uniform u, the draw
+    first + j has probability (cumulative[j] - cumulative[j - 1]) / 2^128. The word settles it alone unless it equals
+    the upper half of an entry: the low words are needed only then.
+
+    Args:
+        cumulative: integers 0 .. 2^128 - 1 that do not fall, 1 .. 2^21 of them: 2^128 times the distribution function,
+            without the last 1.
+        first: the smallest draw, -2^62 .. 2^62.
+
+    >>> Inversion([2**127], 5).draw(np.array([2**63 - 1, 2**63 + 1], np.uint64)).tolist()
+    [5, 6]
+    """
+
+    def __init__(self, cumulative: Sequence[int], first: int) -> None:
+        _validate.integer(1, MAX_ENTRIES, entries=len(cumulative))
+        self._first = _validate.integer(-(1 << 62), 1 << 62, first=first)
+        if cumulative[0] < 0 or cumulative[-1] >= 1 << 128 or any(a > b for a, b in pairwise(cumulative)):
+            raise InvalidInputError("cumulative must be integers 0 .. 2^128 - 1 that do not fall")
+        upper = np.array([entry >> 64 for entry in cumulative], np.uint64)
+        self._cumulative = upper, np.array([entry & _WORD for entry in cumulative], np.uint64)
+        inner = upper[(upper > 0) & (upper < _WORD)]
+        self._bounds = np.concatenate([np.array([0], np.uint64), inner, np.array([_WORD], np.uint64)])
+        self._base = self._first + int(np.count_nonzero(upper == 0)) - 1
+        bits = min(max(_GUIDE_BITS[0], len(inner).bit_length() + 3), _GUIDE_BITS[1])
+        slots = np.arange(1 << bits, dtype=np.uint64) << np.uint64(64 - bits)
+        self._guide = np.searchsorted(self._bounds, slots).astype(np.uint32)
+
+    def draw(self, words: U64, low: U64 | None = None, scan: bool = False) -> I64 | None:
+        """Return a draw for every word, or None where a word needs its low word and there is none.
+
+        Args:
+            words: uint64 [n], C-contiguous and writeable. Overwritten: the draws may take their memory.
+            low: uint64 [n], or None. With them the reference draws.
+            scan: compare every word with every entry, so that time does not depend on the draw.
+
+        Returns:
+            int64 [n], or None: some word equals the upper half of an entry (or is 0 or 2^64 - 1).
+        """
+        words = _ids(words)
+        if low is not None or backend() == "numpy":
+            low = None if low is None else _ids(low)
+            return reference.invert(words, low, self._cumulative, self._first, scan)
+        tied = _native.invert(backend(), self._bounds, self._guide, self._base, scan, words)
+        return None if tied else words.view(np.int64)
 
 
 def _plan_subtables(shape: tuple[int, ...], itemsize: int, expected: int) -> list[_Subtable]:

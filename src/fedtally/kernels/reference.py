@@ -164,3 +164,25 @@ def _multiply(a: U64, b: int) -> U64:
     cross = a1 * b0 + a0 * b1  # < 2^62
     shifted = (cross >> np.uint64(29)) + ((cross & np.uint64((1 << 29) - 1)) << np.uint64(32))
     return _fold(_fold((a1 * b1) << np.uint64(3)) + _fold(shifted) + _fold(a0 * b0))
+
+
+def invert(words: U64, low: U64 | None, cumulative: tuple[U64, U64], first: int, scan: bool) -> I64 | None:
+    """Return first + how many entries of the table are at most u = 2^64 word + low, or None where u would be needed.
+
+    `cumulative` holds the upper and the lower 64 bits of the entries, ascending. Where the word differs from every
+    upper half it settles the draw alone. `scan` compares with every entry instead of searching.
+    """
+    upper, lower = cumulative
+    below = np.zeros(len(words), np.int64)
+    if scan:
+        for entry in upper:
+            below += entry < words
+    else:
+        below += np.searchsorted(upper, words)
+    tied = np.flatnonzero(upper[np.minimum(below, len(upper) - 1)] == words)
+    if low is None:
+        return None if len(tied) else below + first
+    for i in tied.tolist():
+        end = int(np.searchsorted(upper, words[i : i + 1], "right")[0])
+        below[i] += np.count_nonzero(lower[below[i] : end] <= low[i])
+    return below + first

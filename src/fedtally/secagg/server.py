@@ -477,16 +477,17 @@ class Server:
             body = wire.encode_full_roster(FullRoster(self._members, self._adverts))
             yield from self._to_all(Kind.ROSTER, body, np.ones(len(self._clients), np.bool_))
             return
-        adverts = np.frombuffer(b"".join(self._adverts), np.uint8).reshape(len(self._clients), -1)
+        adverts = np.frombuffer(b"".join(self._adverts), f"V{wire.ADVERT_BYTES}")
         for place, client in enumerate(self._clients):
             roster = Roster(len(self._clients), place, self._digest, [adverts[self._graph.of(place)].tobytes()])
             yield client, wire.frame(Kind.ROSTER, self._session, wire.SERVER, wire.encode_roster(roster))
 
     def _inboxes(self) -> Iterator[tuple[ClientId, bytes]]:
+        shares = self._sealed.view(f"V{wire.SEALED_BYTES}")[..., 0]
         for place in np.flatnonzero(self._present).tolist():
             peers = self._graph.of(place)
             present = self._present[peers]
-            sealed = self._sealed[peers[present], self._graph.mirror[present]].tobytes()
+            sealed = shares[peers[present], self._graph.mirror[present]].tobytes()
             body = wire.encode_inbox(Inbox(present, [sealed]))
             yield self._clients[place], wire.frame(Kind.INBOX, self._session, wire.SERVER, body)
 

@@ -1,0 +1,237 @@
+"""Integer noise: the rounded Gaussian (central trust) and Skellam shares (distributed), drawn from exact tables.
+
+A distribution is a table of masses, integers that sum to 2^128; a draw inverts it with uniform bits of a key's stream
+(`fedtally.crypto.prg`). No floating point touches a draw: the attack on the last bits of floating-point noise (Mironov
+2012) has nothing to hold. Tables are made with Python's integers alone.
+
+`Noise.total_variation` bounds the distance of a draw from the named distribution, for uniform bits:
+docs/privacy-proofs/table_sampler.md. For the bits of AES-256 the statement is computational.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from itertools import accumulate, pairwise
+
+import numpy as np
+import numpy.typing as npt
+
+from fedtally import _validate
+from fedtally.crypto.keys import Secret
+from fedtally.crypto.prg import MAX_STREAM_BYTES, Masking
+from fedtally.kernels import Inversion
+
+MAX_DRAWS = MAX_STREAM_BYTES // 16
+MAX_VARIANCE = 2.0**30
+MIN_GAUSSIAN_VARIANCE = 2.0**-6  # nearly every draw rounds to 0 below
+MIN_SKELLAM_VARIANCE = 2.0**-40
+
+_MASS_BITS = 128
+_TAIL_BITS = 200  # what is left out of a distribution before it becomes a table: less than 2^-200
+_GAUSSIAN_BITS = 512  # of a fraction: the proof needs 400
+_NEGLIGIBLE = 1 << 8  # in units of the last bit
+
+
+@dataclass(frozen=True, eq=False)
+class Noise:
+    """A symmetric distribution over integers, to draw from; made by `rounded_gaussian` and `skellam`.
+
+    Attributes:
+        name: "rounded Gaussian" or "Skellam".
+        variance: of the Gaussian before rounding, or of the Skellam distribution.
+        masses: 2^128 times the probability of each of -largest .. largest.
+    """
+
+    name: str
+    variance: float
+    masses: tuple[int, ...]
+
+    @property
+    def largest(self) -> int:
+        """The largest draw; the smallest is -largest.
+
+        >>> skellam(0.03).largest
+        14
+        """
+        return len(self.masses) // 2
+
+    @property
+    def total_variation(self) -> float:
+        """How far one draw may be from the named distribution, for uniform bits: (entries + 1) 2^-128.
+
+        It adds (1 + e^epsilon) times this, for every draw of a release, to delta.
+
+        >>> skellam(0.03).total_variation < 2**-122
+        True
+        """
+        return math.ldexp(len(self.masses) + 1, -_MASS_BITS)
+
+    def pmf(self) -> dict[int, float]:
+        """Return the probability of each draw that is possible, correctly rounded: what an accountant takes.
+
+        It is that of the table. Far in the tails of a wide table the mass of an integer may be 0: it is left out.
+
+        >>> round(rounded_gaussian(289.0).pmf()[0], 9)
+        0.02346381
+        """
+        return {k: mass / (1 << _MASS_BITS) for k, mass in enumerate(self.masses, -self.largest) if mass}
+
+    def draw(self, key: Secret, size: int, constant_time: bool = False) -> npt.NDArray[np.int64]:
+        """Return independent draws, a function of the key alone. The key is wiped: a second use would repeat them.
+
+        Draw i is the number k for which masses[: k + largest] sum to at most u and masses[: k + largest + 1] to more:
+        u = 2^64 a + b, where a is word i and b word size + i of the key's stream, in 64-bit little-endian words. Word
+        b is asked for only where a does not settle the draw, with probability below 2^-64 (entries + 2).
+
+        Args:
+            key: 32 bytes, uniform, used for nothing else.
+            size: 1 .. 2^26.
+            constant_time: compare with every entry of the table, so that the time does not tell the draw: for tables
+                of a few dozen entries, such as a client's share. As far as compiled kernels and the processor keep it.
+
+        Returns:
+            int64 [size].
+
+        Raises:
+            InvalidInputError: the key was wiped, or is of another length; the size is out of range.
+
+        >>> skellam(0.5).draw(Secret(bytes(32)), 8).tolist()
+        [0, -1, 0, 0, 0, 1, 0, -1]
+        """
+        size = _validate.integer(1, MAX_DRAWS, size=size)
+        draws = self._inversion.draw(_stream(key, size), scan=constant_time)
+        if draws is None:
+            words = _stream(key, 2 * size)
+            draws = self._inversion.draw(words[:size], words[size:], constant_time)
+        key.wipe()
+        assert draws is not None  # with low words every draw is settled
+        return draws
+
+    @cached_property
+    def _inversion(self) -> Inversion:
+        return Inversion(list(accumulate(self.masses[:-1])), -self.largest)
+
+
+def rounded_gaussian(variance: float) -> Noise:
+    """Return a Gaussian rounded to the nearest integer: k has probability Phi((k + 1/2) / s) - Phi((k - 1/2) / s).
+
+    Added to integers it is the Gaussian mechanism followed by rounding, so the Gaussian's guarantee holds: see
+    docs/privacy-proofs/. Its own variance is about 1/12 more.
+
+    Args:
+        variance: s^2, 2^-6 .. 2^30, before rounding.
+
+    Returns:
+        the noise, kept for the next call; making it takes 0.1 s for variance 22,500.
+    """
+    return _rounded_gaussian(_validate.real(MIN_GAUSSIAN_VARIANCE, MAX_VARIANCE, variance=variance))
+
+
+def skellam(variance: float) -> Noise:
+    """Return Skellam noise, the difference of two Poisson variables of mean variance / 2.
+
+    k has probability e^-v I_|k|(v) (Skellam, 1946). A sum of independent draws is Skellam, and variances add.
+
+    Args:
+        variance: v, 2^-40 .. 2^30.
+
+    Returns:
+        the noise, kept for the next call.
+    """
+    return _skellam(_validate.real(MIN_SKELLAM_VARIANCE, MAX_VARIANCE, variance=variance))
+
+
+@lru_cache(maxsize=8)
+def _rounded_gaussian(variance: float) -> Noise:
+    return Noise("rounded Gaussian", variance, _masses(_gaussian_weights(variance)))
+
+
+@lru_cache(maxsize=8)
+def _skellam(variance: float) -> Noise:
+    return Noise("Skellam", variance, _masses(_skellam_weights(variance)))
+
+
+def _stream(key: Secret, words: int) -> npt.NDArray[np.uint64]:
+    stream = np.zeros(words, "<u8")
+    masking = Masking(stream)
+    masking.add(key)
+    masking.wipe()
+    return stream.astype(np.uint64, copy=False)
+
+
+def _masses(weights: list[int]) -> tuple[int, ...]:
+    """Return the table of a symmetric distribution, from weights of 0, 1, 2, ... to any scale.
+
+    The lower half is floor(2^128 F); the upper half mirrors it, and 0 gets the rest.
+    """
+    total = weights[0] + 2 * sum(weights[1:])
+    floors = [0, *((tail << _MASS_BITS) // total for tail in accumulate(reversed(weights[1:])))]
+    lower = [after - before for before, after in pairwise(floors) if after]
+    return (*lower, (1 << _MASS_BITS) - 2 * floors[-1], *reversed(lower))
+
+
+def _gaussian_weights(variance: float) -> list[int]:
+    """Return weights of 0, 1, 2, ...: the density at k, e^(-k^2 / 2v), times the mean over its cell relative to it."""
+    numerator, denominator = variance.as_integer_ratio()
+    reach = math.ceil(0.5 + math.sqrt(2 * math.log(2) * _TAIL_BITS * variance))
+    one = 1 << _GAUSSIAN_BITS
+    ratio = one * one // _exponential(denominator, 2 * numerator)
+    step = ratio * ratio >> _GAUSSIAN_BITS
+    density, weights = one, []
+    for k in range(reach + 1):
+        weights.append(density * _cell(k, numerator, denominator) >> _GAUSSIAN_BITS)
+        density = density * ratio >> _GAUSSIAN_BITS
+        ratio = ratio * step >> _GAUSSIAN_BITS
+    return weights
+
+
+def _exponential(numerator: int, denominator: int) -> int:
+    """Return e^(numerator / denominator), at least 1, as a fraction of _GAUSSIAN_BITS bits."""
+    term, total, n = 1 << _GAUSSIAN_BITS, 0, 0
+    while term:
+        total += term
+        n += 1
+        term = term * numerator // (denominator * n)
+    return total
+
+
+def _cell(k: int, numerator: int, denominator: int) -> int:
+    """Return the mean of e^(k t / v - t^2 / 2v) over -1/2 < t < 1/2, as a fraction of _GAUSSIAN_BITS bits.
+
+    In 2t = s the exponent is x s - y s^2 / 2 with x = k / 2v and y = 1 / 4v; its Taylor coefficients follow
+    (n + 1) u_(n+1) = x u_n - y u_(n-1), and s^n has the mean 1 / (n + 1) for even n, 0 for odd n.
+    """
+    before, term, total, n = 0, 1 << _GAUSSIAN_BITS, 0, 0
+    while abs(term) > _NEGLIGIBLE or abs(before) > _NEGLIGIBLE:
+        if n % 2 == 0:
+            total += term // (n + 1)
+        n += 1
+        before, term = term, denominator * (2 * k * term - before) // (4 * numerator * n)
+    return total
+
+
+def _skellam_weights(variance: float) -> list[int]:
+    """Return weights of 0, 1, 2, ..., in proportion to the Bessel functions I_k(v), by Miller's backward recurrence.
+
+    I_(k-1) = I_(k+1) + (2k / v) I_k, from 0 and 1 at a k where I_k is negligible (Miller 1952; Olver 1964).
+    """
+    numerator, denominator = variance.as_integer_ratio()
+    above, weight = 0, 1 << _TAIL_BITS
+    weights = [weight]
+    for k in range(_skellam_reach(variance), 0, -1):
+        above, weight = weight, above + 2 * k * denominator * weight // numerator
+        weights.append(weight)
+    return weights[::-1]
+
+
+def _skellam_reach(variance: float) -> int:
+    """Return a k that Skellam noise exceeds with probability below 2^-200 (Chernoff)."""
+    k = 1
+    while True:
+        t = k / variance
+        exponent = k * t / (1 + math.sqrt(1 + t * t)) - k * math.asinh(t)
+        if exponent < -math.log(2) * (_TAIL_BITS + 1):
+            return k
+        k += k // 16 + 1

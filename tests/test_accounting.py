@@ -1,0 +1,602 @@
+"""Privacy accounting: known answers, brute force, monotonicity, what is refused."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.special import ndtr
+
+from fedtally import kernels
+from fedtally.errors import InvalidInputError
+from fedtally.privacy import accounting
+from fedtally.privacy.accounting import (
+    Collisions,
+    Event,
+    Mechanism,
+    Method,
+    calibrate,
+    certify,
+    default_clip_norm,
+    delta,
+    epsilon,
+    noise_multiplier,
+    realised,
+)
+from fedtally.sketch import SketchSpec
+
+DELTA = 1e-6
+Z1 = 4.22468
+
+
+def gaussian(rows=5, relation="zero-out", **more):
+    return Event("rounded-gaussian", rows, relation, **more)
+
+
+def skellam(rows=5, relation="zero-out", **more):
+    return Event("skellam", rows, relation, **({"honest_survivors": 100} | more))
+
+
+def wide(multiplier, **more):
+    """Gaussian noise so wide that rounding does not matter."""
+    event = gaussian(16, max_items=10_000, **more)
+    return replace(event, variance=(multiplier * 16**0.5 * 10_000) ** 2)
+
+
+def cost(event, at=DELTA):
+    return epsilon(event, at).epsilon
+
+
+# ---- known answers ----
+
+
+@pytest.mark.parametrize(
+    ("target", "expected"), [(0.1, 36.305), (0.5, 8.0576), (1, 4.2247), (2, 2.2305), (4, 1.1935), (8, 0.6529)]
+)
+def test_noise_multipliers(target, expected):
+    assert noise_multiplier(target, DELTA) == pytest.approx(expected, abs=6e-4 if target == 0.1 else 6e-5)
+    found = epsilon(wide(noise_multiplier(target, DELTA)), DELTA)
+    assert found.method == Method.ANALYTIC_GAUSSIAN
+    assert target <= found.epsilon <= target * (1 + 1e-7)
+    assert delta(wide(noise_multiplier(target, DELTA)), target).delta == pytest.approx(DELTA, rel=1e-6)
+
+
+@pytest.mark.parametrize(("multiplier", "expected"), [(5.2988, 0.7837), (Z1 / 2**0.5, 1.455), (Z1 / 2, 2.123)])
+def test_analytic_gaussian(multiplier, expected):
+    assert cost(wide(multiplier)) == pytest.approx(expected, abs=6e-4 if expected > 1 else 1e-4)
+
+
+def test_a_classical_constant_would_be_more_private_than_it_says():
+    classical = math.sqrt(2 * math.log(1.25 / DELTA))
+    assert cost(wide(classical)) == pytest.approx(0.7837, abs=1e-4)
+
+
+@pytest.mark.parametrize("target", [1.0, 4.0])
+def test_dropouts_without_provision(target):
+    expected = {1.0: (1.028, 1.058, 1.128, 1.212, 1.455), 4.0: (4.12, 4.25, 4.54, 4.90, 5.93)}[target]
+    for gone, answer in zip((5, 10, 20, 30, 50), expected, strict=True):
+        variance = (noise_multiplier(target, DELTA) * 4 * 10_000) ** 2
+        event = skellam(16, max_items=10_000, variance=variance)
+        less = realised(event, survivors=100 - gone, corrupt=0)
+        assert less.variance == pytest.approx(variance * (100 - gone) / 100)
+        central = gaussian(16, max_items=10_000, variance=less.variance)
+        assert cost(central) == pytest.approx(answer, abs=6e-4 if target == 1 else 6e-3)
+
+
+@pytest.mark.parametrize(
+    ("rows", "variance", "low", "high"), [(5, 89.24, 0.99505, 0.99515), (16, 285.57, 0.9995, 0.9997)]
+)
+def test_skellam_of_one_item(rows, variance, low, high):
+    event = skellam(rows, variance=variance)
+    found = epsilon(event, DELTA)
+    assert found.method == Method.LOSS_DISTRIBUTION
+    assert low <= found.epsilon <= high
+    assert cost(replace(event, relation="replace-one")) == pytest.approx({5: 2.11, 16: 2.12}[rows], abs=6e-3)
+    moved = replace(event, relation="replace-one", collisions=(0, 0))
+    assert cost(moved) == pytest.approx({5: 1.451, 16: 1.454}[rows], abs=6e-4)
+
+
+@pytest.mark.parametrize(
+    ("rows", "ratios"),
+    [(5, (1.0, 0.9989, 0.9954, 0.9824, 0.937, 0.796)), (16, (1.0, 0.9999, 0.9997, 0.9983, 0.993, 0.977))],
+)
+def test_skellam_noise_needed(rows, ratios):
+    for target, ratio in zip((0.1, 0.5, 1, 2, 4, 8), ratios, strict=True):
+        event = skellam(rows)
+        variance = calibrate(event, target, DELTA)
+        gauss = rows**0.5 * noise_multiplier(target, DELTA)
+        assert math.sqrt(variance) / gauss == pytest.approx(ratio, abs=6e-4)
+        assert target * (1 - 1e-5) <= cost(replace(event, variance=variance)) <= target
+
+
+@pytest.mark.parametrize(("rows", "at_1", "at_8"), [(5, 1.0854, 12.0), (16, 1.0804, 9.66)])
+def test_renyi_bound(rows, at_1, at_8):
+    for target, expected in ((1, at_1), (8, at_8)):
+        event = skellam(rows, variance=rows * noise_multiplier(target, DELTA) ** 2)
+        bound = accounting._renyi([event])
+        found = bound.epsilon(DELTA)
+        assert found == pytest.approx(expected, abs=1e-4 if target == 1 else 0.1)
+        assert cost(event) <= found
+        assert bound.delta(found) == pytest.approx(DELTA, rel=1e-5)
+
+
+@pytest.mark.parametrize(("rows", "deviation"), [(5, 9.4468), (16, 16.8988)])
+def test_agrees_with_the_accountant_of_others(rows, deviation):
+    """The page's discrete Gaussian, and Skellam noise, by dp-accounting's own construction."""
+    from dp_accounting.pld import privacy_loss_distribution as pld
+
+    exact = pld.from_discrete_gaussian_mechanism(deviation, sensitivity=1, value_discretization_interval=1e-5)
+    discrete = exact.self_compose(rows).get_epsilon_for_delta(DELTA)
+    assert discrete == pytest.approx(1.0, abs=2e-4)
+    rounded = cost(gaussian(rows, variance=deviation**2))
+    assert discrete - 1e-3 < rounded < discrete
+
+    law = accounting._law(Mechanism.SKELLAM, deviation**2)
+    lower = {k: math.log(p) for k, p in enumerate(law) if p > 1e-30}
+    upper = {k + 1: p for k, p in lower.items()}
+    low, high = (
+        pld.from_two_probability_mass_functions(
+            lower, upper, pessimistic_estimate=pessimistic, value_discretization_interval=1e-5
+        )
+        .self_compose(rows, 0.0 if not pessimistic else 1e-15)
+        .get_epsilon_for_delta(DELTA - 2.0**-40)
+        for pessimistic in (False, True)
+    )
+    found = cost(skellam(rows, variance=deviation**2))
+    assert low <= found
+    assert found == pytest.approx(high, abs=1e-4)
+    assert found <= high
+
+
+@pytest.mark.parametrize("rounds", [2, 4, 10])
+def test_rounds_compose_as_the_root(rounds):
+    expected = {2: 5.975, 4: 8.449, 10: 13.36}[rounds]
+    variance = calibrate(gaussian(16, max_items=1000, participations=rounds), 1, DELTA)
+    assert math.sqrt(variance) / 4000 == pytest.approx(expected, abs=6e-3 if rounds == 10 else 6e-4)
+    one = skellam(16, variance=3000.0)
+    together = epsilon([one] * rounds, DELTA)
+    assert cost(replace(one, participations=rounds)) == pytest.approx(together.epsilon, abs=1e-9)
+    spread = replace(one, participations=rounds, variance=3000.0 * rounds)
+    assert cost(spread) == pytest.approx(cost(one), rel=2e-3)  # equal but for the shape of the noise
+    total = replace(one, participations=rounds, per_opening=rounds, variance=3000.0 * rounds**2)
+    assert cost(total) == pytest.approx(cost(one), rel=2e-3)
+
+
+def test_the_normaliser_with_noise():
+    assert gaussian(15, "add-remove").l2_sensitivity / gaussian(15).l2_sensitivity == pytest.approx(1.033, abs=5e-4)
+    assert gaussian(15, "add-remove", participations=3, per_opening=3).l2_sensitivity == pytest.approx(3 * 4)
+
+
+# ---- brute force ----
+
+
+def skellam_pmf(variance, largest):
+    """From its definition, the difference of two Poisson draws, in exact sums of floating-point terms."""
+    half = variance / 2
+
+    def term(j, k):
+        return math.exp((2 * j + k) * math.log(half) - variance - math.lgamma(j + 1) - math.lgamma(j + k + 1))
+
+    side = [math.fsum(term(j, k) for j in range(largest + 60)) for k in range(largest + 1)]
+    return np.array(side[:0:-1] + side)
+
+
+def rounded_pmf(variance, largest):
+    k = np.arange(-largest, largest + 1)
+    s = math.sqrt(variance)
+    return ndtr(-(np.abs(k) - 0.5) / s) - ndtr(-(np.abs(k) + 0.5) / s)
+
+
+def exact_epsilon(pmf, shifts, target):
+    """From every vector of noise: no grid of losses, only outcomes below 1e-16 of the total left to infinity."""
+    losses, weights = np.zeros(1), np.ones(1)
+    for shift in shifts:
+        upper, lower = pmf[:-shift], pmf[shift:]
+        keep = (upper > 1e-17) & (lower > 0)
+        upper, lower = upper[keep], lower[keep]
+        losses = np.add.outer(losses, np.log(upper / lower)).ravel()
+        weights = np.multiply.outer(weights, upper).ravel()
+    order = np.argsort(losses)
+    losses, weights = losses[order], weights[order]
+
+    def delta_of(at):
+        above = losses > at
+        return math.fsum(-np.expm1(at - losses[above]) * weights[above])
+
+    low, high = 0.0, 100.0
+    for _ in range(60):
+        middle = (low + high) / 2
+        low, high = (low, middle) if delta_of(middle) <= target else (middle, high)
+    return high
+
+
+@pytest.mark.parametrize("mechanism", ["skellam", "rounded-gaussian"])
+@pytest.mark.parametrize(
+    ("rows", "variance", "relation", "target"),
+    [
+        (1, 4.0, "zero-out", 1e-6),
+        (2, 0.3, "zero-out", 1e-6),
+        (2, 9.0, "zero-out", 1e-5),
+        (3, 2.0, "zero-out", 1e-4),
+        (3, 6.0, "zero-out", 1e-9),
+        (2, 30.0, "replace-one", 1e-6),
+        (3, 3.0, "replace-one", 1e-3),
+    ],
+)
+def test_brute_force_convolution(mechanism, rows, variance, relation, target):
+    event = {"skellam": skellam, "rounded-gaussian": gaussian}[mechanism](rows, relation, variance=variance)
+    largest = math.ceil(12 * variance**0.5) + 25
+    pmf = {"skellam": skellam_pmf, "rounded-gaussian": rounded_pmf}[mechanism](variance, largest)
+    shift = 2 if relation == "replace-one" else 1
+    exact = exact_epsilon(pmf, [shift] * rows, target)
+    added = 2.0**-40 if mechanism == "skellam" else 0.0
+    found = epsilon(event, target + added)
+    assert found.method == Method.LOSS_DISTRIBUTION
+    assert exact <= found.epsilon <= exact + 1e-3
+    assert delta(event, exact).delta == pytest.approx(target + added, rel=2e-3)
+    assert delta(event, exact).delta >= target * (1 - 1e-12)
+
+
+def test_brute_force_of_the_number_of_clients():
+    exact = exact_epsilon(rounded_pmf(5.0, 60), [2, 1], 1e-6)  # two items in one cell, one client
+    assert exact <= cost(gaussian(1, "add-remove", variance=5.0, max_items=2)) <= exact + 1e-3
+
+
+def test_brute_force_of_a_pilot_and_a_campaign():
+    """Two kinds of noise, and openings of two and of one of a client's rounds."""
+    pilot = gaussian(1, variance=8.0)
+    campaign = skellam(1, variance=5.0, participations=3, per_opening=2)
+    first = [np.log(p[:-s] / p[s:]) for p, s in ((rounded_pmf(8.0, 20), 1), (skellam_pmf(5.0, 30), 2))]
+    second = skellam_pmf(5.0, 30)
+    losses = np.add.outer(np.add.outer(first[0], first[1]), np.log(second[:-1] / second[1:]))
+    weights = np.multiply.outer(np.multiply.outer(rounded_pmf(8.0, 20)[:-1], skellam_pmf(5.0, 30)[:-2]), second[:-1])
+    above = losses > 3.0
+    exact = float((-np.expm1(3.0 - losses[above]) * weights[above]).sum())
+    found = delta([pilot, campaign], 3.0)
+    assert exact <= found.delta <= exact * 1.001 + 3 * 2.0**-40
+    assert found.trust == "central and distributed"
+
+
+def hockey_sticks(pmf, shifts):
+    losses, weights = np.zeros(1), np.ones(1)
+    for shift in shifts:
+        losses = np.add.outer(losses, np.log(pmf[:-shift] / pmf[shift:])).ravel()
+        weights = np.multiply.outer(weights, pmf[:-shift]).ravel()
+    grid = np.linspace(-2, 4, 13)
+    return np.array([(-np.expm1(np.minimum(e - losses, 0.0)) * weights).sum() for e in grid])
+
+
+@pytest.mark.parametrize("variance", [0.2, 1.0, 7.0])
+def test_concentrated_shifts_are_worst(variance):
+    """The lemma of docs/privacy-proofs/sensitivity.md, at every epsilon: what majorises costs more."""
+    for pmf in (skellam_pmf(variance, 45), rounded_pmf(variance, math.ceil(8 * variance**0.5) + 4)):
+        pmf = pmf[pmf > 1e-120]
+        for worse, better in (((2,), (1, 1)), ((3,), (2, 1)), ((2, 1), (1, 1, 1)), ((3, 1), (2, 2)), ((3,), (2,))):
+            assert (hockey_sticks(pmf, worse) >= hockey_sticks(pmf, better) - 1e-12).all()
+            assert (hockey_sticks(pmf, worse) > hockey_sticks(pmf, better) + 1e-4).any()
+
+
+@pytest.mark.parametrize("variance", [0.5, 3.0, 40.0])
+def test_renyi_bound_holds_in_one_dimension(variance):
+    """Against the divergence itself, by summation."""
+    pmf = skellam_pmf(variance, 150)
+    pmf = pmf[pmf > 0]
+    for shift, order in itertools.product((1, 2, 5), (2, 3, 8)):
+        upper, lower = np.log(pmf[:-shift]), np.log(pmf[shift:])
+        exact = math.log(math.fsum(np.exp(order * upper - (order - 1) * lower))) / (order - 1)
+        event = skellam(1, max_items=shift, variance=variance)
+        bound = accounting._renyi_curve(event, np.array([float(order)]))[0]
+        assert exact <= bound
+        assert variance < 40 or bound < 1.2 * exact
+        replaced = skellam(1, "replace-one", max_items=shift, variance=variance)
+        doubled = skellam(1, max_items=2 * shift, variance=variance)
+        np.testing.assert_array_equal(*(accounting._renyi_curve(e, np.arange(2.0, 9)) for e in (replaced, doubled)))
+
+
+# ---- sensitivity ----
+
+
+def dense(spec, round, domain_size):
+    """One sketch per item: [items, rows * width], and its hashes."""
+    hashes = spec.round_hash(round)
+    ids = np.arange(domain_size, dtype=np.uint64)
+    cells = kernels.locations(kernels.hash_words(hashes.location, ids), spec.width)
+    signs = kernels.signs(kernels.hash_words(hashes.sign, ids), hashes.sign_bit)
+    sketches = np.zeros((domain_size, spec.rows, spec.width), np.int64)
+    for row, item in itertools.product(range(spec.rows), range(domain_size)):
+        sketches[item, row, cells[row, item]] += signs[row, item]
+    return sketches.reshape(domain_size, -1), (cells, signs)
+
+
+@pytest.mark.parametrize("schedule", ["shared", "hybrid", "fresh"])
+@pytest.mark.parametrize(("rows", "width", "items"), [(3, 4, 8), (5, 10, 60), (7, 6, 100), (1, 5, 30), (16, 40, 90)])
+def test_certified_sensitivity_is_the_largest_over_pairs(schedule, rows, width, items):
+    spec = SketchSpec(rows, width, schedule, 3, bytes([rows]) * 32)
+    rounds = [dense(spec, round, items) for round in range(3)]
+    assert all((sketches**2).sum(axis=1).max() == rows == np.abs(sketches).sum(axis=1).min() for sketches, _ in rounds)
+    squares = [((s[:, None] - s[None]) ** 2).sum(axis=2).max() for s, _ in rounds]
+    found = certify(hashes for _, hashes in rounds)
+    event = gaussian(rows, "replace-one", collisions=found)
+    assert event.l2_sensitivity**2 == pytest.approx(max(squares))
+    assert 2 * rows <= max(squares) <= 4 * rows
+    twice = [(np.abs(s[:, None] - s[None]) == 2).sum(axis=2).max() for s, _ in rounds]  # cells of opposite signs
+    assert found.opposite == max(twice)
+
+
+def test_certified_value_of_a_large_domain():
+    spec = SketchSpec(5, 1000, "shared", 1, bytes(32))
+    ids, hashes = np.arange(100_000, dtype=np.uint64), spec.round_hash(0)
+    words = kernels.hash_words(hashes.location, ids)
+    found = certify([(kernels.locations(words, 1000), kernels.signs(words, 0))])
+    assert found.excess in (2, 3, 4)  # 3, 3, 3 for the seeds of the design study
+    assert gaussian(5, "replace-one", collisions=found).l2_sensitivity in (14**0.5, 4.0, 18**0.5)
+
+
+def test_certificates_of_special_cases():
+    row = np.array([[1, 1, 1]])
+    assert certify([(row * 0, row)]) == (0, 0)  # all items look the same
+    assert certify([(row[:, :1], row[:, :1])]) == (0, 0)  # one item
+    assert certify([(row * 0, np.array([[1, -1, 1]]))]) == (1, 1)
+    assert certify([(np.zeros((2, 2), int), np.array([[1, -1], [1, -1]]))]) == (2, 2)
+    assert certify([(np.zeros((2, 2), int), np.array([[1, -1], [1, 1]]))]) == (1, 0)
+    for bad in ([], [(row, row[:, :2])], [(row[0], row[0])], [(row[:, :0], row[:, :0])]):
+        with pytest.raises(InvalidInputError):
+            certify(bad)
+
+
+def test_moving_to_another_round_costs_two_rows_a_row():
+    spec = SketchSpec(6, 5, "hybrid", 2, bytes(32))
+    here, there = (dense(spec, round, 20)[0] for round in range(2))
+    apart = (here**2).sum(axis=1)[:, None] + (there**2).sum(axis=1)[None]  # disjoint releases
+    assert (apart == 2 * 6).all()
+    event = gaussian(6, "replace-one", collisions=(0, 0))
+    assert event.l2_sensitivity**2 == pytest.approx(2 * 6)
+    assert event.l2_sensitivity <= gaussian(6, "replace-one").l2_sensitivity
+
+
+@given(st.integers(1, 3), st.integers(1, 4), st.integers(1, 3), st.data())
+@settings(max_examples=40)
+def test_no_client_exceeds_the_sensitivity(participations, per_opening, max_items, data):
+    """Any items in any rounds, rounds added up in any way that the event allows."""
+    per_opening = min(per_opening, participations)
+    rows, width, items = 3, 4, 12
+    sketches = dense(SketchSpec(rows, width, "shared", 1, bytes(32)), 0, items)[0]
+
+    def contribution():
+        total = np.zeros((participations, rows * width), np.int64)
+        room = [per_opening] * participations
+        for _ in range(participations):
+            opening = data.draw(st.sampled_from([j for j, left in enumerate(room) if left]))
+            room[opening] -= 1
+            chosen = data.draw(st.lists(st.integers(0, items - 1), max_size=max_items, unique=True))
+            total[opening] += sketches[chosen].sum(axis=0)
+        return total
+
+    one, other = contribution(), contribution()
+    event = gaussian(rows, max_items=max_items, participations=participations, per_opening=per_opening)
+    assert (one**2).sum() <= event.l2_sensitivity**2 + 1e-9
+    assert ((one - other) ** 2).sum() <= replace(event, relation="replace-one").l2_sensitivity ** 2 + 1e-9
+
+
+def test_sensitivities_by_schedule():
+    assert gaussian(5).l2_sensitivity == pytest.approx(5**0.5)
+    assert gaussian(5, "replace-one").l2_sensitivity == pytest.approx(2 * 5**0.5)
+    assert gaussian(5, participations=7).l2_sensitivity == pytest.approx(35**0.5)
+    assert gaussian(5, participations=7, per_opening=7).l2_sensitivity == pytest.approx(7 * 5**0.5)
+    assert gaussian(5, "replace-one", participations=7, per_opening=7).l2_sensitivity == pytest.approx(14 * 5**0.5)
+    split = gaussian(5, participations=7, per_opening=3)
+    assert split.openings == [(3, 2), (1, 1)] and split.num_openings == 3
+    assert split.l2_sensitivity == pytest.approx((5 * 19) ** 0.5)
+    clip = default_clip_norm(5, 1000, 20)
+    assert clip**2 == pytest.approx(100 * (1 + 4 * math.sqrt(2 / 5000)))
+    assert gaussian(5, max_items=20, clip_norm=clip).l2_sensitivity == pytest.approx(clip)
+    assert gaussian(5, "replace-one", max_items=20, clip_norm=clip).l2_sensitivity == pytest.approx(2 * clip)
+    assert gaussian(5, "add-remove", max_items=20, clip_norm=clip).l2_sensitivity == pytest.approx((clip**2 + 1) ** 0.5)
+    assert gaussian(5, max_items=20).l2_sensitivity == pytest.approx(20 * 5**0.5)
+    assert not gaussian(5, clip_norm=3.0).is_clipped  # one item has norm sqrt 5
+
+
+# ---- methods, slack, composition ----
+
+
+def test_many_items_under_skellam_noise_take_the_renyi_bound():
+    clip = default_clip_norm(16, 1000, 20)
+    event = skellam(16, max_items=20, clip_norm=clip)
+    variance = calibrate(event, 1.0, DELTA)
+    found = epsilon(replace(event, variance=variance), DELTA)
+    assert found.method == Method.RENYI and found.epsilon <= 1.0
+    assert 1.0 < variance / (noise_multiplier(1.0, DELTA) * clip) ** 2 < 1.08**2 * 1.03
+    unclipped = epsilon(skellam(16, max_items=20, variance=variance), DELTA)
+    assert unclipped.method == Method.LOSS_DISTRIBUTION and unclipped.epsilon > 3
+    assert epsilon(gaussian(16, max_items=20, clip_norm=clip, variance=variance), DELTA).epsilon < 0.95
+    pilot = gaussian(16, variance=4000.0)
+    assert epsilon([pilot, replace(event, variance=variance)], DELTA).method == Method.RENYI
+
+
+def test_all_gaussian_events_compose_to_one():
+    events = [wide(8.0), wide(9.0), wide(20.0)]
+    mu = math.sqrt(8.0**-2 + 9.0**-2 + 20.0**-2)
+    assert epsilon(events, DELTA).epsilon == pytest.approx(cost(wide(1 / mu)), rel=1e-9)
+    assert epsilon(events, DELTA).trust == "central"
+
+
+def test_clipped_gaussian_beside_skellam_is_composed_on_the_grid():
+    pilot = gaussian(16, max_items=20, clip_norm=16.0, variance=(16.0 * 6) ** 2)
+    campaign = skellam(16, variance=16 * 36.0)
+    found = epsilon([pilot, campaign], DELTA)
+    assert found.method == Method.LOSS_DISTRIBUTION
+    assert found.epsilon == pytest.approx(cost(wide(6 / 2**0.5)), rel=2e-3)
+
+
+def test_what_comes_out_of_delta():
+    event = skellam(5, variance=89.24, participations=3)
+    lone = accounting._bounds([event])[1].delta(2.0)
+    assert delta(event, 2.0).delta == pytest.approx(lone + 3 * 2.0**-40, rel=1e-12)
+    drawn = replace(event, total_variation=1e-9)
+    assert delta(drawn, 2.0).delta == pytest.approx(lone + 3 * 2.0**-40 + (1 + math.exp(2)) * 3e-9, rel=1e-9)
+    found = epsilon(drawn, DELTA).epsilon
+    assert found > cost(event)
+    assert delta(drawn, found).delta == pytest.approx(DELTA, rel=1e-6)
+    assert delta(drawn, found).delta <= DELTA * (1 + 1e-7)
+    with pytest.raises(InvalidInputError, match="delta must exceed"):
+        epsilon(event, 3 * 2.0**-40)
+    with pytest.raises(InvalidInputError, match="delta must exceed"):
+        epsilon(replace(event, total_variation=1e-6), DELTA)
+    coarse = gaussian(5, variance=1.0, total_variation=1e-8)
+    assert epsilon(coarse, DELTA).epsilon == math.inf  # e^epsilon times it is more than delta
+    assert delta(coarse, 1000.0).delta == 1.0
+
+
+def test_a_search_that_does_not_settle_is_no_bound():
+    rising = itertools.count(1)
+    bound = accounting._Bound(Method.RENYI, lambda _: 1e-3 * next(rising), lambda _: 1.0)
+    assert accounting._solve(bound, DELTA, 1e-12) == math.inf
+
+
+def test_extremes_stay_bounds():
+    for variance in (1e-9, 1e-3, 1e4, 1e7, 1e8, 1e18):
+        for event in (skellam(1024, variance=variance), gaussian(1024, variance=variance)):
+            assert cost(event) >= 0 and 0 <= delta(event, 1.0).delta <= 1
+    many = skellam(1024, participations=2**20, variance=1e12)
+    assert epsilon(many, DELTA).method == Method.RENYI
+    assert epsilon(skellam(1024, participations=2**10, variance=1e6), DELTA).method == Method.RENYI
+    assert cost(gaussian(5, variance=1e18)) == 0
+    assert delta(gaussian(5, variance=1e-6), 1.0).delta == pytest.approx(1)
+    low = epsilon(skellam(2, variance=4.0), 1e-12)
+    assert 0 < low.epsilon < math.inf
+
+
+def test_calibration_beside_others():
+    pilot = skellam(5, variance=2000.0)
+    event = skellam(5)
+    alone, beside = calibrate(event, 1.0, DELTA), calibrate(event, 1.0, DELTA, others=[pilot])
+    assert beside > alone
+    assert 1 - 1e-5 < epsilon([pilot, replace(event, variance=beside)], DELTA).epsilon <= 1
+    with pytest.raises(InvalidInputError, match="nothing is left"):
+        calibrate(event, 0.1, DELTA, others=[pilot])
+    with pytest.raises(InvalidInputError, match="no noise reaches"):
+        calibrate(skellam(1024, max_items=2**20, participations=2**20, per_opening=2**20), 1e-3, DELTA)
+
+
+@given(
+    st.sampled_from([gaussian, skellam]),
+    st.integers(1, 20),
+    st.floats(0.5, 500.0),
+    st.floats(1.01, 3.0),
+    st.sampled_from([1e-8, 1e-6, 1e-3]),
+    st.sampled_from(["zero-out", "replace-one"]),
+)
+@settings(max_examples=25)
+def test_monotone(make, rows, variance, factor, target, relation):
+    event = make(rows, relation, variance=variance)
+    base = epsilon(event, target).epsilon
+    slack = base * 5e-4 + 1e-9  # of the grid
+    assert epsilon(event, target * factor).epsilon <= base + 1e-9
+    assert epsilon(replace(event, variance=variance * factor), target).epsilon <= base + slack
+    assert epsilon(replace(event, rows=rows + 1), target).epsilon >= base - slack
+    assert epsilon(replace(event, participations=2), target).epsilon >= base - slack
+    assert epsilon(replace(event, participations=2, per_opening=2), target).epsilon >= base - slack
+    assert epsilon(replace(event, max_items=2), target).epsilon >= base - slack
+    assert delta(event, base).delta <= target * (1 + 1e-6)
+    assert delta(event, base * factor).delta <= delta(event, base).delta
+    if make is skellam:
+        more, fewer = realised(event, 150, 10), realised(event, 90, 10)
+        assert epsilon(more, target).epsilon <= base + slack <= epsilon(fewer, target).epsilon + 2 * slack
+
+
+def test_certified_collisions_cost_less_than_the_worst_and_more_than_moving():
+    costs = [
+        cost(skellam(5, "replace-one", variance=300.0, collisions=pair)) for pair in ((0, 0), (3, 3), (4, 3), (5, 5))
+    ]
+    assert costs == sorted(costs)
+    assert costs[-1] == pytest.approx(cost(skellam(5, "replace-one", variance=300.0)), rel=1e-9)
+
+
+# ---- events as data, words, errors ----
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        gaussian(5),
+        gaussian(5, "add-remove", variance=2.5, total_variation=2.0**-90),
+        skellam(16, "replace-one", variance=1 / 3, collisions=Collisions(3, 2), participations=4),
+        skellam(16, max_items=20, clip_norm=18.1, participations=6, per_opening=2),
+    ],
+)
+def test_events_survive_json(event):
+    assert Event.from_dict(json.loads(json.dumps(event.to_dict()))) == event
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"schema": "fedtally-event/2"},
+        {"unknown": 1},
+        {"mechanism": "laplace"},
+        {"relation": "substitution"},
+        {"collisions": [1, 2, 3]},
+        {"collisions": 3},
+        {"rows": 2.5},
+    ],
+)
+def test_events_that_are_not_known_are_refused(change):
+    with pytest.raises(InvalidInputError):
+        Event.from_dict(gaussian(5).to_dict() | change)
+    for bad in (None, {}, {"schema": accounting.SCHEMA}):
+        with pytest.raises(InvalidInputError):
+            Event.from_dict(bad)
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: gaussian(0), "rows must be at least 1"),
+        (lambda: gaussian(5, variance=0.0), "variance must be at least"),
+        (lambda: gaussian(5, variance=math.inf), "variance must be finite"),
+        (lambda: gaussian(5, clip_norm=-1.0), "clip_norm must be at least"),
+        (lambda: gaussian(5, max_items=0), "max_items must be at least 1"),
+        (lambda: gaussian(5, per_opening=2), "per_opening must be at most 1"),
+        (lambda: gaussian(5, total_variation=2.0), "total_variation must be at most"),
+        (lambda: gaussian(5, honest_survivors=3), "honest_survivors belongs to skellam"),
+        (lambda: skellam(5, honest_survivors=None), "honest_survivors must be an integer"),
+        (lambda: skellam(5, honest_survivors=0), "honest_survivors must be at least 1"),
+        (lambda: skellam(5, "add-remove"), "add-remove needs the number of clients with noise"),
+        (lambda: Event("laplace", 5, "zero-out"), "mechanism must be one of"),
+        (lambda: Event("skellam", 5, "bounded"), "relation must be one of"),
+        (lambda: gaussian(5, collisions=(1, 1)), "collisions are certified for replace-one"),
+        (lambda: gaussian(5, "replace-one", collisions=(1, 1), max_items=2), "collisions are certified for"),
+        (lambda: gaussian(5, "replace-one", collisions=(6, 1)), "opposite must be at most 5"),
+        (lambda: gaussian(5, "replace-one", collisions=(1, 2)), "excess must be at most 1"),
+        (lambda: epsilon([], DELTA), "events must be one or more"),
+        (lambda: epsilon(["event"], DELTA), "events must be one or more"),
+        (lambda: epsilon(gaussian(5), DELTA), "no variance yet"),
+        (lambda: epsilon([wide(4.0), gaussian(5, "replace-one", variance=9.0)], DELTA), "several relations"),
+        (lambda: epsilon(wide(4.0), 0.0), "delta must lie between"),
+        (lambda: epsilon(wide(4.0), 1.0), "delta must lie between"),
+        (lambda: delta(wide(4.0), -1.0), "epsilon must be at least 0"),
+        (lambda: calibrate(gaussian(5), 0.0, DELTA), "epsilon must be at least"),
+        (lambda: noise_multiplier(1.0, 2.0), "delta must be at most"),
+        (lambda: realised(wide(4.0), 10, 1), "only skellam noise comes in shares"),
+        (lambda: realised(skellam(5, variance=9.0), 10, 10), "survivors must be at least 11"),
+        (lambda: realised(skellam(5), 10, 1), "no variance yet"),
+        (lambda: default_clip_norm(5, 0, 2), "width must be at least 1"),
+    ],
+)
+def test_errors(make, message):
+    with pytest.raises(InvalidInputError, match=message):
+        make()
+
+
+def test_words_are_upper_bounds():
+    found = epsilon(skellam(5, variance=89.24), DELTA)
+    words = str(found)
+    assert words == "epsilon 0.9952 at delta 1e-06 (zero-out, distributed trust, privacy-loss-distribution)"
+    assert float(words.split()[1]) >= found.epsilon
+    assert str(replace(found, epsilon=math.inf)).startswith("epsilon inf ")
