@@ -181,3 +181,10 @@ def test_hostile_files(tmp_path, name, text):
 def test_too_few_bytes():
     with pytest.raises(InvalidInputError, match="max_bytes must be at least 14 for 7 rows of 15 bits, got 5"):
         width_for_bytes(5, rows=7, cohort=15_000, max_items=1)
+
+
+def test_a_plan_in_a_document_is_a_table_with_a_table():
+    with pytest.raises(InvalidInputError, match="a plan is a table of values, got list"):
+        Plan.from_dict([])
+    with pytest.raises(InvalidInputError, match="domain must be a table, got 'words'"):
+        Plan.from_dict(changed().to_dict() | {"domain": "words"})

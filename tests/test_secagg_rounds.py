@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from secagg_cohort import NOW, Cohort, five, flips, reframed
 
 from fedtally.secagg import wire
-from fedtally.secagg.messages import AbortCode, ClientState, Kind, ServerState
+from fedtally.secagg.messages import AbortCode, ClientState, Kind, LocalProtocolError, ServerState
 from fedtally.secagg.params import (
     Adversary,
     Graph,
@@ -309,3 +309,23 @@ def test_one_client_that_sends_nonsense_is_one_client_less(adversary: Adversary)
         assert server.outcome is not None and server.code is None
         assert server.outcome.survivors == (4 if kind in (Kind.SHARES, Kind.MASKED_INPUT) else 5)
         np.testing.assert_array_equal(server.outcome.total, cohort.expected)
+
+
+@pytest.mark.parametrize("adversary", Adversary)
+def test_a_client_can_check_what_is_published(adversary: Adversary) -> None:
+    cohort = Cohort(12, adversary=adversary, dropped={"mask": [5]})
+    client = cohort.clients[0]
+    with pytest.raises(LocalProtocolError, match="no result was announced"):
+        client.confirms(np.zeros(24, np.int64), bytes(32))
+    outcome = cohort.run().outcome
+    assert outcome is not None
+    assert client.confirms(outcome.total, outcome.salt)
+    assert not client.confirms(outcome.total + 1, outcome.salt)
+    assert not client.confirms(outcome.total, bytes(32))
+
+
+def test_the_owner_of_a_client_learns_why_it_ended() -> None:
+    cohort = Cohort(12, policy={"min_honest": 12})
+    cohort.run()
+    assert cohort.clients[0].code is AbortCode.POLICY
+    assert "min_survivors - corrupt must be at least 12" in cohort.clients[0].reason

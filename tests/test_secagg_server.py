@@ -904,6 +904,9 @@ def rewritten(good: bytes, **changed: Any) -> bytes:
         {"invite": None},
         {"invite": np.zeros(300, np.uint8)},
         {"sealed": np.zeros(56, np.uint8)},
+        {"adverts": np.zeros(5, np.uint8)},
+        {"ranks": []},
+        {"present": np.ones(3, np.bool_)},
     ],
     ids=lambda changed: "-".join(changed),
 )
