@@ -42,7 +42,8 @@ from fedtally.crypto.prg import CHUNK_BYTES, Masking, lane
 from fedtally.secagg.allow_list import AllowList
 from fedtally.secagg.client import Client, MemoryJournal, Pinned
 from fedtally.secagg.messages import ServerState
-from fedtally.secagg.params import Adversary, ClientPolicy, Graph, Parameters, corrupt_clients, propose
+from fedtally.secagg.params import Adversary, ClientPolicy, Graph, Parameters, corrupt_clients
+from fedtally.secagg.proposal import propose
 from fedtally.secagg.server import Server
 
 BITS = 16

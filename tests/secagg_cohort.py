@@ -19,7 +19,8 @@ from fedtally.crypto.keys import ExchangeKey, Secret, SigningKey
 from fedtally.secagg.allow_list import AllowList
 from fedtally.secagg.client import Client, MemoryJournal, Pinned, _Secrets
 from fedtally.secagg.messages import Kind, ServerState
-from fedtally.secagg.params import Adversary, ClientPolicy, Parameters, propose
+from fedtally.secagg.params import Adversary, ClientPolicy, Parameters
+from fedtally.secagg.proposal import propose
 from fedtally.secagg.server import Server
 
 NOW = 1_000_000

@@ -28,7 +28,8 @@ from fedtally.secagg import messages, params, wire
 from fedtally.secagg.client import Client
 from fedtally.secagg.messages import AbortCode, ClientState, Kind, LocalProtocolError, ServerState
 from fedtally.secagg.packing import pack, unpack
-from fedtally.secagg.params import Adversary, Graph, propose
+from fedtally.secagg.params import Adversary, Graph
+from fedtally.secagg.proposal import propose
 from fedtally.secagg.server import Blame, Server
 
 Mutation = Callable[[pytest.MonkeyPatch], None]

@@ -40,7 +40,8 @@ from fedtally.secagg.messages import (
     ServerState,
 )
 from fedtally.secagg.packing import unpack
-from fedtally.secagg.params import Adversary, ClientPolicy, Parameters, propose
+from fedtally.secagg.params import Adversary, ClientPolicy, Parameters
+from fedtally.secagg.proposal import propose
 
 BOTH = list(Adversary)
 SEMI, ACTIVE = Adversary.SEMI_HONEST, Adversary.ACTIVE

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from scipy import optimize, special, stats
 
 from fedtally.errors import InvalidInputError
-from fedtally.secagg import params
+from fedtally.secagg import params, proposal
 from fedtally.secagg.params import (
     Adversary,
     ClientPolicy,
@@ -29,8 +29,8 @@ from fedtally.secagg.params import (
     is_safe_ring,
     modulus_bits,
     noise_bound,
-    propose,
 )
+from fedtally.secagg.proposal import propose
 
 VECTORS = Path(__file__).parent / "vectors" / "graph_parameters.csv"
 PUBLISHED = list(csv.DictReader(line for line in VECTORS.read_text().splitlines() if not line.startswith("#")))
@@ -38,7 +38,7 @@ ODDS = 2**41  # sigma = 40 bits, half of it for each bad event
 
 
 def ring_of(n: int, corrupt: int, absent: int, dropouts: int | None = None) -> Graph | None:
-    return params._find_ring([params._Cohort(n, corrupt, absent, absent if dropouts is None else dropouts)])
+    return proposal._find_ring([proposal._Cohort(n, corrupt, absent, absent if dropouts is None else dropouts)])
 
 
 def tail(population: int, marked: int, drawn: int, least: int) -> Fraction:
@@ -76,10 +76,10 @@ def published_search(n: int, corrupt_rate: float, dropout_rate: float, adversary
     if not in_bounds or corrupt_rate + dropout_rate * (1 + lying) > 0.9:
         return None
     corrupt, dropouts = (math.floor((rate + 1e-14) * n) for rate in (corrupt_rate, dropout_rate))
-    cohort = params._Cohort(n, corrupt, dropouts, dropouts)
+    cohort = proposal._Cohort(n, corrupt, dropouts, dropouts)
     if not lying:
-        return params._find_ring([cohort], others=0)
-    return params._find_ring([cohort], lambda k, infected: math.ceil((infected + k - 1.25) / 2) + 1, others=0)
+        return proposal._find_ring([cohort], others=0)
+    return proposal._find_ring([cohort], lambda k, infected: math.ceil((infected + k - 1.25) / 2) + 1, others=0)
 
 
 @pytest.mark.parametrize("adversary", ["CURIOUS_SERVER", "SEMI_MALICIOUS_SERVER", "NONE"])
@@ -211,7 +211,7 @@ def test_the_tail_is_exact_for_small_cohorts(population: int, data: st.DataObjec
     marked, drawn = data.draw(st.integers(0, population)), data.draw(st.integers(0, population))
     least = data.draw(st.integers(0, drawn))
     probability = tail(population, marked, drawn, least)
-    decide = params._tail_at_most
+    decide = params.tail_at_most
     if probability == 0:
         assert decide(population, marked, drawn, least, 10**30)
         return
@@ -224,7 +224,7 @@ def test_the_tail_is_exact_for_small_cohorts(population: int, data: st.DataObjec
 def test_the_cut_is_exact_for_small_cohorts(n: int, data: st.DataObject) -> None:
     k, bad = 2 * data.draw(st.integers(1, (n - 2) // 2)), data.draw(st.integers(0, n + 3))
     odds = data.draw(st.integers(1, 10**12))
-    assert params._cut_below(n, bad, k, odds) is (cut(n, bad, k) * odds < 1)
+    assert params.is_cut_below(n, bad, k, odds) is (cut(n, bad, k) * odds < 1)
 
 
 @pytest.mark.parametrize("n", [100, 1000, 20_000])
@@ -233,8 +233,8 @@ def test_the_tail_agrees_with_scipy(n: int) -> None:
     for k in (10, 40):
         for t in range(1, min(k, corrupt) // 2):
             expected = stats.hypergeom(n - 1, corrupt, k).sf(t - 1)
-            assert params._tail_at_most(n - 1, corrupt, k, t, int(0.999_999 / expected))
-            assert not params._tail_at_most(n - 1, corrupt, k, t, int(1.000_001 / expected) + 1)
+            assert params.tail_at_most(n - 1, corrupt, k, t, int(0.999_999 / expected))
+            assert not params.tail_at_most(n - 1, corrupt, k, t, int(1.000_001 / expected) + 1)
 
 
 def test_a_safe_ring_is_safe_and_the_next_one_is_not() -> None:
@@ -557,3 +557,13 @@ def test_a_policy_that_makes_no_sense_is_refused(change: dict[str, Any], message
 def test_the_client_needs_no_scipy() -> None:
     source = Path(params.__file__).read_text()
     assert "scipy" not in source and "numpy" not in source
+
+
+def test_a_ring_protects_every_size_that_it_is_proposed_for() -> None:
+    """What may be absent is rounded down to whole clients, so that neither end need be the hardest."""
+    parameters = propose(65, n_min=60, length=1, bits=16, corrupt=5, max_dropout=0.29, min_survivors=60)
+    for n in range(60, 66):
+        parameters.check_roster(n)
+    ends = proposal._find_ring([proposal._Cohort(n, 5, max(n - 60, 29 * n // 100), 29 * n // 100) for n in (60, 65)])
+    assert ends is not None
+    assert not all(params.is_safe_ring(n, 5, max(n - 60, 29 * n // 100), ends) for n in range(60, 66))

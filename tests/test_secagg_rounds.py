@@ -21,8 +21,8 @@ from fedtally.secagg.params import (
     complete_threshold,
     is_safe_ring,
     modulus_bits,
-    propose,
 )
+from fedtally.secagg.proposal import propose
 
 BOTH = list(Adversary)
 SEMI, ACTIVE = Adversary.SEMI_HONEST, Adversary.ACTIVE

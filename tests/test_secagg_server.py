@@ -29,8 +29,9 @@ from fedtally.secagg.messages import (
     ServerState,
     Unmask,
 )
-from fedtally.secagg.opening import centred
-from fedtally.secagg.params import Adversary, Parameters, propose
+from fedtally.secagg.packing import centred
+from fedtally.secagg.params import Adversary, Parameters
+from fedtally.secagg.proposal import propose
 from fedtally.secagg.server import Blame, Closing, Server
 
 BOTH = list(Adversary)

@@ -34,7 +34,8 @@ from fedtally.secagg.messages import (
     Result,
     ServerState,
 )
-from fedtally.secagg.params import Adversary, Parameters, propose
+from fedtally.secagg.params import Adversary, Parameters
+from fedtally.secagg.proposal import propose
 
 SESSION = bytes(range(32))
 FULL = propose(5, length=3, bits=16, corrupt=1, max_dropout=0.2)

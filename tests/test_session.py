@@ -21,7 +21,8 @@ from fedtally.secagg import two_server
 from fedtally.secagg.allow_list import AllowList
 from fedtally.secagg.client import MemoryJournal
 from fedtally.secagg.messages import AbortCode, LocalProtocolError, Outcome, ServerState
-from fedtally.secagg.params import Adversary, ClientPolicy, Parameters, UnsafeParametersError, propose
+from fedtally.secagg.params import Adversary, ClientPolicy, Parameters, UnsafeParametersError
+from fedtally.secagg.proposal import propose
 from fedtally.secagg.terms import SecAggTerms, TwoServerTerms
 from fedtally.session import FrequencyClient, FrequencyServer, RejectedSumError
 from fedtally.sketch import CountSketch

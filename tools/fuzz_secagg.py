@@ -37,7 +37,8 @@ from fedtally.secagg.allow_list import AllowList
 from fedtally.secagg.client import Client, MemoryJournal, Pinned
 from fedtally.secagg.messages import TRANSITIONS, ClientState, Invite, Kind, RemoteProtocolError, ServerState
 from fedtally.secagg.packing import pack, unpack
-from fedtally.secagg.params import Adversary, ClientPolicy, Parameters, propose
+from fedtally.secagg.params import Adversary, ClientPolicy, Parameters
+from fedtally.secagg.proposal import propose
 from fedtally.secagg.server import Server
 
 NOW = 1_000_000

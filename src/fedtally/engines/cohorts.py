@@ -27,7 +27,8 @@ from fedtally.secagg import two_server
 from fedtally.secagg.allow_list import AllowList
 from fedtally.secagg.client import Client, MemoryJournal
 from fedtally.secagg.messages import EXCHANGES, Kind, ServerState, phase
-from fedtally.secagg.params import Adversary, ClientPolicy, Parameters, corrupt_clients, modulus_bits, propose
+from fedtally.secagg.params import Adversary, ClientPolicy, Parameters, corrupt_clients, modulus_bits
+from fedtally.secagg.proposal import propose
 from fedtally.secagg.server import Server
 from fedtally.secagg.terms import SecAggTerms, Terms, TwoServerTerms
 from fedtally.session import FrequencyClient, FrequencyServer

@@ -34,7 +34,7 @@ class Neighbourhood:
         threshold: t.
         mirror: int64 [k]; the slot of a client with its neighbour at slot s.
 
-    >>> from fedtally.secagg.params import propose
+    >>> from fedtally.secagg.proposal import propose
     >>> few = propose(5, length=1, bits=8, corrupt=1, max_dropout=0.2)
     >>> Neighbourhood(few, 5, bytes(32)).of(3).tolist()
     [4, 0, 1, 2]

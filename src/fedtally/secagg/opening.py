@@ -18,6 +18,7 @@ from fedtally.crypto.prg import Lanes, Masking
 from fedtally.secagg import wire
 from fedtally.secagg.graph import Neighbourhood
 from fedtally.secagg.messages import AbortCode, Bits, RemoteProtocolError, Unmask
+from fedtally.secagg.packing import centred
 from fedtally.secagg.params import Parameters
 
 _OWNERS = 1024  # whose shares are gathered at a time
@@ -171,13 +172,3 @@ class Opening:
         self.blamed += [(owner, int(holders[point - 1])) for point in wrong.tolist()]
         self._caught[holders[wrong - 1]] = True
         return secret
-
-
-def centred(vector: Lanes, bits: int) -> I64:
-    """Return integers mod 2^bits as those in [-2^(bits - 1), 2^(bits - 1)): int64.
-
-    >>> centred(np.array([1, 255, 128], "<u2"), 8).tolist()
-    [1, -1, -128]
-    """
-    spare = 64 - bits
-    return (vector.astype(np.uint64) << np.uint64(spare)).view(np.int64) >> spare  # brings the sign down

@@ -108,6 +108,16 @@ def unpack(data: bytes, entries: int, bits: int) -> Lanes:
     return vector.astype(dtype, copy=False)
 
 
+def centred(vector: Lanes, bits: int) -> npt.NDArray[np.int64]:
+    """Return integers mod 2^bits as those in [-2^(bits - 1), 2^(bits - 1)): int64.
+
+    >>> centred(np.array([1, 255, 128], "<u2"), 8).tolist()
+    [1, -1, -128]
+    """
+    spare = 64 - bits
+    return (vector.astype(np.uint64) << np.uint64(spare)).view(np.int64) >> spare  # brings the sign down
+
+
 def _widths(bits: int) -> list[int]:
     return [width for width in (64, 32, 16, 8, 4, 2, 1) if bits & width]
 

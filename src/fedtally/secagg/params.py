@@ -1,6 +1,6 @@
 """The parameters of secure summation: who masks with whom, how many shares open a secret, how many bits a counter has.
 
-A planner searches (`propose`); a client does not: it evaluates predicates on what a server proposes (`ClientPolicy`,
+A planner searches (`proposal`); a client does not: it evaluates predicates on what a server proposes (`ClientPolicy`,
 `Parameters.check_roster`), in exact integer arithmetic, so that no rounding decides.
 
 n clients are in the roster, of which at most C are corrupt, an absolute number. In the ring every client has k
@@ -11,9 +11,11 @@ that more neighbours of a client drop out than its secrets bear, one of at most 
 Lepoint and Raykova 2020, SecAgg+; the cut as in `graph_parameter_finder` of google-parfait/federated-compute).
 
 >>> import dataclasses
->>> parameters = propose(1000, length=20_000, bits=16, corrupt=corrupt_clients(0.05, 1000), max_dropout=0.05)
->>> parameters.graph(1000), parameters.corrupt, parameters.min_survivors, parameters.lanes
-(Graph(neighbours=30, threshold=17), 50, 950, 4)
+>>> parameters = Parameters(
+...     adversary=Adversary.SEMI_HONEST, n_min=1000, n_max=1000, corrupt=50, max_dropout_ppm=50_000, min_survivors=950,
+...     ring_neighbours=30, ring_threshold=17, length=20_000, bits=16)
+>>> parameters.graph(1000), parameters.lanes
+(Graph(neighbours=30, threshold=17), 4)
 >>> policy = ClientPolicy(adversary="semi-honest", max_corrupt=0.05, min_honest=500)
 >>> policy.check_invite(parameters)
 >>> parameters.check_roster(1000)
@@ -26,11 +28,8 @@ fedtally.secagg.params.UnsafeParametersError: 30 neighbours with threshold 12 am
 from __future__ import annotations
 
 import math
-from bisect import bisect_left
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from functools import partial
 from typing import Literal, NamedTuple
 
 from fedtally import _validate
@@ -89,7 +88,7 @@ def corrupt_clients(max_corrupt: float, n_max: int) -> int:
     >>> corrupt_clients(0.05, 1000), corrupt_clients(0.0, 10)
     (50, 1)
     """
-    return max(1, -(-_ppm(max_corrupt=max_corrupt) * _validate.integer(1, n_max=n_max) // PPM))
+    return max(1, -(-ppm_of(max_corrupt=max_corrupt) * _validate.integer(1, n_max=n_max) // PPM))
 
 
 def complete_threshold(n: int, corrupt: int) -> int:
@@ -209,10 +208,10 @@ def is_safe_ring(n: int, corrupt: int, absent: int, graph: Graph) -> bool:
         return False
     odds = 2 ** (SECURITY_BITS + 1)
     # Some client has t corrupt neighbours: at most n P[Hyper(n - 1, C, k) >= t].
-    return _cut_below(n, corrupt + absent, k, odds) and _tail_at_most(n - 1, corrupt, k, t, odds * n)
+    return is_cut_below(n, corrupt + absent, k, odds) and tail_at_most(n - 1, corrupt, k, t, odds * n)
 
 
-def _cut_below(n: int, bad: int, k: int, odds: int) -> bool:
+def is_cut_below(n: int, bad: int, k: int, odds: int) -> bool:
     """Tell whether bad clients cut the ring with a probability below 1 / odds, in integers.
 
     There are n (n - k - 1) / 2 pairs of gaps, each of k / 2 successive clients; all k clients of a pair are bad with
@@ -221,7 +220,7 @@ def _cut_below(n: int, bad: int, k: int, odds: int) -> bool:
     return odds * n * (n - k - 1) * math.perm(bad, k) < 2 * math.perm(n, k)
 
 
-def _tail_at_most(population: int, marked: int, drawn: int, least: int, odds: int) -> bool:
+def tail_at_most(population: int, marked: int, drawn: int, least: int, odds: int) -> bool:
     """Tell whether P[Hyper(population, marked, drawn) >= least] <= 1 / odds, in integers."""
     least = max(least, drawn + marked - population)
     term, total = math.comb(marked, least) * math.comb(population - marked, drawn - least), 0
@@ -304,7 +303,7 @@ class Parameters:
     def _check_survivors(self) -> None:
         """C clients that stay silent must neither open nor stop a round; one that deals garbage does stop it."""
         fewest = complete_threshold(self.n_max, self.corrupt)
-        most = self.n_min - _share(self.max_dropout_ppm, self.n_min, up=True) - self.corrupt
+        most = self.n_min - share_of(self.max_dropout_ppm, self.n_min, up=True) - self.corrupt
         if not fewest <= self.min_survivors <= most:
             raise InvalidInputError(
                 f"min_survivors must be at least the threshold {fewest} of {self.n_max} clients, and at most {most}, "
@@ -335,7 +334,7 @@ class Parameters:
 
     def absent(self, n: int) -> int:
         """Return how many of n clients may be missing: max_dropout of them, or all but min_survivors if more."""
-        return max(_share(self.max_dropout_ppm, n), n - self.min_survivors)
+        return max(share_of(self.max_dropout_ppm, n), n - self.min_survivors)
 
     def check_roster(self, n: int) -> None:
         """Refuse a roster whose real size makes the graph unsafe. For a client, after `ClientPolicy.check_invite`.
@@ -384,7 +383,7 @@ class ClientPolicy:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "adversary", Adversary.parse(self.adversary))
-        _ppm(max_corrupt=self.max_corrupt)
+        ppm_of(max_corrupt=self.max_corrupt)
         for minimum, name in (
             (2, "min_honest"),
             (0, "corrupt"),
@@ -406,7 +405,7 @@ class ClientPolicy:
         """
         if parameters.adversary is not self.adversary:
             raise UnsafeParametersError(f"adversary must be {self.adversary}, got {parameters.adversary}")
-        corrupt = max(self.corrupt, -(-_ppm(max_corrupt=self.max_corrupt) * parameters.n_max // PPM))
+        corrupt = max(self.corrupt, -(-ppm_of(max_corrupt=self.max_corrupt) * parameters.n_max // PPM))
         for name, value, least in (
             ("corrupt", parameters.corrupt, corrupt),
             ("min_survivors - corrupt", parameters.honest_survivors, self.min_honest),
@@ -424,155 +423,15 @@ class ClientPolicy:
                 raise UnsafeParametersError(f"{name} must be at most {most} by this client's policy, got {value}")
 
 
-# ---- the planner ----
+# ---- fractions ----
 
 
-def propose(
-    n_max: int,
-    *,
-    length: int,
-    bits: int,
-    corrupt: int,
-    max_dropout: float,
-    adversary: Adversary | str = Adversary.SEMI_HONEST,
-    n_min: int | None = None,
-    min_survivors: int | None = None,
-) -> Parameters:
-    """Return the cheapest parameters that protect from C corrupt clients and bear the dropouts.
-
-    Semi-honest: the ring of the fewest neighbours, or the complete graph where there is none. A range of sizes is
-    searched at both ends.
-
-    Args:
-        n_max: invited clients.
-        length: V.
-        bits: b, from `modulus_bits`.
-        corrupt: C; `corrupt_clients` makes it of a fraction.
-        max_dropout: a fraction of the roster.
-        adversary: the profile.
-        n_min: the smallest roster; default n_max.
-        min_survivors: default what is left of n_min after max_dropout, in `active` less C.
-
-    Raises:
-        InvalidInputError: no parameters bear so many corrupt clients and dropouts.
-
-    >>> propose(1000, length=100, bits=16, corrupt=50, max_dropout=0.1, adversary="active").graph(1000)
-    Graph(neighbours=999, threshold=526)
-    """
-    adversary, dropout = Adversary.parse(adversary), _ppm(max_dropout=max_dropout)
-    n_max = _validate.integer(MIN_CLIENTS, MAX_CLIENTS, n_max=n_max)
-    n_min = n_max if n_min is None else _validate.integer(MIN_CLIENTS, n_max, n_min=n_min)
-    corrupt = _validate.integer(0, n_min, corrupt=corrupt)
-    if min_survivors is None:
-        left = n_min - _share(dropout, n_min, up=True)
-        min_survivors = left - corrupt if adversary is Adversary.ACTIVE else left
-    build = partial(
-        Parameters,
-        adversary=adversary,
-        n_min=n_min,
-        n_max=n_max,
-        corrupt=corrupt,
-        max_dropout_ppm=dropout,
-        min_survivors=min_survivors,
-        length=length,
-        bits=bits,
-    )
-    if adversary is Adversary.SEMI_HONEST:
-        gone = [(n, _share(dropout, n)) for n in sorted({n_min, n_max})]
-        ring = _find_ring([_Cohort(n, corrupt, max(d, n - min_survivors), d) for n, d in gone])
-        if ring is not None:
-            return build(ring_neighbours=ring.neighbours, ring_threshold=ring.threshold)
-        for n, dropouts in gone:
-            if n > MAX_COMPLETE_CLIENTS or complete_threshold(n, corrupt) > n - dropouts:
-                raise InvalidInputError(
-                    f"no graph of {n} clients protects from {corrupt} corrupt ones, bears {dropouts} dropouts and "
-                    f"stays whole with {min_survivors} survivors; lower corrupt or max_dropout or raise min_survivors"
-                )
-    return build(ring_neighbours=0, ring_threshold=0)
-
-
-class _Cohort(NamedTuple):
-    """A size of the roster that a ring must serve: `absent` must not cut it, `dropouts` must not stop it."""
-
-    n: int
-    corrupt: int
-    absent: int
-    dropouts: int
-
-
-def _one_more_than_corrupt(neighbours: int, corrupt: int) -> int:
-    return corrupt + 1
-
-
-def _find_ring(
-    cohorts: Sequence[_Cohort],
-    least_threshold: Callable[[int, int], int] = _one_more_than_corrupt,
-    others: int = 1,
-) -> Graph | None:
-    """Return the ring of the fewest neighbours that serves every cohort, with the lowest threshold, or None.
-
-    A threshold is above all corrupt neighbours that a client may have, and within all that surely survive. The lowest
-    such one rises with k, and the highest by no more than one a neighbour (a further draw without replacement adds 0
-    or 1): where they are g apart, no k below k + g will do. The quantiles are floating-point numbers and suggest a
-    threshold; integers decide, as for the client.
-
-    Args:
-        cohorts: what the ring must serve.
-        least_threshold: the lowest threshold for k neighbours of which so many may be corrupt.
-        others: a client's neighbours are drawn from n - 1 others; 0: from n, as in the published search.
-    """
-    odds, top = 2 ** (SECURITY_BITS + 1), min(MAX_NEIGHBOURS, *(cohort.n - 2 for cohort in cohorts))
-    whole = bisect_left(  # the chance of a cut falls with k
-        range(2, top + 1, 2), True, key=lambda k: all(_cut_below(c.n, c.corrupt + c.absent, k, odds) for c in cohorts)
-    )
-    k = 2 + 2 * whole
-    while k <= top:
-        lowest, highest = 1, k
-        for n, corrupt, _, dropouts in cohorts:
-            lowest = max(lowest, least_threshold(k, _quantile(n - others, corrupt, k, 1 / (odds * n))))
-            highest = min(highest, k - _quantile(n - others, dropouts, k, 1 / (2**CORRECTNESS_BITS * n)))
-        if lowest <= highest and all(_tail_at_most(c.n - others, c.corrupt, k, lowest, odds * c.n) for c in cohorts):
-            return Graph(k, max(2, lowest))  # 1 where nobody is corrupt
-        k += 2 * max(1, (lowest - highest + 1) // 2)
-    return None
-
-
-def _quantile(population: int, marked: int, drawn: int, probability: float) -> int:
-    """Return the smallest x with P[Hyper(population, marked, drawn) > x] <= probability, but for rounding."""
-
-    def log_factorial(x: int) -> float:
-        return math.lgamma(x + 1)
-
-    least, top = max(0, drawn + marked - population), min(marked, drawn)
-    constant = (
-        log_factorial(marked)
-        + log_factorial(population - marked)
-        + log_factorial(drawn)
-        + log_factorial(population - drawn)
-        - log_factorial(population)
-    )
-
-    def above(x: int) -> float:
-        i, total, ratio = x + 1, 1.0, 1.0
-        log_first = constant - sum(map(log_factorial, (i, marked - i, drawn - i, population - marked - drawn + i)))
-        while i < top and ratio > 1e-18 * total:
-            ratio *= (marked - i) * (drawn - i) / ((i + 1) * (population - marked - drawn + i + 1))
-            total, i = total + ratio, i + 1
-        return math.exp(log_first) * total
-
-    most = top
-    while least < most:
-        middle = (least + most) // 2
-        least, most = (least, middle) if above(middle) <= probability else (middle + 1, most)
-    return least
-
-
-def _share(ppm: int, n: int, *, up: bool = False) -> int:
+def share_of(ppm: int, n: int, *, up: bool = False) -> int:
     """Return this fraction of n, rounded down, or up."""
     return -(-ppm * n // PPM) if up else ppm * n // PPM
 
 
-def _ppm(**named: float) -> int:
+def ppm_of(**named: float) -> int:
     """Return a fraction in [0, 1) as parts per million, rounded to the nearest."""
     name = next(iter(named))
     ppm = round(_validate.real(0.0, 1.0, **named) * PPM)

@@ -66,7 +66,7 @@ from fedtally.crypto.prg import Lanes, Masking, lane
 from fedtally.errors import FedtallyError, InvalidInputError
 from fedtally.secagg.allow_list import AllowList
 from fedtally.secagg.messages import LocalProtocolError
-from fedtally.secagg.packing import pack, packed_length, unpack
+from fedtally.secagg.packing import centred, pack, packed_length, unpack
 from fedtally.secagg.params import (
     MAX_BITS,
     MAX_CLIENTS,
@@ -649,7 +649,7 @@ class Leader(_Server[bytes]):
         except InvalidInputError as error:
             raise BatchRefusedError(f"the answer cannot be read: {error}") from error
         self._hear_once(answer)
-        entries, lanes = np.split(_centred(total, self._parameters.bits), [self._parameters.length])
+        entries, lanes = np.split(centred(total, self._parameters.bits), [self._parameters.length])
         largest = self._count * self._parameters.largest_entry + self._parameters.noise
         if not (lanes == self._count).all() or int(entries.max()) > largest or int(entries.min()) < -largest:
             self._state = BatchState.ABORTED
@@ -774,12 +774,6 @@ def _pack(parameters: TwoServerParameters, lanes: Lanes) -> bytes:
     """Return the lanes mod 2^b, packed; changes them."""
     lanes &= lanes.dtype.type((1 << parameters.bits) - 1)
     return pack(lanes, parameters.bits)
-
-
-def _centred(lanes: Lanes, bits: int) -> I64:
-    """Return the residues mod 2^b in [-2^(b-1), 2^(b-1)): the b low bits, the highest of them the sign."""
-    shift = np.uint64(64 - bits)
-    return (lanes.astype(np.uint64) << shift).view(np.int64) >> np.int64(shift)
 
 
 def _entries(length: int, largest: int, **named: I64) -> I64:

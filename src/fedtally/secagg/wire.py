@@ -345,7 +345,8 @@ def decode_abort(body: bytes) -> AbortCode:
 def upload_bytes(parameters: Parameters, n: int) -> int:
     """Return the most that a client sends in a session with a roster of n, frames and all.
 
-    >>> from fedtally.secagg.params import corrupt_clients, propose
+    >>> from fedtally.secagg.params import corrupt_clients
+    >>> from fedtally.secagg.proposal import propose
     >>> cohort = propose(1000, length=20_000, bits=16, corrupt=corrupt_clients(0.05, 1000), max_dropout=0.05)
     >>> upload_bytes(cohort, 1000)
     42616

@@ -1,0 +1,198 @@
+"""The planner of secure summation: the cheapest graph that protects a cohort and bears its dropouts.
+
+Only whoever plans a campaign searches; a client evaluates the predicates of `params` on what it is told.
+
+>>> from fedtally.secagg.params import corrupt_clients
+>>> parameters = propose(1000, length=20_000, bits=16, corrupt=corrupt_clients(0.05, 1000), max_dropout=0.05)
+>>> parameters.graph(1000), parameters.corrupt, parameters.min_survivors, parameters.lanes
+(Graph(neighbours=30, threshold=17), 50, 950, 4)
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_left
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import NamedTuple
+
+from fedtally import _validate
+from fedtally.errors import InvalidInputError
+from fedtally.secagg.params import (
+    CORRECTNESS_BITS,
+    MAX_CLIENTS,
+    MAX_COMPLETE_CLIENTS,
+    MAX_NEIGHBOURS,
+    MIN_CLIENTS,
+    SECURITY_BITS,
+    Adversary,
+    Graph,
+    Parameters,
+    complete_threshold,
+    is_cut_below,
+    is_safe_ring,
+    ppm_of,
+    share_of,
+    tail_at_most,
+)
+
+_LOOKS = 1000  # sizes of the roster that a ring is tried at
+
+
+def propose(
+    n_max: int,
+    *,
+    length: int,
+    bits: int,
+    corrupt: int,
+    max_dropout: float,
+    adversary: Adversary | str = Adversary.SEMI_HONEST,
+    n_min: int | None = None,
+    min_survivors: int | None = None,
+) -> Parameters:
+    """Return the cheapest parameters that protect from C corrupt clients and bear the dropouts.
+
+    Semi-honest: the ring of the fewest neighbours, or the complete graph where there is none. A range of sizes is
+    searched so that a ring protects every size.
+
+    Args:
+        n_max: invited clients.
+        length: V.
+        bits: b, from `modulus_bits`.
+        corrupt: C; `corrupt_clients` makes it of a fraction.
+        max_dropout: a fraction of the roster.
+        adversary: the profile.
+        n_min: the smallest roster; default n_max.
+        min_survivors: default what is left of n_min after max_dropout, in `active` less C.
+
+    Raises:
+        InvalidInputError: no parameters bear so many corrupt clients and dropouts.
+
+    >>> propose(1000, length=100, bits=16, corrupt=50, max_dropout=0.1, adversary="active").graph(1000)
+    Graph(neighbours=999, threshold=526)
+    """
+    adversary, dropout = Adversary.parse(adversary), ppm_of(max_dropout=max_dropout)
+    n_max = _validate.integer(MIN_CLIENTS, MAX_CLIENTS, n_max=n_max)
+    n_min = n_max if n_min is None else _validate.integer(MIN_CLIENTS, n_max, n_min=n_min)
+    corrupt = _validate.integer(0, n_min, corrupt=corrupt)
+    if min_survivors is None:
+        left = n_min - share_of(dropout, n_min, up=True)
+        min_survivors = left - corrupt if adversary is Adversary.ACTIVE else left
+    build = partial(
+        Parameters,
+        adversary=adversary,
+        n_min=n_min,
+        n_max=n_max,
+        corrupt=corrupt,
+        max_dropout_ppm=dropout,
+        min_survivors=min_survivors,
+        length=length,
+        bits=bits,
+    )
+    if adversary is Adversary.SEMI_HONEST:
+        ring = _find_ring_between(n_min, n_max, corrupt, dropout, min_survivors)
+        if ring is not None:
+            return build(ring_neighbours=ring.neighbours, ring_threshold=ring.threshold)
+        for n, dropouts in [(n, share_of(dropout, n)) for n in sorted({n_min, n_max})]:
+            if n > MAX_COMPLETE_CLIENTS or complete_threshold(n, corrupt) > n - dropouts:
+                raise InvalidInputError(
+                    f"no graph of {n} clients protects from {corrupt} corrupt ones, bears {dropouts} dropouts and "
+                    f"stays whole with {min_survivors} survivors; lower corrupt or max_dropout or raise min_survivors"
+                )
+    return build(ring_neighbours=0, ring_threshold=0)
+
+
+def _find_ring_between(n_min: int, n_max: int, corrupt: int, dropout: int, min_survivors: int) -> Graph | None:
+    """Return the cheapest ring for all sizes of a roster: for both ends, and for those between where that is too weak.
+
+    What may be absent is rounded to whole clients, so that a size between can be the hardest by a little.
+    """
+    sizes = {n_min, n_max}
+    while True:
+        cohorts = [
+            _Cohort(n, corrupt, max(gone, n - min_survivors), gone)
+            for n, gone in [(n, share_of(dropout, n)) for n in sorted(sizes)]
+        ]
+        ring = _find_ring(cohorts)
+        between = range(n_min, n_max + 1, max(1, (n_max - n_min) // _LOOKS))
+        absent = ((n, max(share_of(dropout, n), n - min_survivors)) for n in between)
+        weak = None if ring is None else next((n for n, a in absent if not is_safe_ring(n, corrupt, a, ring)), None)
+        if weak is None:
+            return ring
+        sizes.add(weak)
+
+
+class _Cohort(NamedTuple):
+    """A size of the roster that a ring must serve: `absent` must not cut it, `dropouts` must not stop it."""
+
+    n: int
+    corrupt: int
+    absent: int
+    dropouts: int
+
+
+def _one_more_than_corrupt(neighbours: int, corrupt: int) -> int:
+    return corrupt + 1
+
+
+def _find_ring(
+    cohorts: Sequence[_Cohort],
+    least_threshold: Callable[[int, int], int] = _one_more_than_corrupt,
+    others: int = 1,
+) -> Graph | None:
+    """Return the ring of the fewest neighbours that serves every cohort, with the lowest threshold, or None.
+
+    A threshold is above all corrupt neighbours that a client may have, and within all that surely survive. The lowest
+    such one rises with k, and the highest by no more than one a neighbour (a further draw without replacement adds 0
+    or 1): where they are g apart, no k below k + g will do. The quantiles are floating-point numbers and suggest a
+    threshold; integers decide, as for the client.
+
+    Args:
+        cohorts: what the ring must serve.
+        least_threshold: the lowest threshold for k neighbours of which so many may be corrupt.
+        others: a client's neighbours are drawn from n - 1 others; 0: from n, as in the published search.
+    """
+    odds, top = 2 ** (SECURITY_BITS + 1), min(MAX_NEIGHBOURS, *(cohort.n - 2 for cohort in cohorts))
+    whole = bisect_left(  # the chance of a cut falls with k
+        range(2, top + 1, 2), True, key=lambda k: all(is_cut_below(c.n, c.corrupt + c.absent, k, odds) for c in cohorts)
+    )
+    k = 2 + 2 * whole
+    while k <= top:
+        lowest, highest = 1, k
+        for n, corrupt, _, dropouts in cohorts:
+            lowest = max(lowest, least_threshold(k, _quantile(n - others, corrupt, k, 1 / (odds * n))))
+            highest = min(highest, k - _quantile(n - others, dropouts, k, 1 / (2**CORRECTNESS_BITS * n)))
+        if lowest <= highest and all(tail_at_most(c.n - others, c.corrupt, k, lowest, odds * c.n) for c in cohorts):
+            return Graph(k, max(2, lowest))  # 1 where nobody is corrupt
+        k += 2 * max(1, (lowest - highest + 1) // 2)
+    return None
+
+
+def _quantile(population: int, marked: int, drawn: int, probability: float) -> int:
+    """Return the smallest x with P[Hyper(population, marked, drawn) > x] <= probability, but for rounding."""
+
+    def log_factorial(x: int) -> float:
+        return math.lgamma(x + 1)
+
+    least, top = max(0, drawn + marked - population), min(marked, drawn)
+    constant = (
+        log_factorial(marked)
+        + log_factorial(population - marked)
+        + log_factorial(drawn)
+        + log_factorial(population - drawn)
+        - log_factorial(population)
+    )
+
+    def above(x: int) -> float:
+        i, total, ratio = x + 1, 1.0, 1.0
+        log_first = constant - sum(map(log_factorial, (i, marked - i, drawn - i, population - marked - drawn + i)))
+        while i < top and ratio > 1e-18 * total:
+            ratio *= (marked - i) * (drawn - i) / ((i + 1) * (population - marked - drawn + i + 1))
+            total, i = total + ratio, i + 1
+        return math.exp(log_first) * total
+
+    most = top
+    while least < most:
+        middle = (least + most) // 2
+        least, most = (least, middle) if above(middle) <= probability else (middle + 1, most)
+    return least
