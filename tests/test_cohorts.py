@@ -232,3 +232,13 @@ def test_what_a_plan_says_is_not_asked_again() -> None:
         with pytest.raises(InvalidInputError, match=message):
             fedtally.estimate(ITEMS, plan=plan, **options)
     assert fedtally.estimate(ITEMS, plan=plan, dropout=0.04).secure_sum["dropouts"] == 2
+
+
+def test_progress_moves_within_a_cohort() -> None:
+    seen: list[int] = []
+    request = local.Request(rows=5, width=64, seed=3, secure_sum="secagg", domain="input")
+    source = fedtally.sources.from_items(ITEMS * 5)
+    local.run(source, request, lambda stage, done, _: seen.append(done) if stage == "sum" else None)
+    assert seen == sorted(seen)
+    assert len(seen) >= 4
+    assert seen[-1] == 300

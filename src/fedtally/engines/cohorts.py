@@ -11,6 +11,7 @@ import secrets
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
@@ -45,6 +46,7 @@ STAGES = {
     Kind.CONFIRM: "consistency check",
     Kind.UNMASK: "unmask",
 }
+_TICKS = 256  # steps of clients between two reports of progress
 _LIFETIME = 3600  # seconds of a session
 
 _Stage = TypeVar("_Stage")
@@ -316,12 +318,18 @@ def sum_rounds(
         for size in summation.sizes(tally.num_clients):
             cohort, order = order[:size], order[size:]
             people = [FrequencyClient.of_ids(plan, tally.members.of(client)) for client in cohort.tolist()]
+            run.begin_cohort(partial(_part, report, done, size, total))
             alive.append(cohort[sum_up(server, number, people, run)])
             done += size
             report("sum", done, total)
         survivors.append(tally.members.tally(np.concatenate(alive)))
     run.account.compare(server.sketches, survivors)
     return Landed(server.sketches, survivors, run.account.to_dict())
+
+
+def _part(report: Callable[[str, int, int | None], None], done: int, size: int, total: int, share: float) -> None:
+    """Report that so much of a cohort is done, beside those before it."""
+    report("sum", done + int(share * size), total)
 
 
 def _cohort(server: FrequencyServer, number: int, people: Sequence[FrequencyClient], run: _Run) -> npt.NDArray[np.intp]:
@@ -384,6 +392,7 @@ def _exchange(
             client.abandon()
         account.carry(stage, "down", len(frame))
         answer = client.receive(frame, now)
+        run.tick(len(clients) * len(EXCHANGES[run.secagg.parameters.adversary]))
         start = time.process_time()
         account.client_seconds += start - asked
         if answer is not None:
@@ -419,6 +428,7 @@ def _two_server_batch(
     leaves = run.dropouts(len(people), ["leader", "helper"])
     for i, (person, identity) in enumerate(zip(people, run.take_identities(len(people)), strict=True)):
         assert identity is not None
+        run.tick(len(people))
         start = time.process_time()
         report = person.report(number, policy, journal=MemoryJournal(), identity=identity, random=secrets.token_bytes)
         sent = time.process_time()
@@ -443,6 +453,7 @@ class _Run:
     def __init__(self, plan: Plan, summation: Summation, keys: Keys, rng: np.random.Generator) -> None:
         self.keys, self.account = keys, _Account(plan, summation)
         self._agreed, self._summation, self._rng, self._taken = plan.secure_sum, summation, rng, 0
+        self._ticks = 0
 
     @property
     def secagg(self) -> SecAggTerms:
@@ -457,6 +468,16 @@ class _Run:
     def begin_round(self) -> None:
         """Let the identities be used again: a round's clients are others than those of the round before."""
         self._taken = 0
+
+    def begin_cohort(self, report: Callable[[float], None]) -> None:
+        """Say where the share of a cohort's work that is done is to be reported."""
+        self._report, self._ticks = report, 0
+
+    def tick(self, of: int) -> None:
+        """Count one of so many steps of a cohort."""
+        self._ticks += 1
+        if self._ticks % _TICKS == 0:
+            self._report(min(1.0, self._ticks / of))
 
     def take_identities(self, count: int) -> Sequence[SigningKey | None]:
         """Return identities that no client of the round has yet; None for each where there are none."""
