@@ -740,13 +740,13 @@ def test_secrets_do_not_print() -> None:
 
 def test_the_client_wipes_seed_and_mask(monkeypatch: pytest.MonkeyPatch) -> None:
     kept: list[Secret] = []
-    derive = two_server._mask_key
+    derive = two_server.reports.mask_key
 
     def spy(seed: Secret, bound: Any) -> Secret:
         kept.extend((seed, derive(seed, bound)))
         return kept[-1]
 
-    monkeypatch.setattr(two_server, "_mask_key", spy)
+    monkeypatch.setattr(two_server.reports, "mask_key", spy)
     report(0)
     assert len(kept) == 2
     for secret in kept:

@@ -1,0 +1,71 @@
+"""Two-server summation: a client sends one report; two servers that do not collude learn the sum of a batch of them.
+
+The leader gets the client's vector under a mask, the helper the seed of the mask, sealed to its key. A batch is opened
+once: the leader asks, the helper answers with the sum of the masks. Nothing but a sum over at least
+`min_batch - corrupt` honest identities leaves the pair, whichever of the two servers lies. docs/protocol_two_server.md
+has every byte, and what is not claimed: above all, nothing protects from clients that report false vectors.
+
+No input, output, clock or randomness: frames come and go as bytes. What a server must not forget is in its `Journal`.
+
+>>> import hashlib
+>>> import numpy as np
+>>> from fedtally.crypto.hpke import OpeningKey
+>>> from fedtally.secagg.allow_list import AllowList
+>>> from fedtally.crypto.keys import Secret, SigningKey
+>>> def source(name):  # of random bytes; here none at all
+...     state = hashlib.shake_256(name)
+...     return lambda n: state.update(b".") or state.digest(n)
+>>> key = OpeningKey(Secret(source(b"helper")(32)))
+>>> people = [SigningKey(Secret(source(b"%d" % i)(32))) for i in range(3)]
+>>> allowed = AllowList(sorted(person.public for person in people))
+>>> parameters = TwoServerParameters(
+...     length=2, bits=8, n_max=10, min_batch=3, corrupt=1, helper_key=key.public, allow_list=allowed.digest,
+...     fingerprint=bytes(32))
+>>> policy = BatchPolicy(min_honest=2, corrupt=1)
+>>> leader = Leader(parameters, range(1), allowed, policy, MemoryJournal())
+>>> helper = Helper(parameters, range(1), allowed, policy, MemoryJournal(), key)
+>>> for i, person in enumerate(people):
+...     item = np.array([1, -1]) * (-1) ** i
+...     report = make_report(
+...         parameters, item, round=0, identity=person, policy=policy, random=source(b"client %d" % i))
+...     print(leader.receive(report.leader), helper.receive(report.helper))
+accepted accepted
+accepted accepted
+accepted accepted
+>>> leader.finish(helper.answer(leader.query(helper.offer()))).tolist()
+[1, -1]
+"""
+
+from fedtally.secagg.two_server.reports import (
+    BatchPolicy,
+    BatchRefusedError,
+    Kind,
+    Report,
+    TwoServerParameters,
+    make_report,
+)
+from fedtally.secagg.two_server.servers import (
+    BatchState,
+    Helper,
+    Journal,
+    Leader,
+    MemoryJournal,
+    Outcome,
+    batch_digest,
+)
+
+__all__ = [
+    "BatchPolicy",
+    "BatchRefusedError",
+    "BatchState",
+    "Helper",
+    "Journal",
+    "Kind",
+    "Leader",
+    "MemoryJournal",
+    "Outcome",
+    "Report",
+    "TwoServerParameters",
+    "batch_digest",
+    "make_report",
+]

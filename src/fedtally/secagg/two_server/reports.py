@@ -1,0 +1,360 @@
+"""What goes to two servers: the parameters, the report of a client, and the bytes of every message."""
+
+from __future__ import annotations
+
+import itertools
+import struct
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from enum import IntEnum
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from fedtally import _validate
+from fedtally.crypto import hpke
+from fedtally.crypto.keys import (
+    KEY_BYTES,
+    SIGNATURE_BYTES,
+    Label,
+    Secret,
+    SigningKey,
+    check_point,
+    digest,
+    hkdf,
+)
+from fedtally.crypto.prg import Lanes, Masking, lane
+from fedtally.errors import FedtallyError, InvalidInputError
+from fedtally.secagg.packing import pack, packed_length
+from fedtally.secagg.params import (
+    MAX_BITS,
+    MAX_CLIENTS,
+    MAX_STREAM_BYTES,
+    UnsafeParametersError,
+    integrity_lanes,
+    modulus_bits,
+)
+from fedtally.secagg.wire import HEADER, MAGIC, SERVER, UNLISTED, VERSION
+
+ID_BYTES, SEED_BYTES, SALT_BYTES = 16, 32, 32
+SEALED_BYTES = SEED_BYTES + hpke.OVERHEAD_BYTES
+LEADER, HELPER = SERVER, SERVER - 1
+
+I64 = npt.NDArray[np.int64]
+
+_TERMS = struct.Struct("<QBQQIII32s32s32s")
+HEAD = struct.Struct(f"<{ID_BYTES}sI{KEY_BYTES}s32s{SIGNATURE_BYTES}s")
+BATCH = struct.Struct("<III")
+
+
+class BatchRefusedError(FedtallyError):
+    """Refuse to open a batch, or the sum that came out of it; the message says why."""
+
+
+class Kind(IntEnum):
+    """The type of a message, as it stands in its frame; none is one of `messages.Kind`."""
+
+    LEADER_REPORT = 32
+    HELPER_REPORT = 33
+    OFFER = 34
+    QUERY = 35
+    ANSWER = 36
+
+
+@dataclass(frozen=True, kw_only=True)
+class TwoServerParameters:
+    """What clients and both servers agree on, public and consistent; whether it is safe is for `BatchPolicy`.
+
+    Args:
+        length: V, entries of the vector without integrity lanes; with them at most 2^30 bytes.
+        bits: b, at most 64, enough for sums of n_max entries of `largest_entry` and `noise`.
+        n_max: the most reports in a batch, at most 2^20.
+        min_batch: the fewest, at least 2 more than corrupt.
+        corrupt: C, the most identities of the allow-list that are corrupt.
+        helper_key: the helper's public key, 32 bytes.
+        allow_list: the digest of the identities that may report, 32 bytes.
+        fingerprint: that of the plan, 32 bytes.
+        largest_entry: B, the largest absolute value of an entry of one client.
+        noise: tau, from `params.noise_bound`, of the noise of both servers together; 0: none.
+
+    Raises:
+        InvalidInputError: a value is out of bounds, or two do not fit each other.
+    """
+
+    length: int
+    bits: int
+    n_max: int
+    min_batch: int
+    corrupt: int
+    helper_key: bytes
+    allow_list: bytes
+    fingerprint: bytes
+    largest_entry: int = 1
+    noise: int = 0
+
+    def __post_init__(self) -> None:
+        def bounded(minimum: int, maximum: int | None, name: str) -> None:
+            object.__setattr__(self, name, _validate.integer(minimum, maximum, **{name: getattr(self, name)}))
+
+        bounded(2, MAX_CLIENTS, "n_max")
+        bounded(0, self.n_max - 2, "corrupt")
+        bounded(self.corrupt + 2, self.n_max, "min_batch")
+        bounded(1, None, "largest_entry")
+        bounded(0, None, "noise")
+        bounded(modulus_bits(self.n_max, self.largest_entry, self.noise, multiple=1), MAX_BITS, "bits")
+        bounded(1, MAX_STREAM_BYTES // lane(self.bits).itemsize - self.lanes, "length")
+        exactly(KEY_BYTES, allow_list=self.allow_list)
+        exactly(KEY_BYTES, fingerprint=self.fingerprint)
+        check_point(self.helper_key)
+
+    @property
+    def lanes(self) -> int:
+        """Integrity lanes that are appended to the vector."""
+        return integrity_lanes(self.bits)
+
+    @property
+    def packed_bytes(self) -> int:
+        """Bytes of a packed vector with its lanes."""
+        return packed_length(self.length + self.lanes, self.bits)
+
+    @property
+    def report_bytes(self) -> int:
+        """Bytes of a report, to both servers together, frames and all."""
+        return 2 * (HEADER.size + HEAD.size) + SALT_BYTES + self.packed_bytes + SEALED_BYTES
+
+    @property
+    def context(self) -> bytes:
+        """The digest of all of it, 32 bytes: it is in every message, and everything is bound to it."""
+        terms = _TERMS.pack(
+            self.length,
+            self.bits,
+            self.largest_entry,
+            self.noise,
+            self.n_max,
+            self.min_batch,
+            self.corrupt,
+            self.helper_key,
+            self.allow_list,
+            self.fingerprint,
+        )
+        return digest(Label.TWO_SERVER_CONTEXT, bytes([VERSION]), terms)
+
+
+@dataclass(frozen=True, kw_only=True)
+class BatchPolicy:
+    """What one party demands, whatever the others say; each client and each server has its own.
+
+    Args:
+        min_honest: the fewest honest identities in a sum, at least 2.
+        corrupt: how many identities of the allow-list may be corrupt.
+        max_clients: the most reports in a batch.
+        max_length: the most entries of a vector.
+    """
+
+    min_honest: int
+    corrupt: int = 0
+    max_clients: int = MAX_CLIENTS
+    max_length: int = 2**24
+
+    def __post_init__(self) -> None:
+        for minimum, name in ((2, "min_honest"), (0, "corrupt"), (2, "max_clients"), (1, "max_length")):
+            object.__setattr__(self, name, _validate.integer(minimum, **{name: getattr(self, name)}))
+
+    def check(self, parameters: TwoServerParameters) -> None:
+        """Refuse parameters that are weaker, or larger, than this policy allows.
+
+        Raises:
+            UnsafeParametersError: names the parameter, its value and the bound.
+        """
+        for name, value, least in (
+            ("corrupt", parameters.corrupt, self.corrupt),
+            ("min_batch - corrupt", parameters.min_batch - parameters.corrupt, self.min_honest),
+        ):
+            if value < least:
+                raise UnsafeParametersError(f"{name} must be at least {least} by this policy, got {value}")
+        for name, value, most in (
+            ("n_max", parameters.n_max, self.max_clients),
+            ("length", parameters.length, self.max_length),
+        ):
+            if value > most:
+                raise UnsafeParametersError(f"{name} must be at most {most} by this policy, got {value}")
+
+
+# ---- the client ----
+
+
+@dataclass(frozen=True)
+class Report:
+    """What one client sends: one frame for each server.
+
+    Args:
+        leader: for the leader alone, over a channel that the helper cannot read.
+        helper: for the helper; the leader may pass it on.
+    """
+
+    leader: bytes = field(repr=False)
+    helper: bytes = field(repr=False)
+
+
+def make_report(
+    parameters: TwoServerParameters,
+    vector: I64,
+    *,
+    round: int,
+    identity: SigningKey,
+    policy: BatchPolicy,
+    random: Callable[[int], bytes],
+) -> Report:
+    """Return the report of a client. It makes one a round at most: what it reports twice may be counted twice.
+
+    Args:
+        parameters: of the plan.
+        vector: int64 [V], every entry within +-largest_entry.
+        round: 0 .. 2^32 - 1.
+        identity: the client's key; its public key is in the allow-list.
+        policy: the client's own.
+        random: returns so many uniform bytes, never the same again.
+
+    Raises:
+        UnsafeParametersError: the policy refuses the parameters.
+        InvalidInputError: the vector, the round or the randomness is not as above.
+    """
+    policy.check(parameters)
+    round = _validate.integer(0, 2**32 - 1, round=round)
+    lanes = with_lanes(parameters, entries_within(parameters.length, parameters.largest_entry, vector=vector), 1)
+    id = exactly(ID_BYTES, random_id=random(ID_BYTES))
+    seed = Secret(exactly(SEED_BYTES, random_seed=random(SEED_BYTES)))
+    salt = exactly(SALT_BYTES, random_salt=random(SALT_BYTES))
+    bound = Bound(parameters.context, id, round, identity.public)
+    sealed = hpke.seal(parameters.helper_key, seed, Label.TWO_SERVER_SEED, *bound.fields)
+    key, masking = mask_key(seed, bound), Masking(lanes)
+    masking.add(key)
+    for secret in (masking, key, seed):
+        secret.wipe()
+    share = salt + packed(parameters, lanes)
+    digests = part_digest(Kind.LEADER_REPORT, share), part_digest(Kind.HELPER_REPORT, sealed)
+    signature = identity.sign(Label.TWO_SERVER_REPORT, *bound.fields, *digests)
+    for_leader = HEAD.pack(id, round, identity.public, digests[1], signature) + share
+    for_helper = HEAD.pack(id, round, identity.public, digests[0], signature) + sealed
+    return Report(
+        frame_of(Kind.LEADER_REPORT, bound.context, UNLISTED, for_leader),
+        frame_of(Kind.HELPER_REPORT, bound.context, UNLISTED, for_helper),
+    )
+
+
+# ---- what is bound to what ----
+
+
+class Bound(NamedTuple):
+    """What every derived value and signature of a report is bound to."""
+
+    context: bytes
+    id: bytes
+    round: int
+    identity: bytes
+
+    @property
+    def fields(self) -> tuple[bytes, ...]:
+        """The fields, as they are hashed and signed."""
+        return self.context, self.id, self.round.to_bytes(4, "little"), self.identity
+
+
+class Part(NamedTuple):
+    """What one server gets of a report; `other` is the digest of what the other one gets."""
+
+    bound: Bound
+    other: bytes
+    signature: bytes
+    payload: bytes
+
+
+def mask_key(seed: Secret, bound: Bound) -> Secret:
+    """Return the key of the mask of a report, from its seed."""
+    return hkdf(seed, bound.context + bound.id, Label.TWO_SERVER_MASK)
+
+
+def part_digest(kind: Kind, payload: bytes) -> bytes:
+    """Return the digest of what one server gets, which the other is told and the client signs."""
+    return digest(Label.TWO_SERVER_PART, bytes([kind]), payload)
+
+
+def name_of_batch(context: bytes, rounds: range, ids: Sequence[bytes]) -> bytes:
+    """Return the digest of a batch, its name in journals and in the Answer."""
+    return digest(Label.TWO_SERVER_BATCH, context, encode_ids(rounds, ids))
+
+
+# ---- bytes ----
+
+
+def frame_of(kind: Kind, context: bytes, sender: int, body: bytes) -> bytes:
+    """Return the bytes of a message; its session is the context."""
+    return HEADER.pack(MAGIC, VERSION, kind, 0, context, sender, len(body)) + body
+
+
+def body_of(frame: bytes, kind: Kind, context: bytes, sender: int, most: int) -> bytes | None:
+    """Return the body of a frame whose header is exactly this, if it has at most so many bytes, or None."""
+    if not isinstance(frame, bytes) or len(frame) > HEADER.size + most:
+        return None
+    body = frame[HEADER.size :]
+    return body if frame == frame_of(kind, context, sender, body) else None
+
+
+def encode_ids(rounds: range, ids: Sequence[bytes]) -> bytes:
+    """Return the body of an Offer or a Query."""
+    return BATCH.pack(rounds[0], rounds[-1], len(ids)) + b"".join(ids)
+
+
+def decode_ids(parameters: TwoServerParameters, frame: bytes, kind: Kind, sender: int) -> tuple[range, list[bytes]]:
+    """Return the rounds and the ids of an offer or a query.
+
+    Raises:
+        BatchRefusedError: it is none, or the ids are not in strictly ascending order.
+    """
+    body = body_of(frame, kind, parameters.context, sender, BATCH.size + ID_BYTES * parameters.n_max)
+    if body is None or len(body) < BATCH.size:
+        raise BatchRefusedError(f"this is no {kind.name.lower()} of these parameters")
+    first, last, count = BATCH.unpack_from(body)
+    if first > last or len(body) != BATCH.size + ID_BYTES * count:
+        raise BatchRefusedError(f"the {kind.name.lower()} is malformed")
+    ids = [body[start : start + ID_BYTES] for start in range(BATCH.size, len(body), ID_BYTES)]
+    if any(one >= other for one, other in itertools.pairwise(ids)):
+        raise BatchRefusedError(f"the ids of the {kind.name.lower()} must be in strictly ascending order")
+    return range(first, last + 1), ids
+
+
+def with_lanes(parameters: TwoServerParameters, entries: I64, constant: int) -> Lanes:
+    """Return entries mod 2^w, w the width of a lane, with the integrity lanes after them."""
+    lanes = np.full(parameters.length + parameters.lanes, constant, lane(parameters.bits))
+    lanes[: parameters.length] = entries.astype(lanes.dtype)
+    return lanes
+
+
+def packed(parameters: TwoServerParameters, lanes: Lanes) -> bytes:
+    """Return the lanes mod 2^b, packed; changes them."""
+    lanes &= lanes.dtype.type((1 << parameters.bits) - 1)
+    return pack(lanes, parameters.bits)
+
+
+def entries_within(length: int, largest: int, **named: I64) -> I64:
+    """Return the named vector if it is int64 [length] within +-largest."""
+    ((name, vector),) = named.items()
+    if not isinstance(vector, np.ndarray) or vector.dtype != np.int64 or vector.shape != (length,):
+        got = f"{vector.dtype} {vector.shape}" if isinstance(vector, np.ndarray) else type(vector).__name__
+        raise InvalidInputError(f"{name} must be int64 [{length}], got {got}")
+    if int(vector.max()) > largest or int(vector.min()) < -largest:
+        raise InvalidInputError(f"every entry of {name} must be within +-{largest}, the bound that the bits are for")
+    return vector
+
+
+def exactly(length: int, **named: bytes) -> bytes:
+    """Return the named bytes if they are so many."""
+    ((name, value),) = named.items()
+    if not isinstance(value, bytes) or len(value) != length:
+        raise InvalidInputError(f"{name} must be {length} bytes")
+    return value
+
+
+def shown(rounds: range) -> str:
+    """Return rounds in words."""
+    return f"{rounds[0]} .. {rounds[-1]}"
