@@ -13,8 +13,9 @@ import pytest
 
 import fedtally
 from fedtally import report
-from fedtally.engines import cohorts, local
-from fedtally.engines.cohorts import AbortedRoundError, Summation
+from fedtally.engines import local
+from fedtally.engines.cohorts import AbortedRoundError
+from fedtally.engines.summation import Summation, make_keys
 from fedtally.errors import FedtallyError, InvalidInputError
 from fedtally.plan import Plan
 from fedtally.secagg.client import Client
@@ -200,11 +201,11 @@ def test_cohorts_of_a_round_differ_by_one_client_at_most() -> None:
 
 
 def test_identities_are_of_one_client_in_a_round() -> None:
-    keys = cohorts.make_keys(Summation("secagg", adversary="active"), [5, 7], secrets.token_bytes)
+    keys = make_keys(Summation("secagg", adversary="active"), [5, 7], secrets.token_bytes)
     assert len({key.public for key in keys.identities}) == 7
     assert keys.allow_list is not None
     assert len(keys.allow_list) == 7
-    assert cohorts.make_keys(Summation("secagg"), [5], secrets.token_bytes).allow_list is None
+    assert make_keys(Summation("secagg"), [5], secrets.token_bytes).allow_list is None
 
 
 def test_progress_counts_the_clients() -> None:

@@ -19,7 +19,8 @@ import numpy as np
 
 from fedtally import _validate
 from fedtally.domain import Domain, IntegerRange, parse
-from fedtally.engines.cohorts import Keys, Summation, make_keys, rekeyed, sum_rounds, terms, widest
+from fedtally.engines.cohorts import sum_rounds
+from fedtally.engines.summation import Keys, Summation, make_keys, rekeyed, terms, widest
 from fedtally.engines.tally import Declared, FromInput, RoundTally, Tally
 from fedtally.errors import InvalidInputError, MemoryLimitError
 from fedtally.plan import Plan, width_for_bytes

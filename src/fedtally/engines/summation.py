@@ -1,0 +1,244 @@
+"""How the rounds of a simulation are summed: what was asked for, the keys, and the terms that a plan gets."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+from fedtally import _validate
+from fedtally.crypto.hpke import OpeningKey
+from fedtally.crypto.keys import KEY_BYTES, Secret, SigningKey
+from fedtally.errors import InvalidInputError
+from fedtally.kernels import MAX_WIDTH
+from fedtally.secagg.allow_list import AllowList
+from fedtally.secagg.params import Adversary, corrupt_clients, modulus_bits
+from fedtally.secagg.proposal import propose
+from fedtally.secagg.terms import SecAggTerms, Terms, TwoServerTerms
+
+METHODS = ("ideal", "secagg", "two-server")
+MAX_COHORT = {Adversary.SEMI_HONEST: 2000, Adversary.ACTIVE: 200}  # what a client costs grows with the cohort if active
+MAX_CORRUPT = 0.05
+MIN_DROPOUT = 0.05  # that a cohort bears, however few are expected
+
+
+@dataclass(frozen=True)
+class Summation:
+    """How the rounds of a simulation are to be summed.
+
+    Args:
+        method: "ideal", "secagg" or "two-server".
+        adversary: of "secagg": "semi-honest" or "active".
+        dropout: the share of every cohort that drops out.
+        max_corrupt: the share of a cohort that may be corrupt.
+        max_cohort: the most clients in a cohort; a larger round is split.
+
+    Raises:
+        InvalidInputError: a value is out of bounds, or does not go with the method.
+    """
+
+    method: str = "ideal"
+    adversary: Adversary | str = Adversary.SEMI_HONEST
+    dropout: float = 0.0
+    max_corrupt: float = MAX_CORRUPT
+    max_cohort: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.method not in METHODS:
+            raise InvalidInputError(
+                f"secure_sum must be {', '.join(METHODS[:-1])} or {METHODS[-1]}, got {self.method!r}"
+            )
+        object.__setattr__(self, "adversary", Adversary.parse(self.adversary))
+        for name in ("dropout", "max_corrupt"):
+            if not 0 <= _validate.real(**{name: getattr(self, name)}) < 1:
+                raise InvalidInputError(f"{name} must be at least 0 and below 1, got {getattr(self, name)!r}")
+        if self.max_cohort is not None:
+            object.__setattr__(self, "max_cohort", _validate.integer(3, max_cohort=self.max_cohort))
+        if self.method != "secagg" and self.adversary is not Adversary.SEMI_HONEST:
+            raise InvalidInputError(
+                f"the adversary {self.adversary} goes with the secure sum secagg, got {self.method}"
+            )
+        if self.method == "ideal" and self.dropout:
+            raise InvalidInputError("dropout goes with a real secure sum: secagg or two-server, got ideal")
+        if self.method != "secagg" and self.max_cohort is not None:
+            raise InvalidInputError(f"max_cohort goes with the secure sum secagg, got {self.method}")
+
+    @classmethod
+    def asked(
+        cls,
+        agreed: Terms | None,
+        *,
+        method: str | None = None,
+        adversary: Adversary | str | None = None,
+        dropout: float = 0.0,
+        max_corrupt: float | None = None,
+        max_cohort: int | None = None,
+    ) -> Summation:
+        """Return how rounds are summed: as a plan's terms say, where there are any, else as it is asked; None: default.
+
+        Raises:
+            InvalidInputError: something else is asked than what the plan says.
+
+        >>> Summation.asked(None, method="secagg").max_corrupt
+        0.05
+        """
+        if agreed is None:
+            corrupt = MAX_CORRUPT if max_corrupt is None else max_corrupt
+            return cls(method or "ideal", adversary or Adversary.SEMI_HONEST, dropout, corrupt, max_cohort)
+        is_secagg = isinstance(agreed, SecAggTerms)
+        planned = agreed.parameters.adversary if isinstance(agreed, SecAggTerms) else Adversary.SEMI_HONEST
+        if method not in (None, agreed.method) or adversary not in (None, planned):
+            raise InvalidInputError(
+                f"the plan is summed by {agreed.method}{f' ({planned})' * is_secagg}, got {method or adversary}; "
+                "leave that out, or the plan"
+            )
+        for name, value in (("max_corrupt", max_corrupt), ("max_cohort", max_cohort)):
+            if value is not None:
+                raise InvalidInputError(f"a plan already says {name}; leave {name} out, or the plan")
+        return cls(agreed.method, planned, dropout, max_cohort=agreed.most_clients if is_secagg else None)
+
+    def sizes(self, num_clients: int) -> list[int]:
+        """Return the sizes of the cohorts that a round is split into.
+
+        >>> Summation("secagg", max_cohort=1000).sizes(2500)
+        [834, 833, 833]
+        """
+        if self.method == "two-server":
+            return [num_clients] if num_clients else []
+        most = self.max_cohort or MAX_COHORT[Adversary.parse(self.adversary)]
+        small, larger = divmod(num_clients, max(1, -(-num_clients // most)))
+        return [small + 1] * larger + [small] * (-(-num_clients // most) - larger)
+
+
+class Keys(NamedTuple):
+    """The keys of a simulated campaign: the server's, the helper's, and a registered identity for each client."""
+
+    server: SigningKey
+    helper: OpeningKey
+    identities: tuple[SigningKey, ...]
+    allow_list: AllowList | None
+
+
+def make_keys(summation: Summation, num_clients: Sequence[int], random: Callable[[int], bytes]) -> Keys:
+    """Return keys: identities are made for the largest round, and serve every round.
+
+    Args:
+        summation: how the rounds are summed.
+        num_clients: of each round.
+        random: returns as many bytes as it is asked for; of a seed, to repeat a simulation exactly.
+    """
+    identities: tuple[SigningKey, ...] = ()
+    if summation.method == "two-server" or summation.adversary is Adversary.ACTIVE:
+        made = [SigningKey(Secret(random(KEY_BYTES))) for _ in range(max(num_clients))]
+        identities = tuple(sorted(made, key=lambda key: key.public))
+    return Keys(
+        SigningKey(Secret(random(KEY_BYTES))),
+        OpeningKey(Secret(random(KEY_BYTES))),
+        identities,
+        AllowList(key.public for key in identities) if identities else None,
+    )
+
+
+def terms(summation: Summation, keys: Keys, num_clients: Sequence[int], max_items: int, counters: int) -> Terms:
+    """Return what the plan says of the secure sum, for rounds of so many clients.
+
+    Raises:
+        InvalidInputError: a round is too small, or nothing protects from so many corrupt clients and dropouts.
+    """
+    sizes = [size for count in num_clients if count for size in summation.sizes(count)]
+    n_min, n_max = min(sizes), max(sizes)
+    if n_min < 3:
+        raise InvalidInputError(
+            f"a cohort has {n_min} client{'s' * (n_min > 1)}, and a secure sum needs at least 3; "
+            "use fewer rounds, or a larger max_cohort"
+        )
+    corrupt = corrupt_clients(summation.max_corrupt, n_max)
+    try:
+        if summation.method == "two-server":
+            return _two_server_terms(summation, keys, n_min, n_max, corrupt, max_items, counters)
+        return _secagg_terms(summation, keys, n_min, n_max, corrupt, max_items, counters)
+    except InvalidInputError as error:
+        of = f"{n_max}" if n_min == n_max else f"{n_min} to {n_max}"
+        raise InvalidInputError(
+            f"cohorts of {of} clients, {corrupt} of them corrupt, cannot be summed safely ({error}); lower max_corrupt "
+            "or dropout, or have larger cohorts of more even size"
+        ) from error
+
+
+def _secagg_terms(
+    summation: Summation, keys: Keys, n_min: int, n_max: int, corrupt: int, max_items: int, counters: int
+) -> SecAggTerms:
+    parameters = propose(
+        n_max,
+        length=counters,
+        bits=modulus_bits(n_max, max_items),
+        corrupt=corrupt,
+        max_dropout=max(summation.dropout, MIN_DROPOUT),
+        adversary=summation.adversary,
+        n_min=n_min,
+    )
+    if parameters.honest_survivors < 2:
+        raise InvalidInputError(
+            f"{parameters.honest_survivors} honest clients in a sum protect nobody; at least 2 are needed"
+        )
+    listed = None if keys.allow_list is None else keys.allow_list.digest
+    return SecAggTerms(parameters=parameters, server_key=keys.server.public, allow_list=listed)
+
+
+def _two_server_terms(
+    summation: Summation, keys: Keys, n_min: int, n_max: int, corrupt: int, max_items: int, counters: int
+) -> TwoServerTerms:
+    assert keys.allow_list is not None
+    return TwoServerTerms(
+        length=counters,
+        bits=modulus_bits(n_max, max_items),
+        n_max=n_max,
+        min_batch=n_min - int(max(summation.dropout, MIN_DROPOUT) * n_min),
+        corrupt=corrupt,
+        helper_key=keys.helper.public,
+        allow_list=keys.allow_list.digest,
+        largest_entry=max_items,
+    )
+
+
+def widest(make: Callable[[int], Terms], rows: int, max_bytes: int) -> int:
+    """Return the largest width with which a client uploads at most so much, all messages together; at most 2^24.
+
+    Args:
+        make: returns the terms for so many counters.
+        rows: of the sketch.
+        max_bytes: upload per client and round.
+
+    Raises:
+        InvalidInputError: not even one counter per row fits.
+    """
+    fixed = make(rows).upload_bytes
+    if fixed > max_bytes:
+        raise InvalidInputError(
+            f"max_bytes must be at least {fixed} for this secure sum and one counter in each of {rows} rows, "
+            f"got {max_bytes}; give more bytes, or smaller cohorts"
+        )
+    width = min(MAX_WIDTH, 1 + 8 * (max_bytes - fixed) // (rows * make(rows).bits))
+    while make(rows * width).upload_bytes > max_bytes:
+        width -= 1
+    return width
+
+
+def rekeyed(agreed: Terms, summation: Summation, keys: Keys, num_clients: Sequence[int]) -> Terms:
+    """Return a plan's terms under the keys of a simulation.
+
+    Raises:
+        InvalidInputError: a round does not split into cohorts of the sizes that the plan allows.
+    """
+    listed = None if keys.allow_list is None else keys.allow_list.digest
+    sizes = [size for count in num_clients if count for size in summation.sizes(count)]
+    least = agreed.parameters.n_min if isinstance(agreed, SecAggTerms) else agreed.min_batch
+    if not least <= min(sizes) <= max(sizes) <= agreed.most_clients:
+        raise InvalidInputError(
+            f"the plan allows cohorts of {least} to {agreed.most_clients} clients, and the rounds of this input, where "
+            f"clients are drawn at random, make cohorts of {min(sizes)} to {max(sizes)}; use a plan with room for them"
+        )
+    if isinstance(agreed, SecAggTerms):
+        return replace(agreed, server_key=keys.server.public, allow_list=listed)
+    assert listed is not None
+    return replace(agreed, helper_key=keys.helper.public, allow_list=listed)
