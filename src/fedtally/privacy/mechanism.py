@@ -118,7 +118,8 @@ def rounded_gaussian(variance: float) -> Noise:
     """Return a Gaussian rounded to the nearest integer: k has probability Phi((k + 1/2) / s) - Phi((k - 1/2) / s).
 
     Added to integers it is the Gaussian mechanism followed by rounding, so the Gaussian's guarantee holds: see
-    docs/privacy-proofs/. Its own variance is about 1/12 more.
+    docs/privacy-proofs/. Its own variance is about 1/12 more where the variance is 1/10 or more, and
+    less than the variance below that.
 
     Args:
         variance: s^2, 2^-6 .. 2^30, before rounding.
