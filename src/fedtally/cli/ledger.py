@@ -1,0 +1,190 @@
+"""`fedtally ledger`: what a population may spend, has spent, and on what."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from fedtally.cli import console
+from fedtally.cli.layout import Command, Decorator, Group, option
+
+_LARGE_EPSILON = 10.0
+_SHOWN = 16  # digits of a fingerprint
+
+_ledger_option = option(
+    "Ledger", "--ledger", "location", required=True, metavar="PATH|URL", help="An SQLite file, or postgresql://..."
+)
+_json_option = option("Run", "--json", "as_json", is_flag=True, help="Print one JSON document; errors too, on stderr.")
+
+
+def _population_option(**settings: Any) -> Decorator:
+    return option("Ledger", "--population", metavar="NAME", **settings)
+
+
+@click.group(
+    cls=Group,
+    short_help="Say what privacy was spent on whom; grant more.",
+    context_settings={"max_content_width": 100, "help_option_names": ["-h", "--help"]},
+)
+def ledger() -> None:
+    """The books of differential privacy: what a population may spend, has spent, and on what.
+
+    A campaign is charged with the first round that is reserved, before anything is opened. What was reserved counts as
+    spent. Rows are added and never changed.
+    """
+
+
+@click.command(
+    cls=Command,
+    short_help="Grant a population a budget.",
+    examples=[
+        (
+            "make a ledger with a budget",
+            "fedtally ledger grant --ledger books.db --population phones --epsilon 4 --delta 1e-8",
+        ),
+        (
+            "in PostgreSQL; the password is in ~/.pgpass",
+            "fedtally ledger grant --ledger postgresql://me@host/books --population phones --epsilon 4 --delta 1e-8",
+        ),
+    ],
+)
+@_ledger_option
+@_population_option(required=True, help="Whose budget; overlapping populations are one.")
+@option("Budget", "--epsilon", type=float, required=True, metavar="E", help="All it may spend; stands in for earlier.")
+@option("Budget", "--delta", type=float, required=True, metavar="D", help="Its total delta, for good: below 1/clients.")
+@_json_option
+def grant(location: str, population: str, epsilon: float, delta: float, as_json: bool) -> None:
+    """Grant a population a total epsilon at its one total delta; the ledger is made if there is none.
+
+    A later grant stands in for the earlier. A smaller one stops new campaigns, not the rounds of those that run.
+    """
+    import time
+
+    from fedtally.privacy.budget import Grant
+    from fedtally.store import Ledger
+
+    Grant(population, epsilon, delta)  # refused before a file is made
+    books = Ledger.open(location, create=True)
+    books.grant(population, epsilon, delta, int(time.time()))
+    if epsilon > _LARGE_EPSILON:
+        console.note(
+            f"warning: epsilon {epsilon:g} is above {_LARGE_EPSILON:g}: a client's part may change the odds of what is "
+            f"seen by a factor of e^{epsilon:g}, which promises little"
+        )
+    if as_json:
+        console.show_json(books.export(population))
+    else:
+        console.note(f"granted: population {population} may spend epsilon {epsilon:g} at delta {delta:g} in all")
+
+
+@click.command(
+    cls=Command,
+    short_help="Show what was granted and spent.",
+    examples=[
+        ("all populations", "fedtally ledger show --ledger books.db"),
+        ("one, for a script", "fedtally ledger show --ledger books.db --population phones --json"),
+    ],
+)
+@_ledger_option
+@_population_option(help="Of one population alone.")
+@_json_option
+def show(location: str, population: str | None, as_json: bool) -> None:
+    """Show what populations were granted, what their campaigns cost together, and the rounds of each."""
+    document = _exported(location, population)
+    if as_json:
+        console.show_json(document)
+        return
+    if not document["populations"]:
+        console.note(f"{location} grants nothing yet: fedtally ledger grant")
+    for entry in document["populations"]:
+        _show_population(entry)
+
+
+@click.command(
+    cls=Command,
+    short_help="Write the ledger as JSON.",
+    examples=[
+        ("for an auditor", "fedtally ledger export --ledger books.db --output books.json"),
+        (
+            "which plans were charged",
+            "fedtally ledger export --ledger books.db | jq -r .populations[].campaigns[].plan",
+        ),
+    ],
+)
+@_ledger_option
+@_population_option(help="Of one population alone.")
+@option("Run", "--output", type=click.Path(), metavar="FILE", help="Instead of standard output.")
+@_json_option
+def export(location: str, population: str | None, output: str | None, as_json: bool) -> None:
+    """Write all grants, campaigns with their events, reservations and landings as one JSON document.
+
+    Of sketches it holds the SHA-256.
+    """
+    import json
+
+    from fedtally import _archive
+
+    console.check_files([output], [location])
+    document = _exported(location, population)
+    if output is None:
+        console.show_json(document)
+        return
+    with _archive.replacing(output) as temporary:
+        Path(temporary).write_text(json.dumps(document, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+
+
+ledger.add_section("Commands", show, grant, export)
+
+
+def _exported(location: str, population: str | None) -> dict[str, Any]:
+    from fedtally.store import Ledger
+
+    return Ledger.open(location).export(population)
+
+
+def _show_population(entry: dict[str, Any]) -> None:
+    from fedtally import report
+
+    granted = f"epsilon {entry['epsilon_granted']:g} at delta {entry['delta']:g}"
+    console.show(report.heading(f"Population {entry['population']}"))
+    console.show(report.facts([("granted", granted), ("spent", entry["statement"] or "nothing")]))
+    if not entry["campaigns"]:
+        return
+    table = report.new_table()
+    table.add_column("plan", no_wrap=True)
+    table.add_column("since", no_wrap=True)
+    table.add_column("reserved", justify="right")
+    table.add_column("landed", justify="right")
+    table.add_column("one client is exposed to", overflow="fold")
+    for campaign in entry["campaigns"]:
+        rounds = campaign["rounds"]
+        landed = sum(one["landed"] is not None for one in rounds)
+        plan = report.printable(campaign["plan"][:_SHOWN])
+        table.add_row(plan, _day(campaign["time"]), str(len(rounds)), str(landed), _in_words(campaign["event"]))
+    console.show(table)
+
+
+def _day(seconds: int) -> str:
+    from datetime import UTC, datetime
+
+    try:
+        return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%d}"
+    except (OverflowError, OSError, ValueError):
+        return str(seconds)
+
+
+def _in_words(event: dict[str, Any]) -> str:
+    """Return an event in words.
+
+    >>> _in_words({"mechanism": "skellam", "rows": 5, "variance": 500.0, "participations": 2, "max_items": 1})
+    'skellam, variance 500, 5 rows; 2 rounds, 1 item'
+    """
+    from fedtally import report
+
+    times, items = (event[name] for name in ("participations", "max_items"))
+    return (
+        f"{event['mechanism']}, variance {event['variance']:.6g}, {report.counted(event['rows'], 'row')}; "
+        f"{report.counted(times, 'round')}, {report.counted(items, 'item')}"
+    )

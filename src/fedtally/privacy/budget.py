@@ -1,0 +1,201 @@
+"""May this be spent? A pure rule over what was granted and what was reserved before: no database, no clock.
+
+The unit is a client identity in a named population times a campaign: its `Event` says what all rounds of the campaign
+together expose one client to, in at most `event.participations` of them. A campaign is charged in full with its first
+round and not again for the others; that nobody takes part more often is held by each client's own record
+(`check_participation`). Populations that overlap are one population, with one total delta.
+
+What was reserved counts as spent, whether or not anything was opened afterwards.
+
+Not claimed: the accountant composes the events of a list. That campaigns whose noise is chosen after looking at earlier
+results cost no more is proven for Gaussian noise (Smith and Thakurta 2022) and for Renyi bounds (Feldman and Zrnic
+2021), not for privacy loss distributions: choose the noise from public facts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from fedtally import _validate
+from fedtally.errors import InvalidInputError
+from fedtally.privacy.accounting import Event, Guarantee, epsilon
+
+MAX_ROUND = 2**31 - 1
+
+
+class AlreadySpentError(InvalidInputError):
+    """Refuse to spend a round of a plan, or an item, twice."""
+
+
+class OverspentError(InvalidInputError):
+    """Refuse a spend beyond what was granted, or beyond the participations that a client promised."""
+
+
+@dataclass(frozen=True)
+class Grant:
+    """What may be spent on a population in all: its largest epsilon, at its one total delta.
+
+    Raises:
+        InvalidInputError: an empty or unprintable name, epsilon outside (0, 1000] or delta outside (0, 1).
+
+    >>> Grant("phones", 4.0, 1e-6)
+    Grant(population='phones', epsilon=4.0, delta=1e-06)
+    """
+
+    population: str
+    epsilon: float
+    delta: float
+
+    def __post_init__(self) -> None:
+        checked_name(population=self.population)
+        object.__setattr__(self, "epsilon", _validate.real(0.0, 1000.0, epsilon=self.epsilon))
+        object.__setattr__(self, "delta", _validate.real(0.0, 1.0, delta=self.delta))
+        if self.epsilon == 0 or not 0 < self.delta < 1:
+            raise InvalidInputError(
+                f"a grant needs epsilon above 0 and delta between 0 and 1, exclusive, "
+                f"got epsilon {self.epsilon:g} and delta {self.delta:g}"
+            )
+
+
+@dataclass(frozen=True)
+class Charge:
+    """One round of a plan, to be opened or opened, in a campaign over a population.
+
+    Args:
+        population: whose budget it is.
+        plan: the fingerprint of the plan.
+        round: from 0; of a batched schedule, the opening.
+        event: of the whole campaign, the same for each of its rounds, with its variance.
+
+    Raises:
+        InvalidInputError: an empty or unprintable name, a round out of bounds, or an event without variance.
+    """
+
+    population: str
+    plan: str
+    round: int
+    event: Event
+
+    def __post_init__(self) -> None:
+        checked_name(population=self.population)
+        checked_name(plan=self.plan)
+        object.__setattr__(self, "round", _validate.integer(0, MAX_ROUND, round=self.round))
+        if not isinstance(self.event, Event):
+            raise InvalidInputError(f"event must be an Event of the accountant, got {self.event!r}")
+        _ = self.event.noise_variance
+
+
+def checked_name(**named: str) -> str:
+    """Return a name of 1 to 200 printable characters without blanks at its ends; the keyword is its name in errors.
+
+    >>> checked_name(population="phones")
+    'phones'
+    """
+    ((what, name),) = named.items()
+    if not isinstance(name, str) or not 0 < len(name) <= 200 or not name.isprintable() or name != name.strip():
+        raise InvalidInputError(f"{what} must be 1 to 200 printable characters, no blanks at the ends, got {name!r}")
+    return name
+
+
+def spent(charges: Sequence[Charge], delta: float) -> Guarantee | None:
+    """Return what the charges of one population cost together, each campaign once; None if there are none.
+
+    Raises:
+        InvalidInputError: as `accounting.epsilon`.
+
+    >>> event = Event("rounded-gaussian", 16, "zero-out", variance=16 * 4.2247**2)
+    >>> charges = [Charge("phones", "plan-a", round, event) for round in range(3)]
+    >>> print(spent(charges, 1e-6))
+    epsilon 0.9999 at delta 1e-06 (zero-out, central trust, privacy-loss-distribution)
+    """
+    campaigns = {charge.plan: charge.event for charge in charges}
+    return epsilon(list(campaigns.values()), delta) if campaigns else None
+
+
+def check_spend(grant: Grant, charges: Sequence[Charge], new: Charge) -> Guarantee | None:
+    """Say what a population has spent once the new charge is reserved, or refuse it.
+
+    Args:
+        grant: of the population of `new`.
+        charges: everything reserved or spent before in that population, and in the plan of `new`.
+        new: what is to be reserved.
+
+    Returns:
+        The cost of all campaigns together, at most the grant. None for a further round of a campaign, which was charged
+        with its first.
+
+    Raises:
+        AlreadySpentError: the round was reserved before.
+        OverspentError: the campaign would cost more than is left.
+        InvalidInputError: the plan was charged to another population or with another event, or the events do not
+            compose (two neighbouring relations), or the grant belongs to another population.
+
+    >>> event = Event("rounded-gaussian", 16, "zero-out", variance=16 * 4.2247**2)
+    >>> grant, first = Grant("phones", 1.4, 1e-6), Charge("phones", "plan-a", 0, event)
+    >>> print(check_spend(grant, [], first))
+    epsilon 0.9999 at delta 1e-06 (zero-out, central trust, privacy-loss-distribution)
+    >>> check_spend(grant, [first], Charge("phones", "plan-b", 0, event))
+    Traceback (most recent call last):
+    ...
+    fedtally.privacy.budget.OverspentError: plan plan-b would take population 'phones' to epsilon 1.455 at ...
+    """
+    if grant.population != new.population:
+        raise InvalidInputError(f"the grant is of population {grant.population!r}, not of {new.population!r}")
+    campaign = _campaign(charges, new)
+    if campaign:
+        return None
+    total = spent([charge for charge in charges if charge.population == new.population] + [new], grant.delta)
+    assert total is not None
+    if total.epsilon > grant.epsilon:
+        raise OverspentError(
+            f"plan {new.plan} would take population {new.population!r} to {total}, and epsilon {grant.epsilon:g} was "
+            "granted; more noise or fewer participations cost less"
+        )
+    return total
+
+
+def check_participation(charges: Sequence[Charge], new: Charge) -> None:
+    """Refuse a client's part in a round if it took part before, or in `event.participations` rounds of the plan.
+
+    Args:
+        charges: what this client took part in before, in this plan at least.
+        new: the round that it is asked to take part in.
+
+    Raises:
+        AlreadySpentError: it took part in that round.
+        OverspentError: it took part in as many rounds as it promised.
+        InvalidInputError: the plan came with another population or another event before.
+
+    >>> event = Event("skellam", 5, "zero-out", variance=500.0, honest_survivors=90, participations=2)
+    >>> first, second, third = (Charge("phones", "plan-a", round, event) for round in range(3))
+    >>> check_participation([first], second)
+    >>> check_participation([first, second], third)
+    Traceback (most recent call last):
+    ...
+    fedtally.privacy.budget.OverspentError: the client took part in 2 rounds of plan plan-a, of 2 that it may ...
+    """
+    taken = len(_campaign(charges, new))
+    if taken >= new.event.participations:
+        raise OverspentError(
+            f"the client took part in {taken} rounds of plan {new.plan}, of {new.event.participations} that it may "
+            "take part in: it sits this one out"
+        )
+
+
+def _campaign(charges: Sequence[Charge], new: Charge) -> list[Charge]:
+    """Return the charges of the same plan, which must agree with the new one and not hold its round."""
+    campaign = [charge for charge in charges if charge.plan == new.plan]
+    for charge in campaign:
+        if charge.population != new.population:
+            raise InvalidInputError(
+                f"plan {new.plan} was charged to population {charge.population!r}: a plan has one population"
+            )
+        if charge.event != new.event:
+            raise InvalidInputError(f"plan {new.plan} was charged with another event: a plan has one event")
+        if charge.round == new.round:
+            raise AlreadySpentError(
+                f"round {new.round} of plan {new.plan} was reserved before and counts as spent, landed or not; "
+                "go on with the next round"
+            )
+    return campaign

@@ -1,0 +1,137 @@
+"""The rule of the budget: what may be spent, and how often a client may take part."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fedtally.errors import InvalidInputError
+from fedtally.privacy import accounting
+from fedtally.privacy.accounting import Event
+from fedtally.privacy.budget import (
+    AlreadySpentError,
+    Charge,
+    Grant,
+    OverspentError,
+    check_participation,
+    check_spend,
+    spent,
+)
+
+EVENT = Event("rounded-gaussian", 16, "zero-out", variance=1e5, participations=3)
+SHARES = Event("skellam", 5, "zero-out", variance=2e5, honest_survivors=90, participations=2)
+GRANT = Grant("phones", 0.25, 1e-6)
+
+
+def charge(plan: str = "a", round: int = 0, event: Event = EVENT, population: str = "phones") -> Charge:
+    return Charge(population, plan, round, event)
+
+
+def test_a_campaign_is_charged_once_and_in_full() -> None:
+    first = check_spend(GRANT, [], charge())
+    assert first == accounting.epsilon(EVENT, 1e-6)  # of 3 participations, with the first round
+    assert check_spend(GRANT, [charge()], charge(round=1)) is None
+    assert spent([charge(round=r) for r in range(7)], 1e-6) == first
+    assert spent([], 1e-6) is None
+
+
+def test_campaigns_compose() -> None:
+    both = check_spend(GRANT, [charge()], charge("b", event=SHARES))
+    assert both == accounting.epsilon([EVENT, SHARES], 1e-6)
+    assert both is not None
+    assert both.trust == "central and distributed"
+
+
+def test_the_grant_is_reached_and_not_passed() -> None:
+    exact = accounting.epsilon([EVENT, EVENT], 1e-6).epsilon
+    assert check_spend(Grant("phones", exact, 1e-6), [charge()], charge("b")) is not None
+    with pytest.raises(OverspentError, match=r"plan b would take population 'phones' to epsilon .* was granted"):
+        check_spend(Grant("phones", math.nextafter(exact, 0), 1e-6), [charge()], charge("b"))
+
+
+def test_of_two_populations_each_pays_for_itself() -> None:
+    tablets = charge("b", population="tablets")
+    assert check_spend(GRANT, [tablets], charge()) == accounting.epsilon(EVENT, 1e-6)
+    with pytest.raises(InvalidInputError, match="is of population 'phones', not of 'tablets'"):
+        check_spend(GRANT, [], tablets)
+
+
+def test_a_smaller_grant_stops_campaigns_but_no_rounds_of_those_reserved() -> None:
+    small = Grant("phones", 1e-3, 1e-6)
+    assert check_spend(small, [charge()], charge(round=1)) is None
+    with pytest.raises(OverspentError):
+        check_spend(small, [], charge())
+
+
+@pytest.mark.parametrize("check", [lambda *args: check_spend(GRANT, *args), check_participation])
+def test_a_round_is_spent_once_and_a_plan_is_one_thing(check) -> None:
+    with pytest.raises(AlreadySpentError, match="round 0 of plan a was reserved before"):
+        check([charge()], charge())
+    with pytest.raises(InvalidInputError, match="charged with another event"):
+        check([charge()], charge(round=1, event=replace(EVENT, variance=2e5)))
+    with pytest.raises(InvalidInputError, match="charged to population 'tablets'"):
+        check([charge(population="tablets")], charge(round=1))
+
+
+def test_two_relations_do_not_compose() -> None:
+    with pytest.raises(InvalidInputError, match="several relations do not compose"):
+        check_spend(GRANT, [charge()], charge("b", event=replace(EVENT, relation="replace-one")))
+
+
+def test_participations_are_counted_by_plan() -> None:
+    taken = [charge(round=r) for r in range(3)]
+    for before in range(3):
+        check_participation(taken[:before], charge(round=5))
+    with pytest.raises(OverspentError, match="took part in 3 rounds of plan a, of 3"):
+        check_participation(taken, charge(round=5))
+    check_participation(taken, charge("b"))
+
+
+@pytest.mark.parametrize(
+    ("make", "reason"),
+    [
+        (lambda: Grant("", 1, 1e-6), "population must be"),
+        (lambda: Grant("a\x1bb", 1, 1e-6), "population must be"),
+        (lambda: Grant(" a", 1, 1e-6), "population must be"),
+        (lambda: Grant("x" * 201, 1, 1e-6), "population must be"),
+        (lambda: Grant("a", 0, 1e-6), "epsilon above 0"),
+        (lambda: Grant("a", 1001, 1e-6), "epsilon must be at most"),
+        (lambda: Grant("a", math.nan, 1e-6), "epsilon must be finite"),
+        (lambda: Grant("a", 1, 0), "delta between"),
+        (lambda: Grant("a", 1, 1), "delta between"),
+        (lambda: charge(plan=""), "plan must be"),
+        (lambda: charge(round=-1), "round must be at least 0"),
+        (lambda: charge(round=2**31), "round must be at most"),
+        (lambda: charge(event=replace(EVENT, variance=None)), "no variance yet"),
+        (lambda: charge(event="an event"), "event must be an Event"),
+    ],
+)
+def test_bad_values_are_refused(make, reason: str) -> None:
+    with pytest.raises(InvalidInputError, match=reason):
+        make()
+
+
+@settings(max_examples=40)
+@given(st.lists(st.tuples(st.sampled_from("abcd"), st.integers(0, 4), st.sampled_from([1e5, 4e5])), max_size=25))
+def test_whatever_is_asked_what_was_let_through_is_within_the_grant(asked: Sequence[tuple[str, int, float]]) -> None:
+    grant = Grant("phones", 0.125, 1e-6)  # two campaigns of the larger cost
+    let: list[Charge] = []
+    refused = 0
+    for plan, round, variance in asked:
+        new = charge(plan, round, replace(EVENT, variance=variance))
+        try:
+            check_spend(grant, let, new)
+        except InvalidInputError:
+            refused += 1
+        else:
+            let.append(new)
+    assert refused + len(let) == len(asked)
+    assert len({(one.plan, one.round) for one in let}) == len(let)
+    assert len({(one.plan, one.event) for one in let}) == len({one.plan for one in let})
+    total = spent(let, grant.delta)
+    assert total is None or total.epsilon <= grant.epsilon

@@ -1,0 +1,133 @@
+"""`fedtally ledger`: what it prints, writes and refuses."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from fedtally.cli.app import cli, run
+from fedtally.privacy import accounting
+from fedtally.privacy.accounting import Event
+from fedtally.privacy.budget import Charge
+from fedtally.store import Ledger
+
+EVENT = Event("skellam", 5, "zero-out", variance=2e5, honest_survivors=90, participations=2)
+COMMANDS = ["show", "grant", "export"]
+BUDGET = ["--population", "phones", "--epsilon", "4", "--delta", "1e-8"]
+
+Call = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture(autouse=True)
+def _terminal(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("COLUMNS", "100")
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.fixture
+def call(capsys: pytest.CaptureFixture[str]) -> Call:
+    def run_and_read(*arguments: str) -> tuple[int, str, str]:
+        code = run(["ledger", *arguments])
+        return code, *capsys.readouterr()
+
+    return run_and_read
+
+
+@pytest.fixture
+def books(call: Call) -> Ledger:
+    assert call("grant", "--ledger", "books.db", *BUDGET)[0] == 0
+    return Ledger.open("books.db")
+
+
+def test_granting(call: Call) -> None:
+    code, out, err = call("grant", "--ledger", "books.db", *BUDGET)
+    assert (code, out) == (0, "")
+    assert err == "granted: population phones may spend epsilon 4 at delta 1e-08 in all\n"
+    code, out, _ = call("grant", "--ledger", "books.db", *BUDGET[:2], "--epsilon", "5", "--delta", "1e-8", "--json")
+    assert code == 0
+    (entry,) = json.loads(out)["populations"]
+    assert (entry["epsilon_granted"], entry["delta"], len(entry["grants"])) == (5.0, 1e-8, 2)
+    assert entry["grants"][0]["time"] > 1_700_000_000
+    code, _, err = call("grant", "--ledger", "books.db", *BUDGET[:2], "--epsilon", "11", "--delta", "1e-8")
+    assert code == 0
+    assert "warning: epsilon 11 is above 10" in err
+
+
+def test_showing(call: Call, books: Ledger) -> None:
+    code, out, _ = call("show", "--ledger", "books.db")
+    assert code == 0
+    assert re.search(r"Population phones\ngranted +epsilon 4 at delta 1e-08\nspent +nothing\n", out)
+    reservation = books.reserve(Charge("phones", "c0ffee" * 10, 0, EVENT), time=86400)
+    books.land(reservation, b"noised", time=86401)
+    books.reserve(Charge("phones", "c0ffee" * 10, 1, EVENT), time=86400)
+    code, out, _ = call("show", "--ledger", "books.db", "--population", "phones")
+    assert code == 0
+    assert f"spent    {accounting.epsilon(EVENT, 1e-8)}\n" in out
+    row = " ".join(out[out.index("c0ffee") :].split())  # the last column may be folded
+    words = "skellam, variance 200000, 5 rows; 2 rounds, 1 item"
+    assert re.fullmatch(rf"c0ffeec0ffeec0ff 1970-01-02 2 1 {re.escape(words)}", row)
+
+
+def test_exporting(call: Call, books: Ledger, tmp_path: Path) -> None:
+    books.reserve(Charge("phones", "plan", 0, EVENT), time=1)
+    code, out, _ = call("export", "--ledger", "books.db")
+    assert code == 0
+    assert json.loads(out) == books.export()
+    assert call("show", "--ledger", "books.db", "--json")[1] == out
+    assert call("export", "--ledger", "books.db", "--output", "books.json", "--json") == (0, "", "")
+    assert (tmp_path / "books.json").read_text() == out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "reason"),
+    [
+        (["show", "--ledger", "nowhere.db"], "there is no ledger at nowhere.db"),
+        (["show", "--ledger", "books.db", "--population", "nobody"], "knows no population 'nobody'"),
+        (["export", "--ledger", "books.db", "--output", "books.db"], "it is read by this run"),
+        (["grant", "--ledger", "books.db", *BUDGET[:4], "--delta", "1e-7"], "for good, not 1e-07"),
+        (["grant", "--ledger", "new.db", *BUDGET[:4], "--delta", "1"], "delta between 0 and 1"),
+        (["grant", "--ledger", "new.db", "--population", "x", "--epsilon", "0", "--delta", ".1"], "epsilon above 0"),
+        (["grant", "--ledger", "mysql://host/books", *BUDGET], "SQLite or PostgreSQL"),
+        (["grant", "--ledger", "new.db", *BUDGET[:4]], "Missing option '--delta'"),
+    ],
+)
+def test_what_is_refused(call: Call, books: Ledger, tmp_path: Path, arguments: list[str], reason: str) -> None:
+    code, out, err = call(*arguments)
+    assert (code, out) == (2, "")
+    assert reason in err
+    assert err.count("\n") == 1
+    assert not (tmp_path / "new.db").exists()
+    code, out, err = call(*arguments, "--json")
+    assert (code, out) == (2, "")
+    assert reason in json.loads(err)["error"]["message"]
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_each_help_has_examples_that_parse(call: Call, command: str) -> None:
+    code, out, _ = call(command, "--help")
+    assert code == 0
+    examples = re.findall(r"^  fedtally ledger (\S+) (.*)$", out[out.index("Examples:") :], re.M)
+    assert examples
+    for name, line in examples:
+        group = cli.commands["ledger"]
+        assert name == command
+        with group.commands[name].make_context(name, line.split(" | ")[0].split()):  # type: ignore[attr-defined]
+            pass
+
+
+def test_help_lists_the_commands_and_imports_no_sql(call: Call) -> None:
+    code, out, _ = call("--help")
+    assert code == 0
+    assert re.findall(r"^  (\w+)  ", out, re.M)[-3:] == COMMANDS
+    code = (
+        "import sys; from fedtally.cli.app import run; import fedtally; run(['ledger', 'show', '--help']); "
+        "sys.exit(sorted({'sqlalchemy', 'numpy', 'rich', 'dp_accounting'} & set(sys.modules)) or 0)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
