@@ -19,6 +19,8 @@ import gc
 import json
 import secrets
 import statistics
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
@@ -52,6 +54,18 @@ SERVER_GOALS = {0.0: 3000, 0.05: 1000, 0.3: 400}  # by the share of clients that
 FINGERPRINT, NOW = bytes(32), 1
 _PATTERNS = 8  # different vectors among the clients
 _BATCH = 100  # messages that the server sends, or takes, one after the other
+
+COHORT = """
+import json, resource, sys, time
+import fedtally
+clients, width, options = json.loads(sys.argv[1])
+start = time.perf_counter()
+result = fedtally.estimate([i % 100 for i in range(clients)], rows=5, width=width, dropout=0.05, max_cohort=clients,
+                           secure_sum="secagg", **options)
+seconds = time.perf_counter() - start
+peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
+print(json.dumps({"seconds": seconds, "peak": peak, "equal": result.secure_sum["equals_plain_sum"]}))
+"""
 
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
@@ -379,7 +393,23 @@ def masks(report: RoundsReport, scale: Scale) -> None:
         report.goals.append(Goal(f"{rate.name} / AES-256-GCM", 100 * rate.best / limit.best, bound, " %"))
 
 
-PARTS = {"compare": compare, "ratios": ratios, "large": large, "active": active, "masks": masks}
+def cohorts(report: RoundsReport, scale: Scale) -> None:
+    """Run whole cohorts, all clients in one process of their own: wall time, and peak memory with the interpreter."""
+    for name, clients, options in (
+        ("semi-honest", scale.large, {}),
+        ("active", scale.clients[1] // 2, {"adversary": "active"}),
+    ):
+        arguments = json.dumps([clients, scale.lengths[1] // 5, options])
+        done = subprocess.run([sys.executable, "-c", COHORT, arguments], capture_output=True, text=True, check=False)
+        if done.returncode or not json.loads(done.stdout)["equal"]:
+            raise click.ClickException(f"the cohort failed:\n{done.stderr}")
+        found = json.loads(done.stdout)
+        title = f"cohort of {clients:,}, {name}, 5 % dropouts"
+        report.goals.append(Goal(f"{title}: wall time", found["seconds"], 180, " s", at_most=True))
+        report.goals.append(Goal(f"{title}: peak memory", found["peak"] / 1e9, 4, " GB", at_most=True))
+
+
+PARTS = {"compare": compare, "ratios": ratios, "large": large, "active": active, "masks": masks, "cohorts": cohorts}
 
 
 @click.command("secagg")

@@ -86,7 +86,9 @@ def test_secure_sums_are_measured_without_flower(monkeypatch: pytest.MonkeyPatch
         assert row["peer"] is None
         assert min(row["ours"][name] for name in ("client", "server", "up", "down")) > 0
     assert measured["notes"] == ["Flower is not installed: pip install flwr==1.41.0"]
-    assert {goal["unit"] for goal in measured["goals"]} == {"x", " %"}
+    assert {goal["unit"] for goal in measured["goals"]} == {"x", " %", " s", " GB"}
+    whole = [goal["name"] for goal in measured["goals"] if goal["name"].startswith("cohort of")]
+    assert [name.split(",")[1] for name in whole] == [" semi-honest", " semi-honest", " active", " active"]
     upload = next(goal for goal in measured["goals"] if "upload" in goal["name"])
     assert upload["met"] and upload["value"] > 10
 

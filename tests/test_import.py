@@ -23,6 +23,12 @@ def test_import_is_light() -> None:
     assert version.strip()
 
 
+def test_a_plan_without_a_secure_sum_loads_no_cryptography() -> None:
+    code = "import sys; import fedtally; fedtally.Plan; print('cryptography' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "False\n"
+
+
 @pytest.mark.skipif(
     os.environ.get("FEDTALLY_REQUIRE_COMPILED") != "1" or "FEDTALLY_KERNELS" in os.environ,
     reason="compiled kernels are only demanded with FEDTALLY_REQUIRE_COMPILED=1 and no choice of kernels",

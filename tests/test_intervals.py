@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from populations import campaign
 from scipy import stats
 
 import fedtally
@@ -17,18 +18,6 @@ from fedtally.recovery.median import MedianDecoder
 from fedtally.sketch import CountSketch, Schedule, SketchSpec
 
 SCHEDULES = ["shared", "fresh", "hybrid", "batched:2"]
-
-
-def campaign(schedule, rows, width, *, exponent=1.2, size=5000, clients=100_000, num_rounds=4, seed=1):
-    """Return landed sums of multinomial rounds of i^-exponent and the true frequencies."""
-    rng = np.random.default_rng(seed)
-    law = np.arange(1, size + 1.0) ** -exponent
-    counts = rng.multinomial(clients // num_rounds, law / law.sum(), size=num_rounds)
-    spec = SketchSpec(rows, width, Schedule.parse(schedule), num_rounds, rng.bytes(32))
-    sketches = [CountSketch(spec, m) for m in range(num_rounds)]
-    for sketch, held in zip(sketches, counts, strict=True):
-        sketch.add_range(1, held)
-    return sketches, counts.sum(axis=0) / counts.sum()
 
 
 # ---- selection ----

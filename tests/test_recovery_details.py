@@ -6,6 +6,7 @@ import itertools
 
 import numpy as np
 import pytest
+from populations import campaign
 from scipy import optimize, stats
 
 import fedtally
@@ -119,28 +120,6 @@ def test_phantoms_are_no_candidates():
 
 
 # ---- limits, by their definition ----
-
-
-def campaign(
-    schedule,
-    rows,
-    width,
-    *,
-    exponent=1.2,
-    size=5000,
-    clients=100_000,
-    num_rounds=4,
-    seed=1,
-):
-    """Return landed sums of multinomial rounds of i^-exponent and the true frequencies."""
-    rng = np.random.default_rng(seed)
-    law = np.arange(1, size + 1.0) ** -exponent
-    counts = rng.multinomial(clients // num_rounds, law / law.sum(), size=num_rounds)
-    spec = SketchSpec(rows, width, Schedule.parse(schedule), num_rounds, rng.bytes(32))
-    sketches = [CountSketch(spec, m) for m in range(num_rounds)]
-    for sketch, held in zip(sketches, counts, strict=True):
-        sketch.add_range(1, held)
-    return sketches, counts.sum(axis=0) / counts.sum()
 
 
 @pytest.fixture(scope="module")

@@ -16,8 +16,8 @@ from typing import Any
 import secagg_reading as page
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
-from gen_secagg_vectors import numbers, shake, splice
 from secagg_reading import label, u8, u32, u64
+from secagg_transcripts import numbers, shake, splice
 
 Json = dict[str, Any]
 CLIENT, LEADER, HELPER = 2**32 - 1, 2**32 - 2, 2**32 - 3

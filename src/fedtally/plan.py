@@ -16,15 +16,17 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from fedtally import _validate
 from fedtally._archive import replacing
 from fedtally.errors import InvalidInputError, UnreadableFileError
-from fedtally.secagg.terms import Terms, check_terms, terms_from_dict
 from fedtally.sketch import Schedule, SketchSpec
+
+if TYPE_CHECKING:
+    from fedtally.secagg.terms import Terms
 
 SCHEMA = "fedtally-plan/1"
 MAX_CLIENTS = 2**40
@@ -98,6 +100,8 @@ class Plan:
                 f"num_clients {self.num_clients}; raise cohort or num_rounds"
             )
         if self.secure_sum is not None:
+            from fedtally.secagg.terms import check_terms
+
             check_terms(self.secure_sum, self.rows * self.width, self.max_items, self.cohort)
 
     def __hash__(self) -> int:
@@ -179,8 +183,11 @@ class Plan:
             raise InvalidInputError(f"seed must be 64 hexadecimal digits, got {found['seed']!r}") from None
         if not isinstance(found["domain"], Mapping):
             raise InvalidInputError(f"domain must be a table, got {found['domain']!r}")
-        terms = {"secure_sum": terms_from_dict(found["secure_sum"])} if "secure_sum" in found else {}
-        plan = cls(**{**found, "seed": seed, **terms})
+        if "secure_sum" in found:
+            from fedtally.secagg.terms import terms_from_dict  # the cryptography: only plans that say so need it
+
+            found["secure_sum"] = terms_from_dict(found["secure_sum"])
+        plan = cls(**{**found, "seed": seed})
         if values.get("fingerprint", plan.fingerprint) != plan.fingerprint:
             raise InvalidInputError(
                 "the plan was changed after it was written: its fingerprint does not match; "

@@ -220,7 +220,7 @@ class FrequencyServer:
             InvalidInputError: the plan is not summed so, or it names another key or allow-list.
         """
         terms = _secagg(self.plan)
-        self.plan.spec.round_hash(round)  # refuses a round that is not the plan's
+        _validate.integer(0, self.plan.num_rounds - 1, round=round)
         if signing_key.public != terms.server_key:
             raise InvalidInputError("this signing key is not the one that the plan names")
         if (None if allow_list is None else allow_list.digest) != terms.allow_list:

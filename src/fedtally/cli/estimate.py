@@ -46,7 +46,7 @@ _campaign_options = options(
         "Trust",
         "--secure-sum",
         type=click.Choice(["ideal", "secagg", "two-server"]),
-        help="ideal: a trusted server's sums; secagg, two-server: the real protocol, about 5 ms a client (ideal).",
+        help="ideal: a trusted server's sums; secagg, two-server: the real protocol, simulated (ideal).",
     ),
     option(
         "Trust",

@@ -176,9 +176,9 @@ class Client:
             raise InvalidInputError(
                 f"identity and allow_list both go with the adversary active, and the policy says {policy.adversary}"
             )
-        self._rank = wire.UNLISTED
+        self._sender = wire.UNLISTED  # `active`: the rank; `semi_honest`: the index, once there is a roster
         if identity is not None and pinned.allow_list is not None:
-            self._rank = pinned.allow_list.rank(identity.public)
+            self._sender = pinned.allow_list.rank(identity.public)
         self.state = ClientState.NEW
         self.invite: Invite | None = None
         self.code: AbortCode | None = None
@@ -186,7 +186,6 @@ class Client:
         self.result: Result | None = None
         self._policy, self._pinned, self._contribution = policy, pinned, contribution
         self._journal, self._random, self._identity = journal, random, identity
-        self._sender = self._rank
         self._secrets = _Secrets()
         self._session = b""
         self._last, self._reply = b"", b""
@@ -409,7 +408,7 @@ class Client:
         ranks = np.flatnonzero(roster.members)
         self._n = len(ranks)
         self._check_size()
-        own = np.flatnonzero(ranks == self._rank)
+        own = np.flatnonzero(ranks == self._sender)
         if not len(own) or roster.adverts[own[0]] != self._advert:
             raise _invalid_roster("the client's own advert is not in the roster")
         self._index = int(own[0])

@@ -33,6 +33,7 @@ from enum import StrEnum
 from typing import Literal, NamedTuple
 
 from fedtally import _validate
+from fedtally.crypto.prg import MAX_BITS, MAX_STREAM_BYTES, lane
 from fedtally.errors import InvalidInputError
 
 SECURITY_BITS = 40
@@ -42,8 +43,6 @@ MAX_CLIENTS = 2**20
 MAX_ACTIVE_CLIENTS = 1000
 MAX_COMPLETE_CLIENTS = 2**12  # of the complete graph: the shares of n^2 pairs are 320 MiB then
 MAX_NEIGHBOURS = 2**15  # thresholds up to which secret sharing is exact
-MAX_BITS = 64
-MAX_STREAM_BYTES = 2**30  # of one key of the pseudorandom generator
 PPM = 1_000_000
 
 NoiseKind = Literal["discrete-gaussian", "skellam"]
@@ -297,8 +296,7 @@ class Parameters:
         if active:
             self._check_survivors()
         bounded(modulus_bits(self.n_max, multiple=1), MAX_BITS, "bits")
-        lane_bytes = next(size for size in (2, 4, 8) if self.bits <= 8 * size)
-        bounded(1, MAX_STREAM_BYTES // lane_bytes - self.lanes, "length")
+        bounded(1, MAX_STREAM_BYTES // lane(self.bits).itemsize - self.lanes, "length")
 
     def _check_survivors(self) -> None:
         """C clients that stay silent must neither open nor stop a round; one that deals garbage does stop it."""

@@ -24,13 +24,11 @@ from fedtally.crypto.keys import (
     digest,
     hkdf,
 )
-from fedtally.crypto.prg import Lanes, Masking, lane
+from fedtally.crypto.prg import MAX_BITS, MAX_STREAM_BYTES, Lanes, Masking, lane
 from fedtally.errors import FedtallyError, InvalidInputError
 from fedtally.secagg.packing import pack, packed_length
 from fedtally.secagg.params import (
-    MAX_BITS,
     MAX_CLIENTS,
-    MAX_STREAM_BYTES,
     UnsafeParametersError,
     integrity_lanes,
     modulus_bits,
