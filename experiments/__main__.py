@@ -6,7 +6,19 @@ import sys
 
 import click
 
-from experiments import band, coverage, error_model, figure2, figure3, hashing, recovery, shrinkage, tradeoff
+from experiments import (
+    band,
+    coverage,
+    error_model,
+    figure2,
+    figure3,
+    hashing,
+    openings,
+    privacy,
+    recovery,
+    shrinkage,
+    tradeoff,
+)
 from fedtally.errors import FedtallyError
 
 
@@ -15,7 +27,19 @@ def main() -> None:
     """Remake the paper's figures and check what the design rests on."""
 
 
-for module in (figure2, figure3, hashing, recovery, coverage, band, error_model, shrinkage, tradeoff):
+for module in (
+    figure2,
+    figure3,
+    hashing,
+    recovery,
+    coverage,
+    band,
+    error_model,
+    shrinkage,
+    tradeoff,
+    privacy,
+    openings,
+):
     main.add_command(module.command)
 
 if __name__ == "__main__":

@@ -1,9 +1,10 @@
 """How often the 95 % intervals of joint recovery hold, and how wide they are, by an item's rank.
 
-Campaigns of 10 rounds with d = 100,000 items and N = 1,000,000 clients, or real tables with their own d and N; noise
-off and on; every interval is compared with the item's frequency among the clients that took part. Items are ranked by
-the population's frequencies and counted in bands of ranks, apart for items on and off the support of the fit. A cell is
-one population, schedule, size and kind of noise; each of its seeds draws clients, hashes and noise anew.
+Campaigns of 10 rounds with d = 100,000 items and N = 1,000,000 clients, or real tables with their own d and N; without
+noise and with that of differential privacy (epsilon = 1, delta = 1e-6, zero-out, one item a client), drawn by the
+package's sampler; every interval is compared with the item's frequency among the clients that took part. Items are
+ranked by the population's frequencies and counted in bands of ranks, apart for items on and off the support of the fit.
+A cell is one population, schedule, size and kind of noise; each of its seeds draws clients, hashes and noise anew.
 
 The width of an interval is compared with an oracle's: 1.96 root mean square errors of the released estimates of the
 same band. Where a whole band's estimates are exact to within a client, the intervals' floor of one client rules; such
@@ -26,9 +27,11 @@ import numpy as np
 import numpy.typing as npt
 
 from experiments import output, rounds
+from experiments.privacy import add_noise, calibrated
 from experiments.recovery import SCHEDULES, law
 from fedtally.domain import IntegerRange
 from fedtally.errors import InvalidInputError
+from fedtally.privacy.mechanism import rounded_gaussian, skellam
 from fedtally.recovery.intervals import Limits, make_intervals
 from fedtally.recovery.joint import JointDecoder
 from fedtally.sketch import CountSketch, Schedule, SketchSpec
@@ -45,7 +48,7 @@ REAL = {  # file, clients: as many as the study that the table stands for
     "sentiment140": ("sentiment140_words.parquet", 659_497),
 }
 REAL_ROUNDS = {"hours": "brightkite_us_hourly.npz", "decades": "us_baby_names.parquet"}
-NOISE_SD = 4.2247  # Gaussian, of each counter of one row, for epsilon = 1 and delta = 1e-6; times sqrt(rows)
+NOISES = ("off", "on", "skellam")
 ROUNDS = ("gamma 0.5", "gamma 2", "one round", "1..10", "1..100", "missing")
 BATCHED = ("batched:2", "batched:5")
 UNUSUAL_SIZES = ("3x1600", "4x1200", "6x800")  # few rows, even numbers of rows
@@ -66,7 +69,8 @@ class Case(NamedTuple):
         schedule: shared, fresh, hybrid or batched:B.
         rows: of the sketch.
         width: of the sketch.
-        noise: off, on (rounded Gaussian) or skellam.
+        noise: off; on, central trust: rounded Gaussian, once in what a batch of rounds adds up to; or skellam,
+            distributed trust: Skellam in the sum of every round.
         rounds: equal, or one of `ROUNDS`: how rounds differ.
     """
 
@@ -221,12 +225,9 @@ def draw(laws: rounds.F64, clients: int, kind: str, rng: np.random.Generator) ->
 
 
 def sums(
-    counts: rounds.I64, ids: U64, schedule: str, rows: int, width: int, noise: str, rng: np.random.Generator
+    counts: rounds.I64, ids: U64, schedule: str, rows: int, width: int, rng: np.random.Generator
 ) -> list[CountSketch]:
-    """Return what lands: the sum of every round, with noise in every counter.
-
-    The merged sum of a batch of rounds with equal hashes has noise of one standard deviation, whatever the schedule:
-    rounds of one batch share its variance.
+    """Return the sum of every round.
 
     Args:
         counts: int64 [rounds, d], how many clients hold each item.
@@ -234,23 +235,31 @@ def sums(
         schedule: shared, fresh, hybrid or batched:B.
         rows: of the sketch.
         width: of the sketch.
-        noise: off, on or skellam.
-        rng: draws the public seed and the noise.
+        rng: draws the public seed.
     """
     spec = SketchSpec(rows, width, Schedule.parse(schedule), len(counts), rng.bytes(32))
-    batch = [spec.schedule.batch_of(m, len(counts)) for m in range(len(counts))]
     found = []
     for m, held in enumerate(counts):
-        sketch = CountSketch(spec, m)
-        sketch.add(ids, held)
-        variance = NOISE_SD**2 * rows / batch.count(batch[m])
-        if noise == "on":
-            sketch.counters += np.rint(rng.normal(0, np.sqrt(variance), sketch.counters.shape)).astype(np.int64)
-        elif noise == "skellam":
-            up, down = rng.poisson(variance / 2, (2, *sketch.counters.shape))
-            sketch.counters += up - down
-        found.append(sketch)
+        found.append(CountSketch(spec, m))
+        found[-1].add(ids, held)
     return found
+
+
+def protect(sketches: Sequence[CountSketch], noise: str, rng: np.random.Generator) -> None:
+    """Add the noise of differential privacy to the sums that landed, in place.
+
+    Args:
+        sketches: of one campaign.
+        noise: off, on or skellam: see `Case`. Rounds with equal hashes are added up when they are decoded, so that what
+            is drawn once for a batch may lie in any of them.
+        rng: makes the keys.
+    """
+    spec = sketches[0].spec
+    if noise == "on":
+        batches = {spec.schedule.batch_of(sketch.round, spec.num_rounds): sketch for sketch in sketches}
+        add_noise(batches.values(), rounded_gaussian(calibrated("rounded-gaussian", spec.rows).noise_variance), rng)
+    elif noise == "skellam":
+        add_noise(sketches, skellam(calibrated("skellam", spec.rows).noise_variance), rng)
 
 
 def campaign(case: Case, scale: Scale, repeat: int) -> tuple[rounds.I64, U64, list[CountSketch]]:
@@ -261,11 +270,12 @@ def campaign(case: Case, scale: Scale, repeat: int) -> tuple[rounds.I64, U64, li
     rng = np.random.default_rng([scale.seed, repeat, zlib.crc32(repr(tuple(case)).encode())])
     counts = draw(*population(case.population, scale), case.rounds, rng)
     ids = rounds.FIRST_ID + rng.permutation(counts.shape[1]).astype(np.uint64)
-    sketches = sums(counts, ids, case.schedule, case.rows, case.width, case.noise, rng)
-    if case.rounds != "missing":
-        return counts, ids, sketches
-    landed = np.sort(rng.permutation(len(counts))[2:])
-    return counts[landed], ids, [sketches[m] for m in landed]
+    sketches = sums(counts, ids, case.schedule, case.rows, case.width, rng)
+    if case.rounds == "missing":
+        landed = np.sort(rng.permutation(len(counts))[2:])
+        counts, sketches = counts[landed], [sketches[m] for m in landed]
+    protect(sketches, case.noise, rng)
+    return counts, ids, sketches
 
 
 def holds(limits: Limits, truth: rounds.I64, clients: int) -> npt.NDArray[np.bool_]:
@@ -561,7 +571,7 @@ def details(found: dict[Case, Tallies]) -> list[dict[str, object]]:
     multiple=True,
     help="An exponent, zm, or a real table. [default: 1.1, 1.5, 2, zm; tables with --data]",
 )
-@click.option("--noise", "noises", multiple=True, type=click.Choice(["off", "on"]), default=("off", "on"))
+@click.option("--noise", "noises", multiple=True, type=click.Choice(NOISES), default=("off", "on"))
 @click.option("--data", type=click.Path(path_type=Path), help="Folder of the real tables.")
 @click.option("--robustness", is_flag=True, help="Measure other rounds, batches, noise and sizes instead.")
 @click.option("--domain-size", default=100_000, help="Of the synthetic populations.")

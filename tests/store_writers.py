@@ -19,8 +19,8 @@ import numpy as np
 from sqlalchemy import event as hooks
 
 from fedtally import store
-from fedtally.privacy.accounting import Event
 from fedtally.privacy.budget import AlreadySpentError, Charge, OverspentError
+from fedtally.privacy.events import Event
 from fedtally.store import Ledger
 
 EVENT = Event("rounded-gaussian", 16, "zero-out", variance=1e5, participations=3)

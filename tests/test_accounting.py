@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import json
 import math
 from dataclasses import replace
 
@@ -12,35 +11,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.special import ndtr
+from test_events import gaussian, skellam
 
-from fedtally import kernels
 from fedtally.errors import InvalidInputError
 from fedtally.privacy import accounting
-from fedtally.privacy.accounting import (
-    Collisions,
-    Event,
-    Mechanism,
-    Method,
-    calibrate,
-    certify,
-    default_clip_norm,
-    delta,
-    epsilon,
-    noise_multiplier,
-    realised,
-)
-from fedtally.sketch import SketchSpec
+from fedtally.privacy.accounting import Method, calibrate, delta, epsilon, noise_multiplier, realised
+from fedtally.privacy.events import default_clip_norm
 
 DELTA = 1e-6
 Z1 = 4.22468
-
-
-def gaussian(rows=5, relation="zero-out", **more):
-    return Event("rounded-gaussian", rows, relation, **more)
-
-
-def skellam(rows=5, relation="zero-out", **more):
-    return Event("skellam", rows, relation, **({"honest_survivors": 100} | more))
 
 
 def wide(multiplier, **more):
@@ -75,6 +54,37 @@ def test_analytic_gaussian(multiplier, expected):
 def test_a_classical_constant_would_be_more_private_than_it_says():
     classical = math.sqrt(2 * math.log(1.25 / DELTA))
     assert cost(wide(classical)) == pytest.approx(0.7837, abs=1e-4)
+
+
+@pytest.mark.parametrize(("target", "expected"), [(0.1, 39.464), (0.5, 8.677), (1, 4.531), (2, 2.382), (4, 1.268)])
+def test_renyi_bound_of_almost_gaussian_noise(target, expected):
+    """The page's column of zero-concentrated privacy, which takes all orders: integers cost a little more."""
+    event = skellam(16, max_items=20, clip_norm=50.0, variance=(expected * 50.0) ** 2)
+    found = epsilon(event, DELTA)
+    assert found.method == Method.RENYI
+    assert target * 0.999 <= found.epsilon <= target * 1.004
+
+
+@pytest.mark.parametrize(
+    ("rows", "distance", "expected"), [(5, 16, 1.88), (16, 38, 1.60), (5, 20, 2.12), (5, 10, 1.455)]
+)
+def test_noise_for_zero_out_under_replace_one(rows, distance, expected):
+    """What epsilon 1 becomes where two items are the square root of `distance` apart, not of the number of rows."""
+    assert cost(wide(Z1 * (rows / distance) ** 0.5)) == pytest.approx(expected, abs=6e-3)
+
+
+def test_corrupt_clients_are_an_absolute_number():
+    """Shares sized for 67 % of 500 survivors, of whom 330 are corrupt: epsilon 1 becomes 1.44."""
+    event = skellam(16, max_items=10_000, honest_survivors=335, variance=(Z1 * 4 * 10_000) ** 2)
+    left = realised(event, survivors=500, corrupt=330)
+    assert cost(gaussian(16, max_items=10_000, variance=left.variance)) == pytest.approx(1.44, abs=6e-3)
+
+
+@pytest.mark.parametrize(("rows", "expected"), [(5, 0.9995), (16, 0.99988)])
+def test_rounding_gains_a_little(rows, expected):
+    found = epsilon(gaussian(rows, variance=rows * Z1**2), DELTA)
+    assert found.method == Method.LOSS_DISTRIBUTION
+    assert found.epsilon == pytest.approx(expected, abs=1e-4)
 
 
 @pytest.mark.parametrize("target", [1.0, 4.0])
@@ -123,7 +133,7 @@ def test_renyi_bound(rows, at_1, at_8):
         found = bound.epsilon(DELTA)
         assert found == pytest.approx(expected, abs=1e-4 if target == 1 else 0.1)
         assert cost(event) <= found
-        assert bound.delta(found) == pytest.approx(DELTA, rel=1e-5)
+        assert float(bound.deltas(np.array([found]))[0]) == pytest.approx(DELTA, rel=1e-5)
 
 
 @pytest.mark.parametrize(("rows", "deviation"), [(5, 9.4468), (16, 16.8988)])
@@ -137,21 +147,41 @@ def test_agrees_with_the_accountant_of_others(rows, deviation):
     rounded = cost(gaussian(rows, variance=deviation**2))
     assert discrete - 1e-3 < rounded < discrete
 
-    law = accounting._law(Mechanism.SKELLAM, deviation**2)
+    assert_between_estimates_of_others(skellam(rows, variance=deviation**2), DELTA, 1e-4)
+
+
+def assert_between_estimates_of_others(event, target, tolerance):
+    """Above dp-accounting's optimistic estimate, and equal to its pessimistic one."""
+    from dp_accounting.pld import privacy_loss_distribution as pld
+
+    ((shift, number),) = event.shifts.items()
+    law = accounting._law(event.mechanism, event.variance)
     lower = {k: math.log(p) for k, p in enumerate(law) if p > 1e-30}
-    upper = {k + 1: p for k, p in lower.items()}
+    upper = {k + shift: p for k, p in lower.items()}
     low, high = (
         pld.from_two_probability_mass_functions(
-            lower, upper, pessimistic_estimate=pessimistic, value_discretization_interval=1e-5
+            lower, upper, pessimistic_estimate=pessimistic, value_discretization_interval=tolerance / 10
         )
-        .self_compose(rows, 0.0 if not pessimistic else 1e-15)
-        .get_epsilon_for_delta(DELTA - 2.0**-40)
+        .self_compose(number, 1e-15 if pessimistic else 0.0)
+        .get_epsilon_for_delta(target - accounting._slack([event])[0])
         for pessimistic in (False, True)
     )
-    found = cost(skellam(rows, variance=deviation**2))
+    found = epsilon(event, target).epsilon
     assert low <= found
-    assert found == pytest.approx(high, abs=1e-4)
-    assert found <= high
+    assert found == pytest.approx(high, abs=tolerance)
+
+
+@given(
+    st.sampled_from([gaussian, skellam]),
+    st.integers(1, 8),
+    st.floats(0.3, 300.0),
+    st.sampled_from([1e-8, 1e-6, 1e-3]),
+    st.sampled_from(["zero-out", "replace-one"]),
+)
+@settings(max_examples=10)
+def test_between_the_estimates_of_others(make, rows, variance, target, relation):
+    event = make(rows, relation, variance=variance)
+    assert_between_estimates_of_others(event, target, 1e-3)
 
 
 @pytest.mark.parametrize("rounds", [2, 4, 10])
@@ -193,27 +223,34 @@ def rounded_pmf(variance, largest):
     return ndtr(-(np.abs(k) - 0.5) / s) - ndtr(-(np.abs(k) + 0.5) / s)
 
 
-def exact_epsilon(pmf, shifts, target):
-    """From every vector of noise: no grid of losses, only outcomes below 1e-16 of the total left to infinity."""
+def exact_losses(pmf, shifts):
+    """All outcomes, no grid: sums of losses that are equal are taken together, those below 1e-20 are left out."""
     losses, weights = np.zeros(1), np.ones(1)
     for shift in shifts:
         upper, lower = pmf[:-shift], pmf[shift:]
-        keep = (upper > 1e-17) & (lower > 0)
-        upper, lower = upper[keep], lower[keep]
-        losses = np.add.outer(losses, np.log(upper / lower)).ravel()
-        weights = np.multiply.outer(weights, upper).ravel()
-    order = np.argsort(losses)
-    losses, weights = losses[order], weights[order]
+        keep = (upper > 1e-20) & (lower > 0)
+        found = np.add.outer(losses, np.log(upper[keep] / lower[keep])).ravel()
+        losses, where = np.unique(np.round(found, 10), return_inverse=True)
+        weights = np.bincount(where, np.multiply.outer(weights, upper[keep]).ravel())
+        losses, weights = losses[weights > 1e-20], weights[weights > 1e-20]
+    return losses, weights
 
+
+def exact_epsilon(losses, weights, target):
     def delta_of(at):
         above = losses > at
         return math.fsum(-np.expm1(at - losses[above]) * weights[above])
 
-    low, high = 0.0, 100.0
+    low, high = 0.0, 200.0
     for _ in range(60):
         middle = (low + high) / 2
         low, high = (low, middle) if delta_of(middle) <= target else (middle, high)
     return high
+
+
+def pmf_of(mechanism, variance):
+    largest = math.ceil(12 * variance**0.5) + 25
+    return {"skellam": skellam_pmf, "rounded-gaussian": rounded_pmf}[mechanism](variance, largest)
 
 
 @pytest.mark.parametrize("mechanism", ["skellam", "rounded-gaussian"])
@@ -227,24 +264,40 @@ def exact_epsilon(pmf, shifts, target):
         (3, 6.0, "zero-out", 1e-9),
         (2, 30.0, "replace-one", 1e-6),
         (3, 3.0, "replace-one", 1e-3),
+        (1, 0.5, "zero-out", 1e-6),
+        (1, 0.2, "replace-one", 1e-6),
+        (2, 0.02, "zero-out", 1e-4),
+        (16, 0.05, "zero-out", 1e-6),
+        (8, 0.1, "zero-out", 1e-6),
+        (5, 0.2, "replace-one", 1e-6),
+        (4, 0.7, "zero-out", 1e-5),
     ],
 )
 def test_brute_force_convolution(mechanism, rows, variance, relation, target):
     event = {"skellam": skellam, "rounded-gaussian": gaussian}[mechanism](rows, relation, variance=variance)
-    largest = math.ceil(12 * variance**0.5) + 25
-    pmf = {"skellam": skellam_pmf, "rounded-gaussian": rounded_pmf}[mechanism](variance, largest)
     shift = 2 if relation == "replace-one" else 1
-    exact = exact_epsilon(pmf, [shift] * rows, target)
+    exact = exact_epsilon(*exact_losses(pmf_of(mechanism, variance), [shift] * rows), target)
     added = 2.0**-40 if mechanism == "skellam" else 0.0
     found = epsilon(event, target + added)
     assert found.method == Method.LOSS_DISTRIBUTION
     assert exact <= found.epsilon <= exact + 1e-3
-    assert delta(event, exact).delta == pytest.approx(target + added, rel=2e-3)
-    assert delta(event, exact).delta >= target * (1 - 1e-12)
+    assert delta(event, exact).delta >= target * (1 - 1e-6)
+    assert delta(event, exact + 1e-3).delta <= target + added
+
+
+@pytest.mark.parametrize("mechanism", ["skellam", "rounded-gaussian"])
+@pytest.mark.parametrize("variance", [0.1, 0.5])
+def test_a_grid_on_the_atoms_is_within_the_promise_at_every_delta(mechanism, variance):
+    """Delta has a kink at every sum of losses: so many deltas that some lie at kinks."""
+    event = {"skellam": skellam, "rounded-gaussian": gaussian}[mechanism](3, variance=variance)
+    losses, added = exact_losses(pmf_of(mechanism, variance), [1] * 3), 2.0**-40 if mechanism == "skellam" else 0.0
+    for target in np.geomspace(1e-7, 1e-2, 10):
+        exact = exact_epsilon(*losses, target)
+        assert exact <= cost(event, target + added) <= exact + 1e-3
 
 
 def test_brute_force_of_the_number_of_clients():
-    exact = exact_epsilon(rounded_pmf(5.0, 60), [2, 1], 1e-6)  # two items in one cell, one client
+    exact = exact_epsilon(*exact_losses(rounded_pmf(5.0, 60), [2, 1]), 1e-6)  # two items in one cell, one client
     assert exact <= cost(gaussian(1, "add-remove", variance=5.0, max_items=2)) <= exact + 1e-3
 
 
@@ -299,109 +352,6 @@ def test_renyi_bound_holds_in_one_dimension(variance):
         np.testing.assert_array_equal(*(accounting._renyi_curve(e, np.arange(2.0, 9)) for e in (replaced, doubled)))
 
 
-# ---- sensitivity ----
-
-
-def dense(spec, round, domain_size):
-    """One sketch per item: [items, rows * width], and its hashes."""
-    hashes = spec.round_hash(round)
-    ids = np.arange(domain_size, dtype=np.uint64)
-    cells = kernels.locations(kernels.hash_words(hashes.location, ids), spec.width)
-    signs = kernels.signs(kernels.hash_words(hashes.sign, ids), hashes.sign_bit)
-    sketches = np.zeros((domain_size, spec.rows, spec.width), np.int64)
-    for row, item in itertools.product(range(spec.rows), range(domain_size)):
-        sketches[item, row, cells[row, item]] += signs[row, item]
-    return sketches.reshape(domain_size, -1), (cells, signs)
-
-
-@pytest.mark.parametrize("schedule", ["shared", "hybrid", "fresh"])
-@pytest.mark.parametrize(("rows", "width", "items"), [(3, 4, 8), (5, 10, 60), (7, 6, 100), (1, 5, 30), (16, 40, 90)])
-def test_certified_sensitivity_is_the_largest_over_pairs(schedule, rows, width, items):
-    spec = SketchSpec(rows, width, schedule, 3, bytes([rows]) * 32)
-    rounds = [dense(spec, round, items) for round in range(3)]
-    assert all((sketches**2).sum(axis=1).max() == rows == np.abs(sketches).sum(axis=1).min() for sketches, _ in rounds)
-    squares = [((s[:, None] - s[None]) ** 2).sum(axis=2).max() for s, _ in rounds]
-    found = certify(hashes for _, hashes in rounds)
-    event = gaussian(rows, "replace-one", collisions=found)
-    assert event.l2_sensitivity**2 == pytest.approx(max(squares))
-    assert 2 * rows <= max(squares) <= 4 * rows
-    twice = [(np.abs(s[:, None] - s[None]) == 2).sum(axis=2).max() for s, _ in rounds]  # cells of opposite signs
-    assert found.opposite == max(twice)
-
-
-def test_certified_value_of_a_large_domain():
-    spec = SketchSpec(5, 1000, "shared", 1, bytes(32))
-    ids, hashes = np.arange(100_000, dtype=np.uint64), spec.round_hash(0)
-    words = kernels.hash_words(hashes.location, ids)
-    found = certify([(kernels.locations(words, 1000), kernels.signs(words, 0))])
-    assert found.excess in (2, 3, 4)  # 3, 3, 3 for the seeds of the design study
-    assert gaussian(5, "replace-one", collisions=found).l2_sensitivity in (14**0.5, 4.0, 18**0.5)
-
-
-def test_certificates_of_special_cases():
-    row = np.array([[1, 1, 1]])
-    assert certify([(row * 0, row)]) == (0, 0)  # all items look the same
-    assert certify([(row[:, :1], row[:, :1])]) == (0, 0)  # one item
-    assert certify([(row * 0, np.array([[1, -1, 1]]))]) == (1, 1)
-    assert certify([(np.zeros((2, 2), int), np.array([[1, -1], [1, -1]]))]) == (2, 2)
-    assert certify([(np.zeros((2, 2), int), np.array([[1, -1], [1, 1]]))]) == (1, 0)
-    for bad in ([], [(row, row[:, :2])], [(row[0], row[0])], [(row[:, :0], row[:, :0])]):
-        with pytest.raises(InvalidInputError):
-            certify(bad)
-
-
-def test_moving_to_another_round_costs_two_rows_a_row():
-    spec = SketchSpec(6, 5, "hybrid", 2, bytes(32))
-    here, there = (dense(spec, round, 20)[0] for round in range(2))
-    apart = (here**2).sum(axis=1)[:, None] + (there**2).sum(axis=1)[None]  # disjoint releases
-    assert (apart == 2 * 6).all()
-    event = gaussian(6, "replace-one", collisions=(0, 0))
-    assert event.l2_sensitivity**2 == pytest.approx(2 * 6)
-    assert event.l2_sensitivity <= gaussian(6, "replace-one").l2_sensitivity
-
-
-@given(st.integers(1, 3), st.integers(1, 4), st.integers(1, 3), st.data())
-@settings(max_examples=40)
-def test_no_client_exceeds_the_sensitivity(participations, per_opening, max_items, data):
-    """Any items in any rounds, rounds added up in any way that the event allows."""
-    per_opening = min(per_opening, participations)
-    rows, width, items = 3, 4, 12
-    sketches = dense(SketchSpec(rows, width, "shared", 1, bytes(32)), 0, items)[0]
-
-    def contribution():
-        total = np.zeros((participations, rows * width), np.int64)
-        room = [per_opening] * participations
-        for _ in range(participations):
-            opening = data.draw(st.sampled_from([j for j, left in enumerate(room) if left]))
-            room[opening] -= 1
-            chosen = data.draw(st.lists(st.integers(0, items - 1), max_size=max_items, unique=True))
-            total[opening] += sketches[chosen].sum(axis=0)
-        return total
-
-    one, other = contribution(), contribution()
-    event = gaussian(rows, max_items=max_items, participations=participations, per_opening=per_opening)
-    assert (one**2).sum() <= event.l2_sensitivity**2 + 1e-9
-    assert ((one - other) ** 2).sum() <= replace(event, relation="replace-one").l2_sensitivity ** 2 + 1e-9
-
-
-def test_sensitivities_by_schedule():
-    assert gaussian(5).l2_sensitivity == pytest.approx(5**0.5)
-    assert gaussian(5, "replace-one").l2_sensitivity == pytest.approx(2 * 5**0.5)
-    assert gaussian(5, participations=7).l2_sensitivity == pytest.approx(35**0.5)
-    assert gaussian(5, participations=7, per_opening=7).l2_sensitivity == pytest.approx(7 * 5**0.5)
-    assert gaussian(5, "replace-one", participations=7, per_opening=7).l2_sensitivity == pytest.approx(14 * 5**0.5)
-    split = gaussian(5, participations=7, per_opening=3)
-    assert split.openings == [(3, 2), (1, 1)] and split.num_openings == 3
-    assert split.l2_sensitivity == pytest.approx((5 * 19) ** 0.5)
-    clip = default_clip_norm(5, 1000, 20)
-    assert clip**2 == pytest.approx(100 * (1 + 4 * math.sqrt(2 / 5000)))
-    assert gaussian(5, max_items=20, clip_norm=clip).l2_sensitivity == pytest.approx(clip)
-    assert gaussian(5, "replace-one", max_items=20, clip_norm=clip).l2_sensitivity == pytest.approx(2 * clip)
-    assert gaussian(5, "add-remove", max_items=20, clip_norm=clip).l2_sensitivity == pytest.approx((clip**2 + 1) ** 0.5)
-    assert gaussian(5, max_items=20).l2_sensitivity == pytest.approx(20 * 5**0.5)
-    assert not gaussian(5, clip_norm=3.0).is_clipped  # one item has norm sqrt 5
-
-
 # ---- methods, slack, composition ----
 
 
@@ -436,7 +386,7 @@ def test_clipped_gaussian_beside_skellam_is_composed_on_the_grid():
 
 def test_what_comes_out_of_delta():
     event = skellam(5, variance=89.24, participations=3)
-    lone = accounting._bounds([event])[1].delta(2.0)
+    lone = float(accounting._bounds([event])[1].deltas(np.array([2.0]))[0])
     assert delta(event, 2.0).delta == pytest.approx(lone + 3 * 2.0**-40, rel=1e-12)
     drawn = replace(event, total_variation=1e-9)
     assert delta(drawn, 2.0).delta == pytest.approx(lone + 3 * 2.0**-40 + (1 + math.exp(2)) * 3e-9, rel=1e-9)
@@ -492,11 +442,11 @@ def test_calibration_beside_others():
     st.sampled_from([1e-8, 1e-6, 1e-3]),
     st.sampled_from(["zero-out", "replace-one"]),
 )
-@settings(max_examples=25)
+@settings(max_examples=15)
 def test_monotone(make, rows, variance, factor, target, relation):
     event = make(rows, relation, variance=variance)
     base = epsilon(event, target).epsilon
-    slack = base * 5e-4 + 1e-9  # of the grid
+    slack = base * 1e-4 + 1e-9  # of the grid
     assert epsilon(event, target * factor).epsilon <= base + 1e-9
     assert epsilon(replace(event, variance=variance * factor), target).epsilon <= base + slack
     assert epsilon(replace(event, rows=rows + 1), target).epsilon >= base - slack
@@ -518,80 +468,7 @@ def test_certified_collisions_cost_less_than_the_worst_and_more_than_moving():
     assert costs[-1] == pytest.approx(cost(skellam(5, "replace-one", variance=300.0)), rel=1e-9)
 
 
-# ---- events as data, words, errors ----
-
-
-@pytest.mark.parametrize(
-    "event",
-    [
-        gaussian(5),
-        gaussian(5, "add-remove", variance=2.5, total_variation=2.0**-90),
-        skellam(16, "replace-one", variance=1 / 3, collisions=Collisions(3, 2), participations=4),
-        skellam(16, max_items=20, clip_norm=18.1, participations=6, per_opening=2),
-    ],
-)
-def test_events_survive_json(event):
-    assert Event.from_dict(json.loads(json.dumps(event.to_dict()))) == event
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
-        {"schema": "fedtally-event/2"},
-        {"unknown": 1},
-        {"mechanism": "laplace"},
-        {"relation": "substitution"},
-        {"collisions": [1, 2, 3]},
-        {"collisions": 3},
-        {"rows": 2.5},
-    ],
-)
-def test_events_that_are_not_known_are_refused(change):
-    with pytest.raises(InvalidInputError):
-        Event.from_dict(gaussian(5).to_dict() | change)
-    for bad in (None, {}, {"schema": accounting.SCHEMA}):
-        with pytest.raises(InvalidInputError):
-            Event.from_dict(bad)
-
-
-@pytest.mark.parametrize(
-    ("make", "message"),
-    [
-        (lambda: gaussian(0), "rows must be at least 1"),
-        (lambda: gaussian(5, variance=0.0), "variance must be at least"),
-        (lambda: gaussian(5, variance=math.inf), "variance must be finite"),
-        (lambda: gaussian(5, clip_norm=-1.0), "clip_norm must be at least"),
-        (lambda: gaussian(5, max_items=0), "max_items must be at least 1"),
-        (lambda: gaussian(5, per_opening=2), "per_opening must be at most 1"),
-        (lambda: gaussian(5, total_variation=2.0), "total_variation must be at most"),
-        (lambda: gaussian(5, honest_survivors=3), "honest_survivors belongs to skellam"),
-        (lambda: skellam(5, honest_survivors=None), "honest_survivors must be an integer"),
-        (lambda: skellam(5, honest_survivors=0), "honest_survivors must be at least 1"),
-        (lambda: skellam(5, "add-remove"), "add-remove needs the number of clients with noise"),
-        (lambda: Event("laplace", 5, "zero-out"), "mechanism must be one of"),
-        (lambda: Event("skellam", 5, "bounded"), "relation must be one of"),
-        (lambda: gaussian(5, collisions=(1, 1)), "collisions are certified for replace-one"),
-        (lambda: gaussian(5, "replace-one", collisions=(1, 1), max_items=2), "collisions are certified for"),
-        (lambda: gaussian(5, "replace-one", collisions=(6, 1)), "opposite must be at most 5"),
-        (lambda: gaussian(5, "replace-one", collisions=(1, 2)), "excess must be at most 1"),
-        (lambda: epsilon([], DELTA), "events must be one or more"),
-        (lambda: epsilon(["event"], DELTA), "events must be one or more"),
-        (lambda: epsilon(gaussian(5), DELTA), "no variance yet"),
-        (lambda: epsilon([wide(4.0), gaussian(5, "replace-one", variance=9.0)], DELTA), "several relations"),
-        (lambda: epsilon(wide(4.0), 0.0), "delta must lie between"),
-        (lambda: epsilon(wide(4.0), 1.0), "delta must lie between"),
-        (lambda: delta(wide(4.0), -1.0), "epsilon must be at least 0"),
-        (lambda: calibrate(gaussian(5), 0.0, DELTA), "epsilon must be at least"),
-        (lambda: noise_multiplier(1.0, 2.0), "delta must be at most"),
-        (lambda: realised(wide(4.0), 10, 1), "only skellam noise comes in shares"),
-        (lambda: realised(skellam(5, variance=9.0), 10, 10), "survivors must be at least 11"),
-        (lambda: realised(skellam(5), 10, 1), "no variance yet"),
-        (lambda: default_clip_norm(5, 0, 2), "width must be at least 1"),
-    ],
-)
-def test_errors(make, message):
-    with pytest.raises(InvalidInputError, match=message):
-        make()
+# ---- words, errors ----
 
 
 def test_words_are_upper_bounds():
@@ -600,21 +477,6 @@ def test_words_are_upper_bounds():
     assert words == "epsilon 0.9952 at delta 1e-06 (zero-out, distributed trust, privacy-loss-distribution)"
     assert float(words.split()[1]) >= found.epsilon
     assert str(replace(found, epsilon=math.inf)).startswith("epsilon inf ")
-
-
-@pytest.mark.parametrize("entry", ["mechanism", "rows", "relation", "max_items", "participations", "total_variation"])
-def test_a_record_without_an_entry_is_not_read_as_the_cheapest_event(entry):
-    record = skellam(5, variance=100.0, participations=3, max_items=2, total_variation=1e-12).to_dict()
-    assert Event.from_dict(record).to_dict() == record
-    del record[entry]
-    with pytest.raises(InvalidInputError, match=f"unknown or missing entries of an event: {entry}"):
-        Event.from_dict(record)
-
-
-@pytest.mark.parametrize("collisions", [5, (1,), (2, 1, 9), "21"])
-def test_collisions_are_two_integers(collisions):
-    with pytest.raises(InvalidInputError, match="collisions must be two integers"):
-        gaussian(5, "replace-one", variance=1.0, collisions=collisions)
 
 
 def test_what_the_sampler_lacks_is_charged_for_every_round_of_the_client():
@@ -643,3 +505,25 @@ def test_clipped_openings_of_several_rounds_are_charged_for_the_worst_split():
     charged = accounting._renyi_curve(event, orders)
     for split in ([6, 4], [5, 5], [6, 3, 1], [4, 3, 3], [2] * 5, [1] * 10):
         assert (charged >= curve(split)).all()
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: epsilon([], DELTA), "events must be one or more"),
+        (lambda: epsilon(["event"], DELTA), "events must be one or more"),
+        (lambda: epsilon(gaussian(5), DELTA), "no variance yet"),
+        (lambda: epsilon([wide(4.0), gaussian(5, "replace-one", variance=9.0)], DELTA), "several relations"),
+        (lambda: epsilon(wide(4.0), 0.0), "delta must lie between"),
+        (lambda: epsilon(wide(4.0), 1.0), "delta must lie between"),
+        (lambda: delta(wide(4.0), -1.0), "epsilon must be at least 0"),
+        (lambda: calibrate(gaussian(5), 0.0, DELTA), "epsilon must be at least"),
+        (lambda: noise_multiplier(1.0, 2.0), "delta must be at most"),
+        (lambda: realised(wide(4.0), 10, 1), "only skellam noise comes in shares"),
+        (lambda: realised(skellam(5, variance=9.0), 10, 10), "survivors must be at least 11"),
+        (lambda: realised(skellam(5), 10, 1), "no variance yet"),
+    ],
+)
+def test_errors(make, message):
+    with pytest.raises(InvalidInputError, match=message):
+        make()

@@ -297,7 +297,13 @@ def test_standard_input(words: str) -> None:
     [
         (["estimate"], "Missing argument 'INPUT'"),
         (["estmate"], "No such command 'estmate'"),
-        (["estimate", "zipf:", "--epsilon", "1"], "--epsilon"),
+        (["estimate", "zipf:", "--epsilon", "0"], "epsilon must be 0.001 to 1000, got 0"),
+        (["estimate", "zipf:", "--delta", "1e-9"], "delta goes with epsilon"),
+        (["estimate", "zipf:", "--epsilon", "1", "--seed", "1"], "mark it with study"),
+        (["estimate", "zipf:", "--epsilon", "1", "--evaluate"], "the truth is not private"),
+        (["estimate", "zipf:", "--epsilon", "1", "--domain", "input"], "declare a domain"),
+        (["estimate", "zipf:", "--epsilon", "1", "--neighbours", "add-remove"], "add-remove needs max_clients"),
+        (["estimate", "zipf:", "--epsilon", "1", "--ledger", "nowhere.db"], "no ledger at nowhere.db"),
         (["estimate", "nowhere.csv"], "nowhere.csv"),
         (["estimate", "zipf:", "--max-bytes", "12xB"], "write it as 32kB"),
         (["estimate", "zipf:", "--rows", "0"], "'0' is no integer of 1 or more"),
@@ -482,7 +488,7 @@ def test_demo_shows_the_truth_and_what_to_try_next(call: Call) -> None:
     assert "no differential privacy" in out
     assert "8.00 kB" in out or "7.9" in out
     commands = re.findall(r"^  fedtally (.*)$", out[out.index("What to try next") :], re.M)
-    assert [line.split()[0] for line in commands] == ["demo", "demo", "query", "simulate", "estimate"]
+    assert [line.split()[0] for line in commands] == ["demo", "demo", "query", "demo", "simulate", "estimate"]
     for line in commands[1:]:
         assert call(*line.split())[0] == 0
 

@@ -13,8 +13,8 @@ import pytest
 
 from fedtally.cli.app import cli, run
 from fedtally.privacy import accounting
-from fedtally.privacy.accounting import Event
 from fedtally.privacy.budget import Charge
+from fedtally.privacy.events import Event
 from fedtally.store import Ledger
 
 EVENT = Event("skellam", 5, "zero-out", variance=2e5, honest_survivors=90, participations=2)

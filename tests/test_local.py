@@ -9,7 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import fedtally
-from fedtally.engines.local import Request, campaign_seed, run
+from fedtally.engines.local import campaign_seed, run
+from fedtally.engines.request import Request
 from fedtally.errors import InvalidInputError, MemoryLimitError, OutsideDomainError
 from fedtally.plan import Plan
 from fedtally.result import Result, Truth

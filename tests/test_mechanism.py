@@ -343,7 +343,6 @@ def test_a_million_draws_have_the_distribution(make: Any, variance: float) -> No
     assert p_value(draws, make(1.05 * variance).pmf()) < P_VALUE
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(("make", "variance"), NOISES)
 def test_ten_million_draws_have_the_distribution(make: Any, variance: float) -> None:
     draws = sample(make(variance), 2, 10_000_000)

@@ -7,8 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fedtally.engines.fitting import widest
 from fedtally.errors import InvalidInputError, UnreadableFileError
-from fedtally.plan import Plan, modulus_bits, width_for_bytes
+from fedtally.plan import Plan, modulus_bits
 
 DOMAIN = {"kind": "range", "size": 1000, "public": True, "first": 1, "last": 1000}
 PLAN = Plan(
@@ -141,10 +142,10 @@ def test_modulus_holds_every_sum_and_no_bit_more(cohort, max_items):
 
 @given(max_bytes=st.integers(100, 10**6), rows=st.integers(1, 20), cohort=st.integers(1, 10**6))
 def test_width_is_the_largest_that_fits(max_bytes, rows, cohort):
-    width = width_for_bytes(max_bytes, rows, cohort, 1)
-    plan = Plan(rows, width, "shared", 1, cohort, cohort, DOMAIN, 1, bytes(32))
+    least = Plan(rows, 1, "shared", 1, cohort, cohort, DOMAIN, 1, bytes(32))
+    plan = widest(lambda width: dataclasses.replace(least, width=width), max_bytes)
     assert plan.bytes_per_client <= max_bytes
-    assert dataclasses.replace(plan, width=width + 1).bytes_per_client > max_bytes
+    assert dataclasses.replace(plan, width=plan.width + 1).bytes_per_client > max_bytes
 
 
 @pytest.mark.parametrize(("size", "items", "cost"), [(1, 1, 1), (256, 1, 1), (257, 1, 2), (256, 5, 5), (2**20, 3, 8)])
@@ -179,8 +180,9 @@ def test_hostile_files(tmp_path, name, text):
 
 
 def test_too_few_bytes():
-    with pytest.raises(InvalidInputError, match="max_bytes must be at least 14 for 7 rows of 15 bits, got 5"):
-        width_for_bytes(5, rows=7, cohort=15_000, max_items=1)
+    plan = Plan(7, 1, "shared", 1, 15_000, 15_000, DOMAIN, 1, bytes(32))
+    with pytest.raises(InvalidInputError, match="at least 14 for one counter of 15 bits in each of 7 rows, got 5"):
+        widest(lambda width: dataclasses.replace(plan, width=width), 5)
 
 
 def test_a_plan_in_a_document_is_a_table_with_a_table():

@@ -6,6 +6,7 @@ import copy
 import pickle  # noqa: TID251 - to see that it is refused
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,8 @@ from fedtally.crypto.hpke import OpeningKey
 from fedtally.crypto.keys import Secret, SigningKey
 from fedtally.domain import IntegerRange
 from fedtally.errors import IncompatibleError, InvalidInputError, OutsideDomainError
-from fedtally.plan import Plan
+from fedtally.plan import Plan, noise_bound
+from fedtally.privacy.terms import propose as propose_privacy
 from fedtally.secagg import two_server
 from fedtally.secagg.allow_list import AllowList
 from fedtally.secagg.client import MemoryJournal
@@ -26,6 +28,7 @@ from fedtally.secagg.proposal import propose
 from fedtally.secagg.terms import SecAggTerms, TwoServerTerms
 from fedtally.session import FrequencyClient, FrequencyServer, RejectedSumError
 from fedtally.sketch import CountSketch
+from fedtally.store import ClientRecord, Journal
 
 DOMAIN = IntegerRange(1, 50)
 ROWS, WIDTH, N = 3, 16, 12
@@ -176,6 +179,89 @@ def test_a_client_must_have_candidates_and_no_more_than_the_plan_allows() -> Non
         FrequencyClient(plan, DOMAIN, [1]).contribution(2)
 
 
+def private(terms: Any = None, **changed: Any) -> Plan:
+    """Return a plan with privacy: central, or by shares where clients sum among themselves."""
+    shares = isinstance(terms, SecAggTerms)
+    asked: dict[str, Any] = {"epsilon": 8.0, "delta": 1e-6, "rows": ROWS, "width": WIDTH}
+    asked |= {"trust": "distributed", "honest_survivors": terms.honest_survivors, "most_clients": N} if shares else {}
+    privacy = propose_privacy(**asked, max_items=changed.get("max_items", 1))
+    return replace(plan_of(None, **changed), secure_sum=terms, privacy=privacy)
+
+
+def test_under_privacy_nobody_stays_away_for_what_it_holds() -> None:
+    """No item, none of the candidates, or too many: it takes part all the same."""
+    plan = private(max_items=2)
+    for held in ([], [51, 99], np.zeros(0, np.int64)):
+        assert not FrequencyClient(plan, DOMAIN, held).contribution(0, stream("none")).any()
+    assert not FrequencyClient.of_ids(plan, np.zeros(0, np.uint64)).contribution(0, stream("none")).any()
+    some = FrequencyClient(plan, DOMAIN, [51, 7, 7]).contribution(0, stream("one"))
+    assert np.array_equal(some, FrequencyClient(plan, DOMAIN, [7]).contribution(0, stream("two")))
+    seen = {FrequencyClient(plan, DOMAIN, [1, 2, 3, 4]).contribution(0, stream(i)).tobytes() for i in range(40)}
+    pairs = [FrequencyClient(plan, DOMAIN, [a, b]) for a in range(1, 5) for b in range(1, a)]
+    assert seen == {pair.contribution(0, stream("any")).tobytes() for pair in pairs}
+
+
+def test_under_privacy_a_client_needs_randomness_and_keeps_the_clip() -> None:
+    plan = private(max_items=5)
+    with pytest.raises(InvalidInputError, match="give it randomness"):
+        FrequencyClient(plan, DOMAIN, [1]).contribution(0)
+    assert plan.privacy is not None and plan.privacy.event.clip_norm is not None
+    for i in range(50):
+        vector = FrequencyClient(plan, DOMAIN, list(range(1, 51))).contribution(i % 2, stream(i))
+        assert np.sum(vector**2) <= plan.privacy.event.clip_norm**2
+
+
+def test_clients_add_their_shares() -> None:
+    """The mean square of 4,800 draws, of a law with kurtosis below 10, within six standard deviations."""
+    plan = private(secagg())
+    assert plan.privacy is not None
+    client = FrequencyClient(plan, DOMAIN, [3])
+    sketch = CountSketch(plan.spec, 0)
+    sketch.add(DOMAIN.encode([3]))
+    item = sketch.counters.reshape(-1)
+    noise = np.concatenate([client.contribution(0, stream(i)) - item for i in range(100)])
+    share = plan.privacy.share()
+    assert abs(np.mean(noise**2) / share.variance - 1) < 6 * np.sqrt(9 / len(noise))
+    assert not np.array_equal(noise[:48], noise[48:96])
+    assert np.array_equal(client.contribution(0, stream(1)), client.contribution(0, stream(1)))
+
+
+@pytest.mark.parametrize(("extra", "lands"), [(0, True), (1, False)])
+def test_noise_has_room_in_what_may_land(extra: int, lands: bool) -> None:
+    terms = two_servers(bits=16)
+    privacy = propose_privacy(epsilon=1.0, delta=1e-6, rows=ROWS, width=WIDTH, trust="distributed")
+    noise = noise_bound(privacy, ROWS * WIDTH, N)
+    plan = replace(plan_of(None), secure_sum=replace(terms, noise=noise), privacy=privacy)
+    total = np.zeros(ROWS * WIDTH, np.int64)
+    total[0] = 6 + noise + extra
+    server = FrequencyServer(plan)
+    if lands:
+        assert server.land_batch(0, total, 6).counters.max() == total[0]
+    else:
+        with pytest.raises(RejectedSumError, match="6 clients of at most 1 items and their noise cannot exceed"):
+            server.land_batch(0, total, 6)
+
+
+def test_terms_need_room_for_the_noise() -> None:
+    privacy = propose_privacy(epsilon=1.0, delta=1e-6, rows=ROWS, width=WIDTH, trust="distributed")
+    with pytest.raises(InvalidInputError, match=r"secure_sum.noise must be [0-9]+, that of the plan's privacy, got 0"):
+        replace(plan_of(None), secure_sum=two_servers(bits=16), privacy=privacy)
+    asked: dict[str, Any] = {"epsilon": 0.01, "delta": 1e-6, "rows": ROWS, "width": WIDTH, "trust": "distributed"}
+    shares = propose_privacy(**asked, honest_survivors=secagg().honest_survivors, most_clients=N)
+    with pytest.raises(InvalidInputError, match="and noise up to .* could overflow, got 8"):
+        replace(plan_of(None), secure_sum=secagg(), privacy=shares)
+
+
+def test_a_journal_takes_population_and_event_from_the_plan(tmp_path: Path) -> None:
+    plan, record = private(secagg()), ClientRecord.open(tmp_path / "client.db", create=True)
+    assert Journal(record, plan, 0, NOW).spend(bytes(32))
+    assert not Journal(record, plan, 0, NOW).spend(bytes(32))
+    second = Journal(record, plan, 1, NOW)
+    assert not second.spend(bytes(32)) and "of 1 that it may" in second.refusal
+    free = Journal(record, plan_of(secagg()), 1, NOW)
+    assert free.spend(bytes(32))
+
+
 def test_what_a_client_holds_neither_prints_nor_copies() -> None:
     client = FrequencyClient(plan_of(), DOMAIN, [17])
     assert repr(client) == str(client) == "FrequencyClient(hidden)"
@@ -282,7 +368,7 @@ def test_a_sum_that_no_sketches_have_does_not_land() -> None:
     for count, message in ((5, "at least 6"), (13, "at most 12"), (6.0, "integer"), (True, "integer")):
         with pytest.raises(InvalidInputError, match=f"num_clients must be .*{message}"):
             server.land_batch(0, good, count)  # type: ignore[arg-type]
-    with pytest.raises(InvalidInputError, match="round must be at most 1"):
+    with pytest.raises(InvalidInputError, match="opening must be at most 1"):
         server.land_batch(2, good, 6)
     assert server.sketches == []
     server.land_batch(0, good, 6)

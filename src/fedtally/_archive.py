@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import stat
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -26,12 +27,23 @@ def write(
     Raises:
         InvalidInputError: the folder does not exist or is not writable.
     """
+    with replacing(path) as temporary, open(temporary, "wb") as file:
+        _dump(file, schema, meta, arrays)
+
+
+def pack(schema: str, meta: Mapping[str, Any], arrays: Mapping[str, npt.NDArray[Any]]) -> bytes:
+    """Return the bytes of the file that `write` would write."""
+    file = io.BytesIO()
+    _dump(file, schema, meta, arrays)
+    return file.getvalue()
+
+
+def _dump(file: IO[bytes], schema: str, meta: Mapping[str, Any], arrays: Mapping[str, npt.NDArray[Any]]) -> None:
     header = np.frombuffer(json.dumps({"schema": schema, "arrays": sorted(arrays), **meta}).encode(), np.uint8)
     entries: dict[str, Any] = {name: np.asarray(values) for name, values in arrays.items()}
     if any(values.dtype.hasobject for values in entries.values()):
         raise TypeError("arrays of Python objects would be pickled")
-    with replacing(path) as temporary, open(temporary, "wb") as file:
-        np.savez_compressed(file, **{_HEADER: header, **entries})
+    np.savez_compressed(file, **{_HEADER: header, **entries})
 
 
 class replacing:  # noqa: N801 - a context manager, read as a verb
@@ -97,17 +109,41 @@ def read(
     Raises:
         UnreadableFileError: no such file, not of this format, damaged, or of another schema than the one asked for.
     """
+    name = os.fspath(path)
     try:
-        with open(path, "rb") as stream, np.load(stream, allow_pickle=False) as file:
-            arrays = {name: file[name] for name in file.files}
+        with open(path, "rb") as stream:
+            return _load(stream, name, schema)
+    except FileNotFoundError:
+        raise UnreadableFileError(f"there is no file {name}") from None
+    except OSError as error:
+        raise UnreadableFileError(f"{name} is not a file that fedtally saved, or it is damaged") from error
+
+
+def unpack(data: bytes, name: str, schema: str) -> tuple[dict[str, Any], dict[str, npt.NDArray[Any]]]:
+    """Return the header and the arrays of the bytes that `pack` returned.
+
+    Args:
+        data: the bytes.
+        name: of what holds them, for messages.
+        schema: that they must be of.
+
+    Raises:
+        UnreadableFileError: as for `read`.
+    """
+    _, meta, arrays = _load(io.BytesIO(data), name, schema)
+    return meta, arrays
+
+
+def _load(stream: IO[bytes], name: str, schema: str | None) -> tuple[str, dict[str, Any], dict[str, npt.NDArray[Any]]]:
+    try:
+        with np.load(stream, allow_pickle=False) as file:
+            arrays = {entry: file[entry] for entry in file.files}
         meta = json.loads(arrays.pop(_HEADER).tobytes())
         found = meta.pop("schema")
         if not isinstance(found, str) or sorted(arrays) != meta.pop("arrays"):
             raise ValueError("other arrays than the header names")
-    except FileNotFoundError:
-        raise UnreadableFileError(f"there is no file {os.fspath(path)}") from None
     except Exception as error:  # whatever zip, zlib, NumPy and JSON raise on damaged bytes: a list would never be whole
-        raise UnreadableFileError(f"{os.fspath(path)} is not a file that fedtally saved, or it is damaged") from error
+        raise UnreadableFileError(f"{name} is not a file that fedtally saved, or it is damaged") from error
     if schema is not None and found != schema:
-        raise UnreadableFileError(f"{os.fspath(path)} holds {found}, expected {schema}")
+        raise UnreadableFileError(f"{name} holds {found}, expected {schema}")
     return found, meta, arrays

@@ -70,6 +70,7 @@ def top_items(
     *,
     truth: Sequence[float] | None = None,
     confidence: float | None = None,
+    note: str = "",
     path: str | os.PathLike[str] | None = None,
 ) -> Figure:
     """Draw horizontal bars of estimated frequencies, the first on top, with their intervals.
@@ -82,6 +83,7 @@ def top_items(
         confidence: of the intervals, for the legend.
         num_clients: of which the frequencies are shares.
         truth: true shares of clients, one for each estimate.
+        note: stands beside the title.
         path: also write the figure there.
 
     >>> class Drink(NamedTuple):
@@ -124,6 +126,7 @@ def top_items(
     axes.set_ylim(max(1, len(estimates)) - 0.4, -0.6)
     axes.set_xlabel(f"frequency (% of {num_clients:,} clients)")
     axes.set_title("Most frequent items", loc="left")
+    axes.set_title(note, loc="right", fontsize="small", color=_ORANGE)
     axes.tick_params(axis="y", length=0)
     axes.grid(axis="x", color="0.9")
     if min(bars, default=0.0) < 0:

@@ -26,9 +26,11 @@ from fedtally.errors import InvalidInputError, UnreadableFileError
 from fedtally.sketch import Schedule, SketchSpec
 
 if TYPE_CHECKING:
+    from fedtally.privacy.terms import PrivacyTerms
     from fedtally.secagg.terms import Terms
 
 SCHEMA = "fedtally-plan/1"
+_TERMS = ("secure_sum", "privacy")  # tables that a plan may lack
 MAX_CLIENTS = 2**40
 MAX_ITEMS = 2**20
 
@@ -50,6 +52,7 @@ class Plan:
         seed: 32 public bytes from which the hashes are derived.
         secure_sum: the protocol that sums a round, in one or several cohorts; None: none, the sums are those of a
             trusted server (ideal).
+        privacy: the differential privacy that it promises, with the noise that keeps the promise; None: none.
 
     Raises:
         InvalidInputError: a value is out of bounds, or two do not fit each other.
@@ -73,6 +76,7 @@ class Plan:
     max_items: int
     seed: bytes
     secure_sum: Terms | None = None
+    privacy: PrivacyTerms | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "schedule", Schedule.parse(self.schedule))
@@ -99,10 +103,45 @@ class Plan:
                 f"{self.num_rounds} rounds of at most {self.cohort} clients cannot hold "
                 f"num_clients {self.num_clients}; raise cohort or num_rounds"
             )
+        if self.privacy is not None:
+            self._check_privacy(self.privacy)
         if self.secure_sum is not None:
             from fedtally.secagg.terms import check_terms
 
-            check_terms(self.secure_sum, self.rows * self.width, self.max_items, self.cohort)
+            most = min(self.num_clients, self.cohort * max(map(len, self.openings)))
+            check_terms(self.secure_sum, self.rows * self.width, self.max_items, most, self.noise_bound)
+
+    def _check_privacy(self, privacy: PrivacyTerms) -> None:
+        """Refuse what would not keep the promise: noise, openings, shares, and a domain that tells who holds what."""
+        from fedtally.privacy.terms import check_event
+
+        check_event(
+            privacy.event,
+            rows=self.rows,
+            width=self.width,
+            max_items=self.max_items,
+            num_rounds=self.num_rounds,
+            clients=self._most_clients,
+            openings=self.openings,
+            is_two_server=self.is_two_server,
+        )
+        if not self.domain["public"] and not privacy.study:
+            raise InvalidInputError(
+                "with privacy the domain must be public: candidates that are the clients' own items show who holds "
+                "what, whatever the noise; declare a domain, or mark the plan as a study"
+            )
+        if privacy.event.relation == "add-remove" and self.secure_sum is not None:
+            raise InvalidInputError(
+                f"add-remove hides the number of clients, which the secure sum {self.secure_sum.method} shows: use "
+                "zero-out or replace-one, or an ideal secure sum"
+            )
+        honest = privacy.event.honest_survivors
+        least = self.cohort if self.secure_sum is None else self.secure_sum.honest_survivors
+        if honest is not None and honest > least:
+            raise InvalidInputError(
+                f"privacy.event.honest_survivors must be at most {least}, the honest clients that are sure to be in "
+                f"every sum, got {honest}: the noise of the others cannot be counted on"
+            )
 
     def __hash__(self) -> int:
         return hash(self.fingerprint)
@@ -118,9 +157,39 @@ class Plan:
         return int(self.domain["size"])
 
     @property
+    def is_two_server(self) -> bool:
+        """Whether two servers sum."""
+        return self.secure_sum is not None and self.secure_sum.method == "two-server"
+
+    @property
+    def openings(self) -> list[range]:
+        """The rounds that are added up before anything is opened, for each opening.
+
+        Each round is opened on its own; unless noise is added by whoever opens: once to the sum of the rounds that
+        share their hashes.
+        """
+        if self.privacy is None or self.privacy.by_clients:
+            return [range(round, round + 1) for round in range(self.num_rounds)]
+        return self.schedule.batches_of(self.num_rounds)
+
+    @property
+    def noise_bound(self) -> int:
+        """What noise adds at most to a counter of a secure sum, but for a probability of 2^-40; 0 without.
+
+        Central noise is added afterwards, and counts for nothing here.
+        """
+        return 0 if self.privacy is None else noise_bound(self.privacy, self.rows * self.width, self._most_clients)
+
+    @property
+    def _most_clients(self) -> int:
+        return self.cohort if self.secure_sum is None else self.secure_sum.most_clients
+
+    @property
     def modulus_bits(self) -> int:
         """Bits per counter under secure summation, so that no sum can overflow."""
-        return modulus_bits(self.cohort, self.max_items) if self.secure_sum is None else self.secure_sum.bits
+        if self.secure_sum is not None:
+            return self.secure_sum.bits
+        return modulus_bits(self.cohort, self.max_items, self.noise_bound)
 
     @property
     def bytes_per_client(self) -> int:
@@ -157,7 +226,7 @@ class Plan:
             "max_items": self.max_items,
             "seed": self.seed.hex(),
             "domain": dict(self.domain),
-        } | ({} if self.secure_sum is None else {"secure_sum": self.secure_sum.to_dict()})
+        } | {name: terms.to_dict() for name in _TERMS if (terms := getattr(self, name)) is not None}
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Plan:
@@ -172,7 +241,7 @@ class Plan:
             raise InvalidInputError(f"the plan is of schema {values['schema']!r}, this version reads {SCHEMA!r}")
         known = list(cls.__dataclass_fields__)
         found = {key: value for key, value in values.items() if key not in ("schema", "fingerprint")}
-        missing = [k for k in known if k not in found and k != "secure_sum"]
+        missing = [k for k in known if k not in found and k not in _TERMS]
         unknown = [k for k in found if k not in known]
         if missing or unknown:
             problem = f"lacks {', '.join(missing)}" if missing else f"has unknown entries {', '.join(unknown)}"
@@ -187,6 +256,10 @@ class Plan:
             from fedtally.secagg.terms import terms_from_dict  # the cryptography: only plans that say so need it
 
             found["secure_sum"] = terms_from_dict(found["secure_sum"])
+        if "privacy" in found:
+            from fedtally.privacy.terms import PrivacyTerms
+
+            found["privacy"] = PrivacyTerms.from_dict(found["privacy"])
         plan = cls(**{**found, "seed": seed})
         if values.get("fingerprint", plan.fingerprint) != plan.fingerprint:
             raise InvalidInputError(
@@ -198,11 +271,7 @@ class Plan:
     def to_toml(self) -> str:
         """Return the plan as a TOML document, with its fingerprint."""
         values = {"schema": SCHEMA, "fingerprint": self.fingerprint, **self.to_dict()}
-        tables = {name: values.pop(name) for name in ("domain", "secure_sum") if name in values}
-        lines = [f"{key} = {_toml_value(value)}" for key, value in values.items()]
-        for name, table in tables.items():
-            lines += ["", f"[{name}]", *(f"{_toml_key(key)} = {_toml_value(value)}" for key, value in table.items())]
-        return "\n".join([*lines, ""])
+        return "\n".join([*_toml_table(values), ""])
 
     @classmethod
     def from_toml(cls, text: str) -> Plan:
@@ -245,31 +314,41 @@ class Plan:
             ) from error
 
 
-def modulus_bits(cohort: int, max_items: int) -> int:
-    """Return the bits that hold every sum of a round: a counter lies within plus or minus cohort * max_items.
+def modulus_bits(cohort: int, max_items: int, noise: int = 0) -> int:
+    """Return the bits that hold every sum of a round: a counter lies within plus or minus cohort * max_items + noise.
 
     >>> modulus_bits(15_000, 1)
     15
     """
-    return (2 * cohort * max_items).bit_length()
+    return (2 * (cohort * max_items + noise)).bit_length()
 
 
-def width_for_bytes(max_bytes: int, rows: int, cohort: int, max_items: int) -> int:
-    """Return the largest width whose sketch fits `max_bytes` per client and round, at most 2^24.
+def noise_bound(privacy: PrivacyTerms, counters: int, clients: int) -> int:
+    """Return what noise adds at most to any of so many counters of a secure sum, but for a probability of 2^-40.
 
-    Raises:
-        InvalidInputError: not even one counter per row fits.
-
-    >>> width_for_bytes(32_000, rows=7, cohort=15_000, max_items=1)
-    2438
+    Args:
+        privacy: of a plan; central noise is added afterwards: 0.
+        counters: rows times width.
+        clients: the most in a sum.
     """
-    bits = modulus_bits(cohort, max_items)
-    width = 8 * max_bytes // (rows * bits)
-    if width < 1:
-        raise InvalidInputError(
-            f"max_bytes must be at least {-(-rows * bits // 8)} for {rows} rows of {bits} bits, got {max_bytes}"
-        )
-    return min(width, 2**24)
+    from fedtally.privacy.events import Trust
+    from fedtally.secagg import params
+
+    if privacy.event.trust is Trust.CENTRAL:
+        return 0
+    deviation = privacy.largest_deviation(clients)
+    if privacy.by_clients:
+        return params.noise_bound(deviation, counters, "skellam")
+    return params.noise_bound(deviation, counters, "discrete-gaussian") + 1  # two roundings to integers
+
+
+def _toml_table(values: Mapping[str, Any], path: str = "") -> list[str]:
+    lines = [f"{_toml_key(key)} = {_toml_value(value)}" for key, value in values.items() if not isinstance(value, dict)]
+    for key, value in values.items():
+        if isinstance(value, dict):
+            name = f"{path}{_toml_key(key)}"
+            lines += ["", f"[{name}]", *_toml_table(value, f"{name}.")]
+    return lines
 
 
 def _toml_key(name: str) -> str:

@@ -44,7 +44,7 @@ def document(result: Result, estimates: Sequence[Estimate], queried: Sequence[Es
         "schema": SCHEMA,
         "warnings": list(result.warnings),
         "plan": plan_fields(result.plan) | {"num_clients": result.num_clients},
-        "privacy": None,
+        "privacy": privacy_fields(result.plan, result.secure_sum),
         "secure_sum": result.secure_sum,
         "recovery": result.recovery,
         "objective": result.objective,
@@ -54,6 +54,21 @@ def document(result: Result, estimates: Sequence[Estimate], queried: Sequence[Es
         "timings": result.timings,
     }
     return filled | ({"queries": [asdict(estimate) for estimate in queried]} if queried else {})
+
+
+def privacy_fields(plan: Plan, account: Mapping[str, Any] | None = None) -> dict[str, Any] | None:
+    """Return what documents say of a plan's privacy; None where it has none.
+
+    Args:
+        plan: the plan.
+        account: of the secure sum, where it has happened.
+    """
+    if plan.privacy is None:
+        return None
+    from fedtally.privacy import statement
+
+    seen = account or {}
+    return statement.fields(plan.privacy, seen.get("fewest_survivors"), seen.get("corrupt", 0))
 
 
 def intervals_fields(result: Result) -> dict[str, Any] | None:
@@ -161,8 +176,36 @@ def footnotes(result: Result, shown: Sequence[Estimate]) -> RenderableType:
     >>> NO_PRIVACY in plain(footnotes(result, result.top(1)), 200)
     True
     """
-    rows: list[tuple[str, RenderableType]] = [("", ""), *_certainty(result, shown), ("Privacy", NO_PRIVACY)]
+    rows: list[tuple[str, RenderableType]] = [
+        ("", ""),
+        *_certainty(result, shown),
+        *privacy_rows(result.plan, result.secure_sum),
+    ]
     return facts([*rows, *_notes(result)])
+
+
+def privacy_rows(plan: Plan, account: Mapping[str, Any] | None = None) -> list[tuple[str, str]]:
+    """Return what a reader must know of a plan's privacy, and of what is seen of the sums.
+
+    Args:
+        plan: the plan.
+        account: of the secure sum, where it has happened.
+
+    >>> domain = {"kind": "range", "size": 900, "public": True}
+    >>> privacy_rows(Plan(rows=7, width=8, schedule="shared", num_rounds=1, num_clients=50, cohort=50, domain=domain,
+    ...                   max_items=1, seed=bytes(32)))
+    [('Privacy', 'no differential privacy: the sums of each round are exact')]
+    """
+    seen = "" if account is None else f" ({_seen(account)})"
+    if plan.privacy is None:
+        return [("Privacy", f"{NO_PRIVACY}{seen}")]
+    from fedtally.privacy import statement
+
+    split = (account or {}).get("cohorts", 0) if plan.privacy.by_clients else 0
+    said = statement.sentences(plan.privacy, num_openings=split or len(plan.openings), is_two_server=plan.is_two_server)
+    rows = [("Privacy", said[0]), *(("", line) for line in said[1:])]
+    is_seen = account is not None and plan.privacy.event.trust == "distributed"
+    return [*rows, ("", _seen(account or {}))] if is_seen else rows
 
 
 def _notes(result: Result) -> list[tuple[str, RenderableType]]:
@@ -221,7 +264,7 @@ def _how(result: Result, shown: Sequence[Estimate]) -> list[tuple[str, Renderabl
     shrunk = ", estimates shrunk for a small squared error" if result.objective == "l2" else ""
     rows = [
         ("Upload", cost(plan)),
-        ("Privacy", f"{NO_PRIVACY} ({_seen(result.secure_sum)})"),
+        *privacy_rows(plan, result.secure_sum),
         *secure_sum_rows(result.secure_sum),
         ("Candidates", candidates(result.domain)),
         ("Clients", f"{result.num_clients:,} in {counted(plan.num_rounds, 'round')}, {most}"),
@@ -259,8 +302,15 @@ def secure_sum_rows(account: Mapping[str, Any]) -> list[tuple[str, str]]:
         ("", _attendance(account)),
         ("Messages", _traffic(account, "up")),
         ("", _traffic(account, "down")),
-        ("CPU", f"{1e3 * account['client_seconds']:.2g} ms a client, {account['server_seconds']:.2g} s at the server"),
+        *_cpu(account),
     ]
+
+
+def _cpu(account: Mapping[str, Any]) -> list[tuple[str, str]]:
+    if account["client_seconds"] is None:
+        return []
+    text = f"{1e3 * account['client_seconds']:.2g} ms a client, {account['server_seconds']:.2g} s at the server"
+    return [("CPU", text)]
 
 
 def _trust(account: Mapping[str, Any]) -> str:

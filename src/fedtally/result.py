@@ -16,7 +16,8 @@ from fedtally import domain as domains
 from fedtally.domain import Domain
 from fedtally.errors import InvalidInputError, MemoryLimitError, MissingExtraError, UnreadableFileError
 from fedtally.plan import Plan
-from fedtally.recovery.intervals import KINDS, Intervals, Limits, make_intervals, sampling_error
+from fedtally.privacy import STUDY
+from fedtally.recovery.intervals import KINDS, Intervals, Limits, NoisyNumberIntervals, make_intervals, sampling_error
 from fedtally.recovery.joint import JointDecoder
 from fedtally.recovery.landed import Decoder, Ids, ask
 from fedtally.recovery.median import MedianDecoder, check_landed
@@ -183,7 +184,7 @@ class Result:
     def _recovered(self) -> MedianDecoder | JointDecoder:
         if self.recovery == "median":
             return MedianDecoder(self.sketches, expected=min(self.domain.size, 1 << 24))
-        self._check_enumerable()
+        check_enumerable(self.domain)
         report = self._progress
         return JointDecoder(
             self.sketches, self.domain, None if report is None else lambda done, total: report("recover", done, total)
@@ -198,7 +199,7 @@ class Result:
         """
         if self.objective == "linf":
             return self._recovered
-        self._check_enumerable()
+        check_enumerable(self.domain)
         return ShrunkDecoder(self._recovered, self.domain)
 
     @cached_property
@@ -210,7 +211,12 @@ class Result:
         """
         if self.confidence == 0:
             return None
-        return make_intervals(self._recovered, self.sketches, self.domain, self.confidence, self.interval_kind)
+        made = make_intervals(self._recovered, self.sketches, self.domain, self.confidence, self.interval_kind)
+        terms = self.plan.privacy
+        if terms is None or terms.event.relation != "add-remove":
+            return made
+        deviation = terms.deviation * len(self.sketches) ** 0.5  # of the number of clients, noised in each opening
+        return NoisyNumberIntervals(made, deviation / self.num_clients, self.confidence)
 
     def decoded(
         self,
@@ -246,7 +252,8 @@ class Result:
         """What the reader of the numbers must know: of the data, and of how the sums are decoded."""
         notes = list(self._warnings)
         if self.recovery == "joint":
-            notes.append(RARE_ITEMS)
+            if self.plan.privacy is None:
+                notes.append(RARE_ITEMS)
             decoder = self.__dict__.get("_recovered")
             if isinstance(decoder, JointDecoder) and decoder.fallback is not None:
                 notes.append(
@@ -343,7 +350,10 @@ class Result:
         return Limits(np.concatenate([part.low for part in parts]), np.concatenate([part.high for part in parts]))
 
     def to_arrow(self, memory: int | None = None) -> Any:
-        """Return a `pyarrow.Table` of every candidate, largest estimate first: the fields of `Estimate`."""
+        """Return a `pyarrow.Table` of every candidate, largest estimate first: the fields of `Estimate`.
+
+        That of a study of privacy says so in a further column, `note`.
+        """
         import pyarrow as pa
 
         frequencies = self.frequencies(memory)
@@ -358,7 +368,14 @@ class Result:
             "count": frequencies[order] * self.num_clients,
             "sampling_error": nothing if limits is None else self._sampling_error(frequencies[order]),
         }
+        if self.study:
+            columns["note"] = pa.array([self.study] * len(order))
         return pa.table(columns)
+
+    @property
+    def study(self) -> str:
+        """What every output of a study of privacy carries; "" for others."""
+        return STUDY if self.plan.privacy is not None and self.plan.privacy.study else ""
 
     def _sampling_error(self, frequencies: F64) -> F64:
         return sampling_error(frequencies, self.num_clients, self.confidence)
@@ -402,7 +419,7 @@ class Result:
         """
         from fedtally import charts
 
-        return charts.top_items(self.top(k), self.num_clients, confidence=self.confidence, path=path)
+        return charts.top_items(self.top(k), self.num_clients, confidence=self.confidence, note=self.study, path=path)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write sums, plan and candidates to one file, whole or not at all. True counts are not written.
@@ -496,7 +513,7 @@ class Result:
         return float(np.isin(estimated, good).mean()), float(np.isin(truth.positions[best], estimated).mean())
 
     def _block_bounds(self) -> Iterator[tuple[int, int]]:
-        self._check_enumerable()
+        check_enumerable(self.domain)
         for start in range(0, self.domain.size, BLOCK):
             yield start, min(start + BLOCK, self.domain.size)
 
@@ -512,14 +529,6 @@ class Result:
             yield start, ids, ask(self.decoder, ids)
             if progress is not None:
                 progress("decode", stop, self.domain.size)
-
-    def _check_enumerable(self) -> None:
-        if self.domain.size > MAX_ENUMERATED:
-            raise MemoryLimitError(
-                f"a domain of {self.domain.size:,} candidates is too large to enumerate (at most {MAX_ENUMERATED:,}); "
-                "name the items of interest (--query) under median recovery and objective linf, or declare a smaller "
-                "domain"
-            )
 
     def _estimates(self, items: Sequence[str | int], ids: npt.NDArray[np.uint64], counts: F64) -> list[Estimate]:
         frequencies = counts / self.num_clients
@@ -551,6 +560,26 @@ def check_decoding(recovery: str, objective: str, confidence: float, intervals: 
             raise InvalidInputError(f"{name} must be {', '.join(known[:-1])} or {known[-1]}, got {value!r}")
     if not 0 <= _validate.real(confidence=confidence) < 1:
         raise InvalidInputError(f"confidence must be at least 0 (no intervals) and below 1, got {confidence!r}")
+
+
+def check_decodable(recovery: str, objective: str, domain: Domain | None) -> None:
+    """Raise MemoryLimitError if decoding so must enumerate a domain that is too large; None: not known yet.
+
+    >>> from fedtally.domain import IntegerRange
+    >>> check_decodable("median", "linf", IntegerRange(1, 10**12))
+    """
+    if domain is not None and (recovery == "joint" or objective == "l2"):
+        check_enumerable(domain)
+
+
+def check_enumerable(domain: Domain) -> None:
+    """Raise MemoryLimitError if a domain is too large to enumerate."""
+    if domain.size > MAX_ENUMERATED:
+        raise MemoryLimitError(
+            f"a domain of {domain.size:,} candidates is too large to enumerate (at most {MAX_ENUMERATED:,}); "
+            "name the items of interest (--query) under median recovery and objective linf, or declare a smaller "
+            "domain"
+        )
 
 
 def check_export_path(path: str | os.PathLike[str]) -> None:

@@ -26,7 +26,7 @@ import numpy.typing as npt
 
 from fedtally import _validate
 from fedtally.crypto.hpke import OpeningKey
-from fedtally.crypto.keys import SigningKey
+from fedtally.crypto.keys import KEY_BYTES, Secret, SigningKey
 from fedtally.domain import Domain
 from fedtally.errors import FedtallyError, InvalidInputError, OutsideDomainError
 from fedtally.plan import Plan
@@ -38,6 +38,7 @@ from fedtally.secagg.params import ClientPolicy
 from fedtally.secagg.server import Server
 from fedtally.secagg.terms import SecAggTerms, TwoServerTerms
 from fedtally.sketch import CountSketch
+from fedtally.sketch.clip import clipped, drawn
 
 I64 = npt.NDArray[np.int64]
 
@@ -52,18 +53,21 @@ class FrequencyClient:
     Args:
         plan: the campaign's, from a channel that the client trusts.
         domain: the candidate items, of which the plan holds the description.
-        items: what the client holds: text or integers, or [n, 2] coordinates; repeated ones count once.
+        items: what the client holds: text or integers, or [n, 2] coordinates; repeated ones count once. Under a plan
+            with privacy nothing that others can see depends on them: items that are no candidates are left out, of too
+            many some are drawn, and who holds none takes part with zeros.
 
     Raises:
-        OutsideDomainError: an item is no candidate.
-        InvalidInputError: the domain is another, or there is no item, or there are more than the plan's max_items.
+        OutsideDomainError: an item is no candidate, and the plan is without privacy.
+        InvalidInputError: the domain is another; or there is no item, or there are more than the plan's max_items, and
+            the plan is without privacy.
     """
 
     def __init__(self, plan: Plan, domain: Domain, items: Any) -> None:
         if domain.describe() != dict(plan.domain):
             raise InvalidInputError("the domain is not the one that the plan describes; use the plan's candidates")
         try:
-            ids = domain.encode(items)
+            ids = domain.encode(items if plan.privacy is None else _inside(domain, items))
         except OutsideDomainError:  # whose message shows the item
             raise OutsideDomainError(
                 "an item is none of the plan's candidates; leave it out, and contribute nothing if no other is left"
@@ -75,7 +79,7 @@ class FrequencyClient:
         """Return the client that holds the items of these ids: uint64 [n], of the plan's domain.
 
         Raises:
-            InvalidInputError: there is no id, or there are more than the plan's max_items.
+            InvalidInputError: there is no id, or there are more than the plan's max_items, without privacy.
         """
         client = cls.__new__(cls)
         client._set(plan, ids)
@@ -83,7 +87,7 @@ class FrequencyClient:
 
     def _set(self, plan: Plan, ids: npt.NDArray[np.uint64]) -> None:
         self._plan, self._ids = plan, np.unique(ids)
-        if not 1 <= len(self._ids) <= plan.max_items:
+        if plan.privacy is None and not 1 <= len(self._ids) <= plan.max_items:
             raise InvalidInputError(
                 f"a client must have 1 to {plan.max_items} distinct items by the plan, got {len(self._ids)}; "
                 "draw that many uniformly"
@@ -95,11 +99,36 @@ class FrequencyClient:
     def __reduce_ex__(self, protocol: SupportsIndex, /) -> NoReturn:
         raise InvalidInputError("a client's items are secret: they cannot be copied or pickled")
 
-    def contribution(self, round: int) -> I64:
-        """Return the sketch of the items for a round, as one vector: int64 [rows * width]. It is not yet hidden."""
+    def contribution(self, round: int, random: Callable[[int], bytes] | None = None) -> I64:
+        """Return the sketch of the items for a round, as one vector: int64 [rows * width]. It is not yet hidden.
+
+        Under a plan with privacy it is bounded, and holds this client's share of the noise if clients add it: the
+        vector is to be used once. Another call draws anew, and two vectors would show more than one. Proof:
+        docs/privacy-proofs/shares.md.
+
+        Args:
+            round: 0 .. num_rounds - 1.
+            random: returns as many uniform bytes as it is asked for; needed with privacy.
+
+        Raises:
+            InvalidInputError: there is no such round, or no randomness where it is needed.
+        """
         sketch = CountSketch(self._plan.spec, round)
-        sketch.add(self._ids, num_clients=1)
-        return sketch.counters.reshape(-1)
+        privacy = self._plan.privacy
+        if privacy is None:
+            sketch.add(self._ids, num_clients=1)
+            return sketch.counters.reshape(-1)
+        if random is None:
+            raise InvalidInputError("a contribution with privacy draws items and noise: give it randomness")
+        ids = drawn(self._ids, self._plan.max_items, random)
+        if privacy.event.clip_norm is not None:
+            ids = clipped(self._plan.spec, round, ids, privacy.event.clip_norm, random)
+        sketch.add(ids, num_clients=1)
+        vector = sketch.counters.reshape(-1)
+        if privacy.by_clients:
+            share = privacy.share()
+            vector += share.draw(Secret(random(KEY_BYTES)), len(vector), constant_time=share.is_small)
+        return vector
 
     def join(
         self,
@@ -125,6 +154,7 @@ class FrequencyClient:
         """
         terms = _secagg(self._plan)
         policy.check_invite(terms.parameters)
+        self._check_journal(journal)
         if allow_list is not None and allow_list.digest != terms.allow_list:
             raise InvalidInputError("this allow-list is not the one that the plan names")
         pinned = Pinned(
@@ -137,11 +167,16 @@ class FrequencyClient:
         return Client(
             policy,
             pinned,
-            lambda invite: self.contribution(invite.round),
+            lambda invite: self.contribution(invite.round, random),
             journal=journal,
             random=random,
             identity=identity,
         )
+
+    def _check_journal(self, journal: Journal) -> None:
+        of = getattr(journal, "fingerprint", self._plan.fingerprint)
+        if of != self._plan.fingerprint:
+            raise InvalidInputError(f"the journal is that of another plan, {of[:16]}: use one of this plan")
 
     def report(
         self,
@@ -165,7 +200,8 @@ class FrequencyClient:
             LocalProtocolError: the items were reported, or summed, before.
             InvalidInputError: the plan is not summed so, or there is no such round.
         """
-        parameters, vector = _two_server(self._plan), self.contribution(round)
+        self._check_journal(journal)
+        parameters, vector = _two_server(self._plan), self.contribution(round, random)
         report = two_server.make_report(
             parameters, vector, round=round, identity=identity, policy=policy, random=random
         )
@@ -189,7 +225,10 @@ class FrequencyServer:
 
     @property
     def sketches(self) -> list[CountSketch]:
-        """The sums that have landed, in the order of their rounds."""
+        """The sums that have landed, in the order of their rounds.
+
+        Under central trust they are exact: whoever releases them adds the noise (`engines.privacy.released`).
+        """
         return [self._landed[round] for round in sorted(self._landed)]
 
     def open(
@@ -242,21 +281,21 @@ class FrequencyServer:
         )
 
     def leader(
-        self, round: int, policy: two_server.BatchPolicy, allow_list: AllowList, journal: two_server.Journal
+        self, opening: int, policy: two_server.BatchPolicy, allow_list: AllowList, journal: two_server.Journal
     ) -> two_server.Leader:
-        """Return the leader's side of a batch: the reports of one round."""
-        return two_server.Leader(_two_server(self.plan), range(round, round + 1), allow_list, policy, journal)
+        """Return the leader's side of a batch: the reports of one of the plan's openings."""
+        return two_server.Leader(_two_server(self.plan), self._rounds(opening), allow_list, policy, journal)
 
     def helper(
         self,
-        round: int,
+        opening: int,
         policy: two_server.BatchPolicy,
         allow_list: AllowList,
         journal: two_server.Journal,
         key: OpeningKey,
     ) -> two_server.Helper:
-        """Return the helper's side of a batch: the reports of one round."""
-        return two_server.Helper(_two_server(self.plan), range(round, round + 1), allow_list, policy, journal, key)
+        """Return the helper's side of a batch: the reports of one opening."""
+        return two_server.Helper(_two_server(self.plan), self._rounds(opening), allow_list, policy, journal, key)
 
     def land(self, session: Server) -> CountSketch:
         """Add the sum of a cohort to its round's sketch, once.
@@ -283,24 +322,28 @@ class FrequencyServer:
         self._sessions_landed.add(session.session)
         return sketch
 
-    def land_batch(self, round: int, total: I64, num_clients: int) -> CountSketch:
-        """Make the sum of a batch the sketch of its round: two servers open one batch a round.
+    def land_batch(self, opening: int, total: I64, num_clients: int) -> CountSketch:
+        """Make the sum of a batch the sketch of the first round of its opening: two servers open one batch each.
 
         Args:
-            round: 0 .. num_rounds - 1.
+            opening: which of the plan's openings; without privacy each round is one.
             total: int64 [rows * width], from the leader.
             num_clients: how many reports are in it, `Leader.count`.
 
         Raises:
             RejectedSumError: as for `land`.
-            LocalProtocolError: the round has landed.
-            InvalidInputError: the plan is not summed so, or another round, shape or number.
+            LocalProtocolError: the opening has landed.
+            InvalidInputError: the plan is not summed so, or another opening, shape or number.
         """
-        parameters = _two_server(self.plan)
+        parameters, round = _two_server(self.plan), self._rounds(opening).start
         if round in self._landed:
             raise LocalProtocolError(f"round {round} has landed; a second batch would count its clients twice")
         count = _validate.integer(parameters.min_batch, parameters.n_max, num_clients=num_clients)
         return self._add(round, total, count)
+
+    def _rounds(self, opening: int) -> range:
+        openings = self.plan.openings
+        return openings[_validate.integer(0, len(openings) - 1, opening=opening)]
 
     def _add(self, round: int, total: I64, num_clients: int) -> CountSketch:
         sketch = CountSketch(self.plan.spec, round)
@@ -308,7 +351,7 @@ class FrequencyServer:
             raise InvalidInputError(f"total must be int64 [{sketch.counters.size}]")
         sketch.counters = total.reshape(sketch.counters.shape).copy()
         sketch.num_clients = num_clients
-        _check_plausible(sketch, self.plan.max_items)
+        _check_plausible(sketch, self.plan)
         if round in self._landed:
             self._landed[round].merge(sketch)
         else:
@@ -316,15 +359,24 @@ class FrequencyServer:
         return self._landed[round]
 
 
-def _check_plausible(sketch: CountSketch, max_items: int) -> None:
+def _inside(domain: Domain, items: Any) -> Any:
+    """Return those of the items that are candidates."""
+    held = domain.inside(items)
+    if isinstance(items, np.ndarray):
+        return items[held]
+    return [item for item, is_candidate in zip(items, held.tolist(), strict=True) if is_candidate]
+
+
+def _check_plausible(sketch: CountSketch, plan: Plan) -> None:
+    max_items, noise = plan.max_items, plan.noise_bound
     largest = max(int(sketch.counters.max()), -int(sketch.counters.min()))
-    bound = sketch.num_clients * max_items
+    bound = sketch.num_clients * max_items + noise
     if largest > bound:
         raise RejectedSumError(
             f"a counter of the sum is {largest}, and {sketch.num_clients} clients of at most {max_items} items "
-            f"cannot exceed {bound}: a client sent something else than a sketch"
+            f"{'and their noise ' * (noise > 0)}cannot exceed {bound}: a client sent something else than a sketch"
         )
-    if max_items == 1 and ((sketch.counters.sum(axis=1) - sketch.num_clients) % 2).any():
+    if plan.privacy is None and max_items == 1 and ((sketch.counters.sum(axis=1) - sketch.num_clients) % 2).any():
         raise RejectedSumError(
             "the sum of a row has another parity than the number of clients, each of whom adds or subtracts 1 in it: "
             "a client sent something else than a sketch of one item"

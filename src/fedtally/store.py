@@ -44,7 +44,8 @@ from sqlalchemy.exc import ArgumentError, DBAPIError, IntegrityError, SQLAlchemy
 
 from fedtally import _validate
 from fedtally.errors import FedtallyError, InvalidInputError, MissingExtraError, UnreadableFileError
-from fedtally.privacy.accounting import Event, Guarantee
+from fedtally.plan import Plan
+from fedtally.privacy.accounting import Guarantee
 from fedtally.privacy.budget import (
     AlreadySpentError,
     Charge,
@@ -55,6 +56,7 @@ from fedtally.privacy.budget import (
     checked_name,
     spent,
 )
+from fedtally.privacy.events import Event
 
 SCHEMA_VERSION = 1
 EXPORT = "fedtally-ledger/1"
@@ -493,14 +495,15 @@ class ClientRecord(_Database):
 
 @dataclass
 class Journal:
-    """The `secagg.client.Journal` of one round, kept in a client's record.
+    """The `secagg.client.Journal` of one round of a plan, kept in a client's record.
+
+    The plan says whose budget it is and what is counted: without privacy the population is "clients", and
+    participations are not bounded.
 
     Args:
         record: of the client identity.
-        population: as the plan names it.
-        plan: the fingerprint of the plan.
+        plan: the campaign's.
         round: the round of it.
-        event: of the whole campaign; None: without differential privacy.
         time: now, Unix seconds.
         item: a label of what is contributed, as in `ClientRecord.take_part`.
 
@@ -509,13 +512,16 @@ class Journal:
     """
 
     record: ClientRecord
-    population: str
-    plan: str
+    plan: Plan
     round: int
-    event: Event | None
     time: int
     item: str | None = None
     refusal: str = ""
+
+    @property
+    def fingerprint(self) -> str:
+        """That of the plan."""
+        return self.plan.fingerprint
 
     def begin(self, session: bytes, not_after: int) -> bool:
         """Record a session before it begins; False if it was recorded before."""
@@ -525,7 +531,9 @@ class Journal:
         """Record the part in the round; False if it was taken before, or would be one too many."""
         self.refusal = ""
         try:
-            self.record.take_part(self.population, self.plan, self.round, self.event, self.time, self.item)
+            terms = self.plan.privacy
+            population, event = ("clients", None) if terms is None else (terms.population, terms.event)
+            self.record.take_part(population, self.fingerprint, self.round, event, self.time, self.item)
         except (AlreadySpentError, OverspentError) as error:
             self.refusal = str(error)
             return False

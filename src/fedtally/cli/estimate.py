@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -10,12 +11,14 @@ from fedtally.cli import console
 from fedtally.cli.layout import Command, option, options
 from fedtally.cli.options import (
     DECODING,
+    PRIVACY,
     answer_options,
     as_named,
     decoding_options,
     domain_options,
     open_input,
     positive,
+    privacy_options,
     read_domain,
     round_options,
     run_options,
@@ -25,9 +28,10 @@ from fedtally.cli.options import (
     table_options,
     use_threads,
 )
+from fedtally.errors import InvalidInputError
 
 if TYPE_CHECKING:
-    from fedtally.engines.local import Request
+    from fedtally.engines.request import Request
     from fedtally.result import Estimate, Result
     from fedtally.sources import Source
 
@@ -119,6 +123,14 @@ _campaign_options = options(
             "real secure aggregation, a tenth of the clients lost on the way",
             "fedtally estimate zipf:d=1000,n=2000 --secure-sum secagg --dropout 0.1",
         ),
+        (
+            "differentially private, of public candidates",
+            "fedtally estimate words.txt --domain dictionary.txt --epsilon 1",
+        ),
+        (
+            "no trusted party, and a budget that cannot be overspent",
+            "fedtally estimate zipf:n=2000 --secure-sum secagg --epsilon 2 --population phones --ledger books.db",
+        ),
         ("from a pipe, as JSON", "cut -d' ' -f1 access.log | fedtally estimate - --json"),
     ],
 )
@@ -128,6 +140,7 @@ _campaign_options = options(
 @size_options
 @round_options
 @_campaign_options
+@privacy_options
 @answer_options
 @decoding_options
 @save_options
@@ -145,8 +158,12 @@ def estimate(source: str, **options: Any) -> None:
     _check_outputs(options, source)
     request = _request(options)
     is_grid = str(options["domain"]).startswith("grid:")
-    result = _run(open_input(source, options, is_grid), request, options)
+    data = open_input(source, options, is_grid)
+    _check_answerable(data, request, options)
+    result = _run(data, request, options)
     _answer(result, options)
+    if options["ledger"]:
+        _show_spent(result, options)
 
 
 @click.command(
@@ -155,10 +172,13 @@ def estimate(source: str, **options: Any) -> None:
     examples=[
         ("the demo", "fedtally demo"),
         ("four times the bytes: see the errors shrink", "fedtally demo --max-bytes 32kB"),
+        ("what differential privacy costs", "fedtally demo --epsilon 1"),
     ],
 )
 @size_options
 @round_options
+@option("Privacy", "--epsilon", type=click.FLOAT, metavar="E", help="Add the noise of so much privacy, as a study.")
+@option("Privacy", "--delta", type=click.FLOAT, metavar="D", help="(1e-6, or 1 / (10 clients) if that is less.)")
 @answer_options
 @decoding_options
 @save_options
@@ -168,17 +188,22 @@ def demo(**options: Any) -> None:
 
     Each line of code is a client that holds one of its words, drawn at random. The server sees sums of sketches alone;
     the true frequencies, which only a simulation knows, are printed beside the estimates. Unless you say otherwise, a
-    client sends 8 kB, in one of 10 rounds.
+    client sends 8 kB, in one of 10 rounds. With --epsilon the noise is that of a private campaign; as the candidates
+    are the clients' own words, and the truth is printed, it remains a study.
     """
     import numpy as np
 
-    from fedtally.engines.local import Request, campaign_seed
+    from fedtally.engines.local import campaign_seed
+    from fedtally.engines.request import Request
     from fedtally.sources.stdlib import library_source
 
     _check_outputs(options)
     seed = campaign_seed(options["seed"])
     source = library_source(np.random.default_rng(int.from_bytes(seed, "little")))
-    asked = {name: options[name] for name in ("rows", "width", "max_bytes", "schedule", "top", *DECODING)}
+    asked = {
+        name: options[name] for name in ("rows", "width", "max_bytes", "schedule", "top", "epsilon", "delta", *DECODING)
+    }
+    asked["study"] = asked["epsilon"] is not None
     if asked["width"] is None:
         asked["max_bytes"] = asked["max_bytes"] or _DEMO_BYTES
     result = _run(source, Request(**asked, num_rounds=options["rounds"] or 10, seed=seed, evaluate=True), options)
@@ -189,7 +214,7 @@ def demo(**options: Any) -> None:
 
 def _request(options: dict[str, Any]) -> Request:
     """Return what the options ask of the engine."""
-    from fedtally.engines.local import Request
+    from fedtally.engines.request import Request
     from fedtally.plan import Plan
 
     plan = None if options["plan"] is None else Plan.load(options["plan"])
@@ -210,6 +235,7 @@ def _request(options: dict[str, Any]) -> Request:
         "dropout",
         "max_corrupt",
         "max_cohort",
+        *PRIVACY,
     )
     domain = read_domain(options["domain"])
     return Request(**{name: options[name] for name in same}, num_rounds=options["rounds"], domain=domain, plan=plan)
@@ -221,6 +247,8 @@ def _check_outputs(options: dict[str, Any], source: str | None = None) -> None:
     from fedtally.result import check_export_path
 
     inputs = [source, options.get("domain"), options.get("plan")]
+    if source is not None and options.get("domain") and options.get("epsilon") and not options.get("study"):
+        _check_public_file(source, options["domain"])
     console.check_files([options[name] for name in ("output", "save", "plot")], inputs)
     _validate.integer(0, top=options["top"])
     if options["min_frequency"] is not None:
@@ -231,6 +259,30 @@ def _check_outputs(options: dict[str, Any], source: str | None = None) -> None:
         from fedtally import charts
 
         charts.check(options["plot"])
+
+
+def _check_public_file(source: str, domain: str) -> None:
+    if os.path.exists(domain) and os.path.exists(source) and os.path.samefile(source, domain):
+        raise InvalidInputError(
+            f"--domain {domain} is the input itself: with --epsilon the candidates must be public; declare a list that "
+            "does not come from the clients, or mark the run with --study"
+        )
+
+
+def _check_answerable(source: Source, request: Request, options: dict[str, Any]) -> None:
+    """Refuse, before anything is spent, what could not be answered: of a declared domain that is known."""
+    from fedtally.engines.local import declared
+    from fedtally.result import MAX_ENUMERATED, check_enumerable, check_table_fits
+
+    domain = declared(request.domain, source)
+    if domain is None:
+        return
+    if options["query"]:
+        domain.encode(as_named(domain, options["query"]))
+    if options["top"] and not (options["query"] and domain.size > MAX_ENUMERATED):
+        check_enumerable(domain)
+    if options["output"]:
+        check_table_fits(domain.size, options["memory"])
 
 
 def _run(source: Source, request: Request, options: dict[str, Any]) -> Result:
@@ -252,6 +304,18 @@ def _answer(result: Result, options: dict[str, Any]) -> None:
         console.show_json(report.document(result, estimates, queried))
     else:
         console.show(report.answer(result, estimates, queried))
+
+
+def _show_spent(result: Result, options: dict[str, Any]) -> None:
+    """Say what is left of the population's budget."""
+    from fedtally.store import Ledger
+
+    assert result.plan.privacy is not None
+    population, books = result.plan.privacy.population, Ledger.open(options["ledger"])
+    granted, spent = books.granted(population), books.spent(population)
+    assert granted is not None
+    text = f"population {population} has spent {spent} of the epsilon {granted.epsilon:g} that was granted"
+    console.note(f"{books.name}: {text}", options["quiet"] or options["as_json"])
 
 
 def _top(result: Result, options: dict[str, Any]) -> list[Estimate]:
@@ -277,7 +341,14 @@ def _write_files(result: Result, options: dict[str, Any]) -> None:
 
         estimates = _top(result, options)
         truth = result.true_frequencies([estimate.item for estimate in estimates])
-        charts.top_items(estimates, result.num_clients, truth=truth, confidence=result.confidence, path=options["plot"])
+        charts.top_items(
+            estimates,
+            result.num_clients,
+            truth=truth,
+            confidence=result.confidence,
+            note=result.study,
+            path=options["plot"],
+        )
         console.note(f"wrote {options['plot']}: the top items", quiet)
 
 
@@ -291,6 +362,7 @@ def _next_steps() -> Any:
         ("more bytes, smaller errors", "fedtally demo --max-bytes 32kB"),
         ("keep the result, ask it for more", "fedtally demo --save demo.fedtally"),
         ("", "fedtally query demo.fedtally lambda yield async"),
+        ("the noise of differential privacy", "fedtally demo --epsilon 1"),
         ("which schedule is better at the same bytes", "fedtally simulate zipf: --width 200,1000"),
         (
             "real secure aggregation between simulated clients",

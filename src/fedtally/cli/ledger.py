@@ -32,8 +32,7 @@ def ledger() -> None:
     """The books of differential privacy: what a population may spend, has spent, and on what.
 
     A campaign is charged with the first round that is reserved, before anything is opened. What was reserved counts as
-    spent. Rows are added and never changed. No command of this version charges anything: programs do, with
-    fedtally.store.
+    spent. Rows are added and never changed. `fedtally estimate --epsilon E --population NAME --ledger PATH` charges.
     """
 
 

@@ -87,8 +87,7 @@ domain_options = options(
         "Data",
         "--outside",
         type=click.Choice(["error", "drop"]),
-        default="error",
-        help="What becomes of items outside the domain (error).",
+        help="What becomes of items outside the domain (error; with --epsilon drop).",
     ),
 )
 size_options = options(
@@ -124,6 +123,58 @@ answer_options = options(
         help="Leave out smaller estimates; a share of clients such as 0.001.",
     ),
     option("Answer", "--query", multiple=True, metavar="ITEM", help="Also estimate this item; may be repeated."),
+)
+privacy_options = options(
+    option(
+        "Privacy",
+        "--epsilon",
+        type=click.FLOAT,
+        metavar="E",
+        help="Make the campaign (epsilon, delta)-differentially private (off).",
+    ),
+    option("Privacy", "--delta", type=click.FLOAT, metavar="D", help="(1e-6, or 1 / (10 clients) if that is less.)"),
+    option(
+        "Privacy",
+        "--trust",
+        type=click.Choice(["central", "distributed"]),
+        help="Who adds the noise: whoever opens the sums, or clients and servers that do not trust each other (central "
+        "with an ideal secure sum, else distributed).",
+    ),
+    option(
+        "Privacy",
+        "--neighbours",
+        type=click.Choice(["zero-out", "replace-one", "add-remove"]),
+        help="What must not show: a client's items taken away, or replaced, or whether it takes part (zero-out).",
+    ),
+    option(
+        "Privacy",
+        "--max-rounds",
+        type=positive,
+        metavar="K",
+        help="Most natural rounds that one client takes part in (all).",
+    ),
+    option("Privacy", "--max-clients", type=positive, metavar="N", help="add-remove: a public bound on their number."),
+    option("Privacy", "--certify", is_flag=True, help="replace-one: look at all pairs of candidates, for less noise."),
+    option("Privacy", "--population", metavar="NAME", help="Whose budget is charged (clients)."),
+    option("Privacy", "--ledger", metavar="PATH|URL", help="Charge it there: see fedtally ledger."),
+    option(
+        "Privacy",
+        "--study",
+        is_flag=True,
+        help="Allow --seed, --evaluate and --domain input with --epsilon; every output then says that it is a study.",
+    ),
+)
+PRIVACY = (
+    "epsilon",
+    "delta",
+    "trust",
+    "neighbours",
+    "max_rounds",
+    "max_clients",
+    "certify",
+    "population",
+    "ledger",
+    "study",
 )
 DECODING = ("recovery", "objective", "confidence", "intervals")
 decoding_options = options(

@@ -75,7 +75,7 @@ def query(
             "recovery": loaded.recovery,
             "objective": loaded.objective,
             "intervals": report.intervals_fields(loaded),
-            "privacy": None,
+            "privacy": report.privacy_fields(loaded.plan, loaded.secure_sum),
             "warnings": list(loaded.warnings),
         }
         console.show_json(
@@ -136,6 +136,7 @@ def _describe(file: str) -> tuple[str, dict[str, Any]]:
         return "plan", report.plan_fields(plan) | {
             "cohort": plan.cohort,
             "max_items": plan.max_items,
+            "privacy": report.privacy_fields(plan),
             "domain": dict(plan.domain),
         }
     readers: dict[str, tuple[str, Callable[[], dict[str, Any]]]] = {
@@ -160,6 +161,7 @@ def _result_fields(result: Result) -> dict[str, Any]:
         "intervals": result.interval_kind,
         "num_clients_landed": result.num_clients,
         "rounds_landed": len(result.sketches),
+        "privacy": report.privacy_fields(result.plan, result.secure_sum),
         "missing": result.missing,
         "domain": dict(result.plan.domain),
         "evaluation": None if result.evaluation is None else result.evaluation._asdict(),

@@ -51,6 +51,14 @@ _study_options = options(
         help="How sums are decoded: median, as in the paper, or joint, as `estimate` does.",
     ),
     _setting("--repeats", type=positive, default="10", metavar="R", help="How often the draws are repeated."),
+    option("Privacy", "--epsilon", type=click.FLOAT, metavar="E", help="Add the noise of so much privacy (none)."),
+    option("Privacy", "--delta", type=click.FLOAT, metavar="D", help="(1e-6, or 1 / (10 clients) if that is less.)"),
+    option(
+        "Privacy",
+        "--trust",
+        type=click.Choice(["central", "distributed"]),
+        help="central noises the sum of the rounds that share their hashes, distributed every round (central).",
+    ),
     _setting(
         "--clients",
         type=click.Choice(["split"]),
@@ -71,6 +79,7 @@ _study_options = options(
             "batches of rounds, 50 repeats, every error in a table",
             "fedtally simulate zipf:a=1.3 --methods hybrid,batched:4 --repeats 50 --output study.csv",
         ),
+        ("what privacy costs each of them", "fedtally simulate zipf: --epsilon 1 --recovery joint"),
         ("on your own data, with a chart", "fedtally simulate words.txt --width 100,300,1000,3000 --plot study.png"),
     ],
 )
@@ -95,6 +104,9 @@ def simulate(source: str, **options: Any) -> None:
         num_rounds=options["rounds"],
         repeats=options["repeats"],
         recovery=options["recovery"],
+        epsilon=options["epsilon"],
+        delta=options["delta"],
+        trust=options["trust"],
         seed=options["seed"],
     )
     use_threads(options["threads"])
@@ -174,8 +186,8 @@ def _document(found: StudyResult) -> dict[str, Any]:
         "num_rounds": study.num_rounds,
         "repeats": study.repeats,
         "recovery": study.recovery,
-        "privacy": None,
-        "warnings": [RARE_ITEMS] if study.recovery == "joint" else [],
+        "privacy": None if study.privacy is None else _promised(found),
+        "warnings": [RARE_ITEMS] if study.recovery == "joint" and study.privacy is None else [],
         "comparisons": [c._asdict() | {"linf": c.linf._asdict(), "l2": c.l2._asdict()} for c in found.comparisons()],
     }
 
@@ -185,7 +197,6 @@ def _view(found: StudyResult) -> RenderableType:
     from rich.text import Text
 
     from fedtally import report
-    from fedtally.result import RARE_ITEMS
 
     study, domain = found.study, found.domain
     sizes = (
@@ -201,11 +212,42 @@ def _view(found: StudyResult) -> RenderableType:
             "of frequencies in % of clients, over all candidates: mean, median and 90 % quantile of the repeats",
         ),
         ("Upload", "bytes per client, in its round"),
-        ("Privacy", report.NO_PRIVACY + (f"; {RARE_ITEMS}" if study.recovery == "joint" else "")),
+        ("Privacy", _privacy_in_words(found)),
         ("Candidates", "; ".join(filter(None, [report.candidates(domain), report.collisions(domain)]))),
     ]
-    exact = [(c.method, "exact" if c.secure_sum else _NOT_HIDDEN) for c in found.comparisons() if c.width is None]
+    noised = "exact" if study.privacy is None else "no collisions, the same privacy"
+    exact = [(c.method, noised if c.secure_sum else _NOT_HIDDEN) for c in found.comparisons() if c.width is None]
     return Group(report.heading(title), _table(found), Text(), report.facts([*rows, *exact]))
+
+
+def _promised(found: StudyResult) -> dict[str, Any]:
+    """Return what the noise of every method is for, in documents."""
+    from fedtally.engines.summation import Summation
+    from fedtally.privacy.terms import default_delta
+
+    asked = found.study.privacy
+    assert asked is not None
+    return {
+        "epsilon": asked.epsilon,
+        "delta": default_delta(found.num_clients) if asked.delta is None else asked.delta,
+        "neighbours": str(asked.relation),
+        "trust": str(asked.trusts(Summation())),
+        "study": True,
+    }
+
+
+def _privacy_in_words(found: StudyResult) -> str:
+    from fedtally import report
+    from fedtally.privacy import STUDY
+    from fedtally.result import RARE_ITEMS
+
+    if found.study.privacy is None:
+        return report.NO_PRIVACY + (f"; {RARE_ITEMS}" if found.study.recovery == "joint" else "")
+    promised = _promised(found)
+    return (
+        f"{STUDY}: the noise of epsilon {promised['epsilon']:g}, delta {promised['delta']:g} "
+        f"({promised['neighbours']}, {promised['trust']} trust), also in the one-hot vectors"
+    )
 
 
 def _table(found: StudyResult) -> Table:
@@ -225,7 +267,7 @@ def _figures(comparison: Comparison, all_of_them: list[Comparison]) -> list[str]
     from fedtally import report
 
     cells = ["" if comparison.width is None else f"{comparison.width:,}", report.size(comparison.bytes_per_client)]
-    if comparison.width is None:
+    if comparison.width is None and not any(comparison.linf):
         return [*cells, *["0"] * 6]
     largest = report.decimals(share for c in all_of_them for share in c.linf)
     squared = report.decimals(share for c in all_of_them for share in c.l2)

@@ -16,7 +16,8 @@ from fedtally.errors import InvalidInputError
 
 _INT64_DIGITS = 18  # any 18 characters of an integer fit int64
 _NUMBER = r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?|[+-]?(?i:inf|infinity|nan)"
-_COORDINATES = rf"^\s*(?P<lat>{_NUMBER})\s*,\s*(?P<lon>{_NUMBER})\s*$"
+INTEGER = "^-?[0-9]+$"
+COORDINATES = rf"^\s*(?P<lat>{_NUMBER})\s*,\s*(?P<lon>{_NUMBER})\s*$"
 
 
 def as_integers(items: Any) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
@@ -87,7 +88,7 @@ def as_coordinates(items: Any) -> npt.NDArray[np.float64]:
     if pairs is not None:
         return pairs
     text = pa.concat_arrays([*_chunks(_large_string(_arrow(items), "coordinates")), pa.array([], pa.large_string())])
-    fields = pc.extract_regex(text, _COORDINATES)
+    fields = pc.extract_regex(text, COORDINATES)
     _all_good(text, fields.is_valid(), "latitude,longitude in degrees, such as 40.75,-73.95")
     columns = [
         pc.struct_field(fields, name).cast(pa.float64()).to_numpy(zero_copy_only=False) for name in ("lat", "lon")
@@ -206,7 +207,7 @@ def _integers_of_text(column: Any) -> tuple[npt.NDArray[np.int64], npt.NDArray[n
     import pyarrow.compute as pc
 
     text = pa.concat_arrays([*_chunks(column), pa.array([], pa.large_string())])
-    _all_good(text, pc.match_substring_regex(text, "^-?[0-9]+$"), "integers, such as 42 or -7")
+    _all_good(text, pc.match_substring_regex(text, INTEGER), "integers, such as 42 or -7")
     long = pc.greater(pc.binary_length(text), pa.scalar(_INT64_DIGITS))
     short = pc.if_else(long, pa.scalar("0", pa.large_string()), text)
     values = short.cast(pa.int64()).to_numpy(zero_copy_only=False).copy()

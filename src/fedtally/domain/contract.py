@@ -29,6 +29,7 @@ class Domain(ABC):
 
     kind: ClassVar[str]
     _way_out: ClassVar[str]
+    _form: ClassVar[str | None] = None
     public: bool
     size: int
     first_id: int | None
@@ -75,6 +76,39 @@ class Domain(ABC):
             OutsideDomainError: Items are not candidates; the message says how many, and names the first.
         """
         return self._ids_at(self.locate(items))
+
+    def inside(self, items: Any) -> npt.NDArray[np.bool_]:
+        """Return as `contains`, where what cannot be read as an item of this kind is no candidate: no error tells it.
+
+        >>> from fedtally.domain import IntegerRange
+        >>> IntegerRange(1, 9).inside(["7", "tea", None, 8.5, "12"]).tolist()
+        [True, False, False, False, False]
+        """
+        form = self._has_form(items)
+        if form is not None and not form.all():
+            found = np.zeros(len(items), np.bool_)
+            found[form] = self.inside(items.filter(form))
+            return found
+        try:
+            return self.contains(items)
+        except (InvalidInputError, UnicodeError):
+            middle = len(items) // 2
+            if isinstance(items, str | bytes):
+                raise
+            if not middle:
+                return np.zeros(len(items), np.bool_)
+            return np.concatenate([self.inside(items[:middle]), self.inside(items[middle:])])
+
+    def _has_form(self, items: Any) -> npt.NDArray[np.bool_] | None:
+        """Return which of a column of Arrow text are written as items are; None for other columns and any text."""
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        is_text = isinstance(items, pa.Array) and items.type in (pa.string(), pa.large_string())
+        if self._form is None or not is_text:
+            return None
+        matched: npt.NDArray[np.bool_] = pc.match_substring_regex(items, self._form).to_numpy(zero_copy_only=False)
+        return matched
 
     def contains(self, items: Any) -> npt.NDArray[np.bool_]:
         """Return whether each item is a candidate, bool[n]."""

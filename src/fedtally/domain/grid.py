@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fedtally import _validate
-from fedtally.domain.columns import as_coordinates
+from fedtally.domain.columns import COORDINATES, as_coordinates
 from fedtally.domain.contract import Domain
 from fedtally.errors import InvalidInputError
 
@@ -45,6 +45,7 @@ class Grid(Domain):
 
     kind: ClassVar[str] = "grid"
     _way_out: ClassVar[str] = "widen the grid or leave them out"
+    _form = COORDINATES
 
     def __init__(self, south: float, north: float, west: float, east: float, step: float) -> None:
         self.south = _validate.real(-90.0, 90.0, south=south)

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fedtally import _validate
-from fedtally.domain.columns import as_integers
+from fedtally.domain.columns import INTEGER, as_integers
 from fedtally.domain.contract import ID_MODULUS, Domain
 from fedtally.errors import InvalidInputError
 
@@ -35,6 +35,7 @@ class IntegerRange(Domain):
 
     kind: ClassVar[str] = "range"
     _way_out: ClassVar[str] = "widen the range or use --domain input"
+    _form = INTEGER
 
     def __init__(self, first: int, last: int) -> None:
         self.first = _validate.integer(_MIN, _MAX, first=first)
@@ -105,6 +106,7 @@ class IntegerSet(Domain):
 
     kind: ClassVar[str] = "integers"
     _way_out: ClassVar[str] = "declare a domain that holds them or use --domain input"
+    _form = INTEGER
 
     def __init__(self, values: Any, *, public: bool = False) -> None:
         found, fits = as_integers(values)

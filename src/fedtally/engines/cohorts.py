@@ -7,20 +7,21 @@ made too, and the two must be equal.
 
 from __future__ import annotations
 
-import secrets
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import partial
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
-from fedtally.crypto.keys import SigningKey
+from fedtally.crypto.keys import KEY_BYTES, Secret, SigningKey
+from fedtally.engines.privacy import Books, Random
 from fedtally.engines.summation import Keys, Summation
 from fedtally.engines.tally import RoundTally
 from fedtally.errors import FedtallyError
-from fedtally.plan import Plan
+from fedtally.plan import MAX_CLIENTS, Plan
+from fedtally.privacy.events import Trust
 from fedtally.secagg import two_server
 from fedtally.secagg.client import Client, MemoryJournal
 from fedtally.secagg.messages import EXCHANGES, Kind, ServerState, phase
@@ -41,6 +42,7 @@ _TICKS = 256  # steps of clients between two reports of progress
 _LIFETIME = 3600  # seconds of a session
 
 _Stage = TypeVar("_Stage")
+I64 = npt.NDArray[np.int64]
 
 
 class AbortedRoundError(FedtallyError):
@@ -48,10 +50,10 @@ class AbortedRoundError(FedtallyError):
 
 
 class Landed(NamedTuple):
-    """What came of the rounds: sketches, the tallies of the survivors, and the JSON-able account of it."""
+    """What came of the rounds: the sketch of each opening, who of each round is in it, and the JSON-able account."""
 
     sketches: list[CountSketch]
-    survivors: list[RoundTally]
+    survivors: list[I64]
     account: dict[str, Any]
 
 
@@ -61,44 +63,53 @@ def sum_rounds(
     summation: Summation,
     keys: Keys,
     rng: np.random.Generator,
+    random: Random,
+    books: Books,
     report: Callable[[str, int, int | None], None],
 ) -> Landed:
     """Sum every round by the protocol of the plan.
 
     Args:
         plan: with a secure sum.
-        rounds: with their members.
+        rounds: with their members, whose items are within the bounds of the plan.
         summation: how.
         keys: of which the plan names the public ones.
-        rng: draws cohorts, dropouts and their stages; keys and masks come from the operating system.
+        rng: draws cohorts, dropouts and their stages.
+        random: returns as many uniform bytes as it is asked for: keys, masks and noise.
+        books: are charged before a sum can be opened, where the sums are noised; and keep what lands.
         report: called as ("sum", clients done, of all).
 
     Raises:
         AbortedRoundError: a round cannot be finished.
     """
-    server, run = FrequencyServer(plan), _Run(plan, summation, keys, rng)
-    total, done, survivors = sum(tally.num_clients for tally in rounds), 0, []
-    sum_up = _two_server_batch if isinstance(plan.secure_sum, TwoServerTerms) else _cohort
+    server, run = FrequencyServer(plan), _Run(plan, summation, keys, rng, random, books)
+    run.begin(sum(tally.num_clients for tally in rounds), report)
+    sum_up = _by_two_servers if isinstance(plan.secure_sum, TwoServerTerms) else _by_cohorts
+    alive = sum_up(server, rounds, run)
+    if not run.is_noised:
+        run.account.compare(server.sketches, rounds, alive)
+    return Landed(server.sketches, alive, run.account.to_dict())
+
+
+def _by_cohorts(server: FrequencyServer, rounds: Sequence[RoundTally], run: _Run) -> list[I64]:
+    """Sum every round in cohorts; return which of its clients are in the sum."""
+    plan, survivors = server.plan, []
     for number, tally in enumerate(rounds):
         assert tally.members is not None
         alive = [np.zeros(0, np.int64)]
-        order = rng.permutation(tally.num_clients)
+        order = run.rng.permutation(tally.num_clients)
         run.begin_round()
-        for size in summation.sizes(tally.num_clients):
+        if len(order) and run.is_noised:
+            run.books.reserve(plan, number)
+        for size in run.summation.sizes(tally.num_clients):
             cohort, order = order[:size], order[size:]
             people = [FrequencyClient.of_ids(plan, tally.members.of(client)) for client in cohort.tolist()]
-            run.begin_cohort(partial(_part, report, done, size, total))
-            alive.append(cohort[sum_up(server, number, people, run)])
-            done += size
-            report("sum", done, total)
-        survivors.append(tally.members.tally(np.concatenate(alive)))
-    run.account.compare(server.sketches, survivors)
-    return Landed(server.sketches, survivors, run.account.to_dict())
-
-
-def _part(report: Callable[[str, int, int | None], None], done: int, size: int, total: int, share: float) -> None:
-    """Report that so much of a cohort is done, beside those before it."""
-    report("sum", done + int(share * size), total)
+            with run.cohort(size):
+                alive.append(cohort[_cohort(server, number, people, run)])
+        if tally.num_clients and run.is_noised:
+            run.books.land(number, next(sketch for sketch in server.sketches if sketch.round == number))
+        survivors.append(np.concatenate(alive))
+    return survivors
 
 
 def _cohort(server: FrequencyServer, number: int, people: Sequence[FrequencyClient], run: _Run) -> npt.NDArray[np.intp]:
@@ -106,9 +117,9 @@ def _cohort(server: FrequencyServer, number: int, people: Sequence[FrequencyClie
     now, agreed = int(time.time()), run.secagg
     session = server.open(
         number,
-        session=secrets.token_bytes(32),
+        session=run.random(32),
         signing_key=run.keys.server,
-        salt=secrets.token_bytes(32),
+        salt=run.random(32),
         not_before=now,
         not_after=now + _LIFETIME,
         allow_list=run.keys.allow_list,
@@ -118,7 +129,7 @@ def _cohort(server: FrequencyServer, number: int, people: Sequence[FrequencyClie
         person.join(
             _policy(agreed.parameters),
             journal=MemoryJournal(),
-            random=secrets.token_bytes,
+            random=run.random,
             identity=identity,
             allow_list=run.keys.allow_list,
         )
@@ -185,21 +196,47 @@ def _policy(parameters: Parameters) -> ClientPolicy:
     )
 
 
+def _by_two_servers(server: FrequencyServer, rounds: Sequence[RoundTally], run: _Run) -> list[I64]:
+    """Sum the rounds of every opening by two servers; return which clients of each round are in a sum."""
+    plan, survivors = server.plan, [np.zeros(0, np.int64) for _ in rounds]
+    for number, opening in enumerate(plan.openings):
+        people, places = [], []
+        for round in opening:
+            members = rounds[round].members
+            assert members is not None
+            order = run.rng.permutation(members.num_clients)
+            people += [(round, FrequencyClient.of_ids(plan, members.of(client))) for client in order.tolist()]
+            places.append(order)
+        run.begin_round()
+        if not people:
+            continue
+        if run.is_noised:
+            run.books.reserve(plan, number)
+        with run.cohort(len(people)):
+            alive = _two_server_batch(server, number, people, run)
+        if run.is_noised:
+            run.books.land(number, next(sketch for sketch in server.sketches if sketch.round == opening.start))
+        starts = np.cumsum([0, *map(len, places)])
+        for round, order, start in zip(opening, places, starts, strict=False):
+            survivors[round] = order[alive[(alive >= start) & (alive < start + len(order))] - start]
+    return survivors
+
+
 def _two_server_batch(
-    server: FrequencyServer, number: int, people: Sequence[FrequencyClient], run: _Run
+    server: FrequencyServer, opening: int, people: Sequence[tuple[int, FrequencyClient]], run: _Run
 ) -> npt.NDArray[np.intp]:
-    """Sum one round by two servers; return which of its clients are in the sum."""
+    """Sum the clients of one opening, each with its round, by two servers; return which of them are in the sum."""
     agreed, allow_list, account = run.two_server, run.keys.allow_list, run.account
     assert allow_list is not None
     policy = two_server.BatchPolicy(min_honest=agreed.min_batch - agreed.corrupt, corrupt=agreed.corrupt)
-    leader = server.leader(number, policy, allow_list, two_server.MemoryJournal())
-    helper = server.helper(number, policy, allow_list, two_server.MemoryJournal(), run.keys.helper)
+    leader = server.leader(opening, policy, allow_list, two_server.MemoryJournal())
+    helper = server.helper(opening, policy, allow_list, two_server.MemoryJournal(), run.keys.helper)
     leaves = run.dropouts(len(people), ["leader", "helper"])
-    for i, (person, identity) in enumerate(zip(people, run.take_identities(len(people)), strict=True)):
+    for i, ((round, person), identity) in enumerate(zip(people, run.take_identities(len(people)), strict=True)):
         assert identity is not None
         run.tick(len(people))
         start = time.process_time()
-        report = person.report(number, policy, journal=MemoryJournal(), identity=identity, random=secrets.token_bytes)
+        report = person.report(round, policy, journal=MemoryJournal(), identity=identity, random=run.random)
         sent = time.process_time()
         for name, party, frame in (("leader", leader, report.leader), ("helper", helper, report.helper)):
             if leaves.get(i) != name:  # else the report is lost on its way to this one
@@ -208,10 +245,11 @@ def _two_server_batch(
         account.client_seconds += sent - start
         account.server_seconds += time.process_time() - sent
     start = time.process_time()
-    total = leader.finish(helper.answer(leader.query(helper.offer())))
+    query = leader.query(helper.offer(), run.server_noise())
+    total = leader.finish(helper.answer(query, run.server_noise()))
     account.server_seconds += time.process_time() - start
     kept = np.array([i for i in range(len(people)) if i not in leaves], np.intp)
-    server.land_batch(number, total, leader.count)
+    server.land_batch(opening, total, leader.count)
     account.add(len(people), len(kept))
     return kept
 
@@ -219,10 +257,30 @@ def _two_server_batch(
 class _Run:
     """What all cohorts of a simulation share."""
 
-    def __init__(self, plan: Plan, summation: Summation, keys: Keys, rng: np.random.Generator) -> None:
-        self.keys, self.account = keys, _Account(plan, summation)
-        self._agreed, self._summation, self._rng, self._taken = plan.secure_sum, summation, rng, 0
-        self._ticks = 0
+    def __init__(
+        self,
+        plan: Plan,
+        summation: Summation,
+        keys: Keys,
+        rng: np.random.Generator,
+        random: Random,
+        books: Books,
+    ) -> None:
+        self.keys, self.account, self.summation = keys, _Account(plan, summation), summation
+        self.rng, self.random, self.books = rng, random, books
+        self._agreed, self._privacy, self._taken = plan.secure_sum, plan.privacy, 0
+        self._counters = plan.rows * plan.width
+
+    @property
+    def is_noised(self) -> bool:
+        """Whether the sums are opened with noise in them."""
+        return self._privacy is not None and self._privacy.event.trust is Trust.DISTRIBUTED
+
+    def server_noise(self) -> I64 | None:
+        """Return what one of two servers adds to the sum: docs/privacy-proofs/two_servers.md. None: nothing."""
+        if self._privacy is None or not self.is_noised:
+            return None
+        return self._privacy.noise().draw(Secret(self.random(KEY_BYTES)), self._counters)
 
     @property
     def secagg(self) -> SecAggTerms:
@@ -238,15 +296,23 @@ class _Run:
         """Let the identities be used again: a round's clients are others than those of the round before."""
         self._taken = 0
 
-    def begin_cohort(self, report: Callable[[float], None]) -> None:
-        """Say where the share of a cohort's work that is done is to be reported."""
-        self._report, self._ticks = report, 0
+    def begin(self, total: int, report: Callable[[str, int, int | None], None]) -> None:
+        """Say how many clients there are in all rounds, and where progress is reported."""
+        self._total, self._report, self._done = total, report, 0
+
+    @contextmanager
+    def cohort(self, size: int) -> Iterator[None]:
+        """Count the clients of a cohort as done in the end, and in parts by `tick`."""
+        self._ticks, self._size = 0, size
+        yield
+        self._done += size
+        self._report("sum", self._done, self._total)
 
     def tick(self, of: int) -> None:
         """Count one of so many steps of a cohort."""
         self._ticks += 1
         if self._ticks % _TICKS == 0:
-            self._report(min(1.0, self._ticks / of))
+            self._report("sum", self._done + int(min(1.0, self._ticks / of) * self._size), self._total)
 
     def take_identities(self, count: int) -> Sequence[SigningKey | None]:
         """Return identities that no client of the round has yet; None for each where there are none."""
@@ -257,9 +323,9 @@ class _Run:
 
     def dropouts(self, count: int, stages: Sequence[_Stage]) -> dict[int, _Stage]:
         """Draw who of a cohort drops out, and at which of the stages."""
-        gone = self._rng.permutation(count)[: int(self._summation.dropout * count)]
+        gone = self.rng.permutation(count)[: int(self.summation.dropout * count)]
         self.account.dropouts += len(gone)
-        when = self._rng.integers(0, len(stages), len(gone))
+        when = self.rng.integers(0, len(stages), len(gone))
         return {i: stages[stage] for i, stage in zip(gone.tolist(), when.tolist(), strict=True)}
 
 
@@ -270,8 +336,9 @@ class _Account:
         self._plan, self._summation = plan, summation
         self._carried: dict[str, dict[str, list[int]]] = {}
         self._sizes: list[int] = []
-        self._survivors = 0
+        self._survivors, self._fewest = 0, MAX_CLIENTS
         self._is_equal = False
+        self._is_timed = plan.privacy is None or plan.privacy.study  # else it is part of what a private run shows
         self.dropouts = 0
         self.client_seconds = self.server_seconds = 0.0
 
@@ -285,16 +352,23 @@ class _Account:
         """Count a cohort whose sum has landed."""
         self._sizes.append(size)
         self._survivors += survivors
+        self._fewest = min(self._fewest, survivors)
 
-    def compare(self, sketches: Sequence[CountSketch], survivors: Sequence[RoundTally]) -> None:
+    def compare(self, sketches: Sequence[CountSketch], rounds: Sequence[RoundTally], survivors: Sequence[I64]) -> None:
         """Check that the secure sums are those that the survivors would have made in the clear.
 
         Raises:
             FedtallyError: they are not: an error of this program.
         """
+        together = self._plan.openings if self._summation.method == "two-server" else []
+        opened = {opening.start: opening for opening in together}
         for sketch in sketches:
-            tally, plain = survivors[sketch.round], CountSketch(self._plan.spec, sketch.round)
-            plain.add(tally.ids, tally.counts, tally.num_clients)
+            plain = CountSketch(self._plan.spec, sketch.round)
+            for number in opened.get(sketch.round, [sketch.round]):
+                members = rounds[number].members
+                assert members is not None
+                tally = members.tally(survivors[number])
+                plain.add(tally.ids, tally.counts, tally.num_clients)
             if plain.num_clients != sketch.num_clients or not np.array_equal(plain.counters, sketch.counters):
                 raise FedtallyError(f"the secure sum of round {sketch.round} is not the plain sum: please report this")
         self._is_equal = True
@@ -315,12 +389,13 @@ class _Account:
             "largest_cohort": max(self._sizes),
             "clients": invited,
             "survivors": self._survivors,
+            "fewest_survivors": self._fewest,
             "dropouts": self.dropouts,
             "upload_bytes": sum(stage["upload_bytes"] for stage in stages),
             "download_bytes": sum(stage["download_bytes"] for stage in stages),
             "stages": stages,
-            "client_seconds": self.client_seconds / invited,
-            "server_seconds": self.server_seconds,
+            "client_seconds": self.client_seconds / invited if self._is_timed else None,
+            "server_seconds": self.server_seconds if self._is_timed else None,
             "equals_plain_sum": self._is_equal,
         }
 

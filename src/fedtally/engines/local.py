@@ -1,6 +1,6 @@
-"""A whole campaign in one process: every client simulated, the secure sum ideal.
+"""A whole campaign in one process: every client simulated.
 
-source -> batches -> ids -> rounds -> sketches -> result
+source -> batches -> ids -> rounds -> sums -> released sketches -> result
 """
 
 from __future__ import annotations
@@ -9,120 +9,30 @@ import hashlib
 import itertools
 import secrets
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any
 
 import numpy as np
 
-from fedtally import _validate
 from fedtally.domain import Domain, IntegerRange, parse
 from fedtally.engines.cohorts import sum_rounds
-from fedtally.engines.summation import Keys, Summation, make_keys, rekeyed, terms, widest
+from fedtally.engines.fitting import DEFAULT_ROWS, fitted
+from fedtally.engines.privacy import Books, bounded, released
+from fedtally.engines.request import Request
 from fedtally.engines.tally import Declared, FromInput, RoundTally, Tally
 from fedtally.errors import InvalidInputError, MemoryLimitError
-from fedtally.plan import Plan, width_for_bytes
+from fedtally.plan import Plan
+from fedtally.privacy import STUDY
+from fedtally.privacy.events import Relation
 from fedtally.recovery.intervals import order_statistic
-from fedtally.result import CONFIDENCE, Progress, Result, Truth, check_decoding, physical_memory
-from fedtally.sketch import CountSketch, Schedule
-from fedtally.sketch.count_sketch import MAX_ROUNDS
+from fedtally.result import Progress, Result, Truth, check_decodable, physical_memory
+from fedtally.sketch import CountSketch
 from fedtally.sources import Source, from_items
 
-DEFAULT_ROWS = 7
-DEFAULT_MAX_BYTES = 32_000
 DEFAULT_MEMORY = 1 << 30
+LARGE_EPSILON = 10.0  # beyond it the factor on odds is more than 22,000
 _BYTES_PER_COUNTER = 220  # the landed sums and, at the peak of the intervals of fresh rounds, 207 bytes more
-
-
-@dataclass(frozen=True)
-class Request:
-    """What is asked of a campaign; everything has a default.
-
-    Args:
-        domain: the candidate items: a `Domain`, text that `domain.parse` reads, "input" for the distinct items of the
-            input, or None: the own domain of a synthetic source, "input" elsewhere.
-        rows: rows of the sketch (7).
-        width: counters per row; by default the widest that fits `max_bytes`.
-        max_bytes: upload per client and round (32,000), where no width is given.
-        num_rounds: rounds, each client's drawn uniformly (1); not where the rows name their rounds.
-        schedule: "auto" (shared for one round, else hybrid) or a schedule.
-        max_items: the most items of one client, drawn uniformly from its distinct items (1).
-        recovery: "joint", which fits the heavy items together, "median", the paper's decoder, or "auto": joint up to
-            2^28 candidates.
-        objective: what is made small: "linf", the largest error, or "l2", the sum of squares, by shrinkage.
-        confidence: of the intervals, below 1; 0 for none.
-        intervals: "pointwise", "simultaneous" or "order" (order statistics of the rows).
-        seed: of hashes and draws: an int, text or bytes; from the operating system if None.
-        evaluate: compare with the truth, which a simulation knows.
-        outside: what becomes of items outside a declared domain: "error" or "drop".
-        plan: use this plan's sizes, schedule and hash seed.
-        memory: bytes of client rows held in memory before they go to disk (1 GiB).
-        top: the k of the evaluation (20).
-        secure_sum: "ideal", a trusted server's sums, or the real protocol between simulated clients: "secagg" or
-            "two-server"; by default what the plan says, else ideal.
-        adversary: against whom "secagg" protects: "semi-honest" (the default) or "active".
-        dropout: the share of each cohort's clients that drop out of it.
-        max_corrupt: the share of a cohort that may collude with the server (0.05).
-        max_cohort: the most clients that sum together; larger rounds are split.
-    """
-
-    domain: Domain | str | None = None
-    rows: int | None = None
-    width: int | None = None
-    max_bytes: int | None = None
-    num_rounds: int | None = None
-    schedule: Schedule | str = "auto"
-    max_items: int | None = None
-    recovery: str = "auto"
-    objective: str = "linf"
-    confidence: float = CONFIDENCE
-    intervals: str = "pointwise"
-    seed: int | str | bytes | None = None
-    evaluate: bool = False
-    outside: str = "error"
-    plan: Plan | None = None
-    memory: int | None = None
-    top: int = 20
-    secure_sum: str | None = None
-    adversary: str | None = None
-    dropout: float = 0.0
-    max_corrupt: float | None = None
-    max_cohort: int | None = None
-
-    def __post_init__(self) -> None:
-        _ = self.summation
-        for name in ("rows", "width", "max_bytes", "num_rounds", "max_items", "memory"):
-            value = getattr(self, name)
-            if value is not None:
-                object.__setattr__(self, name, _validate.integer(1, **{name: value}))
-        if self.num_rounds is not None:
-            _validate.integer(1, MAX_ROUNDS, num_rounds=self.num_rounds)
-        _validate.integer(0, top=self.top)
-        check_decoding(self.recovery, self.objective, self.confidence, self.intervals)
-        if self.outside not in ("error", "drop"):
-            raise InvalidInputError(f"outside must be error or drop, got {self.outside!r}")
-        if self.width is not None and self.max_bytes is not None:
-            raise InvalidInputError("width and max_bytes both size the sketch; give one of them")
-        if self.schedule != "auto":
-            object.__setattr__(self, "schedule", Schedule.parse(self.schedule))
-        sized = [n for n in ("rows", "width", "max_bytes", "num_rounds", "max_items") if getattr(self, n) is not None]
-        if self.plan is not None and (sized or self.schedule != "auto"):
-            named = ", ".join(sized or ["schedule"])
-            raise InvalidInputError(f"a plan already says {named}; leave {named} out, or the plan")
-
-    @property
-    def summation(self) -> Summation:
-        """How the rounds are summed."""
-        return Summation.asked(
-            None if self.plan is None else self.plan.secure_sum,
-            method=self.secure_sum,
-            adversary=self.adversary,
-            dropout=self.dropout,
-            max_corrupt=self.max_corrupt,
-            max_cohort=self.max_cohort,
-        )
 
 
 def estimate(items: Any, *, clients: Any = None, rounds: Any = None, counts: Any = None, **options: Any) -> Result:
@@ -170,27 +80,42 @@ def run(source: Source, request: Request, progress: Progress | None = None) -> R
     report = progress or (lambda *_: None)
     if request.confidence and request.intervals == "order":
         order_statistic(request.plan.rows if request.plan else request.rows or DEFAULT_ROWS, request.confidence)
+    check_decodable(request.recovery, request.objective, declared(request.domain, source))
     seed = request.plan.seed if request.plan is not None else campaign_seed(request.seed)
     summation = request.summation
+    books = Books(request.ledger, request.population_name)
     timings: dict[str, float] = {}
     with _timed(timings, "read"):
         tally, encoder = read(source, request, seed, report)
-        rounds = tally.finish(individuals=summation.method != "ideal")
+        clipped = request.is_private and (request.items_bound > 1 or request.plan is not None)
+        rounds = tally.finish(individuals=summation.method != "ideal" or clipped)
         domain = encoder.domain()
     sizes = [r.num_clients for r in rounds]
-    if not sum(sizes):
+    if not sum(sizes) and request.relation is not Relation.ADD_REMOVE:
         raise InvalidInputError("no client is left: every item is missing, outside the domain, or counted 0 times")
-    keys = None if summation.method == "ideal" else make_keys(summation, sizes, _key_bytes(request.seed))
-    plan = _plan(request, domain, sizes, seed, summation, keys)
+    with _timed(timings, "plan"):
+        plan, keys = fitted(
+            request,
+            domain,
+            sizes,
+            seed=seed,
+            by_client=tally.is_bounded_by_client,
+            random=key_bytes(request.seed, b"keys"),
+            report=report,
+        )
     _check_memory(plan, len(rounds))
+    rng, random = _simulation_rng(seed, request).spawn(1)[0], key_bytes(request.seed, b"run")
+    contributed = bounded(plan, rounds, random(32))
     account = None
     if keys is None:
         with _timed(timings, "encode"):
-            sketches = [sketch for sketch in encode(plan, domain, rounds, report) if sketch.num_clients]
+            sketches = [sketch for sketch in encode(plan, domain, contributed, report) if sketch.num_clients]
     else:
         with _timed(timings, "sum"):
-            rng = _simulation_rng(seed, request).spawn(1)[0]
-            sketches, rounds, account = sum_rounds(plan, rounds, summation, keys, rng, report)
+            sketches, alive, account = sum_rounds(plan, contributed, summation, keys, rng, random, books, report)
+        rounds = [r.members.tally(who) for r, who in zip(rounds, alive, strict=True) if r.members is not None]
+    with _timed(timings, "noise"):
+        sketches = released(plan, sketches, random, books)
     truth = true_counts(domain, rounds) if request.evaluate else None
     result = Result(
         plan,
@@ -202,16 +127,16 @@ def run(source: Source, request: Request, progress: Progress | None = None) -> R
         objective=request.objective,
         confidence=request.confidence,
         intervals=request.intervals,
-        missing=tally.missing,
+        missing=0 if request.is_private else tally.missing,
         secure_sum=account,
-        timings=timings,
     )
     with _timed(timings, "recover"):
         result.prepare(report)
     if request.evaluate:
         with _timed(timings, "evaluate"):
             result.evaluate(request.top)
-    result.timings = timings
+    if request.is_study or not request.is_private:  # else how long it took could tell how much a client holds
+        result.timings = timings
     return result
 
 
@@ -227,18 +152,28 @@ def campaign_seed(seed: int | str | bytes | None) -> bytes:
     return hashlib.shake_256(b"fedtally/1/campaign\x00" + raw).digest(32)
 
 
-def _key_bytes(seed: int | str | bytes | None) -> Callable[[int], bytes]:
-    """Return where the keys of a simulation come from: a seed that was chosen, else the operating system."""
+def key_bytes(seed: int | str | bytes | None, purpose: bytes) -> Callable[[int], bytes]:
+    """Return where the keys and the noise of a simulation come from: the operating system, or a seed that was chosen.
+
+    Args:
+        seed: that was chosen, or None.
+        purpose: two streams of one seed for two purposes have nothing in common.
+    """
     if seed is None:
         return secrets.token_bytes
     counted = itertools.count()
-    chosen = b"fedtally/1/simulated keys\x00" + campaign_seed(seed)
+    chosen = b"fedtally/1/simulated keys\x00" + purpose + b"\x00" + campaign_seed(seed)
     return lambda size: hashlib.shake_256(chosen + next(counted).to_bytes(8, "little")).digest(size)
 
 
 def _simulation_rng(seed: bytes, request: Request) -> np.random.Generator:
-    """Return the generator of the simulated draws (rounds, items of a client), which no hash depends on."""
+    """Return the generator of the simulated draws (rounds, items of a client), which no hash depends on.
+
+    The seed of the hashes is public. A private run draws from a seed that is not.
+    """
     chosen = seed if request.plan is None or request.seed is None else campaign_seed(request.seed)
+    if request.is_private and request.seed is None:
+        chosen = secrets.token_bytes(32)
     return np.random.default_rng(
         int.from_bytes(hashlib.shake_256(b"fedtally/1/simulation\x00" + chosen).digest(32), "little")
     )
@@ -248,12 +183,15 @@ def read(
     source: Source, request: Request, seed: bytes, report: Callable[..., None]
 ) -> tuple[Tally, Declared | FromInput]:
     """Return the source's rows, counted, and what encoded them."""
-    domain = _declared(request.domain, source)
-    encoder: Declared | FromInput = FromInput(seed) if domain is None else Declared(domain, request.outside)
+    domain = declared(request.domain, source)
+    if domain is None or not domain.public:
+        _check_public(request, source)
+    outside = request.outside or ("drop" if request.is_private else "error")
+    encoder: Declared | FromInput = FromInput(seed) if domain is None else Declared(domain, outside, request.is_private)
     asked = request.plan.num_rounds if request.plan is not None else request.num_rounds
-    max_items = request.plan.max_items if request.plan is not None else request.max_items or 1
     tally: Tally | None = None
-    for batch in source.batches():
+    hides_clients = request.relation is Relation.ADD_REMOVE
+    for batch in source.batches(itemless=request.is_private, may_be_empty=hides_clients):
         if tally is None:
             if batch.rounds is not None and request.num_rounds is not None:
                 raise InvalidInputError("a round column already says the rounds; leave num_rounds (--rounds) out")
@@ -263,21 +201,40 @@ def read(
                     "name the clients (--client), or leave max_items out"
                 )
             natural = batch.rounds is not None
+            if natural and hides_clients:
+                raise InvalidInputError(
+                    "add-remove hides who takes part, and a round column shows which rounds had anybody: leave "
+                    "the column out, or use zero-out or replace-one"
+                )
             tally = Tally(
                 encoder,
                 None if natural else asked or 1,
-                max_items,
+                request.items_bound,
                 _simulation_rng(seed, request),
                 request.memory or DEFAULT_MEMORY,
+                keep_itemless=request.is_private,
+                max_rounds=request.rounds_bound if natural else None,
             )
         tally.add(batch)
         report("read", batch.bytes_read, source.size_bytes)
-    if tally is None:
+    if tally is None and not hides_clients:
         raise InvalidInputError(f"{source.name} is empty: it has no rows")
+    if tally is None:
+        tally = Tally(encoder, asked or 1, request.items_bound, _simulation_rng(seed, request), DEFAULT_MEMORY)
     return tally, encoder
 
 
-def _declared(domain: Domain | str | None, source: Source) -> Domain | None:
+def _check_public(request: Request, source: Source) -> None:
+    if request.is_private and not request.is_study:
+        raise InvalidInputError(
+            f"with epsilon the candidates must be public, and the distinct items of the input ({source.name}) show who "
+            "holds what whatever the noise: declare a domain (--domain FILE, range:A..B, grid:...), or mark the run as "
+            "a study (--study)"
+        )
+
+
+def declared(domain: Domain | str | None, source: Source) -> Domain | None:
+    """Return the domain that is declared, or a synthetic source's own; None: the distinct items of the input."""
     if domain is None:
         return None if source.synthetic_size is None else IntegerRange(1, source.synthetic_size)
     if isinstance(domain, Domain):
@@ -287,60 +244,6 @@ def _declared(domain: Domain | str | None, source: Source) -> Domain | None:
             f"domain must be a Domain such as fedtally.Dictionary(...), or text, got {type(domain).__name__}"
         )
     return None if domain == "input" else parse(domain)
-
-
-def _plan(
-    request: Request, domain: Domain, sizes: Sequence[int], seed: bytes, summation: Summation, keys: Keys | None
-) -> Plan:
-    """Return the plan that is asked for, fitted to the clients that came: so many in each round."""
-    if request.plan is not None:
-        return _checked_plan(request.plan, domain, sizes, summation, keys)
-    rows, max_items, max_bytes = request.rows or DEFAULT_ROWS, request.max_items or 1, request.max_bytes
-    agreed = None if keys is None else partial(terms, summation, keys, sizes, max_items)
-    if request.width is not None:
-        width = request.width
-    elif agreed is not None:
-        width = widest(agreed, rows, max_bytes or DEFAULT_MAX_BYTES)
-    else:
-        width = width_for_bytes(max_bytes or DEFAULT_MAX_BYTES, rows, max(sizes), max_items)
-    schedule = request.schedule if request.schedule != "auto" else "shared" if len(sizes) == 1 else "hybrid"
-    return Plan(
-        rows,
-        width,
-        Schedule.parse(schedule),
-        len(sizes),
-        sum(sizes),
-        max(sizes),
-        domain.describe(),
-        max_items,
-        seed,
-        None if agreed is None else agreed(rows * width),
-    )
-
-
-def _checked_plan(plan: Plan, domain: Domain, sizes: Sequence[int], summation: Summation, keys: Keys | None) -> Plan:
-    if plan.num_rounds != len(sizes):
-        raise InvalidInputError(f"the plan has {plan.num_rounds} rounds, the input {len(sizes)}")
-    if max(sizes) > plan.cohort:
-        raise InvalidInputError(
-            f"the plan allows {plan.cohort:,} clients in a round, the input has {max(sizes):,}; its sums could overflow"
-        )
-    if plan.domain["public"] and plan.domain != domain.describe():
-        raise InvalidInputError(
-            f"the plan is for the domain {_shown(plan.domain)}, the input is read as {_shown(domain.describe())}; "
-            "declare the same domain (--domain)"
-        )
-    if keys is not None:
-        if plan.secure_sum is None:
-            agreed = terms(summation, keys, sizes, plan.max_items, plan.rows * plan.width)
-        else:
-            agreed = rekeyed(plan.secure_sum, summation, keys, sizes)
-        plan = replace(plan, secure_sum=agreed)
-    return plan if plan.domain["public"] else replace(plan, domain=domain.describe())
-
-
-def _shown(description: Mapping[str, Any]) -> str:
-    return " ".join(f"{name}={value}" for name, value in description.items())
 
 
 def encode(
@@ -401,15 +304,40 @@ def _warnings(source: Source, domain: Domain, tally: Tally, plan: Plan) -> list[
             "items are hashed to 61 bits: "
             f"two candidates share an id with probability at most {domain.collision_probability:.1g}"
         )
-    if tally.missing:
+    if plan.privacy is not None:
+        notes += _privacy_warnings(plan)
+    elif tally.missing:
         notes.append(f"dropped for want of an item, client or round: {tally.missing:,} of the rows")
-    if tally.outside:
+    if tally.outside and plan.privacy is None:
         notes.append(f"dropped for being outside the domain: {tally.outside:,} of the rows")
     if plan.domain_size <= plan.rows * plan.width:
-        notes.append("a one-hot vector is no larger than this sketch, and exact: give the sketch fewer bytes")
+        notes.append("a one-hot vector is no larger than this sketch, without collisions: give the sketch fewer bytes")
     if plan.rows % 2 == 0:
         notes.append(
             f"{plan.rows} rows: the median is the mean of the two middle rows; odd numbers resist collisions better"
+        )
+    return notes
+
+
+def _privacy_warnings(plan: Plan) -> list[str]:
+    """Return what a private run must say; nothing that depends on what clients hold."""
+    terms = plan.privacy
+    assert terms is not None
+    notes = []
+    if terms.study:
+        notes.append(
+            f"{STUDY}: a seed, the truth or the input's own items may show what the noise hides; the figures are those "
+            "of a private run"
+        )
+    if terms.epsilon > LARGE_EPSILON:
+        notes.append(
+            f"epsilon {terms.epsilon:g} is above {LARGE_EPSILON:g}: one client's part may change the odds of what is "
+            f"seen by a factor of e^{terms.epsilon:g}, which promises little"
+        )
+    if terms.delta > 1 / plan.num_clients:
+        notes.append(
+            f"delta {terms.delta:g} is above 1 / {plan.num_clients:,} clients: publishing the item of one client drawn "
+            "at random would be as private"
         )
     return notes
 

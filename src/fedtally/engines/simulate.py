@@ -14,19 +14,26 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from fedtally import _validate, kernels
 from fedtally._archive import replacing
+from fedtally.crypto.keys import KEY_BYTES, Secret
 from fedtally.domain import Domain
-from fedtally.engines.local import Request, campaign_seed, encode, read, true_counts
+from fedtally.engines.local import campaign_seed, encode, key_bytes, read, true_counts
+from fedtally.engines.privacy import Books, Privacy, Random, make_terms, released
+from fedtally.engines.request import Request
+from fedtally.engines.summation import Summation
 from fedtally.engines.tally import RoundTally, split
 from fedtally.errors import InvalidInputError
 from fedtally.plan import Plan
+from fedtally.privacy import STUDY
 from fedtally.result import Progress, Result, Truth, check_decoding, check_export_path
 from fedtally.sketch import Schedule
 from fedtally.sources import Source
 
 EXACT = ("one-hot", "binary")
+F64 = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -41,6 +48,10 @@ class Study:
         num_rounds: rounds over which the clients are split.
         repeats: how often the draws are repeated.
         recovery: how the sums are decoded, "median" or "joint".
+        epsilon: add the noise that makes a campaign (epsilon, delta)-differentially private (zero-out); None: none.
+        delta: None: 1e-6, or a tenth of one over the number of clients if that is less.
+        trust: "central", which noises the sum of the rounds that share their hashes, or "distributed", which noises
+            every round by the clients' shares.
         seed: of all draws; from the operating system if None.
 
     >>> Study(methods=("batched:4",), num_rounds=2)
@@ -55,6 +66,9 @@ class Study:
     num_rounds: int = 10
     repeats: int = 10
     recovery: str = "median"
+    epsilon: float | None = None
+    delta: float | None = None
+    trust: str | None = None
     seed: int | str | bytes | None = None
 
     def __post_init__(self) -> None:
@@ -64,6 +78,10 @@ class Study:
         for width in self.widths:
             _validate.integer(1, kernels.MAX_WIDTH, width=width)
         check_decoding(self.recovery, "linf", 0.0, "pointwise")
+        for name in ("delta", "trust"):
+            if self.epsilon is None and getattr(self, name) is not None:
+                raise InvalidInputError(f"{name} goes with epsilon: give one, or leave {name} out")
+        _ = self.privacy
         for method in self.methods:
             if method not in EXACT:
                 _schedule(method).num_batches(self.num_rounds)
@@ -72,6 +90,13 @@ class Study:
                 raise InvalidInputError(
                     f"{name} must be distinct, and at least one, got {', '.join(map(str, values)) or 'none'}"
                 )
+
+    @property
+    def privacy(self) -> Privacy | None:
+        """The differential privacy whose noise is added; None: none."""
+        if self.epsilon is None:
+            return None
+        return Privacy(epsilon=self.epsilon, delta=self.delta, trust=self.trust, study=True)
 
     @property
     def cells(self) -> list[tuple[str, int | None]]:
@@ -141,6 +166,9 @@ class StudyResult:
         columns = {name: [getattr(m, name) for m in self.measurements] for name in Measurement._fields}
         table = pa.table(columns | {"width": pa.array(columns["width"], pa.int64())})
         table = table.append_column("recovery", pa.array([self.study.recovery] * table.num_rows, pa.string()))
+        table = table.append_column("epsilon", pa.array([self.study.epsilon] * table.num_rows, pa.float64()))
+        if self.study.epsilon is not None:
+            table = table.append_column("note", pa.array([STUDY] * table.num_rows))
         settings = {"rows": self.study.rows, "num_rounds": self.study.num_rounds, "num_clients": self.num_clients}
         for name, value in settings.items():
             table = table.append_column(name, pa.array([value] * table.num_rows, pa.int64()))
@@ -205,39 +233,83 @@ class _Population(NamedTuple):
 
 
 def _measurements(study: Study, population: _Population, rng: np.random.Generator) -> Iterator[Measurement]:
-    parameters = population.domain.describe()
+    parameters, random = population.domain.describe(), key_bytes(study.seed, b"noise")
     for repeat in range(study.repeats):
         rounds = split(population.everybody, study.num_rounds, rng)
         cohort = max(part.num_clients for part in rounds)
         seed = rng.bytes(32)
 
-        def planned(schedule: str, width: int, cohort: int = cohort, seed: bytes = seed) -> Plan:
-            clients = population.everybody.num_clients
-            return Plan(study.rows, width, _schedule(schedule), study.num_rounds, clients, cohort, parameters, 1, seed)
+        sizes = [part.num_clients for part in rounds]
+
+        def planned(
+            rows: int, schedule: str, width: int, cohort: int = cohort, seed: bytes = seed, sizes: list[int] = sizes
+        ) -> Plan:
+            clients, name = population.everybody.num_clients, _schedule(schedule)
+            privacy = None
+            if study.privacy is not None:
+                privacy = make_terms(
+                    study.privacy,
+                    rows=rows,
+                    width=width,
+                    schedule=name,
+                    max_items=1,
+                    participations=1,
+                    num_clients=sizes,
+                    most_clients=cohort,
+                    summation=Summation(),
+                    honest_survivors=None,
+                )
+            fixed = (clients, cohort, parameters, 1, seed)
+            return Plan(rows, width, name, study.num_rounds, *fixed, privacy=privacy)
 
         for method, width in study.cells:
             if width is None:
-                plan = planned("shared", 1)
+                plan = planned(1, "shared", 1)
                 cost = plan.binary_bytes_per_client if method == "binary" else plan.one_hot_bytes_per_client
-                yield Measurement(method, None, repeat, cost, *_exact_errors(population, rounds))
+                noise = _one_hot_noise(plan, population, rounds, random) if method == "one-hot" else np.empty(0)
+                yield Measurement(method, None, repeat, cost, *_exact_errors(population, rounds, noise))
                 continue
-            plan = planned(method, width)
-            errors = _errors(plan, population, rounds, study.recovery)
+            plan = planned(study.rows, method, width)
+            errors = _errors(plan, population, rounds, study.recovery, random)
             yield Measurement(method, width, repeat, plan.bytes_per_client, *errors)
 
 
-def _errors(plan: Plan, population: _Population, rounds: Sequence[RoundTally], recovery: str) -> tuple[float, float]:
+def _errors(
+    plan: Plan, population: _Population, rounds: Sequence[RoundTally], recovery: str, random: Random
+) -> tuple[float, float]:
     sketches = [s for s in encode(plan, population.domain, rounds, lambda *_: None) if s.num_clients]
+    sketches = released(plan, sketches, random, Books())
     result = Result(plan, population.domain, sketches, recovery=recovery, confidence=0.0, truth=population.truth)
     found = result.evaluate(k=0)
     return found.linf, found.l2
 
 
-def _exact_errors(population: _Population, rounds: Sequence[RoundTally]) -> tuple[float, float]:
-    """Return the errors of the sum of all one-hot vectors, which is also what the binary messages add up to."""
+def _exact_errors(population: _Population, rounds: Sequence[RoundTally], noise: F64) -> tuple[float, float]:
+    """Return the errors of the sum of all one-hot vectors, which is also what the binary messages add up to.
+
+    Args:
+        population: of the study.
+        rounds: the same clients, in rounds.
+        noise: of every candidate's count; empty for none.
+    """
     counted = true_counts(population.domain, rounds)
-    errors = (counted.at(population.truth.positions) - population.truth.counts) / population.everybody.num_clients
+    differences = counted.at(population.truth.positions) - population.truth.counts
+    errors = np.concatenate([differences, noise]) / population.everybody.num_clients
     return float(np.abs(errors).max(initial=0.0)), float(np.sqrt(errors @ errors))
+
+
+def _one_hot_noise(plan: Plan, population: _Population, rounds: Sequence[RoundTally], random: Random) -> F64:
+    """Return the noise that makes the sum of one-hot vectors as private: of a plan of one row; none without privacy."""
+    terms = plan.privacy
+    if terms is None:
+        return np.empty(0)
+    laws = (
+        [terms.share(part.num_clients) for part in rounds if part.num_clients] if terms.by_clients else [terms.noise()]
+    )
+    total = np.zeros(population.domain.size)
+    for law in laws:
+        total += law.draw(Secret(random(KEY_BYTES)), len(total))
+    return total
 
 
 def _spread(values: Sequence[float]) -> Spread:

@@ -10,7 +10,6 @@ from fedtally import _validate
 from fedtally.crypto.hpke import OpeningKey
 from fedtally.crypto.keys import KEY_BYTES, Secret, SigningKey
 from fedtally.errors import InvalidInputError
-from fedtally.kernels import MAX_WIDTH
 from fedtally.secagg.allow_list import AllowList
 from fedtally.secagg.params import Adversary, corrupt_clients, modulus_bits
 from fedtally.secagg.proposal import propose
@@ -124,7 +123,7 @@ def make_keys(summation: Summation, num_clients: Sequence[int], random: Callable
 
     Args:
         summation: how the rounds are summed.
-        num_clients: of each round.
+        num_clients: of each round, or of each opening of two servers.
         random: returns as many bytes as it is asked for; of a seed, to repeat a simulation exactly.
     """
     identities: tuple[SigningKey, ...] = ()
@@ -201,27 +200,12 @@ def _two_server_terms(
     )
 
 
-def widest(make: Callable[[int], Terms], rows: int, max_bytes: int) -> int:
-    """Return the largest width with which a client uploads at most so much, all messages together; at most 2^24.
-
-    Args:
-        make: returns the terms for so many counters.
-        rows: of the sketch.
-        max_bytes: upload per client and round.
-
-    Raises:
-        InvalidInputError: not even one counter per row fits.
-    """
-    fixed = make(rows).upload_bytes
-    if fixed > max_bytes:
-        raise InvalidInputError(
-            f"max_bytes must be at least {fixed} for this secure sum and one counter in each of {rows} rows, "
-            f"got {max_bytes}; give more bytes, or smaller cohorts"
-        )
-    width = min(MAX_WIDTH, 1 + 8 * (max_bytes - fixed) // (rows * make(rows).bits))
-    while make(rows * width).upload_bytes > max_bytes:
-        width -= 1
-    return width
+def with_noise(agreed: Terms, max_items: int, noise: int) -> Terms:
+    """Return the terms with room for so much noise in every counter of a sum."""
+    bits = modulus_bits(agreed.most_clients, max_items, noise)
+    if isinstance(agreed, SecAggTerms):
+        return replace(agreed, parameters=replace(agreed.parameters, bits=bits))
+    return replace(agreed, bits=bits, noise=noise)
 
 
 def rekeyed(agreed: Terms, summation: Summation, keys: Keys, num_clients: Sequence[int]) -> Terms:

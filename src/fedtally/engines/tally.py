@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 import tempfile
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import IO, Any, NamedTuple
 
@@ -26,7 +27,7 @@ U64 = npt.NDArray[np.uint64]
 I64 = npt.NDArray[np.int64]
 MAX_NATURAL_ROUNDS = 1 << 16
 _BUCKETS = 64
-_ROW_BYTES = 3 * 8
+_ROW_BYTES = 4 * 8
 
 
 class Members(NamedTuple):
@@ -70,6 +71,16 @@ class RoundTally(NamedTuple):
     members: Members | None = None
 
 
+def tallied(members: Members) -> RoundTally:
+    """Return the tally of all members of a round.
+
+    >>> tallied(Members(np.array([5, 3, 5], np.uint64), np.array([0, 2, 2, 3]))).counts.tolist()
+    [1, 2]
+    """
+    ids, counts = np.unique(members.ids, return_counts=True)
+    return RoundTally(members.num_clients, ids, counts.astype(np.int64, copy=False), members)
+
+
 class Histogram:
     """Counts by id; added piece by piece, merged whenever as much is pending as is known.
 
@@ -110,17 +121,18 @@ class Histogram:
 
 
 class Declared:
-    """Encode by a declared domain; items outside it are an error, or dropped."""
+    """Encode by a declared domain; items outside it are an error, or dropped; or whatever cannot be read is outside."""
 
-    def __init__(self, domain: Domain, outside: str) -> None:
+    def __init__(self, domain: Domain, outside: str, unreadable: bool = False) -> None:
         self._domain = domain
         self._drop = outside == "drop"
+        self._inside = domain.inside if unreadable else domain.contains
 
     def encode(self, items: Any) -> tuple[U64, npt.NDArray[np.bool_] | None]:
         """Return the ids and which rows they come from (None: all)."""
         if not self._drop:
             return self._domain.encode(items), None
-        inside = self._domain.contains(items)
+        inside = self._inside(items)
         if inside.all():
             return self._domain.encode(items), None
         return self._domain.encode(items.filter(inside)), inside
@@ -207,6 +219,9 @@ class Tally:
         max_items: the most items that one client contributes, drawn uniformly from its distinct items.
         rng: for the draws.
         memory: bytes of client rows held before they go to temporary files.
+        keep_itemless: let clients whose items are missing, or outside the domain, take part with nothing.
+        max_rounds: the most rounds that one client takes part in, drawn uniformly from those that its rows name; None:
+            all of them.
     """
 
     def __init__(
@@ -216,17 +231,29 @@ class Tally:
         max_items: int,
         rng: np.random.Generator,
         memory: int,
+        *,
+        keep_itemless: bool = False,
+        max_rounds: int | None = None,
     ) -> None:
         self._encoder = encoder
         self._num_rounds = num_rounds
         self._max_items = max_items
         self._rng = rng
+        self._keep_itemless = keep_itemless
+        self._max_rounds = max_rounds
+        self._client_key = rng.spawn(1)[0].integers(0, 2**64, 4, np.uint64).tobytes()
         self._labels: dict[Any, int] = {}
         self._histograms: dict[int, Histogram] = {}
+        self._itemless: Counter[int] = Counter()  # clients by round
         self._pairs = _ClientRows(memory)
         self._by_client = False
         self.missing = self.outside = 0
         self._most_clients = 0.0  # a bound: a client of several rows counts once for each
+
+    @property
+    def is_bounded_by_client(self) -> bool:
+        """Whether rows name their clients, so that one may be in several natural rounds."""
+        return self._by_client
 
     def add(self, batch: Batch) -> None:
         """Count one batch.
@@ -234,22 +261,32 @@ class Tally:
         Raises:
             InvalidInputError: counts of more clients than a campaign may have: their sums could overflow.
         """
-        self._most_clients += len(batch.items) if batch.counts is None else float(batch.counts.sum(dtype=np.float64))
-        if self._most_clients > MAX_CLIENTS:
-            raise InvalidInputError(
-                f"the input has more than {MAX_CLIENTS:,} clients; split it, or scale the counts down"
-            )
+        counts = batch.counts
+        self._count_clients(len(batch.items) if counts is None else float(counts.sum(dtype=np.float64)))
         ids, inside = self._encoder.encode(batch.items)
-        clients, rounds, counts = batch.clients, batch.rounds, batch.counts
+        clients, rounds = batch.clients, batch.rounds
         if inside is not None:
+            if self._keep_itemless:
+                lost = [None if part is None else part.filter(~inside) for part in (clients, rounds)]
+                whole = np.ones(len(inside), np.int64) if counts is None else counts
+                self._add_itemless(lost[0], lost[1], whole[~inside])
             self.outside += int(np.sum(~inside) if counts is None else counts[~inside].sum())
             clients, rounds = (None if part is None else part.filter(inside) for part in (clients, rounds))
             counts = None if counts is None else counts[inside]
         self.missing += batch.missing
+        if batch.itemless is not None and self._keep_itemless:
+            bare = batch.itemless
+            held = np.ones(bare.number, np.int64) if bare.counts is None else bare.counts()
+            self._count_clients(float(held.sum(dtype=np.float64)))
+            self._add_itemless(bare.clients, bare.rounds, held)
         labels = None if rounds is None else self._round_numbers(rounds)
         if clients is not None:
             self._by_client = True
-            self._pairs.add(_client_keys(clients), ids, np.zeros(len(ids), np.uint64) if labels is None else labels)
+            self._pairs.add(
+                _client_keys(clients, self._client_key),
+                ids,
+                np.zeros(len(ids), np.uint64) if labels is None else labels,
+            )
         elif labels is None:
             self._histograms.setdefault(0, Histogram()).add(ids, counts)
         else:
@@ -258,6 +295,23 @@ class Tally:
                 self._histograms.setdefault(number, Histogram()).add(
                     ids[mine], None if counts is None else counts[mine]
                 )
+
+    def _count_clients(self, number: float) -> None:
+        self._most_clients += number
+        if self._most_clients > MAX_CLIENTS:
+            raise InvalidInputError(
+                f"the input has more than {MAX_CLIENTS:,} clients; split it, or scale the counts down"
+            )
+
+    def _add_itemless(self, clients: Any, rounds: Any, counts: I64) -> None:
+        """Count clients who hold nothing, or further rows of clients who may hold something."""
+        labels = np.zeros(len(counts), np.uint64) if rounds is None else self._round_numbers(rounds)
+        if clients is not None:
+            self._by_client = True
+            self._pairs.add(_client_keys(clients, self._client_key), None, labels)
+            return
+        for number in np.unique(labels).tolist():
+            self._itemless[number] += int(counts[labels == number].sum())
 
     def finish(self, individuals: bool = False) -> list[RoundTally]:
         """Return the rounds, in the order of their labels where the rows name them.
@@ -270,7 +324,7 @@ class Tally:
         """
         natural = _in_order(self._labels)
         num_rounds = len(natural) if self._num_rounds is None else self._num_rounds
-        if self._num_rounds is not None and num_rounds > self._most_clients > 0:
+        if self._num_rounds is not None and num_rounds > self._most_clients > 0 and not self._keep_itemless:
             clients = f"{self._most_clients:,.0f} client" + "s" * (self._most_clients > 1)
             raise InvalidInputError(f"num_rounds must be at most the number of clients, {clients}, got {num_rounds:,}")
         if self._by_client:
@@ -278,19 +332,22 @@ class Tally:
             places[[self._labels[label] for label in natural]] = np.arange(len(natural))
             return self._from_clients(num_rounds, places, individuals)
         if self._num_rounds is None:
-            rounds = [_units(*self._histograms[self._labels[label]].finish()) for label in natural]
+            rounds = [self._counted(self._labels[label]) for label in natural]
         else:
-            everybody = _units(*self._histograms.setdefault(0, Histogram()).finish())
-            rounds = split(everybody, num_rounds, self._rng)
+            rounds = split(self._counted(0), num_rounds, self._rng)
         return [part._replace(members=_one_each(part)) for part in rounds] if individuals else rounds
+
+    def _counted(self, number: int) -> RoundTally:
+        return _units(*self._histograms.setdefault(number, Histogram()).finish(), self._itemless[number])
 
     def _from_clients(self, num_rounds: int, places: U64, individuals: bool) -> list[RoundTally]:
         """Return the rounds of bounded clients; `places` says where each round, numbered as met, comes in order."""
         histograms, clients = [Histogram() for _ in range(num_rounds)], np.zeros(num_rounds, np.int64)
         held: list[list[tuple[U64, I64]]] = [[] for _ in range(num_rounds)]
-        for rows, rng in zip(self._pairs.buckets(), self._rng.spawn(_BUCKETS), strict=True):
-            rows = np.column_stack([rows[:, 0], places[rows[:, 1].astype(np.intp)], rows[:, 2]])
-            ids, sizes, participants = _bounded(rows, self._max_items, rng, self._num_rounds)
+        keys = self._rng.integers(0, 2**64, 3, np.uint64)
+        for rows in self._pairs.buckets():
+            rows[:, 1] = places[rows[:, 1].astype(np.intp)]
+            ids, sizes, participants = _bounded(rows, self._max_items, keys, self._num_rounds, self._max_rounds)
             clients += np.bincount(participants, minlength=num_rounds)
             rounds = np.repeat(participants, sizes)
             for number in np.unique(participants).tolist():
@@ -327,23 +384,25 @@ def _in_order(labels: Iterable[Any]) -> list[Any]:
 
 
 def split(everybody: RoundTally, num_rounds: int, rng: np.random.Generator) -> list[RoundTally]:
-    """Return the rounds of clients of one item each, every client drawing its round uniformly.
+    """Return the rounds of clients of one item each, or of none, every client drawing its round uniformly.
 
     >>> everybody = RoundTally(9, np.array([3, 5], np.uint64), np.array([4, 5]))
     >>> sum(part.num_clients for part in split(everybody, 3, np.random.default_rng(0)))
     9
     """
-    remaining, rounds = everybody.counts, []
+    remaining, rounds = np.append(everybody.counts, everybody.num_clients - everybody.counts.sum()), []
     for left in range(num_rounds, 0, -1):
         drawn = remaining if left == 1 else rng.binomial(remaining, 1.0 / left)
         remaining = remaining - drawn
-        rounds.append(_units(everybody.ids[drawn > 0], drawn[drawn > 0]))
+        held, itemless = drawn[:-1], int(drawn[-1])
+        rounds.append(_units(everybody.ids[held > 0], held[held > 0], itemless))
     return rounds
 
 
 def _one_each(tally: RoundTally) -> Members:
-    """Return the members of a round of clients that hold one item each."""
-    return Members(np.repeat(tally.ids, tally.counts), np.arange(tally.num_clients + 1))
+    """Return the members of a round of clients that hold one item each, or none."""
+    ids = np.repeat(tally.ids, tally.counts)
+    return Members(ids, np.minimum(np.arange(tally.num_clients + 1), len(ids)))
 
 
 def _joined(parts: list[tuple[U64, I64]]) -> Members:
@@ -353,39 +412,84 @@ def _joined(parts: list[tuple[U64, I64]]) -> Members:
     return Members(ids, np.cumsum(sizes))
 
 
-def _units(ids: U64, counts: I64) -> RoundTally:
-    """Return the tally of clients that hold one item each."""
-    return RoundTally(int(counts.sum()), ids, counts)
+def _units(ids: U64, counts: I64, itemless: int) -> RoundTally:
+    """Return the tally of clients that hold one item each, and of some that hold none."""
+    return RoundTally(int(counts.sum()) + itemless, ids, counts)
 
 
-def _bounded(rows: U64, max_items: int, rng: np.random.Generator, num_rounds: int | None) -> tuple[U64, I64, I64]:
-    """Bound every client of a bucket to `max_items` distinct items, drawn uniformly.
+def _bounded(
+    rows: U64, max_items: int, keys: U64, num_rounds: int | None, max_rounds: int | None
+) -> tuple[U64, I64, I64]:
+    """Bound every client of a bucket to `max_items` distinct items a round, drawn uniformly.
+
+    What is drawn for a client depends on its own rows and the keys alone, not on the order of the input, nor on others:
+    one client's items change nothing but its own part, which is what privacy rests on.
 
     Args:
-        rows: uint64 [n, 3]: client, round, id. A client in two natural rounds takes part twice.
+        rows: uint64 [n, 4]: client, round, whether there is an item, its id. A client in two natural rounds takes part
+            twice.
         max_items: the bound.
-        rng: for the draws.
+        keys: uint64 [3], uniform.
         num_rounds: draw each client's round from so many, or None to keep the rows' own.
+        max_rounds: of the rows' own rounds keep at most so many of each client, drawn uniformly.
 
     Returns:
         The ids that are contributed, client by client; how many are each client's; and the round of each client.
     """
     if not len(rows):
         return np.empty(0, np.uint64), np.empty(0, np.int64), np.empty(0, np.int64)
-    rows = rows[np.lexsort((rows[:, 2], rows[:, 1], rows[:, 0]))]  # whatever the order of the input, so are the draws
+    rows = rows[np.lexsort((rows[:, 3], rows[:, 2], rows[:, 1], rows[:, 0]))]
     rows = rows[np.concatenate([[True], np.any(rows[1:] != rows[:-1], axis=1)])]
-    rows = rows[np.lexsort((rng.random(len(rows)), rows[:, 1], rows[:, 0]))]
+    if max_rounds is not None:
+        rows = rows[_in_drawn_rounds(rows, max_rounds, keys[2])]
+    rows = rows[
+        np.lexsort((_mixed(keys[0], rows[:, 0], rows[:, 1], rows[:, 3]), rows[:, 2] == 0, rows[:, 1], rows[:, 0]))
+    ]
     starts = np.flatnonzero(np.concatenate([[True], np.any(rows[1:, :2] != rows[:-1, :2], axis=1)]))
     client = np.repeat(np.arange(len(starts)), np.diff([*starts, len(rows)]))
-    kept = np.arange(len(rows)) - starts[client] < max_items
-    drawn = rows[starts, 1].astype(np.int64) if num_rounds is None else rng.integers(0, num_rounds, len(starts))
-    return rows[kept, 2], np.bincount(client[kept], minlength=len(starts)), drawn
+    kept = (np.arange(len(rows)) - starts[client] < max_items) & (rows[:, 2] > 0)
+    if num_rounds is None:
+        drawn = rows[starts, 1].astype(np.int64)
+    else:
+        drawn = ((_mixed(keys[1], rows[starts, 0]) >> np.uint64(11)) * (num_rounds / 2**53)).astype(np.int64)
+    return rows[kept, 3], np.bincount(client[kept], minlength=len(starts)), drawn
+
+
+def _mixed(key: np.uint64, *columns: U64) -> U64:
+    """Return 64 bits of every row that look random, given a random key: the finalizer of SplitMix64 after each column.
+
+    Steele, Lea and Flood 2014, with Stafford's constants. Not a cryptographic function: it spreads, it does not hide.
+    """
+    mixed = np.full(len(columns[0]), key)
+    for column in columns:
+        mixed ^= column
+        mixed += np.uint64(0x9E3779B97F4A7C15)
+        for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
+            mixed ^= mixed >> np.uint64(shift)
+            mixed *= np.uint64(factor)
+        mixed ^= mixed >> np.uint64(31)
+    return mixed
+
+
+def _in_drawn_rounds(rows: U64, max_rounds: int, key: np.uint64) -> npt.NDArray[np.bool_]:
+    """Return which rows, sorted by client and round, are in one of the rounds that are drawn for their client."""
+    starts = np.flatnonzero(np.concatenate([[True], np.any(rows[1:, :2] != rows[:-1, :2], axis=1)]))
+    clients = rows[starts, 0]
+    order = np.lexsort(
+        (_mixed(key, clients, rows[starts, 1]), clients)
+    )  # clients stay together, their rounds are shuffled
+    first = np.searchsorted(clients, clients)
+    kept = np.zeros(len(starts), np.bool_)
+    kept[order] = np.arange(len(starts)) - first < max_rounds
+    chosen: npt.NDArray[np.bool_] = np.repeat(kept, np.diff([*starts, len(rows)]))
+    return chosen
 
 
 class _ClientRows:
-    """Rows (client, round, id) in buckets by client, in memory up to a bound and in temporary files beyond it.
+    """Rows (client, round, whether there is an item, its id) in buckets by client, in memory and then in files.
 
-    The files have no name where the system allows it: whatever ends this process, nothing of them is left.
+    The files, for what exceeds a bound on memory, have no name where the system allows it: whatever ends this process,
+    nothing of them is left.
     """
 
     def __init__(self, memory: int) -> None:
@@ -394,12 +498,14 @@ class _ClientRows:
         self._bytes = 0
         self._files: list[IO[bytes]] = []
 
-    def add(self, clients: U64, ids: U64, rounds: U64) -> None:
+    def add(self, clients: U64, ids: U64 | None, rounds: U64) -> None:
+        """Add rows; None for ids: rows without an item."""
         bucket = (clients * np.uint64(0x9E3779B97F4A7C15)) >> np.uint64(
             58
         )  # the golden ratio spreads consecutive numbers
         order = np.argsort(bucket, kind="stable")
-        rows = np.column_stack([clients, rounds, ids])[order]
+        held = np.full(len(clients), ids is not None, np.uint64)
+        rows = np.column_stack([clients, rounds, held, np.zeros_like(clients) if ids is None else ids])[order]
         bounds = np.searchsorted(bucket[order], np.arange(_BUCKETS + 1, dtype=np.uint64))
         for b in range(_BUCKETS):
             if bounds[b] < bounds[b + 1]:
@@ -409,15 +515,15 @@ class _ClientRows:
             self._spill()
 
     def buckets(self) -> Iterator[U64]:
-        """Yield every bucket's rows, uint64 [n, 3], and forget them."""
+        """Yield every bucket's rows, uint64 [n, 4], and forget them."""
         for b in range(_BUCKETS):
             parts = self._held[b]
             self._held[b] = []
             if self._files:
                 with self._files[b] as file:
                     file.seek(0)
-                    parts = [np.frombuffer(file.read(), np.uint64).reshape(-1, 3), *parts]
-            yield np.concatenate(parts) if parts else np.empty((0, 3), np.uint64)
+                    parts = [np.frombuffer(file.read(), np.uint64).reshape(-1, 4), *parts]
+            yield np.concatenate(parts) if parts else np.empty((0, 4), np.uint64)
         self._files = []
 
     def _spill(self) -> None:
@@ -447,9 +553,9 @@ def _is_integer(items: Any) -> bool:
     return bool(pa.types.is_integer(items.type))
 
 
-def _client_keys(clients: Any) -> U64:
-    """Return a 64-bit key of each client: integers themselves, text by fingerprint (equal ones would share a bound)."""
+def _client_keys(clients: Any, key: bytes) -> U64:
+    """Return 64 bits for each client: integers themselves, text by fingerprint under a key that nobody could know."""
     if _is_integer(clients):
         keys: U64 = clients.to_numpy(zero_copy_only=False).astype(np.int64, copy=False).view(np.uint64)
         return keys
-    return fingerprints(clients, fingerprint_key(bytes(32)))
+    return fingerprints(clients, fingerprint_key(key))

@@ -1,1 +1,3 @@
-"""Differential privacy: integer noise, and exact accounting of what is released. No engine uses it yet."""
+"""Differential privacy: integer noise, exact accounting of what is opened, and the terms that a plan promises."""
+
+STUDY = "for study, not private"  # what every output carries if more was used than a private run may use

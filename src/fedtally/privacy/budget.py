@@ -7,9 +7,11 @@ round and not again for the others; that nobody takes part more often is held by
 
 What was reserved counts as spent, whether or not anything was opened afterwards.
 
-Not claimed: the accountant composes the events of a list. That campaigns whose noise is chosen after looking at earlier
-results cost no more is proven for Gaussian noise (Smith and Thakurta 2022) and for Renyi bounds (Feldman and Zrnic
-2021), not for privacy loss distributions: choose the noise from public facts.
+Campaigns may be planned in view of what earlier ones showed: several compose as Gaussians, which holds under full
+adaptivity (Smith and Thakurta 2022, Fully adaptive composition for Gaussian differential privacy), as composing loss
+distributions in general does not (Tran, Koskela, Raisa and Honkela 2026, f-Differential privacy filters, arXiv
+2602.06756). What is promised then is the grant; what was spent, at a moment that may depend on what was seen, is
+information.
 """
 
 from __future__ import annotations
@@ -19,7 +21,8 @@ from dataclasses import dataclass
 
 from fedtally import _validate
 from fedtally.errors import InvalidInputError
-from fedtally.privacy.accounting import Event, Guarantee, epsilon
+from fedtally.privacy.accounting import Guarantee, epsilon
+from fedtally.privacy.events import Event
 
 MAX_ROUND = 2**31 - 1
 
@@ -110,7 +113,7 @@ def spent(charges: Sequence[Charge], delta: float) -> Guarantee | None:
     epsilon 0.9999 at delta 1e-06 (zero-out, central trust, privacy-loss-distribution)
     """
     campaigns = {charge.plan: charge.event for charge in charges}
-    return epsilon(list(campaigns.values()), delta) if campaigns else None
+    return epsilon(list(campaigns.values()), delta, adaptive=True) if campaigns else None
 
 
 def check_spend(grant: Grant, charges: Sequence[Charge], new: Charge) -> Guarantee | None:

@@ -31,6 +31,7 @@ MIN_SKELLAM_VARIANCE = 2.0**-40
 _MASS_BITS = 128
 _TAIL_BITS = 200  # what is left out of a distribution before it becomes a table: less than 2^-200
 _GAUSSIAN_BITS = 512  # of a fraction: the proof needs 400
+_SMALL = 128  # entries
 _NEGLIGIBLE = 1 << 8  # in units of the last bit
 
 
@@ -56,6 +57,11 @@ class Noise:
         14
         """
         return len(self.masses) // 2
+
+    @property
+    def is_small(self) -> bool:
+        """Whether `draw` may well compare with every entry: a client's share in a cohort of hundreds or more."""
+        return len(self.masses) <= _SMALL
 
     @property
     def total_variation(self) -> float:

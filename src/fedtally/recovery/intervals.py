@@ -107,6 +107,34 @@ def make_intervals(
     return MedianIntervals(median, landed, domain, confidence, simultaneous)
 
 
+class NoisyNumberIntervals:
+    """Intervals of frequencies where the number of clients, by which counts are divided, has noise too.
+
+    A frequency f is too large by f times the relative error of that number: half-widths add as squares.
+
+    Args:
+        intervals: of frequencies of the number as it was released.
+        relative: standard deviation of the number, divided by it.
+        confidence: of the intervals.
+    """
+
+    def __init__(self, intervals: Intervals, relative: float, confidence: float) -> None:
+        self._intervals, self._share = intervals, float(-ndtri((1.0 - confidence) / 2)) * relative
+        self.about = f"{intervals.about}; the noise of the number of clients, {100 * relative:.2g} % of it, is in them"
+
+    @property
+    def predicted_linf(self) -> float:
+        """The median of the largest error, the number of clients taken as exact."""
+        return self._intervals.predicted_linf
+
+    def at(self, ids: Ids) -> Limits:
+        """Return the limits of any ids, in frequencies."""
+        low, high = self._intervals.at(ids)
+        middle, half = (low + high) / 2, (high - low) / 2
+        more = np.sqrt(half**2 + (self._share * middle) ** 2) - half
+        return Limits(low - more, high + more)
+
+
 def check_confidence(confidence: float) -> float:
     """Return a level above 0 and below 1.
 

@@ -62,6 +62,11 @@ class SecAggTerms:
         return self.parameters.n_max
 
     @property
+    def honest_survivors(self) -> int:
+        """The fewest honest clients in one sum."""
+        return self.parameters.honest_survivors
+
+    @property
     def upload_bytes(self) -> int:
         """The most that a client sends in its round, all messages together."""
         return upload_bytes(self.parameters, self.parameters.n_max)
@@ -92,6 +97,7 @@ class TwoServerTerms:
     helper_key: bytes
     allow_list: bytes
     largest_entry: int = 1
+    noise: int = 0
 
     method = "two-server"
 
@@ -110,6 +116,11 @@ class TwoServerTerms:
     def most_clients(self) -> int:
         """The most clients in one sum."""
         return self.n_max
+
+    @property
+    def honest_survivors(self) -> int:
+        """The fewest honest clients in one sum."""
+        return self.min_batch - self.corrupt
 
     @property
     def upload_bytes(self) -> int:
@@ -153,23 +164,26 @@ def terms_from_dict(values: Any) -> Terms:
     return METHODS[method].from_dict(found)
 
 
-def check_terms(terms: Terms, counters: int, max_items: int, cohort: int) -> None:
+def check_terms(terms: Terms, counters: int, max_items: int, most: int, noise: int) -> None:
     """Refuse terms that do not fit sketches of so many counters, of clients of at most so many items.
 
     Args:
         terms: of a plan.
         counters: rows times width.
         max_items: the most items of a client.
-        cohort: clients in the largest round.
+        most: clients in what is opened at once, at most.
+        noise: what noise may add to a counter, at most.
 
     Raises:
         InvalidInputError: another length, sums that could overflow, or more clients asked for than a round has.
     """
     least = terms.parameters.n_min if isinstance(terms, SecAggTerms) else terms.min_batch
-    if least > cohort:
+    if least > most:
         raise InvalidInputError(
-            f"secure_sum asks for at least {least} clients, and the largest round has {cohort}; use a larger cohort"
+            f"secure_sum asks for at least {least} clients, and the largest round has {most}; use a larger cohort"
         )
+    if isinstance(terms, TwoServerTerms) and terms.noise != noise:
+        raise InvalidInputError(f"secure_sum.noise must be {noise}, that of the plan's privacy, got {terms.noise}")
     if isinstance(terms, TwoServerTerms) and terms.largest_entry != max_items:
         raise InvalidInputError(
             f"secure_sum.largest_entry must be max_items, {max_items}: who could not report else would show by that "
@@ -177,11 +191,11 @@ def check_terms(terms: Terms, counters: int, max_items: int, cohort: int) -> Non
         )
     if terms.length != counters:
         raise InvalidInputError(f"secure_sum.length must be rows times width, {counters}, got {terms.length}")
-    needed = modulus_bits(terms.most_clients, max_items, multiple=1)
+    needed = modulus_bits(terms.most_clients, max_items, noise, multiple=1)
     if terms.bits < needed:
         raise InvalidInputError(
             f"secure_sum.bits must be at least {needed}: sums of {terms.most_clients} clients of {max_items} items "
-            f"could overflow, got {terms.bits}"
+            f"{f'and noise up to {noise} ' if noise else ''}could overflow, got {terms.bits}"
         )
 
 

@@ -172,8 +172,14 @@ class CountSketch:
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the sketch to one file, whole or not at all."""
-        meta = {**spec_to_dict(self.spec), "round": self.round, "num_clients": self.num_clients}
-        _archive.write(path, SCHEMA, meta, {"counters": self.counters})
+        _archive.write(path, SCHEMA, self._meta(), {"counters": self.counters})
+
+    def to_bytes(self) -> bytes:
+        """Return the bytes of the file that `save` writes: what a ledger keeps."""
+        return _archive.pack(SCHEMA, self._meta(), {"counters": self.counters})
+
+    def _meta(self) -> dict[str, Any]:
+        return {**spec_to_dict(self.spec), "round": self.round, "num_clients": self.num_clients}
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> CountSketch:
@@ -183,6 +189,24 @@ class CountSketch:
             UnreadableFileError: missing, damaged, or another kind of file.
         """
         _, meta, arrays = _archive.read(path, SCHEMA)
+        return cls._of(meta, arrays, os.fspath(path))
+
+    @classmethod
+    def from_bytes(cls, data: bytes, name: str = "this sketch") -> CountSketch:
+        """Return the sketch that `to_bytes` packed.
+
+        Raises:
+            UnreadableFileError: it is damaged, or something else.
+
+        >>> sketch = CountSketch(SketchSpec(rows=3, width=64, schedule="shared", num_rounds=1, seed=bytes(32)), round=0)
+        >>> sketch.add(np.array([7], np.uint64))
+        >>> CountSketch.from_bytes(sketch.to_bytes())
+        CountSketch(round=0, rows=3, width=64, num_clients=1)
+        """
+        return cls._of(*_archive.unpack(data, name, SCHEMA), name)
+
+    @classmethod
+    def _of(cls, meta: dict[str, Any], arrays: dict[str, npt.NDArray[Any]], name: str) -> CountSketch:
         try:
             spec = spec_from_dict(meta)
             sketch = cls(spec, meta["round"])
@@ -193,7 +217,7 @@ class CountSketch:
                 raise InvalidInputError("a counter is beyond 2^62")
             sketch.num_clients = _validate.integer(0, num_clients=meta["num_clients"])
         except (KeyError, TypeError, ValueError) as error:
-            raise UnreadableFileError(f"{os.fspath(path)} is damaged: {error}") from error
+            raise UnreadableFileError(f"{name} is damaged: {error}") from error
         sketch.counters = np.ascontiguousarray(counters)
         return sketch
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from enum import Enum
+from itertools import pairwise
 
 from fedtally import _validate
 from fedtally.errors import InvalidInputError
@@ -79,6 +80,16 @@ class Schedule:
         if self.batches > num_rounds:
             raise InvalidInputError(f"batches must be at most the number of rounds, {num_rounds}, got {self.batches}")
         return self.batches
+
+    def batches_of(self, num_rounds: int) -> list[range]:
+        """Return the rounds of each batch, which share their signs.
+
+        >>> Schedule.parse("batched:3").batches_of(7)
+        [range(0, 3), range(3, 5), range(5, 7)]
+        """
+        size, larger = divmod(num_rounds, self.num_batches(num_rounds))
+        starts = [batch * size + min(batch, larger) for batch in range(self.num_batches(num_rounds) + 1)]
+        return [range(*bounds) for bounds in pairwise(starts)]
 
     def batch_of(self, round: int, num_rounds: int) -> int:
         """Return the batch of a round. Batches are consecutive rounds, their sizes differ by at most one, the larger

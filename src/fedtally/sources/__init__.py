@@ -10,7 +10,8 @@ What a value becomes:
 * CSV, TSV and plain text: text exactly as written (``007`` stays ``007``, ``NA`` is a word); an empty field is missing.
   Blank lines are missing items in plain text; in CSV and TSV they are no rows.
 * Parquet, JSON lines and columns in memory: integers stay integers, text stays text; bool, date, time and timestamp
-  become text; a float is refused as an item, a client or a round, because equal numbers need not be written alike.
+  become text; whole floats become integers and NaN is missing; any other float is refused as an item, a client or a
+  round, because equal numbers need not be written alike.
 * A pair of columns (latitude, longitude) becomes the text ``lat,lon``.
 * A row without its item, client or round is dropped and counted in `Batch.missing`; a missing count is an error.
 """

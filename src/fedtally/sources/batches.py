@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from functools import partial, reduce
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -12,6 +13,7 @@ import numpy.typing as npt
 from fedtally.errors import InvalidInputError
 
 _COUNT_BOUND = 2**63
+_EXACT_FLOAT = 2.0**53  # up to which every integer is a float
 _LISTED = 30
 _SHOWN = 60
 
@@ -87,6 +89,22 @@ def _listing(names: Sequence[str]) -> str:
     return shown + (f" and {len(names) - _LISTED} more" if len(names) > _LISTED else "")
 
 
+class Itemless(NamedTuple):
+    """Rows that name everything but an item: clients who may take part and hold nothing.
+
+    Attributes:
+        number: of rows.
+        clients: as in `Batch`.
+        rounds: as in `Batch`.
+        counts: returns those of `Batch`, or raises InvalidInputError; None for one each.
+    """
+
+    number: int
+    clients: Any | None
+    rounds: Any | None
+    counts: Callable[[], npt.NDArray[np.int64]] | None
+
+
 @dataclass(frozen=True, eq=False)
 class Batch:
     """Rows of a source; all columns have one length and no nulls.
@@ -98,6 +116,7 @@ class Batch:
         counts: int64[n], at least 0: how many clients each row stands for; None for one each.
         missing: rows dropped from this batch because the item, client or round was missing.
         bytes_read: of the source so far, for progress; compressed bytes where it is compressed.
+        itemless: those of the missing rows that lack the item alone; None if there is none.
     """
 
     items: Any
@@ -106,6 +125,7 @@ class Batch:
     counts: npt.NDArray[np.int64] | None = None
     missing: int = 0
     bytes_read: int = 0
+    itemless: Itemless | None = None
 
     def __len__(self) -> int:
         """Return the number of rows."""
@@ -131,8 +151,12 @@ class Source:
     repeatable: bool = True
     about: str | None = None
 
-    def batches(self) -> Iterator[Batch]:
+    def batches(self, *, itemless: bool = False, may_be_empty: bool = False) -> Iterator[Batch]:
         """Yield the rows, in order, in bounded memory.
+
+        Args:
+            itemless: count rows that lack the item alone as rows.
+            may_be_empty: let there be no row.
 
         Raises:
             InvalidInputError: values that cannot be used, a missing column, or (at the end) no row at all.
@@ -145,8 +169,11 @@ class Source:
         rows = missing = 0
         for batch in self.read():
             rows += len(batch)
+            rows += batch.itemless.number if itemless and batch.itemless is not None else 0
             missing += batch.missing
             yield batch
+        if may_be_empty:
+            return
         if not rows and missing:
             raise InvalidInputError(f"{self.name}: the item, client or round is missing in all of its {missing} rows")
         if not rows:
@@ -165,8 +192,8 @@ def to_batch(table: Any, columns: Columns, where: str, bytes_read: int) -> Batch
     >>> import pyarrow as pa
     >>> table = pa.record_batch({"word": ["a", None, "b"], "n": [1, 2, 3]})
     >>> batch = to_batch(table, Columns("word", count="n"), "words", 0)
-    >>> batch.items.to_pylist(), batch.counts.tolist(), batch.missing
-    (['a', 'b'], [1, 3], 1)
+    >>> batch.items.to_pylist(), batch.counts.tolist(), batch.missing, batch.itemless.counts().tolist()
+    (['a', 'b'], [1, 3], 1, [2])
     """
     import pyarrow.compute as pc
 
@@ -179,17 +206,33 @@ def to_batch(table: Any, columns: Columns, where: str, bytes_read: int) -> Batch
         for name in (columns.client, columns.round)
     )
     counts = None if columns.count is None else table.column(columns.count)
-    mask = None
-    for part in (items, clients, rounds):
-        if part is not None and part.null_count:
-            valid = pc.is_valid(part)
-            mask = valid if mask is None else pc.and_(mask, valid)
-    if mask is not None:
+    what, itemless = f"{where}: column {columns.count!r}", None
+    named = _valid(clients, rounds)
+    if items.null_count or named is not None:
+        held = pc.is_valid(items)
+        bare = pc.invert(held)
+        bare = bare if named is None else pc.and_(bare, named)
+        if pc.any(bare).as_py():
+            parts = [None if part is None else part.filter(bare) for part in (clients, rounds, counts)]
+            number = pc.sum(bare).as_py()
+            itemless = Itemless(
+                number, parts[0], parts[1], None if parts[2] is None else partial(_counts, parts[2], what)
+            )
+        mask = held if named is None else pc.and_(named, held)
         items, clients, rounds, counts = (
             None if part is None else part.filter(mask) for part in (items, clients, rounds, counts)
         )
-    whole = None if counts is None else _counts(counts, f"{where}: column {columns.count!r}")
-    return Batch(items, clients, rounds, whole, missing=table.num_rows - len(items), bytes_read=bytes_read)
+    whole = None if counts is None else _counts(counts, what)
+    missing = table.num_rows - len(items)
+    return Batch(items, clients, rounds, whole, missing, bytes_read, itemless)
+
+
+def _valid(*parts: Any) -> Any:
+    """Return which rows lack none of the columns that are there; None: all."""
+    import pyarrow.compute as pc
+
+    masks = [pc.is_valid(part) for part in parts if part is not None and part.null_count]
+    return reduce(pc.and_, masks) if masks else None
 
 
 def _values(column: Any, what: str) -> Any:
@@ -203,8 +246,7 @@ def _values(column: Any, what: str) -> Any:
     if kinds.is_integer(kind):
         return column
     if kinds.is_floating(kind):
-        example = next((f" such as {value}" for value in column.to_pylist() if value is not None), "")
-        raise InvalidInputError(f"{what} holds floating-point numbers{example}: cast it to integers or text first")
+        return _whole(column, what)
     if kinds.is_nested(kind):
         raise InvalidInputError(f"{what} holds values of type {kind}: choose one plain column, one value a row")
     if not (kinds.is_string(kind) or kinds.is_large_string(kind)):
@@ -219,6 +261,23 @@ def _values(column: Any, what: str) -> Any:
     except pa.ArrowInvalid as error:
         raise InvalidInputError(f"{what} is no valid UTF-8 text; say which encoding it is (--encoding)") from error
     return column
+
+
+def _whole(column: Any, what: str) -> Any:
+    """Return floating-point numbers as integers, NaN as missing: what an integer becomes beside a missing one."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    values = column.to_numpy(zero_copy_only=False).astype(np.float64)
+    there = ~np.isnan(values)
+    wrong = there & ((np.floor(values) != values) | (np.abs(values) > _EXACT_FLOAT))
+    if wrong.any():
+        raise InvalidInputError(
+            f"{what} holds floating-point numbers such as {values[wrong][0]}: cast it to integers or text first"
+        )
+    return pc.if_else(
+        pa.array(there), pa.array(np.where(there, values, 0.0).astype(np.int64)), pa.scalar(None, pa.int64())
+    )
 
 
 def _decoded(column: Any) -> Any:

@@ -75,6 +75,10 @@ def _column(values: Any, name: str) -> Any:
         return _arrow(values)
     except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
         raise InvalidInputError(f"{name} must be all text or all integers: {error}") from error
+    except UnicodeError as error:
+        raise InvalidInputError(
+            f"{name} must be text that UTF-8 can write, without lone surrogates: {error}"
+        ) from error
     except OverflowError as error:
         raise InvalidInputError(f"{name} holds integers beyond 64 bits; pass them as text") from error
     except TypeError as error:

@@ -1,0 +1,219 @@
+"""What is asked of a campaign that runs in one process: every option, checked together before anything is read."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+
+from fedtally import _validate
+from fedtally.domain import Domain
+from fedtally.engines.privacy import Privacy
+from fedtally.engines.summation import Summation
+from fedtally.errors import InvalidInputError
+from fedtally.plan import Plan
+from fedtally.privacy.events import Relation
+from fedtally.privacy.terms import POPULATION
+from fedtally.result import CONFIDENCE, check_decoding
+from fedtally.sketch import Schedule
+from fedtally.sketch.count_sketch import MAX_ROUNDS
+
+_OF_EPSILON = ("delta", "trust", "neighbours", "max_rounds", "max_clients", "certify")
+
+
+@dataclass(frozen=True)
+class Request:
+    """What is asked of a campaign; everything has a default.
+
+    Args:
+        domain: the candidate items: a `Domain`, text that `domain.parse` reads, "input" for the distinct items of the
+            input, or None: the own domain of a synthetic source, "input" elsewhere.
+        rows: rows of the sketch (7).
+        width: counters per row; by default the widest that fits `max_bytes`.
+        max_bytes: upload per client and round (32,000), where no width is given.
+        num_rounds: rounds, each client's drawn uniformly (1); not where the rows name their rounds.
+        schedule: "auto" (shared for one round, else hybrid) or a schedule.
+        max_items: the most items of one client, drawn uniformly from its distinct items (1).
+        recovery: "joint", which fits the heavy items together, "median", the paper's decoder, or "auto": joint up to
+            2^28 candidates.
+        objective: what is made small: "linf", the largest error, or "l2", the sum of squares, by shrinkage.
+        confidence: of the intervals, below 1; 0 for none.
+        intervals: "pointwise", "simultaneous" or "order" (order statistics of the rows).
+        seed: of hashes and draws: an int, text or bytes; from the operating system if None.
+        evaluate: compare with the truth, which a simulation knows.
+        outside: what becomes of items outside a declared domain: "error" (the default) or "drop" (with epsilon).
+        plan: use this plan's sizes, schedule and hash seed.
+        memory: bytes of client rows held in memory before they go to disk (1 GiB).
+        top: the k of the evaluation (20).
+        secure_sum: "ideal", a trusted server's sums, or the real protocol between simulated clients: "secagg" or
+            "two-server"; by default what the plan says, else ideal.
+        adversary: against whom "secagg" protects: "semi-honest" (the default) or "active".
+        dropout: the share of each cohort's clients that drop out of it.
+        max_corrupt: the share of a cohort that may collude with the server (0.05).
+        max_cohort: the most clients that sum together; larger rounds are split.
+        epsilon: makes the campaign (epsilon, delta)-differentially private; None: it is not.
+        delta: 1e-6 by default, or a tenth of one over the number of clients if that is less.
+        trust: "central", an aggregator that adds the noise (the default with an ideal secure sum), or "distributed".
+        neighbours: "zero-out" (the default), "replace-one" or "add-remove".
+        max_rounds: the most natural rounds that one client takes part in (all).
+        max_clients: with "add-remove", a public bound on the number of clients.
+        certify: with "replace-one", look for the worst pair of candidates, which needs less noise.
+        population: whose budget is charged ("clients").
+        ledger: where: a path or URL; None: nowhere.
+        study: with epsilon, allow what is not private: a seed, the truth, the input's own items as candidates.
+    """
+
+    domain: Domain | str | None = None
+    rows: int | None = None
+    width: int | None = None
+    max_bytes: int | None = None
+    num_rounds: int | None = None
+    schedule: Schedule | str = "auto"
+    max_items: int | None = None
+    recovery: str = "auto"
+    objective: str = "linf"
+    confidence: float = CONFIDENCE
+    intervals: str = "pointwise"
+    seed: int | str | bytes | None = None
+    evaluate: bool = False
+    outside: str | None = None
+    plan: Plan | None = None
+    memory: int | None = None
+    top: int = 20
+    secure_sum: str | None = None
+    adversary: str | None = None
+    dropout: float = 0.0
+    max_corrupt: float | None = None
+    max_cohort: int | None = None
+    epsilon: float | None = None
+    delta: float | None = None
+    trust: str | None = None
+    neighbours: str | None = None
+    max_rounds: int | None = None
+    max_clients: int | None = None
+    certify: bool = False
+    population: str | None = None
+    ledger: str | os.PathLike[str] | None = None
+    study: bool = False
+
+    def __post_init__(self) -> None:
+        _ = self.summation
+        self._check_privacy()
+        for name in ("rows", "width", "max_bytes", "num_rounds", "max_items", "memory"):
+            value = getattr(self, name)
+            if value is not None:
+                object.__setattr__(self, name, _validate.integer(1, **{name: value}))
+        if self.num_rounds is not None:
+            _validate.integer(1, MAX_ROUNDS, num_rounds=self.num_rounds)
+        _validate.integer(0, top=self.top)
+        check_decoding(self.recovery, self.objective, self.confidence, self.intervals)
+        if self.outside not in (None, "error", "drop"):
+            raise InvalidInputError(f"outside must be error or drop, got {self.outside!r}")
+        if self.width is not None and self.max_bytes is not None:
+            raise InvalidInputError("width and max_bytes both size the sketch; give one of them")
+        if self.schedule != "auto":
+            object.__setattr__(self, "schedule", Schedule.parse(self.schedule))
+        sized = [n for n in ("rows", "width", "max_bytes", "num_rounds", "max_items") if getattr(self, n) is not None]
+        if self.plan is not None and (sized or self.schedule != "auto"):
+            named = ", ".join(sized or ["schedule"])
+            raise InvalidInputError(f"a plan already says {named}; leave {named} out, or the plan")
+
+    def _check_privacy(self) -> None:
+        asked = self.privacy
+        if asked is not None:
+            asked.trusts(self.summation)
+        if not self.is_private:
+            for name in (*_OF_EPSILON, "population", "ledger", "study"):
+                if getattr(self, name):
+                    raise InvalidInputError(f"{name} goes with epsilon: give one, or leave {name} out")
+            return
+        if self.is_study and self.ledger is not None:
+            raise InvalidInputError("a study is not private, so nothing of it is charged: leave ledger or study out")
+        if self.is_study:
+            return
+        if self.outside == "error":
+            raise InvalidInputError(
+                "with epsilon, an error for an item outside the domain would tell what a client holds: leave outside "
+                "out (such clients contribute zeros), or mark the run with study"
+            )
+        for name, why in (
+            ("seed", "whoever knows a seed can take the noise off"),
+            ("evaluate", "the truth is not private"),
+        ):
+            if getattr(self, name) not in (None, False):
+                raise InvalidInputError(f"{name} is not for a private run: {why}; leave it out, or mark it with study")
+
+    @property
+    def is_study(self) -> bool:
+        """Whether what is not private may be used: then nothing is promised."""
+        planned = None if self.plan is None else self.plan.privacy
+        return self.study or (planned is not None and planned.study)
+
+    @property
+    def relation(self) -> Relation | None:
+        """The neighbouring relation, if the campaign is to be private."""
+        if self.privacy is not None:
+            return Relation.parse(self.privacy.relation)
+        planned = None if self.plan is None else self.plan.privacy
+        return None if planned is None else planned.event.relation
+
+    @property
+    def population_name(self) -> str:
+        """Whose budget is charged."""
+        planned = None if self.plan is None else self.plan.privacy
+        return self.population or (POPULATION if planned is None else planned.population)
+
+    @property
+    def items_bound(self) -> int:
+        """The most items of one client in a round."""
+        return self.max_items or 1 if self.plan is None else self.plan.max_items
+
+    @property
+    def rounds_bound(self) -> int | None:
+        """The most natural rounds of one client; None: all."""
+        planned = None if self.plan is None else self.plan.privacy
+        return self.max_rounds if planned is None else planned.event.participations
+
+    @property
+    def is_private(self) -> bool:
+        """Whether the campaign is to be differentially private, or a study of one that is."""
+        return self.epsilon is not None or (self.plan is not None and self.plan.privacy is not None)
+
+    @property
+    def privacy(self) -> Privacy | None:
+        """The differential privacy that is asked for; None if there is none, or a plan already says."""
+        planned = None if self.plan is None else self.plan.privacy
+        if self.plan is not None:
+            given = [name for name in ("epsilon", *_OF_EPSILON) if getattr(self, name)]
+            if given and planned is not None:
+                raise InvalidInputError(f"a plan already says {given[0]}; leave {given[0]} out, or the plan")
+            if given:
+                raise InvalidInputError(f"the plan is one without privacy; leave {given[0]} out, or the plan")
+            if planned is not None and self.population not in (None, planned.population):
+                raise InvalidInputError(
+                    f"the plan is of population {planned.population!r}, got {self.population!r}; leave population out"
+                )
+        if self.epsilon is None:
+            return None
+        return Privacy(
+            epsilon=self.epsilon,
+            delta=self.delta,
+            trust=self.trust,
+            relation=self.neighbours or Relation.ZERO_OUT,
+            max_rounds=self.max_rounds,
+            max_clients=self.max_clients,
+            certify=self.certify,
+            population=self.population or POPULATION,
+            study=self.study,
+        )
+
+    @property
+    def summation(self) -> Summation:
+        """How the rounds are summed."""
+        return Summation.asked(
+            None if self.plan is None else self.plan.secure_sum,
+            method=self.secure_sum,
+            adversary=self.adversary,
+            dropout=self.dropout,
+            max_corrupt=self.max_corrupt,
+            max_cohort=self.max_cohort,
+        )

@@ -1,0 +1,333 @@
+"""What a plan promises of differential privacy: how much, to whom, and with which noise. Checked when it is made.
+
+>>> terms = propose(epsilon=1.0, delta=1e-6, rows=5, width=1000)
+>>> terms.event.mechanism.value, round(terms.event.noise_variance, 2), round(terms.noise_multiplier, 3)
+('rounded-gaussian', 89.16, 4.223)
+>>> print(terms.guarantee)
+epsilon 1 at delta 1e-06 (zero-out, central trust, privacy-loss-distribution)
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import Any, Self
+
+from fedtally import _validate
+from fedtally.errors import InvalidInputError
+from fedtally.privacy import accounting
+from fedtally.privacy.accounting import Guarantee
+from fedtally.privacy.budget import checked_name
+from fedtally.privacy.events import Collisions, Event, Mechanism, Relation, Trust, default_clip_norm
+from fedtally.privacy.mechanism import MAX_VARIANCE, MIN_GAUSSIAN_VARIANCE, Noise, rounded_gaussian, skellam
+
+POPULATION = "clients"
+MIN_EPSILON, MAX_EPSILON = 1e-3, 1000.0
+_SMALLEST = {Mechanism.ROUNDED_GAUSSIAN: MIN_GAUSSIAN_VARIANCE, Mechanism.SKELLAM: 2.0**-16}
+_DRAW_VARIATION = 2.0**-108  # of one draw: a table of 2^20 entries, and none is longer (docs/privacy-proofs)
+_REFUSED = 2.0**-80  # that one of two servers draws noise beyond what a counter has room for, and stops
+
+
+@dataclass(frozen=True, kw_only=True)
+class PrivacyTerms:
+    """The promise of a plan: its campaign is (epsilon, delta)-differentially private for every client.
+
+    Args:
+        epsilon: 0.001 to 1000; for the whole campaign.
+        delta: between 0 and 1, exclusive.
+        event: what one client is exposed to, with the variance of the noise.
+        population: whose budget the campaign is charged to; populations that overlap are one.
+        study: whether something that only a study may use chose a parameter, names items or is compared with the
+            answer: private items as the domain, a seed that was chosen, the truth. Then nothing is promised.
+
+    Raises:
+        InvalidInputError: a value is out of bounds, or the noise is too little for the promise.
+    """
+
+    epsilon: float
+    delta: float
+    event: Event
+    population: str = POPULATION
+    study: bool = False
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "epsilon", _checked_epsilon(self.epsilon))
+        object.__setattr__(self, "delta", checked_delta(self.delta))
+        checked_name(population=self.population)
+        if not isinstance(self.study, bool):
+            raise InvalidInputError(f"privacy.study must be true or false, got {self.study!r}")
+        if not isinstance(self.event, Event):
+            raise InvalidInputError(f"privacy.event must be an Event, got {type(self.event).__name__}")
+        if not _SMALLEST[self.event.mechanism] <= self.event.noise_variance <= MAX_VARIANCE / 2:
+            raise InvalidInputError(
+                f"the variance of the noise must be {_SMALLEST[self.event.mechanism]:g} to {MAX_VARIANCE / 2:g}, "
+                f"got {self.event.noise_variance:g}; change epsilon, rows or participations"
+            )
+        found = self.guarantee
+        if found.epsilon > self.epsilon:
+            raise InvalidInputError(
+                f"noise of variance {self.event.noise_variance:g} gives {found}, above the epsilon {self.epsilon:g} of "
+                "the plan; give it more noise, or promise less"
+            )
+
+    @property
+    def guarantee(self) -> Guarantee:
+        """What is proven: an epsilon of at most the one that is promised."""
+        return _guarantee(self.event, self.delta)
+
+    @property
+    def replace_one(self) -> Guarantee:
+        """What is proven where a client's items are replaced by any others, instead of zeros."""
+        if self.event.relation is Relation.REPLACE_ONE:
+            return self.guarantee
+        return _guarantee(replace(self.event, relation=Relation.REPLACE_ONE), self.delta)
+
+    def certified(self, collisions: Collisions) -> Self:
+        """Return the same promise with the least noise for hashes whose candidates collide no worse than this."""
+        event = replace(self.event, collisions=collisions, variance=None)
+        return replace(self, event=replace(event, variance=_calibrated(event, self.epsilon, self.delta)))
+
+    @property
+    def noise_multiplier(self) -> float:
+        """Standard deviation of the noise in one counter of one opening, divided by the l2 sensitivity."""
+        return self.deviation / self.event.l2_sensitivity
+
+    @property
+    def deviation(self) -> float:
+        """Standard deviation of the noise in one counter of one opening."""
+        return math.sqrt(self.event.noise_variance)
+
+    @property
+    def by_clients(self) -> bool:
+        """Whether the clients add the noise, in shares."""
+        return self.event.mechanism is Mechanism.SKELLAM
+
+    def noise(self) -> Noise:
+        """Return what a trusted aggregator, or each of two servers, adds to every counter of an opening."""
+        if self.by_clients:
+            raise InvalidInputError("this noise comes from the clients, in shares")
+        return _drawable(rounded_gaussian(self.event.noise_variance))
+
+    def share(self, clients: int = 1) -> Noise:
+        """Return what one client adds to every counter, or so many clients together: docs/privacy-proofs/shares.md."""
+        if not self.by_clients or self.event.honest_survivors is None:
+            raise InvalidInputError("this noise is drawn at once, not in shares of the clients")
+        shares = _validate.integer(1, clients=clients) / self.event.honest_survivors
+        return _drawable(skellam(self.event.noise_variance * shares))
+
+    def largest_deviation(self, clients: int) -> float:
+        """Return the standard deviation of the noise of a sum if none of so many clients drops out."""
+        if self.by_clients:
+            return math.sqrt(self.share(clients).variance)
+        return self.deviation * (math.sqrt(2) if self.event.trust is Trust.DISTRIBUTED else 1.0)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the terms as JSON-able values."""
+        return {
+            "epsilon": self.epsilon,
+            "delta": self.delta,
+            "population": self.population,
+            "study": self.study,
+            "event": self.event.to_dict(),
+        }
+
+    @classmethod
+    def from_dict(cls, values: Any) -> Self:
+        """Return the terms that `to_dict` described.
+
+        Raises:
+            InvalidInputError: an entry is missing, unknown or out of bounds.
+        """
+        known = list(cls.__dataclass_fields__)
+        if not isinstance(values, Mapping) or sorted(values) != sorted(known):
+            raise InvalidInputError(f"privacy must be a table with the entries {', '.join(known)}, got {values!r}")
+        return cls(**{**values, "event": Event.from_dict(values["event"])})
+
+
+def propose(
+    *,
+    epsilon: float,
+    delta: float,
+    rows: int,
+    width: int,
+    relation: Relation | str = Relation.ZERO_OUT,
+    trust: Trust | str = Trust.CENTRAL,
+    max_items: int = 1,
+    participations: int = 1,
+    per_opening: int = 1,
+    honest_survivors: int | None = None,
+    most_clients: int = 1,
+    collisions: Collisions | None = None,
+    population: str = POPULATION,
+    study: bool = False,
+) -> PrivacyTerms:
+    """Return terms that promise epsilon at delta with the least noise, and a clip where a client has several items.
+
+    Args:
+        epsilon: the promise.
+        delta: the promise.
+        rows: of the sketch.
+        width: of the sketch.
+        relation: the neighbouring relation, or its name.
+        trust: central; or distributed: Skellam shares if `honest_survivors` is given, else the noise of two servers.
+        max_items: the most distinct items of a client in a round.
+        participations: the most rounds of a client.
+        per_opening: the most of these that are added up before they are opened.
+        honest_survivors: the fewest clients whose shares count in a sum.
+        most_clients: the most clients in a sum: how many draws may be in it.
+        collisions: of the hashes, certified.
+        population: whose budget is charged.
+        study: see `PrivacyTerms`.
+    """
+    mechanism = Mechanism.ROUNDED_GAUSSIAN if honest_survivors is None else Mechanism.SKELLAM
+    trust = Trust.parse(trust)
+    event = Event(
+        mechanism,
+        rows=rows,
+        relation=Relation.parse(relation),
+        max_items=max_items,
+        clip_norm=default_clip_norm(rows, width, max_items) if max_items > 1 else None,
+        participations=participations,
+        per_opening=per_opening,
+        honest_survivors=honest_survivors,
+        collisions=collisions,
+        total_variation=total_variation(mechanism, trust, rows * width, most_clients),
+        trust=trust,
+    )
+    least = _calibrated(event, _checked_epsilon(epsilon), checked_delta(delta))
+    variance = max(least, _SMALLEST[mechanism])
+    return PrivacyTerms(
+        epsilon=epsilon, delta=delta, event=replace(event, variance=variance), population=population, study=study
+    )
+
+
+def total_variation(mechanism: Mechanism, trust: Trust, counters: int, clients: int) -> float:
+    """Return how far the noise of one opening may be from its law, all draws together: docs/privacy-proofs.
+
+    Args:
+        mechanism: the noise.
+        trust: whom it trusts.
+        counters: rows times width.
+        clients: the most in the sum, each of which draws for every counter where the clients add the noise.
+    """
+    draws = (counters + 1) * (clients if mechanism is Mechanism.SKELLAM else 1)
+    two_servers = mechanism is Mechanism.ROUNDED_GAUSSIAN and trust is Trust.DISTRIBUTED
+    return _DRAW_VARIATION * 2.0 ** math.ceil(math.log2(draws)) + (_REFUSED if two_servers else 0.0)
+
+
+def check_event(
+    event: Event,
+    *,
+    rows: int,
+    width: int,
+    max_items: int,
+    num_rounds: int,
+    clients: int,
+    openings: list[range],
+    is_two_server: bool,
+) -> None:
+    """Refuse an event that does not describe what a plan opens.
+
+    Args:
+        event: of the plan's privacy.
+        rows: of the plan.
+        width: of the plan.
+        max_items: of the plan.
+        num_rounds: of the plan.
+        clients: the most in a sum.
+        openings: the rounds of each.
+        is_two_server: whether two servers sum, and not one.
+
+    Raises:
+        InvalidInputError: they do not fit.
+    """
+    for name, planned in (("rows", rows), ("max_items", max_items)):
+        if getattr(event, name) != planned:
+            raise InvalidInputError(
+                f"privacy.event.{name} must be that of the plan, {planned}, got {getattr(event, name)}"
+            )
+    if event.participations > num_rounds:
+        raise InvalidInputError(
+            f"privacy.event.participations must be at most the rounds, {num_rounds}, got {event.participations}"
+        )
+    together = min(event.participations, max(map(len, openings)))
+    if event.per_opening != together:
+        raise InvalidInputError(
+            f"privacy.event.per_opening must be {together}, the most rounds of one client that this plan adds up "
+            f"before it opens them, got {event.per_opening}"
+        )
+    shares = event.trust is Trust.DISTRIBUTED and not is_two_server
+    if shares != (event.mechanism is Mechanism.SKELLAM):
+        needed = "skellam: with one server the clients add" if shares else "rounded-gaussian: who opens the sum adds"
+        raise InvalidInputError(f"privacy.event.mechanism must be {needed} the noise, got {event.mechanism}")
+    least = total_variation(event.mechanism, event.trust or Trust.CENTRAL, rows * width, clients)
+    if event.total_variation < least:
+        raise InvalidInputError(
+            f"privacy.event.total_variation must be at least {least:.3g}, which the sampler of the noise may lack, "
+            f"got {event.total_variation:g}"
+        )
+    if event.collisions is not None and event.trust is Trust.DISTRIBUTED:
+        raise InvalidInputError(
+            "privacy.event.collisions goes with central trust: a client cannot be asked to look at all pairs of "
+            "candidates before it believes them; leave collisions (certify) out"
+        )
+
+
+def checked_delta(delta: float) -> float:
+    """Return delta, if it lies between 0 and 1, exclusive.
+
+    >>> checked_delta(1.0)
+    Traceback (most recent call last):
+    ...
+    fedtally.errors.InvalidInputError: delta must lie between 0 and 1, exclusive, got 1
+    """
+    delta = _validate.real(delta=delta)
+    if not 0.0 < delta < 1.0:
+        raise InvalidInputError(f"delta must lie between 0 and 1, exclusive, got {delta:g}")
+    return delta
+
+
+def default_delta(num_clients: int) -> float:
+    """Return the default: 1e-6, or a tenth of one over the number of clients if that is less.
+
+    >>> default_delta(1000), default_delta(10**8)
+    (1e-06, 1e-09)
+    """
+    return min(1e-6, 1.0 / (10 * _validate.integer(1, num_clients=num_clients)))
+
+
+def _checked_epsilon(epsilon: float) -> float:
+    epsilon = _validate.real(epsilon=epsilon)
+    if not MIN_EPSILON <= epsilon <= MAX_EPSILON:
+        raise InvalidInputError(f"epsilon must be {MIN_EPSILON:g} to {MAX_EPSILON:g}, got {epsilon:g}")
+    return epsilon
+
+
+def _drawable(noise: Noise) -> Noise:
+    assert noise.total_variation <= _DRAW_VARIATION
+    return noise
+
+
+def _guarantee(event: Event, delta: float) -> Guarantee:
+    return _bound(_alike(event), delta)
+
+
+def _calibrated(event: Event, epsilon: float, delta: float) -> float:
+    return _least(_alike(event), epsilon, delta)
+
+
+def _alike(event: Event) -> Event:
+    """Return an event that costs the same, whoever makes up its noise."""
+    return event if event.honest_survivors is None else replace(event, honest_survivors=1)
+
+
+@lru_cache(maxsize=64)
+def _bound(event: Event, delta: float) -> Guarantee:
+    return accounting.epsilon(event, delta)
+
+
+@lru_cache(maxsize=64)
+def _least(event: Event, epsilon: float, delta: float) -> float:
+    return accounting.calibrate(event, epsilon, delta)

@@ -1,0 +1,405 @@
+"""How many openings: the error of a campaign under differential privacy, as a function of the number of batches.
+
+Rounds that are added up before anything is opened share their noise, but their signs too: with m batches the tail of
+the population cancels in part, and each of m openings has noise. The variance of what one row says of a light item is,
+in squared frequencies (Wu, Zhu, Kairouz and Braverman 2023, section 3, with noise),
+
+    V(m) = T^2 sum_b (r_b / M)^2 / W + H / W + n D^2 z^2 / N^2.                                              (1)
+
+T is the l2 norm of the tail; r_b of the M rounds are in batch b, so that the sum is 1/m for equal batches. H is what
+adding up does not change: the variance of the tail's frequencies between rounds, summed over items, over M; for rounds
+of one law that is the tail's mass over N. n is the number of openings, z the noise multiplier (Balle and Wang 2018) and
+D the l2 sensitivity of all openings together. Rounds are of one law, or of laws in no order: an item that occurs in one
+batch alone is cancelled by none.
+
+- A trusted aggregator, or two servers, add up first: n = m. Where a client takes part once, D does not depend on m, and
+  V is least at m* = N T / (z D sqrt(W)). With k participations, D^2 is that of one times about k r, for r = min(k, the
+  most rounds of a batch): up to M / k batches m* holds as it stands; beyond, m D^2 stays about what it was there.
+- One server opens every round, whatever the signs: n = M, and V is least where every round has its own, m = M.
+
+The standard deviation of an item's error is sqrt(V / L) for the mean of L rows, and c_L times that for their median,
+c_L / sqrt(L) being that of a median of L normals. So it would be if rows were normal. But heavy items, which T leaves
+out, spoil some rows altogether, and with few rows they decide the median's largest error: it then asks for far more
+batches than m*, which is right for the typical one. Where frequencies are known, or a guess at them, `errors_by_law`
+needs no such approximation. For joint recovery there is no other way: what is its tail depends on m, by the fixed point
+of `error_model`.
+
+z is that of Gaussian noise. Exact Skellam noise of one-item clients needs a little less: 0.5 % less at epsilon 1 and 5
+rows, 20 % at epsilon 8. With a clip its bound asks for 8 % more at epsilon 1. Rounding adds 1/12 to the variance of a
+Gaussian. So this module predicts and chooses; what is private, `fedtally.privacy.accounting` says.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import Literal, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+from scipy.special import ndtri
+
+from fedtally import _validate
+from fedtally.errors import InvalidInputError
+from fedtally.privacy.accounting import noise_multiplier
+from fedtally.privacy.events import Event, Mechanism, Trust
+from fedtally.recovery.error_model import Prediction, median_of_normals, predict
+
+F64 = npt.NDArray[np.float64]
+Fold = Literal["median", "mean"]
+HEAD = 0.3  # of the width: so many items are the head, not the tail, of a population
+MIN_EPSILON, MAX_EPSILON = 1e-6, 1e3
+
+
+@dataclass(frozen=True)
+class Release:
+    """What is opened of a campaign, and how private that shall be.
+
+    With rounded Gaussian noise the rounds of a batch are added up before anything is opened, by a trusted aggregator or
+    by two servers, each of which adds all of the noise. With Skellam noise one server opens every round.
+
+    Args:
+        event: what a client is exposed to; its variance and per_opening are not looked at.
+        epsilon: the target, 1e-6 .. 1e3.
+        delta: the target, in (0, 1).
+        num_clients: of all rounds together; a client that takes part twice counts twice.
+        num_rounds: M, of equal size; at least event.participations.
+        provision: the variance of the shares that are in a sum over what is accounted, at least 1: survivors /
+            (min_survivors - C).
+
+    Raises:
+        InvalidInputError: a value is out of its range.
+
+    >>> event = Event("rounded-gaussian", rows=16, relation="zero-out", participations=4)
+    >>> release = Release(event, epsilon=1.0, delta=1e-6, num_clients=1_000_000, num_rounds=64)
+    >>> [round(release.noise(batches), 1) for batches in (1, 16, 32, 64)]  # a client in 4, 4, 2 + 2, or 1 + 1 + 1 + 1
+    [67.6, 67.6, 47.8, 33.8]
+    """
+
+    event: Event
+    epsilon: float
+    delta: float
+    num_clients: int
+    num_rounds: int
+    provision: float = 1.0
+
+    def __post_init__(self) -> None:
+        _validate.integer(1, num_clients=self.num_clients)
+        _validate.integer(self.event.participations, num_rounds=self.num_rounds)
+        _validate.real(1.0, provision=self.provision)
+        if self.provision > 1 and self.adds_up:
+            raise InvalidInputError(f"provision belongs to the shares of skellam noise, got {self.provision:g}")
+        noise_multiplier(self.epsilon, self.delta)
+
+    @property
+    def adds_up(self) -> bool:
+        """Whether rounds of a batch are added up before anything is opened."""
+        return self.event.mechanism is Mechanism.ROUNDED_GAUSSIAN
+
+    def num_openings(self, num_batches: int) -> int:
+        """Return how many noised sums are opened."""
+        self._sizes(num_batches)
+        return num_batches if self.adds_up else self.num_rounds
+
+    def noise(self, num_batches: int) -> float:
+        """Return the standard deviation of the noise in one counter of one opening, in counts."""
+        most, _, _ = self._sizes(num_batches)
+        return _noise(self, min(self.event.participations, most if self.adds_up else 1))
+
+    def noise_variance(self, num_batches: int) -> float:
+        """Return the variance that noise alone gives to what one row says, in squared frequencies."""
+        return self.num_openings(num_batches) * (self.noise(num_batches) / self.num_clients) ** 2
+
+    def concentration(self, num_batches: int) -> float:
+        """Return the sum over batches of their squared shares of the rounds: 1/m, or more where m does not divide M."""
+        most, larger, smaller = self._sizes(num_batches)
+        return (larger * most**2 + smaller * (most - 1) ** 2) / self.num_rounds**2
+
+    def _sizes(self, num_batches: int) -> tuple[int, int, int]:
+        """Return the most rounds of a batch, how many batches have so many, and how many have one less."""
+        num_batches = _validate.integer(1, self.num_rounds, num_batches=num_batches)
+        most = -(-self.num_rounds // num_batches)
+        smaller = most * num_batches - self.num_rounds
+        return most, num_batches - smaller, smaller
+
+
+@lru_cache(maxsize=256)
+def _noise(release: Release, per_opening: int) -> float:
+    event = release.event
+    collisions = event.collisions if per_opening == 1 else None  # these are certified for rounds opened one by one
+    sensitivity = replace(event, per_opening=per_opening, collisions=collisions).l2_sensitivity
+    copies = 2 if release.adds_up and event.trust is Trust.DISTRIBUTED else 1
+    return noise_multiplier(release.epsilon, release.delta) * sensitivity * math.sqrt(copies * release.provision)
+
+
+# ---- the curve ----
+
+
+def tail_norm(frequencies: npt.ArrayLike, width: int) -> float:
+    """Return T: the l2 norm of all frequencies but the 0.3 W largest.
+
+    A row's median, or a fit, is not disturbed by few heavy items: these are what is left out. The share was chosen in
+    the study of the paper's decoder, where m* is then right within a factor of 2.
+
+    >>> tail_norm([0.6, 0.3, 0.04, 0.03], width=7)
+    0.05
+    """
+    width = _validate.integer(1, width=width)
+    values = np.sort(np.asarray(frequencies, dtype=np.float64))
+    return float(np.linalg.norm(values[: max(len(values) - int(HEAD * width), 0)]))
+
+
+def row_variance(
+    release: Release, num_batches: int, width: int, tail_norm: float, spread: float | None = None
+) -> float:
+    """Return V(m), equation (1): the variance of what one row says of a light item, in squared frequencies.
+
+    Args:
+        release: what is opened.
+        num_batches: m, 1 .. M.
+        width: W.
+        tail_norm: T, of frequencies.
+        spread: H. None: 1 / N, from above that of rounds of one law and clients of one item.
+
+    >>> release = Release(Event("rounded-gaussian", 16, "zero-out"), 1.0, 1e-6, 1_000_000, 64)
+    >>> [f"{row_variance(release, m, 500, tail_norm=0.006, spread=0.0):.2e}" for m in (1, 16, 64)]
+    ['7.23e-08', '9.07e-09', '1.94e-08']
+    """
+    width, tail_norm = _validate.integer(1, width=width), _validate.real(0.0, tail_norm=tail_norm)
+    spread = 1 / release.num_clients if spread is None else _validate.real(0.0, spread=spread)
+    return (tail_norm**2 * release.concentration(num_batches) + spread) / width + release.noise_variance(num_batches)
+
+
+def errors_by_tail(
+    release: Release,
+    width: int,
+    tail_norm: float,
+    candidates: int,
+    *,
+    fold: Fold = "median",
+    spread: float | None = None,
+) -> dict[int, Prediction]:
+    """Return what every number of batches, 1 .. M, makes of errors, from the norm of the tail alone.
+
+    Args:
+        release: what is opened.
+        width: W.
+        tail_norm: T, of frequencies.
+        candidates: d.
+        fold: "median", the paper's decoder, or "mean".
+        spread: as in `row_variance`.
+
+    >>> release = Release(Event("rounded-gaussian", 16, "zero-out"), 1.0, 1e-6, 1_000_000, 64)
+    >>> curve = errors_by_tail(release, 500, 0.006, 100_000, spread=0.0)
+    >>> best_openings(curve).num_batches, round(1e6 * 0.006 / (4.2247 * (16 * 500) ** 0.5), 1)
+    (16, 15.9)
+    """
+    rows = release.event.rows
+    deviation, largest = item_factor(rows, fold), largest_factor(rows, candidates, fold)
+    roots = (
+        (m, math.sqrt(row_variance(release, m, width, tail_norm, spread))) for m in range(1, release.num_rounds + 1)
+    )
+    return {m: Prediction(deviation * root, 0.0, largest * root) for m, root in roots}
+
+
+def errors_by_law(
+    release: Release,
+    width: int,
+    frequencies: npt.ArrayLike,
+    *,
+    recovery: str = "joint",
+    candidates: int | None = None,
+    batches: Iterable[int] | None = None,
+) -> dict[int, Prediction]:
+    """Return what numbers of batches make of errors, from the population's frequencies: see `error_model`.
+
+    Batches of unequal size are taken as so many equal ones, rounded, as spread the rounds alike.
+
+    Args:
+        release: what is opened; clients hold one item each.
+        width: W.
+        frequencies: [d], expected, in any order, together at most 1.
+        recovery: "joint" or "median".
+        candidates: size of the domain where it is larger than d.
+        batches: numbers of batches besides 1 and M. None: some about a factor of sqrt(2) apart, so that the best of
+            them is at most 1 % above the best of all where (1) holds.
+
+    >>> release = Release(Event("rounded-gaussian", 16, "zero-out"), 1.0, 1e-6, 1_000_000, 64)
+    >>> law = np.arange(1, 100_001.0) ** -1.1
+    >>> best = best_openings(errors_by_law(release, 500, law / law.sum()))
+    >>> best.num_batches, [f"{error.linf:.1e}" for error in (best.error, best.of_one, best.of_all)]
+    (6, ['6.5e-05', '1.5e-04', '1.6e-04'])
+    """
+    choices = _choices(release.num_rounds) if batches is None else {1, *batches, release.num_rounds}
+    found = {}
+    for m in sorted(choices):
+        equal = round(1 / release.concentration(m))
+        found[m] = predict(
+            frequencies,
+            rows=release.event.rows,
+            width=width,
+            schedule=f"batched:{equal}",
+            num_rounds=equal,
+            num_clients=release.num_clients,
+            noise=release.num_clients * math.sqrt(release.noise_variance(m) / equal),
+            recovery=recovery,
+            candidates=candidates,
+        )
+    return found
+
+
+def _choices(num_rounds: int) -> set[int]:
+    """Return numbers of batches about a factor of sqrt(2) apart; where batches hold few rounds, of sizes so far apart.
+
+    >>> sorted(_choices(20))
+    [1, 2, 3, 4, 5, 6, 7, 8, 10, 11, 16, 20]
+    """
+    powers = {round(2 ** (i / 2)) for i in range(2 * num_rounds.bit_length())}
+    powers = {power for power in powers if power <= num_rounds}
+    return powers | {-(-num_rounds // power) for power in powers}
+
+
+class Best(NamedTuple):
+    """The best number of batches, and errors: there, of one batch, and of a batch for every round."""
+
+    num_batches: int
+    error: Prediction
+    of_one: Prediction
+    of_all: Prediction
+
+
+def best_openings(curve: Mapping[int, Prediction]) -> Best:
+    """Return where the largest error is least, of equal ones the most batches.
+
+    Args:
+        curve: from `errors_by_tail` or `errors_by_law`.
+    """
+    if not curve:
+        raise InvalidInputError("the curve must hold at least one number of batches, got none")
+    best = min(curve, key=lambda m: (curve[m].linf, -m))
+    return Best(best, curve[best], curve[min(curve)], curve[max(curve)])
+
+
+# ---- what noise alone leaves ----
+
+
+def noise_floor(release: Release, num_batches: int, candidates: int, fold: Fold = "mean") -> float:
+    """Return the largest error, a frequency, that noise alone leaves: exceeded in half of all campaigns.
+
+    A wider sketch does not go below it; joint recovery, which shrinks what it does not fit, does by a few percent. For
+    one-item clients it hardly depends on the rows (Pagh and Thorup 2022), nor therefore on the sketch.
+
+    Args:
+        release: what is opened.
+        num_batches: m, 1 .. M.
+        candidates: d.
+        fold: "mean" for joint recovery, "median" for the paper's decoder.
+
+    >>> release = Release(Event("rounded-gaussian", 16, "zero-out"), 1.0, 1e-6, 1_000_000, 64)
+    >>> [f"{noise_floor(release, m, 100_000):.2e}" for m in (1, 64)]
+    ['1.90e-05', '1.52e-04']
+    """
+    return math.sqrt(release.noise_variance(num_batches)) * largest_factor(release.event.rows, candidates, fold)
+
+
+def clients_needed(target: float, release: Release, num_batches: int, candidates: int, fold: Fold = "mean") -> int:
+    """Return the fewest clients at which noise alone leaves a largest error of at most `target`, a frequency.
+
+    They are necessary; the sketch must be wide enough besides.
+
+    Args:
+        target: above 0.
+        release: its num_clients is not looked at.
+        num_batches: as in `noise_floor`, like all that follows.
+        candidates: d.
+        fold: "mean" or "median".
+
+    >>> release = Release(Event("rounded-gaussian", 16, "zero-out"), 1.0, 1e-6, 1, 64)
+    >>> clients_needed(1e-4, release, 1, 100_000)
+    189933
+    """
+    return math.ceil(noise_floor(replace(release, num_clients=1), num_batches, candidates, fold) / _target(target))
+
+
+def epsilon_needed(target: float, release: Release, num_batches: int, candidates: int, fold: Fold = "mean") -> float:
+    """Return the least epsilon at which noise alone leaves a largest error of at most `target`: from above, to 1e-9.
+
+    1e-6 where less would do.
+
+    Args:
+        target: above 0.
+        release: its epsilon is not looked at.
+        num_batches: as in `noise_floor`, like all that follows.
+        candidates: d.
+        fold: "mean" or "median".
+
+    Raises:
+        InvalidInputError: even epsilon 1000 does not do.
+
+    >>> release = Release(Event("rounded-gaussian", 16, "zero-out"), 1.0, 1e-6, 189_933, 64)
+    >>> round(epsilon_needed(1e-4, release, 1, 100_000), 4)
+    1.0
+    """
+    goal = _target(target) / noise_floor(release, num_batches, candidates, fold)
+    goal *= noise_multiplier(release.epsilon, release.delta)
+    if noise_multiplier(MAX_EPSILON, release.delta) > goal:
+        raise InvalidInputError(
+            f"no epsilon up to {MAX_EPSILON:g} leaves an error of {target:g} with {release.num_clients:,} clients: "
+            "take a larger target, or more clients"
+        )
+    low, high = MIN_EPSILON, MAX_EPSILON
+    if noise_multiplier(low, release.delta) <= goal:
+        return low
+    while high > low * (1 + 1e-9):
+        middle = math.sqrt(low * high)
+        low, high = (middle, high) if noise_multiplier(middle, release.delta) > goal else (low, middle)
+    return high
+
+
+def _target(target: float) -> float:
+    target = _validate.real(0.0, target=target)
+    if target == 0.0:
+        raise InvalidInputError("target must be above 0: noise leaves some error, whatever epsilon and clients")
+    return target
+
+
+# ---- medians of normals ----
+
+
+def item_factor(rows: int, fold: Fold = "median") -> float:
+    """Return the standard deviation of the median, or mean, of independent standard normals: c_L / sqrt(L).
+
+    >>> [round(item_factor(rows) * rows**0.5, 3) for rows in (1, 2, 5, 15, 16, 65)]
+    [1.0, 1.0, 1.198, 1.235, 1.203, 1.249]
+    """
+    rows = _validate.integer(1, rows=rows)
+    if _checked(fold) == "mean":
+        return 1 / math.sqrt(rows)
+    sizes, law = median_of_normals(rows)
+    return math.sqrt(float(law @ sizes**2))
+
+
+def largest_factor(rows: int, candidates: int, fold: Fold = "median") -> float:
+    """Return what the largest of so many independent medians, or means, of standard normals exceeds in half of cases.
+
+    In size. It is the median of the largest, as everywhere in `error_model`; its expectation is 1 % more.
+
+    >>> [round(largest_factor(rows, 100_000) * rows**0.5, 2) for rows in (1, 5, 16)]
+    [4.5, 5.49, 5.46]
+    """
+    rows, candidates = _validate.integer(1, rows=rows), _validate.integer(1, candidates=candidates)
+    exceeded = -math.expm1(-math.log(2.0) / candidates) / 2  # by each, on each side
+    if _checked(fold) == "mean":
+        return -float(ndtri(exceeded)) / math.sqrt(rows)
+    sizes, law = median_of_normals(rows)
+    possible = (sizes < 0) & (law > 0)
+    below, upper = np.cumsum(law[possible]), sizes[possible] + (sizes[1] - sizes[0]) / 2
+    return -float(np.interp(math.log(exceeded), np.log(below), upper))
+
+
+def _checked(fold: Fold) -> Fold:
+    if fold not in ("median", "mean"):
+        raise InvalidInputError(f"fold must be median or mean, got {fold!r}")
+    return fold

@@ -1,0 +1,85 @@
+"""The experiment on openings: its figures are read and predicted, it measures, and says what is best."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from click.testing import CliRunner, Result
+
+pytest.importorskip("experiments", reason="run from the root of the repository: python -m pytest")
+
+from experiments import openings, recovery
+
+from fedtally.errors import InvalidInputError
+from fedtally.privacy.events import Event
+from fedtally.recovery.openings import Release, best_openings, errors_by_law
+
+SMALL = ("--domain-size", 2000, "--clients", 50_000, "--repeats", 1)
+
+
+def run(*arguments: object) -> Result:
+    return CliRunner().invoke(openings.command, [str(argument) for argument in arguments], catch_exceptions=False)
+
+
+def test_every_figure_of_the_study_is_read() -> None:
+    cells = openings.study()
+    assert len(cells) == 10
+    assert {tuple(cell.figures["median"]) for cell in cells} == {openings.BATCHES}
+    assert sum(len(cell.figures["joint"]) for cell in cells) == 62
+    [zipf] = [cell for cell in cells if cell.law == "zm"]
+    assert zipf[1:4] == (16, 500, 1.0)
+    assert (zipf.figures["median"][32], zipf.figures["joint"][64]) == (24, 15)
+    assert all(cell.figures["joint"][m] < cell.figures["median"][m] for cell in cells for m in cell.figures["joint"])
+
+
+@pytest.mark.parametrize("index", range(10))
+def test_the_study_is_predicted(index: int) -> None:
+    """Joint recovery: every figure within 20 %, standard errors of 1 to 7 % and two digits; its best within 2 times."""
+    cell = openings.study()[index]
+    release = Release(Event("rounded-gaussian", cell.rows, "zero-out"), cell.epsilon, 1e-6, 1_000_000, 64)
+    law = recovery.law(cell.law, 100_000)
+    figures = cell.figures["joint"]
+    predicted = errors_by_law(release, cell.width, law, batches=figures)
+    for m, figure in figures.items():
+        assert predicted[m].linf / recovery.UNIT == pytest.approx(figure, rel=0.2)
+    best = min(figures, key=lambda m: figures[m])
+    assert best / 2 <= best_openings(errors_by_law(release, cell.width, law)).num_batches <= 2 * best
+
+
+def test_without_collisions_the_error_is_that_of_the_noise() -> None:
+    """One row: the largest of 50 normals is above 2 standard deviations with probability .90, below 4 with .997."""
+    release = Release(Event("rounded-gaussian", 1, "zero-out"), 1.0, 1e-6, 6400, 64)
+    found = openings.measure(np.full(50, 0.02), release, 1 << 16, (1, 5), (0, 0))
+    for m in (1, 5):
+        deviation = 4.2247 * m**0.5 / 6400
+        assert 2.0 < found["median"][m] / deviation < 4.0
+
+
+def test_table_and_lines(tmp_path: Path) -> None:
+    path = tmp_path / "table.csv"
+    only = ("--law", "1.1", "--size", "5x2000", "--batches", 1, "--batches", 6, "--batches", 64)
+    result = run(*SMALL, *only, "--output", path)
+    assert result.exit_code == 0
+    lines = path.read_text().splitlines()
+    names = [name.strip('"') for name in lines[0].split(",")]
+    assert len(lines) == 4
+    assert "joint predicted" in names
+    assert [line.split(",")[names.index("batches")] for line in lines[1:]] == ["1", "6", "64"]
+    assert result.output.count("best at") == 2
+    assert "by the norm of the tail" in result.output
+
+
+def test_quick_takes_two_cells() -> None:
+    result = run(*SMALL, "--quick", "--batches", 2)
+    assert result.exit_code == 0
+    assert "median of 1 campaigns" in result.output
+    assert result.output.count("best at 2 of 2") == 4
+
+
+def test_unknown_cells_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(InvalidInputError, match="the study has no such cell"):
+        run("--law", "7")
+    with pytest.raises(InvalidInputError, match="must end in"):
+        run("--output", tmp_path / "table.xlsx")

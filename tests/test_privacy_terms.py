@@ -1,0 +1,222 @@
+"""What a plan promises of privacy: the noise that keeps it, and plans that would not."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fedtally.crypto.keys import Secret
+from fedtally.errors import InvalidInputError
+from fedtally.plan import Plan, noise_bound
+from fedtally.privacy import accounting
+from fedtally.privacy.events import Collisions, Event, Relation
+from fedtally.privacy.statement import fields, sentences
+from fedtally.privacy.terms import PrivacyTerms, default_delta, propose
+
+PUBLIC = {"kind": "range", "size": 1000, "public": True, "first": 1, "last": 1000}
+CENTRAL: dict[str, Any] = {"epsilon": 1.0, "delta": 1e-6, "rows": 5, "width": 100}
+SHARES = CENTRAL | {"trust": "distributed", "honest_survivors": 500, "most_clients": 600}
+
+
+def plan_of(privacy: PrivacyTerms | None, **changed: Any) -> Plan:
+    values: dict[str, Any] = {
+        "rows": 5,
+        "width": 100,
+        "schedule": "hybrid",
+        "num_rounds": 4,
+        "num_clients": 2400,
+        "cohort": 600,
+        "domain": PUBLIC,
+        "max_items": 1,
+        "seed": bytes(32),
+    }
+    return Plan(**(values | changed), privacy=privacy)
+
+
+@pytest.mark.parametrize("relation", list(Relation))
+@pytest.mark.parametrize("asked", [CENTRAL, SHARES, CENTRAL | {"max_items": 4}, SHARES | {"max_items": 4}])
+@pytest.mark.parametrize("epsilon", [0.1, 1.0, 8.0])
+def test_the_noise_keeps_the_promise_and_little_less_would_not(
+    asked: dict[str, Any], relation: Relation, epsilon: float
+) -> None:
+    if relation is Relation.ADD_REMOVE and "trust" in asked:
+        pytest.skip("add-remove needs central trust")
+    terms = propose(**(asked | {"epsilon": epsilon}), relation=relation)
+    assert terms.guarantee.epsilon <= epsilon
+    assert terms.guarantee == accounting.epsilon(terms.event, 1e-6)
+    less = dataclasses.replace(terms.event, variance=0.99 * terms.event.noise_variance)
+    with pytest.raises(InvalidInputError, match=r"above the epsilon .* give it more noise, or promise less"):
+        dataclasses.replace(terms, event=less)
+
+
+def test_shares_of_the_fewest_clients_make_up_the_noise() -> None:
+    terms = propose(**SHARES)
+    assert math.isclose(terms.share(500).variance, terms.event.noise_variance, rel_tol=1e-12)
+    assert math.isclose(terms.share().variance * 600, terms.share(600).variance, rel_tol=1e-12)
+    assert math.isclose(terms.largest_deviation(600) ** 2, terms.event.noise_variance * 600 / 500, rel_tol=1e-12)
+    with pytest.raises(InvalidInputError, match="comes from the clients"):
+        terms.noise()
+    with pytest.raises(InvalidInputError, match="drawn at once"):
+        propose(**CENTRAL).share()
+
+
+@pytest.mark.parametrize("asked", [CENTRAL, SHARES])
+def test_noise_has_the_variance_that_is_promised(asked: dict[str, Any]) -> None:
+    """The mean of n squares of a law with kurtosis below 3.1 varies by sqrt(2.1 / n): six times that are allowed."""
+    terms = propose(**asked)
+    noise = terms.share(500) if terms.by_clients else terms.noise()
+    drawn = noise.draw(Secret(bytes(range(32))), 200_000).astype(np.float64)
+    rounding = 0.0 if terms.by_clients else 1 / 12
+    expected = terms.event.noise_variance + rounding
+    assert abs(np.mean(drawn**2) / expected - 1) < 6 * math.sqrt(2.1 / len(drawn))
+
+
+def test_a_certificate_needs_less_noise_and_is_kept() -> None:
+    worst = propose(**CENTRAL, relation="replace-one")
+    certified = worst.certified(Collisions(opposite=3, excess=3))
+    assert certified.event.noise_variance < worst.event.noise_variance
+    assert certified.guarantee.epsilon <= 1.0
+    assert PrivacyTerms.from_dict(json.loads(json.dumps(certified.to_dict()))) == certified
+
+
+@settings(max_examples=30)
+@given(
+    epsilon=st.floats(0.05, 20),
+    delta=st.floats(1e-9, 1e-4),
+    rows=st.integers(1, 20),
+    participations=st.integers(1, 6),
+    max_items=st.integers(1, 5),
+    study=st.booleans(),
+)
+def test_terms_survive_json_and_toml(
+    epsilon: float, delta: float, rows: int, participations: int, max_items: int, study: bool
+) -> None:
+    terms = propose(
+        epsilon=epsilon,
+        delta=delta,
+        rows=rows,
+        width=50,
+        participations=participations,
+        max_items=max_items,
+        study=study,
+        population="the phones",
+    )
+    plan = plan_of(terms, rows=rows, width=50, num_rounds=6, max_items=max_items)
+    assert Plan.from_toml(plan.to_toml()) == plan
+    assert Plan.from_dict(json.loads(json.dumps(plan.to_dict()))) == plan
+    assert plan_of(None, rows=rows, width=50, num_rounds=6, max_items=max_items).fingerprint != plan.fingerprint
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"epsilon": 0.0}, "epsilon must be 0.001 to 1000, got 0"),
+        ({"epsilon": math.nan}, "epsilon must be finite"),
+        ({"epsilon": 2000.0}, "epsilon must be 0.001 to 1000"),
+        ({"delta": 0.0}, "delta must lie between 0 and 1, exclusive, got 0"),
+        ({"delta": 1.0}, "delta must lie between 0 and 1"),
+        ({"delta": 1e-40}, "delta must exceed"),
+        ({"population": ""}, "population must be"),
+        ({"trust": "nobody"}, "trust must be one of"),
+        ({"relation": "neighbours"}, "relation must be one of"),
+        ({"relation": "add-remove", "trust": "distributed", "honest_survivors": 9}, "central trust"),
+    ],
+)
+def test_what_cannot_be_promised(values: dict[str, Any], message: str) -> None:
+    with pytest.raises(InvalidInputError, match=message):
+        propose(**(CENTRAL | values))
+
+
+@pytest.mark.parametrize("change", [{"study": 1}, {"event": None}, {"event": Event("rounded-gaussian", 5, "zero-out")}])
+def test_terms_of_other_types(change: dict[str, Any]) -> None:
+    with pytest.raises(InvalidInputError):
+        dataclasses.replace(propose(**CENTRAL), **change)
+
+
+@pytest.mark.parametrize("values", [None, [], {}, {"epsilon": 1.0}, propose(**CENTRAL).to_dict() | {"sigma": 3}])
+def test_terms_that_cannot_be_read(values: Any) -> None:
+    with pytest.raises(InvalidInputError, match="privacy must be a table with the entries epsilon, delta"):
+        PrivacyTerms.from_dict(values)
+
+
+@pytest.mark.parametrize(
+    ("terms", "changed", "message"),
+    [
+        ({"rows": 3}, {}, "privacy.event.rows must be that of the plan, 5, got 3"),
+        ({"max_items": 2}, {}, "privacy.event.max_items must be that of the plan, 1, got 2"),
+        ({"participations": 5}, {}, "participations must be at most the rounds, 4"),
+        ({"participations": 2}, {"schedule": "shared"}, "per_opening must be 2, the most rounds of one client"),
+        ({"participations": 4, "per_opening": 4}, {"schedule": "batched:2"}, "per_opening must be 2"),
+        ({"participations": 2, "per_opening": 2}, {}, "per_opening must be 1"),
+        ({}, {"domain": PUBLIC | {"public": False}}, "the domain must be public"),
+        ({"trust": "distributed"}, {}, "must be skellam: with one server the clients add the noise"),
+        (SHARES | {"honest_survivors": 601}, {}, "honest_survivors must be at most 600"),
+    ],
+)
+def test_plans_that_would_not_keep_it(terms: dict[str, Any], changed: dict[str, Any], message: str) -> None:
+    with pytest.raises(InvalidInputError, match=message):
+        plan_of(propose(**(CENTRAL | terms)), **changed)
+
+
+def test_a_study_may_name_private_candidates() -> None:
+    plan = plan_of(propose(**CENTRAL, study=True), domain=PUBLIC | {"public": False})
+    assert plan.privacy is not None and plan.privacy.study
+
+
+@pytest.mark.parametrize(
+    ("schedule", "central"),
+    [
+        ("shared", [range(4)]),
+        ("hybrid", [range(i, i + 1) for i in range(4)]),
+        ("fresh", [range(i, i + 1) for i in range(4)]),
+        ("batched:3", [range(2), range(2, 3), range(3, 4)]),
+    ],
+)
+def test_openings(schedule: str, central: list[range]) -> None:
+    each = [range(i, i + 1) for i in range(4)]
+    assert plan_of(propose(**CENTRAL), schedule=schedule).openings == central
+    assert plan_of(propose(**SHARES), schedule=schedule).openings == each
+    assert plan_of(None, schedule=schedule).openings == each
+
+
+def test_bits_hold_the_noise_of_all_clients() -> None:
+    """But for a probability of 2^-40, so never in ten thousand draws of the largest total."""
+    terms = propose(**SHARES)
+    plan, largest = plan_of(terms), terms.share(600).draw(Secret(bytes(range(32))), 10_000)
+    assert np.abs(largest).max() <= plan.noise_bound == noise_bound(terms, 500, 600)
+    assert 2 ** (plan.modulus_bits - 1) > 600 + plan.noise_bound
+    assert plan_of(propose(**CENTRAL)).noise_bound == 0
+    assert plan_of(propose(**CENTRAL)).modulus_bits == plan_of(None).modulus_bits
+
+
+def test_a_file_that_promises_more_is_refused(tmp_path: Any) -> None:
+    text = plan_of(propose(**CENTRAL)).to_toml()
+    (tmp_path / "plan.toml").write_text(text.replace("epsilon = 1.0", "epsilon = 0.5"))
+    with pytest.raises(InvalidInputError, match="above the epsilon 0.5 of the plan"):
+        Plan.load(tmp_path / "plan.toml")
+
+
+def test_default_delta_stays_below_one_over_n() -> None:
+    assert [default_delta(n) for n in (10, 10**5, 10**7)] == [1e-6, 1e-6, 1e-8]
+
+
+def test_the_statement_names_what_was_promised_and_rounds_up() -> None:
+    terms = propose(**SHARES, study=True)
+    said = sentences(terms, num_openings=3)
+    assert said[0].startswith("for study, not private: epsilon 1, delta 1e-06 if one client's items are taken away")
+    assert "distributed trust" in said[1] and "each of 3 sums if only 500 honest ones" in said[1]
+    assert "a client takes part in one round with one item; proven by composing" in said[2]
+    clipped = sentences(propose(**(SHARES | {"max_items": 4})), num_openings=1)
+    assert "a sketch of norm" in clipped[2] and "about 8 % above the exact value at epsilon 1" in clipped[2]
+    two = sentences(propose(**(CENTRAL | {"trust": "distributed"})), num_openings=1, is_two_server=True)
+    assert "each of two servers adds rounded Gaussian noise" in two[1]
+    found = fields(terms, fewest_survivors=590, corrupt=30)
+    assert found["epsilon_realised"] < found["epsilon"] <= 1.0 < found["epsilon_replace_one"]
+    assert math.isclose(found["noise_multiplier"] * found["l2_sensitivity"], math.sqrt(found["noise_variance"]))

@@ -1,0 +1,448 @@
+"""Private campaigns: what is released, what may be read, what is charged, and that nothing else depends on the data."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+
+import fedtally
+from fedtally.domain import Dictionary, IntegerRange
+from fedtally.engines import cohorts, local
+from fedtally.engines.privacy import Books, bounded
+from fedtally.engines.request import Request
+from fedtally.errors import InvalidInputError
+from fedtally.plan import Plan
+from fedtally.privacy.budget import AlreadySpentError, OverspentError
+from fedtally.report import answer, document, plain
+from fedtally.result import Result
+from fedtally.session import FrequencyClient
+from fedtally.sketch import CountSketch
+from fedtally.sketch.clip import squared_norm
+from fedtally.sources import from_items
+from fedtally.store import Ledger
+
+DOMAIN = IntegerRange(1, 50)
+ITEMS = [1 + i % 7 for i in range(700)]
+
+
+def estimate(items: Any = ITEMS, **options: Any) -> Result:
+    return fedtally.estimate(items, **({"domain": DOMAIN, "epsilon": 1.0, "rows": 5, "width": 64} | options))
+
+
+def plain_sum(result: Result, rounds: Sequence[tuple[int, Sequence[int]]]) -> npt.NDArray[np.int64]:
+    """Return the sum of the given rounds' items without noise."""
+    total = np.zeros((result.plan.rows, result.plan.width), np.int64)
+    for number, items in rounds:
+        sketch = CountSketch(result.plan.spec, number)
+        sketch.add(DOMAIN.encode(list(items)))
+        total += sketch.counters
+    return total
+
+
+def noise_of(result: Result, items: Sequence[int] = ITEMS) -> npt.NDArray[np.int64]:
+    """Return the noise in the one sum of a result."""
+    [sketch] = result.sketches
+    return sketch.counters - plain_sum(result, [(sketch.round, items)])
+
+
+def has_variance(noise: npt.NDArray[np.int64], variance: float) -> bool:
+    """Whether noise of kurtosis below 3.3 has this variance, within six standard deviations of the mean square."""
+    n = noise.size
+    return abs(float(np.mean(noise.astype(np.float64) ** 2)) / variance - 1) < 6 * math.sqrt(2.3 / n)
+
+
+# ---- what is released ----
+
+
+@pytest.mark.parametrize(
+    ("options", "copies"),
+    [
+        ({}, 1.0),
+        ({"neighbours": "replace-one"}, 1.0),
+        ({"secure_sum": "two-server"}, 2.0),
+        ({"secure_sum": "two-server", "trust": "central"}, 1.0),
+        ({"secure_sum": "secagg", "trust": "central"}, 1.0),
+        ({"secure_sum": "secagg"}, None),
+        ({"trust": "distributed"}, None),
+    ],
+)
+def test_the_noise_of_a_sum_is_that_of_its_plan(options: dict[str, Any], copies: float | None) -> None:
+    result = estimate(width=400, **options)
+    terms = result.plan.privacy
+    assert terms is not None and terms.guarantee.epsilon <= 1.0
+    if copies is None:  # shares: all 700 clients add theirs
+        assert terms.event.honest_survivors is not None
+        copies = 700 / terms.event.honest_survivors
+        assert 1.0 < copies < 1.2
+    else:
+        copies += copies / 12 / terms.event.noise_variance  # each rounded to integers
+    assert has_variance(noise_of(result), copies * terms.event.noise_variance)
+    assert result.num_clients == 700
+
+
+@pytest.mark.parametrize("schedule", ["shared", "fresh", "hybrid", "batched:2"])
+def test_rounds_that_share_their_hashes_are_opened_at_once_where_somebody_is_trusted(schedule: str) -> None:
+    central = estimate(num_rounds=4, schedule=schedule)
+    assert [sketch.round for sketch in central.sketches] == [rounds.start for rounds in central.plan.openings]
+    assert len(central.sketches) == {"shared": 1, "batched:2": 2}.get(schedule, 4)
+    shares = estimate(num_rounds=4, schedule=schedule, trust="distributed")
+    assert len(shares.sketches) == 4
+    assert central.num_clients == shares.num_clients == 700
+
+
+def test_two_servers_open_batches_of_rounds() -> None:
+    result = estimate(num_rounds=4, schedule="batched:2", secure_sum="two-server")
+    assert [sketch.round for sketch in result.sketches] == [0, 2]
+    assert result.num_clients == 700
+    assert result.estimates([1])[0].frequency == pytest.approx(1 / 7, abs=0.3)
+
+
+@pytest.mark.parametrize("method", ["secagg", "two-server"])
+def test_a_secure_sum_is_what_the_survivors_sent(method: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Noise and all: what every client contributes is kept here, and added up."""
+    sent: list[npt.NDArray[np.int64]] = []
+    make = FrequencyClient.contribution
+
+    def kept(self: FrequencyClient, round: int, random: Any = None) -> npt.NDArray[np.int64]:
+        sent.append(make(self, round, random))
+        return sent[-1].copy()
+
+    drawn: list[npt.NDArray[np.int64]] = []
+    noise = cohorts._Run.server_noise
+
+    def noted(self: Any) -> npt.NDArray[np.int64] | None:
+        found = noise(self)
+        if found is not None:
+            drawn.append(found.copy())
+        return found
+
+    monkeypatch.setattr(FrequencyClient, "contribution", kept)
+    monkeypatch.setattr(cohorts._Run, "server_noise", noted)
+    result = estimate(ITEMS[:60], secure_sum=method, epsilon=4.0)
+    [sketch] = result.sketches
+    assert len(sent) == 60 and len(drawn) == (2 if method == "two-server" else 0)
+    assert np.array_equal(sketch.counters.reshape(-1), sum([*sent, *drawn]))
+    assert result.secure_sum["equals_plain_sum"] is False
+
+
+def test_the_number_of_clients_has_noise_where_it_must_not_show() -> None:
+    results = [estimate(neighbours="add-remove", max_clients=1000) for _ in range(8)]
+    assert {result.plan.num_clients for result in results} == {1000}
+    assert len({result.num_clients for result in results}) > 1
+    assert all(0 < result.num_clients < 1000 for result in results)
+    shown = json.dumps(document(results[0], results[0].top(3)))
+    assert '"num_clients": 1000' not in shown
+
+
+def test_private_runs_draw_anew_and_studies_repeat() -> None:
+    first, second = (noise_of(estimate(seed=5, study=True)) for _ in range(2))
+    assert np.array_equal(first, second)
+    plan = estimate().plan
+    first, second = (noise_of(fedtally.estimate(ITEMS, domain=DOMAIN, plan=plan)) for _ in range(2))
+    assert not np.array_equal(first, second), "two private runs of one plan must not repeat their noise"
+
+
+def test_the_sums_without_noise_are_erased(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[CountSketch] = []
+    encode = local.encode
+
+    def kept(*arguments: Any) -> Any:
+        for sketch in encode(*arguments):
+            seen.append(sketch)
+            yield sketch
+
+    monkeypatch.setattr(local, "encode", kept)
+    result = estimate()
+    assert seen and all(not sketch.counters.any() for sketch in seen)
+    assert all(sketch is not released for sketch in seen for released in result.sketches)
+
+
+# ---- clients without an item ----
+
+
+def test_clients_without_an_item_take_part_with_zeros() -> None:
+    items = [1, None, 99, 2, None, 1] * 50  # 99 is no candidate
+    assert estimate(items).num_clients == 300
+    assert estimate(items, num_rounds=3).num_clients == 300
+    assert estimate(items, secure_sum="secagg", epsilon=4.0).num_clients == 300
+    assert estimate(items, secure_sum="two-server", epsilon=4.0).num_clients == 300
+    counted = estimate([1, None, 99], counts=[100, 100, 100])
+    assert counted.num_clients == 300
+
+
+def test_clients_of_several_rows_take_part_with_zeros() -> None:
+    items = [1, None, None, 99, 3, None]
+    clients = ["a", "a", "b", "c", "d", "d"] * 1
+    result = estimate(items * 20, clients=[f"{c}{i}" for i in range(20) for c in clients], max_items=2, epsilon=8.0)
+    assert result.num_clients == 80
+
+
+def test_nothing_printed_tells_what_clients_hold() -> None:
+    """All but the estimates is the same, whether a client holds a candidate, something else or nothing."""
+    documents = []
+    for item in (1, 99, None):
+        result = estimate([*ITEMS, item], rows=7)
+        found = document(result, [])
+        for name in ("timings", "intervals"):
+            del found[name]
+        del found["plan"]["fingerprint"]  # of the seed
+        documents.append(found)
+        assert "dropped" not in plain(answer(result, []))
+    assert documents[0] == documents[1] == documents[2]
+    assert estimate([*ITEMS, 99]).missing == estimate([*ITEMS, None]).missing == 0
+
+
+def test_a_client_changes_nothing_but_its_own_part() -> None:
+    """Items and rounds of the others do not depend on what one client holds, given the draws."""
+    rng = np.random.default_rng(3)
+    clients = np.repeat(np.arange(40), 5)
+    items = rng.integers(1, 51, 200)
+    other = items.copy()
+    other[:5] = [50, 49, 48, 48, 48]  # client 0 holds fewer distinct items
+    tallies = []
+    for held in (items, other):
+        request = Request(domain=DOMAIN, epsilon=1.0, max_items=2, num_rounds=3, study=True, seed=1)
+        tally, _ = local.read(from_items(held, clients=clients), request, bytes(32), lambda *_: None)
+        tallies.append(tally.finish(individuals=True))
+    assert [r.num_clients for r in tallies[0]] == [r.num_clients for r in tallies[1]]
+    differing = 0
+    for before, after in zip(*tallies, strict=True):
+        assert before.members is not None and after.members is not None
+        pairs = zip(range(before.num_clients), range(after.num_clients), strict=True)
+        differing += sum(sorted(before.members.of(i)) != sorted(after.members.of(j)) for i, j in pairs)
+    assert differing == 1
+
+
+# ---- bounds ----
+
+
+def test_no_contribution_exceeds_the_clip_and_the_truth_knows_nothing_of_it() -> None:
+    clients, items = np.repeat(np.arange(300), 10), np.tile(np.arange(1, 11), 300)
+    result = estimate(items, clients=clients, max_items=10, width=8, rows=3, study=True, evaluate=True, num_rounds=2)
+    terms = result.plan.privacy
+    assert terms is not None and terms.event.clip_norm is not None and result.truth is not None
+    assert result.truth.counts.tolist() == [300] * 10
+    request = Request(domain=DOMAIN, epsilon=1.0, max_items=10, study=True)
+    tally, _ = local.read(from_items(items, clients=clients), request, bytes(32), lambda *_: None)
+    [everybody] = tally.finish(individuals=True)
+    norm = squared_norm(result.plan.spec, 0, DOMAIN.encode(list(range(1, 11)))) ** 0.5
+    tight = replace(terms.event, clip_norm=min(terms.event.clip_norm, norm - 1e-6))
+    plan = replace(result.plan, privacy=replace(terms, event=tight))
+    [clipped] = bounded(plan, [everybody], bytes(32))
+    assert clipped.members is not None and len(clipped.members.ids) < len(items)
+    norms = [squared_norm(plan.spec, 0, clipped.members.of(client)) for client in range(300)]
+    assert max(norms) <= (tight.clip_norm or 0.0) ** 2 and clipped.num_clients == 300
+
+
+@pytest.mark.parametrize(("most", "expected"), [(None, 3), (1, 1), (2, 2)])
+def test_natural_rounds_are_charged_for_the_most_that_a_client_may_be_in(most: int | None, expected: int) -> None:
+    clients = [f"c{i}" for i in range(100) for _ in range(3)]
+    rounds = ["a", "b", "c"] * 100
+    result = estimate([1] * 300, clients=clients, rounds=rounds, max_rounds=most, schedule="hybrid")
+    terms = result.plan.privacy
+    assert terms is not None and terms.event.participations == expected
+    assert result.num_clients == 100 * expected
+    shared = estimate([1] * 300, clients=clients, rounds=rounds, max_rounds=most, schedule="shared").plan.privacy
+    assert shared is not None and shared.event.l2_sensitivity == pytest.approx(expected * math.sqrt(5))
+    single = estimate([1] * 300, rounds=rounds).plan.privacy  # each row is a client
+    assert single is not None and single.event.participations == 1
+
+
+# ---- what may be read ----
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"seed": 1}, "seed is not for a private run"),
+        ({"evaluate": True}, "evaluate is not for a private run"),
+        ({"outside": "error"}, "would tell what a client holds"),
+        ({"domain": None}, "the candidates must be public"),
+        ({"domain": "input"}, "the candidates must be public"),
+    ],
+)
+def test_what_only_a_study_may_use(options: dict[str, Any], message: str, tmp_path: Path) -> None:
+    with pytest.raises(InvalidInputError, match=message):
+        estimate(**options)
+    result = estimate(**options, study=True)
+    assert result.plan.privacy is not None and result.plan.privacy.study
+    assert any("for study, not private" in note for note in result.warnings)
+    assert document(result, [])["privacy"]["study"] is True
+    assert "for study, not private: epsilon 1" in plain(answer(result, []), 400)
+    result.export(tmp_path / "all.csv")
+    assert (tmp_path / "all.csv").read_text().count("for study, not private") == result.domain.size
+    result.save(tmp_path / "saved")
+    assert Result.load(tmp_path / "saved").study == "for study, not private"
+
+
+def test_a_private_run_says_so(tmp_path: Path) -> None:
+    result = estimate()
+    assert document(result, [])["privacy"]["study"] is False
+    assert not any("study" in note for note in result.warnings)
+    result.export(tmp_path / "all.csv")
+    assert "study" not in (tmp_path / "all.csv").read_text()
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"epsilon": None, "delta": 1e-6}, "delta goes with epsilon"),
+        ({"epsilon": None, "trust": "central"}, "trust goes with epsilon"),
+        ({"epsilon": None, "ledger": "x.db"}, "ledger goes with epsilon"),
+        ({"epsilon": None, "study": True}, "study goes with epsilon"),
+        ({"neighbours": "add-remove"}, "add-remove needs max_clients"),
+        ({"max_clients": 9}, "max_clients goes with the relation add-remove"),
+        ({"neighbours": "add-remove", "max_clients": 900, "secure_sum": "secagg"}, "which the secure sum secagg shows"),
+        ({"neighbours": "add-remove", "max_clients": 900, "trust": "distributed"}, "central trust"),
+        ({"certify": True}, "certify goes with the relation replace-one"),
+        ({"study": True, "ledger": "x.db"}, "a study is not private, so nothing of it is charged"),
+        ({"trust": "distributed", "num_rounds": 400}, "no honest client whose noise is sure"),
+        ({"population": " phones"}, "population must be"),
+        ({"max_rounds": 0}, "max_rounds must be at least 1"),
+    ],
+)
+def test_what_does_not_go_together(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(InvalidInputError, match=message):
+        estimate(**options)
+
+
+def test_add_remove_has_no_natural_rounds() -> None:
+    with pytest.raises(InvalidInputError, match="shows which rounds had anybody"):
+        estimate(rounds=[i % 2 for i in range(700)], neighbours="add-remove", max_clients=1000)
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [({"epsilon": 11.0}, "epsilon 11 is above 10"), ({"delta": 0.01}, "delta 0.01 is above 1 / 700 clients")],
+)
+def test_promises_that_mean_little_are_called_so(options: dict[str, Any], said: str) -> None:
+    assert any(said in note for note in estimate(**options).warnings)
+    assert not any("is above" in note for note in estimate().warnings)
+
+
+def test_certified_noise_is_less_and_right() -> None:
+    options: dict[str, Any] = {"neighbours": "replace-one", "rows": 5, "width": 400}
+    worst, certified = estimate(**options).plan.privacy, estimate(**options, certify=True).plan.privacy
+    assert worst is not None and certified is not None and certified.event.collisions is not None
+    assert certified.event.noise_variance < worst.event.noise_variance
+    with pytest.raises(InvalidInputError, match="at most 4,194,304, got 5,000,000"):
+        estimate(**options, certify=True, domain=IntegerRange(1, 5_000_000))
+
+
+# ---- plans ----
+
+
+@pytest.mark.parametrize(
+    "options", [{}, {"trust": "distributed"}, {"secure_sum": "secagg"}, {"secure_sum": "two-server"}]
+)
+def test_a_private_plan_can_be_used_again(options: dict[str, Any], tmp_path: Path) -> None:
+    items = ITEMS[:150]
+    first = estimate(items, **options, max_corrupt=0.1)
+    first.plan.save(tmp_path / "plan.toml")
+    plan = Plan.load(tmp_path / "plan.toml")
+    again = fedtally.estimate(items, domain=DOMAIN, plan=plan)
+    assert again.plan.privacy == plan.privacy and again.plan.spec == plan.spec
+    with pytest.raises(InvalidInputError, match="a plan already says epsilon"):
+        fedtally.estimate(ITEMS, domain=DOMAIN, plan=plan, epsilon=2.0)
+    with pytest.raises(InvalidInputError, match="leave population out"):
+        fedtally.estimate(ITEMS, domain=DOMAIN, plan=plan, population="others")
+    with pytest.raises(InvalidInputError, match="mark it with study"):
+        fedtally.estimate(ITEMS, domain=DOMAIN, plan=plan, evaluate=True)
+    study = fedtally.estimate(items, domain=DOMAIN, plan=plan, evaluate=True, study=True)
+    assert study.plan.privacy is not None and study.plan.privacy.study
+
+
+def test_a_plan_counts_on_more_noise_than_a_round_has() -> None:
+    plan = estimate(trust="distributed").plan
+    with pytest.raises(InvalidInputError, match="a round of the input has 300"):
+        fedtally.estimate(ITEMS[:300], domain=DOMAIN, plan=plan)
+
+
+def test_a_plan_without_privacy_does_not_get_any() -> None:
+    plan = fedtally.estimate(ITEMS, domain=DOMAIN, rows=5, width=64).plan
+    with pytest.raises(InvalidInputError, match="the plan is one without privacy"):
+        fedtally.estimate(ITEMS, domain=DOMAIN, plan=plan, epsilon=1.0)
+
+
+# ---- the ledger ----
+
+
+@pytest.fixture
+def books(tmp_path: Path) -> Path:
+    Ledger.open(tmp_path / "books.db", create=True).grant("phones", epsilon=2.0, delta=1e-6, time=0)
+    return tmp_path / "books.db"
+
+
+@pytest.mark.parametrize(
+    "options", [{}, {"trust": "distributed"}, {"secure_sum": "secagg", "dropout": 0.1}, {"secure_sum": "two-server"}]
+)
+def test_what_lands_is_what_the_ledger_keeps(books: Path, options: dict[str, Any]) -> None:
+    result = estimate(num_rounds=2, schedule="hybrid", ledger=books, population="phones", **options)
+    ledger = Ledger.open(books)
+    landed = ledger.landings(result.plan.fingerprint)
+    assert [one.round for one in landed] == [0, 1]
+    for one, sketch in zip(landed, result.sketches, strict=True):
+        kept = CountSketch.from_bytes(ledger.sketch(one.plan, one.round))
+        assert np.array_equal(kept.counters, sketch.counters) and kept.num_clients == sketch.num_clients
+    spent = ledger.spent("phones")
+    assert spent is not None and 0.99 < spent.epsilon <= 1.0
+    with pytest.raises(OverspentError, match="epsilon 2 was granted"):
+        estimate(epsilon=1.9, ledger=books, population="phones")
+
+
+def test_a_crash_after_the_reservation_counts_as_spent(books: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    plan = estimate(population="phones").plan
+
+    def crash(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Books, "land", crash)
+    with pytest.raises(KeyboardInterrupt):
+        fedtally.estimate(ITEMS, domain=DOMAIN, plan=plan, ledger=books)
+    monkeypatch.undo()
+    spent = Ledger.open(books).spent("phones")
+    assert spent is not None and spent.epsilon > 0.99
+    with pytest.raises(AlreadySpentError, match="round 0 of plan"):
+        fedtally.estimate(ITEMS, domain=DOMAIN, plan=plan, ledger=books)
+
+
+@pytest.mark.parametrize(
+    "options", [{}, {"trust": "distributed"}, {"secure_sum": "secagg"}, {"secure_sum": "two-server"}]
+)
+def test_it_is_reserved_before_noise_is_drawn_or_a_sum_opened(
+    books: Path, options: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where the reservation fails, no noise was drawn and no session was opened."""
+    from fedtally.privacy.mechanism import Noise
+
+    def refused(*_: Any) -> None:
+        raise OverspentError("nothing is left")
+
+    def opened(*_: Any, **__: Any) -> None:
+        raise AssertionError("too early")
+
+    monkeypatch.setattr(Books, "reserve", refused)
+    monkeypatch.setattr(Noise, "draw", opened)
+    monkeypatch.setattr("fedtally.session.FrequencyServer.open", opened)
+    monkeypatch.setattr("fedtally.secagg.two_server.Leader.query", opened)
+    with pytest.raises(OverspentError, match="nothing is left"):
+        estimate(ledger=books, population="phones", **options)
+
+
+def test_nothing_is_read_where_nothing_was_granted(books: Path) -> None:
+    with pytest.raises(InvalidInputError, match="grants nothing to population 'tablets': fedtally ledger grant"):
+        estimate(ledger=books, population="tablets")
+
+
+def test_a_dictionary_is_public() -> None:
+    result = estimate(["tea", "milk", "gin"] * 100, domain=Dictionary(["tea", "milk", "water"]))
+    assert result.num_clients == 300
+    assert {e.item for e in result.top(2)} == {"tea", "milk"}
