@@ -16,7 +16,7 @@ from test_events import gaussian, skellam
 from fedtally.errors import InvalidInputError
 from fedtally.privacy import accounting
 from fedtally.privacy.accounting import Method, calibrate, delta, epsilon, noise_multiplier, realised
-from fedtally.privacy.events import default_clip_norm
+from fedtally.privacy.events import Event, default_clip_norm
 
 DELTA = 1e-6
 Z1 = 4.22468
@@ -527,3 +527,47 @@ def test_clipped_openings_of_several_rounds_are_charged_for_the_worst_split():
 def test_errors(make, message):
     with pytest.raises(InvalidInputError, match=message):
         make()
+
+
+# ---- campaigns planned in view of earlier ones ----
+
+ADAPTIVE = [
+    Event("skellam", 5, "zero-out", variance=89.0, honest_survivors=90),
+    Event("skellam", 2, "replace-one", variance=30.0, honest_survivors=90, participations=2),
+    Event("skellam", 3, "zero-out", variance=2.0, honest_survivors=90),
+    Event("skellam", 7, "zero-out", variance=900.0, honest_survivors=90, max_items=5, clip_norm=7.0),
+]
+
+
+@pytest.mark.parametrize("event", ADAPTIVE)
+@pytest.mark.parametrize("slack", [1e-10, 1e-7])
+def test_a_gaussian_dominates_but_for_the_slack(event, slack):
+    """At random places, and 2 % less would not do."""
+    mu = accounting.gaussian_bound(event, slack)
+    at = np.sort(np.random.default_rng(1).uniform(0, 12, 400))
+    own = np.min([bound.deltas(at) for bound in accounting._bounds([event])], axis=0)
+    assert np.all(own <= (slack + (1 - slack) * accounting._gaussian_delta(mu, at)) * (1 + 1e-9) + 1e-18)
+    fine = np.linspace(0, 12, 4000)
+    curve = min(accounting._bounds([event]), key=lambda bound: bound.epsilon(slack))
+    assert np.any(curve.deltas(fine) > slack + (1 - slack) * accounting._gaussian_delta(0.98 * mu, fine))
+
+
+@pytest.mark.parametrize("event", ADAPTIVE)
+def test_full_adaptivity_costs_more_than_a_fixed_list(event):
+    fixed, free = (accounting.epsilon([event] * 3, DELTA, adaptive=adaptive) for adaptive in (False, True))
+    assert (
+        fixed.epsilon < free.epsilon < (1.02 if event.variance > 20 and not event.is_clipped else 2.0) * fixed.epsilon
+    )
+    assert free.method == "gaussian-composition"
+    assert accounting.epsilon([event], DELTA, adaptive=True) == accounting.epsilon(event, DELTA)
+
+
+def test_gaussian_noise_composes_adaptively_at_no_cost():
+    events = [Event("rounded-gaussian", 5, "zero-out", variance=v, max_items=2, clip_norm=3.0) for v in (90.0, 200.0)]
+    fixed, free = (accounting.epsilon(events, DELTA, adaptive=adaptive) for adaptive in (False, True))
+    assert free.epsilon == pytest.approx(fixed.epsilon, rel=1e-7)
+
+
+def test_what_cannot_be_composed_adaptively():
+    with pytest.raises(InvalidInputError, match="is used up by what 1500 events take off it"):
+        accounting.epsilon([ADAPTIVE[0]] * 1500, DELTA, adaptive=True)

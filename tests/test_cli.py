@@ -480,6 +480,64 @@ def test_errors_are_red_on_a_terminal_alone(call: Call, monkeypatch: pytest.Monk
     assert "\x1b" not in call("inspect", "nowhere")[2]
 
 
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--query", "51"], "outside the domain"),
+        (["--query", "abc"], "is none"),
+        (["--domain", "range:1..900000000000"], "too large to enumerate"),
+        (["--domain", "range:1..900000000000", "--recovery", "joint", "--query", "7"], "too large to enumerate"),
+        (["--output", "all.csv", "--memory", "1kB"], "table of 50 candidates"),
+    ],
+)
+def test_nothing_is_spent_on_what_cannot_be_answered(call: Call, tmp_path: Path, options: list[str], said: str) -> None:
+    (tmp_path / "items.csv").write_text("item\n" + "1\n" * 90)
+    books = str(tmp_path / "books.db")
+    ledger = ["--ledger", books, "--population", "phones"]
+    assert call("ledger", "grant", *ledger, "--epsilon", "2", "--delta", "1e-6")[0] == 0
+    private = ["estimate", str(tmp_path / "items.csv"), "--domain", "range:1..50", "--epsilon", "1", *ledger]
+    code, out, err = call(*private, *options)
+    assert (code, out) == (2, "") and said in err
+    assert json.loads(call("ledger", "export", "--ledger", books)[1])["populations"][0]["campaigns"] == []
+    code, out, err = call(*private)
+    assert code == 0 and "has spent epsilon 1 at delta 1e-06" in err
+
+
+def test_the_input_is_no_public_list(call: Call, tmp_path: Path) -> None:
+    words = tmp_path / "words.txt"
+    words.write_text("tea\nmilk\n")
+    code, _, err = call("estimate", str(words), "--domain", str(words), "--epsilon", "1")
+    assert code == 2 and "is the input itself" in err
+    assert call("estimate", str(words), "--domain", str(words), "--epsilon", "1", "--study")[0] == 0
+
+
+def test_a_private_result_says_so_wherever_it_is_read(call: Call, tmp_path: Path) -> None:
+    saved = str(tmp_path / "saved")
+    code, out, _ = call("estimate", "zipf:d=50,n=900", "--epsilon", "1", "--save", saved, "--json")
+    shown = json.loads(out)["privacy"]
+    assert code == 0 and 0.99 < shown["epsilon"] <= 1 and shown["trust"] == "central" and shown["study"] is False
+    queried = json.loads(call("query", saved, "1", "--json")[1])
+    assert queried["privacy"] == json.loads(call("inspect", saved, "--json")[1])["privacy"] == shown
+    assert "epsilon 1, delta 1e-06 if one client" in " ".join(call("query", saved, "1")[1].split())
+
+
+def test_the_demo_with_privacy_is_a_study(call: Call) -> None:
+    code, out, _ = call("demo", "--epsilon", "4", "--json", "--seed", "1")
+    document = json.loads(out)
+    assert code == 0 and document["privacy"]["study"] and document["privacy"]["epsilon"] <= 4
+    assert any(note.startswith("for study, not private") for note in document["warnings"])
+
+
+def test_a_comparison_with_privacy(call: Call, tmp_path: Path) -> None:
+    table = tmp_path / "study.csv"
+    options = ["--epsilon", "1", "--repeats", "1", "--width", "50", "--methods", "shared", "--output", str(table)]
+    code, out, _ = call("simulate", "zipf:d=50,n=900", *options)
+    assert code == 0 and "for study, not private: the noise of epsilon 1" in " ".join(out.split())
+    assert table.read_text().count("for study, not private") == 3
+    code, _, err = call("simulate", "zipf:d=50,n=900", "--delta", "1e-6")
+    assert code == 2 and "delta goes with epsilon" in err
+
+
 def test_demo_shows_the_truth_and_what_to_try_next(call: Call) -> None:
     code, out, err = call("demo", "--seed", "1")
     assert (code, err) == (0, "")

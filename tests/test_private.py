@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -372,6 +373,114 @@ def test_a_plan_without_privacy_does_not_get_any() -> None:
         fedtally.estimate(ITEMS, domain=DOMAIN, plan=plan, epsilon=1.0)
 
 
+def test_a_certificate_is_looked_up_again(tmp_path: Path) -> None:
+    options: dict[str, Any] = {"neighbours": "replace-one", "rows": 3, "width": 8, "certify": True}
+    plan = estimate(domain=IntegerRange(1, 8), **options).plan
+    assert fedtally.estimate(ITEMS, domain=IntegerRange(1, 8), plan=plan).plan.privacy == plan.privacy
+    wider = replace(plan, domain=IntegerRange(1, 5000).describe())
+    with pytest.raises(InvalidInputError, match="its noise is too little; make a new plan with certify"):
+        fedtally.estimate(ITEMS, domain=IntegerRange(1, 5000), plan=wider)
+    with pytest.raises(InvalidInputError, match="collisions goes with central trust"):
+        estimate(**options, trust="distributed")
+
+
+def test_a_plan_of_random_rounds_fits_other_draws() -> None:
+    plan = estimate(num_rounds=7).plan
+    assert plan.num_clients == 700 and plan.cohort >= 160
+    for _ in range(20):
+        assert fedtally.estimate(ITEMS, domain=DOMAIN, plan=plan, confidence=0).num_clients == 700
+
+
+@pytest.mark.parametrize("changed", [{"total_variation": 0.0}, {"variance": 1e-3}, {"variance": 1e12}])
+def test_noise_that_cannot_be_drawn_is_refused_before_anything_is_spent(changed: dict[str, float]) -> None:
+    plan = estimate().plan
+    assert plan.privacy is not None
+    with pytest.raises(InvalidInputError, match=r"total_variation must be at least|variance of the noise must be"):
+        replace(plan, privacy=replace(plan.privacy, epsilon=1000.0, event=replace(plan.privacy.event, **changed)))
+
+
+def test_a_clip_below_one_item_is_kept_too() -> None:
+    plan = estimate().plan
+    assert plan.privacy is not None
+    tight = replace(plan, privacy=replace(plan.privacy, event=replace(plan.privacy.event, clip_norm=1.0)))
+    result = fedtally.estimate(ITEMS, domain=DOMAIN, plan=tight)
+    assert has_variance(result.sketches[0].counters, plan.privacy.event.noise_variance)  # nothing but noise
+
+
+def test_two_servers_take_one_report_of_a_client() -> None:
+    clients, rounds = [f"c{i}" for i in range(100) for _ in range(2)], ["a", "b"] * 100
+    options: dict[str, Any] = {"clients": clients, "rounds": rounds, "secure_sum": "two-server"}
+    with pytest.raises(InvalidInputError, match="use max_rounds 1, or the schedule hybrid or fresh"):
+        estimate([1] * 200, schedule="shared", **options)
+    assert estimate([1] * 200, schedule="shared", max_rounds=1, **options).num_clients == 100
+    assert estimate([1] * 200, schedule="hybrid", **options).num_clients == 200
+
+
+# ---- what may not be told ----
+
+
+@pytest.mark.parametrize("odd", ["abc", "", "7.5", "9" * 40, "1e3"])
+def test_what_cannot_be_read_is_no_candidate(odd: str) -> None:
+    items = [str(item) for item in ITEMS[:99]]
+    assert estimate([*items, odd]).num_clients == estimate([*items, "1"]).num_clients == 100
+    client = FrequencyClient(estimate(max_items=1).plan, DOMAIN, [odd])
+    assert not client.contribution(0, bytes).any()
+    grid = fedtally.estimate(["40.5,-70", odd] * 20, domain="grid:40..41,-71..-70,0.5", epsilon=1.0)
+    assert grid.num_clients == 40
+
+
+def test_missing_items_make_no_error() -> None:
+    assert estimate([None, None, 5]).num_clients == estimate([None] * 3).num_clients == 3
+    assert estimate(np.array([1.0, np.nan, 3.0])).num_clients == 3
+    plan = estimate([1, 2, 3, 4], clients=["a", "a", "b", "b"], max_items=2).plan
+    for held in ([None], [7.5], ["x"], [b"y"], [None, 7]):
+        FrequencyClient(plan, DOMAIN, held).contribution(0, bytes)
+
+
+@pytest.mark.parametrize("count", [0, 1, 2, 3])
+def test_add_remove_tells_no_number(count: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not by an error either: with noise the number of clients may well be 0, which is all that can be said."""
+    with suppress(InvalidInputError):
+        result = estimate([1] * count, neighbours="add-remove", max_clients=10, num_rounds=3, rows=3, width=8)
+        assert result.plan.cohort == 10
+    monkeypatch.setattr(Result, "__init__", lambda *_, **__: None)
+    monkeypatch.setattr(Result, "prepare", lambda *_: None)
+    estimate([1] * count, neighbours="add-remove", max_clients=10, num_rounds=3, rows=3, width=8)  # no error before
+
+
+def test_add_remove_through_a_plan_tells_no_number() -> None:
+    plan = estimate(neighbours="add-remove", max_clients=1000).plan
+    assert fedtally.estimate(ITEMS * 2, domain=DOMAIN, plan=plan).plan.cohort == 1000
+    with pytest.raises(InvalidInputError, match="which rounds had anybody"):
+        fedtally.estimate(ITEMS, domain=DOMAIN, plan=plan, rounds=[1] * 700)
+    secure = estimate(ITEMS[:60], secure_sum="secagg", trust="central").plan
+    with pytest.raises(InvalidInputError, match="which the secure sum secagg shows"):
+        replace(secure, privacy=replace(plan.privacy))
+
+
+def test_intervals_know_that_the_number_of_clients_has_noise() -> None:
+    """Of an item that half of 300 clients hold, at 95 %: at least 85 % of 100 hold, five standard errors below."""
+    held = 0
+    for _ in range(100):
+        result = estimate([1] * 150 + [2] * 150, neighbours="add-remove", max_clients=1000, width=400)
+        [found] = result.estimates([1])
+        assert found.low is not None and found.high is not None
+        held += found.low <= 0.5 <= found.high
+    assert held >= 85
+
+
+def test_a_private_run_shows_no_times() -> None:
+    assert estimate().timings == {} and estimate(study=True).timings
+    account = estimate(ITEMS[:60], secure_sum="secagg", epsilon=4.0).secure_sum
+    assert account["client_seconds"] is None and account["server_seconds"] is None
+
+
+def test_names_of_clients_do_not_collide_by_design() -> None:
+    """Two names that a known key would confuse: here the key is drawn."""
+    names = ["alice.jones_01", "5xesW.js.tcZ21"]
+    assert estimate([1, 2] * 50, clients=[f"{n}" for n in names] * 50, max_items=2).num_clients == 2
+
+
 # ---- the ledger ----
 
 
@@ -435,6 +544,12 @@ def test_it_is_reserved_before_noise_is_drawn_or_a_sum_opened(
     monkeypatch.setattr("fedtally.secagg.two_server.Leader.query", opened)
     with pytest.raises(OverspentError, match="nothing is left"):
         estimate(ledger=books, population="phones", **options)
+
+
+def test_a_study_is_not_charged(books: Path) -> None:
+    plan = estimate(study=True, population="phones").plan
+    with pytest.raises(InvalidInputError, match="nothing of it is charged"):
+        fedtally.estimate(ITEMS, domain=DOMAIN, plan=plan, ledger=books)
 
 
 def test_nothing_is_read_where_nothing_was_granted(books: Path) -> None:
