@@ -297,7 +297,7 @@ def test_standard_input(words: str) -> None:
     [
         (["estimate"], "Missing argument 'INPUT'"),
         (["estmate"], "No such command 'estmate'"),
-        (["estimate", "zipf:", "--epsilon", "0"], "epsilon must be 0.001 to 1000, got 0"),
+        (["estimate", "zipf:", "--epsilon", "0"], "epsilon must be 0.001 to 100, got 0"),
         (["estimate", "zipf:", "--delta", "1e-9"], "delta goes with epsilon"),
         (["estimate", "zipf:", "--epsilon", "1", "--seed", "1"], "mark it with study"),
         (["estimate", "zipf:", "--epsilon", "1", "--evaluate"], "the truth is not private"),
@@ -501,6 +501,32 @@ def test_nothing_is_spent_on_what_cannot_be_answered(call: Call, tmp_path: Path,
     assert json.loads(call("ledger", "export", "--ledger", books)[1])["populations"][0]["campaigns"] == []
     code, out, err = call(*private)
     assert code == 0 and "has spent epsilon 1 at delta 1e-06" in err
+
+
+@pytest.mark.parametrize("option", ["--save", "--output", "--plot"])
+def test_a_ledger_is_not_overwritten(call: Call, tmp_path: Path, option: str) -> None:
+    books = tmp_path / "books.csv"
+    assert (
+        call("ledger", "grant", "--ledger", str(books), "--population", "p", "--epsilon", "2", "--delta", "1e-6")[0]
+        == 0
+    )
+    before = books.read_bytes()
+    target = str(books) if option != "--plot" else f"{books}-wal"
+    code, _, err = call(
+        "estimate", "zipf:", "--epsilon", "1", "--population", "p", "--ledger", str(books), option, target
+    )
+    assert code == 2 and books.read_bytes() == before
+    assert "it is read by this run" in err or option == "--plot"
+
+
+def test_inspect_rounds_up_and_names_a_study(call: Call, tmp_path: Path) -> None:
+    saved = str(tmp_path / "saved")
+    private = ["estimate", "zipf:d=50,n=900", "--epsilon", "1.0049", "--population", "phones", "--save", saved]
+    assert call(*private)[0] == 0
+    shown = " ".join(call("inspect", saved)[1].split())
+    assert "epsilon 1.005, delta 1e-06 (zero-out, central trust, rounded-gaussian noise); population phones" in shown
+    assert call(*private, "--study")[0] == 0
+    assert "for study, not private: epsilon 1.005" in " ".join(call("inspect", saved)[1].split())
 
 
 def test_the_input_is_no_public_list(call: Call, tmp_path: Path) -> None:

@@ -91,7 +91,7 @@ def test_exporting(call: Call, books: Ledger, tmp_path: Path) -> None:
         (["show", "--ledger", "books.db", "--population", "nobody"], "knows no population 'nobody'"),
         (["export", "--ledger", "books.db", "--output", "books.db"], "it is read by this run"),
         (["grant", "--ledger", "books.db", *BUDGET[:4], "--delta", "1e-7"], "for good, not 1e-07"),
-        (["grant", "--ledger", "new.db", *BUDGET[:4], "--delta", "1"], "delta between 0 and 1"),
+        (["grant", "--ledger", "new.db", *BUDGET[:4], "--delta", "1"], "delta from 1e-15 to below 1"),
         (["grant", "--ledger", "new.db", "--population", "x", "--epsilon", "0", "--delta", ".1"], "epsilon above 0"),
         (["grant", "--ledger", "mysql://host/books", *BUDGET], "SQLite or PostgreSQL"),
         (["grant", "--ledger", "new.db", *BUDGET[:4]], "Missing option '--delta'"),

@@ -117,9 +117,9 @@ def test_terms_survive_json_and_toml(
 @pytest.mark.parametrize(
     ("values", "message"),
     [
-        ({"epsilon": 0.0}, "epsilon must be 0.001 to 1000, got 0"),
+        ({"epsilon": 0.0}, "epsilon must be 0.001 to 100, got 0"),
         ({"epsilon": math.nan}, "epsilon must be finite"),
-        ({"epsilon": 2000.0}, "epsilon must be 0.001 to 1000"),
+        ({"epsilon": 2000.0}, "epsilon must be 0.001 to 100"),
         ({"delta": 0.0}, "delta must lie between 0 and 1, exclusive, got 0"),
         ({"delta": 1.0}, "delta must lie between 0 and 1"),
         ({"delta": 1e-40}, "delta must exceed"),

@@ -711,3 +711,10 @@ def test_hostile_json_lines(tmp_path, line):
     path.write_text(line + "\n")
     with pytest.raises(InvalidInputError):
         list(open_source(str(path), Columns("item")).batches())
+
+
+def test_an_empty_line_of_the_only_column_is_a_missing_item(tmp_path: Path) -> None:
+    (tmp_path / "one.csv").write_text("item\nthe\n\nof\n\n")
+    (tmp_path / "two.csv").write_text("item,n\nthe,1\n\nof,1\n")
+    assert collect(open_source(str(tmp_path / "one.csv")))["missing"] == 2
+    assert collect(open_source(str(tmp_path / "two.csv"), Columns("item")))["missing"] == 0

@@ -71,6 +71,21 @@ def privacy_fields(plan: Plan, account: Mapping[str, Any] | None = None) -> dict
     return statement.fields(plan.privacy, seen.get("fewest_survivors"), seen.get("corrupt", 0))
 
 
+def promise(fields: Mapping[str, Any]) -> str:
+    """Say in one line what `privacy_fields` hold.
+
+    >>> promise({"epsilon": 1.00491, "delta": 1e-6, "neighbours": "zero-out", "trust": "central", "study": True,
+    ...          "mechanism": "rounded-gaussian"})
+    'for study, not private: epsilon 1.005, delta 1e-06 (zero-out, central trust, rounded-gaussian noise)'
+    """
+    from fedtally.privacy import STUDY
+    from fedtally.privacy.accounting import rounded_up
+
+    numbers = f"epsilon {rounded_up(fields['epsilon']):g}, delta {rounded_up(fields['delta']):g}"
+    how = f"{fields['neighbours']}, {fields['trust']} trust, {fields['mechanism']} noise"
+    return f"{f'{STUDY}: ' if fields['study'] else ''}{numbers} ({how})"
+
+
 def intervals_fields(result: Result) -> dict[str, Any] | None:
     """Return what documents say of a result's intervals; None where it has none.
 

@@ -740,6 +740,8 @@ def _failures(name: str) -> Iterator[None]:
     """Map what SQLAlchemy and the drivers raise."""
     try:
         yield
+    except UnicodeDecodeError as error:
+        raise UnreadableFileError(f"{name} is damaged: it holds text that is none") from error
     except SQLAlchemyError as error:
         reason = str(error.orig if isinstance(error, DBAPIError) else error).strip().partition("\n")[0]
         if "not a database" in reason:

@@ -142,6 +142,8 @@ def check_files(paths: Iterable[str | None], inputs: Iterable[str | None] = ()) 
         folder = os.path.dirname(path)
         if folder and not os.path.isdir(folder):
             raise InvalidInputError(f"cannot write {path}: there is no folder {folder}; create it first")
+        if not os.access(folder or ".", os.W_OK):
+            raise InvalidInputError(f"cannot write {path}: the folder does not allow it; choose another")
         if "-" in named and _is_standard_input(path):
             raise InvalidInputError(f"cannot write {path}: it is read by this run; name another file")
         if os.path.realpath(path) in taken:

@@ -246,7 +246,7 @@ def _check_outputs(options: dict[str, Any], source: str | None = None) -> None:
     from fedtally import _validate
     from fedtally.result import check_export_path
 
-    inputs = [source, options.get("domain"), options.get("plan")]
+    inputs = [source, options.get("domain"), options.get("plan"), *_files_of(options.get("ledger"))]
     if source is not None and options.get("domain") and options.get("epsilon") and not options.get("study"):
         _check_public_file(source, options["domain"])
     console.check_files([options[name] for name in ("output", "save", "plot")], inputs)
@@ -259,6 +259,12 @@ def _check_outputs(options: dict[str, Any], source: str | None = None) -> None:
         from fedtally import charts
 
         charts.check(options["plot"])
+
+
+def _files_of(ledger: str | None) -> list[str]:
+    """Return the files of a ledger in SQLite."""
+    path = (ledger or "").removeprefix("sqlite:///")
+    return [path + suffix for suffix in ("", "-journal", "-wal", "-shm")] if path and "://" not in path else []
 
 
 def _check_public_file(source: str, domain: str) -> None:
@@ -294,16 +300,20 @@ def _run(source: Source, request: Request, options: dict[str, Any]) -> Result:
 
 
 def _answer(result: Result, options: dict[str, Any]) -> None:
-    """Write the files that were asked for, then print the answer."""
+    """Write the files that were asked for, and print the answer."""
     from fedtally import report
 
     estimates = _top(result, options)
     queried = result.estimates(as_named(result.domain, options["query"]))
-    _write_files(result, options)
+    is_charged = bool(options.get("ledger"))
+    if not is_charged:
+        _write_files(result, options)
     if options["as_json"]:
         console.show_json(report.document(result, estimates, queried))
     else:
         console.show(report.answer(result, estimates, queried))
+    if is_charged:  # an answer that was paid for is shown before a file can fail
+        _write_files(result, options)
 
 
 def _show_spent(result: Result, options: dict[str, Any]) -> None:

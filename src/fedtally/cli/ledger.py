@@ -73,6 +73,9 @@ def grant(location: str, population: str, epsilon: float, delta: float, as_json:
             f"warning: epsilon {epsilon:g} is above {_LARGE_EPSILON:g}: a client's part may change the odds of what is "
             f"seen by a factor of e^{epsilon:g}, which promises little"
         )
+    spent = books.spent(population)
+    if spent is not None and spent.epsilon >= epsilon:
+        console.note(f"warning: {spent} is spent already: no new campaign will begin")
     if as_json:
         console.show_json(books.export(population))
     else:

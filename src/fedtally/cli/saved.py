@@ -116,6 +116,9 @@ def inspect(file: str, as_json: bool) -> None:
         console.show_json({"schema": "fedtally-inspect/1", "kind": kind, **fields})
         return
     fingerprint = fields.pop("fingerprint")
+    private = fields.get("privacy")
+    if private is not None:
+        fields["privacy"] = f"{report.promise(private)}; population {private['population']}"
     rows = [(name.replace("_", " "), report.printable(_readable(name, value))) for name, value in fields.items()]
     console.show(report.heading(f"{kind.capitalize()} {file}"))
     console.show(report.printable(f"fingerprint {fingerprint}"))

@@ -99,8 +99,6 @@ def _by_cohorts(server: FrequencyServer, rounds: Sequence[RoundTally], run: _Run
         alive = [np.zeros(0, np.int64)]
         order = run.rng.permutation(tally.num_clients)
         run.begin_round()
-        if len(order) and run.is_noised:
-            run.books.reserve(plan, number)
         for size in run.summation.sizes(tally.num_clients):
             cohort, order = order[:size], order[size:]
             people = [FrequencyClient.of_ids(plan, tally.members.of(client)) for client in cohort.tolist()]
@@ -138,6 +136,8 @@ def _cohort(server: FrequencyServer, number: int, people: Sequence[FrequencyClie
     leaves = run.dropouts(len(people), [step.phase for step in EXCHANGES[agreed.parameters.adversary][1:]])
     _exchange(session, clients, ((i, session.invite) for i in range(len(clients))), {}, run)
     while session.state not in (ServerState.DONE, ServerState.ABORTED):
+        if phase(agreed.parameters.adversary, session.state).reply is Kind.UNMASK:
+            run.reserve(server.plan, number)  # from what the server sends now on, the sum can be opened
         _exchange(session, clients, session.outgoing(), leaves, run)
     for i, frame in session.outgoing():
         run.account.carry("result", "down", len(frame))
@@ -210,8 +210,6 @@ def _by_two_servers(server: FrequencyServer, rounds: Sequence[RoundTally], run: 
         run.begin_round()
         if not people:
             continue
-        if run.is_noised:
-            run.books.reserve(plan, number)
         with run.cohort(len(people)):
             alive = _two_server_batch(server, number, people, run)
         if run.is_noised:
@@ -245,6 +243,7 @@ def _two_server_batch(
         account.client_seconds += sent - start
         account.server_seconds += time.process_time() - sent
     start = time.process_time()
+    run.reserve(server.plan, opening)
     query = leader.query(helper.offer(), run.server_noise())
     total = leader.finish(helper.answer(query, run.server_noise()))
     account.server_seconds += time.process_time() - start
@@ -270,11 +269,18 @@ class _Run:
         self.rng, self.random, self.books = rng, random, books
         self._agreed, self._privacy, self._taken = plan.secure_sum, plan.privacy, 0
         self._counters = plan.rows * plan.width
+        self._reserved: set[int] = set()
 
     @property
     def is_noised(self) -> bool:
         """Whether the sums are opened with noise in them."""
         return self._privacy is not None and self._privacy.event.trust is Trust.DISTRIBUTED
+
+    def reserve(self, plan: Plan, opening: int) -> None:
+        """Charge an opening, once, if it is opened with noise."""
+        if self.is_noised and opening not in self._reserved:
+            self.books.reserve(plan, opening)
+            self._reserved.add(opening)
 
     def server_noise(self) -> I64 | None:
         """Return what one of two servers adds to the sum: docs/privacy-proofs/two_servers.md. None: nothing."""

@@ -99,6 +99,11 @@ def fitted(
 
     plan = planned(request.width) if request.width else widest(planned, request.max_bytes or DEFAULT_MAX_BYTES)
     if asked is not None and asked.certify:
+        if plan.max_items > 1 or (plan.privacy is not None and plan.privacy.event.per_opening > 1):
+            raise InvalidInputError(
+                "certify is for clients of one item whose rounds are opened one by one: leave it out, or use max_items "
+                "1 and a schedule that adds up no two rounds of a client (hybrid, fresh)"
+            )
         assert plan.privacy is not None
         plan = replace(plan, privacy=plan.privacy.certified(worst_pair(plan.spec, domain, report)))
     return plan, keys

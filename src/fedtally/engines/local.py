@@ -83,7 +83,8 @@ def run(source: Source, request: Request, progress: Progress | None = None) -> R
     check_decodable(request.recovery, request.objective, declared(request.domain, source))
     seed = request.plan.seed if request.plan is not None else campaign_seed(request.seed)
     summation = request.summation
-    books = Books(request.ledger, request.population_name)
+    given = None if request.plan is None else request.plan.fingerprint
+    books = Books(request.ledger, request.population_name, given)
     timings: dict[str, float] = {}
     with _timed(timings, "read"):
         tally, encoder = read(source, request, seed, report)
@@ -201,6 +202,8 @@ def read(
                     "name the clients (--client), or leave max_items out"
                 )
             natural = batch.rounds is not None
+            if request.max_rounds is not None and not natural:
+                raise InvalidInputError("max_rounds goes with natural rounds: name their column, or leave it out")
             if natural and hides_clients:
                 raise InvalidInputError(
                     "add-remove hides who takes part, and a round column shows which rounds had anybody: leave "
@@ -217,7 +220,7 @@ def read(
             )
         tally.add(batch)
         report("read", batch.bytes_read, source.size_bytes)
-    if tally is None and not hides_clients:
+    if tally is None and (not hides_clients or domain is None):
         raise InvalidInputError(f"{source.name} is empty: it has no rows")
     if tally is None:
         tally = Tally(encoder, asked or 1, request.items_bound, _simulation_rng(seed, request), DEFAULT_MEMORY)

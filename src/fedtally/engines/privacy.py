@@ -11,6 +11,7 @@ import os
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -95,7 +96,10 @@ class Privacy:
                 "use zero-out or replace-one, or an ideal secure sum"
             )
         default = Trust.CENTRAL if summation.method == "ideal" else Trust.DISTRIBUTED
-        return default if self.trust is None else Trust.parse(self.trust)
+        trust = default if self.trust is None else Trust.parse(self.trust)
+        if self.relation is Relation.ADD_REMOVE and trust is not Trust.CENTRAL:
+            raise InvalidInputError("add-remove needs central trust: the number of clients must be noised too")
+        return trust
 
     def opens(self, schedule: Schedule, num_rounds: int, summation: Summation) -> list[range]:
         """Return the rounds of each opening; as `Plan.openings`."""
@@ -249,13 +253,21 @@ class Books:
     Args:
         location: of the ledger; None: nothing is written.
         population: whose budget is charged.
+        fingerprint: of the plan that was given, so that it is charged once whatever keys a simulation makes; None: that
+            of the plan that runs.
 
     Raises:
         InvalidInputError: nothing was granted to the population.
         UnreadableFileError: there is no ledger.
     """
 
-    def __init__(self, location: str | os.PathLike[str] | None = None, population: str = POPULATION) -> None:
+    def __init__(
+        self,
+        location: str | os.PathLike[str] | None = None,
+        population: str = POPULATION,
+        fingerprint: str | None = None,
+    ) -> None:
+        self._fingerprint = fingerprint
         self._ledger: Ledger | None = None
         self._reserved: dict[int, Reservation] = {}
         if location is not None:
@@ -272,7 +284,7 @@ class Books:
         """Charge an opening, before anything of it can be opened and before its noise is drawn."""
         if self._ledger is not None:
             terms = _terms(plan)
-            charge = Charge(terms.population, plan.fingerprint, opening, terms.event)
+            charge = Charge(terms.population, self._fingerprint or plan.fingerprint, opening, terms.event)
             self._reserved[opening] = self._ledger.reserve(charge, int(time.time()))
 
     def land(self, opening: int, sketch: CountSketch) -> None:
@@ -305,7 +317,21 @@ def released(plan: Plan, sketches: list[CountSketch], random: Random, books: Boo
         books.reserve(plan, number)
         found.append(_opened(plan, rounds, sketches, random))
         books.land(number, found[-1])
+    if plan.privacy.event.relation is Relation.ADD_REMOVE:
+        _share_out(plan, found)
     return [sketch for sketch in found if sketch.num_clients]
+
+
+def _share_out(plan: Plan, released: Sequence[CountSketch]) -> None:
+    """Give the openings their parts of the noised number of all clients, as many as their rounds: at least one each.
+
+    Rounds are drawn uniformly, so that nothing but noise is lost; and noise that is more than an opening's clients
+    would otherwise be cut off, which favours large numbers.
+    """
+    total = max(plan.num_rounds, sum(sketch.num_clients for sketch in released))
+    bounds = [total * opening.stop // plan.num_rounds for opening in plan.openings]
+    for sketch, (start, stop) in zip(released, pairwise([0, *bounds]), strict=True):
+        sketch.num_clients = stop - start
 
 
 def _add_shares(sketch: CountSketch, privacy: PrivacyTerms, random: Random) -> None:
@@ -326,7 +352,7 @@ def _opened(plan: Plan, rounds: range, sketches: Sequence[CountSketch], random: 
         total.counters += sketch.counters
         sketch.counters.fill(0)
     hidden = privacy.event.relation is Relation.ADD_REMOVE
-    total.num_clients = max(0, clients + int(noise[size])) if hidden else clients
+    total.num_clients = clients + int(noise[size]) if hidden else clients
     return total
 
 

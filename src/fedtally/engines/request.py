@@ -117,13 +117,23 @@ class Request:
             named = ", ".join(sized or ["schedule"])
             raise InvalidInputError(f"a plan already says {named}; leave {named} out, or the plan")
 
+    def _has(self, name: str) -> bool:
+        """Whether an option was given: 0 is, None and False are not."""
+        value = getattr(self, name)
+        return value is not None and value is not False
+
     def _check_privacy(self) -> None:
+        for name in ("evaluate", "certify", "study"):
+            if not isinstance(getattr(self, name), bool):
+                raise InvalidInputError(f"{name} must be true or false, got {getattr(self, name)!r}")
+        if self.ledger is not None and not isinstance(self.ledger, str | os.PathLike):
+            raise InvalidInputError(f"ledger must be a path or a URL, got {self.ledger!r}")
         asked = self.privacy
         if asked is not None:
             asked.trusts(self.summation)
         if not self.is_private:
             for name in (*_OF_EPSILON, "population", "ledger", "study"):
-                if getattr(self, name):
+                if self._has(name):
                     raise InvalidInputError(f"{name} goes with epsilon: give one, or leave {name} out")
             return
         if self.is_study and self.ledger is not None:
@@ -139,7 +149,7 @@ class Request:
             ("seed", "whoever knows a seed can take the noise off"),
             ("evaluate", "the truth is not private"),
         ):
-            if getattr(self, name) not in (None, False):
+            if self._has(name):
                 raise InvalidInputError(f"{name} is not for a private run: {why}; leave it out, or mark it with study")
 
     @property
@@ -160,7 +170,9 @@ class Request:
     def population_name(self) -> str:
         """Whose budget is charged."""
         planned = None if self.plan is None else self.plan.privacy
-        return self.population or (POPULATION if planned is None else planned.population)
+        if self.population is not None:
+            return self.population
+        return POPULATION if planned is None else planned.population
 
     @property
     def items_bound(self) -> int:
@@ -183,7 +195,7 @@ class Request:
         """The differential privacy that is asked for; None if there is none, or a plan already says."""
         planned = None if self.plan is None else self.plan.privacy
         if self.plan is not None:
-            given = [name for name in ("epsilon", *_OF_EPSILON) if getattr(self, name)]
+            given = [name for name in ("epsilon", *_OF_EPSILON) if self._has(name)]
             if given and planned is not None:
                 raise InvalidInputError(f"a plan already says {given[0]}; leave {given[0]} out, or the plan")
             if given:
@@ -202,7 +214,7 @@ class Request:
             max_rounds=self.max_rounds,
             max_clients=self.max_clients,
             certify=self.certify,
-            population=self.population or POPULATION,
+            population=POPULATION if self.population is None else self.population,
             study=self.study,
         )
 

@@ -95,7 +95,7 @@ def rounded_up(bound: float) -> float:
     >>> rounded_up(2.1167001)
     2.117
     """
-    return float(Context(prec=4, rounding=ROUND_CEILING).create_decimal_from_float(bound))
+    return float(Context(prec=4, rounding=ROUND_CEILING).create_decimal(repr(float(bound))))
 
 
 def noise_multiplier(epsilon: float, delta: float) -> float:
@@ -282,7 +282,10 @@ def _checked(events: Event | Sequence[Event]) -> list[Event]:
         raise InvalidInputError(f"events must be one or more Event, got {found!r}")
     relations = sorted({str(event.relation) for event in found})
     if len(relations) > 1:
-        raise InvalidInputError(f"events of several relations do not compose, got {' and '.join(relations)}")
+        raise InvalidInputError(
+            f"events of several relations do not compose, got {' and '.join(relations)}: a population has one, so use "
+            "that of its first campaign (neighbours)"
+        )
     for event in found:
         _ = event.noise_variance
     return found

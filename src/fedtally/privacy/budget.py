@@ -25,6 +25,7 @@ from fedtally.privacy.accounting import Guarantee, epsilon
 from fedtally.privacy.events import Event
 
 MAX_ROUND = 2**31 - 1
+MIN_DELTA = 1e-15  # each secure sum takes 2^-40 of it
 
 
 class AlreadySpentError(InvalidInputError):
@@ -40,7 +41,7 @@ class Grant:
     """What may be spent on a population in all: its largest epsilon, at its one total delta.
 
     Raises:
-        InvalidInputError: an empty or unprintable name, epsilon outside (0, 1000] or delta outside (0, 1).
+        InvalidInputError: an empty or unprintable name, epsilon outside (0, 1000] or delta outside [1e-15, 1).
 
     >>> Grant("phones", 4.0, 1e-6)
     Grant(population='phones', epsilon=4.0, delta=1e-06)
@@ -54,9 +55,9 @@ class Grant:
         checked_name(population=self.population)
         object.__setattr__(self, "epsilon", _validate.real(0.0, 1000.0, epsilon=self.epsilon))
         object.__setattr__(self, "delta", _validate.real(0.0, 1.0, delta=self.delta))
-        if self.epsilon == 0 or not 0 < self.delta < 1:
+        if self.epsilon == 0 or not MIN_DELTA <= self.delta < 1:
             raise InvalidInputError(
-                f"a grant needs epsilon above 0 and delta between 0 and 1, exclusive, "
+                f"a grant needs epsilon above 0 and delta from {MIN_DELTA:g} to below 1, "
                 f"got epsilon {self.epsilon:g} and delta {self.delta:g}"
             )
 
@@ -199,6 +200,6 @@ def _campaign(charges: Sequence[Charge], new: Charge) -> list[Charge]:
         if charge.round == new.round:
             raise AlreadySpentError(
                 f"round {new.round} of plan {new.plan} was reserved before and counts as spent, landed or not; "
-                "go on with the next round"
+                "go on with the next round, or with a new plan"
             )
     return campaign

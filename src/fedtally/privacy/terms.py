@@ -24,7 +24,7 @@ from fedtally.privacy.events import Collisions, Event, Mechanism, Relation, Trus
 from fedtally.privacy.mechanism import MAX_VARIANCE, MIN_GAUSSIAN_VARIANCE, Noise, rounded_gaussian, skellam
 
 POPULATION = "clients"
-MIN_EPSILON, MAX_EPSILON = 1e-3, 1000.0
+MIN_EPSILON, MAX_EPSILON = 1e-3, 100.0
 _SMALLEST = {Mechanism.ROUNDED_GAUSSIAN: MIN_GAUSSIAN_VARIANCE, Mechanism.SKELLAM: 2.0**-16}
 _DRAW_VARIATION = 2.0**-108  # of one draw: a table of 2^20 entries, and none is longer (docs/privacy-proofs)
 _REFUSED = 2.0**-80  # that one of two servers draws noise beyond what a counter has room for, and stops
@@ -35,7 +35,7 @@ class PrivacyTerms:
     """The promise of a plan: its campaign is (epsilon, delta)-differentially private for every client.
 
     Args:
-        epsilon: 0.001 to 1000; for the whole campaign.
+        epsilon: 0.001 to 100; for the whole campaign.
         delta: between 0 and 1, exclusive.
         event: what one client is exposed to, with the variance of the noise.
         population: whose budget the campaign is charged to; populations that overlap are one.

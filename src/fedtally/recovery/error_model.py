@@ -20,9 +20,9 @@ the fit to its cells: a fitted item counts 1 + (M - 1) k of the L W M cells, and
 selection responds too, threshold / s times its density there. Without that last term it is b, the share of its mass
 that an item off the support keeps; b / b' is the kappa of docs/recovery.md, which here follows and is not measured.
 
-The largest error: the expected number of items beyond it is ln 2, so that it is exceeded in half of all campaigns. An
-item that is not fitted is released as b' (f + error). Tails are those of the noise: what is not fitted is few and large
-in a cell, where rows are few, so every size has its normal equivalent by the saddlepoint approximation
+The largest error: the number of items beyond it is taken as Poisson, so its mean is ln 2 where half of all campaigns
+exceed it. An item that is not fitted is released as b' (f + error). Tails are those of the noise: what is not fitted is
+few and large in a cell, where rows are few, so every size has its normal equivalent by the saddlepoint approximation
 (Barndorff-Nielsen's r*) of a compound Poisson sum.
 
 **The paper's decoder.** The error of a light item in one row has the characteristic function (after Minton and Price
@@ -32,7 +32,7 @@ in a cell, where rows are few, so every size has its normal equivalent by the sa
 
 in counts, for Poisson rounds of equal size, exactly for random hashes. Fourier inversion on a lattice gives the law of
 one row, of the median of L, and for fresh of the sum over rounds. The largest error is exceeded by one of d independent
-items with probability one half.
+items, with probability one half or what is asked for.
 
 **What it assumes.** The frequencies of the population from which the clients are drawn, known; a client holds one item;
 rounds of equal size from the same law; random hashes. No constant was fitted to simulations; one choice, that an item
@@ -50,6 +50,7 @@ with one row less it may vanish: one more row does not always help the median.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -87,7 +88,7 @@ class Prediction:
         scale: error of one item, as a standard deviation: of a fitted item for joint recovery; for the median the .95
             quantile of any item's error over 1.96, since its tails are not normal. 0 if recovery is exact.
         support: how many items joint recovery fits; 0 for the median.
-        linf: the largest error of all candidates, exceeded in half of all campaigns.
+        linf: the largest error of all candidates, exceeded in half of all campaigns, or with the probability asked for.
     """
 
     scale: float
@@ -118,6 +119,8 @@ def predict(
     noise: float = 0.0,
     recovery: str = "joint",
     candidates: int | None = None,
+    numbers: npt.ArrayLike | None = None,
+    probability: float = 0.5,
 ) -> Prediction:
     """Predict the error of a campaign.
 
@@ -131,6 +134,8 @@ def predict(
         noise: standard deviation of the noise in each counter of each round's sum, in counts.
         recovery: "joint" or "median".
         candidates: size of the domain where it is larger than d; the others are held by nobody.
+        numbers: [d], how many items have each frequency; one if absent.
+        probability: in (0, 1), that the largest error exceeds linf.
 
     Raises:
         InvalidInputError: a value is out of its range.
@@ -142,14 +147,79 @@ def predict(
     4.6e-05
     1.7e-03
     """
-    known = _known(frequencies)
+    known, number, plan = _checked(
+        frequencies, numbers, rows, width, schedule, num_rounds, num_clients, noise, recovery, candidates
+    )
+    if not 0.0 < _validate.real(probability=probability) < 1.0:
+        raise InvalidInputError(f"probability must be above 0 and below 1, got {probability}")
+    return (_joint if recovery == "joint" else _median)(known, plan, number, probability)
+
+
+def failure(
+    frequencies: npt.ArrayLike,
+    tau: float,
+    *,
+    rows: int,
+    width: int,
+    schedule: Schedule | str,
+    num_rounds: int,
+    num_clients: int,
+    noise: float = 0.0,
+    recovery: str = "joint",
+    candidates: int | None = None,
+    numbers: npt.ArrayLike | None = None,
+) -> float:
+    """Predict the probability that the largest error of a campaign exceeds a size.
+
+    Args:
+        frequencies: as in `predict`, like all that follows tau.
+        tau: the size, a frequency, above 0.
+        rows: of the sketch.
+        width: of the sketch.
+        schedule: shared, fresh, hybrid or batched:B.
+        num_rounds: at least 1.
+        num_clients: of all rounds together.
+        noise: standard deviation in each counter of each round's sum, in counts.
+        recovery: "joint" or "median".
+        candidates: size of the domain.
+        numbers: [d], how many items have each frequency.
+
+    Raises:
+        InvalidInputError: a value is out of its range.
+
+    >>> law = np.arange(1, 10_001.0) ** -1.1
+    >>> plan = {"rows": 15, "schedule": "shared", "num_rounds": 1, "num_clients": 10_000, "recovery": "median"}
+    >>> [round(failure(law / law.sum(), 0.01, width=width, **plan), 2) for width in (50, 75, 100)]
+    [0.7, 0.07, 0.01]
+    """
+    known, number, plan = _checked(
+        frequencies, numbers, rows, width, schedule, num_rounds, num_clients, noise, recovery, candidates
+    )
+    if _validate.real(0.0, tau=tau) == 0.0:
+        raise InvalidInputError(f"tau must be above 0, got {tau}")
+    return (_failure_of_joint if recovery == "joint" else _failure_of_median)(known, plan, number, tau)
+
+
+def _checked(
+    frequencies: npt.ArrayLike,
+    numbers: npt.ArrayLike | None,
+    rows: int,
+    width: int,
+    schedule: Schedule | str,
+    num_rounds: int,
+    num_clients: int,
+    noise: float,
+    recovery: str,
+    candidates: int | None,
+) -> tuple[F64, F64, _Plan]:
+    """Return checked positive frequencies, rising, with how many items have each, and the plan."""
+    known, each = _known(frequencies, numbers)
     schedule = Schedule.parse(schedule)
     rounds = _validate.integer(1, num_rounds=num_rounds)
-    size = len(known) if candidates is None else _validate.integer(candidates=candidates)
-    if size < max(len(known), 1):
-        raise InvalidInputError(
-            f"candidates must be at least 1 and the number of frequencies, {len(known)}, got {size}"
-        )
+    items = math.ceil(float(each.sum()) * (1 - 1e-9))
+    size = items if candidates is None else _validate.integer(candidates=candidates)
+    if size < max(items, 1):
+        raise InvalidInputError(f"candidates must be at least 1 and the number of frequencies, {items}, got {size}")
     plan = _Plan(
         _validate.integer(1, rows=rows),
         _validate.integer(1, width=width),
@@ -161,46 +231,57 @@ def predict(
     )
     if recovery not in RECOVERIES:
         raise InvalidInputError(f"recovery must be {' or '.join(RECOVERIES)}, got {recovery!r}")
-    positive = known[known > 0]
-    return _joint(positive, plan) if recovery == "joint" else _median(positive, plan)
+    return known[known > 0], each[known > 0], plan
 
 
-def _known(frequencies: npt.ArrayLike) -> F64:
-    """Return checked frequencies, rising."""
-    try:
-        known = np.sort(np.asarray(frequencies, dtype=np.float64))
-    except (TypeError, ValueError):
-        raise InvalidInputError("frequencies must be numbers in one dimension") from None
-    if known.ndim != 1:
-        raise InvalidInputError(f"frequencies must be in one dimension, got {known.ndim}")
-    if not np.isfinite(known).all() or (known < 0).any():
-        raise InvalidInputError("frequencies must be finite and at least 0")
-    total = float(known.sum())
+def _known(frequencies: npt.ArrayLike, numbers: npt.ArrayLike | None) -> tuple[F64, F64]:
+    """Return checked frequencies, rising, and how many items have each."""
+    known = _numbers(frequencies=frequencies)
+    each = np.ones_like(known) if numbers is None else _numbers(numbers=numbers)
+    if len(each) != len(known):
+        raise InvalidInputError(f"numbers must be {len(known)}, one of each frequency, got {len(each)}")
+    total = float(known @ each)
     if total > 1 + 1e-9:
         raise InvalidInputError(f"frequencies must sum to at most 1, got {total:.6g}: divide them by their sum")
+    order = np.argsort(known)
+    return known[order], each[order]
+
+
+def _numbers(**named: npt.ArrayLike) -> F64:
+    """Return the named numbers, in one dimension, finite and at least 0."""
+    [(name, values)] = named.items()
+    try:
+        known = np.asarray(values, dtype=np.float64)
+    except (TypeError, ValueError):
+        raise InvalidInputError(f"{name} must be numbers in one dimension") from None
+    if known.ndim != 1:
+        raise InvalidInputError(f"{name} must be in one dimension, got {known.ndim}")
+    if not np.isfinite(known).all() or (known < 0).any():
+        raise InvalidInputError(f"{name} must be finite and at least 0")
     return known
 
 
-def _grouped(values: F64, ratio: float) -> tuple[F64, F64]:
-    """Return means and sizes of groups of positive rising values within a ratio of each other."""
+def _grouped(values: F64, numbers: F64, ratio: float) -> tuple[F64, F64]:
+    """Return means and sizes of groups of positive rising values, so many of each, within a ratio of each other."""
     if not len(values):
         return np.empty(0), np.empty(0)
     group = np.floor(np.log(values / values[0]) / np.log(ratio)).astype(np.int64)
-    sizes = np.bincount(group).astype(np.float64)
-    sums = np.bincount(group, values)
+    sizes = np.bincount(group, numbers).astype(np.float64)
+    sums = np.bincount(group, values * numbers)
     return sums[sizes > 0] / sizes[sizes > 0], sizes[sizes > 0]
 
 
 # ---- joint recovery ----
 
 
-def _drawn(frequencies: F64, plan: _Plan) -> tuple[F64, F64]:
+def _drawn(frequencies: F64, plan: _Plan, number: F64 | float = 1.0) -> tuple[F64, F64]:
     """Return frequencies among the drawn clients, and how many items are expected to have each, 0 first."""
-    expected = frequencies * plan.clients
-    rare, sizes = _grouped(expected[expected <= _MANY], _GROUP)
+    expected, number = frequencies * plan.clients, np.broadcast_to(number, frequencies.shape)
+    few = expected <= _MANY
+    rare, sizes = _grouped(expected[few], number[few], _GROUP)
     counts = np.arange(1.0, _MANY + 10 * _MANY**0.5)
     poisson = np.exp(xlogy(counts, rare[:, None]) - rare[:, None] - gammaln(counts + 1))
-    frequent, others = _grouped(expected[expected > _MANY], _GROUP)
+    frequent, others = _grouped(expected[~few], number[~few], _GROUP)
     numbers = np.concatenate([sizes @ poisson, others])
     zero = max(plan.candidates - float(numbers.sum()), 0.0)
     return np.concatenate([[0.0], counts, frequent]) / plan.clients, np.append(zero, numbers)
@@ -291,14 +372,35 @@ class _Ladder:
         return low
 
 
-def _joint(frequencies: F64, plan: _Plan) -> Prediction:
-    f, number = _drawn(frequencies, plan)
+class _Fitted(NamedTuple):
+    """What joint recovery is expected to come to; `beyond`: how many items have an error above a size, in scales."""
+
+    scale: float
+    support: float
+    largest: float
+    beyond: Callable[[float], float]
+
+
+def _joint(frequencies: F64, plan: _Plan, number: F64 | float = 1.0, probability: float = 0.5) -> Prediction:
+    found = _fitted(frequencies, plan, number)
+    many = -math.log1p(-probability)
+    linf = found.scale * _zero(lambda x: found.beyond(x) - many, found.largest + 100.0) if found.scale else 0.0
+    return Prediction(found.scale, found.support, linf)
+
+
+def _failure_of_joint(frequencies: F64, plan: _Plan, number: F64, tau: float) -> float:
+    found = _fitted(frequencies, plan, number)
+    return -math.expm1(-found.beyond(tau / found.scale)) if found.scale else 0.0
+
+
+def _fitted(frequencies: F64, plan: _Plan, number: F64 | float) -> _Fitted:
+    f, number = _drawn(frequencies, plan, number)
     s = np.inf
     for largest in (LARGEST_SUPPORT[plan.batches > 1], *SMALLER_SUPPORTS):
         ladder = _Ladder(f, number, plan, largest)
         found = ladder.largest_scale()
         if found == 0.0:
-            return Prediction(0.0, float(number[1:].sum()), 0.0)
+            return _Fitted(0.0, float(number[1:].sum()), 0.0, lambda _: 0.0)
         at = ladder.at(np.array([found]))
         if found < s:
             s, state = found, at
@@ -317,7 +419,7 @@ def _joint(frequencies: F64, plan: _Plan) -> Prediction:
         other_low = tail(-np.minimum(gap, low))
         return float((number * (fitted_high + fitted_low + other_high + other_low)).sum())
 
-    return Prediction(s, float(state.support[0]), s * _zero(lambda x: beyond(x) - np.log(2.0), float(size[-1]) + 100.0))
+    return _Fitted(s, float(state.support[0]), float(size[-1]), beyond)
 
 
 def _normal_equivalent(size: F64, number: F64, plan: _Plan) -> Callable[[F64], F64]:
@@ -367,13 +469,29 @@ def _zero(falling: Callable[[float], float], high: float) -> float:
 # ---- the paper's decoder ----
 
 
-def _median(frequencies: F64, plan: _Plan) -> Prediction:
-    expected, numbers = _grouped(frequencies[:-_ALONE] * plan.clients, _WIDE_GROUP)
-    expected = np.append(expected, frequencies[-_ALONE:] * plan.clients)
-    numbers = np.append(numbers, np.ones(len(expected) - len(numbers)))
-    any_item = _exceeded_with(0.05, expected, numbers, plan)
-    largest = _exceeded_with(-float(np.expm1(np.log(0.5) / plan.candidates)), expected, numbers, plan)
+def _median(frequencies: F64, plan: _Plan, number: F64, probability: float) -> Prediction:
+    drawn = _expected(frequencies, plan, number)
+    any_item = _exceeded_with(0.05, *drawn, plan)
+    largest = _exceeded_with(-math.expm1(math.log1p(-probability) / plan.candidates), *drawn, plan)
     return Prediction(any_item / _NORMAL_95 / plan.clients, 0.0, largest / plan.clients)
+
+
+def _failure_of_median(frequencies: F64, plan: _Plan, number: F64, tau: float) -> float:
+    """Return the probability that one of so many independent items errs by more than tau."""
+    counts = tau * plan.clients
+    step = max(1.0, counts / _STEPS)
+    sizes, tails = _tails(step, *_expected(frequencies, plan, number), plan)
+    if step == 1.0:
+        exceeds = float(tails[np.searchsorted(sizes, counts * (1 + 1e-9), side="right") - 1])
+    else:
+        exceeds = math.exp(float(np.interp(counts, sizes + step / 2, np.log(np.maximum(tails, 1e-300)))))
+    return -math.expm1(plan.candidates * math.log1p(-min(exceeds, 1 - 1e-15)))
+
+
+def _expected(frequencies: F64, plan: _Plan, number: F64) -> tuple[F64, F64]:
+    """Return expected counts, the heaviest one by one, and how many items have each."""
+    light, numbers = _grouped(frequencies[:-_ALONE] * plan.clients, number[:-_ALONE], _WIDE_GROUP)
+    return np.append(light, frequencies[-_ALONE:] * plan.clients), np.append(numbers, number[-_ALONE:])
 
 
 def _exceeded_with(probability: float, expected: F64, numbers: F64, plan: _Plan) -> float:

@@ -8,7 +8,7 @@ codec leaves this package.
 What a value becomes:
 
 * CSV, TSV and plain text: text exactly as written (``007`` stays ``007``, ``NA`` is a word); an empty field is missing.
-  Blank lines are missing items in plain text; in CSV and TSV they are no rows.
+  Blank lines are missing items in plain text, and in CSV and TSV of one column; of several columns they are no rows.
 * Parquet, JSON lines and columns in memory: integers stay integers, text stays text; bool, date, time and timestamp
   become text; whole floats become integers and NaN is missing; any other float is refused as an item, a client or a
   round, because equal numbers need not be written alike.

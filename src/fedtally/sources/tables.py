@@ -150,8 +150,9 @@ def _read_csv(path: str, columns: Columns, layout: Layout, name: str) -> _Tables
             return
         names = header if layout.header else [str(position) for position in range(1, len(header) + 1)]
         resolved = columns.resolve(names, name)
+        is_single = len(names) == 1 and stream.peek(1)[:1] not in (b"\n", b"\r")  # blank lines before it are no rows
         quotes = stream.watch = _Quotes(layout.delimiter)
-        for batch in _csv_reader(stream, resolved.names(), None if layout.header else names, layout):
+        for batch in _csv_reader(stream, resolved.names(), None if layout.header else names, layout, is_single):
             quotes.check(name)
             yield batch, resolved, stream.position
         quotes.check(name, ended=True)
@@ -194,7 +195,7 @@ class _Quotes:
         return data[whole.end() :] if whole else data
 
 
-def _csv_reader(stream: ByteStream, wanted: list[str], names: list[str] | None, layout: Layout) -> Any:
+def _csv_reader(stream: ByteStream, wanted: list[str], names: list[str] | None, layout: Layout, is_single: bool) -> Any:
     import pyarrow as pa
     import pyarrow.csv as arrow_csv
 
@@ -204,7 +205,10 @@ def _csv_reader(stream: ByteStream, wanted: list[str], names: list[str] | None, 
         # One thread: Arrow then knows the number of a broken row, and reading is not what takes the time.
         read_options=arrow_csv.ReadOptions(block_size=layout.block_size, use_threads=False, column_names=names),
         # Quoted line breaks cost no time here, and without this a block that ends inside quotes would be cut wrongly.
-        parse_options=arrow_csv.ParseOptions(delimiter=layout.delimiter, newlines_in_values=True),
+        # In the only column an empty line is a row whose item is missing.
+        parse_options=arrow_csv.ParseOptions(
+            delimiter=layout.delimiter, newlines_in_values=True, ignore_empty_lines=not is_single
+        ),
         convert_options=arrow_csv.ConvertOptions(
             include_columns=wanted,
             column_types={column: pa.string() for column in wanted},
