@@ -337,6 +337,19 @@ def test_promises_that_mean_little_are_called_so(options: dict[str, Any], said: 
     assert not any("is above" in note for note in estimate().warnings)
 
 
+def test_every_cohort_has_the_noise_of_a_whole() -> None:
+    split = estimate(ITEMS[:60], secure_sum="secagg", max_cohort=30, epsilon=8.0, width=200)
+    whole = estimate(ITEMS[:60], secure_sum="secagg", epsilon=8.0, width=200)
+    assert any("2 cohorts are opened" in note for note in split.warnings)
+    assert not any("cohorts are opened" in note for note in whole.warnings)
+    for result, number in ((split, 2), (whole, 1)):
+        terms = result.plan.privacy
+        assert terms is not None and terms.event.honest_survivors is not None
+        expected = terms.event.noise_variance * (60 / number) / terms.event.honest_survivors * number
+        assert has_variance(noise_of(result, ITEMS[:60]), expected)
+    assert "each of 2 sums" in plain(answer(split, []), 300)
+
+
 def test_certified_noise_is_less_and_right() -> None:
     options: dict[str, Any] = {"neighbours": "replace-one", "rows": 5, "width": 400}
     worst, certified = estimate(**options).plan.privacy, estimate(**options, certify=True).plan.privacy

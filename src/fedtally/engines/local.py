@@ -9,7 +9,7 @@ import hashlib
 import itertools
 import secrets
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -123,7 +123,7 @@ def run(source: Source, request: Request, progress: Progress | None = None) -> R
         domain,
         sketches,
         truth=truth,
-        warnings=_warnings(source, domain, tally, plan),
+        warnings=[*_warnings(source, domain, tally, plan), *_of_cohorts(plan, account)],
         recovery=request.recovery,
         objective=request.objective,
         confidence=request.confidence,
@@ -320,6 +320,17 @@ def _warnings(source: Source, domain: Domain, tally: Tally, plan: Plan) -> list[
             f"{plan.rows} rows: the median is the mean of the two middle rows; odd numbers resist collisions better"
         )
     return notes
+
+
+def _of_cohorts(plan: Plan, account: Mapping[str, Any] | None) -> list[str]:
+    """Return what to say where a round's sum is opened in parts, each with the noise of a whole."""
+    if account is None or plan.privacy is None or not plan.privacy.by_clients:
+        return []
+    number = account["cohorts"]
+    if number <= plan.num_rounds:
+        return []
+    note = f"{number:,} cohorts are opened, each with all the noise of a round: larger ones (max_cohort) are better"
+    return [note]
 
 
 def _privacy_warnings(plan: Plan) -> list[str]:
