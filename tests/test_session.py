@@ -262,6 +262,22 @@ def test_a_journal_takes_population_and_event_from_the_plan(tmp_path: Path) -> N
     assert free.spend(bytes(32))
 
 
+def test_a_journal_of_another_plan_is_refused(tmp_path: Path) -> None:
+    plan, record = private(secagg()), ClientRecord.open(tmp_path / "client.db", create=True)
+    other = Journal(record, private(secagg(), seed=bytes(32)), 0, NOW)
+    policy = ClientPolicy(adversary=Adversary.SEMI_HONEST, min_honest=2)
+    with pytest.raises(InvalidInputError, match="the journal is that of another plan"):
+        FrequencyClient(plan, DOMAIN, [3]).join(policy, journal=other, random=stream("x"))
+    assert record.participations(other.fingerprint) == []
+
+
+def test_a_secure_sum_shows_how_many_there_are() -> None:
+    hiding = propose_privacy(epsilon=1.0, delta=1e-6, rows=ROWS, width=WIDTH, relation="add-remove")
+    for terms in (secagg(), two_servers()):
+        with pytest.raises(InvalidInputError, match="add-remove hides the number of clients, which the secure sum"):
+            replace(plan_of(terms), privacy=hiding)
+
+
 def test_what_a_client_holds_neither_prints_nor_copies() -> None:
     client = FrequencyClient(plan_of(), DOMAIN, [17])
     assert repr(client) == str(client) == "FrequencyClient(hidden)"
