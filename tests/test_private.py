@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 import pytest
 
 import fedtally
@@ -265,6 +266,7 @@ def test_natural_rounds_are_charged_for_the_most_that_a_client_may_be_in(most: i
     [
         ({"seed": 1}, "seed is not for a private run"),
         ({"seed": 0}, "seed is not for a private run"),
+        ({"seed": b""}, "seed is not for a private run"),
         ({"evaluate": True}, "evaluate is not for a private run"),
         ({"outside": "error"}, "would tell what a client holds"),
         ({"domain": None}, "the candidates must be public"),
@@ -315,6 +317,8 @@ def test_a_private_run_says_so(tmp_path: Path) -> None:
         ({"delta": 0}, "delta must lie between 0 and 1"),
         ({"ledger": 5}, "ledger must be a path or a URL, got 5"),
         ({"certify": "no"}, "certify must be true or false, got 'no'"),
+        ({"seed": False}, "seed must be an integer, text or bytes, got False"),
+        ({"neighbours": False}, "relation must be one of"),
         ({"neighbours": "replace-one", "certify": True, "max_items": 2, "clients": ["a"] * 700}, "clients of one item"),
     ],
 )
@@ -421,12 +425,11 @@ def test_noise_that_cannot_be_drawn_is_refused_before_anything_is_spent(changed:
         replace(plan, privacy=replace(plan.privacy, epsilon=100.0, event=replace(plan.privacy.event, **changed)))
 
 
-def test_a_clip_below_one_item_is_kept_too() -> None:
+def test_a_clip_lets_one_item_through() -> None:
     plan = estimate().plan
     assert plan.privacy is not None
-    tight = replace(plan, privacy=replace(plan.privacy, event=replace(plan.privacy.event, clip_norm=1.0)))
-    result = fedtally.estimate(ITEMS, domain=DOMAIN, plan=tight)
-    assert has_variance(result.sketches[0].counters, plan.privacy.event.noise_variance)  # nothing but noise
+    with pytest.raises(InvalidInputError, match="clip_norm must be at least the root of the rows, 2.23607"):
+        replace(plan, privacy=replace(plan.privacy, event=replace(plan.privacy.event, clip_norm=2.0)))
 
 
 def test_two_servers_take_one_report_of_a_client() -> None:
@@ -455,8 +458,36 @@ def test_missing_items_make_no_error() -> None:
     assert estimate([None, None, 5]).num_clients == estimate([None] * 3).num_clients == 3
     assert estimate(np.array([1.0, np.nan, 3.0])).num_clients == 3
     plan = estimate([1, 2, 3, 4], clients=["a", "a", "b", "b"], max_items=2).plan
-    for held in ([None], [7.5], ["x"], [b"y"], [None, 7]):
-        FrequencyClient(plan, DOMAIN, held).contribution(0, bytes)
+    odd: list[Any] = [[None], [7.5], ["x"], [b"y"], [10**5000], np.array(["2020"], "datetime64[Y]"), [float("nan")]]
+    for held in odd:
+        assert not FrequencyClient(plan, DOMAIN, held).contribution(0, bytes).any()
+    seven = FrequencyClient(plan, DOMAIN, [7]).contribution(0, bytes)
+    for held in ([None, 7], [7.0], np.array([7.0, np.nan]), ["a", 7], [7, 7], (7,)):
+        assert np.array_equal(FrequencyClient(plan, DOMAIN, held).contribution(0, bytes), seven)
+    for wrong in (7, None, {7}, "7", iter([7])):
+        with pytest.raises(InvalidInputError, match="items must be a list, an array or a series"):
+            FrequencyClient(plan, DOMAIN, wrong)
+    grid = fedtally.estimate(["40.5,-70"], domain="grid:40..41,-71..-70,0.5", epsilon=1.0)
+    client = FrequencyClient(grid.plan, grid.domain, np.array([[40.5, -70.5], [0.0, 0.0]]))
+    assert np.abs(client.contribution(0, bytes)).sum() == 7
+    assert DOMAIN.inside(pa.array(["7", None, "x"])).tolist() == [True, False, False]
+
+
+def test_a_ledger_keeps_numbers_that_can_be_read(books: Path) -> None:
+    for _ in range(3):
+        result = estimate(
+            [1] * 20,
+            neighbours="add-remove",
+            max_clients=90,
+            num_rounds=5,
+            epsilon=0.05,
+            ledger=books,
+            population="phones",
+            schedule="fresh",
+        )
+        for sketch in result.sketches:
+            kept = CountSketch.from_bytes(Ledger.open(books).sketch(result.plan.fingerprint, sketch.round))
+            assert kept.num_clients == sketch.num_clients > 0
 
 
 @pytest.mark.parametrize("count", [0, 1, 2, 3])

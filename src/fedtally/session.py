@@ -18,7 +18,7 @@ FrequencyClient(hidden)
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping, Set
 from typing import Any, NoReturn, Self, SupportsIndex
 
 import numpy as np
@@ -67,7 +67,7 @@ class FrequencyClient:
         if domain.describe() != dict(plan.domain):
             raise InvalidInputError("the domain is not the one that the plan describes; use the plan's candidates")
         try:
-            ids = domain.encode(items if plan.privacy is None else _inside(domain, items))
+            ids = domain.encode(items) if plan.privacy is None else _ids_inside(domain, items)
         except OutsideDomainError:  # whose message shows the item
             raise OutsideDomainError(
                 "an item is none of the plan's candidates; leave it out, and contribute nothing if no other is left"
@@ -359,12 +359,19 @@ class FrequencyServer:
         return self._landed[round]
 
 
-def _inside(domain: Domain, items: Any) -> Any:
-    """Return those of the items that are candidates."""
-    held = domain.inside(items)
-    if isinstance(items, np.ndarray):
-        return items[held]
-    return [item for item, is_candidate in zip(items, held.tolist(), strict=True) if is_candidate]
+def _ids_inside(domain: Domain, items: Any) -> npt.NDArray[np.uint64]:
+    """Return the ids of those of the items that are candidates, one by one: no other says anything by an error."""
+    if isinstance(items, str | bytes | Set | Mapping) or not isinstance(items, Collection | np.ndarray):
+        raise InvalidInputError(f"items must be a list, an array or a series, got {type(items).__name__}")
+    points = isinstance(items, np.ndarray) and items.ndim == 2
+    each: list[Any] = [item[None] for item in items] if points else [[_whole(item)] for item in items]
+    held = [domain.encode(one) for one in each if domain.inside(one)[0]]
+    return np.concatenate([np.zeros(0, np.uint64), *held])
+
+
+def _whole(item: Any) -> Any:
+    """Return the integer that a float is: integers beside a missing one come as floats."""
+    return int(item) if isinstance(item, float | np.floating) and float(item).is_integer() else item
 
 
 def _check_plausible(sketch: CountSketch, plan: Plan) -> None:

@@ -325,7 +325,8 @@ def _show_spent(result: Result, options: dict[str, Any]) -> None:
     granted, spent = books.granted(population), books.spent(population)
     assert granted is not None
     text = f"population {population} has spent {spent} of the epsilon {granted.epsilon:g} that was granted"
-    console.note(f"{books.name}: {text}", options["quiet"] or options["as_json"])
+    charged = "" if options["plan"] is None else f"; charged as the plan that was given, {options['plan']}"
+    console.note(f"{books.name}: {text}{charged}", options["quiet"] or options["as_json"])
 
 
 def _top(result: Result, options: dict[str, Any]) -> list[Estimate]:

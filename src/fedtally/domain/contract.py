@@ -84,6 +84,8 @@ class Domain(ABC):
         >>> IntegerRange(1, 9).inside(["7", "tea", None, 8.5, "12"]).tolist()
         [True, False, False, False, False]
         """
+        import pyarrow as pa
+
         form = self._has_form(items)
         if form is not None and not form.all():
             found = np.zeros(len(items), np.bool_)
@@ -91,7 +93,7 @@ class Domain(ABC):
             return found
         try:
             return self.contains(items)
-        except (InvalidInputError, UnicodeError):
+        except (ValueError, OverflowError, pa.ArrowException):  # refused here, by a codec or by Arrow
             middle = len(items) // 2
             if isinstance(items, str | bytes):
                 raise
@@ -107,8 +109,9 @@ class Domain(ABC):
         is_text = isinstance(items, pa.Array) and items.type in (pa.string(), pa.large_string())
         if self._form is None or not is_text:
             return None
-        matched: npt.NDArray[np.bool_] = pc.match_substring_regex(items, self._form).to_numpy(zero_copy_only=False)
-        return matched
+        matched = pc.fill_null(pc.match_substring_regex(items, self._form), False)
+        form: npt.NDArray[np.bool_] = matched.to_numpy(zero_copy_only=False)
+        return form
 
     def contains(self, items: Any) -> npt.NDArray[np.bool_]:
         """Return whether each item is a candidate, bool[n]."""

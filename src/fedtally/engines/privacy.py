@@ -316,9 +316,10 @@ def released(plan: Plan, sketches: list[CountSketch], random: Random, books: Boo
     for number, rounds in enumerate(plan.openings):
         books.reserve(plan, number)
         found.append(_opened(plan, rounds, sketches, random))
-        books.land(number, found[-1])
     if plan.privacy.event.relation is Relation.ADD_REMOVE:
         _share_out(plan, found)
+    for number, sketch in enumerate(found):
+        books.land(number, sketch)
     return [sketch for sketch in found if sketch.num_clients]
 
 

@@ -17,6 +17,7 @@ from fedtally.result import CONFIDENCE, check_decoding
 from fedtally.sketch import Schedule
 from fedtally.sketch.count_sketch import MAX_ROUNDS
 
+_FLAGS = ("evaluate", "certify", "study")
 _OF_EPSILON = ("delta", "trust", "neighbours", "max_rounds", "max_clients", "certify")
 
 
@@ -118,12 +119,14 @@ class Request:
             raise InvalidInputError(f"a plan already says {named}; leave {named} out, or the plan")
 
     def _has(self, name: str) -> bool:
-        """Whether an option was given: 0 is, None and False are not."""
+        """Whether an option was given: 0 is, None is not; a flag is if it is true."""
         value = getattr(self, name)
-        return value is not None and value is not False
+        return value is True if name in _FLAGS else value is not None
 
     def _check_privacy(self) -> None:
-        for name in ("evaluate", "certify", "study"):
+        if isinstance(self.seed, bool):
+            raise InvalidInputError(f"seed must be an integer, text or bytes, got {self.seed!r}")
+        for name in _FLAGS:
             if not isinstance(getattr(self, name), bool):
                 raise InvalidInputError(f"{name} must be true or false, got {getattr(self, name)!r}")
         if self.ledger is not None and not isinstance(self.ledger, str | os.PathLike):
@@ -210,7 +213,7 @@ class Request:
             epsilon=self.epsilon,
             delta=self.delta,
             trust=self.trust,
-            relation=self.neighbours or Relation.ZERO_OUT,
+            relation=Relation.ZERO_OUT if self.neighbours is None else self.neighbours,
             max_rounds=self.max_rounds,
             max_clients=self.max_clients,
             certify=self.certify,

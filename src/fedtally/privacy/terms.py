@@ -262,6 +262,11 @@ def check_event(
     if shares != (event.mechanism is Mechanism.SKELLAM):
         needed = "skellam: with one server the clients add" if shares else "rounded-gaussian: who opens the sum adds"
         raise InvalidInputError(f"privacy.event.mechanism must be {needed} the noise, got {event.mechanism}")
+    if event.clip_norm is not None and event.clip_norm**2 < rows:
+        raise InvalidInputError(
+            f"privacy.event.clip_norm must be at least the root of the rows, {math.sqrt(rows):.6g}, or no client could "
+            f"contribute any item, got {event.clip_norm:g}"
+        )
     least = total_variation(event.mechanism, event.trust or Trust.CENTRAL, rows * width, clients)
     if event.total_variation < least:
         raise InvalidInputError(
