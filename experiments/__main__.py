@@ -14,6 +14,7 @@ from experiments import (
     figure3,
     hashing,
     openings,
+    planner,
     privacy,
     recovery,
     shrinkage,
@@ -39,6 +40,7 @@ for module in (
     tradeoff,
     privacy,
     openings,
+    planner,
 ):
     main.add_command(module.command)
 

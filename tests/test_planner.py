@@ -1,0 +1,409 @@
+"""Sizes of sketches: laws known or read from pilots, the paper's ways, and searches beside looking at all."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+from fedtally import planner, theory
+from fedtally.domain import IntegerRange
+from fedtally.errors import InvalidInputError
+from fedtally.planner import Campaign, Law, Pilot, Size
+from fedtally.recovery import error_model
+from fedtally.recovery.error_model import failure, predict
+from fedtally.recovery.median import MedianDecoder
+from fedtally.sketch import CountSketch, SketchSpec
+
+D = 5000
+PLAN = {"rows": 7, "width": 100, "num_rounds": 6, "num_clients": 20_000}
+
+
+def zipf(exponent, size=D):
+    law = np.arange(1, size + 1.0) ** -exponent
+    return law / law.sum()
+
+
+def steps():
+    """40 items of 1.5 %, the others alike: no power law."""
+    law = np.full(D, 0.4 / (D - 40))
+    law[:40] = 0.015
+    return law
+
+
+def sketches(law, clients, *, rows=8, width=200, schedule="shared", num_rounds=1, noise=0.0, seed=0):
+    rng = np.random.default_rng(seed)
+    spec = SketchSpec(rows, width, schedule, num_rounds, rng.bytes(32))
+    found = []
+    for m in range(num_rounds):
+        sketch = CountSketch(spec, m)
+        sketch.add_range(1, rng.multinomial(clients // num_rounds, law))
+        sketch.counters += np.rint(rng.normal(0.0, noise, sketch.counters.shape)).astype(np.int64)
+        found.append(sketch)
+    return found
+
+
+# ---- the error model, as the planner asks it ----
+
+
+@pytest.mark.parametrize("recovery", ["joint", "median"])
+@pytest.mark.parametrize("schedule", ["shared", "hybrid", "fresh"])
+def test_failure_inverts_the_predicted_largest_error(recovery, schedule):
+    """On a lattice for the median: probabilities within 15 %."""
+    plan = PLAN | {"schedule": schedule, "recovery": recovery, "noise": 3.0}
+    errors = []
+    for probability in (0.5, 0.1, 0.001):
+        linf = predict(zipf(1.2), **plan, probability=probability).linf
+        assert failure(zipf(1.2), linf, **plan) == pytest.approx(probability, rel=0.15)
+        errors.append(linf)
+    assert errors == sorted(errors)
+    assert predict(zipf(1.2), **plan).linf == errors[0]
+
+
+def test_without_errors_nothing_fails():
+    plan = PLAN | {"schedule": "shared", "rows": 9, "width": 20_000}
+    for recovery in ("joint", "median"):
+        assert failure(zipf(2.0, 100), 1e-3, **plan, recovery=recovery) < 1e-6
+
+
+@pytest.mark.parametrize("recovery", ["joint", "median"])
+def test_items_may_be_given_by_their_numbers(recovery):
+    law, plan = np.repeat([0.004, 0.0008, 0.0001], [60, 500, 2000]), PLAN | {"schedule": "shared", "recovery": recovery}
+    once = {"frequencies": [0.0001, 0.004, 0.0008], "numbers": [2000, 60, 500]}
+    assert predict(**once, **plan).linf == pytest.approx(predict(law, **plan).linf, rel=1e-6)
+    assert failure(**once, tau=0.002, **plan) == pytest.approx(failure(law, 0.002, **plan), rel=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"tau": 0.0}, "tau must be above 0"),
+        ({"numbers": [1.0]}, "numbers must be 2, one of each frequency, got 1"),
+        ({"numbers": [1.0, -1.0]}, "numbers must be finite and at least 0"),
+        ({"numbers": [3.0, 2.0]}, "sum to at most 1, got 1.4"),
+        ({"numbers": [1.0, 2.0], "candidates": 2}, "number of frequencies, 3, got 2"),
+    ],
+)
+def test_bad_input_of_failure_is_refused(change, message):
+    arguments = {"frequencies": [0.2, 0.4], "tau": 0.1, "schedule": "shared"} | PLAN | change
+    with pytest.raises(InvalidInputError, match=message):
+        failure(**arguments)
+
+
+@pytest.mark.parametrize("probability", [0.0, 1.0])
+def test_certain_errors_are_not_predicted(probability):
+    with pytest.raises(InvalidInputError, match="probability must be above 0 and below 1"):
+        predict([0.5], schedule="shared", **PLAN, probability=probability)
+
+
+# ---- laws ----
+
+
+@pytest.mark.parametrize("frequencies", [zipf(1.1), zipf(3.0), steps(), np.zeros(D), np.array([1.0])])
+@pytest.mark.parametrize("recovery", ["joint", "median"])
+def test_a_compressed_law_predicts_as_the_frequencies_do(frequencies, recovery):
+    law = Law.from_frequencies(np.random.default_rng(0).permutation(frequencies), domain_size=D)
+    assert len(law.frequencies) < 1500
+    assert law.numbers @ law.frequencies == pytest.approx(frequencies.sum())
+    assert law.hardness(0.01) == pytest.approx(theory.hardness(frequencies, 0.01), rel=1e-3)
+    assert law.uncertainty(0.01) == 0.0
+    direct = predict(frequencies, schedule="hybrid", **PLAN, recovery=recovery, candidates=D, probability=0.1)
+    campaign = Campaign(PLAN["num_clients"], "hybrid", PLAN["num_rounds"], recovery)
+    assert campaign.linf(law, 0.1, PLAN["rows"], PLAN["width"]) == pytest.approx(direct.linf, rel=0.01)
+
+
+@pytest.mark.parametrize(
+    ("schedule", "num_rounds", "noise"), [("shared", 1, 0.0), ("shared", 2, 4.0), ("hybrid", 4, 0.0), ("fresh", 4, 2.0)]
+)
+@pytest.mark.parametrize("frequencies", [zipf(1.2), steps()])
+def test_a_pilot_tells_the_tail(frequencies, schedule, num_rounds, noise):
+    """Mean over 10 pilots, within four standard errors and 4 %: without the corrections it would be far off."""
+    tau, ratios, energies, uncertainties = 0.01, [], [], []
+    for seed in range(10):
+        landed = sketches(frequencies, 2000, schedule=schedule, num_rounds=num_rounds, noise=noise, seed=seed)
+        law = Law.from_pilot(landed, IntegerRange(1, D), noise**2 + (1 / 12 if noise else 0.0))
+        assert law.fit is not None and law.fit.conditioned
+        assert law.numbers @ law.frequencies <= 1 + 1e-6
+        assert law.domain_size == D
+        ratios.append(law.hardness(tau) / theory.hardness(frequencies, tau))
+        energies.append(float(law.numbers @ law.frequencies**2) / float(frequencies @ frequencies))
+        uncertainties.append(law.uncertainty(tau))
+    for seen in (ratios, energies):
+        assert np.mean(seen) == pytest.approx(1, abs=0.04 + 4 * np.std(seen) / math.sqrt(len(seen)))
+        assert np.std(seen) < 0.3
+    assert np.std(ratios) < 2 * np.mean(uncertainties)
+
+
+def test_the_power_law_has_the_mass_and_energy_it_is_asked_for():
+    for first, last, mass, energy, most in (
+        (1, 10_000, 1.0, 0.05, 0.5),
+        (8, 10**6, 0.6, 0.004, 0.02),
+        (3, 40, 0.1, 0.001, 1),
+    ):
+        tail, numbers, exponent = planner._power_law(first, last, mass, energy, most)
+        assert numbers.sum() == last - first + 1
+        assert numbers @ tail == pytest.approx(mass, rel=1e-6)
+        assert numbers @ tail**2 == pytest.approx(energy, rel=1e-3)
+        assert 0 < exponent < 10 and tail.max() <= most
+    assert planner._power_law(5, 4, 0.5, 0.1, 1.0)[2] == 0.0
+    tail, numbers, exponent = planner._power_law(1, 50, 0.5, 0.0, 1.0)
+    assert exponent == 0.0
+    np.testing.assert_allclose(tail, 0.01)
+
+
+@pytest.mark.parametrize("noise", [0.0, 5.0])
+def test_one_item_that_all_clients_hold(noise):
+    law = Law.from_pilot(sketches(np.eye(1, D)[0], 1000, noise=noise), IntegerRange(1, D), noise**2)
+    assert law.numbers @ law.frequencies == pytest.approx(1, abs=1e-9)
+    assert law.frequencies[0] > 0.98 and law.uncertainty(0.05) < 0.5
+    assert planner.calculus(law, 0.05, Campaign(10_000), rows=8).method == "calculus"
+
+
+def test_a_domain_may_be_vast():
+    law = Law.from_pilot(sketches(zipf(1.1), 1000), IntegerRange(1, 200_000))
+    assert law.domain_size == 200_000 and len(law.frequencies) < 2000
+    tail, numbers, _ = planner._power_law(4, 2**50, 0.7, 0.01, 0.5)
+    assert len(tail) < 4000
+    assert numbers @ tail == pytest.approx(0.7)
+
+
+def test_a_law_that_a_pilot_cannot_tell_is_not_used():
+    campaign = Campaign(100_000, recovery="median")
+    law = Law.from_pilot(sketches(zipf(1.5), 50), IntegerRange(1, D))
+    assert law.uncertainty(1e-3) > planner.TOO_UNCERTAIN > law.uncertainty(0.1)
+    size = planner.calculus(law, 1e-3, campaign, rows=15)
+    assert (size.method, size.rows, size.width) == ("minimax", 15, 4000)
+    assert "take more clients" in size.message and "0.001" in size.message
+    assert planner.calculus(law, 1e-3, campaign).rows == theory.rows_for(D, 0.1)
+    assert planner.calculus(law, 0.1, campaign, rows=15).method == "calculus"
+    # Two rows of four columns for 5,000 items: joint recovery has nothing to say, nor has the law.
+    tiny = Law.from_pilot(sketches(zipf(1.05), 5000, rows=2, width=4), IntegerRange(1, D))
+    assert tiny.uncertainty(0.01) > planner.TOO_UNCERTAIN
+
+
+def test_a_tail_that_is_no_power_law():
+    """1,000 items alike, of which a pilot of 10,000 clients shows none: the default guesses, `hardest` does not."""
+    flat = np.where(np.arange(D) < 1000, 1e-3, 0.0)
+    tau, domain, campaign = 0.002, IntegerRange(1, D), Campaign(100_000, recovery="median")
+    pilot = sketches(flat, 10_000)
+    guess, safe = (Law.from_pilot(pilot, domain, largest_unseen=bound) for bound in (1.0, tau))
+    true = theory.hardness(flat, tau)
+    assert guess.hardness(tau) < 0.7 * true
+    assert guess.hardest(tau) == pytest.approx(true, rel=0.2)
+    assert safe.hardness(tau) == pytest.approx(safe.hardest(tau), rel=0.01) == pytest.approx(true, rel=0.2)
+    sizes = [planner.calculus(law, tau, campaign, rows=15) for law in (guess, safe, Law.from_frequencies(flat))]
+    assert "were the tail no power law" in sizes[0].message
+    assert [size.message for size in sizes[1:]] == ["", ""]
+    assert 1.2 * sizes[0].width < sizes[2].width
+    assert sizes[1].width == pytest.approx(sizes[2].width, rel=0.25)
+    # Where the energy is more than items of tau could hold, the mass decides.
+    few = Law.from_pilot(sketches(zipf(1.05), 300), domain, largest_unseen=1e-4)
+    assert few.hardness(1e-4) == pytest.approx(few.hardest(1e-4), rel=0.01)
+    assert guess.hardest(tau) > guess.hardness(tau) and Law.from_frequencies(flat).hardest(tau) == pytest.approx(true)
+
+
+# ---- the paper's ways ----
+
+
+def test_the_papers_sizes():
+    sizes = {"num_clients": 17_500, "domain_size": 175_000}
+    assert planner.minimax(0.005, **sizes) == Size("minimax", 16, 800)
+    assert planner.linear(**sizes, constant=1.0) == Size("linear", 16, 17_500)
+    assert planner.oracle(zipf(1.2), 0.005, **sizes, rows=5) == Size(
+        "oracle", 5, theory.width_oracle(zipf(1.2), 0.005, num_clients=17_500)
+    )
+    assert planner.minimax(0.005, **sizes).cells == 12_800
+
+
+@pytest.mark.parametrize(("alpha", "beta"), [(1.3, 0.2), (2.0, 0.6), (0.5, 0.01)])
+def test_two_phase_finds_the_power_law_that_a_pilot_holds(alpha, beta):
+    law = beta * np.arange(1, D + 1.0) ** -alpha
+    law = law[np.cumsum(law) <= 1]
+    counts = np.rint(law * 10**9).astype(np.int64)
+    pilot = CountSketch(Pilot(rows=9, width=1 << 16).spec(bytes(32)), 0)
+    pilot.add_range(1, counts, num_clients=10**9)
+    size = planner.two_phase(pilot, IntegerRange(1, D), 0.002, num_clients=10**6, rows=16)
+    assert size.method == "two-phase"
+    assert size.width == pytest.approx(theory.width_oracle(law, 0.002), rel=0.01)
+
+
+def test_two_phase_takes_its_arguments():
+    [pilot] = sketches(zipf(1.3), 5000)
+    ask = lambda **more: planner.two_phase(pilot, IntegerRange(1, D), 0.01, num_clients=50_000, **more)  # noqa: E731
+    assert ask().rows == theory.rows_for(D, 0.1)
+    assert ask(constant=4.0).width == pytest.approx(2 * ask().width, abs=1)
+    top = np.sort(MedianDecoder([pilot]).range(1, D))[::-1][:7] / 5000
+    law = planner._two_phase_law(top, D)
+    assert ask(top=7).width == theory.width_oracle(law, 0.01)
+    assert law.sum() <= 1
+    # Least squares: no other exponent or factor is better.
+    alpha, beta = math.log(law[0] / law[1]) / math.log(2), law[0]
+    ranks = np.arange(1, 8.0)
+    least = ((top - beta * ranks**-alpha) ** 2).sum()
+    for a, b in ((1.01, 1), (0.99, 1), (1, 1.01), (1, 0.99)):
+        assert ((top - b * beta * ranks ** -(a * alpha)) ** 2).sum() > least
+
+
+def test_two_phase_of_one_item_and_of_none():
+    np.testing.assert_array_equal(planner._two_phase_law(np.array([1.2, 0.0, 0.0]), 100), [1.0])
+    empty = CountSketch(Pilot().spec(bytes(32)), 0)
+    with pytest.raises(InvalidInputError, match="no client took part in the pilot"):
+        planner.two_phase(empty, IntegerRange(1, D), 0.01, num_clients=100)
+
+
+# ---- the searches ----
+
+
+@pytest.mark.parametrize(
+    "needed", [lambda r: 1000 / (r - 2), lambda r: 50 + 0 * r, lambda r: 2, lambda r: 900 * 0.7**r]
+)
+def test_the_smallest_size_is_that_of_looking_at_all(needed):
+    looks = []
+
+    def fails(rows, width):
+        looks.append((rows, width))
+        return width < needed(rows)
+
+    rows = range(3, 32)
+    found = planner._smallest(fails, sorted(rows, key=lambda one: abs(one - 17)))
+    cost = min(one * max(2, math.ceil(needed(one))) for one in rows)
+    assert found is not None and found[0] * found[1] == cost
+    assert not fails(*found)
+    assert min(width for _, width in looks) >= 2
+    assert len(looks) < 250
+    assert planner._smallest(lambda *_: True, [5]) is None
+
+
+@pytest.mark.parametrize("recovery", ["joint", "median"])
+@pytest.mark.parametrize("schedule", ["shared", "hybrid"])
+def test_calculus_finds_the_smallest_size(recovery, schedule):
+    campaign = Campaign(20_000, schedule, 4, recovery, noise=lambda rows: 2.0 * math.sqrt(rows))
+    law = Law.from_frequencies(zipf(1.3))
+    size = planner.calculus(law, 0.008, campaign, p=0.1, margin=1.0, risk=0.5, rows=(6, 7, 8))
+    assert campaign.failure(law, 0.008, size.rows, size.width) <= 0.05
+    assert size.linf is not None and size.linf <= 0.008 * 1.02
+    for rows in (6, 7, 8):
+        assert campaign.failure(law, 0.008, rows, (size.cells - 1) // rows) > 0.05
+    wider = planner.calculus(law, 0.008, campaign, p=0.1, margin=1.5, risk=0.5, rows=(6, 7, 8))
+    assert (wider.rows, wider.width) == (size.rows, math.ceil(1.5 * size.width))
+    assert wider.linf is not None and wider.linf < size.linf
+
+
+def test_noise_that_is_too_much_is_said():
+    law = Law.from_frequencies(zipf(1.3))
+    for recovery in ("joint", "median"):
+        with pytest.raises(InvalidInputError, match=r"tau 0\.001 is not reached .* less noise"):
+            planner.calculus(law, 0.001, Campaign(10_000, recovery=recovery, noise=200.0), rows=(8, 9))
+
+
+@pytest.mark.parametrize("recovery", ["joint", "median"])
+def test_a_budget_buys_the_least_error(recovery):
+    campaign, law = Campaign(20_000, recovery=recovery), Law.from_frequencies(zipf(1.3))
+    cost = lambda rows, width: 100 + (rows * width * 15 + 7) // 8  # noqa: E731
+    size = planner.within(law, 2000, cost, campaign, p=0.1, rows=range(4, 9), risk=1.0)
+    assert cost(size.rows, size.width) <= 2000 < cost(size.rows, size.width + 1)
+    errors = [campaign.linf(law, 0.1, rows, 1013 // rows) for rows in range(4, 9)]
+    assert size.linf == min(errors)
+    more = planner.within(law, 4000, cost, campaign, rows=range(4, 9), risk=1.0)
+    assert more.linf is not None and more.linf < size.linf
+    with pytest.raises(InvalidInputError, match="max_bytes 101 buys no sketch"):
+        planner.within(law, 101, cost, campaign)
+
+
+def test_a_budget_says_where_the_pilot_is_too_small():
+    law = Law.from_pilot(sketches(zipf(1.5), 50), IntegerRange(1, D))
+    size = planner.within(law, 100_000, lambda rows, width: 4 * rows * width, Campaign(10**6), rows=9)
+    assert "the pilot is too small" in size.message
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"tau": 0.0}, "tau must be above 0 and below 1"),
+        ({"tau": 1.0}, "tau must be above 0 and below 1"),
+        ({"p": 1.0}, "p must be above 0 and below 1"),
+        ({"rows": 0}, "rows must be at least 1"),
+        ({"rows": ()}, "rows must be at least one number"),
+        ({"margin": 0.9}, "margin must be at least 1"),
+        ({"risk": 0.0}, "risk must be at least"),
+        ({"campaign": Campaign(100, recovery="mean")}, "recovery must be median or joint"),
+    ],
+)
+def test_bad_input_is_refused(change, message):
+    arguments = {"law": Law.from_frequencies([0.5]), "tau": 0.1, "campaign": Campaign(100)} | change
+    with pytest.raises(InvalidInputError, match=message):
+        planner.calculus(**arguments)
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: Law.from_frequencies([0.6, 0.6]), "sum to at most 1, got 1.2"),
+        (lambda: Law.from_frequencies([[0.1]]), "one dimension"),
+        (lambda: Law.from_frequencies([-0.1]), "at least 0"),
+        (lambda: Law.from_frequencies([0.1, 0.1], domain_size=1), "domain_size must be at least 2"),
+        (lambda: Law.from_pilot([], IntegerRange(1, 10)), "nothing to decode"),
+        (lambda: Law.from_pilot(sketches(np.ones(1), 1), IntegerRange(1, 10)), "at least 2 clients, got 1"),
+        (
+            lambda: Law.from_pilot(sketches(zipf(1.1), 9), IntegerRange(1, D), largest_unseen=0.0),
+            "must be above 0, got 0",
+        ),
+        (lambda: Pilot(share=1.0), "share must be above 0 and below 1"),
+        (lambda: Pilot(width=1), "width must be at least 2"),
+        (lambda: Pilot(rows=0), "rows must be at least 1"),
+    ],
+)
+def test_bad_laws_and_pilots_are_refused(make, message):
+    with pytest.raises(InvalidInputError, match=message):
+        make()
+
+
+def test_a_million_items_and_ten_rounds_are_planned():
+    """And the plan meets its target by the law that planned it."""
+    law = Law.from_frequencies(zipf(1.1, 1_000_000))
+    for recovery, tau in (("median", 1e-3), ("joint", 1e-2)):
+        campaign = Campaign(1_000_000, "hybrid", 10, recovery)
+        size = planner.calculus(law, tau, campaign)
+        assert campaign.failure(law, tau, size.rows, size.width) <= 0.1
+
+
+# ---- the promise ----
+
+
+@pytest.mark.parametrize("exponent", [1.2, 2.0])
+def test_campaigns_keep_what_is_planned_and_two_phase_does_not(exponent):
+    """At most 1 in 10 may fail. More than 12 of 60 would, with probability below 1 %, if it were so many."""
+    frequencies, tau, clients = zipf(exponent), 0.02, 10_000
+    domain, campaign = IntegerRange(1, D), Campaign(clients, recovery="median")
+    pilot = sketches(frequencies, Pilot().clients(clients), seed=1)
+    law = Law.from_pilot(pilot, domain)
+    chosen = planner.calculus(law, tau, campaign, p=0.1, rows=15).width
+    paper = planner.two_phase(pilot[0], domain, tau, num_clients=clients, rows=15).width
+    failures = dict.fromkeys((chosen, paper), 0)
+    for width in failures:
+        rng = np.random.default_rng(2)
+        for _ in range(60):
+            counts = rng.multinomial(clients, frequencies)
+            sketch = CountSketch(SketchSpec(15, width, "shared", 1, rng.bytes(32)), 0)
+            sketch.add_range(1, counts)
+            failures[width] += np.abs(MedianDecoder([sketch]).range(1, D) - counts).max() > tau * clients
+    assert failures[chosen] <= 12
+    assert failures[paper] >= 30
+
+
+def test_experiment_compares_chosen_with_least_widths(tmp_path):
+    pytest.importorskip("experiments", reason="run from the root of the repository: python -m pytest")
+    from experiments import planner as experiment
+
+    path = tmp_path / "table.csv"
+    result = CliRunner().invoke(experiment.command, ["--quick", "--output", str(path)], catch_exceptions=False)
+    assert result.exit_code == 0
+    names, values = (line.replace('"', "").split(",") for line in path.read_text().splitlines())
+    row = dict(zip(names, values, strict=True))
+    assert 0.8 < float(row["known"]) < 1.25
+    assert float(row["two-phase"]) < 0.75 < float(row["calculus"]) < 1.6
+    assert int(row["fell back"]) == 0
+    assert row["least"] in result.output
+    assert error_model.RECOVERIES == ("joint", "median")
