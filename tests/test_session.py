@@ -262,6 +262,15 @@ def test_a_journal_takes_population_and_event_from_the_plan(tmp_path: Path) -> N
     assert free.spend(bytes(32))
 
 
+def test_items_come_as_a_list_or_an_array() -> None:
+    plan = private(max_items=2)
+    for wrong in (7, None, {7}, "7", iter([7])):
+        with pytest.raises(InvalidInputError, match="items must be a list, an array or a series, got"):
+            FrequencyClient(plan, DOMAIN, wrong)
+    seven = FrequencyClient(plan, DOMAIN, [7]).contribution(0, bytes)
+    assert np.array_equal(FrequencyClient(plan, DOMAIN, np.array([7.0, np.nan])).contribution(0, bytes), seven)
+
+
 def test_a_journal_of_another_plan_is_refused(tmp_path: Path) -> None:
     plan, record = private(secagg()), ClientRecord.open(tmp_path / "client.db", create=True)
     other = Journal(record, private(secagg(), seed=bytes(32)), 0, NOW)
