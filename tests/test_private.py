@@ -400,9 +400,10 @@ def test_a_plan_without_privacy_does_not_get_any() -> None:
 
 
 def test_a_certificate_is_looked_up_again(tmp_path: Path) -> None:
-    options: dict[str, Any] = {"neighbours": "replace-one", "rows": 3, "width": 8, "certify": True}
-    plan = estimate(domain=IntegerRange(1, 8), **options).plan
-    assert fedtally.estimate(ITEMS, domain=IntegerRange(1, 8), plan=plan).plan.privacy == plan.privacy
+    options: dict[str, Any] = {"neighbours": "replace-one", "rows": 5, "width": 8, "certify": True}
+    few = IntegerRange(1, 3)  # they collide in all five rows with probability 3e-6; of 5,000 items some do
+    plan = estimate(domain=few, **options).plan
+    assert fedtally.estimate(ITEMS, domain=few, plan=plan).plan.privacy == plan.privacy
     wider = replace(plan, domain=IntegerRange(1, 5000).describe())
     with pytest.raises(InvalidInputError, match="its noise is too little; make a new plan with certify"):
         fedtally.estimate(ITEMS, domain=IntegerRange(1, 5000), plan=wider)
@@ -526,14 +527,14 @@ def test_add_remove_through_a_plan_tells_no_number() -> None:
 
 
 def test_intervals_know_that_the_number_of_clients_has_noise() -> None:
-    """Of an item that half of 300 clients hold, at 95 %: at least 85 % of 100 hold, five standard errors below."""
+    """Of an item that half of 300 clients hold, at 95 %: at least 82 of 100 hold, six standard errors below."""
     held = 0
     for _ in range(100):
         result = estimate([1] * 150 + [2] * 150, neighbours="add-remove", max_clients=1000, width=400)
         [found] = result.estimates([1])
         assert found.low is not None and found.high is not None
         held += found.low <= 0.5 <= found.high
-    assert held >= 85
+    assert held >= 82
 
 
 def test_a_private_run_shows_no_times() -> None:
