@@ -10,7 +10,6 @@ import click
 from fedtally.cli import console
 from fedtally.cli.layout import Command, Decorator, Group, option
 
-_LARGE_EPSILON = 10.0
 _SHOWN = 16  # digits of a fingerprint
 
 _ledger_option = option(
@@ -62,17 +61,15 @@ def grant(location: str, population: str, epsilon: float, delta: float, as_json:
     """
     import time
 
+    from fedtally.privacy import promises_little
     from fedtally.privacy.budget import Grant
     from fedtally.store import Ledger
 
     Grant(population, epsilon, delta)  # refused before a file is made
     books = Ledger.open(location, create=True)
     books.grant(population, epsilon, delta, int(time.time()))
-    if epsilon > _LARGE_EPSILON:
-        console.note(
-            f"warning: epsilon {epsilon:g} is above {_LARGE_EPSILON:g}: a client's part may change the odds of what is "
-            f"seen by a factor of e^{epsilon:g}, which promises little"
-        )
+    if large := promises_little(epsilon):
+        console.note(f"warning: {large}")
     spent = books.spent(population)
     if spent is not None and spent.epsilon >= epsilon:
         console.note(f"warning: {spent} is spent already: no new campaign will begin")

@@ -49,9 +49,7 @@ def fitted(
     """
     summation, asked = request.summation, request.privacy
     if request.plan is not None:
-        openings = list(sizes)
-        if summation.method == "two-server":
-            openings = [sum(sizes[opening.start : opening.stop]) for opening in request.plan.openings]
+        openings = _summed(summation, sizes, request.plan.openings)
         keys = None if summation.method == "ideal" else make_keys(summation, openings, random)
         plan = _checked_plan(request.plan, request.study, domain, sizes, openings, summation, keys)
         check_certificate(plan, domain, report)
@@ -60,9 +58,7 @@ def fitted(
     schedule, rows, max_items = Schedule.parse(name), request.rows or DEFAULT_ROWS, request.max_items or 1
     together = [range(i, i + 1) for i in range(len(sizes))]
     together = together if asked is None else asked.opens(schedule, len(sizes), summation)
-    openings = list(sizes)
-    if summation.method == "two-server":
-        openings = [sum(sizes[opening.start : opening.stop]) for opening in together]
+    openings = _summed(summation, sizes, together)
     keys = None if summation.method == "ideal" else make_keys(summation, openings, random)
     clients, participations = (sum(sizes), max(sizes)), 1
     if asked is not None:
@@ -107,6 +103,13 @@ def fitted(
         assert plan.privacy is not None
         plan = replace(plan, privacy=plan.privacy.certified(worst_pair(plan.spec, domain, report)))
     return plan, keys
+
+
+def _summed(summation: Summation, sizes: Sequence[int], openings: Sequence[range]) -> list[int]:
+    """Return the clients of each secure sum: two servers add up the rounds of an opening, others sum round by round."""
+    if summation.method != "two-server":
+        return list(sizes)
+    return [sum(sizes[opening.start : opening.stop]) for opening in openings]
 
 
 def _public_sizes(asked: Privacy, sizes: Sequence[int], natural: bool) -> tuple[int, int]:

@@ -23,7 +23,7 @@ from fedtally.engines.request import Request
 from fedtally.engines.tally import Declared, FromInput, RoundTally, Tally
 from fedtally.errors import InvalidInputError, MemoryLimitError
 from fedtally.plan import Plan
-from fedtally.privacy import STUDY
+from fedtally.privacy import STUDY, promises_little
 from fedtally.privacy.events import Relation
 from fedtally.recovery.intervals import order_statistic
 from fedtally.result import Progress, Result, Truth, check_decodable, physical_memory
@@ -31,7 +31,6 @@ from fedtally.sketch import CountSketch
 from fedtally.sources import Source, from_items
 
 DEFAULT_MEMORY = 1 << 30
-LARGE_EPSILON = 10.0  # beyond it the factor on odds is more than 22,000
 _BYTES_PER_COUNTER = 220  # the landed sums and, at the peak of the intervals of fresh rounds, 207 bytes more
 
 
@@ -343,11 +342,8 @@ def _privacy_warnings(plan: Plan) -> list[str]:
             f"{STUDY}: a seed, the truth or the input's own items may show what the noise hides; the figures are those "
             "of a private run"
         )
-    if terms.epsilon > LARGE_EPSILON:
-        notes.append(
-            f"epsilon {terms.epsilon:g} is above {LARGE_EPSILON:g}: one client's part may change the odds of what is "
-            f"seen by a factor of e^{terms.epsilon:g}, which promises little"
-        )
+    if large := promises_little(terms.epsilon):
+        notes.append(large)
     if terms.delta > 1 / plan.num_clients:
         notes.append(
             f"delta {terms.delta:g} is above 1 / {plan.num_clients:,} clients: publishing the item of one client drawn "

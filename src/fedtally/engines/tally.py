@@ -475,9 +475,8 @@ def _in_drawn_rounds(rows: U64, max_rounds: int, key: np.uint64) -> npt.NDArray[
     """Return which rows, sorted by client and round, are in one of the rounds that are drawn for their client."""
     starts = np.flatnonzero(np.concatenate([[True], np.any(rows[1:, :2] != rows[:-1, :2], axis=1)]))
     clients = rows[starts, 0]
-    order = np.lexsort(
-        (_mixed(key, clients, rows[starts, 1]), clients)
-    )  # clients stay together, their rounds are shuffled
+    # Clients stay together, their rounds are shuffled.
+    order = np.lexsort((_mixed(key, clients, rows[starts, 1]), clients))
     first = np.searchsorted(clients, clients)
     kept = np.zeros(len(starts), np.bool_)
     kept[order] = np.arange(len(starts)) - first < max_rounds

@@ -108,7 +108,7 @@ def noise_multiplier(epsilon: float, delta: float) -> float:
     """
     from dp_accounting import get_sigma_gaussian
 
-    epsilon, delta = _validate.real(1e-6, 1e3, epsilon=epsilon), _checked_delta(delta)
+    epsilon, delta = _validate.real(1e-6, 1e3, epsilon=epsilon), checked_delta(delta)
     return float(get_sigma_gaussian(epsilon, delta)) * (1 + 1e-8)  # it is found by search, to about 1e-9
 
 
@@ -130,7 +130,7 @@ def epsilon(events: Event | Sequence[Event], delta: float, *, adaptive: bool = F
     >>> print(epsilon(Event("rounded-gaussian", 16, "zero-out", variance=16 * 4.2247**2), 1e-6))
     epsilon 0.9999 at delta 1e-06 (zero-out, central trust, privacy-loss-distribution)
     """
-    found, delta = _checked(events), _checked_delta(delta)
+    found, delta = _checked(events), checked_delta(delta)
     return _adaptive(found, delta) if adaptive and len(found) > 1 else _guarantee(found, delta)
 
 
@@ -231,7 +231,7 @@ def calibrate(event: Event, epsilon: float, delta: float, *, others: Sequence[Ev
     0.9954
     """
     target = _validate.real(1e-6, 1e3, epsilon=epsilon)
-    delta = _checked_delta(delta)
+    delta = checked_delta(delta)
     if others and _guarantee(_checked(others), delta).epsilon >= target:
         raise InvalidInputError(f"the other events alone reach epsilon {target:g} at delta {delta:g}: nothing is left")
 
@@ -291,7 +291,14 @@ def _checked(events: Event | Sequence[Event]) -> list[Event]:
     return found
 
 
-def _checked_delta(delta: float) -> float:
+def checked_delta(delta: float) -> float:
+    """Return delta, if it lies between 0 and 1, exclusive.
+
+    >>> checked_delta(1.0)
+    Traceback (most recent call last):
+    ...
+    fedtally.errors.InvalidInputError: delta must lie between 0 and 1, exclusive, got 1
+    """
     delta = _validate.real(0.0, 1.0, delta=delta)
     if not 0.0 < delta < 1.0:
         raise InvalidInputError(f"delta must lie between 0 and 1, exclusive, got {delta:g}")

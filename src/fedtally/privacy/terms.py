@@ -18,7 +18,7 @@ from typing import Any, Self
 from fedtally import _validate
 from fedtally.errors import InvalidInputError
 from fedtally.privacy import accounting
-from fedtally.privacy.accounting import Guarantee
+from fedtally.privacy.accounting import Guarantee, checked_delta
 from fedtally.privacy.budget import checked_name
 from fedtally.privacy.events import Collisions, Event, Mechanism, Relation, Trust, default_clip_norm
 from fedtally.privacy.mechanism import MAX_VARIANCE, MIN_GAUSSIAN_VARIANCE, Noise, rounded_gaussian, skellam
@@ -278,20 +278,6 @@ def check_event(
             "privacy.event.collisions goes with central trust: a client cannot be asked to look at all pairs of "
             "candidates before it believes them; leave collisions (certify) out"
         )
-
-
-def checked_delta(delta: float) -> float:
-    """Return delta, if it lies between 0 and 1, exclusive.
-
-    >>> checked_delta(1.0)
-    Traceback (most recent call last):
-    ...
-    fedtally.errors.InvalidInputError: delta must lie between 0 and 1, exclusive, got 1
-    """
-    delta = _validate.real(delta=delta)
-    if not 0.0 < delta < 1.0:
-        raise InvalidInputError(f"delta must lie between 0 and 1, exclusive, got {delta:g}")
-    return delta
 
 
 def default_delta(num_clients: int) -> float:
