@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from fedtally.engines.fitting import widest
 from fedtally.errors import InvalidInputError, UnreadableFileError
-from fedtally.plan import Plan, modulus_bits
+from fedtally.plan import Plan, Target, modulus_bits
 
 DOMAIN = {"kind": "range", "size": 1000, "public": True, "first": 1, "last": 1000}
 PLAN = Plan(
@@ -53,6 +53,31 @@ def changed(**values):
 def test_inconsistent_plans_are_refused(name, value, message):
     with pytest.raises(InvalidInputError, match=message):
         changed(**{name: value})
+
+
+@pytest.mark.parametrize("suffix", [".toml", ".json"])
+def test_a_target_is_part_of_the_plan(tmp_path, suffix):
+    target = Target(1e-3, 0.05, "median")
+    plan = changed(target=target)
+    plan.save(tmp_path / f"plan{suffix}")
+    assert Plan.load(tmp_path / f"plan{suffix}").target == target
+    assert plan.fingerprint != PLAN.fingerprint
+    assert "target" not in PLAN.to_dict()
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"linf": 0.0}, "linf must be above 0 and below 1, got 0.0"),
+        ({"failure_probability": 1}, "failure_probability must be above 0 and below 1, got 1"),
+        ({"recovery": "auto"}, "target.recovery must be joint or median, got 'auto'"),
+        ({"tau": 0.1}, "target must be a table with the entries linf, failure_probability, recovery"),
+    ],
+)
+def test_targets_out_of_bounds_are_refused(change, message):
+    values = PLAN.to_dict() | {"target": Target(1e-3, 0.05, "joint").to_dict() | change}
+    with pytest.raises(InvalidInputError, match=message):
+        Plan.from_dict(values)
 
 
 @pytest.mark.parametrize("suffix", [".toml", ".json"])

@@ -11,7 +11,8 @@ from click.testing import CliRunner
 from fedtally import planner, theory
 from fedtally.domain import IntegerRange
 from fedtally.errors import InvalidInputError
-from fedtally.planner import Campaign, Law, Pilot, Size
+from fedtally.planner import Campaign, Law, Pilot, Size, sizes
+from fedtally.planner import law as laws
 from fedtally.recovery import error_model
 from fedtally.recovery.error_model import failure, predict
 from fedtally.recovery.median import MedianDecoder
@@ -142,13 +143,13 @@ def test_the_power_law_has_the_mass_and_energy_it_is_asked_for():
         (8, 10**6, 0.6, 0.004, 0.02),
         (3, 40, 0.1, 0.001, 1),
     ):
-        tail, numbers, exponent = planner._power_law(first, last, mass, energy, most)
+        tail, numbers, exponent = laws._power_law(first, last, mass, energy, most)
         assert numbers.sum() == last - first + 1
         assert numbers @ tail == pytest.approx(mass, rel=1e-6)
         assert numbers @ tail**2 == pytest.approx(energy, rel=1e-3)
         assert 0 < exponent < 10 and tail.max() <= most
-    assert planner._power_law(5, 4, 0.5, 0.1, 1.0)[2] == 0.0
-    tail, numbers, exponent = planner._power_law(1, 50, 0.5, 0.0, 1.0)
+    assert laws._power_law(5, 4, 0.5, 0.1, 1.0)[2] == 0.0
+    tail, numbers, exponent = laws._power_law(1, 50, 0.5, 0.0, 1.0)
     assert exponent == 0.0
     np.testing.assert_allclose(tail, 0.01)
 
@@ -164,7 +165,7 @@ def test_one_item_that_all_clients_hold(noise):
 def test_a_domain_may_be_vast():
     law = Law.from_pilot(sketches(zipf(1.1), 1000), IntegerRange(1, 200_000))
     assert law.domain_size == 200_000 and len(law.frequencies) < 2000
-    tail, numbers, _ = planner._power_law(4, 2**50, 0.7, 0.01, 0.5)
+    tail, numbers, _ = laws._power_law(4, 2**50, 0.7, 0.01, 0.5)
     assert len(tail) < 4000
     assert numbers @ tail == pytest.approx(0.7)
 
@@ -172,7 +173,7 @@ def test_a_domain_may_be_vast():
 def test_a_law_that_a_pilot_cannot_tell_is_not_used():
     campaign = Campaign(100_000, recovery="median")
     law = Law.from_pilot(sketches(zipf(1.5), 50), IntegerRange(1, D))
-    assert law.uncertainty(1e-3) > planner.TOO_UNCERTAIN > law.uncertainty(0.1)
+    assert law.uncertainty(1e-3) > sizes.TOO_UNCERTAIN > law.uncertainty(0.1)
     size = planner.calculus(law, 1e-3, campaign, rows=15)
     assert (size.method, size.rows, size.width) == ("minimax", 15, 4000)
     assert "take more clients" in size.message and "0.001" in size.message
@@ -180,7 +181,7 @@ def test_a_law_that_a_pilot_cannot_tell_is_not_used():
     assert planner.calculus(law, 0.1, campaign, rows=15).method == "calculus"
     # Two rows of four columns for 5,000 items: joint recovery has nothing to say, nor has the law.
     tiny = Law.from_pilot(sketches(zipf(1.05), 5000, rows=2, width=4), IntegerRange(1, D))
-    assert tiny.uncertainty(0.01) > planner.TOO_UNCERTAIN
+    assert tiny.uncertainty(0.01) > sizes.TOO_UNCERTAIN
 
 
 def test_a_tail_that_is_no_power_law():
@@ -235,7 +236,7 @@ def test_two_phase_takes_its_arguments():
     assert ask().rows == theory.rows_for(D, 0.1)
     assert ask(constant=4.0).width == pytest.approx(2 * ask().width, abs=1)
     top = np.sort(MedianDecoder([pilot]).range(1, D))[::-1][:7] / 5000
-    law = planner._two_phase_law(top, D)
+    law = sizes._two_phase_law(top, D)
     assert ask(top=7).width == theory.width_oracle(law, 0.01)
     assert law.sum() <= 1
     # Least squares: no other exponent or factor is better.
@@ -247,7 +248,7 @@ def test_two_phase_takes_its_arguments():
 
 
 def test_two_phase_of_one_item_and_of_none():
-    np.testing.assert_array_equal(planner._two_phase_law(np.array([1.2, 0.0, 0.0]), 100), [1.0])
+    np.testing.assert_array_equal(sizes._two_phase_law(np.array([1.2, 0.0, 0.0]), 100), [1.0])
     empty = CountSketch(Pilot().spec(bytes(32)), 0)
     with pytest.raises(InvalidInputError, match="no client took part in the pilot"):
         planner.two_phase(empty, IntegerRange(1, D), 0.01, num_clients=100)
@@ -267,13 +268,13 @@ def test_the_smallest_size_is_that_of_looking_at_all(needed):
         return width < needed(rows)
 
     rows = range(3, 32)
-    found = planner._smallest(fails, sorted(rows, key=lambda one: abs(one - 17)))
+    found = sizes._smallest(fails, sorted(rows, key=lambda one: abs(one - 17)))
     cost = min(one * max(2, math.ceil(needed(one))) for one in rows)
     assert found is not None and found[0] * found[1] == cost
     assert not fails(*found)
     assert min(width for _, width in looks) >= 2
     assert len(looks) < 250
-    assert planner._smallest(lambda *_: True, [5]) is None
+    assert sizes._smallest(lambda *_: True, [5]) is None
 
 
 @pytest.mark.parametrize("recovery", ["joint", "median"])

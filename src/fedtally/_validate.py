@@ -54,6 +54,23 @@ def real(minimum: float | None = None, maximum: float | None = None, /, **named:
     return number
 
 
+def inside(**named: Any) -> float:
+    """Return the value as a float above 0 and below 1.
+
+    >>> inside(tau=0.5)
+    0.5
+    >>> inside(tau=0)
+    Traceback (most recent call last):
+    ...
+    fedtally.errors.InvalidInputError: tau must be above 0 and below 1, got 0
+    """
+    name, value = _one(named)
+    number = real(**named)
+    if not 0.0 < number < 1.0:
+        raise InvalidInputError(f"{name} must be above 0 and below 1, got {value}")
+    return number
+
+
 def _is_bool(value: Any) -> bool:
     return isinstance(value, bool) or str(getattr(value, "dtype", "")) == "bool"
 

@@ -12,7 +12,7 @@ import os
 import re
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
 from types import MappingProxyType
@@ -30,9 +30,49 @@ if TYPE_CHECKING:
     from fedtally.secagg.terms import Terms
 
 SCHEMA = "fedtally-plan/1"
-_TERMS = ("secure_sum", "privacy")  # tables that a plan may lack
+_TERMS = ("secure_sum", "privacy", "target")  # tables that a plan may lack
 MAX_CLIENTS = 2**40
 MAX_ITEMS = 2**20
+
+
+@dataclass(frozen=True)
+class Target:
+    """The error that a plan is for: what a planner promised, and `fedtally simulate --plan` checks.
+
+    Args:
+        linf: the largest error of any candidate's frequency, above 0, below 1.
+        failure_probability: with which it may be exceeded, above 0, below 1.
+        recovery: by which the sums are to be decoded, "joint" or "median".
+
+    >>> Target(0.001, 0.1, "joint").to_dict()
+    {'linf': 0.001, 'failure_probability': 0.1, 'recovery': 'joint'}
+    """
+
+    linf: float
+    failure_probability: float
+    recovery: str
+
+    def __post_init__(self) -> None:
+        for name in ("linf", "failure_probability"):
+            object.__setattr__(self, name, _validate.inside(**{name: getattr(self, name)}))
+        if self.recovery not in ("joint", "median"):
+            raise InvalidInputError(f"target.recovery must be joint or median, got {self.recovery!r}")
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the entries as JSON-able values."""
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, values: Any) -> Target:
+        """Return the target that `to_dict` described.
+
+        Raises:
+            InvalidInputError: an entry is missing, unknown or out of bounds.
+        """
+        known = list(cls.__dataclass_fields__)
+        if not isinstance(values, Mapping) or sorted(values) != sorted(known):
+            raise InvalidInputError(f"target must be a table with the entries {', '.join(known)}, got {values!r}")
+        return cls(**values)
 
 
 @dataclass(frozen=True)
@@ -53,6 +93,7 @@ class Plan:
         secure_sum: the protocol that sums a round, in one or several cohorts; None: none, the sums are those of a
             trusted server (ideal).
         privacy: the differential privacy that it promises, with the noise that keeps the promise; None: none.
+        target: the error that it is for; None: none was asked for.
 
     Raises:
         InvalidInputError: a value is out of bounds, or two do not fit each other.
@@ -77,6 +118,7 @@ class Plan:
     seed: bytes
     secure_sum: Terms | None = None
     privacy: PrivacyTerms | None = None
+    target: Target | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "schedule", Schedule.parse(self.schedule))
@@ -260,6 +302,8 @@ class Plan:
             from fedtally.privacy.terms import PrivacyTerms
 
             found["privacy"] = PrivacyTerms.from_dict(found["privacy"])
+        if "target" in found:
+            found["target"] = Target.from_dict(found["target"])
         plan = cls(**{**found, "seed": seed})
         if values.get("fingerprint", plan.fingerprint) != plan.fingerprint:
             raise InvalidInputError(

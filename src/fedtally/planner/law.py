@@ -1,0 +1,261 @@
+"""What is known of the frequencies before a campaign: all of them, or what a pilot tells.
+
+**Pilot.** A small sketch of few clients, none of whom takes part again. `calculus` decodes it jointly. Items that stand
+out of the fit's error and of their own sampling error s, f > 4 s, are the heavy list. What else the sums hold is the
+tail. Its energy, the sum of f^2, is that of the residual: L W cells of mean square s2 hold, of a fit that leaves the
+share b of what it does not know,
+
+    E = W s2 / b - W noise,    ||tail||^2 = (E - mass / n) / (1 - 1 / n),                                      (1)
+
+where n clients were drawn, so that an item of frequency f has mean square f^2 + (f - f^2) / n among them, and mass is
+what the heavy list leaves of 1. Fitted items that are not heavy are part of the tail; their squares are added to E. The
+tail's shape is a power law over the ranks beyond the heavy list, with this mass and this energy. (1) is unbiased for
+any shape. How the energy is spread is a guess where tau is below what the pilot shows one by one: `Law.hardest` says
+what that may cost the median. Joint recovery, which undoes what stands out, depends on the shape in more ways: 2,000
+items alike, of which a pilot showed none, were planned with a quarter of the cells that they need.
+
+**What a law must be.** Every client holds one item: a mass of 1 is used. Several rounds are taken to be of one law.
+What is read of a pilot must be public, or noised and accounted: a pilot under differential privacy is a release of its
+own, of clients of its own. Under differential privacy width, schedule and hashes may follow from a pilot; rows, noise
+and participations, which decide what a campaign costs, may not, unless the ledger composes both as Gaussians.
+
+**How far it is to be trusted.** `Law.uncertainty` is the standard error of hardness(f, tau) due to that of the tail's
+energy: from the pairs of clients with one item, which are few, and from the cells, whose mean square has a relative
+error of sqrt(2 / cells). Beyond `TOO_UNCERTAIN`, `calculus` falls back to `minimax` and says so.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Self
+
+import numpy as np
+import numpy.typing as npt
+from scipy.optimize import brentq
+
+from fedtally import _validate
+from fedtally.domain import Domain
+from fedtally.errors import InvalidInputError
+from fedtally.recovery.joint import JointDecoder
+from fedtally.sketch import CountSketch, Schedule, SketchSpec
+
+F64 = npt.NDArray[np.float64]
+HEAVY = 4.0  # standard errors by which an item of a pilot stands out
+_ALONE = 60  # heaviest items that are kept one by one
+_GROUP = 1.01  # items within this ratio are taken together
+_STEEPEST = 10.0  # exponent of a fitted power law
+
+
+@dataclass(frozen=True)
+class Pilot:
+    """A small sketch of few clients, from which the frequencies are guessed; as in the paper's experiments.
+
+    Args:
+        share: of all clients, in (0, 1).
+        rows: of its sketch.
+        width: of its sketch.
+
+    >>> Pilot().clients(17_500), Pilot().spec(bytes(32)).width
+    (1750, 200)
+    """
+
+    share: float = 0.1
+    rows: int = 8
+    width: int = 200
+
+    def __post_init__(self) -> None:
+        _validate.inside(share=self.share)
+        _validate.integer(1, rows=self.rows)
+        _validate.integer(2, width=self.width)
+
+    def clients(self, num_clients: int) -> int:
+        """Return how many of so many clients take part in the pilot, and not in what follows; at least one."""
+        return max(1, int(self.share * _validate.integer(1, num_clients=num_clients)))
+
+    def spec(self, seed: bytes) -> SketchSpec:
+        """Return the pilot's sketch, of one round."""
+        return SketchSpec(self.rows, self.width, Schedule.parse("shared"), 1, seed)
+
+
+@dataclass(frozen=True)
+class Fit:
+    """How a pilot was read.
+
+    Attributes:
+        clients: of the pilot.
+        batches: of its rounds.
+        heavy: length of the heavy list.
+        mass: of the tail, 1 less that of the heavy list.
+        energy: of the tail, the sum of squared frequencies.
+        cells_error: the part of its standard error that is due to the few cells.
+        exponent: of the power law that has this mass and energy.
+        conditioned: whether joint recovery was at least as good as the median; otherwise the pilot's sketch was too
+            small for what it held.
+    """
+
+    clients: int
+    batches: int
+    heavy: int
+    mass: float
+    energy: float
+    cells_error: float
+    exponent: float
+    conditioned: bool
+
+
+@dataclass(frozen=True, eq=False)
+class Law:
+    """What is known of the frequencies, as `fedtally.recovery.error_model` takes it.
+
+    Attributes:
+        frequencies: float64 [k], above 0; the heaviest first, then groups of the others.
+        numbers: float64 [k], how many items have each.
+        domain_size: how many candidates there are.
+        fit: how a pilot was read; None where frequencies were known.
+    """
+
+    frequencies: F64
+    numbers: F64
+    domain_size: int
+    fit: Fit | None = None
+
+    @classmethod
+    def from_frequencies(cls, frequencies: npt.ArrayLike, domain_size: int | None = None) -> Self:
+        """Return the law of known frequencies.
+
+        Args:
+            frequencies: [d], in any order, at least 0, together at most 1.
+            domain_size: where it is larger than d; the others are held by nobody.
+
+        Raises:
+            InvalidInputError: a value is out of its range.
+
+        >>> law = Law.from_frequencies(np.full(1000, 1e-3), domain_size=5000)
+        >>> len(law.frequencies) < 100, round(float(law.numbers.sum())), round(law.hardness(0.01), 6)
+        (True, 1000, 10.0)
+        """
+        known = np.asarray(frequencies, dtype=np.float64)
+        if known.ndim != 1 or not np.isfinite(known).all() or (known < 0).any():
+            raise InvalidInputError("frequencies must be in one dimension, finite and at least 0")
+        if known.sum() > 1 + 1e-9:
+            raise InvalidInputError(f"frequencies must sum to at most 1, got {known.sum():.6g}")
+        size = _validate.integer(max(len(known), 1), domain_size=len(known) if domain_size is None else domain_size)
+        falling = np.sort(known[known > 0])[::-1]
+        light = falling[_ALONE:]
+        group = np.floor(np.log(light[:1] / light) / math.log(_GROUP)).astype(np.int64)
+        numbers = np.bincount(group).astype(np.float64)
+        means = np.bincount(group, light)[numbers > 0] / numbers[numbers > 0]
+        head = falling[:_ALONE]
+        return cls(np.append(head, means), np.append(np.ones(len(head)), numbers[numbers > 0]), size)
+
+    @classmethod
+    def from_pilot(
+        cls, sketches: Sequence[CountSketch], domain: Domain, noise_variance: float = 0.0, largest_unseen: float = 1.0
+    ) -> Self:
+        """Return the law that a pilot suggests: heavy items, and a power law with the tail's mass and energy.
+
+        Args:
+            sketches: landed sums of the pilot's rounds, all of one spec; clients hold one item each.
+            domain: the candidate items.
+            noise_variance: of the noise in each counter of each round's sum, in squared counts.
+            largest_unseen: bound on the frequencies of the tail, above 0, beside that which items would stand out at.
+                With tau the law has the hardness of `hardest`: for the median that covers tails of any shape.
+
+        Raises:
+            InvalidInputError: nothing landed, or two sums of one round.
+        """
+        decoder = JointDecoder(sketches, domain)
+        fit, landed, clients = decoder.fit, decoder.fit.landed, decoder.num_clients
+        batches = int(np.count_nonzero(landed.clients))
+        if clients < 2 * batches:
+            raise InvalidInputError(f"a pilot must have at least {2 * batches} clients, got {clients}")
+        if _validate.real(0.0, 1.0, largest_unseen=largest_unseen) == 0.0:
+            raise InvalidInputError("largest_unseen must be above 0, got 0")
+        noise = _validate.real(0.0, noise_variance=noise_variance) * len(sketches) * batches / clients**2
+        values = np.maximum(fit.estimates(fit.support.ids), 0.0)
+        squared_error = fit.scale**2 / fit.own_shares
+        stands_out = values > HEAVY * np.sqrt(squared_error + values / clients)
+        heavy, light = np.sort(values[stands_out])[::-1], values[~stands_out]
+        heavy /= max(1.0, float(heavy.sum()))
+        mass = max(1.0 - float(heavy.sum()), 0.0)
+        # What is not fitted is seen batch by batch, of clients / batches each; what is fitted, over all of them.
+        squares = float(np.mean(fit.residual**2, axis=(0, 1)) @ landed.weights)
+        filled = landed.spec.width * squares / float(fit.share.mean())
+        unfitted = max(mass - float(light.sum()), 0.0)
+        energy = (filled - landed.spec.width * noise - unfitted * batches / clients) / (1 - batches / clients)
+        energy += float((light**2 - squared_error[~stands_out] - light / clients).sum()) / (1 - 1 / clients)
+        # The largest frequency that does not stand out.
+        seen = (HEAVY**2 / clients + math.sqrt(HEAVY**4 / clients**2 + 4 * HEAVY**2 * fit.scale**2)) / 2
+        most = min(seen, largest_unseen)
+        tail, numbers, exponent = _power_law(len(heavy) + 1, domain.size, mass, energy, most)
+        cells = math.sqrt(2 / (landed.cells * batches)) * filled
+        energy = max(energy, float(numbers @ tail**2))  # the least that the mass admits
+        read = Fit(clients, batches, len(heavy), mass, energy, cells, exponent, decoder.fallback is None)
+        return cls(np.append(heavy, tail), np.append(np.ones(len(heavy)), numbers), domain.size, read)
+
+    def hardness(self, tau: float) -> float:
+        """Return `theory.hardness` of the law, the paper's width without its constant."""
+        return float(self.numbers @ np.minimum(self.frequencies / _validate.inside(tau=tau), 1.0) ** 2)
+
+    def hardest(self, tau: float) -> float:
+        """Return the largest hardness of all laws with this heavy list, and this mass and energy of the tail.
+
+        What is above `hardness` is due to items above tau that a pilot does not show one by one: how large they are is
+        taken from a power law.
+        """
+        if self.fit is None:
+            return self.hardness(tau)
+        heavy = np.minimum(self.frequencies[: self.fit.heavy] / _validate.inside(tau=tau), 1.0)
+        others = self.domain_size - self.fit.heavy
+        return float(heavy @ heavy) + min(self.fit.energy / tau**2, self.fit.mass / tau, others)
+
+    def uncertainty(self, tau: float) -> float:
+        """Return the relative standard error of the hardness; 0 for known frequencies, infinite for a failed fit."""
+        if self.fit is None:
+            return 0.0
+        if not self.fit.conditioned:
+            return math.inf
+        tau, clients = _validate.inside(tau=tau), self.fit.clients
+        # Items above tau count as one each, however large. Of the others, pairs of clients in one batch are counted.
+        light = self.frequencies < tau
+        f, number = self.frequencies[light], self.numbers[light]
+        one_pair = 2 * self.fit.batches / clients**2
+        pairs = one_pair * max(float(number @ f**2), one_pair) + 4 * float(number @ f**3) / clients
+        return math.sqrt(pairs + self.fit.cells_error**2) / tau**2 / max(self.hardness(tau), 1.0)
+
+
+def _power_law(first: int, last: int, mass: float, energy: float, most: float) -> tuple[F64, F64, float]:
+    """Return frequencies and numbers of the ranks first..last of a power law, none above `most`, and its exponent.
+
+    Of those with this mass, the one whose energy is nearest.
+    """
+    if mass <= 0.0 or last < first:
+        return np.empty(0), np.empty(0), 0.0
+    few = min(last - first + 1, 200)
+    steps = max(int(math.log((last + 1) / (first + few)) / math.log(1.02)), 1)
+    edges = np.unique(np.append(np.arange(first, first + few), np.rint(np.geomspace(first + few, last + 1, steps + 1))))
+    numbers, ranks = np.diff(edges), np.sqrt(edges[:-1] * (edges[1:] - 1))
+    if few == last - first + 1:
+        numbers, ranks = np.ones(few), np.arange(first, last + 1.0)
+
+    def law(exponent: float) -> F64:
+        shape = (ranks / first) ** -exponent
+        low, high = math.log(mass / float(numbers @ shape)), math.log(most / float(shape[-1]))
+        if float(numbers @ np.minimum(math.exp(low) * shape, most)) < mass * (1 - 1e-9):
+            for _ in range(60):  # what the bound cuts off goes to the others
+                middle = (low + high) / 2
+                less = float(numbers @ np.minimum(np.exp(middle) * shape, most)) < mass
+                low, high = (middle, high) if less else (low, middle)
+        found: F64 = np.minimum(math.exp(low) * shape, most)
+        return found
+
+    def excess(exponent: float) -> float:
+        return math.log(float(numbers @ law(exponent) ** 2) / energy)
+
+    if energy <= 0 or excess(0.0) >= 0:
+        exponent = 0.0
+    else:
+        exponent = _STEEPEST if excess(_STEEPEST) <= 0 else float(brentq(excess, 0.0, _STEEPEST, xtol=1e-4))
+    return law(exponent), numbers, exponent
