@@ -10,6 +10,8 @@ from experiments import (
     band,
     coverage,
     error_model,
+    exceedance,
+    families,
     figure2,
     figure3,
     hashing,
@@ -41,6 +43,8 @@ for module in (
     privacy,
     openings,
     planner,
+    exceedance,
+    families,
 ):
     main.add_command(module.command)
 

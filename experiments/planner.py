@@ -1,33 +1,48 @@
-"""Widths that the planner chooses from pilots, over the least width that keeps the largest error below tau.
+"""Sizes that the planner chooses from pilots, over the least that keep the largest error below tau; with a verdict.
 
-Every cell is a power law, a tau and a decoder, with a number of rows. The least width is found by simulation: campaigns
-are drawn from the law, each with new hashes, and the width is bisected for the least, within 3 %, at which a share
-1 - p of them keeps tau. The planner sees pilots of other clients. Its choices, as medians over the pilots, are those of
-the paper's two-phase method with its constant 2 (made for medians, whatever the decoder), of the worst case, and of
-`fedtally.planner.calculus`: `bare` without margin, and as it is by default. `known` is `bare` for the law itself. The
-success is the share of campaigns within tau at the median chosen width.
+Every cell is a law, a tau and a decoder, with a number of rows or with rows that the planner chooses. What is compared
+is rows x width. `least` is the width that this many rows need, found by simulation: campaigns are drawn from the law,
+each with new hashes, and the width is bisected for the least, within 3 %, at which a share 1 - p of them keeps tau.
+Where the planner chooses the rows, they are those of its median choice. The planner sees pilots of other clients. Its
+choices, as medians over the pilots, are those of the paper's two-phase method with its constant 2 (made for medians,
+whatever the decoder), of the worst case, and of `fedtally.planner.calculus`: `bare` without margin, at the same rows,
+and as it is by default. `known` is `bare` for the law itself. `hardness` is that which the pilots tell, over the true.
+
+`success` is the share of campaigns within tau at the median choice, `over pilots` that of campaigns each planned by
+one of the pilots, which is what is promised. A cell passes if the median choice is 0.9 to 1.4 times the least, and if
+its success is not below the 1 % quantile of what 1 - p leads to; it is judged from 12 pilots and 200 campaigns on.
 """
 
 from __future__ import annotations
 
+import itertools
 import math
+import multiprocessing
+import sys
 from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import NamedTuple
 
 import click
 import numpy as np
+from scipy.stats import binom
 
-from experiments import output, rounds
-from experiments.recovery import law as power_law
+from experiments import output, recovery, rounds
 from fedtally import planner
 from fedtally.domain import IntegerRange
+from fedtally.errors import InvalidInputError
 from fedtally.recovery.joint import JointDecoder
 from fedtally.recovery.median import MedianDecoder
 from fedtally.sketch import CountSketch, Schedule, SketchSpec
 
 P = 0.1
 GRID = 1.03
+BAND = 0.9, 1.4
+LEVEL = 0.01
+JUDGED = 12, 200  # pilots and campaigns
+NAMES = "us_baby_names.parquet"
+TABLES = (*recovery.TABLES, "names")
 QUICK: dict[str, object] = {
     "laws": ("1.5",),
     "taus": (0.02,),
@@ -35,141 +50,250 @@ QUICK: dict[str, object] = {
     "domain_size": 10_000,
     "pilots": 3,
     "draws": 20,
+    "trials": 40,
 }
 
 
-class Cell(NamedTuple):
-    """What is asked for: a population float64 [d], tau, and how to decode so many rows."""
+class Work(NamedTuple):
+    """How much is simulated: pilots, campaigns per width in the search, and campaigns at what is found."""
 
-    population: rounds.F64
+    pilots: int
+    draws: int
+    trials: int
+
+
+class Cell(NamedTuple):
+    """What is asked for: a law, float64 [d], tau, and how to decode; rows: None where the planner chooses them."""
+
+    name: str
+    law: rounds.F64
     tau: float
     recovery: str
-    rows: int
+    rows: int | None
     clients: int
+    pilot: planner.Pilot
 
     @property
     def domain(self) -> IntegerRange:
         """The candidate items."""
-        return IntegerRange(rounds.FIRST_ID, len(self.population))
+        return IntegerRange(rounds.FIRST_ID, len(self.law))
+
+    @property
+    def campaign(self) -> planner.Campaign:
+        """What the planner is told."""
+        return planner.Campaign(self.clients, recovery=self.recovery)
 
     def sketch(self, spec: SketchSpec, clients: int, rng: np.random.Generator) -> tuple[CountSketch, rounds.I64]:
-        """Draw clients and return their sketch and their counts, int64 [d]."""
-        [counts] = rounds.draw(self.population, clients, 1, rng)
+        """Draw clients and return their sketch and their counts, int64 [d], of items in random order."""
+        [counts] = rounds.draw(self.law, clients, 1, rng)
+        rng.shuffle(counts)
         sketch = CountSketch(spec, 0)
         sketch.add_range(rounds.FIRST_ID, counts)
         return sketch, counts
 
-    def within(self, width: int, seed: int) -> bool:
+    def within(self, rows: int, width: int, seed: int) -> bool:
         """Run a campaign and return whether its largest error is at most tau."""
-        rng = np.random.default_rng((seed, width, self.rows))
-        spec = SketchSpec(self.rows, width, Schedule.parse("shared"), 1, rng.bytes(32))
+        rng = np.random.default_rng((seed, width, rows))
+        spec = SketchSpec(rows, width, Schedule.parse("shared"), 1, rng.bytes(32))
         sketch, counts = self.sketch(spec, self.clients, rng)
         decoder = JointDecoder([sketch], self.domain) if self.recovery == "joint" else MedianDecoder([sketch])
-        errors = decoder.range(rounds.FIRST_ID, len(self.population)) - counts
+        errors = decoder.range(rounds.FIRST_ID, len(self.law)) - counts
         return bool(np.abs(errors).max() <= self.tau * self.clients * (1 + 1e-9))
 
-    def success(self, width: int, draws: int, first_seed: int = 0) -> float:
-        """Return the share of campaigns within tau."""
-        return sum(self.within(width, first_seed + seed) for seed in range(draws)) / draws
+    def successes(self, rows: int, width: int, trials: int) -> int:
+        """Return how many of so many campaigns, other than those of the search, are within tau."""
+        return sum(self.within(rows, width, 10_000 + seed) for seed in range(trials))
 
-    def suffices(self, width: int, draws: int) -> bool:
+    def suffices(self, rows: int, width: int, draws: int) -> bool:
         """Return whether a share 1 - p of campaigns is within tau; stops as soon as that is known."""
         allowed = int(draws * P + 1e-9)
         failed = 0
         for seed in range(draws):
-            failed += not self.within(width, seed)
+            failed += not self.within(rows, width, seed)
             if failed > allowed:
                 return False
         return True
 
-    def least_width(self, guess: int, draws: int) -> int:
+    def least_width(self, rows: int, guess: int, draws: int) -> int:
         """Return the least width that suffices, within 3 %."""
         low, high = max(1, guess // 2), max(3, guess)
-        while not self.suffices(high, draws):
+        while not self.suffices(rows, high, draws):
             low, high = high, 2 * high
-        while low > 1 and self.suffices(low, draws):
+        while low > 1 and self.suffices(rows, low, draws):
             low, high = low // 2, low
         while high > low + 1 and high / low > GRID:
             middle = min(max(round(math.sqrt(low * high)), low + 1), high - 1)
-            low, high = (low, middle) if self.suffices(middle, draws) else (middle, high)
+            low, high = (low, middle) if self.suffices(rows, middle, draws) else (middle, high)
         return high
 
 
-def choices(cell: Cell, pilot: planner.Pilot, seed: int) -> dict[str, float]:
-    """Return the widths chosen from one pilot, and what the calculus knew of its uncertainty."""
+class Choice(NamedTuple):
+    """What one pilot leads to."""
+
+    calculus: planner.Size
+    bare: planner.Size
+    paper: planner.Size
+    hardness: float
+    uncertainty: float
+
+
+def load_law(name: str, size: int, data: Path | None) -> rounds.F64:
+    """Return a law: float64 [d], falling; of a table its own d.
+
+    Args:
+        name: an exponent, zm, or the name of a table.
+        size: d of what is no table.
+        data: folder of the tables.
+
+    Raises:
+        InvalidInputError: the table's file is not in the folder.
+    """
+    if name not in TABLES:
+        return recovery.law(name, size)
+    if data is None:
+        raise InvalidInputError(f"the table {name} is not part of the project: name its folder with --data")
+    if name != "names":
+        return np.sort(recovery.load_table(name, data))[::-1]
+    if not (data / NAMES).is_file():
+        raise InvalidInputError(f"{data / NAMES} does not exist: name the folder of {NAMES} with --data")
+    from pyarrow import parquet
+
+    table = parquet.read_table(data / NAMES, columns=["name", "count"]).group_by("name").aggregate([("count", "sum")])
+    births = np.sort(table["count_sum"].to_numpy().astype(np.float64))[::-1]
+    law: rounds.F64 = births / births.sum()
+    return law
+
+
+def choose(cell: Cell, seed: int) -> Choice:
+    """Return what is chosen from one pilot, and what it tells."""
     rng = np.random.default_rng((1, seed))
-    sketch, _ = cell.sketch(pilot.spec(rng.bytes(32)), pilot.clients(cell.clients), rng)
-    found = planner.Law.from_pilot([sketch], cell.domain)
-    campaign = planner.Campaign(cell.clients, recovery=cell.recovery)
-    bare = planner.calculus(found, cell.tau, campaign, p=P, rows=cell.rows, margin=1.0, risk=1.0)
-    chosen = planner.calculus(found, cell.tau, campaign, p=P, rows=cell.rows)
+    sketch, _ = cell.sketch(cell.pilot.spec(rng.bytes(32)), cell.pilot.clients(cell.clients), rng)
+    law = planner.Law.from_pilot([sketch], cell.domain)
+    chosen = planner.calculus(law, cell.tau, cell.campaign, p=P, rows=cell.rows)
+    bare = planner.calculus(law, cell.tau, cell.campaign, p=P, rows=chosen.rows, margin=1.0, risk=1.0)
     paper = planner.two_phase(sketch, cell.domain, cell.tau, num_clients=cell.clients, p=P, rows=cell.rows)
-    return {
-        "two-phase": paper.width,
-        "bare": bare.width,
-        "calculus": chosen.width,
-        "uncertainty": found.uncertainty(cell.tau),
-        "fell back": chosen.method != "calculus",
-    }
+    return Choice(chosen, bare, paper, law.hardness(cell.tau), law.uncertainty(cell.tau))
 
 
-def measure(name: str, cell: Cell, pilot: planner.Pilot, pilots: int, draws: int) -> dict[str, object]:
+def median(sizes: list[planner.Size]) -> planner.Size:
+    """Return the size with the median number of cells, of an even number the smaller of the two in the middle.
+
+    >>> median([planner.Size("calculus", 8, width) for width in (40, 10, 30, 20)]).width
+    20
+    """
+    return sorted(sizes, key=lambda size: size.cells)[(len(sizes) - 1) // 2]
+
+
+def measure(cell: Cell, work: Work) -> dict[str, object]:
     """Return a row of the table."""
-    campaign = planner.Campaign(cell.clients, recovery=cell.recovery)
-    law = planner.Law.from_frequencies(cell.population)
-    known = planner.calculus(law, cell.tau, campaign, p=P, rows=cell.rows, margin=1.0, risk=1.0).width
-    least = cell.least_width(known, draws)
-    runs = [choices(cell, pilot, seed) for seed in range(pilots)]
-    worst = planner.minimax(cell.tau, num_clients=cell.clients, domain_size=len(cell.population), rows=cell.rows)
-    row: dict[str, object] = {"law": name, "tau": cell.tau, "decoder": cell.recovery, "rows": cell.rows, "least": least}
-    row |= {"minimax": worst.width / least, "known": known / least}
-    for method in ("two-phase", "bare", "calculus"):
-        widths = np.array([run[method] for run in runs])
-        row[method] = float(np.median(widths)) / least
-        row[f"{method} range"] = f"{widths.min() / least:.2f}-{widths.max() / least:.2f}"
-    for method in ("two-phase", "calculus"):
-        width = max(2, round(float(np.median([run[method] for run in runs]))))
-        row[f"success {method}"] = cell.success(width, draws, first_seed=10_000)
-    row["uncertainty"] = float(np.median([run["uncertainty"] for run in runs]))
-    row["fell back"] = int(sum(run["fell back"] for run in runs))
+    choices = [choose(cell, seed) for seed in range(work.pilots)]
+    chosen = median([choice.calculus for choice in choices])
+    law = planner.Law.from_frequencies(cell.law)
+    known = planner.calculus(law, cell.tau, cell.campaign, p=P, rows=chosen.rows, margin=1.0, risk=1.0)
+    least = cell.least_width(chosen.rows, known.width, work.draws)
+    worst = planner.minimax(cell.tau, num_clients=cell.clients, domain_size=len(cell.law), rows=cell.rows)
+    cells = chosen.rows * least
+    row: dict[str, object] = {"law": cell.name, "clients": cell.clients, "tau": cell.tau, "decoder": cell.recovery}
+    row |= {"rows": f"{chosen.rows}{'' if cell.rows else ' (chosen)'}", "least": least}
+    row |= {"minimax": worst.cells / cells, "known": known.cells / cells}
+    methods = {"two-phase": "paper", "bare": "bare", "calculus": "calculus"}
+    for method, name in methods.items():
+        sizes = [getattr(choice, name) for choice in choices]
+        ratios = [size.cells / cells for size in sizes]
+        row |= {method: median(sizes).cells / cells, f"{method} range": f"{min(ratios):.2f}-{max(ratios):.2f}"}
+    paper = median([choice.paper for choice in choices])
+    row["success two-phase"] = cell.successes(paper.rows, max(2, paper.width), work.trials) / work.trials
+    kept = cell.successes(chosen.rows, chosen.width, work.trials)
+    row["success"] = kept / work.trials
+    each = max(1, work.trials // work.pilots)
+    over = sum(cell.successes(choice.calculus.rows, choice.calculus.width, each) for choice in choices)
+    row["over pilots"] = over / (each * work.pilots)
+    row["hardness"] = float(np.median([choice.hardness for choice in choices])) / law.hardness(cell.tau)
+    row["uncertainty"] = float(np.median([choice.uncertainty for choice in choices]))
+    row["fell back"] = sum(choice.calculus.method != "calculus" for choice in choices)
+    row["at 99 %"] = "kept" if keeps(kept, work.trials) else "missed"
+    judged = work.pilots >= JUDGED[0] and work.trials >= JUDGED[1]
+    passes = BAND[0] <= chosen.cells / cells <= BAND[1] and keeps(kept, work.trials)
+    row["verdict"] = ("PASS" if passes else "MISS") if judged else "-"
     return row
 
 
+def keeps(successes: int, trials: int) -> bool:
+    """Say whether so many successes are not below a promise of 1 - p, at the level of 99 %.
+
+    >>> keeps(169, 200), keeps(170, 200)
+    (False, True)
+    """
+    return successes >= int(binom.ppf(LEVEL, trials, 1 - P))
+
+
 @click.command("planner")
-@click.option("--law", "laws", multiple=True, default=("1.05", "1.2", "1.5", "2", "3"), help="An exponent, or zm.")
+@click.option(
+    "--law", "laws", multiple=True, default=("1.05", "1.2", "1.5", "2", "3"), help="An exponent, zm, or a table's name."
+)
 @click.option("--tau", "taus", multiple=True, type=float, default=(0.002, 0.01, 0.05))
 @click.option("--decoder", "recoveries", multiple=True, type=click.Choice(["median", "joint"]), default=("median",))
-@click.option("--rows", multiple=True, type=int, default=(15,))
-@click.option("--domain-size", default=100_000)
+@click.option("--rows", multiple=True, default=("15",), help="A number, or chosen.")
+@click.option("--domain-size", default=100_000, help="Of laws that are no tables.")
 @click.option("--clients", default=10_000)
+@click.option("--pilot-rows", default=planner.Pilot.rows)
 @click.option("--pilot-width", default=planner.Pilot.width)
 @click.option("--pilots", type=click.IntRange(1), default=12)
-@click.option("--draws", type=click.IntRange(1), default=40, help="Campaigns per width.")
+@click.option("--draws", type=click.IntRange(1), default=100, help="Campaigns per width, in the search for the least.")
+@click.option("--trials", type=click.IntRange(1), default=200, help="Campaigns at the width that is chosen.")
+@click.option(
+    "--data", type=click.Path(path_type=Path), help=f"Folder of the real tables, which are {', '.join(TABLES)}."
+)
+@click.option("--jobs", type=click.IntRange(1), default=1, help="Processes, each with a cell at a time.")
 @click.option("--quick", is_flag=True, help="One small cell.")
 @click.option("--output", "path", type=click.Path(path_type=Path), help="Also write the table: .csv or .parquet.")
-def command(pilot_width: int, quick: bool, path: Path | None, **values: object) -> None:
-    """Compare chosen with least widths, over laws and targets."""
+def command(
+    pilot_rows: int, pilot_width: int, data: Path | None, jobs: int, quick: bool, path: Path | None, **values: object
+) -> None:
+    """Compare chosen with least sizes, over laws and targets; exit code 1 if any is off."""
     output.check_path(path)
-    table = list(_rows(planner.Pilot(width=pilot_width), **(values | QUICK if quick else values)))  # type: ignore[arg-type]
+    pilot = planner.Pilot(rows=pilot_rows, width=pilot_width)
+    table = list(_rows(pilot, data, jobs, **(values | QUICK if quick else values)))  # type: ignore[arg-type]
     output.show(table)
     output.save(table, path)
+    if any(row["verdict"] == "MISS" for row in table):
+        sys.exit(1)
 
 
 def _rows(
     pilot: planner.Pilot,
+    data: Path | None,
+    jobs: int,
     laws: tuple[str, ...],
     taus: tuple[float, ...],
     recoveries: tuple[str, ...],
-    rows: tuple[int, ...],
+    rows: tuple[str, ...],
     domain_size: int,
     clients: int,
     pilots: int,
     draws: int,
+    trials: int,
 ) -> Iterator[dict[str, object]]:
-    for name in laws:
-        population = power_law(name, domain_size)
-        for tau, recovery, number in ((t, c, r) for t in taus for c in recoveries for r in rows):
-            yield measure(name, Cell(population, tau, recovery, number, clients), pilot, pilots, draws)
+    numbers = [_number(text) for text in rows]
+    cells = [
+        Cell(name, law, *what, clients, pilot)
+        for name, law in [(name, load_law(name, domain_size, data)) for name in laws]
+        for what in itertools.product(taus, recoveries, numbers)
+    ]
+    work = [Work(pilots, draws, trials)] * len(cells)
+    if jobs == 1:
+        yield from map(measure, cells, work)
+        return
+    with ProcessPoolExecutor(jobs, multiprocessing.get_context("spawn")) as processes:
+        yield from processes.map(measure, cells, work)
+
+
+def _number(rows: str) -> int | None:
+    if rows == "chosen":
+        return None
+    if not rows.isdecimal():
+        raise InvalidInputError(f"--rows must be a number, or chosen, got {rows!r}")
+    return int(rows)
 
 
 if __name__ == "__main__":

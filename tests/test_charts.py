@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -97,6 +98,78 @@ def test_a_narrow_axis_is_labelled() -> None:
     axes: Any = figure.axes[0]
     labels = [label.get_text() for label in axes.get_xticklabels(which="both")]
     assert "2 kB" in labels
+
+
+def labels(axis: Any) -> list[str]:
+    axis.figure.canvas.draw()
+    return [label.get_text() for label in axis.get_ticklabels()]
+
+
+def test_a_plan_stands_out_among_predictions(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    median = [(4000.0, 0.001), (1000.0, 0.01), (9000.0, 0.0)]
+    figure = charts.error_against_bytes(
+        {"hybrid": [charts.Point(2000, 0.006, 0.005, 0.007)]},
+        {},
+        marked={"plan": charts.Point(3000, 0.002, 0.001, 0.004), "other": charts.Point(3500, 0.003, 0.003, 0.003)},
+        predicted={"predicted, median": median, "predicted, 90 %": median},
+        target=0.005,
+        path=tmp_path / "plan.svg",
+    )
+    axes: Any = figure.axes[0]
+    lines = {line.get_label(): line for line in axes.lines}
+    assert list(lines["predicted, median"].get_xdata()) == [1000.0, 4000.0]  # in order, and 0 left out
+    assert list(lines["predicted, median"].get_ydata()) == [1.0, 0.1]
+    assert lines["predicted, median"].get_linestyle() != lines["predicted, 90 %"].get_linestyle()
+    assert set(lines["asked for"].get_ydata()) == {0.5}
+    plan, other = (container for container in axes.containers if container.get_label() in ("plan", "other"))
+    assert plan.lines[0].get_marker() == "*"
+    assert list(plan.lines[0].get_ydata()) == [0.2]
+    assert {tuple(end) for end in plan.lines[2][0].get_segments()[0].tolist()} == {(3000.0, 0.1), (3000.0, 0.4)}
+    assert plan.lines[0].get_zorder() > max(line.get_zorder() for line in lines.values() if line.get_marker() != "*")
+    assert plan.lines[0].get_color() != other.lines[0].get_color()
+    names = {text.get_text() for text in axes.get_legend().get_texts()}
+    assert names == {"hybrid", "plan", "other", "predicted, median", "predicted, 90 %", "asked for"}
+
+
+@pytest.mark.parametrize("high", [0.0, 0.004])
+def test_an_exact_plan_stands_at_the_lower_end(high: float) -> None:
+    pytest.importorskip("matplotlib")
+    figure = charts.error_against_bytes(
+        {},
+        {},
+        marked={"plan": charts.Point(3000, 0.0, 0.0, high)},
+        predicted={"predicted": [(1e3, 0.01), (2e3, 0.001)]},
+    )
+    axes: Any = figure.axes[0]
+    [plan] = axes.containers
+    assert plan.get_label() == "plan: 0"
+    [y] = plan.lines[0].get_ydata()
+    assert 0.01 < y < 0.1  # below what is predicted, and on the axis, in percent
+    assert axes.get_ylim()[0] < y
+    assert plan.lines[2][0].get_segments()[0][1][1] == pytest.approx(max(y, 100 * high))
+
+
+@pytest.mark.parametrize("ratio", [1.01, 1.3, 2.0, 5.0, 30.0, 1e6])
+@pytest.mark.parametrize("start", [870.0, 9990.0])
+def test_axes_of_any_reach_have_labels(start: float, ratio: float) -> None:
+    pytest.importorskip("matplotlib")
+    points = [charts.Point(x, x / 1e11, x / 1e11, x / 1e11) for x in (start, start * ratio)]
+    figure = charts.error_against_bytes({"hybrid": points}, {})
+    axes: Any = figure.axes[0]
+    for axis in (axes.xaxis, axes.yaxis):
+        shown = labels(axis)
+        assert 4 <= len(shown) <= 12
+        assert len(set(shown)) == len(shown)
+        assert not [label.get_text() for label in axis.get_ticklabels(minor=True) if label.get_text()]
+    boxes = [label.get_window_extent() for label in axes.get_xticklabels()]
+    assert all(one.x1 < next.x0 for one, next in pairwise(boxes))
+
+
+def test_nothing_but_an_exact_plan_is_a_figure(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    charts.error_against_bytes({}, {}, marked={"plan": charts.Point(3000, 0.0, 0.0, 0.0)}, path=tmp_path / "p.pdf")
+    assert (tmp_path / "p.pdf").stat().st_size > 1000
 
 
 def test_plot_of_a_result(tmp_path: Path) -> None:

@@ -28,7 +28,7 @@ from fedtally.result import Result
 from fedtally.sketch import CountSketch, SketchSpec
 
 WORDS = ["the"] * 50 + ["of"] * 30 + ["and"] * 20
-COMMANDS = ["estimate", "demo", "simulate", "query", "inspect"]
+COMMANDS = ["estimate", "demo", "plan", "simulate", "query", "inspect"]
 ENTRY = [sys.executable, "-c", "from fedtally.cli import main; main()"]
 
 Call = Callable[..., tuple[int, str, str]]
@@ -68,7 +68,7 @@ def test_help_lists_the_commands_in_groups(call: Call) -> None:
     code, out, _ = call("--help")
     assert code == 0
     assert [m for m in re.findall(r"^  (\w+) ", out, re.M) if m in COMMANDS] == COMMANDS
-    assert all(f"\n{heading}:\n" in out for heading in ("Estimate", "Study", "Files"))
+    assert all(f"\n{heading}:\n" in out for heading in ("Estimate", "Plan", "Files"))
     assert "_FEDTALLY_COMPLETE" in out
     assert call() == (0, out, "")
 
@@ -117,8 +117,8 @@ def test_estimate_prints_the_answer_its_cost_and_its_privacy(call: Call, words: 
 
 def test_estimate_json_has_the_fields_of_its_schema(call: Call, words: str) -> None:
     document = answered(call, "estimate", words, "--rows", "5", "--width", "128", "--seed", "1", "--top", "2")
-    names = ["schema", "warnings", "plan", "privacy", "secure_sum", "recovery", "objective", "intervals", "estimates"]
-    assert list(document) == [*names, "evaluation", "timings"]
+    names = ["schema", "warnings", "plan", "privacy", "secure_sum", "sizing", "recovery", "objective"]
+    assert list(document) == [*names, "intervals", "estimates", "evaluation", "timings"]
     assert document["schema"] == "fedtally-result/1"
     assert document["privacy"] is None
     assert document["evaluation"] is None

@@ -12,7 +12,7 @@ from click.testing import CliRunner
 from fedtally.domain import IntegerRange
 from fedtally.errors import InvalidInputError
 from fedtally.recovery import error_model
-from fedtally.recovery.error_model import Prediction, predict
+from fedtally.recovery.error_model import Prediction, failure, predict
 from fedtally.recovery.joint import JointDecoder
 from fedtally.recovery.median import MedianDecoder
 from fedtally.sketch import CountSketch, SketchSpec
@@ -111,6 +111,14 @@ def test_pairs_agree_with_the_direct_sum():
     ("change", "message"),
     [
         ({"frequencies": [0.6, 0.6]}, "sum to at most 1, got 1.2"),
+        ({"frequencies": [0.9] * 4, "max_items": 3}, "sum to at most 3, got 3.6: divide counts by the number of"),
+        ({"frequencies": [1.2], "max_items": 3}, "each be at most 1, got 1.2"),
+        ({"max_items": 0}, "max_items must be at least 1"),
+        ({"round_sizes": [5, 5]}, "round_sizes must be 6, one of each round, got 2"),
+        ({"round_sizes": [5] * 6}, "num_clients must be the sum of round_sizes, 30, got 100000"),
+        ({"round_sizes": [0] + [20_000] * 5}, "round_sizes must be at least 1"),
+        ({"num_clients": None}, "num_clients or round_sizes must be given"),
+        ({"heterogeneity": 0.5}, "heterogeneity must be at least 1"),
         ({"frequencies": [-0.1]}, "finite and at least 0"),
         ({"frequencies": [np.nan]}, "finite and at least 0"),
         ({"frequencies": [[0.1]]}, "one dimension"),
@@ -143,23 +151,164 @@ def test_simulated_campaigns(schedule, noise):
     """
     law, clients, num_rounds = zipf(1.2, 10_000), 200_000, 6
     plan = {"rows": 9, "width": 300, "schedule": schedule, "num_rounds": num_rounds}
+    draw = lambda rng: rng.multinomial(clients // num_rounds, rng.permutation(law), size=num_rounds)  # noqa: E731
+    agrees(law, plan | {"num_clients": clients, "noise": noise}, draw)
+
+
+def agrees(law, plan, draw, sizes=None):
+    """Compare a prediction with five campaigns of counts, int64 [rounds, d], drawn from generators."""
+    sketch = {name: plan[name] for name in ("rows", "width", "schedule", "num_rounds")}
     seen = []
     for seed in range(5):
         rng = np.random.default_rng(seed)
-        held = rng.multinomial(clients // num_rounds, rng.permutation(law), size=num_rounds)
-        spec = SketchSpec(**plan, seed=rng.bytes(32))
-        sketches = [CountSketch(spec, m) for m in range(num_rounds)]
-        for sketch, counts in zip(sketches, held, strict=True):
-            sketch.add_range(1, counts)
-            sketch.counters += np.rint(rng.normal(0, noise, sketch.counters.shape)).astype(np.int64)
-        decoders = JointDecoder(sketches, IntegerRange(1, 10_000)), MedianDecoder(sketches)
-        errors = [np.abs(decoder.range(1, 10_000) - held.sum(axis=0)) / held.sum() for decoder in decoders]
+        held = draw(rng)
+        clients = held.sum(axis=1) if sizes is None else sizes
+        spec = SketchSpec(**sketch, seed=rng.bytes(32))
+        sketches = [CountSketch(spec, m) for m in range(len(held))]
+        for one, counts, size in zip(sketches, held, clients, strict=True):
+            one.add_range(1, counts, num_clients=int(size))
+            one.counters += np.rint(rng.normal(0, plan.get("noise", 0.0), one.counters.shape)).astype(np.int64)
+        decoders = JointDecoder(sketches, IntegerRange(1, len(law))), MedianDecoder(sketches)
+        errors = [np.abs(one.range(1, len(law)) - held.sum(axis=0)) / np.sum(clients) for one in decoders]
         seen.append([errors[0].max(), errors[1].max(), np.quantile(errors[1], 0.95)])
     by_joint, by_median, middle = np.median(seen, axis=0)
-    ours, base = (predict(law, **plan, num_clients=clients, noise=noise, recovery=name) for name in ("joint", "median"))
+    ours, base = (predict(law, **plan, recovery=name) for name in ("joint", "median"))
     assert 1 / 1.3 < ours.linf / by_joint < 1.3
     assert 1 / 2 < base.linf / by_median < 2
     assert 1.96 * base.scale == pytest.approx(middle, rel=0.1)
+
+
+# ---- rounds of unequal size, of different laws; clients of several items ----
+
+
+@pytest.mark.parametrize("schedule", ["fresh", "hybrid", "batched:2", "batched:4"])
+def test_simulated_rounds_of_unequal_size(schedule):
+    """Bounds as above; as if they were equal, the scale of the median would be up to a third off."""
+    law, sizes = zipf(1.2, 10_000), [100_000, 50_000, 20_000, 10_000, 10_000, 10_000]
+    plan = {"rows": 9, "width": 300, "schedule": schedule, "num_rounds": 6}
+    draw = lambda rng: rng.multinomial(sizes, rng.permutation(law))  # noqa: E731
+    agrees(law, plan | {"round_sizes": sizes}, draw)
+    equal = predict(law, **plan, num_clients=200_000, recovery="median").scale
+    assert predict(law, **plan, round_sizes=sizes, recovery="median").scale > 1.05 * equal
+
+
+@pytest.mark.parametrize("schedule", ["shared", "fresh", "hybrid", "batched:3"])
+def test_simulated_rounds_that_have_no_item_in_common(schedule):
+    """Every item occurs in one of six rounds. Bounds as above; with h = 1 joint recovery would be four times off."""
+    law, sizes = zipf(1.2, 10_000), [33_000] * 6
+    plan = {"rows": 9, "width": 300, "schedule": schedule, "num_rounds": 6, "round_sizes": sizes}
+
+    def draw(rng):
+        once = np.arange(6)[:, None] == rng.integers(0, 6, len(law))
+        return rng.poisson(once * rng.permutation(law) * sum(sizes))
+
+    agrees(law, plan | {"heterogeneity": 6.0}, draw, sizes)
+
+
+def test_simulated_clients_of_several_items():
+    """Every client draws three items, and keeps one of each. Bounds as above."""
+    law, clients = zipf(1.3, 5000), 15_000
+
+    def draw(rng):
+        items = np.sort(rng.choice(len(law), (6, clients, 3), p=law), axis=2)
+        items[..., 1:][items[..., 1:] == items[..., :-1]] = len(law)
+        order = rng.permutation(len(law))
+        return np.stack([np.bincount(one.reshape(-1), minlength=len(law) + 1)[:-1][order] for one in items])
+
+    frequencies = 1 - (1 - law) ** 3
+    assert frequencies.sum() > 2.5
+    plan = {"rows": 9, "width": 200, "schedule": "hybrid", "num_rounds": 6, "round_sizes": [clients] * 6}
+    agrees(frequencies, plan | {"max_items": 3}, draw, [clients] * 6)
+
+
+@pytest.mark.parametrize("recovery", ["joint", "median"])
+@pytest.mark.parametrize("schedule", SCHEDULES)
+def test_equal_rounds_may_be_given_one_by_one(recovery, schedule):
+    plan = PLAN | {"schedule": schedule, "recovery": recovery, "num_clients": 120_000}
+    given = {name: value for name, value in plan.items() if name != "num_clients"} | {"round_sizes": [20_000] * 6}
+    assert predict(zipf(1.2), **given) == predict(zipf(1.2), **plan)
+    assert predict(zipf(1.2), **given, num_clients=120_000) == predict(zipf(1.2), **plan)
+    assert failure(zipf(1.2), 0.001, **given) == failure(zipf(1.2), 0.001, **plan)
+    # One client more in one round changes nothing that could be seen; the order of the rounds nothing at all.
+    nearly = predict(zipf(1.2), **given | {"round_sizes": [20_001] + [20_000] * 5})
+    assert nearly.linf == pytest.approx(predict(zipf(1.2), **plan).linf, rel=1e-3)
+    if schedule != "batched:2":
+        rising = predict(zipf(1.2), **given | {"round_sizes": [1000, 2000, 4000, 8000, 16_000, 89_000]})
+        assert predict(zipf(1.2), **given | {"round_sizes": [16_000, 1000, 8000, 89_000, 4000, 2000]}) == rising
+        assert rising.linf >= predict(zipf(1.2), **plan).linf
+
+
+@pytest.mark.parametrize("recovery", ["joint", "median"])
+@pytest.mark.parametrize("schedule", ["hybrid", "batched:3"])
+def test_one_round_that_holds_nearly_all_is_shared(recovery, schedule):
+    law, sizes = zipf(1.2), [1, 1, 1_000_000, 1, 1, 1]
+    plan = {"rows": 7, "width": 300, "num_rounds": 6, "recovery": recovery, "round_sizes": sizes}
+    shared = predict(law, **plan, schedule="shared")
+    assert predict(law, **plan, schedule=schedule).linf == pytest.approx(shared.linf, rel=0.01)
+    assert predict(law, **plan, schedule=schedule, heterogeneity=6.0).linf == pytest.approx(shared.linf, rel=0.01)
+
+
+@pytest.mark.parametrize("recovery", ["joint", "median"])
+def test_rounds_of_different_laws_gain_less(recovery):
+    plan = PLAN | {"recovery": recovery, "rows": 9}
+    shared = [predict(zipf(1.2), **plan | {"schedule": "shared"}, heterogeneity=h) for h in (1.0, 3.0, 6.0)]
+    assert shared[0] == shared[1] == shared[2]
+    for schedule in ("hybrid", "batched:3", "batched:2"):
+        found = [predict(zipf(1.2), **plan | {"schedule": schedule}, heterogeneity=h) for h in (1, 1.5, 2.5, 4, 6, 99)]
+        scales = [one.scale for one in found]
+        # The variance rises; the .95 quantile falls a little where batches of an item become unequal.
+        assert all(more > 0.97 * less for less, more in itertools.pairwise(scales))
+        assert scales[-1] > 1.2 * scales[0]
+        assert found[-1] == found[-2]  # one item can be in no fewer rounds than one
+        if recovery == "median":  # items of one round each: signs of their own are for nothing
+            assert found[-1] == shared[0]
+
+
+def test_batches_of_rounds_of_different_laws():
+    """Of items in one round each, batches have as many times the energy as there are; else drawn and averaged."""
+    of_batches = error_model.heterogeneity_of_batches
+    assert [of_batches(12.0, b, 12) for b in (1, 2, 3, 12)] == [1.0, 2.0, 3.0, 12.0]
+    assert of_batches(1.0, 5, 10) == of_batches(7.0, 1, 1) == 1.0
+    rounds = np.random.default_rng(0).gamma(1.0, 1.0, (12, 100_000))
+    norm = lambda batches: (batches**2).sum() / len(batches) / (batches.mean(axis=0) ** 2).sum()  # noqa: E731
+    seen = norm(rounds.reshape(4, 3, -1).mean(axis=1))
+    assert of_batches(norm(rounds), 4, 12) == pytest.approx(seen, rel=0.01)
+
+
+@pytest.mark.parametrize("effective", [1.0, 1.3, 2.0, 2.7, 5.999])
+def test_batches_of_an_item_have_the_effective_number(effective):
+    plan = error_model._Plan(5, 100, np.ones(6), False, 1000, 0.0, 10, 6 / effective)
+    shares, many = np.array(error_model._alike(plan)).T
+    assert (many / shares).sum() == pytest.approx(1)
+    assert 1 / (many / shares**2).sum() == pytest.approx(effective)
+
+
+# As predicted before rounds could be unequal: schedule, recovery, rows; scale, linf exceeded with probability .1.
+BEFORE = [
+    ("shared", "joint", 5, 0.00040715192926873674, 0.0018569869145141612),
+    ("shared", "joint", 8, 0.00025281648713567566, 0.001090281456569141),
+    ("shared", "median", 5, 0.0008246270948239822, 0.029063051000459403),
+    ("shared", "median", 8, 0.0005579125353023402, 0.009378321224330296),
+    ("fresh", "joint", 5, 0.0001388972691861625, 0.0005739796316272058),
+    ("fresh", "joint", 8, 0.00010150177227452817, 0.0004199575697599411),
+    ("fresh", "median", 5, 0.00039631724322307556, 0.009161356783311016),
+    ("fresh", "median", 8, 0.0002620509546771093, 0.0025745866919864367),
+    ("hybrid", "joint", 5, 0.0001388972691861625, 0.0005889893198502203),
+    ("hybrid", "joint", 8, 0.00010150177227452817, 0.000423516129095657),
+    ("hybrid", "median", 5, 0.00029574697585508646, 0.009257119645620572),
+    ("hybrid", "median", 8, 0.0002121071869200839, 0.0028475631192444325),
+    ("batched:2", "joint", 5, 0.00023019780192054998, 0.0010401805243489366),
+    ("batched:2", "joint", 8, 0.0001513763305575689, 0.0006489400597539721),
+    ("batched:2", "median", 5, 0.00041858123643494287, 0.014708556443478897),
+    ("batched:2", "median", 8, 0.00029445717371889623, 0.004442475353174498),
+]
+
+
+@pytest.mark.parametrize(("schedule", "recovery", "rows", "scale", "linf"), BEFORE)
+def test_what_is_left_out_changes_nothing(schedule, recovery, rows, scale, linf):
+    plan = {"rows": rows, "width": 200, "schedule": schedule, "num_rounds": 6, "num_clients": 100_000, "noise": 8.0}
+    found = predict(zipf(1.1), **plan, recovery=recovery, probability=0.1)
+    assert (found.scale, found.linf) == pytest.approx((scale, linf), rel=1e-9)
 
 
 def test_experiment_compares(tmp_path: Path) -> None:

@@ -24,6 +24,8 @@ MAY_USE_NUMPY_RANDOM = {
     "cli/options.py",
     "engines/cohorts.py",
     "engines/local.py",
+    "engines/pilot.py",
+    "engines/promise.py",
     "engines/simulate.py",
     "engines/tally.py",
     "recovery/intervals.py",
@@ -34,6 +36,7 @@ MAY_USE_NUMPY_RANDOM = {
     "sources/synthetic.py",
 }
 MAY_TAKE_BYTES = {
+    "engines/promise.py": 1,  # the public seed of a study's hashes
     "engines/simulate.py": 1,  # the public seed of a study's hashes
 }
 MAY_DRAW_FROM_A_LAW = {

@@ -257,7 +257,7 @@ def test_gains_over_both_ends_are_as_predicted():
 def test_choices_are_nearly_as_good_as_all():
     for num_rounds, participations in itertools.product((5, 10, 13, 20, 37, 64, 100), (1, 3)):
         release = Release(replace(EVENT, participations=participations), 1.0, 1e-6, 1_000_000, num_rounds)
-        choices = openings._choices(num_rounds)
+        choices = openings.numbers_of_batches(num_rounds)
         assert {1, num_rounds} <= choices <= set(range(1, num_rounds + 1))
         for norm in np.geomspace(1e-4, 0.1, 20):
             curve = {m: row_variance(release, m, 500, norm, 0.0) for m in range(1, num_rounds + 1)}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -205,6 +206,144 @@ def test_a_tail_that_is_no_power_law():
     assert guess.hardest(tau) > guess.hardness(tau) and Law.from_frequencies(flat).hardest(tau) == pytest.approx(true)
 
 
+# ---- rounds of different laws, clients of several items, nothing known ----
+
+
+def pilot_of(round_laws, clients, schedule, seed, noise=0.0):
+    """Return the sums of rounds of one law each, float64 [rounds, d]; counts are Poisson."""
+    rng = np.random.default_rng(seed)
+    spec = SketchSpec(8, 200, schedule, len(round_laws), rng.bytes(32))
+    found = []
+    for m, law in enumerate(round_laws):
+        sketch = CountSketch(spec, m)
+        sketch.add_range(1, rng.poisson(law * (clients // len(round_laws))), num_clients=clients // len(round_laws))
+        sketch.counters += np.rint(rng.normal(0.0, noise, sketch.counters.shape)).astype(np.int64)
+        found.append(sketch)
+    return found
+
+
+@pytest.mark.parametrize("schedule", ["shared", "hybrid", "fresh", "batched:2"])
+@pytest.mark.parametrize(("kind", "expected"), [("alike", 1.0), ("gamma", 1.6), ("once", 4.0)])
+def test_a_pilot_of_several_rounds_tells_their_heterogeneity(schedule, kind, expected):
+    """Gamma factors of variance 1 have h = 2 / (1 + 1 / 4); what the pilot says follows the rounds as they were drawn.
+
+    Mean over 6 pilots within four standard errors, as they say; of one law none passes for several, of several all do.
+    The energy is that of the mean law, of which rounds under signs of their own show h times as much.
+    """
+    said, true, errors, energies, used = [], [], [], [], []
+    for seed in range(6):
+        rng = np.random.default_rng((2, seed))
+        factors = {
+            "alike": np.ones((4, D)),
+            "gamma": rng.gamma(1.0, 1.0, (4, D)),
+            "once": 4.0 * (np.arange(4)[:, None] == rng.integers(0, 4, D)),
+        }[kind]
+        rounds = factors * rng.permutation(zipf(1.2))
+        mean = rounds.mean(axis=0)
+        law = Law.from_pilot(pilot_of(rounds, 4000, schedule, seed, noise=2.0), IntegerRange(1, D), 4 + 1 / 12)
+        assert law.fit is not None
+        said.append(law.fit.heterogeneity)
+        held = mean > 16 / 4000  # items of which the pilot has seen enough, by their mass
+        true.append(((rounds**2).mean(axis=0)[held] / mean[held]).sum() / mean[held].sum())
+        errors.append(law.fit.heterogeneity_error)
+        energies.append(float(law.numbers @ law.frequencies**2) / float(mean @ mean))
+        used.append(law.heterogeneity)
+    assert np.mean(said) == pytest.approx(np.mean(true), abs=0.03 + 4 * float(np.mean(errors)) / math.sqrt(6))
+    assert np.mean(said) == pytest.approx(expected, rel=0.15)
+    assert np.mean(energies) == pytest.approx(1, abs=0.06)
+    if kind == "alike":
+        assert max(used) < 1.15 and used.count(1.0) >= 4
+    else:
+        assert used == said
+
+
+def test_one_round_tells_nothing_of_others():
+    for schedule in ("shared", "hybrid"):
+        law = Law.from_pilot(sketches(zipf(1.2), 1000, schedule=schedule), IntegerRange(1, D))
+        assert law.fit is not None
+        assert (law.heterogeneity, law.fit.heterogeneity, law.fit.heterogeneity_error) == (1.0, 1.0, math.inf)
+    # Nor does one that holds nearly all, nor rounds in which no item stands out.
+    rounds = pilot_of([zipf(1.2)] * 2, 2000, "fresh", 0)
+    few = CountSketch(rounds[1].spec, 1)
+    few.add(np.array([1, 2], np.uint64))
+    assert Law.from_pilot([rounds[0], few], IntegerRange(1, D)).heterogeneity == 1.0
+    flat = Law.from_pilot(pilot_of([np.full(D, 1 / D)] * 2, 2000, "fresh", 0), IntegerRange(1, D))
+    assert flat.heterogeneity == 1.0
+
+
+def test_heterogeneity_and_sizes_of_rounds_reach_the_prediction():
+    law = Law.from_frequencies(zipf(1.2))
+    spread = replace(law, heterogeneity=4.0)
+    campaign = Campaign(20_000, "hybrid", 6, "joint")
+    assert campaign.linf(spread, 0.1, 7, 100) > 1.3 * campaign.linf(law, 0.1, 7, 100)
+    uneven = replace(campaign, round_sizes=[15_000] + [1000] * 5)
+    assert uneven.linf(law, 0.1, 7, 100) > 1.3 * campaign.linf(law, 0.1, 7, 100)
+
+
+def several(exponent, clients, seed):
+    """Return a pilot of clients who draw three items and keep one of each, and the frequencies."""
+    rng, law = np.random.default_rng(seed), zipf(exponent)
+    items = np.sort(rng.choice(D, (clients, 3), p=law), axis=1)
+    items[:, 1:][items[:, 1:] == items[:, :-1]] = D
+    sketch = CountSketch(Pilot().spec(rng.bytes(32)), 0)
+    sketch.add_range(1, np.bincount(items.reshape(-1), minlength=D + 1)[:-1], num_clients=clients)
+    return sketch, 1 - (1 - law) ** 3
+
+
+@pytest.mark.parametrize("exponent", [1.2, 2.0])
+def test_a_pilot_of_clients_of_several_items_is_not_planned_too_small(exponent):
+    """The hardness is on average not below the true one, nor the width; nor, but for sampling, the mass."""
+    ratios, widths = [], []
+    campaigns = [Campaign(50_000, recovery=recovery) for recovery in ("joint", "median")]
+    for seed in range(6):
+        sketch, frequencies = several(exponent, 2000, seed)
+        law = Law.from_pilot([sketch], IntegerRange(1, D), max_items=3)
+        assert law.max_items == 3 and law.frequencies.max() <= 1
+        assert 0.98 * frequencies.sum() < law.numbers @ law.frequencies <= 3 + 1e-9
+        ratios.append([law.hardness(tau) / theory.hardness(frequencies, tau) for tau in (0.002, 0.01, 0.05)])
+        widths.append([planner.calculus(law, 0.01, one, rows=9, margin=1.0).width for one in campaigns])
+    assert (np.mean(ratios, axis=0) > 0.97).all()
+    assert np.min(ratios) > 0.85
+    assert np.mean(ratios, axis=0)[1:] == pytest.approx(1, abs=0.15)
+    known = Law.from_frequencies(frequencies, max_items=3)
+    least = [planner.calculus(known, 0.01, one, rows=9, margin=1.0).width for one in campaigns]
+    assert (np.mean(widths, axis=0) > 0.9 * np.array(least)).all()  # what the default margin makes up for
+    assert (np.mean(widths, axis=0) < 1.6 * np.array(least)).all()
+
+
+def test_one_item_too_many_is_refused_or_cut():
+    law = Law.from_frequencies([0.9, 0.9, 0.9], max_items=3)
+    assert law.max_items == 3 and law.numbers @ law.frequencies == pytest.approx(2.7)
+    sketch, _ = several(2.0, 1000, 0)
+    # Clients hold more than the bound says: the law does not.
+    cut = Law.from_pilot([sketch], IntegerRange(1, D))
+    assert cut.numbers @ cut.frequencies <= 1 + 1e-9
+
+
+@pytest.mark.parametrize("exponent", [0.7, 1.1, 2.0])
+@pytest.mark.parametrize("recovery", ["joint", "median"])
+def test_the_assumed_law_predicts_as_its_frequencies_do(exponent, recovery):
+    size, campaign = 100_000, Campaign(100_000, "hybrid", 6, recovery)
+    law, known = Law.assumed(size, exponent), Law.from_frequencies(zipf(exponent, size))
+    assert law.numbers.sum() == size == law.domain_size
+    assert campaign.linf(law, 0.1, 7, 300) == pytest.approx(campaign.linf(known, 0.1, 7, 300), rel=0.01)
+    direct = predict(zipf(exponent, size), rows=7, width=300, schedule="hybrid", num_rounds=6, num_clients=100_000)
+    if recovery == "joint":
+        assert campaign.linf(law, 0.5, 7, 300) == pytest.approx(direct.linf, rel=1e-3)
+
+
+def test_the_assumed_law_of_a_vast_domain():
+    law = Law.assumed(2**61)
+    assert len(law.frequencies) < 3000
+    assert law.numbers @ law.frequencies == pytest.approx(1)
+    assert law.numbers.sum() == pytest.approx(2.0**61)
+    assert Campaign(10_000, recovery="median").linf(law, 0.1, 15, 4000) < 0.01
+    three = Law.assumed(1000, 5.0, max_items=3)
+    assert three.numbers @ three.frequencies == pytest.approx(3) and three.frequencies[:2].tolist() == [1.0, 1.0]
+    assert Law.assumed(2, max_items=3).frequencies == pytest.approx([1.0, 1.0])
+    assert Law.assumed(1).frequencies.tolist() == [1.0]
+
+
 # ---- the paper's ways ----
 
 
@@ -342,6 +481,14 @@ def test_bad_input_is_refused(change, message):
     ("make", "message"),
     [
         (lambda: Law.from_frequencies([0.6, 0.6]), "sum to at most 1, got 1.2"),
+        (lambda: Law.from_frequencies([0.9] * 4, max_items=3), "sum to at most 3, got 3.6"),
+        (lambda: Law.from_frequencies([1.1], max_items=3), "each be at most 1, got 1.1"),
+        (
+            lambda: Law.from_pilot(sketches(zipf(1.1), 9), IntegerRange(1, D), max_items=0),
+            "max_items must be at least 1",
+        ),
+        (lambda: Law.assumed(0), "domain_size must be at least 1"),
+        (lambda: Law.assumed(10, -1.0), "exponent must be at least 0"),
         (lambda: Law.from_frequencies([[0.1]]), "one dimension"),
         (lambda: Law.from_frequencies([-0.1]), "at least 0"),
         (lambda: Law.from_frequencies([0.1, 0.1], domain_size=1), "domain_size must be at least 2"),

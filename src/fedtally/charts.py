@@ -6,8 +6,9 @@ those of Okabe and Ito (2008), which differ for colour-blind readers and in grey
 
 from __future__ import annotations
 
+import math
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
@@ -16,6 +17,7 @@ from fedtally.errors import InvalidInputError, MissingExtraError
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.axis import Axis
     from matplotlib.figure import Figure
 
 FORMATS = (".png", ".svg", ".pdf")
@@ -138,6 +140,9 @@ def error_against_bytes(
     curves: Mapping[str, Sequence[Point]],
     costs: Mapping[str, float],
     *,
+    marked: Mapping[str, Point] | None = None,
+    predicted: Mapping[str, Sequence[tuple[float, float]]] | None = None,
+    target: float | None = None,
     title: str = "",
     path: str | os.PathLike[str] | None = None,
 ) -> Figure:
@@ -146,6 +151,9 @@ def error_against_bytes(
     Args:
         curves: points (bytes per client, error as a share of clients) of each method.
         costs: bytes per client of the methods without an error, drawn as vertical lines.
+        marked: points that stand out, such as a plan. What is 0 stands at the lower end: the axis has no 0.
+        predicted: curves (bytes per client, error) without points, which end where the error is 0.
+        target: the error that is asked for, drawn as a horizontal line.
         title: stands above.
         path: also write the figure there.
 
@@ -155,36 +163,77 @@ def error_against_bytes(
     """
     figure, axes = _new_figure(7.0, 4.6)
     for number, (method, points) in enumerate(curves.items()):
-        colour, marker = _CYCLE[number % len(_CYCLE)], _MARKERS[number % len(_MARKERS)]
         points = sorted(points)
         xs = [
             point.x * 1.015 ** (number - (len(curves) - 1) / 2) for point in points
         ]  # side by side where bytes are equal
-        spread = [[100 * (p.middle - p.low) for p in points], [100 * (p.high - p.middle) for p in points]]
-        axes.errorbar(
-            xs,
-            [100 * p.middle for p in points],
-            spread,
-            color=colour,
-            marker=marker,
-            markersize=5,
-            capsize=3,
-            label=method,
-        )
+        look = {"color": _CYCLE[number % len(_CYCLE)], "marker": _MARKERS[number % len(_MARKERS)], "markersize": 5}
+        _draw_bands(axes, xs, points, capsize=3, label=method, **look)
     for number, (method, cost) in enumerate(costs.items()):
         axes.axvline(cost, color=_GREY, linestyle=("--", ":")[number % 2], linewidth=1.2, label=f"{method} (exact)")
+    for number, (name, curve) in enumerate((predicted or {}).items()):
+        above = sorted((x, 100 * error) for x, error in curve if error > 0)
+        axes.plot(
+            [x for x, _ in above],
+            [error for _, error in above],
+            color=_CYCLE[len(curves) % len(_CYCLE)],
+            linestyle=("-", "--", ":")[number % 3],
+            label=name,
+        )
+    if target is not None:
+        axes.axhline(100 * target, color=_DARK, linestyle=(0, (5, 3)), linewidth=1.2, label="asked for")
     axes.set_xscale("log")
     axes.set_yscale("log")
-    axes.xaxis.set_major_formatter(_bytes_label)
-    axes.yaxis.set_major_formatter(_percent_label)
-    axes.xaxis.set_minor_formatter(_bytes_label if _narrow(curves, costs) else "")
-    axes.yaxis.set_minor_formatter(_percent_label)
+    _draw_stars(axes, marked or {})
+    _label_ticks(axes.xaxis, _bytes_label)
+    _label_ticks(axes.yaxis, lambda value, _: f"{value:.5g}")
     axes.set_xlabel("bytes per client")
     axes.set_ylabel("largest error (% of clients)")
     axes.set_title(title, loc="left")
     axes.grid(which="major", color="0.9")
     axes.legend(fontsize="small", framealpha=0.9, edgecolor="none")
     return _written(figure, path)
+
+
+def _draw_bands(axes: Axes, xs: Sequence[float], points: Sequence[Point], **look: Any) -> None:
+    """Draw points in percent with their bands."""
+    spread = [[100 * (p.middle - p.low) for p in points], [100 * (p.high - p.middle) for p in points]]
+    axes.errorbar(xs, [100 * p.middle for p in points], spread, **look)
+
+
+def _draw_stars(axes: Axes, marked: Mapping[str, Point]) -> None:
+    lowest = axes.get_ylim()[0] / 100
+    for number, (name, point) in enumerate(marked.items()):
+        is_zero = point.middle <= 0
+        shown = Point(point.x, lowest, lowest, max(lowest, point.high)) if is_zero else point
+        look = {"color": _CYCLE[(1 + number) % len(_CYCLE)], "marker": "*", "markersize": 17, "markeredgecolor": "w"}
+        label = f"{name}: 0" if is_zero else name
+        _draw_bands(axes, [point.x], [shown], label=label, zorder=6, capsize=5, elinewidth=2, linestyle="none", **look)
+
+
+def _label_ticks(axis: Axis, label: Callable[[float, object], str]) -> None:
+    """Label round numbers of a logarithmic axis, enough of them however little it spans."""
+    low, high = axis.get_view_interval()
+    axis.set_ticks(_round_numbers(low, high))
+    axis.set_major_formatter(label)
+    axis.set_minor_formatter("")
+
+
+def _round_numbers(low: float, high: float) -> list[float]:
+    """Return at least four round numbers between two positive ones: by factors, or by steps where these are close.
+
+    >>> _round_numbers(0.9, 2000), _round_numbers(90, 700), _round_numbers(21, 34)
+    ([1.0, 10.0, 100.0, 1000.0], [100.0, 150.0, 200.0, 300.0, 500.0, 700.0], [22.0, 24.0, 26.0, 28.0, 30.0, 32.0, 34.0])
+    """
+    decades = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
+    for leading in ((1.0,), (1.0, 3.0), (1.0, 2.0, 5.0), (1.0, 1.5, 2.0, 3.0, 5.0, 7.0)):
+        found = [digit * 10.0**power for power in decades for digit in leading]
+        within = [number for number in found if low <= number <= high]
+        if len(within) >= 4:
+            return within
+    power = 10.0 ** math.floor(math.log10((high - low) / 4))
+    step = max(digit * power for digit in (1, 2, 5) if digit * power <= (high - low) / 4)
+    return [step * place for place in range(math.ceil(low / step), math.floor(high / step) + 1)]
 
 
 def _written(figure: Figure, path: str | os.PathLike[str] | None) -> Figure:
@@ -196,22 +245,11 @@ def _written(figure: Figure, path: str | os.PathLike[str] | None) -> Figure:
     return figure
 
 
-def _narrow(curves: Mapping[str, Sequence[Point]], costs: Mapping[str, float]) -> bool:
-    """Say whether the x axis spans less than a decade, so that its minor ticks need labels."""
-    xs = [point.x for points in curves.values() for point in points] + list(costs.values())
-    return bool(xs) and max(xs) < 10 * min(xs)
-
-
 def _bytes_label(value: float, _: object) -> str:
     for unit, size in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
         if value >= size:
-            return f"{value / size:.3g} {unit}"
-    return f"{value:.3g} B"
-
-
-def _percent_label(value: float, _: object) -> str:
-    first = f"{value:.0e}"[0]
-    return f"{value:.3g}" if first in "125" else ""
+            return f"{value / size:.5g} {unit}"
+    return f"{value:.5g} B"
 
 
 def _short(label: str | int) -> str:

@@ -46,6 +46,7 @@ def document(result: Result, estimates: Sequence[Estimate], queried: Sequence[Es
         "plan": plan_fields(result.plan) | {"num_clients": result.num_clients},
         "privacy": privacy_fields(result.plan, result.secure_sum),
         "secure_sum": result.secure_sum,
+        "sizing": result.sizing,
         "recovery": result.recovery,
         "objective": result.objective,
         "intervals": intervals_fields(result),
@@ -284,6 +285,7 @@ def _how(result: Result, shown: Sequence[Estimate]) -> list[tuple[str, Renderabl
         ("Candidates", candidates(result.domain)),
         ("Clients", f"{result.num_clients:,} in {counted(plan.num_rounds, 'round')}, {most}"),
         ("Sketch", f"{sketch}, {plan.schedule} schedule, {result.recovery} recovery{shrunk}"),
+        *sizing_rows(result.sizing),
         *_certainty(result, shown),
     ]
     if result.evaluation is not None:
@@ -292,6 +294,26 @@ def _how(result: Result, shown: Sequence[Estimate]) -> list[tuple[str, Renderabl
     if result.timings:
         rows.append(("Time", ", ".join(f"{stage} {seconds:.2g} s" for stage, seconds in result.timings.items())))
     return list(rows)
+
+
+def sizing_rows(said: Mapping[str, Any] | None) -> list[tuple[str, str]]:
+    """Return what a reader must know of how the size of a sketch was chosen; nothing where it was given.
+
+    >>> sizing_rows({"sizing": "minimax", "tau": 0.001, "failure_probability": 0.1, "predicted_linf": None,
+    ...              "pilot": None, "message": ""})
+    [('Sized', 'by minimax for a largest error of 0.10 %, exceeded in at most 10 % of campaigns')]
+    """
+    if said is None:
+        return []
+    chance = f"exceeded in at most {100 * said['failure_probability']:.3g} % of campaigns"
+    tau = percent(said["tau"], decimals([said["tau"]]))
+    rows = [("Sized", f"by {said['sizing']} for a largest error of {tau}, {chance}")]
+    pilot = said["pilot"]
+    if pilot is not None:
+        sketch = f"{pilot['rows']} x {pilot['width']:,} counters, {size(pilot['bytes_per_client'])} each"
+        who = counted(pilot["num_clients"], "client")
+        rows.append(("", f"from a pilot of {who} ({sketch}), who are not in the estimates"))
+    return [*rows, *([("", said["message"])] if said["message"] else [])]
 
 
 def _seen(account: Mapping[str, Any]) -> str:

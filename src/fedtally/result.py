@@ -121,6 +121,7 @@ class Result:
         warnings: what the reader of the numbers must know.
         missing: rows without an item, client or round, which were dropped.
         secure_sum: how the sums were made, JSON-able; None: ideal.
+        sizing: how the sketch's size was chosen for a target, JSON-able; None: it was given, or is what bytes buy.
         timings: seconds per stage.
 
     >>> import fedtally
@@ -145,6 +146,7 @@ class Result:
         warnings: Sequence[str] = (),
         missing: int = 0,
         secure_sum: Mapping[str, Any] | None = None,
+        sizing: Mapping[str, Any] | None = None,
         timings: Mapping[str, float] | None = None,
     ) -> None:
         self.plan = plan
@@ -155,6 +157,7 @@ class Result:
         self._warnings = tuple(warnings)
         self.missing = missing
         self.secure_sum: dict[str, Any] = dict(secure_sum or {"method": "ideal"})
+        self.sizing = None if sizing is None else dict(sizing)
         self.timings = dict(timings or {})
         check_decoding(recovery, objective, confidence, intervals)
         self.recovery = recovery if recovery != "auto" else "joint" if domain.size <= MAX_JOINT else "median"
@@ -245,6 +248,7 @@ class Result:
             warnings=self._warnings,
             missing=self.missing,
             secure_sum=self.secure_sum,
+            sizing=self.sizing,
         )
 
     @property
@@ -438,6 +442,7 @@ class Result:
             "warnings": list(self._warnings),
             "missing": self.missing,
             "secure_sum": self.secure_sum,
+            "sizing": self.sizing,
             "timings": self.timings,
             "evaluation": None if self.evaluation is None else self.evaluation._asdict(),
         }
@@ -469,6 +474,7 @@ class Result:
                 warnings=meta["warnings"],
                 missing=meta["missing"],
                 secure_sum=meta.get("secure_sum"),
+                sizing=meta.get("sizing"),
                 timings=meta["timings"],
             )
             if meta["evaluation"] is not None:

@@ -13,6 +13,7 @@ from fedtally.cli.console import complain
 from fedtally.cli.estimate import demo, estimate
 from fedtally.cli.layout import Group
 from fedtally.cli.ledger import ledger
+from fedtally.cli.plan import plan
 from fedtally.cli.saved import inspect, query
 from fedtally.cli.study import simulate
 from fedtally.errors import FedtallyError
@@ -52,7 +53,7 @@ def cli(ctx: click.Context) -> None:
 
 
 cli.add_section("Estimate", estimate, demo)
-cli.add_section("Study", simulate)
+cli.add_section("Plan", plan, simulate)
 cli.add_section("Files", query, inspect)
 cli.add_section("Privacy", ledger)
 

@@ -26,6 +26,8 @@ from fedtally.cli.options import (
     size,
     size_options,
     table_options,
+    target_options,
+    trust_options,
     use_threads,
 )
 from fedtally.errors import InvalidInputError
@@ -35,9 +37,24 @@ if TYPE_CHECKING:
     from fedtally.result import Estimate, Result
     from fedtally.sources import Source
 
+SIZINGS = ("calculus", "two-phase", "minimax", "linear", "oracle")
 _DEMO_BYTES = 8_000  # a seventh of the one-hot vector: the saving shows, and so does the error
 
 _campaign_options = options(
+    option(
+        "Size",
+        "--sizing",
+        type=click.Choice(SIZINGS),
+        help="How the size for --tau is found: calculus, from a pilot; or as in the paper: two-phase, from a pilot, "
+        "minimax, linear, oracle, from the truth (calculus).",
+    ),
+    option(
+        "Size",
+        "--pilot-share",
+        type=click.FLOAT,
+        metavar="SHARE",
+        help="Share of the clients that are the pilot, and not in the estimates (0.1).",
+    ),
     option("Rounds", "--round", metavar="COL", help="Column of natural rounds, instead of --rounds."),
     option(
         "Rounds",
@@ -46,18 +63,7 @@ _campaign_options = options(
         metavar="K",
         help="A client's items are a set; beyond K, K are drawn (1).",
     ),
-    option(
-        "Trust",
-        "--secure-sum",
-        type=click.Choice(["ideal", "secagg", "two-server"]),
-        help="ideal: a trusted server's sums; secagg, two-server: the real protocol, simulated (ideal).",
-    ),
-    option(
-        "Trust",
-        "--adversary",
-        type=click.Choice(["semi-honest", "active"]),
-        help="secagg protects from a server that follows the protocol, or from one that lies (semi-honest).",
-    ),
+    trust_options,
     option(
         "Trust",
         "--dropout",
@@ -65,20 +71,6 @@ _campaign_options = options(
         default=0.0,
         metavar="SHARE",
         help="Share of the clients that drop out, at a stage drawn for each (0).",
-    ),
-    option(
-        "Trust",
-        "--max-corrupt",
-        type=click.FLOAT,
-        metavar="SHARE",
-        help="Share of a cohort that may collude with the server (0.05).",
-    ),
-    option(
-        "Trust",
-        "--max-cohort",
-        type=positive,
-        metavar="N",
-        help="Most clients that sum together; larger rounds are split (2000; active: 200).",
     ),
     option("Answer", "--evaluate", is_flag=True, help="Compare with the truth, which a simulation knows."),
     option(
@@ -115,6 +107,7 @@ _campaign_options = options(
             "cells of a map",
             "fedtally estimate trips.csv --item lat,lon --domain grid:25..50,-130..-60,0.1 --outside drop",
         ),
+        ("as few bytes as a largest error of 0.1 % needs", "fedtally estimate zipf: --tau 0.001 --evaluate"),
         (
             "a synthetic population, and how wrong the answer is",
             "fedtally estimate zipf:a=1.1,d=100000,n=150000 --rounds 10 --evaluate",
@@ -138,6 +131,7 @@ _campaign_options = options(
 @table_options
 @domain_options
 @size_options
+@target_options
 @round_options
 @_campaign_options
 @privacy_options
@@ -235,6 +229,11 @@ def _request(options: dict[str, Any]) -> Request:
         "dropout",
         "max_corrupt",
         "max_cohort",
+        "max_dropout",
+        "tau",
+        "failure_probability",
+        "sizing",
+        "pilot_share",
         *PRIVACY,
     )
     domain = read_domain(options["domain"])

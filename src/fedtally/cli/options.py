@@ -98,7 +98,7 @@ size_options = options(
         metavar="SIZE",
         help="Upload per client and round, such as 32kB or 64KiB (32kB).",
     ),
-    option("Size", "--rows", type=positive, metavar="L", help="Rows of the sketch (7)."),
+    option("Size", "--rows", type=positive, metavar="L", help="Rows of the sketch (7; with --tau chosen)."),
     option("Size", "--width", type=positive, metavar="W", help="Counters per row (what fits --max-bytes)."),
 )
 round_options = options(
@@ -110,7 +110,60 @@ round_options = options(
         "--schedule",
         default="auto",
         metavar="NAME",
-        help="Hashes of the rounds: shared, fresh, hybrid or batched:B (auto: shared for one round, else hybrid).",
+        help="Hashes of the rounds: shared, fresh, hybrid, batched:B, or batched:auto, as many batches as are best "
+        "(auto: shared for one round, else hybrid; batched where noise is added to what is opened).",
+    ),
+)
+target_options = options(
+    option(
+        "Size",
+        "--tau",
+        type=click.FLOAT,
+        metavar="ERR",
+        help="The largest error of any frequency, such as 0.001: the sketch is as small as it may be.",
+    ),
+    option(
+        "Size",
+        "--failure-probability",
+        type=click.FLOAT,
+        default=0.1,
+        metavar="P",
+        help="With which --tau may be exceeded (0.1).",
+    ),
+)
+trust_options = options(
+    option(
+        "Trust",
+        "--secure-sum",
+        type=click.Choice(["ideal", "secagg", "two-server"]),
+        help="ideal: a trusted server's sums; secagg, two-server: the real protocol, simulated (ideal).",
+    ),
+    option(
+        "Trust",
+        "--adversary",
+        type=click.Choice(["semi-honest", "active"]),
+        help="secagg protects from a server that follows the protocol, or from one that lies (semi-honest).",
+    ),
+    option(
+        "Trust",
+        "--max-dropout",
+        type=click.FLOAT,
+        metavar="SHARE",
+        help="Share of a cohort that may drop out without loss of its sum (as many as do, at least 0.05).",
+    ),
+    option(
+        "Trust",
+        "--max-corrupt",
+        type=click.FLOAT,
+        metavar="SHARE",
+        help="Share of a cohort that may collude with the server (0.05).",
+    ),
+    option(
+        "Trust",
+        "--max-cohort",
+        type=positive,
+        metavar="N",
+        help="Most clients that sum together; larger rounds are split (2000; active: 200).",
     ),
 )
 answer_options = options(

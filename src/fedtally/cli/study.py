@@ -1,4 +1,4 @@
-"""`fedtally simulate`: schedules and widths compared over repeats."""
+"""`fedtally simulate`: schedules and widths compared over repeats, or a plan held to its promise."""
 
 from __future__ import annotations
 
@@ -24,8 +24,20 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
     from rich.table import Table
 
+    from fedtally.domain import Domain
     from fedtally.engines.simulate import Comparison, StudyResult
+    from fedtally.sources import Source
 
+_REPEATS, _REPEATS_OF_PLAN = 10, 50
+_PLANNED = {
+    "methods": "--methods",
+    "widths": "--width",
+    "rows": "--rows",
+    "rounds": "--rounds",
+    "epsilon": "--epsilon",
+    "delta": "--delta",
+    "trust": "--trust",
+}
 _NOT_HIDDEN = "exact; not compatible with secure summation: the server would see each item"
 
 
@@ -44,13 +56,27 @@ _study_options = options(
     _setting("--width", "widths", type=listed, default="200,1000", metavar="LIST", help="Counters per row."),
     _setting("--rows", type=positive, default="5", metavar="L", help="Rows of the sketches."),
     _setting("--rounds", type=positive, default="10", metavar="M", help="Rounds."),
-    _setting(
+    option(
+        "Study",
         "--recovery",
         type=click.Choice(["median", "joint"]),
-        default="median",
-        help="How sums are decoded: median, as in the paper, or joint, as `estimate` does.",
+        help="How sums are decoded: median, as in the paper, or joint, as `estimate` does (median; with --plan what it "
+        "says, or joint).",
     ),
-    _setting("--repeats", type=positive, default="10", metavar="R", help="How often the draws are repeated."),
+    option(
+        "Study",
+        "--repeats",
+        type=positive,
+        metavar="R",
+        help=f"How often the draws are repeated ({_REPEATS}; with --plan {_REPEATS_OF_PLAN}).",
+    ),
+    option(
+        "Study",
+        "--plan",
+        type=click.Path(),
+        metavar="FILE",
+        help="Hold this .toml or .json plan to its promise, instead of comparing methods.",
+    ),
     option("Privacy", "--epsilon", type=click.FLOAT, metavar="E", help="Add the noise of so much privacy (none)."),
     option("Privacy", "--delta", type=click.FLOAT, metavar="D", help="(1e-6, or 1 / (10 clients) if that is less.)"),
     option(
@@ -72,7 +98,7 @@ _study_options = options(
 
 @click.command(
     cls=Command,
-    short_help="Compare schedules and widths over repeats.",
+    short_help="Compare schedules and widths, or test a plan.",
     examples=[
         ("three schedules at two widths", "fedtally simulate zipf: --methods hybrid,fresh,shared --width 200,1000"),
         (
@@ -81,6 +107,7 @@ _study_options = options(
         ),
         ("what privacy costs each of them", "fedtally simulate zipf: --epsilon 1 --recovery joint"),
         ("on your own data, with a chart", "fedtally simulate words.txt --width 100,300,1000,3000 --plot study.png"),
+        ("does this plan keep its promise?", "fedtally simulate --plan plan.toml words.txt --repeats 200"),
     ],
 )
 @click.argument("source")
@@ -88,37 +115,75 @@ _study_options = options(
 @domain_options
 @_study_options
 @run_options
-def simulate(source: str, **options: Any) -> None:
-    """Compare schedules and widths over repeats, on one population.
+def simulate(source: str, **options: Any) -> int:
+    """Compare schedules and widths over repeats, on one population; or test what a plan promises.
 
     SOURCE is what `fedtally estimate` takes. Each repeat draws new rounds and new hashes; within a repeat all methods
     see the same ones. A client holds one item, drawn from its own.
-    """
-    from fedtally.engines import simulate as engine
 
+    With --plan every repeat is a campaign of the plan, of exactly as many clients as it says, drawn from SOURCE with
+    replacement unless SOURCE has as many. The promise is kept unless more repeats exceed the error that the plan is for
+    than one in a hundred studies would have by chance; the exit code is 1 where it is broken, else 0.
+    """
     _check_outputs(options, source)
-    study = engine.Study(
-        methods=options["methods"],
-        widths=_widths(options["widths"]),
-        rows=options["rows"],
-        num_rounds=options["rounds"],
-        repeats=options["repeats"],
-        recovery=options["recovery"],
-        epsilon=options["epsilon"],
-        delta=options["delta"],
-        trust=options["trust"],
-        seed=options["seed"],
-    )
-    use_threads(options["threads"])
-    domain = read_domain(options["domain"])
-    data = open_input(source, options, is_grid=str(options["domain"]).startswith("grid:"))
-    with console.Progress(options["quiet"]) as progress:
-        found = engine.run(data, study, domain, options["outside"], progress)
+    if options["plan"] is not None:
+        return _test_plan(source, options)
+    found = _compare(source, options)
     _write_files(found, options)
     if options["as_json"]:
         console.show_json(_document(found))
     else:
         console.show(_view(found))
+    return 0
+
+
+def _compare(source: str, options: dict[str, Any]) -> StudyResult:
+    from fedtally.engines import simulate as engine
+
+    study = engine.Study(
+        methods=options["methods"],
+        widths=_widths(options["widths"]),
+        rows=options["rows"],
+        num_rounds=options["rounds"],
+        repeats=options["repeats"] or _REPEATS,
+        recovery=options["recovery"] or "median",
+        epsilon=options["epsilon"],
+        delta=options["delta"],
+        trust=options["trust"],
+        seed=options["seed"],
+    )
+    domain, data = _opened(source, options)
+    with console.Progress(options["quiet"]) as progress:
+        return engine.run(data, study, domain, options["outside"], progress)
+
+
+def _test_plan(source: str, options: dict[str, Any]) -> int:
+    """Hold a plan to its promise; return 1 if it is broken, else 0."""
+    from fedtally.cli import promise
+    from fedtally.engines import promise as engine
+    from fedtally.plan import Plan
+
+    given = click.get_current_context().get_parameter_source
+    for name, flag in _PLANNED.items():
+        if given(name) is click.core.ParameterSource.COMMANDLINE:
+            raise InvalidInputError(f"the plan says its schedule, sizes and privacy: leave {flag} out, or --plan")
+    plan, repeats = Plan.load(options["plan"]), options["repeats"] or _REPEATS_OF_PLAN
+    trial = engine.Trial(plan, repeats, options["recovery"], options["seed"])
+    domain, data = _opened(source, options)
+    with console.Progress(options["quiet"]) as progress:
+        found = engine.run(data, trial, domain, options["outside"], progress)
+    promise.write_files(found, options)
+    if options["as_json"]:
+        console.show_json(promise.document(found))
+    else:
+        console.show(promise.view(found))
+    return 0 if found.verdict is None or found.verdict.kept else 1
+
+
+def _opened(source: str, options: dict[str, Any]) -> tuple[Domain | str | None, Source]:
+    use_threads(options["threads"])
+    domain = read_domain(options["domain"])
+    return domain, open_input(source, options, is_grid=str(options["domain"]).startswith("grid:"))
 
 
 def _widths(texts: tuple[str, ...]) -> tuple[int, ...]:
@@ -134,7 +199,7 @@ def _check_outputs(options: dict[str, Any], source: str) -> None:
     from fedtally import charts
     from fedtally.result import check_export_path
 
-    console.check_files([options[name] for name in ("output", "plot")], [source, options["domain"]])
+    console.check_files([options[name] for name in ("output", "plot")], [source, options["domain"], options["plan"]])
     if options["output"]:
         check_export_path(options["output"])
     if options["plot"]:

@@ -1,26 +1,34 @@
-"""A plan for what was asked, fitted to the clients that came; or a plan that exists, checked against them."""
+"""A plan for what was asked, fitted to the clients that came or are expected; or a plan that exists, checked."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
-from typing import Any
+from dataclasses import dataclass, replace
+from functools import cache
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from fedtally.domain import Domain
-from fedtally.engines.privacy import Privacy, check_certificate, make_terms, worst_pair
+from fedtally.engines.privacy import Privacy, check_certificate, honest_clients, make_terms, worst_pair
 from fedtally.engines.request import Request
-from fedtally.engines.summation import Keys, Summation, make_keys, rekeyed, terms, with_noise
+from fedtally.engines.summation import Keys, Summation, make_keys, placeholder_keys, rekeyed, terms, with_noise
 from fedtally.errors import InvalidInputError
 from fedtally.kernels import MAX_WIDTH
-from fedtally.plan import Plan, noise_bound
-from fedtally.privacy.events import Relation
+from fedtally.plan import Plan, Target, noise_bound
+from fedtally.privacy.events import Event, Mechanism, Relation, Trust, default_clip_norm
+from fedtally.privacy.terms import default_delta
+from fedtally.secagg import params
 from fedtally.secagg.terms import SecAggTerms
 from fedtally.sketch import Schedule
+from fedtally.sketch.schedule import AUTO, BATCHED_AUTO
 
-DEFAULT_ROWS = 7
+if TYPE_CHECKING:
+    from fedtally.planner import Law, Question
+
+DEFAULT_ROWS = 7  # of joint recovery: from 5 to 16 rows of the same bytes its error differs by a tenth at most
 DEFAULT_MAX_BYTES = 32_000
 _MARGIN = 6  # standard deviations of the size of a round
+_USUAL_WIDTH = 1000  # for which a clip's norm is taken while the width is still searched: it hardly depends on it
 
 
 def fitted(
@@ -32,6 +40,7 @@ def fitted(
     by_client: bool,
     random: Callable[[int], bytes],
     report: Callable[..., None],
+    choose: Callable[[Draft], Chosen] | None = None,
 ) -> tuple[Plan, Keys | None]:
     """Return the plan that is asked for, fitted to the clients that came, and the keys that it names.
 
@@ -43,6 +52,7 @@ def fitted(
         by_client: whether a client may be in several of the rounds.
         random: returns as many bytes as it is asked for, for the keys.
         report: called for what takes long.
+        choose: chooses schedule, rows and columns where the request has a target.
 
     Raises:
         InvalidInputError: they do not fit each other.
@@ -54,46 +64,16 @@ def fitted(
         plan = _checked_plan(request.plan, request.study, domain, sizes, openings, summation, keys)
         check_certificate(plan, domain, report)
         return plan, keys
-    name = request.schedule if request.schedule != "auto" else "shared" if len(sizes) == 1 else "hybrid"
-    schedule, rows, max_items = Schedule.parse(name), request.rows or DEFAULT_ROWS, request.max_items or 1
-    together = [range(i, i + 1) for i in range(len(sizes))]
-    together = together if asked is None else asked.opens(schedule, len(sizes), summation)
-    openings = _summed(summation, sizes, together)
-    keys = None if summation.method == "ideal" else make_keys(summation, openings, random)
-    clients, participations = (sum(sizes), max(sizes)), 1
+    natural = request.num_rounds is None
+    participations, clients = 1, (sum(sizes), max(sizes))
     if asked is not None:
-        clients = _public_sizes(asked, sizes, natural=request.num_rounds is None)
-        if by_client and request.num_rounds is None:
+        clients = _public_sizes(asked, sizes, natural)
+        if by_client and natural:
             participations = min(len(sizes), asked.max_rounds or len(sizes))
-        if summation.method == "two-server" and min(participations, max(map(len, together))) > 1:
-            raise InvalidInputError(
-                "two servers take one report of a client in all that they add up, and here a client may be in several "
-                "rounds of an opening: use max_rounds 1, or the schedule hybrid or fresh"
-            )
-
-    def planned(width: int) -> Plan:
-        counters = rows * width
-        agreed = None if keys is None else terms(summation, keys, openings, max_items, counters)
-        privacy = None
-        if asked is not None:
-            privacy = make_terms(
-                asked,
-                rows=rows,
-                width=width,
-                schedule=schedule,
-                max_items=max_items,
-                participations=participations,
-                num_clients=sizes,
-                most_clients=clients[1] if agreed is None else agreed.most_clients,
-                summation=summation,
-                honest_survivors=agreed.parameters.honest_survivors if isinstance(agreed, SecAggTerms) else None,
-            )
-            if agreed is not None:
-                agreed = with_noise(agreed, max_items, noise_bound(privacy, counters, agreed.most_clients))
-        described = domain.describe()
-        return Plan(rows, width, schedule, len(sizes), *clients, described, max_items, seed, agreed, privacy)
-
-    plan = planned(request.width) if request.width else widest(planned, request.max_bytes or DEFAULT_MAX_BYTES)
+    draft = Draft(request, domain, sizes, seed, clients, participations)
+    chosen = draft.for_bytes() if choose is None else choose(draft)
+    keys = None if summation.method == "ideal" else make_keys(summation, draft.sums(chosen.schedule), random)
+    plan = draft.plan(*chosen, keys)
     if asked is not None and asked.certify:
         if plan.max_items > 1 or (plan.privacy is not None and plan.privacy.event.per_opening > 1):
             raise InvalidInputError(
@@ -103,6 +83,259 @@ def fitted(
         assert plan.privacy is not None
         plan = replace(plan, privacy=plan.privacy.certified(worst_pair(plan.spec, domain, report)))
     return plan, keys
+
+
+class Chosen(NamedTuple):
+    """A schedule and a size."""
+
+    schedule: Schedule
+    rows: int
+    width: int
+
+
+@dataclass(frozen=True)
+class Draft:
+    """A plan to be: everything but its schedule, rows, columns and keys.
+
+    Args:
+        request: what is asked.
+        domain: the candidates.
+        sizes: clients of each round.
+        seed: of the hashes.
+        clients: of all rounds, and the most of one; public.
+        participations: the most rounds of one client.
+        has_room: whether rounds may be of other sizes, as many clients being drawn at random, than those in `sizes`.
+    """
+
+    request: Request
+    domain: Domain
+    sizes: Sequence[int]
+    seed: bytes
+    clients: tuple[int, int]
+    participations: int = 1
+    has_room: bool = False
+
+    @property
+    def num_rounds(self) -> int:
+        """How many rounds there are."""
+        return len(self.sizes)
+
+    @property
+    def max_items(self) -> int:
+        """The most items of one client."""
+        return self.request.max_items or 1
+
+    @property
+    def recovery(self) -> str:
+        """How the sums are to be decoded."""
+        return self.request.recovery_of(self.domain.size)
+
+    @property
+    def is_noised_by_opening(self) -> bool:
+        """Whether noise is added once to whatever is opened, so that rounds are better added up first."""
+        asked, summation = self.request.privacy, self.request.summation
+        return asked is not None and (asked.trusts(summation) is Trust.CENTRAL or summation.method == "two-server")
+
+    @property
+    def noises_sums(self) -> bool:
+        """Whether there is noise in what is summed, by clients or by two servers, for which counters need room."""
+        asked, summation = self.request.privacy, self.request.summation
+        return asked is not None and asked.trusts(summation) is Trust.DISTRIBUTED
+
+    def sums(self, schedule: Schedule) -> list[int]:
+        """Return the clients of the secure sums: of each, or, where there is room, of the extreme ones."""
+        summation, asked = self.request.summation, self.request.privacy
+        together = [range(i, i + 1) for i in range(self.num_rounds)]
+        together = together if asked is None else asked.opens(schedule, self.num_rounds, summation)
+        if summation.method == "two-server" and min(self.participations, max(map(len, together))) > 1:
+            raise InvalidInputError(
+                "two servers take one report of a client in all that they add up, and here a client may be in several "
+                "rounds of an opening: use max_rounds 1, or the schedule hybrid or fresh"
+            )
+        if not self.has_room:
+            return _summed(summation, self.sizes, together)
+        if summation.method != "two-server":
+            together = [range(1)]
+        shares = sorted({len(rounds) for rounds in together})
+        return sorted({size for share in shares for size in summation.extremes(*self._between(share))})
+
+    def _between(self, share: int) -> tuple[int, int]:
+        """Return the fewest and the most clients that so many rounds are to have together."""
+        total = self.clients[0]
+        if share == self.num_rounds:
+            return total, total
+        expected = total * share / self.num_rounds
+        least, most = spread(expected)
+        return max(1, least), min(total, most)
+
+    def plan(self, schedule: Schedule, rows: int, width: int, keys: Keys | None = None) -> Plan:
+        """Return the plan; without keys, that of somebody's, of the same size."""
+        asked, summation, counters = self.request.privacy, self.request.summation, rows * width
+        agreed = None
+        if summation.method != "ideal":
+            agreed = terms(
+                summation, keys or placeholder_keys(summation), self.sums(schedule), self.max_items, counters
+            )
+        privacy = None
+        if asked is not None:
+            privacy = make_terms(
+                asked,
+                rows=rows,
+                width=width,
+                schedule=schedule,
+                max_items=self.max_items,
+                participations=self.participations,
+                num_clients=self.sizes,
+                most_clients=self.clients[1] if agreed is None else agreed.most_clients,
+                summation=summation,
+                honest_survivors=agreed.parameters.honest_survivors if isinstance(agreed, SecAggTerms) else None,
+            )
+            if agreed is not None:
+                agreed = with_noise(agreed, self.max_items, noise_bound(privacy, counters, agreed.most_clients))
+        target = None
+        if self.request.tau is not None:
+            target = Target(self.request.tau, self.request.failure_probability, self.recovery)
+        described, items = self.domain.describe(), self.max_items
+        fixed = (self.num_rounds, *self.clients, described, items, self.seed)
+        return Plan(rows, width, schedule, *fixed, secure_sum=agreed, privacy=privacy, target=target)
+
+    # ---- sizes ----
+
+    def question(self, law: Law, rows: int | None = None) -> Question:
+        """Return what the planner is asked, where so much is known of the frequencies."""
+        from fedtally.planner import Question, schedules
+
+        return Question(
+            law=law,
+            num_clients=self.clients[0],
+            num_rounds=self.num_rounds,
+            schedules=schedules(
+                self.request.schedule, self.num_rounds, self.recovery, noised_by_opening=self.is_noised_by_opening
+            ),
+            bytes_of=self.bytes_of(),
+            recovery=self.recovery,
+            rows=rows,
+            failure_probability=self.request.failure_probability,
+            noise=self._noise(),
+        )
+
+    def bytes_of(self) -> Callable[[int, int, Schedule], int]:
+        """Return what gives the bytes that a client sends in its round, of rows, columns and schedule, to a few."""
+
+        @cache
+        def bits_and_rest(schedule: Schedule) -> tuple[int, int]:
+            summation, counters = self.request.summation, DEFAULT_ROWS * _USUAL_WIDTH
+            noise = params.noise_bound(self._largest_noise(schedule), counters) if self.noises_sums else 0
+            if summation.method == "ideal":
+                return params.modulus_bits(self.clients[1], self.max_items, noise, multiple=1), 0
+            agreed = terms(summation, placeholder_keys(summation), self.sums(schedule), self.max_items, counters)
+            bits = params.modulus_bits(agreed.most_clients, self.max_items, noise)
+            return bits, agreed.upload_bytes - -(-counters * agreed.bits // 8)
+
+        def bytes_of(rows: int, width: int, schedule: Schedule) -> int:
+            bits, rest = bits_and_rest(schedule)
+            return rest + -(-rows * width * bits // 8)
+
+        return bytes_of
+
+    @property
+    def _example(self) -> Schedule:
+        """A schedule that may be taken."""
+        name = self.request.schedule
+        return Schedule.parse("hybrid" if name in (AUTO, BATCHED_AUTO) else name)
+
+    def _noise(self) -> Callable[[int, Schedule], float]:
+        """Return what gives the noise of a round's sum, of rows and a schedule: that of Gaussian accounting."""
+        asked, summation = self.request.privacy, self.request.summation
+        if asked is None:
+            return lambda *_: 0.0
+        from fedtally.recovery.openings import Release
+
+        trust, relation, (total, _), rounds = asked.trusts(summation), asked.relation, self.clients, self.num_rounds
+        honest, provision = None, 1.0
+        if not self.is_noised_by_opening:
+            honest = self._honest()
+            provision = max(1.0, total / rounds / honest)
+        mechanism = Mechanism.ROUNDED_GAUSSIAN if honest is None else Mechanism.SKELLAM
+        delta = default_delta(total) if asked.delta is None else asked.delta
+        epsilon = asked.epsilon
+
+        def noise(rows: int, schedule: Schedule) -> float:
+            event = Event(
+                mechanism,
+                rows=rows,
+                relation=Relation.parse(relation),
+                max_items=self.max_items,
+                clip_norm=default_clip_norm(rows, _USUAL_WIDTH, self.max_items) if self.max_items > 1 else None,
+                participations=self.participations,
+                honest_survivors=honest,
+                trust=trust,
+            )
+            release = Release(event, epsilon, delta, total, rounds, provision)
+            return total * math.sqrt(release.noise_variance(schedule.num_batches(rounds)) / rounds)
+
+        return noise
+
+    def _largest_noise(self, schedule: Schedule) -> float:
+        """Return about the largest standard deviation of the noise in a counter of a sum."""
+        openings = schedule.num_batches(self.num_rounds) if self.is_noised_by_opening else self.num_rounds
+        return self._noise()(DEFAULT_ROWS, schedule) * math.sqrt(self.num_rounds / openings)
+
+    def _honest(self) -> int:
+        """Return the fewest clients that count on each other's noise."""
+        summation = self.request.summation
+        if summation.method == "ideal":
+            return honest_clients(summation, self.sizes)
+        agreed = terms(summation, placeholder_keys(summation), self.sums(self._example), self.max_items, DEFAULT_ROWS)
+        return agreed.honest_survivors
+
+    def for_bytes(self) -> Chosen:
+        """Return what was given, or what a budget of bytes buys.
+
+        Nothing is known of the frequencies: where a schedule, or the median's rows, are to be chosen, they are for
+        `Law.assumed`.
+        """
+        asked = self.request
+        rows = asked.rows or (DEFAULT_ROWS if asked.width or self.recovery == "joint" else None)
+        schedule = self._only_schedule
+        budget = asked.max_bytes or DEFAULT_MAX_BYTES
+        if rows is None or schedule is None:
+            from fedtally import planner
+
+            question = self.question(planner.Law.assumed(self.domain.size), rows)
+            if asked.width and rows is not None:
+                schedule = planner.best_schedule(question, rows, asked.width)
+            else:
+                schedule, size = planner.best(question, budget)
+                rows = size.rows
+        if asked.width:
+            return Chosen(schedule, rows, asked.width)
+        return Chosen(schedule, rows, widest(lambda width: self.plan(schedule, rows, width), budget).width)
+
+    @property
+    def usual_schedule(self) -> Schedule:
+        """The schedule where nothing is known of the frequencies, and no width is given."""
+        return self._only_schedule or self.for_bytes().schedule
+
+    @property
+    def _only_schedule(self) -> Schedule | None:
+        """The schedule, if it is named, or if there is nothing to choose."""
+        name = self.request.schedule
+        if name not in (AUTO, BATCHED_AUTO):
+            return Schedule.parse(name)
+        if self.num_rounds == 1:
+            return Schedule.parse("shared")
+        return Schedule.parse("hybrid") if name == AUTO and not self.is_noised_by_opening else None
+
+
+def spread(expected: float) -> tuple[int, int]:
+    """Return how few and how many clients a round has that is drawn at random, but for a chance of about 1e-9.
+
+    >>> spread(10_000.0)
+    (9400, 10600)
+    """
+    room = _MARGIN * math.sqrt(expected)
+    return math.floor(expected - room), math.ceil(expected + room)
 
 
 def _summed(summation: Summation, sizes: Sequence[int], openings: Sequence[range]) -> list[int]:
@@ -118,8 +351,7 @@ def _public_sizes(asked: Privacy, sizes: Sequence[int], natural: bool) -> tuple[
         return asked.max_clients, asked.max_clients
     total, largest = sum(sizes), max(sizes)
     if not natural and len(sizes) > 1:
-        expected = total / len(sizes)
-        largest = min(total, max(largest, math.ceil(expected + _MARGIN * math.sqrt(expected))))
+        largest = min(total, max(largest, spread(total / len(sizes))[1]))
     return total, largest
 
 

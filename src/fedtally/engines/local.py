@@ -11,15 +11,18 @@ import secrets
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from fedtally.domain import Domain, IntegerRange, parse
 from fedtally.engines.cohorts import sum_rounds
-from fedtally.engines.fitting import DEFAULT_ROWS, fitted
+from fedtally.engines.fitting import DEFAULT_ROWS, Chosen, Draft, fitted
+from fedtally.engines.pilot import PILOT_SHARE, Sizing, drawn
 from fedtally.engines.privacy import Books, bounded, released
 from fedtally.engines.request import Request
+from fedtally.engines.summation import Keys
 from fedtally.engines.tally import Declared, FromInput, RoundTally, Tally
 from fedtally.errors import InvalidInputError, MemoryLimitError
 from fedtally.plan import Plan
@@ -81,54 +84,44 @@ def run(source: Source, request: Request, progress: Progress | None = None) -> R
         order_statistic(request.plan.rows if request.plan else request.rows or DEFAULT_ROWS, request.confidence)
     check_decodable(request.recovery, request.objective, declared(request.domain, source))
     seed = request.plan.seed if request.plan is not None else campaign_seed(request.seed)
-    summation = request.summation
     given = None if request.plan is None else request.plan.fingerprint
     books = Books(request.ledger, request.population_name, given)
     timings: dict[str, float] = {}
     with _timed(timings, "read"):
         tally, encoder = read(source, request, seed, report)
         clipped = request.is_private and (request.items_bound > 1 or request.plan is not None)
-        rounds = tally.finish(individuals=summation.method != "ideal" or clipped)
+        rounds = tally.finish(individuals=request.summation.method != "ideal" or clipped)
         domain = encoder.domain()
+    by_client = tally.is_bounded_by_client
+    sizing = None
+    if request.tau is not None:
+        pilot_site = _Site(request, domain, by_client, campaign_seed(b"pilot" + seed), b"pilot ", books, report)
+        sizing, rounds = _sizing(request, pilot_site, rounds)
     sizes = [r.num_clients for r in rounds]
     if not sum(sizes) and request.relation is not Relation.ADD_REMOVE:
         raise InvalidInputError("no client is left: every item is missing, outside the domain, or counted 0 times")
+    site = _Site(request, domain, by_client, seed, b"", books, report)
     with _timed(timings, "plan"):
-        plan, keys = fitted(
-            request,
-            domain,
-            sizes,
-            seed=seed,
-            by_client=tally.is_bounded_by_client,
-            random=key_bytes(request.seed, b"keys"),
-            report=report,
-        )
+        plan, keys = site.fit(request, sizes, None if sizing is None else sizing.choose)
     _check_memory(plan, len(rounds))
-    rng, random = _simulation_rng(seed, request).spawn(1)[0], key_bytes(request.seed, b"run")
-    contributed = bounded(plan, rounds, random(32))
-    account = None
-    if keys is None:
-        with _timed(timings, "encode"):
-            sketches = [sketch for sketch in encode(plan, domain, contributed, report) if sketch.num_clients]
-    else:
-        with _timed(timings, "sum"):
-            sketches, alive, account = sum_rounds(plan, contributed, summation, keys, rng, random, books, report)
-        rounds = [r.members.tally(who) for r, who in zip(rounds, alive, strict=True) if r.members is not None]
-    with _timed(timings, "noise"):
-        sketches = released(plan, sketches, random, books)
+    sketches, rounds, account = site.land(plan, keys, rounds, timings)
     truth = true_counts(domain, rounds) if request.evaluate else None
     result = Result(
         plan,
         domain,
         sketches,
         truth=truth,
-        warnings=[*_warnings(source, domain, tally, plan), *_of_cohorts(plan, account)],
+        warnings=[
+            *_warnings(source, domain, tally, plan, request.recovery_of(domain.size)),
+            *_of_cohorts(plan, account),
+        ],
         recovery=request.recovery,
         objective=request.objective,
         confidence=request.confidence,
         intervals=request.intervals,
         missing=0 if request.is_private else tally.missing,
         secure_sum=account,
+        sizing=None if sizing is None else sizing.said,
     )
     with _timed(timings, "recover"):
         result.prepare(report)
@@ -138,6 +131,95 @@ def run(source: Source, request: Request, progress: Progress | None = None) -> R
     if request.is_study or not request.is_private:  # else how long it took could tell how much a client holds
         result.timings = timings
     return result
+
+
+class _Landed(NamedTuple):
+    """The sums of a campaign with their noise, the clients in them, and how they were made."""
+
+    sketches: list[CountSketch]
+    rounds: list[RoundTally]
+    account: dict[str, Any] | None
+
+
+class _Site:
+    """Where a campaign, or its pilot, is fitted to clients and summed: with draws and keys of its own.
+
+    Args:
+        request: what is asked.
+        domain: the candidates.
+        by_client: whether a client may be in several natural rounds.
+        seed: of the hashes.
+        purpose: draws of another purpose have nothing in common with these.
+        books: are charged.
+        report: is called as in `run`.
+    """
+
+    def __init__(
+        self,
+        request: Request,
+        domain: Domain,
+        by_client: bool,
+        seed: bytes,
+        purpose: bytes,
+        books: Books,
+        report: Callable[..., None],
+    ) -> None:
+        self.domain, self.by_client = domain, by_client
+        self._summation, self._seed, self._books, self._report = request.summation, seed, books, report
+        self._keys = key_bytes(request.seed, purpose + b"keys")
+        self._random = key_bytes(request.seed, purpose + b"run")
+        self.rng = _simulation_rng(seed, request).spawn(1)[0]
+
+    def fit(
+        self, request: Request, sizes: Sequence[int], choose: Callable[[Draft], Chosen] | None = None
+    ) -> tuple[Plan, Keys | None]:
+        """Return a plan for clients of rounds of these sizes, and its keys."""
+        return fitted(
+            request,
+            self.domain,
+            sizes,
+            seed=self._seed,
+            by_client=self.by_client,
+            random=self._keys,
+            report=self._report,
+            choose=choose,
+        )
+
+    def land(self, plan: Plan, keys: Keys | None, rounds: list[RoundTally], timings: dict[str, float]) -> _Landed:
+        """Sum the rounds as the plan says, and add the noise."""
+        contributed, account = bounded(plan, rounds, self._random(32)), None
+        if keys is None:
+            with _timed(timings, "encode"):
+                sketches = [s for s in encode(plan, self.domain, contributed, self._report) if s.num_clients]
+        else:
+            with _timed(timings, "sum"):
+                sketches, alive, account = sum_rounds(
+                    plan, contributed, self._summation, keys, self.rng, self._random, self._books, self._report
+                )
+            rounds = [r.members.tally(who) for r, who in zip(rounds, alive, strict=True) if r.members is not None]
+        with _timed(timings, "noise"):
+            sketches = released(plan, sketches, self._random, self._books)
+        return _Landed(sketches, rounds, account)
+
+
+def _sizing(request: Request, site: _Site, rounds: list[RoundTally]) -> tuple[Sizing, list[RoundTally]]:
+    """Return what chooses the size of the sketch, and the rounds without the clients of its pilot."""
+    pilot = None
+    if request.pilots:
+        if request.is_private and site.by_client and request.num_rounds is None:
+            raise InvalidInputError(
+                "a pilot's clients must not be in the campaign, and here a client may be in several natural rounds: "
+                "split the clients over num_rounds (--rounds), use the sizing minimax, or a plan of fedtally plan"
+            )
+        pilot, rounds = drawn(rounds, request.pilot_share or PILOT_SHARE, site.rng.spawn(1)[0])
+
+    def frequencies() -> npt.NDArray[np.float64]:
+        return true_counts(site.domain, rounds).counts / sum(tally.num_clients for tally in rounds)
+
+    def land(plan: Plan, keys: Keys | None, clients: RoundTally) -> list[CountSketch]:
+        return site.land(plan, keys, [clients], {}).sketches
+
+    return Sizing(request, site.domain, pilot, lambda asked, n: site.fit(asked, [n]), land, frequencies), rounds
 
 
 def campaign_seed(seed: int | str | bytes | None) -> bytes:
@@ -292,7 +374,7 @@ def true_counts(domain: Domain, rounds: Sequence[RoundTally]) -> Truth:
     return Truth(distinct, totals)
 
 
-def _warnings(source: Source, domain: Domain, tally: Tally, plan: Plan) -> list[str]:
+def _warnings(source: Source, domain: Domain, tally: Tally, plan: Plan, recovery: str) -> list[str]:
     notes = []
     if source.about:
         notes.append(source.about)
@@ -314,7 +396,7 @@ def _warnings(source: Source, domain: Domain, tally: Tally, plan: Plan) -> list[
         notes.append(f"dropped for being outside the domain: {tally.outside:,} of the rows")
     if plan.domain_size <= plan.rows * plan.width:
         notes.append("a one-hot vector is no larger than this sketch, without collisions: give the sketch fewer bytes")
-    if plan.rows % 2 == 0:
+    if plan.rows % 2 == 0 and recovery == "median":
         notes.append(
             f"{plan.rows} rows: the median is the mean of the two middle rows; odd numbers resist collisions better"
         )

@@ -20,7 +20,7 @@ import numpy.typing as npt
 from fedtally import _validate, kernels
 from fedtally.crypto.keys import KEY_BYTES, Secret
 from fedtally.domain import Domain
-from fedtally.engines.summation import MIN_DROPOUT, Summation
+from fedtally.engines.summation import Summation
 from fedtally.engines.tally import Members, RoundTally, tallied
 from fedtally.errors import InvalidInputError
 from fedtally.plan import MAX_CLIENTS, Plan
@@ -152,22 +152,23 @@ def make_terms(
         max_items=max_items,
         participations=participations,
         per_opening=min(participations, together),
-        honest_survivors=(honest_survivors or _honest(summation, num_clients)) if shares else None,
+        honest_survivors=(honest_survivors or honest_clients(summation, num_clients)) if shares else None,
         most_clients=most_clients,
         population=asked.population,
         study=asked.study,
     )
 
 
-def _honest(summation: Summation, num_clients: Sequence[int]) -> int:
+def honest_clients(summation: Summation, num_clients: Sequence[int]) -> int:
     """Return the fewest clients that count on each other's noise, where a trusted process stands in for secagg."""
     sizes = [count for count in num_clients if count]
     least, corrupt = min(sizes), corrupt_clients(summation.max_corrupt, max(sizes))
-    honest = least - int(max(summation.dropout, MIN_DROPOUT) * least) - corrupt
+    honest = least - int(summation.borne * least) - corrupt
     if honest < 1:
         raise InvalidInputError(
-            f"a round of {least} clients, of which {corrupt} may be corrupt and {MIN_DROPOUT:.0%} may drop out, has no "
-            "honest client whose noise is sure: use fewer or larger rounds, or a smaller max_corrupt, or central trust"
+            f"a round of {least} clients, of which {corrupt} may be corrupt and {summation.borne:.0%} may drop out, "
+            "has no honest client whose noise is sure: use fewer or larger rounds, or a smaller max_corrupt, or "
+            "central trust"
         )
     return honest
 

@@ -13,10 +13,12 @@ from fedtally.errors import InvalidInputError
 from fedtally.plan import Plan
 from fedtally.privacy.events import Relation
 from fedtally.privacy.terms import POPULATION
-from fedtally.result import CONFIDENCE, check_decoding
+from fedtally.result import CONFIDENCE, MAX_JOINT, check_decoding
 from fedtally.sketch import Schedule
 from fedtally.sketch.count_sketch import MAX_ROUNDS
+from fedtally.sketch.schedule import AUTO, BATCHED_AUTO
 
+SIZINGS = ("calculus", "two-phase", "minimax", "linear", "oracle")
 _FLAGS = ("evaluate", "certify", "study")
 _OF_EPSILON = ("delta", "trust", "neighbours", "max_rounds", "max_clients", "certify")
 
@@ -32,7 +34,8 @@ class Request:
         width: counters per row; by default the widest that fits `max_bytes`.
         max_bytes: upload per client and round (32,000), where no width is given.
         num_rounds: rounds, each client's drawn uniformly (1); not where the rows name their rounds.
-        schedule: "auto" (shared for one round, else hybrid) or a schedule.
+        schedule: a schedule, or "auto": shared for one round, else hybrid, and under noise of a trusted aggregator, or
+            of two servers, batches; "batched:auto": as many batches as are best.
         max_items: the most items of one client, drawn uniformly from its distinct items (1).
         recovery: "joint", which fits the heavy items together, "median", the paper's decoder, or "auto": joint up to
             2^28 candidates.
@@ -60,6 +63,12 @@ class Request:
         certify: with "replace-one", look for the worst pair of candidates, which needs less noise.
         population: whose budget is charged ("clients").
         ledger: where: a path or URL; None: nowhere.
+        max_dropout: the share of a cohort that may drop out without loss of the sum (as many as do, at least 0.05).
+        tau: the largest error of any frequency; the sketch is made as small as it may be.
+        failure_probability: with which tau may be exceeded (0.1).
+        pilot_share: of the clients, who are the pilot and not in the campaign (0.1).
+        sizing: how the sketch for tau is found: "calculus" (the default, from a pilot), or the paper's "two-phase"
+            (from a pilot), "minimax", "linear" or "oracle" (from the truth).
         study: with epsilon, allow what is not private: a seed, the truth, the input's own items as candidates.
     """
 
@@ -95,6 +104,11 @@ class Request:
     population: str | None = None
     ledger: str | os.PathLike[str] | None = None
     study: bool = False
+    max_dropout: float | None = None
+    tau: float | None = None
+    failure_probability: float = 0.1
+    sizing: str | None = None
+    pilot_share: float | None = None
 
     def __post_init__(self) -> None:
         _ = self.summation
@@ -111,12 +125,52 @@ class Request:
             raise InvalidInputError(f"outside must be error or drop, got {self.outside!r}")
         if self.width is not None and self.max_bytes is not None:
             raise InvalidInputError("width and max_bytes both size the sketch; give one of them")
-        if self.schedule != "auto":
+        self._check_target()
+        if self.schedule not in (AUTO, BATCHED_AUTO):
             object.__setattr__(self, "schedule", Schedule.parse(self.schedule))
         sized = [n for n in ("rows", "width", "max_bytes", "num_rounds", "max_items") if getattr(self, n) is not None]
-        if self.plan is not None and (sized or self.schedule != "auto"):
+        if self.plan is not None and (sized or self.schedule != AUTO):
             named = ", ".join(sized or ["schedule"])
             raise InvalidInputError(f"a plan already says {named}; leave {named} out, or the plan")
+
+    def _check_target(self) -> None:
+        object.__setattr__(self, "failure_probability", _validate.inside(failure_probability=self.failure_probability))
+        if self.sizing not in (None, *SIZINGS):
+            raise InvalidInputError(f"sizing must be {', '.join(SIZINGS[:-1])} or {SIZINGS[-1]}, got {self.sizing!r}")
+        if self.tau is None:
+            for name in ("sizing", "pilot_share"):
+                if getattr(self, name) is not None:
+                    raise InvalidInputError(
+                        f"{name} goes with tau, the error that is asked for: give one, or leave {name} out"
+                    )
+            return
+        object.__setattr__(self, "tau", _validate.inside(tau=self.tau))
+        if self.pilot_share is not None:
+            _validate.inside(pilot_share=self.pilot_share)
+        if self.width is not None:
+            raise InvalidInputError("tau chooses the width; leave width out, or tau")
+        if self.plan is not None:
+            raise InvalidInputError("a plan already says the sizes; leave tau out, or the plan")
+        if self.sizing == "oracle" and self.is_private and not self.is_study:
+            raise InvalidInputError(
+                "sizing oracle reads the truth, which is not private: use another one, or mark the run with study"
+            )
+
+    @property
+    def sizing_method(self) -> str:
+        """How the sketch for tau is found."""
+        return self.sizing or "calculus"
+
+    @property
+    def pilots(self) -> bool:
+        """Whether some clients are a pilot, from which the sketch's size follows."""
+        return self.tau is not None and self.sizing_method in ("calculus", "two-phase")
+
+    def recovery_of(self, domain_size: int) -> str:
+        """Return how sums over so many candidates are decoded."""
+        if self.recovery != "auto":
+            return self.recovery
+        return "joint" if domain_size <= MAX_JOINT else "median"
 
     def _has(self, name: str) -> bool:
         """Whether an option was given: 0 is, None is not; a flag is if it is true."""
@@ -231,4 +285,5 @@ class Request:
             dropout=self.dropout,
             max_corrupt=self.max_corrupt,
             max_cohort=self.max_cohort,
+            max_dropout=self.max_dropout,
         )

@@ -9,7 +9,7 @@ clients.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -161,28 +161,39 @@ class StudyResult:
 
     def to_arrow(self) -> Any:
         """Return a tidy `pyarrow.Table`: one row for each method, width and repeat."""
-        import pyarrow as pa
-
-        columns = {name: [getattr(m, name) for m in self.measurements] for name in Measurement._fields}
-        table = pa.table(columns | {"width": pa.array(columns["width"], pa.int64())})
-        table = table.append_column("recovery", pa.array([self.study.recovery] * table.num_rows, pa.string()))
-        table = table.append_column("epsilon", pa.array([self.study.epsilon] * table.num_rows, pa.float64()))
-        if self.study.epsilon is not None:
-            table = table.append_column("note", pa.array([STUDY] * table.num_rows))
-        settings = {"rows": self.study.rows, "num_rounds": self.study.num_rounds, "num_clients": self.num_clients}
-        for name, value in settings.items():
-            table = table.append_column(name, pa.array([value] * table.num_rows, pa.int64()))
-        return table
+        study = self.study
+        settings = {"rows": study.rows, "num_rounds": study.num_rounds, "num_clients": self.num_clients}
+        return tidy(self.measurements, study.recovery, study.epsilon, settings)
 
     def export(self, path: str | os.PathLike[str]) -> None:
         """Write the tidy table to a .csv or .parquet file, whole or not at all."""
         check_export_path(path)
-        import pyarrow.csv
-        import pyarrow.parquet
+        write_table(self.to_arrow(), path)
 
-        with replacing(path) as temporary:
-            write = pyarrow.csv.write_csv if os.fspath(path).endswith(".csv") else pyarrow.parquet.write_table
-            write(self.to_arrow(), temporary)
+
+def tidy(measurements: Sequence[Measurement], recovery: str, epsilon: float | None, settings: Mapping[str, int]) -> Any:
+    """Return a `pyarrow.Table` of measurements, one a row, and of what is the same for all of them."""
+    import pyarrow as pa
+
+    columns = {name: [getattr(m, name) for m in measurements] for name in Measurement._fields}
+    table = pa.table(columns | {"width": pa.array(columns["width"], pa.int64())})
+    table = table.append_column("recovery", pa.array([recovery] * table.num_rows, pa.string()))
+    table = table.append_column("epsilon", pa.array([epsilon] * table.num_rows, pa.float64()))
+    if epsilon is not None:
+        table = table.append_column("note", pa.array([STUDY] * table.num_rows))
+    for name, value in settings.items():
+        table = table.append_column(name, pa.array([value] * table.num_rows, pa.int64()))
+    return table
+
+
+def write_table(table: Any, path: str | os.PathLike[str]) -> None:
+    """Write a table to a .csv or .parquet file, whole or not at all."""
+    import pyarrow.csv
+    import pyarrow.parquet
+
+    with replacing(path) as temporary:
+        write = pyarrow.csv.write_csv if os.fspath(path).endswith(".csv") else pyarrow.parquet.write_table
+        write(table, temporary)
 
 
 def run(

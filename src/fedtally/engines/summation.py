@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import NamedTuple
 
 from fedtally import _validate
@@ -31,6 +33,7 @@ class Summation:
         dropout: the share of every cohort that drops out.
         max_corrupt: the share of a cohort that may be corrupt.
         max_cohort: the most clients in a cohort; a larger round is split.
+        max_dropout: the share of a cohort that may drop out without loss of the sum; None: as many as do, at least 5 %.
 
     Raises:
         InvalidInputError: a value is out of bounds, or does not go with the method.
@@ -41,6 +44,7 @@ class Summation:
     dropout: float = 0.0
     max_corrupt: float = MAX_CORRUPT
     max_cohort: int | None = None
+    max_dropout: float | None = None
 
     def __post_init__(self) -> None:
         if self.method not in METHODS:
@@ -48,9 +52,13 @@ class Summation:
                 f"secure_sum must be {', '.join(METHODS[:-1])} or {METHODS[-1]}, got {self.method!r}"
             )
         object.__setattr__(self, "adversary", Adversary.parse(self.adversary))
-        for name in ("dropout", "max_corrupt"):
+        if self.max_dropout is None:
+            object.__setattr__(self, "max_dropout", max(self.dropout, MIN_DROPOUT))
+        for name in ("dropout", "max_corrupt", "max_dropout"):
             if not 0 <= _validate.real(**{name: getattr(self, name)}) < 1:
                 raise InvalidInputError(f"{name} must be at least 0 and below 1, got {getattr(self, name)!r}")
+        if self.dropout > self.borne:
+            raise InvalidInputError(f"max_dropout must be at least dropout, {self.dropout:g}, got {self.borne:g}")
         if self.max_cohort is not None:
             object.__setattr__(self, "max_cohort", _validate.integer(3, max_cohort=self.max_cohort))
         if self.method != "secagg" and self.adversary is not Adversary.SEMI_HONEST:
@@ -62,6 +70,12 @@ class Summation:
         if self.method != "secagg" and self.max_cohort is not None:
             raise InvalidInputError(f"max_cohort goes with the secure sum secagg, got {self.method}")
 
+    @property
+    def borne(self) -> float:
+        """The share of a cohort that may drop out."""
+        assert self.max_dropout is not None
+        return self.max_dropout
+
     @classmethod
     def asked(
         cls,
@@ -72,6 +86,7 @@ class Summation:
         dropout: float = 0.0,
         max_corrupt: float | None = None,
         max_cohort: int | None = None,
+        max_dropout: float | None = None,
     ) -> Summation:
         """Return how rounds are summed: as a plan's terms say, where there are any, else as it is asked; None: default.
 
@@ -83,7 +98,7 @@ class Summation:
         """
         if agreed is None:
             corrupt = MAX_CORRUPT if max_corrupt is None else max_corrupt
-            return cls(method or "ideal", adversary or Adversary.SEMI_HONEST, dropout, corrupt, max_cohort)
+            return cls(method or "ideal", adversary or Adversary.SEMI_HONEST, dropout, corrupt, max_cohort, max_dropout)
         is_secagg = isinstance(agreed, SecAggTerms)
         planned = agreed.parameters.adversary if isinstance(agreed, SecAggTerms) else Adversary.SEMI_HONEST
         if method not in (None, agreed.method) or adversary not in (None, planned):
@@ -91,7 +106,8 @@ class Summation:
                 f"the plan is summed by {agreed.method}{f' ({planned})' * is_secagg}, got {method or adversary}; "
                 "leave that out, or the plan"
             )
-        for name, value in (("max_corrupt", max_corrupt), ("max_cohort", max_cohort)):
+        given = {"max_corrupt": max_corrupt, "max_cohort": max_cohort, "max_dropout": max_dropout}
+        for name, value in given.items():
             if value is not None:
                 raise InvalidInputError(f"a plan already says {name}; leave {name} out, or the plan")
         return cls(agreed.method, planned, dropout, max_cohort=agreed.most_clients if is_secagg else None)
@@ -104,9 +120,26 @@ class Summation:
         """
         if self.method == "two-server":
             return [num_clients] if num_clients else []
-        most = self.max_cohort or MAX_COHORT[Adversary.parse(self.adversary)]
-        small, larger = divmod(num_clients, max(1, -(-num_clients // most)))
-        return [small + 1] * larger + [small] * (-(-num_clients // most) - larger)
+        number = -(-num_clients // self._most)
+        small, larger = divmod(num_clients, max(1, number))
+        return [small + 1] * larger + [small] * (number - larger)
+
+    def extremes(self, least: int, most: int) -> list[int]:
+        """Return numbers of clients from `least` to `most` whose cohorts have all sizes between which others lie.
+
+        >>> Summation("secagg", max_cohort=1000).extremes(1990, 2010)
+        [1990, 2000, 2001, 2010]
+        """
+        found = {least, most}
+        if self.method == "secagg":
+            bound = self._most
+            full = range(-(-least // bound) * bound, most + 1, bound)
+            found.update(size for number in full for size in (number, number + 1) if size <= most)
+        return sorted(found)
+
+    @property
+    def _most(self) -> int:
+        return self.max_cohort or MAX_COHORT[Adversary.parse(self.adversary)]
 
 
 class Keys(NamedTuple):
@@ -136,6 +169,14 @@ def make_keys(summation: Summation, num_clients: Sequence[int], random: Callable
         identities,
         AllowList(key.public for key in identities) if identities else None,
     )
+
+
+@lru_cache(maxsize=16)
+def placeholder_keys(summation: Summation) -> Keys:
+    """Return keys that everybody knows, for plans whose size alone is of interest, or whose keys will be others."""
+    counted = itertools.count(1)
+    known = lambda size: next(counted).to_bytes(size, "little")  # noqa: E731
+    return make_keys(summation, [3], known)
 
 
 def terms(summation: Summation, keys: Keys, num_clients: Sequence[int], max_items: int, counters: int) -> Terms:
@@ -172,7 +213,7 @@ def _secagg_terms(
         length=counters,
         bits=modulus_bits(n_max, max_items),
         corrupt=corrupt,
-        max_dropout=max(summation.dropout, MIN_DROPOUT),
+        max_dropout=summation.borne,
         adversary=summation.adversary,
         n_min=n_min,
     )
@@ -192,7 +233,7 @@ def _two_server_terms(
         length=counters,
         bits=modulus_bits(n_max, max_items),
         n_max=n_max,
-        min_batch=n_min - int(max(summation.dropout, MIN_DROPOUT) * n_min),
+        min_batch=n_min - int(summation.borne * n_min),
         corrupt=corrupt,
         helper_key=keys.helper.public,
         allow_list=keys.allow_list.digest,

@@ -39,6 +39,10 @@ _STEEPEST = 10.0  # exponent of a fitted power law
 _MOST_RANKS = 1 << 23  # of the two-phase law: what is beyond adds less than 2^-23 / tau^2 to the hardness
 
 
+class UnreachableError(InvalidInputError):
+    """No sketch has the error that was asked for, or none that bytes can buy."""
+
+
 @dataclass(frozen=True)
 class Size:
     """A sketch, and what is said of it.
@@ -70,10 +74,11 @@ class Campaign:
     Args:
         num_clients: of all rounds together.
         schedule: shared, fresh, hybrid or batched:B.
-        num_rounds: of equal size.
+        num_rounds: M.
         recovery: "joint" or "median".
         noise: standard deviation in each counter of each round's sum, in counts; or a function of the rows, on which
             it depends under differential privacy.
+        round_sizes: clients of each round, together num_clients; of equal size if None.
     """
 
     num_clients: int
@@ -81,6 +86,7 @@ class Campaign:
     num_rounds: int = 1
     recovery: str = "joint"
     noise: float | Callable[[int], float] = 0.0
+    round_sizes: Sequence[int] | None = None
 
     @classmethod
     def from_plan(cls, plan: Plan, recovery: str) -> Self:
@@ -118,6 +124,9 @@ class Campaign:
             "noise": self.noise(rows) if callable(self.noise) else self.noise,
             "numbers": law.numbers,
             "candidates": law.domain_size,
+            "heterogeneity": law.heterogeneity,
+            "max_items": law.max_items,
+            "round_sizes": self.round_sizes,
         }
 
     def _rows(self, rows: Iterable[int] | int | None) -> list[int]:
@@ -264,7 +273,8 @@ def calculus(
         risk: the share of p that is planned for, above 0, at most 1.
 
     Raises:
-        InvalidInputError: a value is out of its range, or no size reaches tau, since noise alone exceeds it.
+        InvalidInputError: a value is out of its range.
+        UnreachableError: no size reaches tau, since noise alone exceeds it.
 
     >>> law = Law.from_frequencies(np.arange(1, 10_001.0) ** -1.5 / 2.6)
     >>> calculus(law, 0.01, Campaign(10_000, recovery="median"), rows=15, margin=1.0, risk=1.0).width
@@ -289,7 +299,7 @@ def calculus(
         return replace(size, message=message)
     found = _smallest(lambda *size: campaign.failure(law, tau, *size) > planned, searched)
     if found is None:
-        raise InvalidInputError(
+        raise UnreachableError(
             f"tau {tau:g} is not reached with up to {MAX_WIDTH} columns: take a larger tau, more clients or less noise"
         )
     width = min(math.ceil(found[1] * margin), MAX_WIDTH)
@@ -320,6 +330,12 @@ def _smallest(fails: Callable[[int, int], bool], rows: Sequence[int]) -> tuple[i
                 high = 2 * low
                 break
             low *= 2
+        step = max(high // 16, 1)
+        while best is not None and high - step > low:  # mostly it is little below what others need
+            if fails(one, high - step):
+                low = high - step
+                break
+            high, step = high - step, 2 * step
         while high - low > 1:
             middle = max(math.isqrt(low * high), low + 1)
             low, high = (middle, high) if fails(one, middle) else (low, middle)
@@ -349,7 +365,8 @@ def within(
         risk: the share of p that is planned for.
 
     Raises:
-        InvalidInputError: a value is out of its range, or the budget buys no sketch.
+        InvalidInputError: a value is out of its range.
+        UnreachableError: the budget buys no sketch.
     """
     planned = _validate.inside(p=p) * _validate.real(1e-6, 1.0, risk=risk)
     max_bytes = _validate.integer(1, max_bytes=max_bytes)
@@ -359,7 +376,7 @@ def within(
         if most >= 2:
             sizes.append((campaign.linf(law, planned, one, most), one * most, one, most))
     if not sizes:
-        raise InvalidInputError(f"max_bytes {max_bytes} buys no sketch of two columns: take more")
+        raise UnreachableError(f"max_bytes {max_bytes} buys no sketch of two columns: take more")
     linf, _, one, width = min(sizes)
     # Where recovery is predicted to be exact, one client more or less is in question.
     unknown = law.uncertainty(min(max(linf, 1 / campaign.num_clients), 0.5)) > TOO_UNCERTAIN

@@ -34,24 +34,43 @@ in counts, for Poisson rounds of equal size, exactly for random hashes. Fourier 
 one row, of the median of L, and for fresh of the sum over rounds. The largest error is exceeded by one of d independent
 items, with probability one half or what is asked for.
 
-**What it assumes.** The frequencies of the population from which the clients are drawn, known; a client holds one item;
-rounds of equal size from the same law; random hashes. No constant was fitted to simulations; one choice, that an item
-enters at 4 s rather than 4 s / kappa, was confirmed on synthetic laws. `python -m experiments error_model` compares
-with simulations of these, and of real tables, on which no choice rests.
+**Batches of unequal size.** An estimate is a sum of counts, so batch m weighs by its share w_m of the clients. The
+median's c_i is the product of the batches' own, and for fresh the rounds' laws are convolved: as exact as before. The
+collisions that joint recovery sees are f^2 sum w_m^2: M becomes 1 / sum w_m^2 throughout, exactly for items that are
+not fitted, whose mean square is f^2 sum w_m^2 + (1 - sum w_m^2) f / N.
+
+**Rounds of different laws.** h >= 1 is the mean over rounds of the squared norm of f^(m), over that of their mean f. Of
+batches it is `heterogeneity_of_batches`; of one, shared, always 1. With signs of their own, collisions of an item come
+to sum w_m^2 (f^(m))^2 = f^2 h / M, as if it occurred in M / h of the batches alone. So for hybrid c_i is that of M / h
+batches (all equal but one, which is smaller); for fresh a round holds the h-th part of the items, each h times as
+often; for joint recovery an item varies between batches by f^2 (h - 1) more than Poisson counts do, which the decoder
+knows of fitted items where it is clear. All three are exact for items that each occur in one round alone, h = M.
+
+**Clients of several items.** Signs are independent, so items of one client in one cell have no covariance: the row's
+law, given the counts, is the same. Counts of different items depend on each other a little, which is left out; each is
+binomial, as before. Only the sum of frequencies may be larger.
+
+**What it assumes.** The frequencies of the population from which the clients are drawn, known, and h; random hashes. No
+constant was fitted to simulations; one choice, that an item enters at 4 s rather than 4 s / kappa, was confirmed on
+synthetic laws. `python -m experiments error_model` compares with simulations of these, and of real tables, on which no
+choice rests.
 
 **Where it fails.** (a) At the edge of exact recovery it is off by one or two clients, in either direction. (b) For one
 batch and up to about 1,000 cells, campaigns differ: some find a way down that others miss. There the typical largest
-error may be twice what is predicted; with three rows and many candidates it may be any. (c) Rounds of different laws
-cost more than Poisson ones. (d) For the median all items are taken as light, and as independent; but items of one
-campaign depend on the same few heavy ones, so that for five rows its largest error differs by a factor of two between
-campaigns. The scale does not. (e) With an even number of rows, half of which fail, the median's error is halved, while
-with one row less it may vanish: one more row does not always help the median.
+error may be twice what is predicted; with three rows and many candidates it may be any. (c) One h stands for all items,
+but between months or hours of real check-ins it is 1.1 to 1.2 for all below 1 %, 1.5 to 2 for the rarest. Joint
+recovery leaves just these: with the former its scale is predicted a fifth too small, and up to two fifths where batches
+are of consecutive rounds that drift, which differ more than if they were assigned at random. (d) For the median all
+items are taken as light, and as independent; but items of one campaign depend on the same few heavy ones, so that for
+five rows its largest error differs by a factor of two between campaigns. The scale does not. (e) With an even number of
+rows, half of which fail, the median's error is halved, while with one row less it may vanish: one more row does not
+always help the median.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -71,6 +90,9 @@ _MANY = 60.0  # clients from which an item's count is taken as its expectation
 _GROUP = 1.03  # items within this ratio are taken together
 _WIDE_GROUP = 1.1
 _ALONE = 60  # heaviest items that the median's law takes one by one
+_ALIKE = 1.01  # batches whose clients are within this ratio are taken together, ...
+_SIZES = 12  # ... or more, so that the median's law sees about so many sizes
+_CLEARLY = 3.0  # standard errors by which an item's rounds must differ for the decoder to see more than Poisson noise
 _SCALES = 240
 _EXACT = 1e-3  # clients: a smaller scale is taken as none
 _LATTICE = 4096
@@ -97,15 +119,54 @@ class Prediction:
 
 
 class _Plan(NamedTuple):
-    """Sizes: batches are sets of signs; noise is the variance of one counter of the sum over all rounds."""
+    """Sizes: batches are sets of signs; noise is the variance of one counter of the sum over all rounds.
+
+    Attributes:
+        sizes: float64 [batches], in proportion to the clients of each.
+        heterogeneity: of the batches, from 1 to their effective number.
+    """
 
     rows: int
     width: int
-    batches: int
+    sizes: F64
     fresh: bool
     clients: int
     noise: float
     candidates: int
+    heterogeneity: float
+
+    @property
+    def batches(self) -> float:
+        """The effective number of batches: so many of equal size spread the clients as much."""
+        return _effective(self.sizes)
+
+    @property
+    def cancelling(self) -> float:
+        """M': in how many batches of equal size an item would have to occur for its collisions to cancel as they do."""
+        return self.batches / self.heterogeneity
+
+
+def _effective(sizes: F64) -> float:
+    return float(sizes.sum()) ** 2 / float(sizes @ sizes)
+
+
+def heterogeneity_of_batches(heterogeneity: float, batches: float, num_rounds: float) -> float:
+    """Return the heterogeneity of batches of rounds: 1 + (h - 1) (B - 1) / (M - 1).
+
+    A batch's law is the mean of its rounds'. If these are assigned at random, the variance of the mean of k = M / B of
+    M rounds is the (M - k) / (k (M - 1))-th part of that of one. Exact for items that each occur in one round alone: B.
+
+    Args:
+        heterogeneity: h of the rounds, at least 1; no more than M is used.
+        batches: B, their effective number, at least 1.
+        num_rounds: M, effective, at least B.
+
+    >>> [heterogeneity_of_batches(10.0, batches, 10) for batches in (1, 4, 10)]
+    [1.0, 4.0, 10.0]
+    """
+    if num_rounds <= 1.0 + 1e-9:
+        return 1.0
+    return 1.0 + (min(heterogeneity, num_rounds) - 1.0) * (batches - 1.0) / (num_rounds - 1.0)
 
 
 def predict(
@@ -115,26 +176,33 @@ def predict(
     width: int,
     schedule: Schedule | str,
     num_rounds: int,
-    num_clients: int,
+    num_clients: int | None = None,
     noise: float = 0.0,
     recovery: str = "joint",
     candidates: int | None = None,
     numbers: npt.ArrayLike | None = None,
+    round_sizes: Sequence[int] | None = None,
+    heterogeneity: float = 1.0,
+    max_items: int = 1,
     probability: float = 0.5,
 ) -> Prediction:
     """Predict the error of a campaign.
 
     Args:
-        frequencies: [d], expected frequencies in any order, at least 0, together at most 1.
+        frequencies: [d], expected frequencies in any order, in [0, 1], together at most `max_items`.
         rows: of the sketch, at least 1.
         width: of the sketch, at least 1.
         schedule: shared, fresh, hybrid or batched:B.
         num_rounds: at least 1.
-        num_clients: of all rounds together, at least 1; rounds are of equal size.
+        num_clients: of all rounds together, at least 1; may be left out where `round_sizes` are given.
         noise: standard deviation of the noise in each counter of each round's sum, in counts.
         recovery: "joint" or "median".
         candidates: size of the domain where it is larger than d; the others are held by nobody.
         numbers: [d], how many items have each frequency; one if absent.
+        round_sizes: [num_rounds], clients of each round, at least 1; of equal size if absent.
+        heterogeneity: h, at least 1: the mean over rounds of the squared l2 norm of the tail's frequencies, over that
+            of their mean law's; more than the number of rounds counts as that. 1: rounds of one law.
+        max_items: the most items of one client.
         probability: in (0, 1), that the largest error exceeds linf.
 
     Raises:
@@ -147,12 +215,12 @@ def predict(
     4.6e-05
     1.7e-03
     """
-    known, number, plan = _checked(
-        frequencies, numbers, rows, width, schedule, num_rounds, num_clients, noise, recovery, candidates
-    )
+    known, number = _known(frequencies, numbers, _validate.integer(1, max_items=max_items))
+    rounds = _rounds(Schedule.parse(schedule), num_rounds, num_clients, round_sizes, heterogeneity)
+    plan = _plan(rows, width, rounds, num_rounds, noise, recovery, _candidates(number, candidates))
     if not 0.0 < _validate.real(probability=probability) < 1.0:
         raise InvalidInputError(f"probability must be above 0 and below 1, got {probability}")
-    return (_joint if recovery == "joint" else _median)(known, plan, number, probability)
+    return (_joint if recovery == "joint" else _median)(known[known > 0], plan, number[known > 0], probability)
 
 
 def failure(
@@ -163,11 +231,14 @@ def failure(
     width: int,
     schedule: Schedule | str,
     num_rounds: int,
-    num_clients: int,
+    num_clients: int | None = None,
     noise: float = 0.0,
     recovery: str = "joint",
     candidates: int | None = None,
     numbers: npt.ArrayLike | None = None,
+    round_sizes: Sequence[int] | None = None,
+    heterogeneity: float = 1.0,
+    max_items: int = 1,
 ) -> float:
     """Predict the probability that the largest error of a campaign exceeds a size.
 
@@ -183,6 +254,9 @@ def failure(
         recovery: "joint" or "median".
         candidates: size of the domain.
         numbers: [d], how many items have each frequency.
+        round_sizes: [num_rounds], clients of each round.
+        heterogeneity: h of the rounds.
+        max_items: the most items of one client.
 
     Raises:
         InvalidInputError: a value is out of its range.
@@ -192,57 +266,90 @@ def failure(
     >>> [round(failure(law / law.sum(), 0.01, width=width, **plan), 2) for width in (50, 75, 100)]
     [0.7, 0.07, 0.01]
     """
-    known, number, plan = _checked(
-        frequencies, numbers, rows, width, schedule, num_rounds, num_clients, noise, recovery, candidates
-    )
+    known, number = _known(frequencies, numbers, _validate.integer(1, max_items=max_items))
+    rounds = _rounds(Schedule.parse(schedule), num_rounds, num_clients, round_sizes, heterogeneity)
+    plan = _plan(rows, width, rounds, num_rounds, noise, recovery, _candidates(number, candidates))
     if _validate.real(0.0, tau=tau) == 0.0:
         raise InvalidInputError(f"tau must be above 0, got {tau}")
-    return (_failure_of_joint if recovery == "joint" else _failure_of_median)(known, plan, number, tau)
+    return (_failure_of_joint if recovery == "joint" else _failure_of_median)(
+        known[known > 0], plan, number[known > 0], tau
+    )
 
 
-def _checked(
-    frequencies: npt.ArrayLike,
-    numbers: npt.ArrayLike | None,
-    rows: int,
-    width: int,
-    schedule: Schedule | str,
+class _Rounds(NamedTuple):
+    """What a plan says of its rounds: as in `_Plan`."""
+
+    sizes: F64
+    fresh: bool
+    clients: int
+    heterogeneity: float
+
+
+def _rounds(
+    schedule: Schedule,
     num_rounds: int,
-    num_clients: int,
-    noise: float,
-    recovery: str,
-    candidates: int | None,
-) -> tuple[F64, F64, _Plan]:
-    """Return checked positive frequencies, rising, with how many items have each, and the plan."""
-    known, each = _known(frequencies, numbers)
-    schedule = Schedule.parse(schedule)
-    rounds = _validate.integer(1, num_rounds=num_rounds)
-    items = math.ceil(float(each.sum()) * (1 - 1e-9))
+    num_clients: int | None,
+    round_sizes: Sequence[int] | None,
+    heterogeneity: float,
+) -> _Rounds:
+    rounds = np.ones(_validate.integer(1, num_rounds=num_rounds))
+    if round_sizes is not None:
+        if len(round_sizes) != num_rounds:
+            raise InvalidInputError(f"round_sizes must be {num_rounds}, one of each round, got {len(round_sizes)}")
+        rounds = np.array([_validate.integer(1, round_sizes=size) for size in round_sizes], dtype=np.float64)
+        total = int(rounds.sum())
+        if num_clients is None:
+            num_clients = total
+        elif num_clients != total:
+            raise InvalidInputError(f"num_clients must be the sum of round_sizes, {total}, got {num_clients}")
+    elif num_clients is None:
+        raise InvalidInputError("num_clients or round_sizes must be given, got neither")
+    sizes = np.array([rounds[batch.start : batch.stop].sum() for batch in schedule.batches_of(num_rounds)])
+    spread = heterogeneity_of_batches(
+        _validate.real(1.0, heterogeneity=heterogeneity), _effective(sizes), _effective(rounds)
+    )
+    clients = _validate.integer(1, num_clients=num_clients)
+    return _Rounds(sizes, schedule.kind is ScheduleKind.FRESH, clients, spread)
+
+
+def _plan(
+    rows: int, width: int, rounds: _Rounds, num_rounds: int, noise: float, recovery: str, candidates: int
+) -> _Plan:
+    if recovery not in RECOVERIES:
+        raise InvalidInputError(f"recovery must be {' or '.join(RECOVERIES)}, got {recovery!r}")
+    return _Plan(
+        _validate.integer(1, rows=rows),
+        _validate.integer(1, width=width),
+        rounds.sizes,
+        rounds.fresh,
+        rounds.clients,
+        _validate.real(0.0, noise=noise) ** 2 * num_rounds,
+        candidates,
+        rounds.heterogeneity,
+    )
+
+
+def _candidates(number: F64, candidates: int | None) -> int:
+    """Return how many candidates there are, at least as many as have a frequency."""
+    items = math.ceil(float(number.sum()) * (1 - 1e-9))
     size = items if candidates is None else _validate.integer(candidates=candidates)
     if size < max(items, 1):
         raise InvalidInputError(f"candidates must be at least 1 and the number of frequencies, {items}, got {size}")
-    plan = _Plan(
-        _validate.integer(1, rows=rows),
-        _validate.integer(1, width=width),
-        schedule.num_batches(rounds),
-        schedule.kind is ScheduleKind.FRESH,
-        _validate.integer(1, num_clients=num_clients),
-        _validate.real(0.0, noise=noise) ** 2 * rounds,
-        size,
-    )
-    if recovery not in RECOVERIES:
-        raise InvalidInputError(f"recovery must be {' or '.join(RECOVERIES)}, got {recovery!r}")
-    return known[known > 0], each[known > 0], plan
+    return size
 
 
-def _known(frequencies: npt.ArrayLike, numbers: npt.ArrayLike | None) -> tuple[F64, F64]:
+def _known(frequencies: npt.ArrayLike, numbers: npt.ArrayLike | None, max_items: int) -> tuple[F64, F64]:
     """Return checked frequencies, rising, and how many items have each."""
     known = _numbers(frequencies=frequencies)
     each = np.ones_like(known) if numbers is None else _numbers(numbers=numbers)
     if len(each) != len(known):
         raise InvalidInputError(f"numbers must be {len(known)}, one of each frequency, got {len(each)}")
     total = float(known @ each)
-    if total > 1 + 1e-9:
-        raise InvalidInputError(f"frequencies must sum to at most 1, got {total:.6g}: divide them by their sum")
+    if total > max_items * (1 + 1e-9):
+        way_out = "divide them by their sum" if max_items == 1 else "divide counts by the number of clients"
+        raise InvalidInputError(f"frequencies must sum to at most {max_items}, got {total:.6g}: {way_out}")
+    if known.max(initial=0.0) > 1 + 1e-9:
+        raise InvalidInputError(f"frequencies must each be at most 1, got {known.max():.6g}")
     order = np.argsort(known)
     return known[order], each[order]
 
@@ -326,7 +433,11 @@ class _Ladder:
         """Return what the decoder makes of scales, float64 [scales], positive."""
         plan, f, number = self.plan, self.f, self.number
         s = scale[:, None]
+        # Between batches an item varies as Poisson counts do, and as its law does; the decoder sees the latter where it
+        # is clear.
         tau, v = plan.batches * s * s, f * plan.batches / plan.clients
+        more = f * f * (plan.heterogeneity - 1) / max(1 - 1 / plan.batches, 1e-9)
+        limit = _CLEARLY * math.sqrt(2 / max(plan.batches - 1, 1e-9))
         threshold = self._threshold(s)
         gap = (threshold - f) / s
         fitted = ndtr(-gap)
@@ -335,13 +446,15 @@ class _Ladder:
         # A smaller b' means larger shares kept, and these a smaller b': from 1 it falls to the largest solution.
         left = np.ones_like(s)
         for _ in range(100):
-            kept = v / (v + left**2 * tau)
+            shown = left**2 * tau
+            seen = v + np.where(more > limit * (v + shown), more, 0.0)
+            kept = seen / (seen + shown)
             used = (number * fitted * (1 + (plan.batches - 1) * kept)).sum(axis=1, keepdims=True)
             before, left = left, np.maximum(1 - (used + selection) / (self.cells * plan.batches), 0.02)
             if np.abs(before - left).max() < 1e-6:
                 break
         mean = s * s * (fitted + gap * density) + f * f * (1 - fitted)
-        deviation = fitted * (kept**2 * tau + (1 - kept) ** 2 * v) + (1 - fitted) * v
+        deviation = fitted * (kept**2 * tau + (1 - kept) ** 2 * (v + more)) + (1 - fitted) * (v + more)
         errors = (number * (mean + (1 - 1 / plan.batches) * deviation)).sum(axis=1)
         noise = plan.noise * plan.batches / plan.clients**2
         implied = np.sqrt((noise + errors / plan.width) / (plan.rows * plan.batches))
@@ -350,7 +463,9 @@ class _Ladder:
     def largest_scale(self) -> float:
         """Return the largest scale that (1) returns at least as large; 0 if there is none."""
         f, number, plan = self.f, self.number, self.plan
-        alone = (number * (f * f / plan.batches + f / plan.clients)).sum() / plan.width + plan.noise / plan.clients**2
+        alone = (
+            number * (f * f / plan.cancelling + f / plan.clients)
+        ).sum() / plan.width + plan.noise / plan.clients**2
         low, high = _EXACT / plan.clients, 2 * (alone / plan.rows) ** 0.5
         if high <= low:
             return 0.0
@@ -396,7 +511,7 @@ def _failure_of_joint(frequencies: F64, plan: _Plan, number: F64, tau: float) ->
 def _fitted(frequencies: F64, plan: _Plan, number: F64 | float) -> _Fitted:
     f, number = _drawn(frequencies, plan, number)
     s = np.inf
-    for largest in (LARGEST_SUPPORT[plan.batches > 1], *SMALLER_SUPPORTS):
+    for largest in (LARGEST_SUPPORT[plan.batches > 1.5], *SMALLER_SUPPORTS):
         ladder = _Ladder(f, number, plan, largest)
         found = ladder.largest_scale()
         if found == 0.0:
@@ -433,13 +548,14 @@ def _normal_equivalent(size: F64, number: F64, plan: _Plan) -> Callable[[F64], F
     energy = number * size**2
     matters = energy > 1e-9 * energy.sum()
     size, number = size[matters], number[matters]
-    share = min(1.0, float(energy.sum()) / (plan.rows * plan.width * plan.batches))  # of the variance; the rest: normal
+    batches = plan.cancelling
+    share = min(1.0, float(energy.sum()) / (plan.rows * plan.width * batches))  # of the variance; the rest: normal
     t = np.linspace(0.0, 14.0, 141)[1:]
-    y = t[:, None] * size / (plan.rows * plan.batches)
+    y = t[:, None] * size / (plan.rows * batches)
     log_cosh = y + np.log1p(np.exp(-2 * y)) - np.log(2.0)
-    together = 1 if plan.fresh else plan.batches
+    together = 1 if plan.fresh else batches
     each = np.expm1(np.minimum(together * log_cosh, 80.0)) / plan.width
-    cumulants = (number * each).sum(axis=1) * plan.rows * plan.batches / together + (1 - share) * t**2 / 2
+    cumulants = (number * each).sum(axis=1) * plan.rows * batches / together + (1 - share) * t**2 / 2
     slope = np.gradient(cumulants, t)
     u, root = t * np.sqrt(np.maximum(np.gradient(slope, t), 0)), np.sqrt(np.maximum(2 * (t * slope - cumulants), 0))
     sound = (u > 0) & (root > 0.3)
@@ -490,8 +606,29 @@ def _failure_of_median(frequencies: F64, plan: _Plan, number: F64, tau: float) -
 
 def _expected(frequencies: F64, plan: _Plan, number: F64) -> tuple[F64, F64]:
     """Return expected counts, the heaviest one by one, and how many items have each."""
+    if plan.fresh:  # a round holds the h-th part of the items, each h times as often
+        frequencies, number = frequencies * plan.heterogeneity, number / plan.heterogeneity
     light, numbers = _grouped(frequencies[:-_ALONE] * plan.clients, number[:-_ALONE], _WIDE_GROUP)
     return np.append(light, frequencies[-_ALONE:] * plan.clients), np.append(numbers, number[-_ALONE:])
+
+
+def _alike(plan: _Plan) -> list[tuple[float, int]]:
+    """Return groups of batches of about equal size: the clients of all over those of one, and how many."""
+    cancelling = plan.cancelling
+    if plan.heterogeneity > 1.0 and not plan.fresh:
+        # The sizes of an item's own batches: all equal but the last, so that their effective number is M'.
+        many = math.ceil(cancelling - 1e-9)
+        if many == 1:
+            return [(1.0, 1)]
+        more = math.sqrt(max(1 / cancelling - 1 / many, 0.0) / (many * (many - 1)))
+        last = 1 / many - (many - 1) * more
+        return [(1 / (1 / many + more), many - 1)] + ([(1 / last, 1)] if last > 1e-9 else [])
+    sizes = np.sort(plan.sizes)
+    ratio = max(_ALIKE, (sizes[-1] / sizes[0]) ** (1 / _SIZES))
+    return [
+        (float(sizes.sum() / size), int(many))
+        for size, many in zip(*_grouped(sizes, np.ones_like(sizes), ratio), strict=True)
+    ]
 
 
 def _exceeded_with(probability: float, expected: F64, numbers: F64, plan: _Plan) -> float:
@@ -514,20 +651,28 @@ def _exceeded_with(probability: float, expected: F64, numbers: F64, plan: _Plan)
 def _tails(step: float, expected: F64, numbers: F64, plan: _Plan) -> tuple[F64, F64]:
     """Return sizes on a lattice, counts, and the probability that an estimate's error exceeds each."""
     t = 2 * np.pi * np.arange(_LATTICE // 2 + 1) / (_LATTICE * step)
-    batches, noise = (1, plan.noise / plan.batches) if plan.fresh else (plan.batches, plan.noise)
-    each = expected / plan.batches
     blur = 0.0 if step == 1.0 else (_BLUR * step) ** 2
-    log = -(noise + blur) * t * t / 2
     less, phase = 2 * np.sin(t / 2) ** 2, np.sin(t)
-    for mean, number in zip(each, numbers, strict=True):
-        wave = np.exp(-mean * less) * np.cos(mean * phase)
-        log += number * np.log1p(-np.minimum((1 - _power(wave, batches)) / plan.width, 1 - 1e-12))
-    row = np.fft.fftshift(np.maximum(np.fft.irfft(np.exp(log), _LATTICE), 0.0))
-    law, step = _law_of_median(row / row.sum(), plan.rows, step)
-    if plan.fresh and plan.batches > 1:
-        law = np.fft.fftshift(
-            np.maximum(np.fft.irfft(np.fft.rfft(np.fft.ifftshift(law)) ** plan.batches, len(law)), 0.0)
-        )
+
+    def median(noise: float, groups: list[tuple[float, int]]) -> tuple[F64, float]:
+        """Return the law of the median over rows of batches that share locations, and its step."""
+        log = -(noise + blur) * t * t / 2
+        for mean, number in zip(expected, numbers, strict=True):
+            waves = [_power(np.exp(-mean / all * less) * np.cos(mean / all * phase), many) for all, many in groups]
+            log += number * np.log1p(-np.minimum((1 - math.prod(waves)) / plan.width, 1 - 1e-12))
+        row = np.fft.fftshift(np.maximum(np.fft.irfft(np.exp(log), _LATTICE), 0.0))
+        return _law_of_median(row / row.sum(), plan.rows, step)
+
+    groups = _alike(plan)
+    if plan.fresh and len(plan.sizes) > 1:
+        waves = []
+        for all, many in groups:
+            law, found = median(plan.noise / len(plan.sizes), [(all, 1)])
+            waves.append(np.fft.rfft(np.fft.ifftshift(law)) ** many)
+        law = np.fft.fftshift(np.maximum(np.fft.irfft(math.prod(waves), len(law)), 0.0))
+    else:
+        law, found = median(plan.noise, groups)
+    step = found
     half = len(law) // 2
     above = np.append(np.cumsum(law[:half:-1])[::-1], 0.0)  # above each size from 0 on; the law is symmetric
     tails: F64 = np.minimum(2 * above[:half], 1.0)

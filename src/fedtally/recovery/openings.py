@@ -232,7 +232,7 @@ def errors_by_law(
     >>> best.num_batches, [f"{error.linf:.1e}" for error in (best.error, best.of_one, best.of_all)]
     (6, ['6.5e-05', '1.5e-04', '1.6e-04'])
     """
-    choices = _choices(release.num_rounds) if batches is None else {1, *batches, release.num_rounds}
+    choices = numbers_of_batches(release.num_rounds) if batches is None else {1, *batches, release.num_rounds}
     found = {}
     for m in sorted(choices):
         equal = round(1 / release.concentration(m))
@@ -250,10 +250,10 @@ def errors_by_law(
     return found
 
 
-def _choices(num_rounds: int) -> set[int]:
+def numbers_of_batches(num_rounds: int) -> set[int]:
     """Return numbers of batches about a factor of sqrt(2) apart; where batches hold few rounds, of sizes so far apart.
 
-    >>> sorted(_choices(20))
+    >>> sorted(numbers_of_batches(20))
     [1, 2, 3, 4, 5, 6, 7, 8, 10, 11, 16, 20]
     """
     powers = {round(2 ** (i / 2)) for i in range(2 * num_rounds.bit_length())}

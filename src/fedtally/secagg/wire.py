@@ -361,3 +361,40 @@ def upload_bytes(parameters: Parameters, n: int) -> int:
     if parameters.adversary is Adversary.ACTIVE:
         bodies.append(SIGNATURE_BYTES)
     return sum(HEADER.size + body for body in bodies)
+
+
+def message_bytes(
+    parameters: Parameters, n: int, *, identities: int = 0, dealers: int | None = None, signers: int | None = None
+) -> dict[Kind, int]:
+    """Return the bytes of every message of a session that ends with a sum, frames and all, by type.
+
+    Args:
+        parameters: of the session.
+        n: clients in the roster.
+        identities: in the allow-list, in `active`.
+        dealers: the client's neighbours that dealt shares; None: all.
+        signers: clients that confirmed, in `active`; None: all.
+
+    >>> from fedtally.secagg.proposal import propose
+    >>> cohort = propose(1000, length=20_000, bits=16, corrupt=50, max_dropout=0.05)
+    >>> sizes = message_bytes(cohort, 1000)
+    >>> sizes[Kind.MASKED_INPUT], sizes[Kind.SURVIVORS]
+    (40056, 173)
+    """
+    active, k = parameters.adversary is Adversary.ACTIVE, parameters.graph(n).neighbours
+    dealers, signers = k if dealers is None else dealers, n if signers is None else signers
+    advert = advert_bytes(parameters.adversary)
+    bodies = {
+        Kind.INVITE: _INVITE.size + SIGNATURE_BYTES,
+        Kind.ADVERTISE: advert,
+        Kind.ROSTER: bitmap_bytes(identities) + advert * n if active else _ROSTER.size + advert * k,
+        Kind.SHARES: SEALED_BYTES * k,
+        Kind.INBOX: bitmap_bytes(k) + SEALED_BYTES * dealers,
+        Kind.MASKED_INPUT: packed_length(parameters.length + parameters.lanes, parameters.bits),
+        Kind.SURVIVORS: bitmap_bytes(n),
+        Kind.UNMASK: shamir.SECRET_BYTES * (1 + dealers) + bitmap_bytes(k),
+        Kind.RESULT: _RESULT.size,
+    }
+    if active:
+        bodies |= {Kind.CONFIRM: SIGNATURE_BYTES, Kind.CONFIRMATIONS: bitmap_bytes(n) + SIGNATURE_BYTES * signers}
+    return {kind: HEADER.size + body for kind, body in bodies.items()}

@@ -18,6 +18,9 @@ from itertools import pairwise
 from fedtally import _validate
 from fedtally.errors import InvalidInputError
 
+AUTO = "auto"  # no schedules yet: `fedtally.planner.choice.schedules` says what they become
+BATCHED_AUTO = "batched:auto"
+
 
 class ScheduleKind(Enum):
     """The closed list of schedules."""

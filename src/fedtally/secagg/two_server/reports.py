@@ -356,3 +356,19 @@ def exactly(length: int, **named: bytes) -> bytes:
 def shown(rounds: range) -> str:
     """Return rounds in words."""
     return f"{rounds[0]} .. {rounds[-1]}"
+
+
+def message_bytes(parameters: TwoServerParameters, reports: int) -> dict[Kind, int]:
+    """Return the bytes of every message of a batch of so many reports, frames and all, by type.
+
+    The helper may offer more reports than there are in the batch: then its offer is longer.
+    """
+    ids = BATCH.size + ID_BYTES * reports
+    bodies = {
+        Kind.LEADER_REPORT: HEAD.size + SALT_BYTES + parameters.packed_bytes,
+        Kind.HELPER_REPORT: HEAD.size + SEALED_BYTES,
+        Kind.OFFER: ids,
+        Kind.QUERY: ids,
+        Kind.ANSWER: KEY_BYTES + parameters.packed_bytes,
+    }
+    return {kind: HEADER.size + body for kind, body in bodies.items()}

@@ -1,0 +1,131 @@
+"""The share of items whose error exceeds a size, by the characteristic function and by simulation; with a verdict.
+
+Every cell is a power law, a sketch, a number of rounds and a schedule. The size is the least, in halves of a count,
+that a share of at most 1e-2, or 1e-3, is predicted to exceed; where it is a few counts, the share may be well below.
+Simulated are campaigns of the paper's decoder, each with new clients and hashes. The standard error is that over
+campaigns, since the items of one campaign err together. A cell passes if the prediction is within 20 %.
+"""
+
+from __future__ import annotations
+
+import bisect
+import itertools
+import math
+import sys
+from pathlib import Path
+
+import click
+import numpy as np
+
+from experiments import output, recovery, rounds
+from fedtally.recovery import error_model
+from fedtally.sketch import SketchSpec
+
+TOLERANCE = 0.2
+
+
+def exceedance(law: rounds.F64, spec: SketchSpec, clients: int, size: float) -> float:
+    """Return the share of items whose error is predicted to exceed a size, in counts.
+
+    Args:
+        law: float64 [d], sums to 1.
+        spec: of the sketches.
+        clients: of all rounds together.
+        size: above 0.
+    """
+    known, number = error_model._known(law, None, 1)
+    of_rounds = error_model._rounds(spec.schedule, spec.num_rounds, clients, None, 1.0)
+    plan = error_model._plan(spec.rows, spec.width, of_rounds, spec.num_rounds, 0.0, "median", 1)  # one candidate
+    return error_model._failure_of_median(known[known > 0], plan, number[known > 0], size / clients)
+
+
+def least_size(law: rounds.F64, spec: SketchSpec, clients: int, share: float) -> float:
+    """Return the least size, in halves of a count, that at most a share of items is predicted to exceed."""
+    halves = bisect.bisect_left(
+        range(1, 2 * clients), True, key=lambda size: exceedance(law, spec, clients, size / 2) <= share
+    )
+    return (1 + halves) / 2
+
+
+def errors(law: rounds.F64, spec: SketchSpec, clients: int, seed: int) -> rounds.F64:
+    """Return the sizes of the errors of one campaign's estimates, in counts: float64 [d].
+
+    Args:
+        law: float64 [d], sums to 1.
+        spec: of the sketches; its seed is replaced.
+        clients: of all rounds together.
+        seed: of everything that is random.
+    """
+    rng = np.random.default_rng((seed, spec.rows, spec.width, spec.num_rounds))
+    held = rounds.draw(law, clients, spec.num_rounds, rng)
+    estimates = rounds.estimate(held, spec.rows, spec.width, str(spec.schedule), rng.bytes(32))
+    found: rounds.F64 = np.abs(estimates - held.sum(axis=0))
+    return found
+
+
+def compare(
+    name: str, law: rounds.F64, spec: SketchSpec, clients: int, shares: tuple[float, ...], repeats: int
+) -> list[dict[str, object]]:
+    """Return a row for each share."""
+    sizes = [least_size(law, spec, clients, share) for share in shares]
+    seen = np.zeros((repeats, len(shares)))
+    for seed in range(repeats):
+        found = errors(law, spec, clients, seed)
+        seen[seed] = [np.mean(found > size) for size in sizes]
+    table: list[dict[str, object]] = []
+    for size, shares_seen in zip(sizes, seen.T, strict=True):
+        expected, mean = exceedance(law, spec, clients, size), float(shares_seen.mean())
+        deviation = float(shares_seen.std(ddof=1)) if repeats > 1 else math.nan
+        row: dict[str, object] = {"law": name, "rounds": spec.num_rounds, "schedule": str(spec.schedule)}
+        row |= {"rows": spec.rows, "width": spec.width, "size": size, "predicted": expected, "simulated": mean}
+        ratio = expected / mean if mean else math.nan
+        row |= {"ratio": ratio, "error": ratio * deviation / mean / math.sqrt(repeats) if mean else math.nan}
+        row["verdict"] = "PASS" if abs(ratio - 1) <= TOLERANCE else "MISS"
+        table.append(row)
+    return table
+
+
+@click.command("exceedance")
+@click.option("--law", "laws", multiple=True, default=("1.05", "1.2", "2"), help="An exponent, or zm.")
+@click.option("--rows", multiple=True, type=int, default=(5, 15, 16))
+@click.option("--width", "widths", multiple=True, type=int, default=(200,))
+@click.option("--rounds", "numbers", multiple=True, type=int, default=(1, 10))
+@click.option(
+    "--schedule", "schedules", multiple=True, default=("shared", "hybrid", "fresh"), help="Of several rounds."
+)
+@click.option("--share", "shares", multiple=True, type=float, default=(1e-2, 1e-3))
+@click.option("--domain-size", default=recovery.SIZE)
+@click.option("--clients", default=100_000, help="All rounds together.")
+@click.option("--repeats", type=click.IntRange(1), default=40, help="Campaigns of each cell.")
+@click.option("--output", "path", type=click.Path(path_type=Path), help="Also write the table: .csv or .parquet.")
+def command(
+    laws: tuple[str, ...],
+    rows: tuple[int, ...],
+    widths: tuple[int, ...],
+    numbers: tuple[int, ...],
+    schedules: tuple[str, ...],
+    shares: tuple[float, ...],
+    domain_size: int,
+    clients: int,
+    repeats: int,
+    path: Path | None,
+) -> None:
+    """Compare predicted with simulated shares of items with large errors; exit code 1 if any is off."""
+    output.check_path(path)
+    table: list[dict[str, object]] = []
+    for name in laws:
+        law = recovery.law(name, domain_size)
+        for number, height, width in itertools.product(numbers, rows, widths):
+            for schedule in schedules if number > 1 else ("shared",):  # of one round all schedules are the same
+                spec = SketchSpec(height, width, schedule, number, bytes(32))  # type: ignore[arg-type]  # a name is accepted
+                table += compare(name, law, spec, clients, shares, repeats)
+    output.show(table)
+    verdicts = [row["verdict"] for row in table]
+    click.echo(f"{verdicts.count('PASS')} PASS, {verdicts.count('MISS')} MISS")
+    output.save(table, path)
+    if "MISS" in verdicts:
+        sys.exit(1)
+
+
+if __name__ == "__main__":
+    command()

@@ -1,0 +1,184 @@
+"""What `fedtally simulate --plan` prints and writes: errors beside their prediction, and how the promise fared."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from fedtally.cli import console
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+    from rich.table import Table
+
+    from fedtally.engines.promise import TrialResult, Verdict
+
+_TYPICAL = (0.5, 0.1)  # probabilities of exceeding of which errors are shown, beside that of the promise
+
+
+def write_files(found: TrialResult, options: dict[str, Any]) -> None:
+    """Write the table and the chart that were asked for, and say so."""
+    quiet = options["quiet"] or options["as_json"]
+    if options["output"]:
+        found.export(options["output"])
+        console.note(f"wrote {options['output']}: {len(found.measurements):,} rows", quiet)
+    if options["plot"]:
+        _plot(found, options["plot"])
+        console.note(f"wrote {options['plot']}: the plan among neighbouring widths", quiet)
+
+
+def document(found: TrialResult) -> dict[str, Any]:
+    """Return the JSON document of a simulated plan."""
+    from fedtally import report
+
+    trial, target, verdict = found.trial, found.trial.plan.target, found.verdict
+    return {
+        "schema": "fedtally-promise/1",
+        "warnings": list(found.warnings),
+        "plan": report.plan_fields(trial.plan),
+        "privacy": report.privacy_fields(trial.study_plan),
+        "domain": found.domain.describe(),
+        "source_clients": found.num_clients,
+        "drawn_with_replacement": found.is_drawn,
+        "recovery": trial.decoder,
+        "repeats": trial.repeats,
+        "target": None if target is None else target.to_dict(),
+        "linf": [
+            {"exceeded_with": p, "simulated": found.quantile(p), "predicted": found.predicted(p)}
+            for p in _levels(found)
+        ],
+        "worst_linf": float(found.errors.max()),
+        "exceeded": found.exceeded,
+        "predicted_failure": found.predicted_failure,
+        "verdict": None if verdict is None else verdict._asdict(),
+    }
+
+
+def view(found: TrialResult) -> RenderableType:
+    """Return the terminal's view of a simulated plan."""
+    from rich.console import Group
+    from rich.text import Text
+
+    from fedtally import report
+
+    trial, plan = found.trial, found.trial.plan
+    sizes = ((plan.num_clients, "client"), (found.domain.size, "candidate"), (plan.num_rounds, "round"))
+    counted = [report.counted(number, name) for number, name in (*sizes, (trial.repeats, "repeat"))]
+    rows: list[tuple[str, RenderableType]] = [
+        *_promise(found),
+        ("Clients", _clients(found)),
+        ("Upload", report.cost(plan)),
+        ("Sketch", f"{plan.rows} rows x {plan.width:,} counters of {plan.modulus_bits} bits, {plan.schedule} schedule"),
+        *report.privacy_rows(trial.study_plan),
+        ("Candidates", "; ".join(filter(None, [report.candidates(found.domain), report.collisions(found.domain)]))),
+        ("Plan", plan.fingerprint[:16]),
+        *(("Note", Text(note, style="yellow")) for note in found.warnings),
+    ]
+    title = ", ".join([*counted, f"{trial.decoder} recovery"])
+    return Group(report.heading(title), _table(found), Text(), report.facts(rows))
+
+
+def _levels(found: TrialResult) -> list[float]:
+    """Return the probabilities of exceeding of which errors are shown, falling."""
+    target = found.trial.plan.target
+    asked = () if target is None else (target.failure_probability,)
+    return sorted({*_TYPICAL, *asked}, reverse=True)
+
+
+def _table(found: TrialResult) -> Table:
+    from fedtally import report
+
+    rows = [(_named(p), found.quantile(p), found.predicted(p)) for p in _levels(found)]
+    rows.append((f"worst of {found.trial.repeats:,}", float(found.errors.max()), None))
+    digits = report.decimals(share for _, *shares in rows for share in shares if share is not None)
+    table = report.new_table()
+    table.add_column("largest error", style="bold", no_wrap=True)
+    for name in ("simulated", "predicted"):
+        table.add_column(name, justify="right", no_wrap=True)
+    for name, *shares in rows:
+        table.add_row(name, *("" if share is None else report.percent(share, digits) for share in shares))
+    return table
+
+
+def _named(probability: float) -> str:
+    """Return what an error that is exceeded with a probability is called.
+
+    >>> _named(0.5), _named(0.1), _named(0.005)
+    ('median', '90 %', '99.5 %')
+    """
+    return "median" if probability == 0.5 else f"{100 * (1 - probability):.6g} %"
+
+
+def _promise(found: TrialResult) -> list[tuple[str, RenderableType]]:
+    """Return what came of the promise, what so many repeats can show, and what was predicted."""
+    from rich.text import Text
+
+    target, verdict = found.trial.plan.target, found.verdict
+    if target is None:
+        return [("Promise", "none: the plan has no target")]
+    text = (
+        f"largest error above {_share(target.linf)} in {found.exceeded:,} of {found.trial.repeats:,} repeats; "
+        f"promised: at most {_share(target.failure_probability)}"
+    )
+    rows: list[tuple[str, RenderableType]] = [("Promise", text)]
+    if verdict is not None:
+        is_within = verdict.exceeded <= target.failure_probability * verdict.repeats
+        said = "kept" if is_within else "kept, within chance" if verdict.kept else "broken"
+        rows = [("Promise", Text.assemble(f"{text}: ", (said, "bold green" if verdict.kept else "bold red")))]
+        rows.append(("", _shown(verdict)))
+    if found.predicted_failure is not None:
+        rows.append(("", f"predicted for these clients: {_share(found.predicted_failure)} of campaigns"))
+    return rows
+
+
+def _shown(verdict: Verdict) -> str:
+    """Say what so many repeats can show."""
+    from fedtally import report
+
+    repeats = report.counted(verdict.repeats, "repeat")
+    if verdict.detectable is None:
+        return f"{repeats} cannot show it broken: take more"
+    return (
+        f"{repeats}: more than {verdict.allowed:,} would show it broken, as chance alone does in at most 1 of 100 such "
+        f"studies; a plan that fails in {100 * verdict.detectable:.2g} % of campaigns is found out 9 times in 10"
+    )
+
+
+def _share(share: float) -> str:
+    """Return a probability or frequency in percent, two digits of it.
+
+    >>> _share(0.1), _share(0.00125), _share(1e-30)
+    ('10 %', '0.125 %', 'less than 0.001 %')
+    """
+    return "less than 0.001 %" if 0 < share < 1e-5 else f"{100 * share:.3g} %"
+
+
+def _clients(found: TrialResult) -> str:
+    number = found.trial.plan.num_clients
+    if found.is_drawn:
+        return f"{number:,} in each repeat, drawn with replacement from {found.num_clients:,} of the source"
+    return f"the {number:,} of the source, the same in each repeat; rounds are drawn anew"
+
+
+def _plot(found: TrialResult, path: str) -> None:
+    """Draw the plan, with a band up to what is promised, among the predicted errors of other widths."""
+    import numpy as np
+
+    from fedtally import charts
+    from fedtally.privacy import STUDY
+
+    plan = found.trial.plan
+    target = plan.target
+    promised = _TYPICAL[1] if target is None else target.failure_probability
+    low, middle, high = np.quantile(found.errors, [0.1, 0.5, 1 - promised]).tolist()
+    point = charts.Point(plan.bytes_per_client, middle, min(low, middle), max(middle, high))
+    curves = {f"predicted, {_named(p)}": found.curve(p) for p in sorted({0.5, promised}, reverse=True)}
+    title = f"{plan.num_clients:,} clients, {plan.schedule}, {plan.rows} x {plan.width:,}, {found.trial.decoder}"
+    charts.error_against_bytes(
+        {},
+        {},
+        marked={f"plan, {found.trial.repeats:,} repeats, 10 % to {_named(promised)}": point},
+        predicted={name: curve for name, curve in curves.items() if curve},
+        target=None if target is None else target.linf,
+        title=title if plan.privacy is None else f"{title}\n{STUDY}",
+        path=path,
+    )

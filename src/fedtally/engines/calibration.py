@@ -1,0 +1,396 @@
+"""What CPU operations take on this machine, measured in seconds: small rounds, draws and decoders, run for real.
+
+Every stage of a small round takes a known number of each operation (`planner.bill`) and was seen to take some time; the
+times of the operations are those that explain all stages best, by non-negative least squares of relative errors.
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import os
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+import fedtally
+from fedtally import kernels
+from fedtally._archive import replacing
+from fedtally.crypto import shamir
+from fedtally.crypto.keys import KEY_BYTES, Label, Secret, SigningKey
+from fedtally.crypto.prg import Masking
+from fedtally.domain import IntegerRange
+from fedtally.engines.local import key_bytes
+from fedtally.engines.summation import Keys, Summation, make_keys, terms
+from fedtally.errors import InvalidInputError
+from fedtally.plan import Plan
+from fedtally.planner.bill import OPERATIONS, STAGES, Host, Work, decoding_work, drawn, lines_of_sum
+from fedtally.privacy.mechanism import rounded_gaussian, skellam
+from fedtally.recovery.joint import JointDecoder
+from fedtally.recovery.median import MedianDecoder
+from fedtally.secagg import two_server, wire
+from fedtally.secagg.client import Client, MemoryJournal
+from fedtally.secagg.graph import Neighbourhood
+from fedtally.secagg.messages import EXCHANGES, ServerState, Unmask, phase
+from fedtally.secagg.opening import Opening
+from fedtally.secagg.params import ClientPolicy, Parameters
+from fedtally.secagg.proposal import propose
+from fedtally.secagg.server import Server
+from fedtally.secagg.terms import SecAggTerms, TwoServerTerms
+from fedtally.session import FrequencyClient, FrequencyServer
+from fedtally.sketch import CountSketch, Schedule
+
+REPORTS = "reports"  # a client makes both in one step
+_LIFETIME = 3600  # seconds of a session
+_IGNORED = 2e-4  # seconds: what takes less is hardly measured
+TURNS = 3  # the shortest of which counts
+_CLIENTS = 100_000  # of a campaign that is decoded
+_SECAGG, _TWO_SERVERS = Summation("secagg"), Summation("two-server")
+ROUNDS = (
+    (_SECAGG, 10, 40, 1),
+    (_SECAGG, 120, 400, 1),
+    (_SECAGG, 10, 20_000, 100),
+    (_SECAGG, 10, 20_000, 10_000),
+    (Summation("secagg", dropout=0.2), 40, 400, 1),
+    (Summation("secagg", dropout=0.2), 30, 8_000, 100),
+    (Summation("secagg", adversary="active"), 24, 40, 1),
+    (Summation("secagg", adversary="active", dropout=0.2), 16, 40, 1),
+    (_TWO_SERVERS, 40, 40, 1),
+    (_TWO_SERVERS, 20, 20_000, 1),
+    (_TWO_SERVERS, 20, 20_000, 10_000),
+)
+DECODERS = (
+    ("median", 5_000, 1000, "shared", 1, 1.2),
+    ("median", 600_000, 1000, "shared", 1, 1.2),
+    ("median", 200_000, 4000, "hybrid", 10, 1.2),
+    ("median", 100_000, 400, "hybrid", 20, 1.2),
+    ("median", 200_000, 1000, "fresh", 5, 1.2),
+    ("median", 20_000, 10_000, "fresh", 20, 1.2),
+    ("median", 500, 50, "fresh", 50, 1.2),
+    ("median", 20_000, 4000, "hybrid", 40, 1.2),
+    ("joint", 2_000, 200, "shared", 1, 1.2),
+    ("joint", 50_000, 400, "shared", 1, 1.2),
+    ("joint", 50_000, 400, "hybrid", 10, 1.2),
+    ("joint", 50_000, 2000, "hybrid", 10, 1.2),
+    ("joint", 50_000, 2000, "hybrid", 10, 3.0),
+    ("joint", 30_000, 1000, "fresh", 5, 1.2),
+    ("joint", 5_000, 1500, "fresh", 6, 1.05),
+    ("joint", 600_000, 2000, "shared", 1, 2.0),
+)
+
+
+class Seen(NamedTuple):
+    """Operations, and the CPU seconds that they were seen to take."""
+
+    work: Work
+    seconds: float
+
+
+class Clock:
+    """Adds up CPU seconds by stage and party."""
+
+    def __init__(self) -> None:
+        self.seconds: dict[tuple[str, str], float] = {}
+
+    @contextmanager
+    def __call__(self, stage: str, party: str) -> Iterator[None]:
+        """Count what happens within for a party in a stage."""
+        start = time.process_time()
+        yield
+        spent = time.process_time() - start
+        self.seconds[stage, party] = self.seconds.get((stage, party), 0.0) + spent
+
+
+def campaign(summation: Summation, clients: int, *, rows: int, width: int, max_items: int) -> tuple[Plan, Keys]:
+    """Return the plan of one round, and its keys."""
+    keys = make_keys(summation, [clients], key_bytes(1, b"calibration"))
+    agreed = terms(summation, keys, [clients], max_items, rows * width)
+    domain = IntegerRange(1, 1000).describe()
+    shared = Schedule.parse("shared")
+    return Plan(rows, width, shared, 1, clients, clients, domain, max_items, bytes(32), agreed), keys
+
+
+def run_round(plan: Plan, keys: Keys, dropout: float) -> list[Seen]:
+    """Run the one round of a plan with a secure sum; return what each stage of clients and servers took."""
+    agreed, clock = plan.secure_sum, Clock()
+    ids = np.arange(1, plan.num_clients + 1, dtype=np.uint64)
+    people = [FrequencyClient.of_ids(plan, ids[i : i + 1]) for i in range(plan.num_clients)]
+    gone = int(dropout * plan.num_clients)
+    if isinstance(agreed, SecAggTerms):
+        _run_secagg(plan, agreed, keys, people, gone, clock)
+    else:
+        assert isinstance(agreed, TwoServerTerms)
+        _run_two_server(plan, agreed, keys, people, gone, clock)
+    work: dict[tuple[str, str], Counter[str]] = {}
+    for line in lines_of_sum(plan, plan.num_clients, dropout, plan.num_clients):
+        for party, times, counts in (("client", line.clients, line.client), ("server", 1.0, line.server)):
+            stage = REPORTS if party == "client" and plan.is_two_server else line.stage
+            found = work.setdefault((stage, party), Counter())
+            found.update({name: times * count for name, count in counts.items()})
+    return [Seen(work[name], seconds) for name, seconds in clock.seconds.items()]
+
+
+def _run_secagg(
+    plan: Plan, agreed: SecAggTerms, keys: Keys, people: list[FrequencyClient], gone: int, clock: Clock
+) -> None:
+    random, now, p = key_bytes(1, b"round"), int(time.time()), agreed.parameters
+    session = FrequencyServer(plan).open(
+        0,
+        session=random(32),
+        signing_key=keys.server,
+        salt=random(32),
+        not_before=now,
+        not_after=now + _LIFETIME,
+        allow_list=keys.allow_list,
+    )
+    policy = ClientPolicy(adversary=p.adversary, min_honest=2, max_neighbours=p.n_max)
+    clients = [
+        person.join(
+            policy,
+            journal=MemoryJournal(),
+            random=random,
+            identity=keys.identities[i] if keys.identities else None,
+            allow_list=keys.allow_list,
+        )
+        for i, person in enumerate(people)
+    ]
+    later = [step.phase for step in EXCHANGES[p.adversary][1:]]
+    leaves = {i: later[i % len(later)] for i in range(gone)}
+    while session.state not in (ServerState.DONE, ServerState.ABORTED):
+        _run_phase(session, clients, leaves, now, clock)
+    assert session.outcome is not None
+
+
+def _run_phase(
+    session: Server, clients: Sequence[Client], leaves: Mapping[int, ServerState], now: int, clock: Clock
+) -> None:
+    """Carry the messages of a phase one by one, as in `engines.cohorts`: nobody finds its own data in the caches."""
+    state = session.state
+    stage = STAGES[phase(session.terms.parameters.adversary, state).reply]
+    first = state is ServerState.ADVERTISE
+    asked = ((i, session.invite) for i in range(len(clients))) if first else session.outgoing()
+    while True:
+        with clock(stage, "server"):
+            request = next(asked, None)
+        if request is None:
+            break
+        i, frame = request
+        if leaves.get(int(i)) is state:
+            clients[int(i)].abandon()
+        with clock(stage, "client"):
+            answer = clients[int(i)].receive(frame, now)
+        with clock(stage, "server"):
+            if answer is not None:
+                session.receive(i, answer)
+    with clock(stage, "server"):
+        session.close_phase(now)
+
+
+def _run_two_server(
+    plan: Plan, agreed: TwoServerTerms, keys: Keys, people: list[FrequencyClient], gone: int, clock: Clock
+) -> None:
+    random, server = key_bytes(1, b"round"), FrequencyServer(plan)
+    assert keys.allow_list is not None
+    policy = two_server.BatchPolicy(min_honest=2)
+    leader = server.leader(0, policy, keys.allow_list, two_server.MemoryJournal())
+    helper = server.helper(0, policy, keys.allow_list, two_server.MemoryJournal(), keys.helper)
+    for i, person in enumerate(people):
+        with clock(REPORTS, "client"):
+            report = person.report(0, policy, journal=MemoryJournal(), identity=keys.identities[i], random=random)
+        if i >= gone or i % 2:
+            with clock("report to the leader", "server"):
+                leader.receive(report.leader)
+        if i >= gone or not i % 2:
+            with clock("report to the helper", "server"):
+                helper.receive(report.helper)
+    with clock("opening", "server"):
+        query = leader.query(helper.offer())
+        leader.finish(helper.answer(query))
+
+
+class Sums(NamedTuple):
+    """The sums of a campaign without clients, to be decoded."""
+
+    plan: Plan
+    sketches: list[CountSketch]
+
+
+def landed(candidates: int, *, rows: int, width: int, schedule: str, num_rounds: int, exponent: float) -> Sums:
+    """Return the sums of 100,000 clients whose items follow a power law."""
+    sizes = (_CLIENTS, -(-_CLIENTS // num_rounds))
+    domain = IntegerRange(1, candidates).describe()
+    plan = Plan(rows, width, Schedule.parse(schedule), num_rounds, *sizes, domain, 1, bytes(32))
+    law = np.cumsum(np.arange(1, candidates + 1.0) ** -exponent)
+    sketches = [CountSketch(plan.spec, number) for number in range(num_rounds)]
+    for number, sketch in enumerate(sketches):  # every so many-th client of a row of all, from another one each round
+        upto = np.floor(law / law[-1] * (_CLIENTS // num_rounds) + number / num_rounds).astype(np.int64)
+        sketch.add_range(1, np.diff(upto, prepend=0))
+    return Sums(plan, sketches)
+
+
+def decode(sums: Sums, recovery: str) -> Seen:
+    """Decode all candidates; return what it took."""
+    size, heavy = sums.plan.domain_size, None
+    start = time.process_time()
+    if recovery == "median":
+        MedianDecoder(sums.sketches, expected=size).range(1, size)
+    else:
+        decoder = JointDecoder(sums.sketches, IntegerRange(1, size))
+        decoder.range(1, size)
+        heavy = decoder.support_size
+    spent = time.process_time() - start
+    return Seen(decoding_work(sums.plan, kernels.backend(), recovery, heavy=heavy), spent)
+
+
+def _single_operations() -> Iterator[Seen]:
+    """Yield what whole stages of small rounds do not tell: noise, signatures, masks, and what grows as a square."""
+    key, size = bytes(KEY_BYTES), 1 << 17
+    for noise, scans in ((skellam(0.3), True), (rounded_gaussian(300.0), False)):
+        noise.draw(Secret(key), 1)
+        yield _timed(drawn(noise, size, scans), partial(noise.draw, Secret(key), size, constant_time=scans))
+    identity, count = SigningKey(Secret(key)), 100
+    yield _timed({"signature": count}, lambda: [identity.sign(Label.CONFIRM, key) for _ in range(count)])
+    vector = np.zeros(1 << 21, "<u2")
+    yield _timed({"mask": vector.nbytes}, partial(Masking(vector).add, Secret(key)))
+    clients, threshold = 160, 80
+    elements = np.ones((threshold, 2 * shamir.SECRET_ELEMENTS), np.uint32)
+    shamir.split(elements[0], elements[1:], clients)
+    split = partial(shamir.split, elements[0], elements[1:], clients)
+    yield _timed({"share": 10 * clients * threshold}, lambda: [split() for _ in range(10)])
+    points = np.stack([np.delete(np.arange(1, threshold + 2), i % threshold) for i in range(clients)])
+    shares = np.ones((clients, threshold, shamir.SECRET_ELEMENTS), np.uint32)
+    yield _timed({"coefficient": clients * threshold**2}, partial(shamir.combine, points, shares))
+    parameters = propose(clients, length=1, bits=16, corrupt=1, max_dropout=0.05, adversary="active")
+    yield _timed({"slot": clients * (clients - 1)}, partial(_take_shares, parameters, clients))
+
+
+def _timed(work: Work, run: Callable[[], object]) -> Seen:
+    start = time.process_time()
+    run()
+    return Seen(work, time.process_time() - start)
+
+
+def _take_shares(parameters: Parameters, n: int) -> None:
+    """Keep the shares that everybody gives of everybody, as a server does when it opens a sum."""
+    everybody, given = np.ones(n, np.bool_), np.ones(n - 1, np.bool_)
+    shares = np.ones((n - 1, shamir.SECRET_ELEMENTS), np.uint32)
+    body = wire.encode_unmask(Unmask(shares[0], given, shares))
+    adverts = [bytes(wire.advert_bytes(parameters.adversary))] * n
+    graph = Neighbourhood(parameters, n, bytes(32))
+    opening = Opening(parameters, bytes(32), bytes(32), graph, adverts, everybody, everybody)
+    for holder in range(n):
+        opening.add(holder, wire.decode_unmask(body, n - 1))
+    opening.short()
+
+
+def measure() -> Iterator[Seen]:
+    """Run everything in turns; yield what each stage took in the best."""
+    turns = []
+    sums = [
+        (recovery, landed(size, rows=5, width=width, schedule=schedule, num_rounds=rounds, exponent=exponent))
+        for recovery, size, width, schedule, rounds, exponent in DECODERS
+    ]
+    for _ in range(TURNS):
+        found: list[Seen] = []
+        for summation, clients, width, max_items in ROUNDS:
+            plan, keys = campaign(summation, clients, rows=5, width=width, max_items=max_items)
+            found += run_round(plan, keys, summation.dropout)
+        found += _single_operations()
+        found += [decode(each, recovery) for recovery, each in sums]
+        turns.append(found)
+    for same in zip(*turns, strict=True):
+        yield min(same, key=lambda one: one.seconds)
+
+
+def fit(seen: Sequence[Seen]) -> dict[str, float]:
+    """Return the seconds of every operation that explain best what was seen, in the sum of squared relative errors."""
+    from scipy.optimize import nnls
+
+    names = list(OPERATIONS)
+    weights = np.array([1.0 / (one.seconds + _IGNORED) for one in seen])
+    counts = np.array([[one.work.get(name, 0.0) for name in names] for one in seen]) * weights[:, None]
+    scale = np.maximum(counts.max(axis=0), 1e-300)
+    found, _ = nnls(counts / scale, np.array([one.seconds for one in seen]) * weights)
+    return dict(zip(names, (found / scale).tolist(), strict=True))
+
+
+def calibrate() -> Host:
+    """Return what operations take here, measured in a few seconds of CPU.
+
+    Whatever else the machine does meanwhile makes them longer: the shortest of some turns counts.
+    """
+    with undisturbed():
+        seen = list(measure())
+    return Host(kernels.backend(), fedtally.__version__, fit(seen))
+
+
+@contextmanager
+def undisturbed() -> Iterator[None]:
+    """Keep the garbage collector from walking over all objects whenever somebody makes one."""
+    was_enabled = gc.isenabled()
+    gc.collect()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
+
+
+# ---- kept for later ----
+
+
+def default_path() -> Path:
+    """Return where a calibration is kept: in $XDG_CACHE_HOME, or ~/.cache."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "fedtally" / "host.json"
+
+
+def save(host: Host, path: str | os.PathLike[str] | None = None) -> Path:
+    """Write a calibration, whole or not at all; return where.
+
+    Args:
+        host: what was measured.
+        path: a file in a folder that exists; None: `default_path`, whose folder is made.
+
+    Raises:
+        InvalidInputError: it cannot be written there.
+    """
+    target = default_path() if path is None else Path(path)
+    if path is None:
+        try:
+            target.parent.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise InvalidInputError(f"cannot make the folder {target.parent}: {error.strerror}") from error
+    with replacing(target) as temporary:
+        Path(temporary).write_text(json.dumps(host.to_dict(), indent=2) + "\n", encoding="utf-8")
+    return target
+
+
+def load(path: str | os.PathLike[str] | None = None) -> Host | None:
+    """Return the calibration that was saved; None: there is none, or one with other kernels or another version.
+
+    Args:
+        path: None: `default_path`.
+
+    Raises:
+        InvalidInputError: the file is damaged, or cannot be read.
+    """
+    source = default_path() if path is None else Path(path)
+    try:
+        values = json.loads(source.read_text(encoding="utf-8"))
+        made_with = values["kernels"], values["version"]
+        if made_with != (kernels.backend(), fedtally.__version__):
+            return None
+        return Host.from_dict(values)
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
+        raise InvalidInputError(
+            f"the calibration {source} is damaged ({error}): calibrate again, or remove the file"
+        ) from error

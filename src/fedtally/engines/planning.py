@@ -1,0 +1,294 @@
+"""From a target, a fleet and what is known of the frequencies to a plan, before any client is touched."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from fedtally import planner
+from fedtally.domain import Domain
+from fedtally.engines.fitting import DEFAULT_MAX_BYTES, Chosen, Draft, spread, widest
+from fedtally.engines.request import Request
+from fedtally.errors import InvalidInputError
+from fedtally.plan import MAX_CLIENTS, Plan, Target
+from fedtally.planner import Campaign, Law, Size, UnreachableError
+from fedtally.privacy.terms import MAX_EPSILON, MIN_EPSILON
+from fedtally.sketch import Schedule
+
+if TYPE_CHECKING:
+    from fedtally.planner.bill import Bill, Host
+
+_NEIGHBOURS = (0.5, 2.0, 4.0)  # times the columns
+_STEPS = 6  # of a curve, to a quarter and to four times the plan's cells
+_WIDER = 1.1  # what is added where exact noise is larger than that of Gaussian accounting
+_PRECISION = 1.02  # of what is said to do instead
+_USUAL_ROWS = {"joint": 7, "median": 15}
+
+
+@dataclass(frozen=True)
+class Proposal:
+    """A plan, and what is to be known of it.
+
+    Attributes:
+        plan: with its target.
+        size: how rows and columns came about; its linf and message.
+        linf: the predicted largest error, exceeded with `failure_probability`.
+        law: of the frequencies for which that is predicted.
+        found: what was looked for: "bytes", "error" or "epsilon".
+        neighbours: plans of other widths, each with its predicted error.
+        minimax: the paper's size for the worst frequencies: rows, columns, and bytes of a client.
+    """
+
+    plan: Plan
+    size: Size
+    linf: float
+    law: Law
+    found: str
+    neighbours: tuple[tuple[Plan, float], ...]
+    minimax: tuple[Size, int]
+
+    @property
+    def target(self) -> Target:
+        """What the plan promises."""
+        assert self.plan.target is not None
+        return self.plan.target
+
+    def bill(self, host: Host | None = None, plan: Plan | None = None) -> Bill:
+        """Return what the plan costs, or one of its neighbours, on a host."""
+        from fedtally.planner.bill import bill
+
+        return bill(plan or self.plan, host, recovery=self.target.recovery)
+
+    def curves(self) -> dict[str, list[tuple[float, float]]]:
+        """Return predicted errors against the bytes of a client: of the plan's rows, and of the paper's decoder."""
+        rows = {self.target.recovery: self.plan.rows, "median": _USUAL_ROWS["median"]}
+        return {f"{recovery}, {number} rows": self._curve(recovery, number) for recovery, number in rows.items()}
+
+    def _curve(self, recovery: str, rows: int) -> list[tuple[float, float]]:
+        campaign, cells = Campaign.from_plan(self.plan, recovery), self.plan.rows * self.plan.width
+        points = []
+        for step in range(-_STEPS, _STEPS + 1):
+            width = max(2, round(cells / rows * 2 ** (2 * step / _STEPS)))
+            size = self.plan.bytes_per_client + (rows * width - cells) * self.plan.modulus_bits / 8
+            points.append((size, campaign.linf(self.law, self.target.failure_probability, rows, width)))
+        return [(size, error) for size, error in points if error > 0]
+
+
+def propose(
+    request: Request, domain: Domain, num_clients: int, law: Law, *, seed: bytes, find_epsilon: bool = False
+) -> Proposal:
+    """Return a plan for a fleet.
+
+    Of tau, max_bytes and epsilon the request says what is given. tau: the fewest bytes are found; max_bytes: the
+    smallest error; both, and `find_epsilon`: the least epsilon. Without tau and max_bytes: the smallest error for the
+    usual bytes.
+
+    Args:
+        request: what is asked.
+        domain: the candidates.
+        num_clients: of all rounds together, each in one of them, drawn at random.
+        law: what is known of the frequencies.
+        seed: 32 bytes, of the hashes.
+        find_epsilon: whether epsilon is looked for; tau, max_bytes and no epsilon must be given.
+
+    Raises:
+        InvalidInputError: what is asked for cannot be had; the smallest changes with which it can are named.
+    """
+    draft = drafted(request, domain, num_clients, seed)
+    if find_epsilon:
+        draft = _least_private(draft, law)
+    tau, p = request.tau, request.failure_probability
+    if tau is None:
+        chosen, size = _for_bytes(draft, law)
+        plan = draft.plan(*chosen)
+        linf = predicted(plan, law, draft.recovery, p)
+        plan = replace(plan, target=_promised(linf, p, draft.recovery))
+    else:
+        chosen, size = chosen_for(draft, law)
+        plan, linf = _with_exact_noise(draft, draft.plan(*chosen), law)
+    found = "error" if tau is None else "epsilon" if find_epsilon else "bytes"
+    neighbours = tuple(_neighbours(draft, plan, law))
+    return Proposal(plan, size, linf, law, found, neighbours, _minimax(draft, plan.schedule, max(tau or linf, 1e-9)))
+
+
+def _with_exact_noise(draft: Draft, plan: Plan, law: Law) -> tuple[Plan, float]:
+    """Return the plan, and its error, made wider where exact accounting asks for more noise than was planned with."""
+    tau, budget, p = draft.request.tau, draft.request.max_bytes, draft.request.failure_probability
+    assert tau is not None
+    linf = predicted(plan, law, draft.recovery, p)
+    while linf > tau:
+        plan, before = draft.plan(plan.schedule, plan.rows, math.ceil(_WIDER * plan.width)), linf
+        linf = predicted(plan, law, draft.recovery, p)
+        if linf > 0.999 * before or (budget is not None and plan.bytes_per_client > budget):
+            raise _unreachable(draft, law)
+    return plan, linf
+
+
+def drafted(request: Request, domain: Domain, num_clients: int, seed: bytes) -> Draft:
+    """Return what is known of a plan for so many clients, over rounds drawn at random."""
+    rounds = request.num_rounds or 1
+    if num_clients < rounds:
+        raise InvalidInputError(f"num_clients must be at least the number of rounds, {rounds}, got {num_clients}")
+    if num_clients > MAX_CLIENTS:
+        raise InvalidInputError(f"num_clients must be at most {MAX_CLIENTS:,}, got {num_clients:,}")
+    sizes = _sizes(num_clients, rounds)
+    hidden = request.max_clients is not None
+    largest = num_clients if hidden else max(sizes)
+    return Draft(request, domain, sizes, seed, (num_clients, largest), has_room=rounds > 1)
+
+
+def _sizes(num_clients: int, rounds: int) -> list[int]:
+    """Return sizes of rounds with the extreme ones among them, together all clients.
+
+    >>> _sizes(40_000, 4)
+    [9400, 10600, 10000, 10000]
+    """
+    if rounds == 1:
+        return [num_clients]
+    least = max(1, spread(num_clients / rounds)[0])
+    most = min(2 * num_clients // rounds - least, num_clients - least - (rounds - 2))
+    others = num_clients - least - most
+    if rounds == 2:
+        return [least, num_clients - least]
+    small, larger = divmod(others, rounds - 2)
+    return [least, most] + [small + 1] * larger + [small] * (rounds - 2 - larger)
+
+
+def predicted(plan: Plan, law: Law, recovery: str, probability: float) -> float:
+    """Return the largest error that a plan is predicted to exceed with a probability."""
+    return Campaign.from_plan(plan, recovery).linf(law, probability, plan.rows, plan.width)
+
+
+def chosen_for(draft: Draft, law: Law) -> tuple[Chosen, Size]:
+    """Return what meets the draft's tau with the fewest bytes, and within max_bytes, if there are.
+
+    Raises:
+        InvalidInputError: nothing does; what would is named.
+    """
+    request = draft.request
+    assert request.tau is not None
+    question = draft.question(law, request.rows)
+    try:
+        schedule, size = planner.smallest(question, request.tau)
+        chosen = Chosen(schedule, size.rows, size.width)
+        if request.max_bytes is None or draft.plan(*chosen).bytes_per_client <= request.max_bytes:
+            return chosen, size
+        chosen, size = _for_bytes(draft, law)  # with a smaller margin than the usual one
+    except UnreachableError:
+        raise _unreachable(draft, law) from None
+    if (size.linf or 0.0) > request.tau:
+        raise _unreachable(draft, law)
+    return chosen, size
+
+
+def _for_bytes(draft: Draft, law: Law) -> tuple[Chosen, Size]:
+    """Return what has the smallest error within max_bytes, or the usual bytes."""
+    budget = draft.request.max_bytes or DEFAULT_MAX_BYTES
+    schedule, size = planner.best(draft.question(law, draft.request.rows), budget)
+    width = widest(lambda width: draft.plan(schedule, size.rows, width), budget).width
+    return Chosen(schedule, size.rows, width), replace(size, width=width)
+
+
+def _promised(linf: float, probability: float, recovery: str) -> Target:
+    """Return the target that a predicted error makes: rounded up to two digits, and at least 1e-9."""
+    digits = 10.0 ** (math.floor(math.log10(max(linf, 1e-9))) - 1)
+    return Target(min(float(f"{digits * math.ceil(max(linf, 1e-9) / digits):.3g}"), 0.99), probability, recovery)
+
+
+def _neighbours(draft: Draft, plan: Plan, law: Law) -> Iterator[tuple[Plan, float]]:
+    for factor in _NEIGHBOURS:
+        width = max(1, round(factor * plan.width))
+        with suppress(InvalidInputError):  # wider than a sketch may be
+            other = draft.plan(plan.schedule, plan.rows, width)
+            yield other, predicted(other, law, draft.recovery, draft.request.failure_probability)
+
+
+def _minimax(draft: Draft, schedule: Schedule, tau: float) -> tuple[Size, int]:
+    size = planner.minimax(
+        tau, num_clients=draft.clients[0], domain_size=draft.domain.size, p=draft.request.failure_probability
+    )
+    return size, draft.bytes_of()(size.rows, size.width, schedule)
+
+
+# ---- what is out of reach ----
+
+
+def _least_private(draft: Draft, law: Law) -> Draft:
+    """Return the draft with the least epsilon, of two digits, at which its tau is met within max_bytes."""
+    if not reaches(draft, law):
+        raise _unreachable(draft, law)
+    found = planner.least(lambda x: reaches(_asking(draft, epsilon=x), law), MIN_EPSILON, MAX_EPSILON, _PRECISION)
+    if found is None:
+        draft = _asking(draft, epsilon=MAX_EPSILON)
+        raise _unreachable(draft, law)
+    return _asking(draft, epsilon=float(_up(found)))
+
+
+def reaches(draft: Draft, law: Law) -> bool:
+    """Whether some sketch, within max_bytes if there are, meets the draft's tau; of usual rows, to be quick."""
+    tau = draft.request.tau
+    assert tau is not None
+    rows = draft.request.rows or _USUAL_ROWS[draft.recovery]
+    return planner.reach(draft.question(law, rows), rows, draft.request.max_bytes) <= tau
+
+
+def _unreachable(draft: Draft, law: Law) -> InvalidInputError:
+    """Return the error that says why a target is out of reach, and which smallest change brings it within."""
+    ways = list(_ways(draft, law))
+    out = f"any of these would do: {'; '.join(ways)}" if ways else "no single change of it would do"
+    return InvalidInputError(f"tau {draft.request.tau:g} {_why(draft)}; {out}")
+
+
+def _why(draft: Draft) -> str:
+    request, clients = draft.request, f"{draft.clients[0]:,} clients"
+    within = "" if request.max_bytes is None else f" within {request.max_bytes:,} bytes"
+    if request.epsilon is None:
+        return f"cannot be met with {clients}{within}"
+    return f"cannot be met at epsilon {request.epsilon:g} with {clients}{within}"
+
+
+def _ways(draft: Draft, law: Law) -> Iterator[str]:
+    """Yield the smallest changes, one at a time, with which a draft's target is met."""
+    request = draft.request
+    tau = request.tau
+    assert tau is not None
+    best = planner.least(lambda x: reaches(_asking(draft, tau=x), law), tau, 0.5, _PRECISION)
+    if best is not None:
+        yield f"tau {_up(best)}"
+    if request.epsilon is not None:
+        epsilon = planner.least(
+            lambda x: reaches(_asking(draft, epsilon=x), law), request.epsilon, MAX_EPSILON, _PRECISION
+        )
+        if epsilon is not None:
+            yield f"epsilon {_up(epsilon)}"
+    now = draft.clients[0]
+    most = min(MAX_CLIENTS, 10_000 * now)
+    clients = planner.least(lambda x: reaches(_of_clients(draft, math.ceil(x)), law), now, most, _PRECISION)
+    if clients is not None:
+        yield f"{int(float(_up(clients))):,} clients"
+    if request.max_bytes is not None:
+        with suppress(UnreachableError):
+            question = draft.question(law, request.rows)
+            schedule, size = planner.smallest(question, tau)
+            yield f"{int(float(_up(question.cost(schedule, size)))):,} bytes"
+
+
+def _asking(draft: Draft, *, tau: float | None = None, epsilon: float | None = None) -> Draft:
+    request = draft.request if tau is None else replace(draft.request, tau=tau)
+    return replace(draft, request=request if epsilon is None else replace(request, epsilon=epsilon))
+
+
+def _of_clients(draft: Draft, num_clients: int) -> Draft:
+    request = draft.request
+    if request.max_clients is not None:
+        request = replace(request, max_clients=num_clients)
+    return drafted(request, draft.domain, num_clients, draft.seed)
+
+
+def _up(number: float) -> str:
+    """Return a number rounded up to two digits."""
+    digits = 10.0 ** (math.floor(math.log10(number)) - 1)
+    return f"{digits * math.ceil(number / digits * (1 - 1e-12)):.12g}"

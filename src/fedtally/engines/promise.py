@@ -1,0 +1,422 @@
+"""The study behind `fedtally simulate --plan`: does a plan keep its promise?
+
+Every repeat is a campaign of the plan on exactly as many clients as it is for. Where the source has that many, they are
+its own; else they are drawn from them with replacement. Rounds are drawn anew, and so are the hashes, since a promise
+is about hashes that nobody has chosen. The noise is the plan's. Sums are ideal: a secure sum has the same ones; where
+clients or servers add the noise before it, it is that of all of them.
+
+The promise is that the largest error exceeds `linf` with a probability of at most p. It is tested: it is taken as kept
+unless the number of repeats beyond is above the 99 % quantile of Binomial(repeats, p), so that a plan that keeps it is
+found broken in at most 1 of 100 such studies.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, NamedTuple, Self
+
+import numpy as np
+import numpy.typing as npt
+from scipy.special import bdtr, bdtri
+
+from fedtally import _validate
+from fedtally.crypto.keys import KEY_BYTES, Secret
+from fedtally.domain import Domain
+from fedtally.engines.local import campaign_seed, encode, key_bytes, read, true_counts
+from fedtally.engines.privacy import Books, Random, bounded, released
+from fedtally.engines.request import Request
+from fedtally.engines.simulate import Measurement, tidy, write_table
+from fedtally.engines.tally import Histogram, Members, RoundTally, split, tallied
+from fedtally.errors import InvalidInputError
+from fedtally.kernels import MAX_WIDTH
+from fedtally.plan import Plan
+from fedtally.planner import Campaign, Law
+from fedtally.privacy.events import Relation, Trust
+from fedtally.result import RARE_ITEMS, Progress, Result, check_decodable, check_export_path
+from fedtally.secagg.terms import SecAggTerms
+from fedtally.sketch import CountSketch
+from fedtally.sources import Source
+
+LEVEL = 0.99  # of the test: how often a plan that keeps its promise is found to keep it, at least
+POWER = 0.9
+_ROUNDING = 1e-9  # an error of exactly what was promised does not exceed it, nor a quantile itself
+I64 = npt.NDArray[np.int64]
+F64 = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Trial:
+    """What is simulated.
+
+    Args:
+        plan: of the campaigns.
+        repeats: how many there are.
+        recovery: how sums are decoded, "median" or "joint"; None: as the plan's target says, else joint.
+        seed: of all draws; from the operating system if None.
+
+    >>> domain = {"kind": "range", "size": 2, "public": True}
+    >>> plan = Plan(rows=3, width=4, schedule="shared", num_rounds=1, num_clients=9, cohort=9, domain=domain,
+    ...             max_items=1, seed=bytes(32))
+    >>> Trial(plan).decoder
+    'joint'
+    >>> Trial(plan, repeats=0)
+    Traceback (most recent call last):
+    ...
+    fedtally.errors.InvalidInputError: repeats must be at least 1, got 0
+    """
+
+    plan: Plan
+    repeats: int = 50
+    recovery: str | None = None
+    seed: int | str | bytes | None = None
+
+    def __post_init__(self) -> None:
+        _validate.integer(1, 1 << 20, repeats=self.repeats)
+        if self.recovery not in (None, "joint", "median"):
+            raise InvalidInputError(f"recovery must be joint or median, got {self.recovery!r}")
+
+    @property
+    def decoder(self) -> str:
+        """How sums are decoded: "joint" or "median"."""
+        if self.recovery is not None:
+            return self.recovery
+        return "joint" if self.plan.target is None else self.plan.target.recovery
+
+    @cached_property
+    def study_plan(self) -> Plan:
+        """The plan, marked as one of a study if it has differential privacy: the truth is looked at."""
+        privacy = self.plan.privacy
+        return self.plan if privacy is None else replace(self.plan, privacy=replace(privacy, study=True))
+
+
+class Verdict(NamedTuple):
+    """How a promise fared.
+
+    Attributes:
+        exceeded: repeats whose largest error is above the promised one.
+        repeats: of how many.
+        allowed: the most that a plan that keeps the promise has, but for 1 of 100 such studies.
+        kept: whether there are no more.
+        detectable: the probability of exceeding from which a plan is found broken 9 times in 10 or more; None: so few
+            repeats never show it.
+    """
+
+    exceeded: int
+    repeats: int
+    allowed: int
+    kept: bool
+    detectable: float | None
+
+    @classmethod
+    def of(cls, exceeded: int, repeats: int, probability: float) -> Self:
+        """Test whether the probability of exceeding is at most so much.
+
+        >>> Verdict.of(3, 50, 0.1).kept, Verdict.of(11, 50, 0.1).kept, Verdict.of(1, 1, 0.1).detectable
+        (True, False, None)
+        >>> found = Verdict.of(3, 50, 0.1)
+        >>> found.allowed, round(found.detectable, 2)
+        (10, 0.29)
+        """
+        allowed = int(np.argmax(bdtr(np.arange(repeats + 1), repeats, probability) >= LEVEL - _ROUNDING))
+        detectable = float(bdtri(allowed, repeats, 1 - POWER)) if allowed < repeats else None
+        return cls(exceeded, repeats, allowed, exceeded <= allowed, detectable)
+
+
+@dataclass(frozen=True)
+class TrialResult:
+    """What was measured, of which population.
+
+    Attributes:
+        trial: what was simulated.
+        domain: the candidates.
+        num_clients: of the source.
+        law: of the source; None where clients hold several items each, of which the error model knows nothing.
+        measurements: one of each repeat.
+        warnings: what the reader must know.
+    """
+
+    trial: Trial
+    domain: Domain
+    num_clients: int
+    law: Law | None
+    measurements: tuple[Measurement, ...]
+    warnings: tuple[str, ...]
+
+    @property
+    def errors(self) -> F64:
+        """The largest error of every repeat: float64 [repeats]."""
+        return np.array([m.linf for m in self.measurements])
+
+    def quantile(self, probability: float) -> float:
+        """Return the largest error that a share of the repeats exceeds."""
+        return float(np.quantile(self.errors, 1 - probability))
+
+    @property
+    def is_drawn(self) -> bool:
+        """Whether the clients of each repeat were drawn from the source's, with replacement."""
+        return self.num_clients != self.trial.plan.num_clients
+
+    @property
+    def exceeded(self) -> int | None:
+        """How many repeats have a larger error than the plan's target; None where it has none."""
+        target = self.trial.plan.target
+        return None if target is None else int((self.errors > target.linf * (1 + _ROUNDING)).sum())
+
+    @property
+    def verdict(self) -> Verdict | None:
+        """How the plan's promise fared; None where it has none, or not for this recovery."""
+        target, exceeded = self.trial.plan.target, self.exceeded
+        if target is None or exceeded is None or target.recovery != self.trial.decoder:
+            return None
+        return Verdict.of(exceeded, self.trial.repeats, target.failure_probability)
+
+    @property
+    def predicted_failure(self) -> float | None:
+        """The predicted probability that the largest error exceeds the plan's target; None without target or law."""
+        plan = self.trial.plan
+        if plan.target is None or self.law is None:
+            return None
+        return self._campaign.failure(self.law, plan.target.linf, plan.rows, plan.width)
+
+    def predicted(self, probability: float, width: int | None = None) -> float | None:
+        """Return the predicted largest error that is exceeded with a probability, also for another width."""
+        if self.law is None:
+            return None
+        plan = self.trial.plan
+        return self._campaign.linf(self.law, probability, plan.rows, width or plan.width)
+
+    def curve(self, probability: float, reach: float = 3.0, points: int = 13) -> list[tuple[float, float]]:
+        """Return bytes per client and predicted largest error of neighbouring widths, at the plan's rows.
+
+        Args:
+            probability: with which the error is exceeded.
+            reach: by which the widths differ from the plan's at most.
+            points: how many widths.
+        """
+        plan = self.trial.plan
+        factors = np.geomspace(1 / reach, reach, points)
+        widths = sorted({min(max(2, round(plan.width * factor)), MAX_WIDTH) for factor in factors.tolist()})
+        errors = [self.predicted(probability, width) for width in widths]
+        return [(_bytes(plan, width), error) for width, error in zip(widths, errors, strict=True) if error is not None]
+
+    @cached_property
+    def _campaign(self) -> Campaign:
+        return Campaign.from_plan(self.trial.plan, self.trial.decoder)
+
+    def to_arrow(self) -> Any:
+        """Return a tidy `pyarrow.Table`, one row for each repeat, as `StudyResult.to_arrow`."""
+        plan = self.trial.plan
+        settings = {"rows": plan.rows, "num_rounds": plan.num_rounds, "num_clients": plan.num_clients}
+        epsilon = None if plan.privacy is None else plan.privacy.epsilon
+        return tidy(self.measurements, self.trial.decoder, epsilon, settings)
+
+    def export(self, path: str | os.PathLike[str]) -> None:
+        """Write the tidy table to a .csv or .parquet file, whole or not at all."""
+        check_export_path(path)
+        write_table(self.to_arrow(), path)
+
+
+def run(
+    source: Source,
+    trial: Trial,
+    domain: Domain | str | None = None,
+    outside: str | None = None,
+    progress: Progress | None = None,
+) -> TrialResult:
+    """Simulate campaigns of a plan on a source.
+
+    Args:
+        source: where the clients come from.
+        trial: what is simulated.
+        domain: as in `Request`; of the plan's size.
+        outside: as in `Request`.
+        progress: called as (stage, done, total or None); stages are "read" (bytes) and "simulate" (campaigns).
+
+    Raises:
+        InvalidInputError: data that cannot be used, or of another domain.
+
+    >>> from fedtally.sources import from_items
+    >>> plan = Plan(rows=5, width=64, schedule="hybrid", num_rounds=2, num_clients=100, cohort=80, max_items=1,
+    ...             domain={"kind": "strings", "size": 2, "public": False}, seed=bytes(32))
+    >>> found = run(from_items(["the", "of"], counts=[60, 40]), Trial(plan, repeats=3, seed=1))
+    >>> found.errors.tolist(), found.is_drawn, found.verdict
+    ([0.0, 0.0, 0.0], False, None)
+    """
+    report, plan = progress or (lambda *_: None), trial.study_plan
+    seed = campaign_seed(trial.seed)
+    request = Request(plan=plan, domain=domain, outside=outside, seed=seed, study=plan.privacy is not None)
+    tally, encoder = read(source, request, seed, report)
+    people = _joined(tally.finish(individuals=plan.max_items > 1))
+    candidates = encoder.domain()
+    _check(plan, trial.decoder, candidates, people)
+    rng, random = np.random.default_rng(int.from_bytes(seed, "little")), key_bytes(trial.seed, b"noise")
+    measurements, unfit = [], 0
+    for repeat, rounds in enumerate(_populations(people, trial, rng)):
+        again = replace(plan, seed=rng.bytes(32))
+        measurements.append(_measured(again, candidates, rounds, trial, repeat, random))
+        unfit += not _fits(plan, rounds)
+        report("simulate", repeat + 1, trial.repeats)
+    law = _law(people, candidates)
+    warnings = _warnings(source, trial, 0 if request.is_private else tally.missing, unfit, law)
+    return TrialResult(trial, candidates, people.num_clients, law, tuple(measurements), tuple(warnings))
+
+
+def _check(plan: Plan, recovery: str, domain: Domain, people: RoundTally) -> None:
+    if domain.size != plan.domain_size:
+        raise InvalidInputError(
+            f"the plan is for a domain of {plan.domain_size:,} candidates, and the input has {domain.size:,}; declare "
+            "the plan's domain (--domain), or make a plan for this one"
+        )
+    if not people.num_clients:
+        raise InvalidInputError("no client is left: every item is missing, outside the domain, or counted 0 times")
+    check_decodable(recovery, "linf", domain)
+
+
+# ---- clients and rounds ----
+
+
+def _joined(rounds: Sequence[RoundTally]) -> RoundTally:
+    """Return the clients of all rounds, with their members if these are there."""
+    members = [part.members for part in rounds if part.members is not None]
+    if members:
+        ids = np.concatenate([own.ids for own in members])
+        sizes = np.concatenate([np.zeros(1, np.int64), *(np.diff(own.starts) for own in members)])
+        return tallied(Members(ids, np.cumsum(sizes)))
+    histogram = Histogram()
+    for part in rounds:
+        histogram.add(part.ids, part.counts)
+    return RoundTally(sum(part.num_clients for part in rounds), *histogram.finish())
+
+
+def _populations(people: RoundTally, trial: Trial, rng: np.random.Generator) -> Iterator[list[RoundTally]]:
+    """Yield the rounds of each repeat's clients: as many as the plan says."""
+    number, rounds = trial.plan.num_clients, trial.plan.num_rounds
+    for _ in range(trial.repeats):
+        if people.members is None:
+            yield split(_drawn(people, number, rng), rounds, rng)
+        else:
+            yield _split_members(people.members, number, rounds, rng)
+
+
+def _drawn(people: RoundTally, number: int, rng: np.random.Generator) -> RoundTally:
+    """Return so many of clients of one item each, or none, drawn with replacement; all, once, if there are so many."""
+    if people.num_clients == number:
+        return people
+    weights = np.append(people.counts, people.num_clients - people.counts.sum())
+    counts = rng.multinomial(number, weights / people.num_clients)[:-1]
+    return RoundTally(number, people.ids[counts > 0], counts[counts > 0])
+
+
+def _split_members(members: Members, number: int, num_rounds: int, rng: np.random.Generator) -> list[RoundTally]:
+    """Return the rounds of so many clients, drawn as in `_drawn`, each in a round drawn uniformly."""
+    own = members.num_clients
+    clients = np.arange(own) if own == number else rng.integers(0, own, number)
+    drawn = rng.integers(0, num_rounds, number)
+    bounds = np.cumsum(np.bincount(drawn, minlength=num_rounds))[:-1]
+    return [tallied(_of(members, part)) for part in np.split(clients[np.argsort(drawn, kind="stable")], bounds)]
+
+
+def _of(members: Members, clients: I64) -> Members:
+    """Return some of the clients; one may be there several times.
+
+    >>> _of(Members(np.array([3, 5, 7], np.uint64), np.array([0, 1, 3])), np.array([1, 1, 0])).ids.tolist()
+    [5, 7, 5, 7, 3]
+    """
+    sizes = np.diff(members.starts)[clients]
+    starts = np.concatenate([np.zeros(1, np.int64), np.cumsum(sizes)])
+    places = np.arange(starts[-1]) + np.repeat(members.starts[clients] - starts[:-1], sizes)
+    return Members(members.ids[places], starts)
+
+
+def _fits(plan: Plan, rounds: Sequence[RoundTally]) -> bool:
+    """Say whether a campaign could have these rounds: not too large for its sums, nor too small for its noise."""
+    sizes = [part.num_clients for part in rounds]
+    privacy = plan.privacy
+    honest = 0
+    if privacy is not None and privacy.by_clients and plan.secure_sum is None:
+        honest = privacy.event.honest_survivors or 0
+    is_hidden = privacy is not None and privacy.event.relation is Relation.ADD_REMOVE
+    return (max(sizes) <= plan.cohort or is_hidden) and min(size for size in sizes if size) >= honest
+
+
+# ---- one campaign ----
+
+
+def _measured(
+    plan: Plan, domain: Domain, rounds: Sequence[RoundTally], trial: Trial, repeat: int, random: Random
+) -> Measurement:
+    contributed = bounded(plan, rounds, random(32))
+    sketches = [sketch for sketch in encode(plan, domain, contributed, lambda *_: None) if sketch.num_clients]
+    truth = true_counts(domain, rounds)
+    result = Result(plan, domain, _noised(plan, sketches, random), recovery=trial.decoder, confidence=0.0, truth=truth)
+    found = result.evaluate(k=0)
+    return Measurement(str(plan.schedule), plan.width, repeat, plan.bytes_per_client, found.linf, found.l2)
+
+
+def _noised(plan: Plan, sketches: list[CountSketch], random: Random) -> list[CountSketch]:
+    """Return what is opened: as `released`, and also where the noise is added before a secure sum.
+
+    Args:
+        plan: of the campaign.
+        sketches: the sums of all rounds that have clients, which change.
+        random: returns as many uniform bytes as it is asked for.
+    """
+    terms = plan.privacy
+    if terms is None or plan.secure_sum is None or terms.event.trust is Trust.CENTRAL:
+        return released(plan, sketches, random, Books())
+    opened = []
+    for rounds in plan.openings:
+        own = [sketch for sketch in sketches if sketch.round in rounds]
+        if not own:
+            continue
+        total = own[0]
+        for other in own[1:]:
+            total.counters += other.counters
+            total.num_clients += other.num_clients
+        # The shares of all cohorts' clients are together one draw; each of two servers draws for itself.
+        for law in [terms.share(total.num_clients)] if terms.by_clients else [terms.noise()] * 2:
+            noise = law.draw(Secret(random(KEY_BYTES)), total.counters.size)
+            total.counters += noise.reshape(total.counters.shape)
+        opened.append(total)
+    return opened
+
+
+# ---- what is said ----
+
+
+def _law(people: RoundTally, domain: Domain) -> Law | None:
+    frequencies = people.counts / people.num_clients
+    return None if frequencies.sum() > 1 + 1e-9 else Law.from_frequencies(frequencies, domain.size)
+
+
+def _warnings(source: Source, trial: Trial, missing: int, unfit: int, law: Law | None) -> list[str]:
+    plan, target, notes = trial.plan, trial.plan.target, []
+    if source.about:
+        notes.append(source.about)
+    if target is not None and target.recovery != trial.decoder:
+        notes.append(f"the plan promises its error of {target.recovery} recovery, and this is {trial.decoder}")
+    if unfit:
+        notes.append(
+            f"in {unfit:,} of {trial.repeats:,} repeats a round drew more clients than the plan allows "
+            f"({plan.cohort:,}), or fewer than its noise needs: such campaigns would not run; they are counted here"
+        )
+    if law is None:
+        notes.append("nothing is predicted: clients hold several items each, and the error model is for one")
+    if missing:
+        notes.append(f"dropped for want of an item or client: {missing:,} of the rows")
+    if trial.decoder == "joint" and plan.privacy is None:
+        notes.append(RARE_ITEMS)
+    return notes
+
+
+def _bytes(plan: Plan, width: int) -> int:
+    """Return a client's upload under the plan with another width, at its bits per counter."""
+    agreed, counters = plan.secure_sum, plan.rows * width
+    if agreed is None:
+        return -(-counters * plan.modulus_bits // 8)
+    if isinstance(agreed, SecAggTerms):
+        return replace(agreed, parameters=replace(agreed.parameters, length=counters)).upload_bytes
+    return replace(agreed, length=counters).upload_bytes

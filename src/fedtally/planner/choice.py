@@ -1,0 +1,260 @@
+"""Which schedule, how many rows and how many columns: the smallest sketch that meets a target, or the best for bytes.
+
+**Schedules.** Where nothing is noised, rounds of new signs are at least as good as rounds that share them: collisions
+cancel. Noise changes that. Who adds noise once to every sum that is opened adds as much to each of them, so that rounds
+are better added up first, in some number of batches: `fedtally.recovery.openings` says why. That number depends on the
+width, and the width on it: both are chosen in turn until nothing changes.
+
+**What is out of reach.** Noise leaves an error that no width takes away, and bytes buy a width. `reach` says how small
+an error is to be had; from it follows by halving how many clients, bytes or which epsilon would do.
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import NamedTuple
+
+from fedtally import _validate
+from fedtally.errors import InvalidInputError
+from fedtally.kernels import MAX_WIDTH
+from fedtally.planner.law import Law
+from fedtally.planner.sizes import MARGIN, RISK, ROWS, Campaign, Size, calculus, within
+from fedtally.recovery.openings import numbers_of_batches
+from fedtally.sketch import Schedule
+from fedtally.sketch.schedule import AUTO, BATCHED_AUTO
+
+_TURNS = 4  # schedule and size, chosen in turn
+_BETTER = 0.95  # of the error: what another schedule must save to be taken instead of the first
+
+
+class Choice(NamedTuple):
+    """A schedule, and a sketch for it."""
+
+    schedule: Schedule
+    size: Size
+
+
+@dataclass(frozen=True, kw_only=True)
+class Question:
+    """What is given when a schedule and a size are chosen.
+
+    Args:
+        law: what is known of the frequencies.
+        num_clients: of all rounds together.
+        num_rounds: of about equal size.
+        schedules: those to choose from, the preferred one first; see `schedules`.
+        recovery: "joint" or "median".
+        rows: those to choose from; None: all that are worth it.
+        failure_probability: with which the largest error may be exceeded, in (0, 1).
+        noise: of rows and a schedule: standard deviation in each counter of each round's sum, in counts.
+        bytes_of: what a client of a round sends, of rows, columns and schedule; it must not fall with the columns.
+        margin: by which the width exceeds the predicted one.
+        risk: the share of failure_probability that is planned for.
+    """
+
+    law: Law
+    num_clients: int
+    num_rounds: int
+    schedules: Sequence[Schedule]
+    bytes_of: Callable[[int, int, Schedule], int]
+    recovery: str = "joint"
+    rows: Iterable[int] | int | None = None
+    failure_probability: float = 0.1
+    noise: Callable[[int, Schedule], float] = lambda *_: 0.0
+    margin: float = MARGIN
+    risk: float = RISK
+
+    def __post_init__(self) -> None:
+        if not self.schedules:
+            raise InvalidInputError("schedules must be at least one, got none")
+        _validate.inside(failure_probability=self.failure_probability)
+
+    def campaign(self, schedule: Schedule) -> Campaign:
+        """Return the campaign under a schedule."""
+        return Campaign(
+            self.num_clients, schedule, self.num_rounds, self.recovery, lambda rows: self.noise(rows, schedule)
+        )
+
+    def linf(self, schedule: Schedule, rows: int, width: int) -> float:
+        """Return the predicted largest error, exceeded with the share of failure_probability that is planned for."""
+        return self.campaign(schedule).linf(self.law, self.failure_probability * self.risk, rows, width)
+
+    def cost(self, schedule: Schedule, size: Size) -> int:
+        """Return the bytes of a size."""
+        return self.bytes_of(size.rows, size.width, schedule)
+
+    def width(self, schedule: Schedule, rows: int, max_bytes: int) -> int:
+        """Return the most columns that so many bytes buy; 0 if none."""
+        return bisect_right(range(1, MAX_WIDTH + 1), max_bytes, key=lambda one: self.bytes_of(rows, one, schedule))
+
+
+def schedules(name: Schedule | str, num_rounds: int, recovery: str, *, noised_by_opening: bool) -> list[Schedule]:
+    """Return the schedules that a name stands for: one, or those that `auto` and `batched:auto` choose from.
+
+    Args:
+        name: of a schedule, "auto" or "batched:auto".
+        num_rounds: M.
+        recovery: "joint" or "median".
+        noised_by_opening: whether noise is added once to whatever is opened, by an aggregator or two servers.
+
+    >>> [str(one) for one in schedules("auto", 10, "joint", noised_by_opening=False)]
+    ['hybrid']
+    >>> [str(one) for one in schedules("auto", 4, "joint", noised_by_opening=True)]
+    ['hybrid', 'batched:3', 'batched:2', 'shared']
+    """
+    if name not in (AUTO, BATCHED_AUTO):
+        return [Schedule.parse(name)]
+    if num_rounds == 1:
+        return [Schedule.parse("shared" if name == AUTO else "batched:1")]
+    if name == AUTO and not noised_by_opening:
+        return [Schedule.parse(one) for one in (("hybrid",) if recovery == "joint" else ("hybrid", "fresh"))]
+    few = sorted(numbers_of_batches(num_rounds) - {1, num_rounds}, reverse=True)
+    ends = ("hybrid", "shared") if name == AUTO else (f"batched:{num_rounds}", "batched:1")
+    return [Schedule.parse(one) for one in (ends[0], *(f"batched:{number}" for number in few), ends[1])]
+
+
+def smallest(question: Question, tau: float) -> Choice:
+    """Return the schedule, rows and columns that meet a target with the fewest bytes.
+
+    Args:
+        question: what is given.
+        tau: the largest error that is asked for, in (0, 1).
+
+    Raises:
+        InvalidInputError: a value is out of its range.
+        UnreachableError: no size meets the target.
+
+    >>> law = Law.from_frequencies([2.0**-i for i in range(1, 40)], domain_size=1000)
+    >>> question = Question(law=law, num_clients=10_000, num_rounds=4, bytes_of=lambda rows, width, _: 2 * rows * width,
+    ...                     schedules=schedules("auto", 4, "joint", noised_by_opening=False))
+    >>> found = smallest(question, 0.01)
+    >>> str(found.schedule), found.size.cells < 100
+    ('hybrid', True)
+    """
+    found: Choice | None = None
+    schedule = _least_noised(question)
+    for _ in range(_TURNS):
+        size = calculus(
+            question.law,
+            tau,
+            question.campaign(schedule),
+            p=question.failure_probability,
+            rows=question.rows,
+            margin=question.margin,
+            risk=question.risk,
+        )
+        if found is None or question.cost(schedule, size) < question.cost(*found):
+            found = Choice(schedule, size)
+        turned = best_schedule(question, size.rows, size.width, schedule)
+        if turned == schedule:
+            break
+        schedule = turned
+    assert found is not None
+    return found
+
+
+def best(question: Question, max_bytes: int) -> Choice:
+    """Return the schedule, rows and columns that have the smallest predicted largest error within a budget of bytes.
+
+    Raises:
+        InvalidInputError: a value is out of its range.
+        UnreachableError: the budget buys no sketch.
+    """
+    schedule, chosen = _least_noised(question), None
+    for _ in range(_TURNS):
+        size = within(
+            question.law,
+            max_bytes,
+            lambda rows, width, schedule=schedule: question.bytes_of(rows, width, schedule),  # type: ignore[misc]
+            question.campaign(schedule),
+            p=question.failure_probability,
+            rows=question.rows,
+            risk=question.risk,
+        )
+        if chosen is None or (size.linf or 0.0) < (chosen.size.linf or 0.0):
+            chosen = Choice(schedule, size)
+        turned = best_schedule(question, size.rows, size.width, schedule)
+        if turned == schedule:
+            break
+        schedule = turned
+    assert chosen is not None
+    return chosen
+
+
+def reach(question: Question, rows: int, max_bytes: int | None = None) -> float:
+    """Return the smallest largest error that so many rows have, within max_bytes, or however wide; infinite for none.
+
+    >>> law = Law.from_frequencies([0.5, 0.25, 0.125], domain_size=1000)
+    >>> question = Question(law=law, num_clients=10_000, num_rounds=1, schedules=[Schedule.parse("shared")],
+    ...                     bytes_of=lambda rows, width, _: rows * width, noise=lambda *_: 100.0)
+    >>> reach(question, 7, 5), reach(question, 7, 700) > reach(question, 7) > 0.01
+    (inf, True)
+    """
+    schedule, width = _least_noised(question), MAX_WIDTH
+    if max_bytes is not None:
+        width = question.width(schedule, rows, max_bytes)
+    if width < 2:
+        return math.inf
+    schedule = best_schedule(question, rows, width, schedule)
+    return question.linf(schedule, rows, width if max_bytes is None else question.width(schedule, rows, max_bytes))
+
+
+def least(suffices: Callable[[float], bool], low: float, high: float, ratio: float = 1.01) -> float | None:
+    """Return the least value in [low, high] that suffices, from above within a ratio; None: not even `high` does.
+
+    >>> least(lambda x: x >= 3, 1.0, 100.0, 1.001) <= 3.003
+    True
+    """
+    if not suffices(high):
+        return None
+    if suffices(low):
+        return low
+    while high > low * ratio:
+        middle = math.sqrt(low * high)
+        low, high = (low, middle) if suffices(middle) else (middle, high)
+    return high
+
+
+def _middle(question: Question) -> int:
+    """Return rows in the middle of those to choose from."""
+    rows = ROWS[question.recovery] if question.rows is None else question.rows
+    searched = [rows] if isinstance(rows, int) else sorted(rows)
+    return searched[len(searched) // 2]
+
+
+def _least_noised(question: Question) -> Schedule:
+    """Return the schedule with the least noise, of equal ones the first: if it does not meet a target, none does."""
+    rows = _middle(question)
+    return min(question.schedules, key=lambda schedule: question.noise(rows, schedule))
+
+
+def best_schedule(question: Question, rows: int, width: int, now: Schedule | None = None) -> Schedule:
+    """Return the schedule with the smallest error for the same bytes: another than there is if it is clearly better.
+
+    They are tried one after the other, in both directions, as long as errors fall: over the number of batches the error
+    first falls and then rises.
+
+    Args:
+        question: what is given.
+        rows: of the sketch.
+        width: of the sketch.
+        now: the schedule that there is; None: the first.
+    """
+    listed = list(question.schedules)
+    start = 0 if now is None else listed.index(now)
+    budget = question.bytes_of(rows, width, listed[start])
+
+    @cache
+    def error(place: int) -> float:
+        bought = question.width(listed[place], rows, budget)
+        return question.linf(listed[place], rows, bought) if bought > 1 else math.inf
+
+    found = start
+    for step in (1, -1):
+        while 0 <= found + step < len(listed) and error(found + step) <= error(found):
+            found += step
+    return listed[found] if found != start and error(found) < _BETTER * error(start) else listed[start]

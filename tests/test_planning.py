@@ -1,0 +1,283 @@
+"""Plans from targets, and pilots: what is chosen meets what was asked, and what cannot be had names a way that can."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import fedtally
+from fedtally.domain import IntegerRange
+from fedtally.engines import local
+from fedtally.engines.fitting import Draft, spread
+from fedtally.engines.pilot import drawn
+from fedtally.engines.planning import Proposal, drafted, predicted, propose
+from fedtally.engines.request import Request
+from fedtally.engines.summation import Summation
+from fedtally.engines.tally import Members, RoundTally, tallied
+from fedtally.errors import InvalidInputError
+from fedtally.plan import Plan
+from fedtally.planner import Law
+from fedtally.sources import open_source
+
+DOMAIN = IntegerRange(1, 5000)
+LAW = Law.assumed(5000, 1.2)
+CLIENTS = 40_000
+
+
+def proposed(clients: int = CLIENTS, law: Law = LAW, find_epsilon: bool = False, **options: object) -> Proposal:
+    return propose(
+        Request(**options),
+        DOMAIN,
+        clients,
+        law,
+        seed=bytes(32),
+        find_epsilon=find_epsilon,  # type: ignore[arg-type]
+    )
+
+
+# ---- proposals ----
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"tau": 0.004},
+        {"tau": 0.004, "epsilon": 1.0, "num_rounds": 4},
+        {"tau": 0.004, "epsilon": 1.0, "num_rounds": 4, "trust": "distributed"},
+        {"tau": 0.004, "epsilon": 2.0, "num_rounds": 4, "secure_sum": "secagg"},
+        {"tau": 0.004, "epsilon": 2.0, "num_rounds": 2, "secure_sum": "two-server"},
+        {"tau": 0.004, "num_rounds": 2, "secure_sum": "secagg", "adversary": "active", "max_cohort": 150},
+        {"tau": 0.004, "max_items": 3},
+        {"tau": 0.01, "recovery": "median", "num_rounds": 3},
+        {"tau": 0.01, "rows": 5, "failure_probability": 0.01},
+        {"tau": 0.004, "epsilon": 1.0, "neighbours": "add-remove", "max_clients": CLIENTS},
+    ],
+)
+def test_a_target_is_met_and_is_in_the_plan(options):
+    found = proposed(**options)
+    plan, target = found.plan, found.target
+    assert target.linf == options["tau"]
+    assert target.failure_probability == options.get("failure_probability", 0.1)
+    assert found.linf == predicted(plan, LAW, target.recovery, target.failure_probability) <= target.linf
+    assert plan.rows == options.get("rows", plan.rows)
+    assert Plan.from_toml(plan.to_toml()) == plan
+    narrower = replace(plan, width=round(plan.width * 0.6), secure_sum=None) if plan.privacy is None else None
+    if narrower is not None:
+        assert predicted(narrower, LAW, target.recovery, target.failure_probability) > target.linf
+
+
+@pytest.mark.parametrize("options", [{}, {"epsilon": 1.0, "num_rounds": 5}, {"secure_sum": "secagg", "epsilon": 3.0}])
+def test_bytes_buy_an_error_that_is_promised(options):
+    found = proposed(max_bytes=4000, **options)
+    assert 3000 < found.plan.bytes_per_client <= 4000
+    assert found.linf <= found.target.linf <= 1.2 * found.linf
+    assert found.found == "error"
+    assert [other.width > found.plan.width for other, _ in found.neighbours] == [False, True, True]
+    errors = [error for _, error in found.neighbours]
+    assert errors == sorted(errors, reverse=True)
+
+
+def test_the_least_epsilon_is_found():
+    found = proposed(tau=0.004, max_bytes=3000, num_rounds=4, find_epsilon=True)
+    assert found.found == "epsilon"
+    assert found.plan.privacy is not None
+    epsilon = found.plan.privacy.epsilon
+    assert found.plan.bytes_per_client <= 3000
+    assert found.linf <= 0.004
+    proposed(tau=0.004, max_bytes=3000, num_rounds=4, epsilon=1.1 * epsilon)
+    with pytest.raises(InvalidInputError, match="cannot be met at epsilon"):
+        proposed(tau=0.004, max_bytes=3000, num_rounds=4, epsilon=epsilon / 1.3)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"tau": 0.0005, "epsilon": 0.2, "num_rounds": 4},
+        {"tau": 0.0005, "epsilon": 0.5, "max_bytes": 2000},
+    ],
+)
+def test_each_way_out_is_one(options):
+    """What an error names is done, change by change: each is accepted."""
+    with pytest.raises(InvalidInputError, match="cannot be met") as raised:
+        proposed(**options)
+    ways = str(raised.value).split("any of these would do: ")[1].split("; ")
+    assert ways
+    for way in ways:
+        number = float(
+            re.sub(
+                "[^0-9.e-]",
+                "",
+                way.replace("bytes", "")
+                .replace("clients", "")
+                .split()[-1 if way.startswith(("tau", "epsilon")) else 0],
+            )
+        )
+        if way.endswith("clients"):
+            proposed(round(number), **options)
+        else:
+            name = {"tau": "tau", "eps": "epsilon"}.get(way[:3], "max_bytes")
+            proposed(**options | {name: round(number) if name == "max_bytes" else number})
+
+
+def test_a_target_that_nothing_reaches_says_so():
+    with pytest.raises(InvalidInputError, match="num_clients must be at least the number of rounds, 9, got 5"):
+        proposed(5, tau=0.1, num_rounds=9)
+    with pytest.raises(InvalidInputError, match="num_clients must be at most"):
+        proposed(2**41, tau=0.1)
+    with pytest.raises(InvalidInputError, match="buys no sketch"):
+        proposed(max_bytes=3)
+
+
+def test_planned_rounds_have_room():
+    """A plan holds the rounds that a draw of clients makes, whatever they are: cohorts, counters and shares."""
+    rng = np.random.default_rng(3)
+    plan = proposed(9000, tau=0.02, num_rounds=3, secure_sum="secagg", max_cohort=1000, epsilon=2.0).plan
+    assert plan.secure_sum is not None
+    least = plan.secure_sum.parameters.n_min  # type: ignore[union-attr]
+    for _ in range(2000):
+        sizes = rng.multinomial(9000, [1 / 3] * 3)
+        assert max(sizes) <= plan.cohort
+        cohorts = [n for size in sizes for n in Summation("secagg", max_cohort=1000).sizes(int(size))]
+        assert least <= min(cohorts) <= max(cohorts) <= plan.secure_sum.most_clients
+
+
+@pytest.mark.parametrize("rounds", [1, 2, 3, 7, 10])
+def test_expected_sizes_are_all_clients(rounds):
+    sizes = drafted(Request(num_rounds=rounds), DOMAIN, 70_001, bytes(32)).sizes
+    assert (len(sizes), sum(sizes)) == (rounds, 70_001)
+    if rounds > 1:
+        least, most = spread(70_001 / rounds)
+        assert min(sizes) == least
+        assert abs(max(sizes) - most) <= 2
+
+
+def test_a_plan_of_the_planner_runs(tmp_path):
+    plan = proposed(tau=0.05, num_rounds=2, secure_sum="secagg", max_cohort=200, epsilon=8.0, clients=700).plan
+    source = open_source("zipf:a=1.2,d=5000,n=700", rng=np.random.default_rng(1))
+    result = local.run(source, Request(plan=plan, domain=DOMAIN, study=True, evaluate=True))
+    assert result.evaluation is not None
+    assert result.evaluation.linf < 0.1
+
+
+# ---- pilots ----
+
+
+def test_a_pilot_takes_its_share_of_every_round():
+    rng = np.random.default_rng(0)
+    rounds = [
+        RoundTally(1000, np.array([3, 5], np.uint64), np.array([600, 300])),
+        RoundTally(7, np.empty(0, np.uint64), np.empty(0, np.int64)),
+    ]
+    pilot, rest = drawn(rounds, 0.3, rng)
+    assert pilot.num_clients == 300 + 2
+    assert [part.num_clients for part in rest] == [700, 5]
+    np.testing.assert_array_equal(pilot.counts + rest[0].counts, [600, 300])
+    assert 150 < pilot.counts[0] < 210  # six standard deviations of a hypergeometric draw: 180 +- 34
+
+
+def test_a_pilot_of_members_is_of_whole_clients():
+    starts = np.arange(0, 303, 3)
+    members = Members(np.arange(300, dtype=np.uint64), starts)
+    pilot, [rest] = drawn([tallied(members)], 0.25, np.random.default_rng(0))
+    assert pilot.members is not None and rest.members is not None
+    assert (pilot.num_clients, rest.num_clients) == (25, 75)
+    for part in (pilot.members, rest.members):
+        assert all(part.of(i)[0] % 3 == 0 and np.ptp(part.of(i)) == 2 for i in range(part.num_clients))
+    together = np.concatenate([pilot.members.ids, rest.members.ids])
+    np.testing.assert_array_equal(np.sort(together), np.arange(300))
+
+
+def items(number: int = 30_000, exponent: float = 1.2) -> np.ndarray:
+    law = np.arange(1, 5001.0) ** -exponent
+    return np.random.default_rng(5).choice(5000, number, p=law / law.sum()) + 1
+
+
+@pytest.mark.parametrize("sizing", ["calculus", "two-phase", "minimax", "linear", "oracle"])
+def test_every_sizing_answers(sizing):
+    result = fedtally.estimate(
+        items(), domain=DOMAIN, tau=0.02, sizing=sizing, seed=1, evaluate=True, recovery="median"
+    )
+    said = result.sizing
+    assert said is not None
+    assert said["sizing"] == sizing
+    assert (said["pilot"] is None) == (sizing in ("minimax", "linear", "oracle"))
+    assert result.num_clients == (27_000 if said["pilot"] else 30_000)
+    assert result.plan.target is not None
+    if sizing not in ("two-phase", "oracle"):  # which promise less than they say
+        assert result.evaluation is not None
+        assert result.evaluation.linf <= 0.02
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"num_rounds": 5, "epsilon": 2.0, "study": True},
+        {"num_rounds": 2, "epsilon": 2.0, "study": True, "trust": "distributed"},
+        {"recovery": "median"},
+    ],
+)
+def test_a_target_from_a_pilot_is_kept(options):
+    """In 8 campaigns at a failure probability of .1, more than 4 failures have a probability of 5e-4."""
+    failures = 0
+    for seed in range(8):
+        result = fedtally.estimate(items(), domain=DOMAIN, tau=0.01, seed=seed, evaluate=True, confidence=0, **options)
+        assert result.evaluation is not None
+        failures += result.evaluation.linf > 0.01
+    assert failures <= 4
+
+
+def test_sizings_are_saved_with_the_result(tmp_path):
+    result = fedtally.estimate(items(5000), domain=DOMAIN, tau=0.05, seed=1)
+    result.save(tmp_path / "result.fedtally")
+    assert fedtally.Result.load(tmp_path / "result.fedtally").sizing == result.sizing
+    assert result.decoded(recovery="median").sizing == result.sizing
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"tau": 1.0}, "tau must be above 0 and below 1, got 1"),
+        ({"tau": 0.1, "width": 5}, "tau chooses the width"),
+        ({"sizing": "calculus"}, "sizing goes with tau"),
+        ({"pilot_share": 0.2}, "pilot_share goes with tau"),
+        ({"tau": 0.1, "pilot_share": 1.5}, "pilot_share must be above 0 and below 1, got 1.5"),
+        ({"tau": 0.1, "sizing": "best"}, "sizing must be calculus, two-phase, minimax, linear or oracle, got 'best'"),
+        ({"tau": 0.1, "failure_probability": 0}, "failure_probability must be above 0 and below 1"),
+        ({"tau": 0.1, "sizing": "oracle", "epsilon": 1.0}, "oracle reads the truth, which is not private"),
+        (
+            {"tau": 0.001, "max_bytes": 20},
+            "tau 0.001 cannot be met with .* within 20 bytes; any of these would do: .* bytes",
+        ),
+        ({"tau": 0.001, "max_bytes": 200, "sizing": "minimax"}, "sizing minimax takes .* bytes of a client"),
+        ({"tau": 0.1, "pilot_share": 0.001}, "a pilot needs at least 30 clients, got 5"),
+    ],
+)
+def test_targets_that_make_no_sense_are_refused(options, message):
+    with pytest.raises(InvalidInputError, match=message):
+        fedtally.estimate(items(5000), domain=DOMAIN, **options)
+
+
+def test_clients_of_several_private_rounds_have_no_pilot():
+    who, rounds = np.repeat(np.arange(500), 2), np.tile([1, 2], 500)
+    with pytest.raises(InvalidInputError, match="a pilot's clients must not be in the campaign"):
+        fedtally.estimate(items(1000), clients=who, rounds=rounds, domain=DOMAIN, tau=0.1, epsilon=1.0)
+
+
+def test_a_draft_knows_its_bytes():
+    """To a few bytes, without looking for its noise."""
+    for options in (
+        {},
+        {"secure_sum": "secagg"},
+        {"secure_sum": "secagg", "epsilon": 1.0},
+        {"secure_sum": "two-server", "epsilon": 1.0},
+        {"epsilon": 0.5, "trust": "distributed"},
+    ):
+        draft: Draft = drafted(Request(num_rounds=3, **options), DOMAIN, CLIENTS, bytes(32))  # type: ignore[arg-type]
+        schedule = draft.usual_schedule
+        for rows, width in ((3, 700), (16, 90)):
+            exact = draft.plan(schedule, rows, width).bytes_per_client
+            assert draft.bytes_of()(rows, width, schedule) == pytest.approx(exact, rel=0.13, abs=20)
