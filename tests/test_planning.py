@@ -20,7 +20,9 @@ from fedtally.engines.tally import Members, RoundTally, tallied
 from fedtally.errors import InvalidInputError
 from fedtally.plan import Plan
 from fedtally.planner import Law
+from fedtally.privacy.budget import OverspentError
 from fedtally.sources import open_source
+from fedtally.store import Ledger
 
 DOMAIN = IntegerRange(1, 5000)
 LAW = Law.assumed(5000, 1.2)
@@ -281,3 +283,18 @@ def test_a_draft_knows_its_bytes():
         for rows, width in ((3, 700), (16, 90)):
             exact = draft.plan(schedule, rows, width).bytes_per_client
             assert draft.bytes_of()(rows, width, schedule) == pytest.approx(exact, rel=0.13, abs=20)
+
+
+def test_pilot_and_campaign_are_both_charged(tmp_path):
+    """A budget that bears one of them alone is not touched."""
+    path, options = tmp_path / "books.db", {"domain": DOMAIN, "tau": 0.05, "epsilon": 1.0, "delta": 1e-6}
+    ledger = Ledger.open(path, create=True)
+    ledger.grant("few", 1.2, 1e-6, 0)
+    ledger.grant("many", 1.6, 1e-6, 0)
+    with pytest.raises(OverspentError, match="the pilot and the campaign are both charged"):
+        fedtally.estimate(items(5000), **options, ledger=path, population="few")
+    assert ledger.spent("few") is None
+    result = fedtally.estimate(items(5000), **options, ledger=path, population="many")
+    assert result.sizing is not None
+    assert ledger.reserved(result.sizing["pilot"]["fingerprint"]) == ledger.reserved(result.plan.fingerprint) == [0]
+    assert 1.0 < ledger.spent("many").epsilon < 1.6

@@ -377,14 +377,20 @@ class Ledger(_Database):
             raise UnreadableFileError(f"the sketch of round {round} of plan {plan} is damaged in {self._name}")
         return bytes(row.sketch)
 
-    def spent(self, population: str) -> Guarantee | None:
-        """Return what the campaigns of a population cost together, reserved ones included; None if there are none."""
+    def spent(self, population: str, planned: Sequence[Charge] = ()) -> Guarantee | None:
+        """Return what the campaigns of a population cost together, reserved ones included; None if there are none.
+
+        Args:
+            population: whose budget it is.
+            planned: charges that are not made yet, which count, too.
+        """
         with self._transaction(write=False) as connection:
             grant = self._grant(connection, population)
             if grant is None:
                 return None
             rows = connection.execute(sa.select(_campaigns).where(_campaigns.c.population == population)).all()
-        return spent([Charge(row.population, row.plan, 0, _from_json(row.event)) for row in rows], grant.delta)
+        made = [Charge(row.population, row.plan, 0, _from_json(row.event)) for row in rows]
+        return spent([*made, *planned], grant.delta)
 
     def export(self, population: str | None = None) -> dict[str, Any]:
         """Return all rows but the sketches as JSON-able values, of one population or of all, from one moment."""

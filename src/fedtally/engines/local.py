@@ -165,7 +165,7 @@ class _Site:
         report: Callable[..., None],
     ) -> None:
         self.domain, self.by_client = domain, by_client
-        self._summation, self._seed, self._books, self._report = request.summation, seed, books, report
+        self._summation, self._seed, self.books, self._report = request.summation, seed, books, report
         self._keys = key_bytes(request.seed, purpose + b"keys")
         self._random = key_bytes(request.seed, purpose + b"run")
         self.rng = _simulation_rng(seed, request).spawn(1)[0]
@@ -194,11 +194,11 @@ class _Site:
         else:
             with _timed(timings, "sum"):
                 sketches, alive, account = sum_rounds(
-                    plan, contributed, self._summation, keys, self.rng, self._random, self._books, self._report
+                    plan, contributed, self._summation, keys, self.rng, self._random, self.books, self._report
                 )
             rounds = [r.members.tally(who) for r, who in zip(rounds, alive, strict=True) if r.members is not None]
         with _timed(timings, "noise"):
-            sketches = released(plan, sketches, self._random, self._books)
+            sketches = released(plan, sketches, self._random, self.books)
         return _Landed(sketches, rounds, account)
 
 
@@ -217,6 +217,7 @@ def _sizing(request: Request, site: _Site, rounds: list[RoundTally]) -> tuple[Si
         return true_counts(site.domain, rounds).counts / sum(tally.num_clients for tally in rounds)
 
     def land(plan: Plan, keys: Keys | None, clients: RoundTally) -> list[CountSketch]:
+        site.books.check_pilot(plan)
         return site.land(plan, keys, [clients], {}).sketches
 
     return Sizing(request, site.domain, pilot, lambda asked, n: site.fit(asked, [n]), land, frequencies), rounds

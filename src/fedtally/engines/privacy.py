@@ -24,7 +24,7 @@ from fedtally.engines.summation import Summation
 from fedtally.engines.tally import Members, RoundTally, tallied
 from fedtally.errors import InvalidInputError
 from fedtally.plan import MAX_CLIENTS, Plan
-from fedtally.privacy.budget import Charge, checked_name
+from fedtally.privacy.budget import Charge, OverspentError, checked_name
 from fedtally.privacy.events import Collisions, Relation, Trust, certify
 from fedtally.privacy.terms import POPULATION, PrivacyTerms, default_delta, propose
 from fedtally.secagg.params import corrupt_clients
@@ -280,6 +280,25 @@ class Books:
                     f"{self._ledger.name} grants nothing to population {population!r}: fedtally ledger grant "
                     f"--ledger {self._ledger.name} --population {population} --epsilon ... --delta ..."
                 )
+
+    def check_pilot(self, plan: Plan) -> None:
+        """Refuse a pilot, before anything is spent, whose population could not also bear a campaign as private.
+
+        Raises:
+            OverspentError: it could not.
+        """
+        if self._ledger is None:
+            return
+        terms = _terms(plan)
+        population, granted = terms.population, self._ledger.granted(terms.population)
+        both = [Charge(population, f"{plan.fingerprint}{part}", 0, terms.event) for part in ("", " campaign")]
+        total = self._ledger.spent(population, both)
+        if granted is not None and total is not None and total.epsilon > granted.epsilon:
+            raise OverspentError(
+                f"the pilot and the campaign are both charged, and would take population {population!r} to {total}, "
+                f"and epsilon {granted.epsilon:g} was granted: use a smaller epsilon, or size the sketch without a "
+                "pilot (--sizing minimax, --max-bytes, or a plan of fedtally plan)"
+            )
 
     def reserve(self, plan: Plan, opening: int) -> None:
         """Charge an opening, before anything of it can be opened and before its noise is drawn."""

@@ -178,7 +178,7 @@ class Law:
         size = _validate.integer(max(len(known), 1), domain_size=len(known) if domain_size is None else domain_size)
         falling = np.sort(known[known > 0])[::-1]
         light = falling[_ALONE:]
-        group = np.floor(np.log(light[:1] / light) / math.log(_GROUP)).astype(np.int64)
+        group = np.floor((np.log(light[:1]) - np.log(light)) / math.log(_GROUP)).astype(np.int64)
         numbers = np.bincount(group).astype(np.float64)
         means = np.bincount(group, light)[numbers > 0] / numbers[numbers > 0]
         head = falling[:_ALONE]

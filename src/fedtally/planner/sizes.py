@@ -376,7 +376,8 @@ def within(
         if most >= 2:
             sizes.append((campaign.linf(law, planned, one, most), one * most, one, most))
     if not sizes:
-        raise UnreachableError(f"max_bytes {max_bytes} buys no sketch of two columns: take more")
+        least = min(bytes_of(one, 2) for one in campaign._rows(rows))
+        raise UnreachableError(f"max_bytes {max_bytes} buys no sketch of two columns: give at least {least}")
     linf, _, one, width = min(sizes)
     # Where recovery is predicted to be exact, one client more or less is in question.
     unknown = law.uncertainty(min(max(linf, 1 / campaign.num_clients), 0.5)) > TOO_UNCERTAIN

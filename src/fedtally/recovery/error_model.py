@@ -372,7 +372,7 @@ def _grouped(values: F64, numbers: F64, ratio: float) -> tuple[F64, F64]:
     """Return means and sizes of groups of positive rising values, so many of each, within a ratio of each other."""
     if not len(values):
         return np.empty(0), np.empty(0)
-    group = np.floor(np.log(values / values[0]) / np.log(ratio)).astype(np.int64)
+    group = np.floor((np.log(values) - np.log(values[0])) / np.log(ratio)).astype(np.int64)
     sizes = np.bincount(group, numbers).astype(np.float64)
     sums = np.bincount(group, values * numbers)
     return sums[sizes > 0] / sizes[sizes > 0], sizes[sizes > 0]
