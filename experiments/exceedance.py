@@ -33,10 +33,8 @@ def exceedance(law: rounds.F64, spec: SketchSpec, clients: int, size: float) -> 
         clients: of all rounds together.
         size: above 0.
     """
-    known, number = error_model._known(law, None, 1)
-    of_rounds = error_model._rounds(spec.schedule, spec.num_rounds, clients, None, 1.0)
-    plan = error_model._plan(spec.rows, spec.width, of_rounds, spec.num_rounds, 0.0, "median", 1)  # one candidate
-    return error_model._failure_of_median(known[known > 0], plan, number[known > 0], size / clients)
+    given = {"rows": spec.rows, "width": spec.width, "schedule": spec.schedule, "num_rounds": spec.num_rounds}
+    return error_model.exceedance(law, size / clients, **given, num_clients=clients)  # type: ignore[arg-type]
 
 
 def least_size(law: rounds.F64, spec: SketchSpec, clients: int, share: float) -> float:

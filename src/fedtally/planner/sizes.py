@@ -30,7 +30,7 @@ from fedtally.recovery.median import MedianDecoder
 from fedtally.sketch import CountSketch, Schedule
 
 F64 = npt.NDArray[np.float64]
-ROWS = {"median": range(3, 32), "joint": range(5, 17)}  # with fewer the prediction for joint recovery fails
+ROWS = {"median": range(3, 32), "joint": range(7, 17)}  # with fewer the prediction for joint recovery fails
 MARGIN = 1.1  # by which the width exceeds the predicted one, ...
 RISK = 0.5  # ... and the share of p that is planned for: what a pilot gets wrong is to fit in the rest
 TOO_UNCERTAIN = 0.5  # relative standard error of the hardness from which a pilot says too little
@@ -268,7 +268,7 @@ def calculus(
         tau: the largest error that is asked for, in (0, 1).
         campaign: clients, rounds, recovery and noise.
         p: probability, in (0, 1), with which the largest error may exceed tau.
-        rows: those to search; 3..31 for the median, 5..16 for joint recovery if None.
+        rows: those to search; 3..31 for the median, 7..16 for joint recovery if None.
         margin: by which the width exceeds the predicted one, at least 1.
         risk: the share of p that is planned for, above 0, at most 1.
 
@@ -303,6 +303,9 @@ def calculus(
             f"tau {tau:g} is not reached with up to {MAX_WIDTH} columns: take a larger tau, more clients or less noise"
         )
     width = min(math.ceil(found[1] * margin), MAX_WIDTH)
+    # Where few columns are predicted to do, one more may be predicted to fail: joint recovery fits other items then.
+    while campaign.failure(law, tau, found[0], width) > planned and width < min(2 * found[1] + 9, MAX_WIDTH):
+        width += max(1, width // 50)
     return Size("calculus", found[0], width, campaign.linf(law, planned, found[0], width), _guessed(law, tau))
 
 

@@ -96,7 +96,7 @@ _CLEARLY = 3.0  # standard errors by which an item's rounds must differ for the 
 _SCALES = 240
 _EXACT = 1e-3  # clients: a smaller scale is taken as none
 _LATTICE = 4096
-_STEPS = 24  # lattice steps to the size that is asked for
+_STEPS = 48  # lattice steps to the size that is asked for
 _BLUR = 1.2  # steps: keeps the lattice smooth where it is coarser than counts
 _NORMAL_95 = 1.959964
 _NORMAL_STEP = 0.005  # of a lattice of normals, which then reaches 10 standard deviations
@@ -264,7 +264,7 @@ def failure(
     >>> law = np.arange(1, 10_001.0) ** -1.1
     >>> plan = {"rows": 15, "schedule": "shared", "num_rounds": 1, "num_clients": 10_000, "recovery": "median"}
     >>> [round(failure(law / law.sum(), 0.01, width=width, **plan), 2) for width in (50, 75, 100)]
-    [0.7, 0.07, 0.01]
+    [0.69, 0.07, 0.01]
     """
     known, number = _known(frequencies, numbers, _validate.integer(1, max_items=max_items))
     rounds = _rounds(Schedule.parse(schedule), num_rounds, num_clients, round_sizes, heterogeneity)
@@ -274,6 +274,45 @@ def failure(
     return (_failure_of_joint if recovery == "joint" else _failure_of_median)(
         known[known > 0], plan, number[known > 0], tau
     )
+
+
+def exceedance(
+    frequencies: npt.ArrayLike,
+    size: float,
+    *,
+    rows: int,
+    width: int,
+    schedule: Schedule | str,
+    num_rounds: int,
+    num_clients: int,
+    noise: float = 0.0,
+) -> float:
+    """Predict the share of light items that the paper's decoder misses by more than a size.
+
+    Args:
+        frequencies: as in `predict`, like all that follows the size.
+        size: a frequency, above 0.
+        rows: of the sketch.
+        width: of the sketch.
+        schedule: shared, fresh, hybrid or batched:B.
+        num_rounds: at least 1.
+        num_clients: of all rounds together.
+        noise: standard deviation in each counter of each round's sum, in counts.
+
+    Raises:
+        InvalidInputError: a value is out of its range.
+
+    >>> law = np.arange(1, 10_001.0) ** -1.1
+    >>> plan = {"rows": 5, "width": 100, "schedule": "shared", "num_rounds": 1, "num_clients": 10_000}
+    >>> [round(exceedance(law / law.sum(), size, **plan), 4) for size in (0.002, 0.01, 0.05)]
+    [0.1376, 0.0032, 0.0]
+    """
+    known, number = _known(frequencies, None, 1)
+    rounds = _rounds(Schedule.parse(schedule), num_rounds, num_clients, None, 1.0)
+    plan = _plan(rows, width, rounds, num_rounds, noise, "median", max(len(known), 1))
+    if _validate.real(0.0, size=size) == 0.0:
+        raise InvalidInputError(f"size must be above 0, got {size}")
+    return _item_exceeds(known[known > 0], plan, number[known > 0], size)
 
 
 class _Rounds(NamedTuple):
@@ -594,14 +633,21 @@ def _median(frequencies: F64, plan: _Plan, number: F64, probability: float) -> P
 
 def _failure_of_median(frequencies: F64, plan: _Plan, number: F64, tau: float) -> float:
     """Return the probability that one of so many independent items errs by more than tau."""
+    exceeds = _item_exceeds(frequencies, plan, number, tau)
+    return -math.expm1(plan.candidates * math.log1p(-min(exceeds, 1 - 1e-15)))
+
+
+def _item_exceeds(frequencies: F64, plan: _Plan, number: F64, tau: float) -> float:
+    """Return the probability that one light item errs by more than tau."""
     counts = tau * plan.clients
     step = max(1.0, counts / _STEPS)
     sizes, tails = _tails(step, *_expected(frequencies, plan, number), plan)
     if step == 1.0:
-        exceeds = float(tails[np.searchsorted(sizes, counts * (1 + 1e-9), side="right") - 1])
-    else:
-        exceeds = math.exp(float(np.interp(counts, sizes + step / 2, np.log(np.maximum(tails, 1e-300)))))
-    return -math.expm1(plan.candidates * math.log1p(-min(exceeds, 1 - 1e-15)))
+        return float(tails[np.searchsorted(sizes, counts * (1 + 1e-9), side="right") - 1])
+    # An error is a whole number of counts, of even rows of halves: half way from the last that does not exceed tau.
+    unit = 1.0 if plan.rows % 2 else 0.5
+    between = (math.floor(counts / unit * (1 + 1e-9)) + 0.5) * unit
+    return math.exp(float(np.interp(between, sizes + sizes[1] / 2, np.log(np.maximum(tails, 1e-300)))))
 
 
 def _expected(frequencies: F64, plan: _Plan, number: F64) -> tuple[F64, F64]:
@@ -644,7 +690,7 @@ def _exceeded_with(probability: float, expected: F64, numbers: F64, plan: _Plan)
         if step == 1.0:
             return found  # counts: an exact lattice
         if found >= _STEPS / 2 * step:
-            return float(np.interp(-np.log(probability), -np.log(np.maximum(tails, 1e-300)), sizes + step / 2))
+            return float(np.interp(-np.log(probability), -np.log(np.maximum(tails, 1e-300)), sizes + sizes[1] / 2))
         step = max(1.0, max(found, step) / _STEPS)
 
 
