@@ -445,10 +445,10 @@ def _neighbours(proposal: Proposal, host: Host | None) -> Table:
     listed = sorted([(proposal.plan, proposal.linf), *proposal.neighbours], key=lambda pair: pair[0].width)
     digits = report.decimals([error for _, error in listed])
     for other, error in listed:
-        mark = "the plan: " if other is proposal.plan else ""
+        mark = " (the plan)" if other is proposal.plan else ""
         cost = proposal.bill(host, other)
         table.add_row(
-            f"{mark}{other.rows} x {other.width:,}",
+            f"{other.rows} x {other.width:,}{mark}",
             report.size(cost.upload_bytes),
             _seconds(cost.client_seconds),
             report.size(cost.received_bytes),
@@ -456,7 +456,7 @@ def _neighbours(proposal: Proposal, host: Host | None) -> Table:
             report.percent(error, digits),
         )
     worst, cost_of_worst = proposal.minimax
-    table.add_row(f"the paper's worst case: {worst.rows} x {worst.width:,}", report.size(cost_of_worst), "", "", "", "")
+    table.add_row(f"{worst.rows} x {worst.width:,} (minimax)", report.size(cost_of_worst), "", "", "", "")
     exact = "0.00 %" if proposal.plan.privacy is None else "noise"
     table.add_row("one-hot vector", report.size(proposal.plan.one_hot_bytes_per_client), "", "", "", exact)
     return table
