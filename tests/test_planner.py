@@ -195,6 +195,13 @@ def test_fourth_powers_tell_the_shape_of_the_tail(clients, noise):
     assert 0.75 < np.mean(ratios) < 1.1
 
 
+def test_a_target_of_two_clients_of_the_pilot_is_doubted():
+    law = Law.from_pilot(sketches(zipf(1.2), 1000), IntegerRange(1, D))
+    campaign = Campaign(10_000, recovery="median")
+    assert "is 2 of the pilot's 1,000 clients" in planner.calculus(law, 0.002, campaign, rows=15).message
+    assert planner.calculus(law, 0.02, campaign, rows=15).message == ""
+
+
 def test_a_tail_that_is_no_power_law(monkeypatch):
     """1,000 items alike, and fourth powers that are not known well enough: a guess, which `hardest` is not."""
     monkeypatch.setattr(laws, "_KNOWN", 0.0)

@@ -263,6 +263,16 @@ def test_targets_that_make_no_sense_are_refused(options, message):
         fedtally.estimate(items(5000), domain=DOMAIN, **options)
 
 
+def test_unequal_rounds_are_planned_as_they_are():
+    """One large round among small ones cancels less than as many equal ones."""
+    who = items(20_000)
+    sizes = []
+    for rounds in (np.tile(np.arange(8), 2500), np.minimum(np.arange(20_000) // 300, 7)):
+        result = fedtally.estimate(who, rounds=rounds, domain=DOMAIN, tau=0.003, seed=1, rows=9, confidence=0)
+        sizes.append(result.plan.width)
+    assert sizes[1] > 1.2 * sizes[0]
+
+
 def test_clients_of_several_private_rounds_have_no_pilot():
     who, rounds = np.repeat(np.arange(500), 2), np.tile([1, 2], 500)
     with pytest.raises(InvalidInputError, match="a pilot's clients must not be in the campaign"):

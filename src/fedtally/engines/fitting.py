@@ -217,7 +217,13 @@ class Draft:
             rows=rows,
             failure_probability=self.request.failure_probability,
             noise=self._noise(),
+            round_sizes=None if self.has_room or not self._are_told else tuple(self.sizes),
         )
+
+    @property
+    def _are_told(self) -> bool:
+        """Whether the sizes of rounds are those of all clients, and none is empty."""
+        return min(self.sizes) > 0 and sum(self.sizes) == self.clients[0]
 
     def bytes_of(self) -> Callable[[int, int, Schedule], int]:
         """Return what gives the bytes that a client sends in its round, of rows, columns and schedule, to a few."""

@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from fedtally.planner.bill import Bill, Host
 
 _NEIGHBOURS = (0.5, 2.0, 4.0)  # times the columns
-_STEPS = 6  # of a curve, to a quarter and to four times the plan's cells
 _WIDER = 1.1  # what is added where exact noise is larger than that of Gaussian accounting
 _PRECISION = 1.02  # of what is said to do instead
 _USUAL_ROWS = {"joint": 7, "median": 15}
@@ -70,8 +69,8 @@ class Proposal:
     def _curve(self, recovery: str, rows: int) -> list[tuple[float, float]]:
         campaign, cells = Campaign.from_plan(self.plan, recovery), self.plan.rows * self.plan.width
         points = []
-        for step in range(-_STEPS, _STEPS + 1):
-            width = max(2, round(cells / rows * 2 ** (2 * step / _STEPS)))
+        for step in range(-4, 11):
+            width = max(2, round(cells / rows * 2 ** (step / 2)))
             size = self.plan.bytes_per_client + (rows * width - cells) * self.plan.modulus_bits / 8
             points.append((size, campaign.linf(self.law, self.target.failure_probability, rows, width)))
         return [(size, error) for size, error in points if error > 0]

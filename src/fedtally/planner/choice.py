@@ -45,13 +45,14 @@ class Question:
     Args:
         law: what is known of the frequencies.
         num_clients: of all rounds together.
-        num_rounds: of about equal size.
+        num_rounds: M.
         schedules: those to choose from, the preferred one first; see `schedules`.
         recovery: "joint" or "median".
         rows: those to choose from; None: all that are worth it.
         failure_probability: with which the largest error may be exceeded, in (0, 1).
         noise: of rows and a schedule: standard deviation in each counter of each round's sum, in counts.
         bytes_of: what a client of a round sends, of rows, columns and schedule; it must not fall with the columns.
+        round_sizes: clients of each round, where these are known; None: about equal.
         margin: by which the width exceeds the predicted one.
         risk: the share of failure_probability that is planned for.
     """
@@ -65,6 +66,7 @@ class Question:
     rows: Iterable[int] | int | None = None
     failure_probability: float = 0.1
     noise: Callable[[int, Schedule], float] = lambda *_: 0.0
+    round_sizes: Sequence[int] | None = None
     margin: float = MARGIN
     risk: float = RISK
 
@@ -76,7 +78,12 @@ class Question:
     def campaign(self, schedule: Schedule) -> Campaign:
         """Return the campaign under a schedule."""
         return Campaign(
-            self.num_clients, schedule, self.num_rounds, self.recovery, lambda rows: self.noise(rows, schedule)
+            self.num_clients,
+            schedule,
+            self.num_rounds,
+            self.recovery,
+            lambda rows: self.noise(rows, schedule),
+            self.round_sizes,
         )
 
     def linf(self, schedule: Schedule, rows: int, width: int) -> float:

@@ -34,6 +34,7 @@ ROWS = {"median": range(3, 32), "joint": range(7, 17)}  # with fewer the predict
 MARGIN = 1.1  # by which the width exceeds the predicted one, ...
 RISK = 0.5  # ... and the share of p that is planned for: what a pilot gets wrong is to fit in the rest
 TOO_UNCERTAIN = 0.5  # relative standard error of the hardness from which a pilot says too little
+FEW = 3.0  # clients of a pilot: of items that so many hold, or fewer, little shows
 SHAPE = 1.5  # times the hardness from which it is said that the shape of the tail is a guess
 _STEEPEST = 10.0  # exponent of a fitted power law
 _MOST_RANKS = 1 << 23  # of the two-phase law: what is beyond adds less than 2^-23 / tau^2 to the hardness
@@ -311,7 +312,14 @@ def calculus(
 
 def _guessed(law: Law, tau: float) -> str:
     """Say so where the shape of the tail, which is a guess, decides."""
-    if law.fit is None or law.hardest(tau) <= SHAPE * law.hardness(tau):
+    if law.fit is None:
+        return ""
+    if tau * law.fit.clients < FEW:
+        return (
+            f"tau {tau:g} is {tau * law.fit.clients:.2g} of the pilot's {law.fit.clients:,} clients: how many items are "
+            "about as frequent hardly shows, and the width may be too small; take a larger pilot"
+        )
+    if law.hardest(tau) <= SHAPE * law.hardness(tau):
         return ""
     return (
         f"the pilot does not show all items above tau {tau:g} one by one: were the tail no power law, the width could "
