@@ -316,8 +316,8 @@ def _guessed(law: Law, tau: float) -> str:
         return ""
     if tau * law.fit.clients < FEW:
         return (
-            f"tau {tau:g} is {tau * law.fit.clients:.2g} of the pilot's {law.fit.clients:,} clients: how many items are "
-            "about as frequent hardly shows, and the width may be too small; take a larger pilot"
+            f"tau {tau:g} is {tau * law.fit.clients:.2g} of the pilot's {law.fit.clients:,} clients: how many items "
+            "are about as frequent hardly shows, and the width may be too small; take a larger pilot"
         )
     if law.hardest(tau) <= SHAPE * law.hardness(tau):
         return ""
