@@ -28,7 +28,7 @@ from fedtally.result import Result
 from fedtally.sketch import CountSketch, SketchSpec
 
 WORDS = ["the"] * 50 + ["of"] * 30 + ["and"] * 20
-COMMANDS = ["estimate", "demo", "plan", "simulate", "query", "inspect"]
+COMMANDS = ["estimate", "demo", "plan", "simulate", "query", "merge", "inspect"]
 ENTRY = [sys.executable, "-c", "from fedtally.cli import main; main()"]
 
 Call = Callable[..., tuple[int, str, str]]
@@ -113,6 +113,19 @@ def test_estimate_prints_the_answer_its_cost_and_its_privacy(call: Call, words: 
     assert "share an id with probability at most" in " ".join(out.split())
     assert "\x1b" not in out
     assert all(line == line.rstrip() for line in out.splitlines())
+
+
+def test_merge_answers_for_several_results(call: Call) -> None:
+    for seed in ("1", "2"):
+        assert call("estimate", "zipf:d=500,n=2000", "--seed", seed, "--save", f"{seed}.fedtally", "--top", "0")[0] == 0
+    code, out, err = call("merge", "1.fedtally", "2.fedtally", "--top", "3", "--query", "7")
+    assert (code, err) == (0, "")
+    assert "500 candidates, 4,000 clients" in out and "1.fedtally" in out
+    document = answered(call, "merge", "1.fedtally", "2.fedtally", "--top", "3", "--query", "7")
+    assert (document["schema"], document["num_clients"]) == ("fedtally-merged/1", 4000)
+    assert [len(document[name]) for name in ("results", "estimates", "queries")] == [2, 3, 1]
+    code, _, err = call("merge", "1.fedtally")
+    assert code == 2 and "merge takes two results or more, got 1" in err
 
 
 def test_estimate_json_has_the_fields_of_its_schema(call: Call, words: str) -> None:

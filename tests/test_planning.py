@@ -12,6 +12,7 @@ import fedtally
 from fedtally.domain import IntegerRange
 from fedtally.engines import local
 from fedtally.engines.fitting import Draft, spread
+from fedtally.engines.merging import Merged
 from fedtally.engines.pilot import drawn
 from fedtally.engines.planning import Proposal, drafted, predicted, propose
 from fedtally.engines.request import Request
@@ -308,3 +309,59 @@ def test_pilot_and_campaign_are_both_charged(tmp_path):
     assert result.sizing is not None
     assert ledger.reserved(result.sizing["pilot"]["fingerprint"]) == ledger.reserved(result.plan.fingerprint) == [0]
     assert 1.0 < ledger.spent("many").epsilon < 1.6
+
+
+# ---- campaigns of several plans ----
+
+
+def part(seed, *, clients=20_000, width=60, **options):
+    held = (
+        items(clients, 1.2) if seed is None else np.random.default_rng(seed).permutation(items(2 * clients))[:clients]
+    )
+    return fedtally.estimate(held, domain=DOMAIN, rows=7, width=width, seed=seed, evaluate=True, **options)
+
+
+def test_merged_results_are_of_all_clients():
+    """Sums of counts, and half-widths that add up in squares."""
+    parts = [part(1), part(2, clients=10_000, width=90)]
+    merged = Merged(parts)
+    assert merged.num_clients == 30_000
+    for item in (1, 7, 4000):
+        each, [both] = [one.estimates([item])[0] for one in parts], merged.estimates([item])
+        assert both.count == pytest.approx(sum(e.count for e in each))
+        assert both.frequency == pytest.approx(both.count / 30_000)
+        half = np.hypot(2 / 3 * (each[0].high - each[0].frequency), 1 / 3 * (each[1].high - each[1].frequency))
+        assert both.high - both.frequency == pytest.approx(half)
+    everything = sum(one.frequencies() * one.num_clients for one in parts)
+    assert [e.item for e in merged.top(10)] == (np.argsort(-everything, kind="stable")[:10] + 1).tolist()
+
+
+def test_later_rounds_have_a_plan_of_their_own(tmp_path):
+    """A private part, a plan that looks at it, and the rest: the limits hold for what all clients hold."""
+    private = {"epsilon": 4.0, "study": True, "num_rounds": 2}
+    parts = [part(3, **private)]
+    law = Law.from_pilot(parts[0].sketches, DOMAIN, parts[0].plan.privacy.deviation ** 2)
+    asked = Request(tau=0.004, epsilon=4.0, num_rounds=3)
+    found = propose(asked, DOMAIN, 20_000, law, seed=bytes(range(32)))
+    assert found.plan.width != parts[0].plan.width
+    rest = np.random.default_rng(4).permutation(items(40_000))[:20_000]
+    parts.append(fedtally.estimate(rest, domain=DOMAIN, plan=found.plan, study=True, evaluate=True))
+    held = sum(np.bincount(p.truth.positions, p.truth.counts, 5000) for p in parts)
+    inside = [e.low <= held[e.item - 1] / 40_000 <= e.high for e in Merged(parts).estimates(list(range(1, 201)))]
+    assert np.mean(inside) > 0.85
+
+
+@pytest.mark.parametrize(
+    ("others", "message"),
+    [
+        (lambda one: [], "merge takes two results or more, got 1"),
+        (lambda one: [one], "two of the results are of one plan"),
+        (lambda one: [one.decoded(confidence=0.5)], "intervals of 0.95 and 0.5"),
+        (lambda one: [fedtally.estimate([1, 2], domain=IntegerRange(1, 9))], "over different candidates"),
+        (lambda one: [fedtally.estimate(["a"])], "over different candidates"),
+    ],
+)
+def test_what_cannot_be_merged_is_refused(others, message):
+    one = part(1, clients=200)
+    with pytest.raises(InvalidInputError, match=message):
+        Merged([one, *others(one)])

@@ -289,7 +289,7 @@ class Result:
         _validate.integer(0, k=k)
         floor = -np.inf if min_frequency is None else _validate.real(min_frequency=min_frequency) * self.num_clients
         positions, counts = np.empty(0, np.int64), np.empty(0)
-        for start, _, block in self._blocks(progress):
+        for start, _, block in self.blocks(progress):
             hits = np.flatnonzero(block >= max(floor, counts.min() if k and len(counts) == k else -np.inf))
             positions, counts = np.concatenate([positions, hits + start]), np.concatenate([counts, block[hits]])
             kept = np.lexsort((positions, -counts))[:k]
@@ -338,7 +338,7 @@ class Result:
             MemoryLimitError: the table would not fit.
         """
         check_table_fits(self.domain.size, memory)
-        return np.concatenate([block for _, _, block in self._blocks(None)]) / self.num_clients
+        return np.concatenate([block for _, _, block in self.blocks()]) / self.num_clients
 
     def limits(self, memory: int | None = None) -> Limits | None:
         """Return the limits of every candidate's frequency, by position: float64 [domain.size] each; None without.
@@ -492,7 +492,7 @@ class Result:
         if self.truth is None:
             raise InvalidInputError("the truth is not known here: run estimate with evaluate=True (--evaluate)")
         largest, squares, covered = 0.0, 0.0, 0
-        for start, ids, block in self._blocks(None):
+        for start, ids, block in self.blocks():
             truth = self.truth.within(start, start + len(block)) / self.num_clients
             errors = block / self.num_clients - truth
             largest = max(largest, float(np.abs(errors).max()))
@@ -528,8 +528,12 @@ class Result:
         first = self.domain.first_id
         return self.domain.ids(start, stop) if first is None else range(first + start, first + stop)
 
-    def _blocks(self, progress: Progress | None) -> Iterator[tuple[int, Ids, F64]]:
-        """Yield (first position, ids, estimated counts) of consecutive candidates."""
+    def blocks(self, progress: Progress | None = None) -> Iterator[tuple[int, Ids, F64]]:
+        """Yield (first position, ids, estimated counts) of consecutive candidates.
+
+        Args:
+            progress: called as ("decode", candidates done, candidates).
+        """
         for start, stop in self._block_bounds():
             ids = self._ids(start, stop)
             yield start, ids, ask(self.decoder, ids)

@@ -14,7 +14,7 @@ from fedtally.cli.estimate import demo, estimate
 from fedtally.cli.layout import Group
 from fedtally.cli.ledger import ledger
 from fedtally.cli.plan import plan
-from fedtally.cli.saved import inspect, query
+from fedtally.cli.saved import inspect, merge, query
 from fedtally.cli.study import simulate
 from fedtally.errors import FedtallyError
 
@@ -54,7 +54,7 @@ def cli(ctx: click.Context) -> None:
 
 cli.add_section("Estimate", estimate, demo)
 cli.add_section("Plan", plan, simulate)
-cli.add_section("Files", query, inspect)
+cli.add_section("Files", query, merge, inspect)
 cli.add_section("Privacy", ledger)
 
 

@@ -167,7 +167,7 @@ def plan(**options: Any) -> None:
     request, find_epsilon = _request(options)
     law, about, size = _law(options, request.is_private or find_epsilon)
     domain = _domain(options, size)
-    law = _over(law, domain.size)
+    law = _over(law, domain.size, request.items_bound)
     proposal = planning.propose(
         request, domain, options["clients"], law, seed=campaign_seed(options["seed"]), find_epsilon=find_epsilon
     )
@@ -225,12 +225,12 @@ def _domain(options: dict[str, Any], size: int | None) -> Domain:
     return domains.IntegerRange(1, number)
 
 
-def _over(law: Law | None, size: int) -> Law:
+def _over(law: Law | None, size: int, max_items: int) -> Law:
     """Return the law for so many candidates; where nothing is known, the one that is assumed."""
     from fedtally.planner import Law
 
     if law is None:
-        return Law.assumed(size)
+        return Law.assumed(size, max_items=max_items)
     held = round(float(law.numbers.sum()))
     if held > size:
         raise InvalidInputError(f"--like has {held:,} items, and there are {size:,} candidates: name more, or others")

@@ -86,6 +86,63 @@ def query(
         console.show(report.footnotes(loaded, estimates))
 
 
+@click.command(
+    cls=Command,
+    short_help="One answer from results of several plans.",
+    examples=[
+        (
+            "a first part, a better plan for the rest, and all of it together",
+            "fedtally merge first.fedtally rest.fedtally",
+        ),
+        ("some items", "fedtally merge first.fedtally rest.fedtally --query self --query lambda"),
+    ],
+)
+@click.argument("results", metavar="RESULT RESULT...", nargs=-1, type=click.Path())
+@option("Answer", "--top", type=click.INT, default=20, metavar="K", help="How many items are shown (20).")
+@option("Answer", "--query", multiple=True, metavar="ITEM", help="Also estimate this item; may be repeated.")
+@_json_option
+def merge(results: tuple[str, ...], top: int, query: tuple[str, ...], as_json: bool) -> None:
+    """One answer from the results of several plans over the same candidates: of parts of a campaign, or of campaigns.
+
+    The RESULTs are files of --save. Their clients must not be the same; a plan for later ones may come from `fedtally
+    plan --like RESULT`. Frequencies are shares of all clients together.
+    """
+    from fedtally import report
+    from fedtally.engines.merging import Merged
+    from fedtally.result import Result
+
+    merged = Merged([Result.load(path) for path in results])
+    estimates = merged.top(top) if top else []
+    queried = merged.estimates(as_named(merged.domain, query)) if query else []
+    if as_json:
+        parts = [
+            {
+                "file": path,
+                "fingerprint": part.plan.fingerprint,
+                "num_clients": part.num_clients,
+                "privacy": report.privacy_fields(part.plan, part.secure_sum),
+            }
+            for path, part in zip(results, merged.results, strict=True)
+        ]
+        fields = {"schema": "fedtally-merged/1", "num_clients": merged.num_clients, "results": parts}
+        named = {"queries": [asdict(estimate) for estimate in queried]} if queried else {}
+        console.show_json(fields | {"estimates": [asdict(estimate) for estimate in estimates]} | named)
+        return
+    clients = report.counted(merged.num_clients, "client")
+    console.show(report.heading(f"{report.counted(merged.domain.size, 'candidate')}, {clients}"))
+    for shown, ranked in ((estimates, True), (queried, False)):
+        if shown:
+            console.show(report.estimates_table(shown, ranked=ranked, confidence=merged.confidence))
+    rows = []
+    for path, part in zip(results, merged.results, strict=True):
+        size = (
+            f"{part.num_clients:,} clients, {part.plan.rows} x {part.plan.width:,}, plan {part.plan.fingerprint[:16]}"
+        )
+        private = report.privacy_fields(part.plan, part.secure_sum)
+        rows.append((path, f"{size}; {report.NO_PRIVACY if private is None else report.promise(private)}"))
+    console.show(report.facts(rows))
+
+
 def _lines(path: str) -> list[str]:
     console.check_standard_input(path)
     try:

@@ -308,7 +308,7 @@ class Draft:
         if rows is None or schedule is None:
             from fedtally import planner
 
-            question = self.question(planner.Law.assumed(self.domain.size), rows)
+            question = self.question(planner.Law.assumed(self.domain.size, max_items=self.max_items), rows)
             if asked.width and rows is not None:
                 schedule = planner.best_schedule(question, rows, asked.width)
             else:

@@ -1,0 +1,97 @@
+"""One answer from the results of several plans, between which widths may have changed.
+
+A campaign may look at what it has released, and choose a better width for the rounds that follow: these have a plan of
+their own, with hashes of their own, and clients of their own. What all of them say together is the sum of what each
+says. With differential privacy only results that are private may choose (`fedtally plan --like` sees to it), and each
+plan is charged by itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from fedtally import _validate
+from fedtally.errors import InvalidInputError
+from fedtally.result import Estimate, Result
+
+
+class Merged:
+    """Results over the same candidates, of different clients.
+
+    Frequencies are shares of all clients together. Errors of different results are independent, since their hashes and
+    noises are: half-widths of intervals add up in squares.
+
+    Args:
+        results: two or more, of different plans, over one domain; with intervals of one confidence, or without.
+
+    Raises:
+        InvalidInputError: they do not belong together.
+
+    >>> import fedtally
+    >>> from fedtally.domain import IntegerRange
+    >>> first, second = (fedtally.estimate([1] * n + [2] * 60, domain=IntegerRange(1, 9), seed=n) for n in (40, 140))
+    >>> merged = Merged([first, second])
+    >>> merged.num_clients, [(e.item, e.frequency) for e in merged.top(2)]
+    (300, [(1, 0.6), (2, 0.4)])
+    """
+
+    def __init__(self, results: Sequence[Result]) -> None:
+        if len(results) < 2:
+            raise InvalidInputError(f"merge takes two results or more, got {len(results)}")
+        first = results[0]
+        for other in results[1:]:
+            if not other.domain.public or other.domain.describe() != first.domain.describe():
+                raise InvalidInputError(
+                    "the results are over different candidates: only those over one declared domain can be merged"
+                )
+            if other.confidence != first.confidence:
+                raise InvalidInputError(
+                    f"the results have intervals of {first.confidence:g} and {other.confidence:g}: query them with one "
+                    "--confidence, or run them alike"
+                )
+        prints = [result.plan.fingerprint for result in results]
+        if len(set(prints)) < len(prints):
+            raise InvalidInputError("two of the results are of one plan: their errors are not independent")
+        self.results = list(results)
+        self.domain = first.domain
+        self.confidence = first.confidence
+        self.num_clients = sum(result.num_clients for result in results)
+
+    def estimates(self, items: Sequence[str | int]) -> list[Estimate]:
+        """Return the estimates of named items, in their order.
+
+        Raises:
+            OutsideDomainError: an item is not in the domain.
+        """
+        return [self._merged(parts) for parts in zip(*(r.estimates(items) for r in self.results), strict=True)]
+
+    def top(self, k: int = 20) -> list[Estimate]:
+        """Return the k largest estimates, largest first, ties by position in the domain.
+
+        Raises:
+            MemoryLimitError: the domain is too large to enumerate.
+        """
+        _validate.integer(0, k=k)
+        places, counts = np.empty(0, np.int64), np.empty(0)
+        for blocks in zip(*(result.blocks() for result in self.results), strict=True):
+            start, block = blocks[0][0], np.sum([block for _, _, block in blocks], axis=0)
+            places = np.concatenate([places, np.arange(start, start + len(block))])
+            counts = np.concatenate([counts, block])
+            kept = np.lexsort((places, -counts))[:k]
+            places, counts = places[kept], counts[kept]
+        return self.estimates(self.domain.labels(places)) if len(places) else []
+
+    def _merged(self, parts: Sequence[Estimate]) -> Estimate:
+        shares = [result.num_clients / self.num_clients for result in self.results]
+        count = sum(part.count for part in parts)
+        frequency = count / self.num_clients
+        low = high = sampling = None
+        if self.confidence:
+            below = [share * (part.frequency - (part.low or 0.0)) for share, part in zip(shares, parts, strict=True)]
+            above = [share * ((part.high or 0.0) - part.frequency) for share, part in zip(shares, parts, strict=True)]
+            low, high = frequency - float(np.hypot.reduce(below)), frequency + float(np.hypot.reduce(above))
+            drawn = [share * (part.sampling_error or 0.0) for share, part in zip(shares, parts, strict=True)]
+            sampling = float(np.hypot.reduce(drawn))
+        return Estimate(parts[0].item, frequency, low, high, count, sampling)
