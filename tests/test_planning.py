@@ -13,7 +13,7 @@ from fedtally.domain import IntegerRange
 from fedtally.engines import local
 from fedtally.engines.fitting import Draft, spread
 from fedtally.engines.merging import Merged
-from fedtally.engines.pilot import drawn
+from fedtally.engines.pilot import drawn, together
 from fedtally.engines.planning import Proposal, drafted, predicted, propose
 from fedtally.engines.request import Request
 from fedtally.engines.summation import Summation
@@ -175,22 +175,26 @@ def test_a_pilot_takes_its_share_of_every_round():
         RoundTally(7, np.empty(0, np.uint64), np.empty(0, np.int64)),
     ]
     pilot, rest = drawn(rounds, 0.3, rng)
-    assert pilot.num_clients == 300 + 2
+    assert [part.num_clients for part in pilot] == [300, 2]
     assert [part.num_clients for part in rest] == [700, 5]
-    np.testing.assert_array_equal(pilot.counts + rest[0].counts, [600, 300])
-    assert 150 < pilot.counts[0] < 210  # six standard deviations of a hypergeometric draw: 180 +- 34
+    np.testing.assert_array_equal(pilot[0].counts + rest[0].counts, [600, 300])
+    assert 150 < pilot[0].counts[0] < 210  # six standard deviations of a hypergeometric draw: 180 +- 34
+    [whole] = together(pilot)
+    assert (whole.num_clients, whole.counts.tolist()) == (302, pilot[0].counts.tolist())
 
 
 def test_a_pilot_of_members_is_of_whole_clients():
     starts = np.arange(0, 303, 3)
     members = Members(np.arange(300, dtype=np.uint64), starts)
-    pilot, [rest] = drawn([tallied(members)], 0.25, np.random.default_rng(0))
+    [pilot], [rest] = drawn([tallied(members)], 0.25, np.random.default_rng(0))
     assert pilot.members is not None and rest.members is not None
     assert (pilot.num_clients, rest.num_clients) == (25, 75)
     for part in (pilot.members, rest.members):
         assert all(part.of(i)[0] % 3 == 0 and np.ptp(part.of(i)) == 2 for i in range(part.num_clients))
-    together = np.concatenate([pilot.members.ids, rest.members.ids])
-    np.testing.assert_array_equal(np.sort(together), np.arange(300))
+    everybody = np.concatenate([pilot.members.ids, rest.members.ids])
+    np.testing.assert_array_equal(np.sort(everybody), np.arange(300))
+    [both] = together([pilot, rest])
+    assert both.members is not None and both.num_clients == 100
 
 
 def items(number: int = 30_000, exponent: float = 1.2) -> np.ndarray:
@@ -257,11 +261,66 @@ def test_sizings_are_saved_with_the_result(tmp_path):
         ),
         ({"tau": 0.001, "max_bytes": 200, "sizing": "minimax"}, "sizing minimax takes .* bytes of a client"),
         ({"tau": 0.1, "pilot_share": 0.001}, "a pilot needs at least 30 clients, got 5"),
+        ({"tau": 0.1, "epsilon": 1.0, "neighbours": "add-remove", "max_clients": 9000}, "add-remove hides"),
+        ({"tau": 0.1, "epsilon": 1.0, "max_bytes": 6}, "max_bytes must be at least"),
     ],
 )
 def test_targets_that_make_no_sense_are_refused(options, message):
     with pytest.raises(InvalidInputError, match=message):
         fedtally.estimate(items(5000), domain=DOMAIN, **options)
+
+
+def test_pilot_and_campaign_have_one_delta():
+    """That of all clients together: a pilot has fewer, and its own default would be larger."""
+    many = np.tile(items(1000), 3)
+    result = fedtally.estimate(many, domain=DOMAIN, counts=np.full(3000, 1000), tau=0.05, epsilon=1.0)
+    assert result.plan.privacy is not None
+    assert result.plan.privacy.delta == pytest.approx(1 / 3e7)
+
+
+def test_clients_of_several_items_have_a_pilot():
+    who = np.repeat(np.arange(4000), 5)
+    options = {"clients": who, "domain": DOMAIN, "max_items": 3, "tau": 0.05, "seed": 1, "confidence": 0}
+    result = fedtally.estimate(items(20_000), **options, num_rounds=2, pilot_share=0.2)
+    assert result.num_clients == 3200
+    private = fedtally.estimate(items(20_000), **options, epsilon=4.0, study=True)
+    assert private.sizing is not None and private.num_clients == 3600
+
+
+def test_a_pilot_keeps_to_max_bytes():
+    result = fedtally.estimate(items(), domain=DOMAIN, tau=0.03, max_bytes=2000, seed=1, confidence=0)
+    assert result.sizing is not None
+    assert result.sizing["pilot"]["bytes_per_client"] <= 2000
+
+
+def test_rounds_of_different_laws_ask_for_more():
+    """Ten rounds of a tenth of the items each: signs that differ cancel nothing."""
+    held = items(30_000, 1.2)
+    options = {"domain": DOMAIN, "tau": 0.01, "seed": 1, "rows": 9, "evaluate": True, "confidence": 0}
+    apart = fedtally.estimate(held, rounds=held % 10, **options)
+    alike = fedtally.estimate(held, rounds=np.arange(30_000) % 10, **options)
+    assert apart.plan.width > 1.5 * alike.plan.width
+    assert apart.evaluation is not None and apart.evaluation.linf < 0.015
+
+
+def test_noise_that_hides_everything_is_said():
+    with pytest.raises(InvalidInputError, match="cannot be met at epsilon 1 with"):
+        fedtally.estimate(items(3000), domain=DOMAIN, tau=0.0005, epsilon=1.0)
+    with pytest.raises(InvalidInputError, match="nothing could be learnt"):
+        proposed(20, max_bytes=1000, epsilon=0.01)
+
+
+def test_small_rounds_have_room():
+    plan = proposed(37, tau=0.3, num_rounds=10).plan
+    sizes = np.random.default_rng(0).multinomial(37, [0.1] * 10, 2000)
+    assert sizes.max() <= plan.cohort
+
+
+def test_exact_recovery_is_relied_on_where_cells_are_many():
+    """50 items in 104 cells: predicted to be exact, and hardly ever is."""
+    law = Law.from_frequencies(np.full(50, 0.02), 200)
+    plan = propose(Request(tau=0.01, num_rounds=10), IntegerRange(1, 200), 300, law, seed=bytes(32)).plan
+    assert plan.rows * plan.width >= 4 * 50
 
 
 def test_unequal_rounds_are_planned_as_they_are():

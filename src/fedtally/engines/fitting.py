@@ -245,7 +245,7 @@ class Draft:
         return bytes_of
 
     @property
-    def _example(self) -> Schedule:
+    def example(self) -> Schedule:
         """A schedule that may be taken."""
         name = self.request.schedule
         return Schedule.parse("hybrid" if name in (AUTO, BATCHED_AUTO) else name)
@@ -292,7 +292,7 @@ class Draft:
         summation = self.request.summation
         if summation.method == "ideal":
             return honest_clients(summation, self.sizes)
-        agreed = terms(summation, placeholder_keys(summation), self.sums(self._example), self.max_items, DEFAULT_ROWS)
+        agreed = terms(summation, placeholder_keys(summation), self.sums(self.example), self.max_items, DEFAULT_ROWS)
         return agreed.honest_survivors
 
     def for_bytes(self) -> Chosen:

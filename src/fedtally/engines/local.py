@@ -11,6 +11,7 @@ import secrets
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -19,7 +20,7 @@ import numpy.typing as npt
 from fedtally.domain import Domain, IntegerRange, parse
 from fedtally.engines.cohorts import sum_rounds
 from fedtally.engines.fitting import DEFAULT_ROWS, Chosen, Draft, fitted
-from fedtally.engines.pilot import PILOT_SHARE, Sizing, drawn
+from fedtally.engines.pilot import MIN_CLIENTS, PILOT_SHARE, Sizing, drawn, together
 from fedtally.engines.privacy import Books, bounded, released
 from fedtally.engines.request import Request
 from fedtally.engines.summation import Keys
@@ -28,6 +29,7 @@ from fedtally.errors import InvalidInputError, MemoryLimitError
 from fedtally.plan import Plan
 from fedtally.privacy import STUDY, promises_little
 from fedtally.privacy.events import Relation
+from fedtally.privacy.terms import default_delta
 from fedtally.recovery.intervals import order_statistic
 from fedtally.result import Progress, Result, Truth, check_decodable, physical_memory
 from fedtally.sketch import CountSketch
@@ -90,11 +92,14 @@ def run(source: Source, request: Request, progress: Progress | None = None) -> R
     with _timed(timings, "read"):
         tally, encoder = read(source, request, seed, report)
         clipped = request.is_private and (request.items_bound > 1 or request.plan is not None)
-        rounds = tally.finish(individuals=request.summation.method != "ideal" or clipped)
+        drawn_by_client = request.pilots and request.items_bound > 1
+        rounds = tally.finish(individuals=request.summation.method != "ideal" or clipped or drawn_by_client)
         domain = encoder.domain()
     by_client = tally.is_bounded_by_client
     sizing = None
     if request.tau is not None:
+        if request.is_private and request.delta is None and not request.max_clients:  # one, for pilot and campaign
+            request = replace(request, delta=default_delta(max(1, sum(part.num_clients for part in rounds))))
         pilot_site = _Site(request, domain, by_client, campaign_seed(b"pilot" + seed), b"pilot ", books, report)
         sizing, rounds = _sizing(request, pilot_site, rounds)
     sizes = [r.num_clients for r in rounds]
@@ -204,23 +209,31 @@ class _Site:
 
 def _sizing(request: Request, site: _Site, rounds: list[RoundTally]) -> tuple[Sizing, list[RoundTally]]:
     """Return what chooses the size of the sketch, and the rounds without the clients of its pilot."""
-    pilot = None
+    pilot: list[RoundTally] = []
     if request.pilots:
-        if request.is_private and site.by_client and request.num_rounds is None:
+        if request.relation is Relation.ADD_REMOVE:
+            raise InvalidInputError(
+                "a pilot's size would tell the number of clients, which add-remove hides: use the sizing minimax, or a "
+                "plan of fedtally plan"
+            )
+        are_natural = request.num_rounds is None and len(rounds) > 1
+        if request.is_private and site.by_client and are_natural:
             raise InvalidInputError(
                 "a pilot's clients must not be in the campaign, and here a client may be in several natural rounds: "
                 "split the clients over num_rounds (--rounds), use the sizing minimax, or a plan of fedtally plan"
             )
         pilot, rounds = drawn(rounds, request.pilot_share or PILOT_SHARE, site.rng.spawn(1)[0])
+        # What natural rounds differ by shows where each is released by itself, and has some clients.
+        if request.is_private or not are_natural or min(part.num_clients for part in pilot) < MIN_CLIENTS:
+            pilot = together(pilot)
 
     def frequencies() -> npt.NDArray[np.float64]:
         return true_counts(site.domain, rounds).counts / sum(tally.num_clients for tally in rounds)
 
-    def land(plan: Plan, keys: Keys | None, clients: RoundTally) -> list[CountSketch]:
-        site.books.check_pilot(plan)
-        return site.land(plan, keys, [clients], {}).sketches
+    def land(plan: Plan, keys: Keys | None, clients: list[RoundTally]) -> list[CountSketch]:
+        return site.land(plan, keys, clients, {}).sketches
 
-    return Sizing(request, site.domain, pilot, lambda asked, n: site.fit(asked, [n]), land, frequencies), rounds
+    return Sizing(request, site.domain, pilot, site.fit, land, site.books.check_pilot, frequencies), rounds
 
 
 def campaign_seed(seed: int | str | bytes | None) -> bytes:

@@ -19,33 +19,40 @@ from fedtally.engines.request import Request
 from fedtally.engines.tally import Members, RoundTally, tallied
 from fedtally.errors import InvalidInputError
 from fedtally.plan import Plan
+from fedtally.privacy.events import Event
 from fedtally.sketch import CountSketch
 
 if TYPE_CHECKING:
     from fedtally.planner import Law, Size
 
 PILOT_SHARE = 0.1
+_USUAL_WIDTH = 200
 MIN_CLIENTS = 30  # of a pilot: fewer tell nothing
 PAPER_ROWS, PAPER_WIDTH, PAPER_TOP = 8, 200, 20
-Fit = Callable[[Request, int], tuple[Plan, Any]]
-Land = Callable[[Plan, Any, RoundTally], list[CountSketch]]
+Fit = Callable[[Request, Sequence[int]], tuple[Plan, Any]]
+Land = Callable[[Plan, Any, list[RoundTally]], list[CountSketch]]
 
 
-def drawn(rounds: Sequence[RoundTally], share: float, rng: np.random.Generator) -> tuple[RoundTally, list[RoundTally]]:
-    """Return a pilot, and the rounds that are left: of every round so large a share of the clients, drawn uniformly.
+def drawn(
+    rounds: Sequence[RoundTally], share: float, rng: np.random.Generator
+) -> tuple[list[RoundTally], list[RoundTally]]:
+    """Return a pilot's rounds, so large a share of every round's clients, drawn uniformly, and what is left of them.
 
     >>> everybody = RoundTally(100, np.array([3, 5], np.uint64), np.array([40, 50]))
-    >>> pilot, [rest] = drawn([everybody], 0.2, np.random.default_rng(0))
+    >>> [pilot], [rest] = drawn([everybody], 0.2, np.random.default_rng(0))
     >>> pilot.num_clients, rest.num_clients, sorted((pilot.counts + rest.counts).tolist())
     (20, 80, [40, 50])
     """
     parts = [_parted(tally, int(share * tally.num_clients), rng) for tally in rounds]
-    members = [part.members for part, _ in parts]
+    return [part for part, _ in parts], [rest for _, rest in parts]
+
+
+def together(rounds: Sequence[RoundTally]) -> list[RoundTally]:
+    """Return all clients of some rounds as one round."""
+    members = [part.members for part in rounds]
     if all(each is not None for each in members):
-        pilot = tallied(_joined([each for each in members if each is not None]))
-    else:
-        pilot = _added([part for part, _ in parts])
-    return pilot, [rest for _, rest in parts]
+        return [tallied(_joined([each for each in members if each is not None]))]
+    return [_added(rounds)]
 
 
 def _parted(tally: RoundTally, number: int, rng: np.random.Generator) -> tuple[RoundTally, RoundTally]:
@@ -87,17 +94,19 @@ class Sizing:
     Args:
         request: what is asked; it has a target.
         domain: the candidates.
-        pilot: the pilot's clients; None where the method needs none.
-        fit: returns a plan and keys for a request and so many clients.
-        land: returns the sum of the pilot, with its noise.
+        pilot: the pilot's rounds: one, or the natural ones, which may differ; none where the method needs no pilot.
+        fit: returns a plan and keys for a request and rounds of so many clients.
+        land: returns the sums of the pilot's rounds, with their noise.
+        check: refuses a pilot that would leave too little budget for what may follow.
         frequencies: returns the true ones, for the method that knows them.
     """
 
     request: Request
     domain: Domain
-    pilot: RoundTally | None
+    pilot: list[RoundTally]
     fit: Fit
     land: Land
+    check: Callable[[Plan, Sequence[Event]], None]
     frequencies: Callable[[], Any]
     _said: dict[str, Any] | None = None
 
@@ -120,8 +129,12 @@ class Sizing:
         }
         about = None
         if request.sizing_method == "calculus":
-            law, about = self._law()
-            chosen, size = chosen_for(draft, law)
+            law, about = self._law(draft)
+            try:
+                chosen, size = chosen_for(draft, law)
+            except InvalidInputError as error:
+                spent = "" if request.ledger is None else "; the pilot is charged: what it released stays released"
+                raise InvalidInputError(f"{error}{spent}") from None
         else:
             if request.sizing_method == "minimax":
                 size = planner.minimax(tau, **given)
@@ -130,7 +143,8 @@ class Sizing:
             elif request.sizing_method == "oracle":
                 size = planner.oracle(self.frequencies(), tau, **given)
             else:
-                sketch, about = self._sketch(PAPER_ROWS, PAPER_WIDTH)
+                self.pilot = together(self.pilot)
+                [sketch], about = self._sketches(draft, PAPER_ROWS, PAPER_WIDTH)
                 del given["domain_size"]
                 size = planner.two_phase(sketch, self.domain, tau, **given, top=PAPER_TOP)
             chosen = Chosen(draft.usual_schedule, size.rows, size.width)
@@ -153,47 +167,58 @@ class Sizing:
             "message": size.message,
         }
 
-    def _law(self) -> tuple[Law, dict[str, Any]]:
+    def _law(self, draft: Draft) -> tuple[Law, dict[str, Any]]:
         from fedtally import planner
 
-        sketch, about = self._sketch(PAPER_ROWS, None)
-        variance = 0.0
-        terms = self._plan.privacy
+        sketches, about = self._sketches(draft, PAPER_ROWS, None)
+        variance, terms = 0.0, self._plan.privacy
         if terms is not None:
-            variance = terms.share(sketch.num_clients).variance if terms.by_clients else terms.largest_deviation(1) ** 2
-        return planner.Law.from_pilot([sketch], self.domain, variance, max_items=self.request.items_bound), about
+            clients = max(sketch.num_clients for sketch in sketches)
+            variance = terms.share(clients).variance if terms.by_clients else terms.largest_deviation(1) ** 2
+        return planner.Law.from_pilot(sketches, self.domain, variance, max_items=self.request.items_bound), about
 
-    def _sketch(self, rows: int, width: int | None) -> tuple[CountSketch, dict[str, Any]]:
+    def _sketches(self, draft: Draft, rows: int, width: int | None) -> tuple[list[CountSketch], dict[str, Any]]:
         """Run the pilot, of so many columns, or of as many as the usual bytes buy."""
-        assert self.pilot is not None
-        clients = self.pilot.num_clients
-        if clients < MIN_CLIENTS:
+        request, sizes = self.request, [part.num_clients for part in self.pilot]
+        if sum(sizes) < MIN_CLIENTS:
             raise InvalidInputError(
-                f"a pilot needs at least {MIN_CLIENTS} clients, got {clients}: use a larger pilot_share, or size the "
-                "sketch without a pilot (sizing minimax, or max_bytes)"
+                f"a pilot needs at least {MIN_CLIENTS} clients, got {sum(sizes)}: use a larger pilot_share, or size "
+                "the sketch without a pilot (sizing minimax, or max_bytes)"
             )
         asked = replace(
-            self.request,
+            request,
             rows=rows,
             width=width,
-            max_bytes=None if width else DEFAULT_MAX_BYTES,
-            num_rounds=1,
+            max_bytes=None if width else min(DEFAULT_MAX_BYTES, request.max_bytes or DEFAULT_MAX_BYTES),
+            num_rounds=None if len(sizes) > 1 else 1,
             schedule="shared",
             tau=None,
             sizing=None,
+            pilot_share=None,
             certify=False,
             max_rounds=None,
         )
-        self._plan, keys = self.fit(asked, clients)
-        [sketch] = self.land(self._plan, keys, self.pilot)
+        self._plan, keys = self.fit(asked, sizes)
+        if request.ledger is not None:
+            self.check(self._plan, self._events(draft))
+        sketches = self.land(self._plan, keys, self.pilot)
         about = {
-            "num_clients": sketch.num_clients,
+            "num_clients": sum(sketch.num_clients for sketch in sketches),
             "rows": self._plan.rows,
             "width": self._plan.width,
             "bytes_per_client": self._plan.bytes_per_client,
             "fingerprint": self._plan.fingerprint,
         }
-        return sketch, about
+        return sketches, about
+
+    def _events(self, draft: Draft) -> list[Event]:
+        """Return what the campaign may cost: with the fewest and the most rows that may be chosen."""
+        from fedtally import planner, theory
+
+        paper = theory.rows_for(self.domain.size, self.request.failure_probability)
+        rows = {self.request.rows} if self.request.rows else {paper, *planner.ROWS[draft.recovery]}
+        plans = [draft.plan(draft.example, each, _USUAL_WIDTH) for each in sorted({min(rows), max(rows)})]
+        return [plan.privacy.event for plan in plans if plan.privacy is not None]
 
 
 def _check_budget(draft: Draft, chosen: Chosen) -> None:

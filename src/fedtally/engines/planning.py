@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 _NEIGHBOURS = (0.5, 2.0, 4.0)  # times the columns
 _WIDER = 1.1  # what is added where exact noise is larger than that of Gaussian accounting
+_NOTHING = 0.5  # an error of a frequency that tells nothing
 _PRECISION = 1.02  # of what is said to do instead
 _USUAL_ROWS = {"joint": 7, "median": 15}
 
@@ -104,7 +105,13 @@ def propose(
         chosen, size = _for_bytes(draft, law)
         plan = draft.plan(*chosen)
         linf = predicted(plan, law, draft.recovery, p)
-        plan = replace(plan, target=_promised(linf, p, draft.recovery))
+        careful = predicted(plan, law, draft.recovery, p * planner.RISK)
+        if careful >= _NOTHING:
+            raise InvalidInputError(
+                f"with these bytes the error of a frequency may be {careful:.2g}: nothing could be learnt; give more "
+                "bytes, more clients or a larger epsilon"
+            )
+        plan = replace(plan, target=_promised(careful, p, draft.recovery))
     else:
         chosen, size = chosen_for(draft, law)
         plan, linf = _with_exact_noise(draft, draft.plan(*chosen), law)
@@ -135,7 +142,7 @@ def drafted(request: Request, domain: Domain, num_clients: int, seed: bytes) -> 
         raise InvalidInputError(f"num_clients must be at most {MAX_CLIENTS:,}, got {num_clients:,}")
     sizes = _sizes(num_clients, rounds)
     hidden = request.max_clients is not None
-    largest = num_clients if hidden else max(sizes)
+    largest = num_clients if hidden else min(num_clients, max(sizes[-1], spread(num_clients / rounds)[1]))
     return Draft(request, domain, sizes, seed, (num_clients, largest), has_room=rounds > 1)
 
 
@@ -194,7 +201,7 @@ def _for_bytes(draft: Draft, law: Law) -> tuple[Chosen, Size]:
 def _promised(linf: float, probability: float, recovery: str) -> Target:
     """Return the target that a predicted error makes: rounded up to two digits, and at least 1e-9."""
     digits = 10.0 ** (math.floor(math.log10(max(linf, 1e-9))) - 1)
-    return Target(min(float(f"{digits * math.ceil(max(linf, 1e-9) / digits):.3g}"), 0.99), probability, recovery)
+    return Target(float(f"{digits * math.ceil(max(linf, 1e-9) / digits):.3g}"), probability, recovery)
 
 
 def _neighbours(draft: Draft, plan: Plan, law: Law) -> Iterator[tuple[Plan, float]]:

@@ -25,7 +25,7 @@ from fedtally.engines.tally import Members, RoundTally, tallied
 from fedtally.errors import InvalidInputError
 from fedtally.plan import MAX_CLIENTS, Plan
 from fedtally.privacy.budget import Charge, OverspentError, checked_name
-from fedtally.privacy.events import Collisions, Relation, Trust, certify
+from fedtally.privacy.events import Collisions, Event, Relation, Trust, certify
 from fedtally.privacy.terms import POPULATION, PrivacyTerms, default_delta, propose
 from fedtally.secagg.params import corrupt_clients
 from fedtally.sketch import CountSketch, Schedule, SketchSpec
@@ -281,8 +281,12 @@ class Books:
                     f"--ledger {self._ledger.name} --population {population} --epsilon ... --delta ..."
                 )
 
-    def check_pilot(self, plan: Plan) -> None:
-        """Refuse a pilot, before anything is spent, whose population could not also bear a campaign as private.
+    def check_pilot(self, plan: Plan, later: Sequence[Event]) -> None:
+        """Refuse a pilot, before anything is spent, whose population could not also bear what may follow.
+
+        Args:
+            plan: of the pilot.
+            later: what the campaign may cost, one of them.
 
         Raises:
             OverspentError: it could not.
@@ -291,14 +295,15 @@ class Books:
             return
         terms = _terms(plan)
         population, granted = terms.population, self._ledger.granted(terms.population)
-        both = [Charge(population, f"{plan.fingerprint}{part}", 0, terms.event) for part in ("", " campaign")]
-        total = self._ledger.spent(population, both)
-        if granted is not None and total is not None and total.epsilon > granted.epsilon:
-            raise OverspentError(
-                f"the pilot and the campaign are both charged, and would take population {population!r} to {total}, "
-                f"and epsilon {granted.epsilon:g} was granted: use a smaller epsilon, or size the sketch without a "
-                "pilot (--sizing minimax, --max-bytes, or a plan of fedtally plan)"
-            )
+        pilot = Charge(population, plan.fingerprint, 0, terms.event)
+        for event in later:
+            total = self._ledger.spent(population, [pilot, Charge(population, "campaign", 0, event)])
+            if granted is not None and total is not None and total.epsilon > granted.epsilon:
+                raise OverspentError(
+                    f"the pilot and the campaign are both charged, and could take population {population!r} to "
+                    f"{total}, and epsilon {granted.epsilon:g} was granted: use a smaller epsilon, or size the sketch "
+                    "without a pilot (--sizing minimax, --max-bytes, or a plan of fedtally plan)"
+                )
 
     def reserve(self, plan: Plan, opening: int) -> None:
         """Charge an opening, before anything of it can be opened and before its noise is drawn."""

@@ -4,6 +4,8 @@ from fedtally.planner.bill import REFERENCE, Bill, Host, Stage
 from fedtally.planner.choice import Choice, Question, best, best_schedule, least, reach, schedules, smallest
 from fedtally.planner.law import Fit, Law, Pilot
 from fedtally.planner.sizes import (
+    RISK,
+    ROWS,
     Campaign,
     Size,
     UnreachableError,
@@ -17,6 +19,8 @@ from fedtally.planner.sizes import (
 
 __all__ = [
     "REFERENCE",
+    "RISK",
+    "ROWS",
     "Bill",
     "Campaign",
     "Choice",

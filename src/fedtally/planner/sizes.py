@@ -17,6 +17,7 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 from scipy.optimize import minimize_scalar
+from scipy.special import ndtr
 
 from fedtally import _validate, theory
 from fedtally.domain import Domain
@@ -34,6 +35,7 @@ ROWS = {"median": range(3, 32), "joint": range(7, 17)}  # with fewer the predict
 MARGIN = 1.1  # by which the width exceeds the predicted one, ...
 RISK = 0.5  # ... and the share of p that is planned for: what a pilot gets wrong is to fit in the rest
 TOO_UNCERTAIN = 0.5  # relative standard error of the hardness from which a pilot says too little
+CELLS_PER_ITEM = 4  # that exact recovery is relied on with
 FEW = 3.0  # clients of a pilot: of items that so many hold, or fewer, little shows
 SHAPE = 1.5  # times the hardness from which it is said that the shape of the tail is a guess
 _STEEPEST = 10.0  # exponent of a fitted power law
@@ -109,12 +111,29 @@ class Campaign:
 
     def failure(self, law: Law, tau: float, rows: int, width: int) -> float:
         """Return the predicted probability that the largest error exceeds tau."""
-        return failure(law.frequencies, tau, rows=rows, width=width, **self._plan(law, rows))
+        plan = self._plan(law, rows)
+        found = failure(law.frequencies, tau, rows=rows, width=width, **plan)
+        if found == 0.0 and self._is_too_dense(law, rows, width):
+            return failure(law.frequencies, tau, rows=rows, width=width, **plan | {"recovery": "median"})
+        return found
 
     def linf(self, law: Law, p: float, rows: int, width: int) -> float:
         """Return the predicted largest error that is exceeded with probability p."""
-        found = predict(law.frequencies, rows=rows, width=width, probability=p, **self._plan(law, rows))
+        plan = self._plan(law, rows)
+        found = predict(law.frequencies, rows=rows, width=width, probability=p, **plan)
+        if found.linf == 0.0 and self._is_too_dense(law, rows, width):
+            found = predict(law.frequencies, rows=rows, width=width, probability=p, **plan | {"recovery": "median"})
         return found.linf
+
+    def _is_too_dense(self, law: Law, rows: int, width: int) -> bool:
+        """Whether joint recovery is predicted to be exact with more items than so few cells bear: then it may not be.
+
+        With a third of the cells as items, or a half, the decoder mostly stops before it is there.
+        """
+        if self.recovery != "joint":
+            return False
+        found = predict(law.frequencies, rows=rows, width=width, **self._plan(law, rows))
+        return found.support * CELLS_PER_ITEM > rows * width
 
     def _plan(self, law: Law, rows: int) -> dict[str, Any]:
         return {
@@ -294,6 +313,8 @@ def calculus(
             rows=searched[0] if len(searched) == 1 else None,
         )
         said = "its sketch is too small" if math.isinf(uncertainty) else f"it is known to {uncertainty:.0%} at best"
+        if _noise_exceeds(campaign, tau, size.rows, law.domain_size) > p:
+            raise UnreachableError(f"tau {tau:g} is below what noise alone leaves, whatever the width")
         message = (
             f"the pilot does not tell the width for tau {tau:g} ({said}): the worst case is assumed; take more clients"
         )
@@ -308,6 +329,13 @@ def calculus(
     while campaign.failure(law, tau, found[0], width) > planned and width < min(2 * found[1] + 9, MAX_WIDTH):
         width += max(1, width // 50)
     return Size("calculus", found[0], width, campaign.linf(law, planned, found[0], width), _guessed(law, tau))
+
+
+def _noise_exceeds(campaign: Campaign, tau: float, rows: int, domain_size: int) -> float:
+    """Return the probability that the mean over rows of noise alone exceeds tau for any item."""
+    noise = campaign.noise(rows) if callable(campaign.noise) else campaign.noise
+    scale = noise * math.sqrt(campaign.num_rounds / rows) / campaign.num_clients
+    return 0.0 if scale == 0.0 else -math.expm1(domain_size * math.log1p(-min(2 * float(ndtr(-tau / scale)), 0.999)))
 
 
 def _guessed(law: Law, tau: float) -> str:

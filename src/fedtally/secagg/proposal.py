@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
-from functools import partial
+from functools import lru_cache, partial
 from typing import NamedTuple
 
 from fedtally import _validate
@@ -102,6 +102,7 @@ def propose(
     return build(ring_neighbours=0, ring_threshold=0)
 
 
+@lru_cache(maxsize=256)
 def _find_ring_between(n_min: int, n_max: int, corrupt: int, dropout: int, min_survivors: int) -> Graph | None:
     """Return the cheapest ring for all sizes of a roster: for both ends, and for those between where that is too weak.
 
