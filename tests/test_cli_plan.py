@@ -80,6 +80,8 @@ def test_two_of_three_find_the_third(call: Call) -> None:
     found = json.loads(out)
     assert (code, found["found"]) == (0, "epsilon")
     epsilon = found["privacy"]["epsilon"]
+    little = ("--clients", "1000", "--domain-size", "2000", "--tau", "0.01", "--max-bytes", "4kB", "--json")
+    assert json.loads(call(*little)[1])["privacy"]["epsilon"] > 1
     code, out, _ = call(*FLEET, "--tau", "0.01", "--epsilon", str(round(1.2 * epsilon, 4)), "--json")
     assert json.loads(out)["plan"]["bytes_per_client"] <= 2000
     code, out, _ = call(*FLEET, "--tau", "0.01", "--max-bytes", "2kB", "--epsilon", "none", "--json")
@@ -118,7 +120,8 @@ def test_results_that_are_not_private_choose_no_private_plan(call: Call) -> None
         ((), "--clients is missing"),
         (("--clients", "1000"), "--domain-size is missing"),
         ((*FLEET, "--epsilon", "much"), "--epsilon must be a number or none, got 'much'"),
-        ((*FLEET, "--width", "5"), "a plan chooses the width"),
+        ((*FLEET, "--width", "5"), "No such option '--width'"),
+        ((*FLEET, "--like", "zipf:d=500", "--max-items", "3"), "is of clients of one item each"),
         ((*FLEET, "--domain", "input"), "give --domain"),
         ((*FLEET, "--like", "nothing.here"), "there is no such file"),
         ((*FLEET, "--like", "zipf:d=5000"), "--like has 5,000 items, and there are 2,000 candidates"),

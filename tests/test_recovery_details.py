@@ -542,7 +542,7 @@ def test_the_threshold_grows_with_the_domain(monkeypatch):
             generator(bytes(32), b"test"),
         )
         assert fit.threshold == pytest.approx(expected)
-        plan = error_model._Plan(5, 200, 1, False, 100_000, 0.0, 5000)
+        plan = error_model._Plan(5, 200, np.ones(1), False, 100_000, 0.0, 5000, 1.0)
         assert error_model._Ladder(np.ones(1), np.ones(1), plan, 0.3).selected == pytest.approx(expected)
 
 
@@ -599,7 +599,7 @@ def test_the_fixed_point_is_that_of_the_equation(batches, candidates, largest, s
     """The integral's step, 1e-3, is its error at the jump of each item; b' is iterated to 1e-6 there."""
     f = 0.1 * np.arange(60, 0, -1.0) ** -1.3
     number = np.linspace(9.0, 1.0, 60)
-    plan = error_model._Plan(5, 200, batches, False, 100_000, 50.0, candidates)
+    plan = error_model._Plan(5, 200, np.ones(batches), False, 100_000, 50.0, candidates, 1.0)
     found = error_model._Ladder(f, number, plan, largest).at(np.array([s]))
     expected = equation(f, number, plan, largest, s)
     got = [float(values[0]) for values in found]
@@ -613,7 +613,7 @@ def test_ln_2_items_exceed_the_predicted_largest_error(monkeypatch, wide):
     """
     monkeypatch.setattr(error_model, "_normal_equivalent", lambda *_: lambda x: x / wide)
     law = np.arange(1, 2001.0) ** -1.1
-    plan = error_model._Plan(5, 300, 4, False, 50_000, 0.0, 2000)
+    plan = error_model._Plan(5, 300, np.ones(4), False, 50_000, 0.0, 2000, 1.0)
     found = error_model._joint(np.sort(law / law.sum()), plan)
     f, number = error_model._drawn(np.sort(law / law.sum()), plan)
     state = error_model._Ladder(f, number, plan, 0.6).at(np.array([found.scale]))
@@ -631,7 +631,7 @@ def test_the_tail_of_a_few_large_items(fresh):
     Barndorff-Nielsen is smooth, the sum is not: half to twice the tail, where a normal one would be several times less.
     """
     rows, width, batches, items = 3, 40, 2, 10
-    plan = error_model._Plan(rows, width, batches, fresh, 1000, 0.0, 1000)
+    plan = error_model._Plan(rows, width, np.ones(batches), fresh, 1000, 0.0, 1000, 1.0)
     size = np.array([np.sqrt(rows * width * batches / items)])  # variance 1
     normal = error_model._normal_equivalent(size, np.array([float(items)]), plan)
     rng, total = np.random.default_rng(1), np.zeros(1_000_000)

@@ -301,13 +301,15 @@ def sizing_rows(said: Mapping[str, Any] | None) -> list[tuple[str, str]]:
 
     >>> sizing_rows({"sizing": "minimax", "tau": 0.001, "failure_probability": 0.1, "predicted_linf": None,
     ...              "pilot": None, "message": ""})
-    [('Sized', 'by minimax for a largest error of 0.10 %, exceeded in at most 10 % of campaigns')]
+    [('Sized', 'by the formula minimax for a largest error of 0.10 %, which promises nothing')]
     """
     if said is None:
         return []
     chance = f"exceeded in at most {100 * said['failure_probability']:.3g} % of campaigns"
     tau = percent(said["tau"], decimals([said["tau"]]))
     rows = [("Sized", f"by {said['sizing']} for a largest error of {tau}, {chance}")]
+    if said["sizing"] != "calculus":
+        rows = [("Sized", f"by the formula {said['sizing']} for a largest error of {tau}, which promises nothing")]
     pilot = said["pilot"]
     if pilot is not None:
         sketch = f"{pilot['rows']} x {pilot['width']:,} counters, {size(pilot['bytes_per_client'])} each"

@@ -90,14 +90,19 @@ domain_options = options(
         help="What becomes of items outside the domain (error; with --epsilon drop).",
     ),
 )
+_max_bytes = option(
+    "Size",
+    "--max-bytes",
+    type=size,
+    metavar="SIZE",
+    help="Upload per client and round, such as 32kB or 64KiB (32kB).",
+)
+budget_options = options(
+    _max_bytes,
+    option("Size", "--rows", type=positive, metavar="L", help="Rows of the sketch (chosen)."),
+)
 size_options = options(
-    option(
-        "Size",
-        "--max-bytes",
-        type=size,
-        metavar="SIZE",
-        help="Upload per client and round, such as 32kB or 64KiB (32kB).",
-    ),
+    _max_bytes,
     option("Size", "--rows", type=positive, metavar="L", help="Rows of the sketch (7; with --tau chosen)."),
     option("Size", "--width", type=positive, metavar="W", help="Counters per row (what fits --max-bytes)."),
 )

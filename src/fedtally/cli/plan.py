@@ -11,11 +11,11 @@ import click
 from fedtally.cli import console
 from fedtally.cli.layout import Command, option, options
 from fedtally.cli.options import (
+    budget_options,
     positive,
     read_domain,
     round_options,
     run_options,
-    size_options,
     target_options,
     trust_options,
 )
@@ -34,7 +34,6 @@ if TYPE_CHECKING:
 _NO_PRIVACY = "none"
 _SAME = (
     "rows",
-    "width",
     "max_bytes",
     "schedule",
     "max_items",
@@ -128,7 +127,7 @@ _privacy_options = options(
 )
 @_plan_options
 @target_options
-@size_options
+@budget_options
 @round_options
 @option(
     "Answer",
@@ -200,8 +199,6 @@ def _request(options: dict[str, Any]) -> tuple[Request, bool]:
         except ValueError:
             raise InvalidInputError(f"--epsilon must be a number or {_NO_PRIVACY}, got {epsilon!r}") from None
     find = epsilon is None and options["tau"] is not None and options["max_bytes"] is not None
-    if options["width"] is not None:
-        raise InvalidInputError("a plan chooses the width: give --tau or --max-bytes, and leave --width out")
     asked = {name: options[name] for name in _SAME}
     if find:  # what goes with epsilon is checked with one, whichever
         number = 1.0
@@ -245,6 +242,11 @@ def _law(options: dict[str, Any], is_private: bool) -> tuple[Law | None, str, in
     from fedtally.sources.synthetic import FAMILIES, Population
 
     if like.partition(":")[0] in FAMILIES:
+        if (options["max_items"] or 1) > 1:
+            raise InvalidInputError(
+                f"--like {like} is of clients of one item each: with --max-items leave it out, or name a RESULT "
+                "of such clients"
+            )
         population = Population.parse(like)
         return _of_population(population), f"like {like}", population.size
     if not os.path.exists(like):
@@ -353,7 +355,7 @@ def _view(proposal: Proposal, host: Host | None, about: str) -> RenderableType:
         ("", f"{how}; predicted {expected}, if frequencies are as below"),
         ("Frequencies", about),
         ("Upload", report.cost(chosen)),
-        *report.privacy_rows(chosen),
+        *_privacy(proposal, bill),
         *_secure_sum(proposal),
         ("Clients", f"{chosen.num_clients:,} in {report.counted(chosen.num_rounds, 'round')}"),
         ("Sketch", f"{sketch}, {chosen.schedule} schedule, {target.recovery} recovery"),
@@ -374,6 +376,15 @@ def _view(proposal: Proposal, host: Host | None, about: str) -> RenderableType:
         Text(),
         _neighbours(proposal, host),
     )
+
+
+def _privacy(proposal: Proposal, bill: Bill) -> list[tuple[str, str]]:
+    """Return what the plan promises; where clients add noise, in every cohort."""
+    from fedtally import report
+
+    if bill.method == "ideal":
+        return report.privacy_rows(proposal.plan)
+    return report.privacy_rows(proposal.plan, {"method": bill.method, "cohorts": bill.sums})
 
 
 def _secure_sum(proposal: Proposal) -> list[tuple[str, str]]:

@@ -196,7 +196,9 @@ def _describe(file: str) -> tuple[str, dict[str, Any]]:
         return "plan", report.plan_fields(plan) | {
             "cohort": plan.cohort,
             "max_items": plan.max_items,
+            "secure_sum": "ideal" if plan.secure_sum is None else plan.secure_sum.method,
             "privacy": report.privacy_fields(plan),
+            "target": None if plan.target is None else plan.target.to_dict(),
             "domain": dict(plan.domain),
         }
     readers: dict[str, tuple[str, Callable[[], dict[str, Any]]]] = {

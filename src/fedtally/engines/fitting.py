@@ -209,8 +209,10 @@ class Draft:
             law=law,
             num_clients=self.clients[0],
             num_rounds=self.num_rounds,
-            schedules=schedules(
-                self.request.schedule, self.num_rounds, self.recovery, noised_by_opening=self.is_noised_by_opening
+            schedules=self._possible(
+                schedules(
+                    self.request.schedule, self.num_rounds, self.recovery, noised_by_opening=self.is_noised_by_opening
+                )
             ),
             bytes_of=self.bytes_of(),
             recovery=self.recovery,
@@ -219,6 +221,12 @@ class Draft:
             noise=self._noise(),
             round_sizes=None if self.has_room or not self._are_told else tuple(self.sizes),
         )
+
+    def _possible(self, listed: list[Schedule]) -> list[Schedule]:
+        """Return the schedules whose openings two servers can sum at once; all, if none is."""
+        if self.request.summation.method != "two-server" or len(listed) == 1:
+            return listed
+        return [one for one in listed if max(self.sums(one)) <= params.MAX_CLIENTS] or listed
 
     @property
     def _are_told(self) -> bool:

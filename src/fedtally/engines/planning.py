@@ -224,8 +224,6 @@ def _minimax(draft: Draft, schedule: Schedule, tau: float) -> tuple[Size, int]:
 
 def _least_private(draft: Draft, law: Law) -> Draft:
     """Return the draft with the least epsilon, of two digits, at which its tau is met within max_bytes."""
-    if not reaches(draft, law):
-        raise _unreachable(draft, law)
     found = planner.least(lambda x: reaches(_asking(draft, epsilon=x), law), MIN_EPSILON, MAX_EPSILON, _PRECISION)
     if found is None:
         draft = _asking(draft, epsilon=MAX_EPSILON)
@@ -271,7 +269,7 @@ def _ways(draft: Draft, law: Law) -> Iterator[str]:
         if epsilon is not None:
             yield f"epsilon {_up(epsilon)}"
     now = draft.clients[0]
-    most = min(MAX_CLIENTS, 10_000 * now)
+    most = min(MAX_CLIENTS, 100 * now)
     clients = planner.least(lambda x: reaches(_of_clients(draft, math.ceil(x)), law), now, most, _PRECISION)
     if clients is not None:
         yield f"{int(float(_up(clients))):,} clients"
