@@ -323,6 +323,16 @@ def test_exact_recovery_is_relied_on_where_cells_are_many():
     assert plan.rows * plan.width >= 4 * 50
 
 
+def test_hidden_numbers_choose_nothing():
+    """Under add-remove what is planned follows from the public bound alone."""
+    options = {"domain": DOMAIN, "epsilon": 1.0, "neighbours": "add-remove", "max_clients": 4000, "num_rounds": 8}
+    chosen = {
+        (plan.rows, plan.width, str(plan.schedule), plan.cohort)
+        for plan in (fedtally.estimate(items(n), **options, confidence=0).plan for n in (900, 3999, 4000))
+    }
+    assert len(chosen) == 1
+
+
 def test_unequal_rounds_are_planned_as_they_are():
     """One large round among small ones cancels less than as many equal ones."""
     who = items(20_000)

@@ -230,8 +230,8 @@ class Draft:
 
     @property
     def _are_told(self) -> bool:
-        """Whether the sizes of rounds are those of all clients, and none is empty."""
-        return min(self.sizes) > 0 and sum(self.sizes) == self.clients[0]
+        """Whether the sizes of rounds are public, those of all clients, and none is empty."""
+        return self.request.relation is not Relation.ADD_REMOVE and min(self.sizes) > 0
 
     def bytes_of(self) -> Callable[[int, int, Schedule], int]:
         """Return what gives the bytes that a client sends in its round, of rows, columns and schedule, to a few."""
