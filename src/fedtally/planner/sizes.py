@@ -111,29 +111,31 @@ class Campaign:
 
     def failure(self, law: Law, tau: float, rows: int, width: int) -> float:
         """Return the predicted probability that the largest error exceeds tau."""
-        plan = self._plan(law, rows)
-        found = failure(law.frequencies, tau, rows=rows, width=width, **plan)
-        if found == 0.0 and self._is_too_dense(law, rows, width):
-            return failure(law.frequencies, tau, rows=rows, width=width, **plan | {"recovery": "median"})
+        found = failure(law.frequencies, tau, rows=rows, width=width, **self._plan(law, rows))
+        if found == 0.0 and (narrower := self._relied_on(law, rows, width)) < width:
+            return failure(law.frequencies, tau, rows=rows, width=narrower, **self._plan(law, rows))
         return found
 
     def linf(self, law: Law, p: float, rows: int, width: int) -> float:
         """Return the predicted largest error that is exceeded with probability p."""
-        plan = self._plan(law, rows)
-        found = predict(law.frequencies, rows=rows, width=width, probability=p, **plan)
-        if found.linf == 0.0 and self._is_too_dense(law, rows, width):
-            found = predict(law.frequencies, rows=rows, width=width, probability=p, **plan | {"recovery": "median"})
-        return found.linf
+        found = predict(law.frequencies, rows=rows, width=width, probability=p, **self._plan(law, rows)).linf
+        if found == 0.0 and (narrower := self._relied_on(law, rows, width)) < width:
+            return predict(law.frequencies, rows=rows, width=narrower, probability=p, **self._plan(law, rows)).linf
+        return found
 
-    def _is_too_dense(self, law: Law, rows: int, width: int) -> bool:
-        """Whether joint recovery is predicted to be exact with more items than so few cells bear: then it may not be.
+    def _relied_on(self, law: Law, rows: int, width: int) -> int:
+        """Return the width whose prediction is relied on: this one, or a narrower one.
 
-        With a third of the cells as items, or a half, the decoder mostly stops before it is there.
+        Joint recovery may be predicted to be exact with more items than so few cells bear: with a third of the cells as
+        items, or a half, the decoder mostly stops before it is there. Then its error is at most that of the widest
+        sketch that is not predicted to be exact.
         """
-        if self.recovery != "joint":
-            return False
-        found = predict(law.frequencies, rows=rows, width=width, **self._plan(law, rows))
-        return found.support * CELLS_PER_ITEM > rows * width
+        while width > 2:
+            found = predict(law.frequencies, rows=rows, width=width, **self._plan(law, rows))
+            if found.scale > 0.0 or found.support * CELLS_PER_ITEM <= rows * width:
+                break
+            width = max(2, int(0.9 * width))
+        return width
 
     def _plan(self, law: Law, rows: int) -> dict[str, Any]:
         return {
