@@ -279,8 +279,7 @@ def _of_result(path: str, must_be_private: bool) -> tuple[Law, str, int]:
         )
     variance = 0.0
     if terms is not None:
-        each = result.num_clients // len(result.sketches)
-        variance = terms.share(each).variance if terms.by_clients else terms.largest_deviation(1) ** 2
+        variance = terms.largest_deviation(result.num_clients // len(result.sketches)) ** 2
     law = Law.from_pilot(result.sketches, result.domain, variance, max_items=result.plan.max_items)
     return law, f"like those of {path}, {result.num_clients:,} clients", result.domain.size
 

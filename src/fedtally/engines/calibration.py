@@ -30,14 +30,14 @@ from fedtally.engines.local import key_bytes
 from fedtally.engines.summation import Keys, Summation, make_keys, terms
 from fedtally.errors import InvalidInputError
 from fedtally.plan import Plan
-from fedtally.planner.bill import OPERATIONS, STAGES, Host, Work, decoding_work, drawn, lines_of_sum
+from fedtally.planner.bill import OPERATIONS, Host, Work, decoding_work, drawn, lines_of_sum
 from fedtally.privacy.mechanism import rounded_gaussian, skellam
 from fedtally.recovery.joint import JointDecoder
 from fedtally.recovery.median import MedianDecoder
 from fedtally.secagg import two_server, wire
 from fedtally.secagg.client import Client, MemoryJournal
 from fedtally.secagg.graph import Neighbourhood
-from fedtally.secagg.messages import EXCHANGES, ServerState, Unmask, phase
+from fedtally.secagg.messages import EXCHANGES, STAGES, ServerState, Unmask, phase
 from fedtally.secagg.opening import Opening
 from fedtally.secagg.params import ClientPolicy, Parameters
 from fedtally.secagg.proposal import propose

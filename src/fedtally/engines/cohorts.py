@@ -24,20 +24,13 @@ from fedtally.plan import MAX_CLIENTS, Plan
 from fedtally.privacy.events import Trust
 from fedtally.secagg import two_server
 from fedtally.secagg.client import Client, MemoryJournal
-from fedtally.secagg.messages import EXCHANGES, Kind, ServerState, phase
+from fedtally.secagg.messages import EXCHANGES, STAGES, Kind, ServerState, phase
 from fedtally.secagg.params import ClientPolicy, Parameters
 from fedtally.secagg.server import Server
 from fedtally.secagg.terms import SecAggTerms, TwoServerTerms
 from fedtally.session import FrequencyClient, FrequencyServer
 from fedtally.sketch import CountSketch
 
-STAGES = {
-    Kind.ADVERTISE: "advertise keys",
-    Kind.SHARES: "share keys",
-    Kind.MASKED_INPUT: "masked input",
-    Kind.CONFIRM: "consistency check",
-    Kind.UNMASK: "unmask",
-}
 _TICKS = 256  # steps of clients between two reports of progress
 _LIFETIME = 3600  # seconds of a session
 

@@ -25,7 +25,7 @@ from fedtally.sketch.schedule import AUTO, BATCHED_AUTO
 if TYPE_CHECKING:
     from fedtally.planner import Law, Question
 
-DEFAULT_ROWS = 7  # of joint recovery: from 5 to 16 rows of the same bytes its error differs by a tenth at most
+DEFAULT_ROWS = 7  # of joint recovery: more rows of the same bytes change its error little
 DEFAULT_MAX_BYTES = 32_000
 _MARGIN = 6  # standard deviations of the size of a round
 _USUAL_WIDTH = 1000  # for which a clip's norm is taken while the width is still searched: it hardly depends on it

@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 PILOT_SHARE = 0.1
 _USUAL_WIDTH = 200
 MIN_CLIENTS = 30  # of a pilot: fewer tell nothing
-PAPER_ROWS, PAPER_WIDTH, PAPER_TOP = 8, 200, 20
 Fit = Callable[[Request, Sequence[int]], tuple[Plan, Any]]
 Land = Callable[[Plan, Any, list[RoundTally]], list[CountSketch]]
 
@@ -144,9 +143,9 @@ class Sizing:
                 size = planner.oracle(self.frequencies(), tau, **given)
             else:
                 self.pilot = together(self.pilot)
-                [sketch], about = self._sketches(draft, PAPER_ROWS, PAPER_WIDTH)
+                [sketch], about = self._sketches(draft, planner.Pilot.rows, planner.Pilot.width)
                 del given["domain_size"]
-                size = planner.two_phase(sketch, self.domain, tau, **given, top=PAPER_TOP)
+                size = planner.two_phase(sketch, self.domain, tau, **given)
             chosen = Chosen(draft.usual_schedule, size.rows, size.width)
             _check_budget(draft, chosen)
         self._said = self._document(size, about)
@@ -170,11 +169,10 @@ class Sizing:
     def _law(self, draft: Draft) -> tuple[Law, dict[str, Any]]:
         from fedtally import planner
 
-        sketches, about = self._sketches(draft, PAPER_ROWS, None)
+        sketches, about = self._sketches(draft, planner.Pilot.rows, None)
         variance, terms = 0.0, self._plan.privacy
         if terms is not None:
-            clients = max(sketch.num_clients for sketch in sketches)
-            variance = terms.share(clients).variance if terms.by_clients else terms.largest_deviation(1) ** 2
+            variance = terms.largest_deviation(max(sketch.num_clients for sketch in sketches)) ** 2
         return planner.Law.from_pilot(sketches, self.domain, variance, max_items=self.request.items_bound), about
 
     def _sketches(self, draft: Draft, rows: int, width: int | None) -> tuple[list[CountSketch], dict[str, Any]]:

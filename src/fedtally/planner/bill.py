@@ -31,7 +31,7 @@ from fedtally.recovery.joint import (
     THRESHOLDS,
 )
 from fedtally.secagg import wire
-from fedtally.secagg.messages import EXCHANGES, Kind
+from fedtally.secagg.messages import EXCHANGES, STAGES, Kind
 from fedtally.secagg.params import Adversary, Parameters
 from fedtally.secagg.terms import SecAggTerms, TwoServerTerms
 from fedtally.secagg.two_server import Kind as ReportKind
@@ -45,13 +45,6 @@ RECOVERIES = ("joint", "median")
 HEAVY = 0.1  # fitted items of joint recovery, as a share of the counters of one sketch, where nothing is known
 SKETCH, NOISE, RESULT = "sketch", "noise", "result"
 TO_LEADER, TO_HELPER, OPENING = "report to the leader", "report to the helper", "opening"
-STAGES = {
-    Kind.ADVERTISE: "advertise keys",
-    Kind.SHARES: "share keys",
-    Kind.MASKED_INPUT: "masked input",
-    Kind.CONFIRM: "consistency check",
-    Kind.UNMASK: "unmask",
-}
 _EXACT = 1 << 24  # counts below it are decoded in single precision
 
 OPERATIONS: Mapping[str, str] = MappingProxyType(

@@ -142,10 +142,9 @@ def smallest(question: Question, tau: float) -> Choice:
     >>> str(found.schedule), found.size.cells < 100
     ('hybrid', True)
     """
-    found: Choice | None = None
-    schedule = _least_noised(question)
-    for _ in range(_TURNS):
-        size = calculus(
+
+    def sized(schedule: Schedule) -> Size:
+        return calculus(
             question.law,
             tau,
             question.campaign(schedule),
@@ -154,14 +153,8 @@ def smallest(question: Question, tau: float) -> Choice:
             margin=question.margin,
             risk=question.risk,
         )
-        if found is None or question.cost(schedule, size) < question.cost(*found):
-            found = Choice(schedule, size)
-        turned = best_schedule(question, size.rows, size.width, schedule)
-        if turned == schedule:
-            break
-        schedule = turned
-    assert found is not None
-    return found
+
+    return _in_turn(question, sized, lambda found: question.cost(*found))
 
 
 def best(question: Question, max_bytes: int) -> Choice:
@@ -171,25 +164,33 @@ def best(question: Question, max_bytes: int) -> Choice:
         InvalidInputError: a value is out of its range.
         UnreachableError: the budget buys no sketch.
     """
-    schedule, chosen = _least_noised(question), None
-    for _ in range(_TURNS):
-        size = within(
+
+    def sized(schedule: Schedule) -> Size:
+        return within(
             question.law,
             max_bytes,
-            lambda rows, width, schedule=schedule: question.bytes_of(rows, width, schedule),  # type: ignore[misc]
+            lambda rows, width: question.bytes_of(rows, width, schedule),
             question.campaign(schedule),
             p=question.failure_probability,
             rows=question.rows,
             risk=question.risk,
         )
-        if chosen is None or (size.linf or 0.0) < (chosen.size.linf or 0.0):
-            chosen = Choice(schedule, size)
-        turned = best_schedule(question, size.rows, size.width, schedule)
-        if turned == schedule:
+
+    return _in_turn(question, sized, lambda found: found.size.linf or 0.0)
+
+
+def _in_turn(question: Question, sized: Callable[[Schedule], Size], cost: Callable[[Choice], float]) -> Choice:
+    """Return the cheapest of the schedules and sizes that are chosen in turn, until the schedule stays."""
+    schedule = _least_noised(question)
+    best = Choice(schedule, sized(schedule))
+    found = best
+    for _ in range(_TURNS - 1):
+        turned = best_schedule(question, found.size.rows, found.size.width, found.schedule)
+        if turned == found.schedule:
             break
-        schedule = turned
-    assert chosen is not None
-    return chosen
+        found = Choice(turned, sized(turned))
+        best = min(best, found, key=cost)
+    return best
 
 
 def reach(question: Question, rows: int, max_bytes: int | None = None) -> float:

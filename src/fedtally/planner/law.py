@@ -12,11 +12,10 @@ what the heavy list leaves of 1. Fitted items that are not heavy are part of the
 tail's shape is a power law over the ranks beyond the heavy list, with this mass and this energy, and cut off at a
 largest frequency. (1) is unbiased for any shape. The cut follows from the fourth powers of the counts: W times the
 fourth cumulant of a cell is their sum over the tail, and normal noise adds nothing. Without it, items alike that do not
-stand out one by one, as in real tables of places, were taken for a steep head: the median's width came out at 0.6 to
-0.8 of what it had to be from pilots of 1,000 clients, joint recovery's at 0.55 to 0.8. Where these powers are not
-known to half of themselves, or the pilot has several batches, there is no cut but what would stand out. How the energy
-is spread then is a guess where tau is below what the pilot shows one by one: `Law.hardest` says what that may cost the
-median. Below about two clients of the pilot nothing tells it.
+stand out one by one, as in real tables of places, would be taken for a steep head, and the width would be too small.
+Where these powers are not known to half of themselves, or the pilot has several batches, there is no cut but what would
+stand out. How the energy is spread then is a guess where tau is below what the pilot shows one by one: `Law.hardest`
+says what that may cost the median. Below about two clients of the pilot nothing tells it.
 
 **Several items.** A client of one item adds a mass of 1, one of at most k items somewhere between 0 and k, and sums of
 sketches do not tell it. The sampling noise in (1) is then that of fitted items alone, which leaves too much energy. The

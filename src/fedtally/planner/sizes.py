@@ -103,10 +103,9 @@ class Campaign:
         ('hybrid', 4, 0.0)
         """
         noise, rounds = 0.0, plan.num_rounds
-        if plan.privacy is not None and plan.privacy.by_clients:
-            noise = math.sqrt(plan.privacy.share(-(-plan.num_clients // rounds)).variance)
-        elif plan.privacy is not None:
-            noise = plan.privacy.largest_deviation(1) * math.sqrt(len(plan.openings) / rounds)
+        if plan.privacy is not None:
+            each = plan.privacy.largest_deviation(-(-plan.num_clients // rounds))
+            noise = each * math.sqrt(len(plan.openings) / rounds)
         return cls(plan.num_clients, plan.schedule, rounds, recovery, noise)
 
     def failure(self, law: Law, tau: float, rows: int, width: int) -> float:
@@ -130,7 +129,7 @@ class Campaign:
         items, or a half, the decoder mostly stops before it is there. Then its error is at most that of the widest
         sketch that is not predicted to be exact.
         """
-        while width > 2:
+        while width > 2 and self.recovery == "joint":
             found = predict(law.frequencies, rows=rows, width=width, **self._plan(law, rows))
             if found.scale > 0.0 or found.support * CELLS_PER_ITEM <= rows * width:
                 break

@@ -272,3 +272,13 @@ def diagram(adversary: Adversary) -> str:
 
 def _spoken(kind: Kind) -> str:
     return kind.name.replace("_", " ").title().replace(" ", "")
+
+
+# What reports call the stages, by what clients answer in them.
+STAGES = {
+    Kind.ADVERTISE: "advertise keys",
+    Kind.SHARES: "share keys",
+    Kind.MASKED_INPUT: "masked input",
+    Kind.CONFIRM: "consistency check",
+    Kind.UNMASK: "unmask",
+}
