@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,28 @@ from fedtally.errors import InvalidInputError
 
 Row = Mapping[str, Any]
 SUFFIXES = (".csv", ".parquet")
+ROOT = Path(__file__).parents[1]
+
+
+def data_folder(folder: Path | None) -> Path:
+    """Return where the real tables are: `folder`, or FEDTALLY_DATA, or ../shared/data beside the repository."""
+    return folder or Path(os.environ.get("FEDTALLY_DATA") or ROOT.parent / "shared" / "data")
+
+
+def make_folder(folder: Path) -> None:
+    """Make a folder for results, before the work starts.
+
+    Raises:
+        InvalidInputError: it cannot be made, or not be written.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InvalidInputError(
+            f"cannot make the folder {folder}: {error.strerror}; choose another --output"
+        ) from error
+    if not os.access(folder, os.W_OK):
+        raise InvalidInputError(f"the folder {folder} cannot be written; choose another --output")
 
 
 def check_path(path: Path | None) -> None:
@@ -22,7 +45,7 @@ def check_path(path: Path | None) -> None:
 
 def show(rows: Sequence[Row]) -> None:
     """Print rows with the same keys as a table with a line of names."""
-    cells = [list(rows[0]), *([_text(value) for value in row.values()] for row in rows)]
+    cells = [list(rows[0]), *([text(value) for value in row.values()] for row in rows)]
     widths = [max(len(line[column]) for line in cells) for column in range(len(cells[0]))]
     for line in cells:
         click.echo("  ".join(cell.rjust(width) for cell, width in zip(line, widths, strict=True)))
@@ -45,5 +68,6 @@ def save(rows: Sequence[Row], path: Path | None) -> None:
         parquet.write_table(table, path)
 
 
-def _text(value: Any) -> str:
+def text(value: Any) -> str:
+    """Return a value as tables show it: floats to four digits."""
     return f"{value:.4g}" if isinstance(value, float) else str(value)
