@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sys
+import time
+from pathlib import Path
 
 import click
 
@@ -16,13 +18,17 @@ from experiments import (
     figure3,
     hashing,
     openings,
+    output,
     planner,
     privacy,
     recovery,
     shrinkage,
+    study,
     tradeoff,
 )
 from fedtally.errors import FedtallyError
+
+ALONE = ("all",)
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "show_default": True})
@@ -47,6 +53,52 @@ for module in (
     families,
 ):
     main.add_command(module.command)
+
+
+@main.command("all")
+@click.option("--quick", is_flag=True, help="A small run of each, in minutes, to see that everything works.")
+@click.option(
+    "--data",
+    type=click.Path(path_type=Path),
+    help="Folder of the real tables. [default: FEDTALLY_DATA or ../shared/data]",
+)
+@click.option(
+    "--output",
+    "folder",
+    type=click.Path(file_okay=False, path_type=Path),
+    help=f"Folder of the results. [default: {study.FOLDER}, of quick runs {study.QUICK_FOLDER}]",
+)
+@click.option("--jobs", type=click.IntRange(1), default=1, help="Processes of one experiment.")
+def everything(quick: bool, data: Path | None, folder: Path | None, jobs: int) -> None:
+    """Run every experiment, one after the other; exit code 1 if any missed what it is held to."""
+    folder = folder or (study.QUICK_FOLDER if quick else study.FOLDER)
+    output.make_folder(folder)
+    tables = output.data_folder(data)
+    missed, left_out = [], []
+    for name, command in main.commands.items():
+        if name in ALONE:
+            continue
+        given: dict[str, object] = {"folder": folder, "path": folder / f"{name}.parquet", "jobs": jobs}
+        given |= {"data": tables} if tables.is_dir() else {}
+        options = [
+            (parameter.opts[0], given[parameter.name]) for parameter in command.params if parameter.name in given
+        ]
+        arguments = [str(word) for option in options for word in option] + ["--quick"] * quick
+        click.secho(f"\n== {name}", bold=True)
+        start = time.perf_counter()
+        try:
+            command.main(arguments, f"python -m experiments {name}", standalone_mode=False)
+        except output.MissingDataError as error:
+            click.echo(f"left out: {error}")
+            left_out.append(name)
+        except SystemExit as verdict:
+            if verdict.code:
+                missed.append(name)
+        click.echo(f"({time.perf_counter() - start:.1f} s)")
+    click.echo(f"\nmissed: {', '.join(missed) or 'none'}; left out for want of data: {', '.join(left_out) or 'none'}")
+    if missed:
+        sys.exit(1)
+
 
 if __name__ == "__main__":
     try:

@@ -19,6 +19,7 @@ import numpy as np
 from experiments import output, rounds
 from experiments.coverage import Case, Scale, campaign, holds, in_turn, main_cases
 from experiments.recovery import SCHEDULES
+from experiments.study import smaller
 from fedtally.domain import IntegerRange
 from fedtally.recovery.intervals import make_intervals
 from fedtally.recovery.joint import JointDecoder
@@ -116,6 +117,9 @@ def judge(row: dict[str, object]) -> list[tuple[bool, str]]:
 
 
 @click.command("band")
+@smaller(
+    laws=("1.5",), sizes=("5x100",), noises=("off",), domain_size=2_000, clients=20_000, repeats=4, median_repeats=2
+)
 @click.option("--schedule", "schedules", multiple=True, default=SCHEDULES)
 @click.option("--size", "sizes", multiple=True, default=("5x500", "16x100"), help="Rows x width.")
 @click.option("--law", "laws", multiple=True, default=("1.1", "1.5", "zm"), help="An exponent, or zm.")

@@ -29,6 +29,7 @@ import numpy.typing as npt
 from experiments import output, rounds
 from experiments.privacy import add_noise, calibrated
 from experiments.recovery import SCHEDULES, law
+from experiments.study import smaller
 from fedtally.domain import IntegerRange
 from fedtally.errors import InvalidInputError
 from fedtally.privacy.mechanism import rounded_gaussian, skellam
@@ -561,6 +562,7 @@ def details(found: dict[Case, Tallies]) -> list[dict[str, object]]:
 
 
 @click.command("coverage")
+@smaller(laws=("1.5",), sizes=("5x200",), noises=("off",), domain_size=2_000, clients=20_000, repeats=1)
 @click.option(
     "--schedule", "schedules", multiple=True, help="[default: shared, fresh, hybrid; robustness: batched too]"
 )

@@ -19,6 +19,7 @@ import numpy as np
 
 from experiments import output, rounds
 from experiments.recovery import law
+from experiments.study import smaller
 from fedtally.domain import IntegerRange
 from fedtally.errors import InvalidInputError
 from fedtally.recovery.error_model import predict
@@ -161,6 +162,7 @@ def summary(cells: Sequence[dict[str, tuple[float, float]]]) -> list[str]:
 
 
 @click.command("error_model")
+@smaller(laws=("1.5",), rows=(5,), widths=(200,), domain_size=5_000, clients=50_000, repeats=1)
 @click.option("--law", "laws", multiple=True, default=("1.1", "1.5", "2", "zm"), help="An exponent, or zm.")
 @click.option("--rows", multiple=True, type=int, default=(5, 16))
 @click.option("--width", "widths", multiple=True, type=int, default=(200, 1000, 4000))

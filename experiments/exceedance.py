@@ -18,6 +18,7 @@ import click
 import numpy as np
 
 from experiments import output, recovery, rounds
+from experiments.study import smaller
 from fedtally.recovery import error_model
 from fedtally.sketch import SketchSpec
 
@@ -84,6 +85,7 @@ def compare(
 
 
 @click.command("exceedance")
+@smaller(laws=("1.2",), rows=(5,), numbers=(1,), domain_size=5_000, clients=10_000, repeats=4)
 @click.option("--law", "laws", multiple=True, default=("1.05", "1.2", "2"), help="An exponent, or zm.")
 @click.option("--rows", multiple=True, type=int, default=(5, 15, 16))
 @click.option("--width", "widths", multiple=True, type=int, default=(200,))

@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from experiments import figure2, output
+from experiments.study import smaller
 from fedtally.sketch import Schedule, ScheduleKind
 
 F64 = npt.NDArray[np.float64]
@@ -95,6 +96,7 @@ def measure(
 
 
 @click.command("hashing")
+@smaller(domain_size=200, repeats=20)
 @click.option("-a", "--exponent", "exponents", type=float, multiple=True, default=(1.1, 2.0, 3.0))
 @click.option("--domain-size", default=2000)
 @click.option("--rounds", "num_rounds", default=10, type=click.IntRange(2, 16))

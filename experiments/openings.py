@@ -20,6 +20,7 @@ import numpy as np
 
 from experiments import output, recovery, rounds
 from experiments.privacy import add_noise
+from experiments.study import smaller
 from fedtally.domain import IntegerRange
 from fedtally.errors import InvalidInputError
 from fedtally.privacy.events import Event
@@ -48,7 +49,6 @@ FIGURES = """
     2   5x2000 1     72 21 14 18 29 15 20       2.1 2.7 4.0 5.4 7.8 11 16
     3   5x2000 1     5.7 7.6 5.6 8.0 9.7 15 20  2.0 2.7 3.8 5.6 7.5 11 16
 """
-QUICK = (("1.1", "16x500", 1.0), ("2", "16x500", 1.0))
 
 
 class Cell(NamedTuple):
@@ -154,6 +154,7 @@ def compare(
 
 
 @click.command("openings")
+@smaller(laws=("1.1", "2"), sizes=("16x500",), epsilons=(1.0,), repeats=1)
 @click.option("--law", "laws", multiple=True, help="An exponent, or zm.  [default: all of the study]")
 @click.option("--size", "sizes", multiple=True, help="Rows x width.  [default: all of the study]")
 @click.option("--epsilon", "epsilons", multiple=True, type=float, help="[default: all of the study]")
@@ -162,7 +163,6 @@ def compare(
 @click.option("--clients", default=recovery.CLIENTS, help="All rounds together.")
 @click.option("--repeats", type=click.IntRange(1), default=3, help="Campaigns of each cell.")
 @click.option("--seed", default=0)
-@click.option("--quick", is_flag=True, help="One campaign of two cells, 16x500 at epsilon 1.")
 @click.option("--output", "path", type=click.Path(path_type=Path), help="Also write the table: .csv or .parquet.")
 def command(
     laws: tuple[str, ...],
@@ -173,7 +173,6 @@ def command(
     clients: int,
     repeats: int,
     seed: int,
-    quick: bool,
     path: Path | None,
 ) -> None:
     """Measure both decoders' largest errors over the number of openings, beside the design study and predictions."""
@@ -184,11 +183,9 @@ def command(
         if (not laws or cell.law in laws)
         and (not sizes or f"{cell.rows}x{cell.width}" in sizes)
         and (not epsilons or cell.epsilon in epsilons)
-        and (not quick or (cell.law, f"{cell.rows}x{cell.width}", cell.epsilon) in QUICK)
     ]
     if not chosen:
         raise InvalidInputError("the study has no such cell: choose other laws, sizes or epsilons")
-    repeats = 1 if quick else repeats
     table: list[dict[str, object]] = []
     lines: list[str] = []
     for cell in chosen:

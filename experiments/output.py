@@ -16,6 +16,10 @@ SUFFIXES = (".csv", ".parquet")
 ROOT = Path(__file__).parents[1]
 
 
+class MissingDataError(InvalidInputError):
+    """A real table is needed and not there; it is not part of the project."""
+
+
 def data_folder(folder: Path | None) -> Path:
     """Return where the real tables are: `folder`, or FEDTALLY_DATA, or ../shared/data beside the repository."""
     return folder or Path(os.environ.get("FEDTALLY_DATA") or ROOT.parent / "shared" / "data")

@@ -29,6 +29,7 @@ import numpy as np
 from scipy.stats import binom
 
 from experiments import output, recovery, rounds
+from experiments.study import smaller
 from fedtally import planner
 from fedtally.domain import IntegerRange
 from fedtally.errors import InvalidInputError
@@ -43,15 +44,6 @@ LEVEL = 0.01
 JUDGED = 12, 200  # pilots and campaigns
 NAMES = "us_baby_names.parquet"
 TABLES = (*recovery.TABLES, "names")
-QUICK: dict[str, object] = {
-    "laws": ("1.5",),
-    "taus": (0.02,),
-    "recoveries": ("median",),
-    "domain_size": 10_000,
-    "pilots": 3,
-    "draws": 20,
-    "trials": 40,
-}
 
 
 class Work(NamedTuple):
@@ -155,7 +147,7 @@ def load_law(name: str, size: int, data: Path | None) -> rounds.F64:
     if name != "names":
         return np.sort(recovery.load_table(name, data))[::-1]
     if not (data / NAMES).is_file():
-        raise InvalidInputError(f"{data / NAMES} does not exist: name the folder of {NAMES} with --data")
+        raise output.MissingDataError(f"{data / NAMES} does not exist: name the folder of {NAMES} with --data")
     from pyarrow import parquet
 
     table = parquet.read_table(data / NAMES, columns=["name", "count"]).group_by("name").aggregate([("count", "sum")])
@@ -228,6 +220,7 @@ def keeps(successes: int, trials: int) -> bool:
 
 
 @click.command("planner")
+@smaller(laws=("1.5",), taus=(0.02,), domain_size=10_000, pilots=3, draws=20, trials=40)
 @click.option(
     "--law", "laws", multiple=True, default=("1.05", "1.2", "1.5", "2", "3"), help="An exponent, zm, or a table's name."
 )
@@ -245,15 +238,14 @@ def keeps(successes: int, trials: int) -> bool:
     "--data", type=click.Path(path_type=Path), help=f"Folder of the real tables, which are {', '.join(TABLES)}."
 )
 @click.option("--jobs", type=click.IntRange(1), default=1, help="Processes, each with a cell at a time.")
-@click.option("--quick", is_flag=True, help="One small cell.")
 @click.option("--output", "path", type=click.Path(path_type=Path), help="Also write the table: .csv or .parquet.")
 def command(
-    pilot_rows: int, pilot_width: int, data: Path | None, jobs: int, quick: bool, path: Path | None, **values: object
+    pilot_rows: int, pilot_width: int, data: Path | None, jobs: int, path: Path | None, **values: object
 ) -> None:
     """Compare chosen with least sizes, over laws and targets; exit code 1 if any is off."""
     output.check_path(path)
     pilot = planner.Pilot(rows=pilot_rows, width=pilot_width)
-    table = list(_rows(pilot, data, jobs, **(values | QUICK if quick else values)))  # type: ignore[arg-type]
+    table = list(_rows(pilot, data, jobs, **values))  # type: ignore[arg-type]
     output.show(table)
     output.save(table, path)
     if any(row["verdict"] == "MISS" for row in table):

@@ -30,6 +30,7 @@ import click
 import numpy as np
 
 from experiments import output, recovery, rounds
+from experiments.study import smaller
 from fedtally.crypto.keys import Secret
 from fedtally.domain import IntegerRange
 from fedtally.errors import InvalidInputError
@@ -214,30 +215,33 @@ def verdict(size: tuple[int, int], ratio: float) -> str:
 
 
 @click.command("privacy")
+@smaller(sizes=("5x1000",), repeats=1)
 @click.option("--table", "tables", multiple=True, type=click.Choice(list(FIGURES)), help="[default: all]")
 @click.option(
     "--data", type=click.Path(path_type=Path), help="Folder of the real tables; without it nothing is judged."
 )
 @click.option("--repeats", type=click.IntRange(1), default=4, help="Campaigns of each cell.")
+@click.option(
+    "--size", "sizes", multiple=True, type=click.Choice([f"{r}x{w}" for r, w in SIZES]), help="[default: all]"
+)
 @click.option("--seed", default=0)
-@click.option("--quick", is_flag=True, help="One campaign of each table, 5 x 1000 alone.")
 @click.option("--output", "path", type=click.Path(path_type=Path), help="Also write the table: .csv or .parquet.")
 def command(
-    tables: tuple[str, ...], data: Path | None, repeats: int, seed: int, quick: bool, path: Path | None
+    tables: tuple[str, ...], data: Path | None, repeats: int, sizes: tuple[str, ...], seed: int, path: Path | None
 ) -> None:
     """Hold errors under distributed epsilon = 1 to the design study's; exit code 1 if any is missed."""
     output.check_path(path)
     laws = load_laws(tables or FIGURES, data)
-    sizes = (MAIN,) if quick else SIZES
+    chosen = [(r, w) for r, w in SIZES if not sizes or f"{r}x{w}" in sizes]
     table = [
-        compare(cell, laws[cell.table], provided, data is not None, 1 if quick else repeats, seed)
-        for cell in study(laws, sizes)
+        compare(cell, laws[cell.table], provided, data is not None, repeats, seed)
+        for cell in study(laws, chosen)
         for provided in (False, True)
     ]
-    for rows in dict(sizes):
+    for rows in dict(chosen):
         event = calibrated("skellam", rows)
         click.echo(f"{rows} rows: variance {event.variance:.2f}, {accounting.epsilon(event, DELTA)}")
-    click.echo(f"errors x 1e-5, median of {1 if quick else repeats} campaigns")
+    click.echo(f"errors x 1e-5, median of {repeats} campaigns")
     output.show(table)
     verdicts = [row["verdict"] for row in table]
     click.echo(f"{verdicts.count('PASS')} PASS, {verdicts.count('MISS')} MISS, {verdicts.count('-')} not judged")

@@ -26,6 +26,7 @@ import click
 import numpy as np
 
 from experiments import output, rounds
+from experiments.study import smaller
 from fedtally.domain import IntegerRange
 from fedtally.errors import InvalidInputError
 from fedtally.recovery.joint import JointDecoder
@@ -174,7 +175,7 @@ def load_table(name: str, folder: Path) -> rounds.F64:
     file, column, _ = TABLES[name]
     path = folder / file
     if not path.is_file():
-        raise InvalidInputError(f"{path} does not exist: name the folder of {file} with --data")
+        raise output.MissingDataError(f"{path} does not exist: name the folder of {file} with --data")
     if path.suffix == ".npz":
         with np.load(path) as arrays:
             weights = arrays[column].astype(np.float64).reshape(-1)
@@ -337,6 +338,7 @@ def savings(repeats: int, seed: int, clients: int, size: int) -> list[dict[str, 
 
 
 @click.command("recovery")
+@smaller(parts=("grid",), laws=("1.1",), rows=(5,), domain_size=5_000, clients=50_000, repeats=1)
 @click.option(
     "--part",
     "parts",

@@ -17,6 +17,7 @@ import numpy as np
 
 from experiments import output, rounds
 from experiments.recovery import SCHEDULES, law
+from experiments.study import smaller
 from fedtally.domain import IntegerRange
 from fedtally.errors import InvalidInputError
 from fedtally.recovery.joint import JointDecoder
@@ -92,6 +93,7 @@ def measure(
 
 
 @click.command("shrinkage")
+@smaller(laws=("2",), rows=(5,), widths=(200,), domain_size=5_000, clients=50_000, repeats=1)
 @click.option("--law", "laws", multiple=True, default=("1.1", "zm", "2"), help="An exponent, or zm.")
 @click.option("--rows", multiple=True, type=int, default=(5, 16))
 @click.option("--width", "widths", multiple=True, type=int, default=(200, 1000, 4000))

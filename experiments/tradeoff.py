@@ -13,6 +13,7 @@ import click
 import numpy as np
 
 from experiments import output, recovery
+from experiments.study import smaller
 from fedtally import charts
 from fedtally.domain import IntegerRange
 from fedtally.plan import Plan
@@ -159,6 +160,7 @@ def _lowest(group: list[float]) -> float:
 
 
 @click.command("tradeoff")
+@smaller(widths=(100, 400, 1600), domain_size=5_000, clients=50_000, repeats=1)
 @click.option("--law", "name", default="zm", help="An exponent, or zm.")
 @click.option("--rows", default=5)
 @click.option("--width", "widths", multiple=True, type=int, default=WIDTHS)
