@@ -83,7 +83,7 @@ def test_curves_have_bands_and_exact_methods_a_line(tmp_path: Path) -> None:
     )
     axes: Any = figure.axes[0]
     assert (axes.get_xscale(), axes.get_yscale()) == ("log", "log")
-    assert [text.get_text() for text in axes.get_legend().get_texts()] == ["one-hot (exact)", "hybrid", "fresh"]
+    assert [text.get_text() for text in axes.get_legend().get_texts()] == ["one-hot", "hybrid", "fresh"]
     first = axes.lines[0]
     assert list(first.get_ydata()) == [1.0, 0.2]  # in percent, by rising bytes
     assert (tmp_path / "s.png").stat().st_size > 5000

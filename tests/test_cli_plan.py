@@ -56,6 +56,20 @@ def test_a_plan_says_what_it_promises_and_costs(call: Call) -> None:
     assert all(line == line.rstrip() for line in out.splitlines())
 
 
+def test_bytes_that_gain_little_are_said_to(call: Call) -> None:
+    noisy = (*FLEET, "--epsilon", "0.5", "--trust", "distributed", "--rows", "8")
+    note = "of the bytes: its error is hardly larger"
+    assert note in words_of(call(*noisy, "--max-bytes", "64kB")[1])
+    assert note not in words_of(call(*FLEET, "--max-bytes", "2kB", "--rows", "8")[1])
+
+
+def test_clients_may_be_written_short(call: Call) -> None:
+    code, out, _ = call("--clients", "5e4", "--domain-size", "2_000", "--max-bytes", "2kB", "--rows", "8")
+    assert code == 0 and "Plan for 50,000 clients and 2,000 candidates" in out
+    code, _, err = call("--clients", "5e-4", "--domain-size", "2000")
+    assert code == 2 and "'5e-4' is no integer of 1 or more" in err
+
+
 def test_the_document_holds_what_is_printed(call: Call) -> None:
     code, out, err = call(
         *FLEET, "--max-bytes", "6kB", "--epsilon", "2", "--rounds", "4", "--secure-sum", "secagg", "--json"
@@ -151,7 +165,7 @@ def test_a_calibrated_host_is_used(call: Call, monkeypatch: pytest.MonkeyPatch) 
     _, before, _ = call(*FLEET, "--tau", "0.01", "--json")
     code, out, err = call("--calibrate")
     assert (code, out) == (0, "")
-    assert "what CPU the protocol takes here" in err
+    assert re.search(r"what CPU \d+ operations of the protocol take here, 7 times that of the machine .* \(7 to 7\)", err)
     _, after, _ = call(*FLEET, "--tau", "0.01", "--json")
     bills = [json.loads(text)["bill"] for text in (before, after)]
     assert [bill["calibrated"] for bill in bills] == [False, True]

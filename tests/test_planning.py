@@ -100,6 +100,7 @@ def test_the_least_epsilon_is_found():
     [
         {"tau": 0.0005, "epsilon": 0.2, "num_rounds": 4},
         {"tau": 0.0005, "epsilon": 0.5, "max_bytes": 2000},
+        {"tau": 0.004, "epsilon": 0.5, "secure_sum": "secagg", "max_cohort": 500},
     ],
 )
 def test_each_way_out_is_one(options):
@@ -108,21 +109,16 @@ def test_each_way_out_is_one(options):
         proposed(**options)
     ways = str(raised.value).split("any of these would do: ")[1].split("; ")
     assert ways
+    named = {"tau": "tau", "epsilon": "epsilon", "cohorts": "max_cohort", "bytes": "max_bytes"}
+    assert any(way.startswith("cohorts") for way in ways) == ("max_cohort" in options)
     for way in ways:
-        number = float(
-            re.sub(
-                "[^0-9.e-]",
-                "",
-                way.replace("bytes", "")
-                .replace("clients", "")
-                .split()[-1 if way.startswith(("tau", "epsilon")) else 0],
-            )
-        )
+        [number] = re.findall("[0-9][0-9.,]*", way)
+        value = float(number.replace(",", ""))
         if way.endswith("clients"):
-            proposed(round(number), **options)
+            proposed(round(value), **options)
         else:
-            name = {"tau": "tau", "eps": "epsilon"}.get(way[:3], "max_bytes")
-            proposed(**options | {name: round(number) if name == "max_bytes" else number})
+            [name] = [option for word, option in named.items() if way.startswith(word) or way.endswith(word)]
+            proposed(**options | {name: round(value) if name.startswith("max") else value})
 
 
 def test_a_target_that_nothing_reaches_says_so():

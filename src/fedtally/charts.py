@@ -150,7 +150,7 @@ def error_against_bytes(
 
     Args:
         curves: points (bytes per client, error as a share of clients) of each method.
-        costs: bytes per client of the methods without an error, drawn as vertical lines.
+        costs: bytes per client of what has no curve, drawn as vertical lines.
         marked: points that stand out, such as a plan. What is 0 stands at the lower end: the axis has no 0.
         predicted: curves (bytes per client, error) without points, which end where the error is 0.
         target: the error that is asked for, drawn as a horizontal line.
@@ -170,7 +170,7 @@ def error_against_bytes(
         look = {"color": _CYCLE[number % len(_CYCLE)], "marker": _MARKERS[number % len(_MARKERS)], "markersize": 5}
         _draw_bands(axes, xs, points, capsize=3, label=method, **look)
     for number, (method, cost) in enumerate(costs.items()):
-        axes.axvline(cost, color=_GREY, linestyle=("--", ":")[number % 2], linewidth=1.2, label=f"{method} (exact)")
+        axes.axvline(cost, color=_GREY, linestyle=("--", ":")[number % 2], linewidth=1.2, label=method)
     for number, (name, curve) in enumerate((predicted or {}).items()):
         above = sorted((x, 100 * error) for x, error in curve if error > 0)
         axes.plot(

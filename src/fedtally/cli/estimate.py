@@ -15,6 +15,7 @@ from fedtally.cli.options import (
     answer_options,
     as_named,
     decoding_options,
+    delta_option,
     domain_options,
     open_input,
     positive,
@@ -172,7 +173,7 @@ def estimate(source: str, **options: Any) -> None:
 @size_options
 @round_options
 @option("Privacy", "--epsilon", type=click.FLOAT, metavar="E", help="Add the noise of so much privacy, as a study.")
-@option("Privacy", "--delta", type=click.FLOAT, metavar="D", help="(1e-6, or 1 / (10 clients) if that is less.)")
+@delta_option
 @answer_options
 @decoding_options
 @save_options

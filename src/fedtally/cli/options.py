@@ -6,6 +6,7 @@ import os
 import re
 import sys
 from collections.abc import Sequence
+from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -35,14 +36,17 @@ def size(text: str) -> int:
 
 
 def positive(text: str) -> int:
-    """Return the integer that a text says, at least 1.
+    """Return the integer that a text says, at least 1 and of at most 18 digits.
 
-    >>> positive("12")
-    12
+    >>> positive("12"), positive("1_000_000"), positive("1e6"), positive("2.5e6")
+    (12, 1000000, 1000000, 2500000)
     """
-    if not re.fullmatch("[0-9]{1,18}", text.strip()) or int(text) < 1:
+    plain = text.strip().replace("_", "")
+    if re.fullmatch(r"[0-9]{1,3}(\.[0-9]{1,15})?[eE][0-9]{1,2}", plain):
+        plain = f"{Decimal(plain):f}".removesuffix(".0")
+    if not re.fullmatch("[0-9]{1,18}", plain) or int(plain) < 1:
         raise click.BadParameter(f"{text!r} is no integer of 1 or more")
-    return int(text)
+    return int(plain)
 
 
 def listed(text: str) -> tuple[str, ...]:
@@ -182,6 +186,23 @@ answer_options = options(
     ),
     option("Answer", "--query", multiple=True, metavar="ITEM", help="Also estimate this item; may be repeated."),
 )
+delta_option = option(
+    "Privacy", "--delta", type=click.FLOAT, metavar="D", help="(1e-6, or 1 / (10 clients) if that is less.)"
+)
+trust_option = option(
+    "Privacy",
+    "--trust",
+    type=click.Choice(["central", "distributed"]),
+    help="Who adds the noise: whoever opens the sums, or clients and servers that do not trust each other (central "
+    "with an ideal secure sum, else distributed).",
+)
+neighbours_option = option(
+    "Privacy",
+    "--neighbours",
+    type=click.Choice(["zero-out", "replace-one", "add-remove"]),
+    help="What must not show: a client's items taken away, or replaced, or whether it takes part (zero-out).",
+)
+population_option = option("Privacy", "--population", metavar="NAME", help="Whose budget is charged (clients).")
 privacy_options = options(
     option(
         "Privacy",
@@ -190,20 +211,9 @@ privacy_options = options(
         metavar="E",
         help="Make the campaign (epsilon, delta)-differentially private (off).",
     ),
-    option("Privacy", "--delta", type=click.FLOAT, metavar="D", help="(1e-6, or 1 / (10 clients) if that is less.)"),
-    option(
-        "Privacy",
-        "--trust",
-        type=click.Choice(["central", "distributed"]),
-        help="Who adds the noise: whoever opens the sums, or clients and servers that do not trust each other (central "
-        "with an ideal secure sum, else distributed).",
-    ),
-    option(
-        "Privacy",
-        "--neighbours",
-        type=click.Choice(["zero-out", "replace-one", "add-remove"]),
-        help="What must not show: a client's items taken away, or replaced, or whether it takes part (zero-out).",
-    ),
+    delta_option,
+    trust_option,
+    neighbours_option,
     option(
         "Privacy",
         "--max-rounds",
@@ -213,7 +223,7 @@ privacy_options = options(
     ),
     option("Privacy", "--max-clients", type=positive, metavar="N", help="add-remove: a public bound on their number."),
     option("Privacy", "--certify", is_flag=True, help="replace-one: look at all pairs of candidates, for less noise."),
-    option("Privacy", "--population", metavar="NAME", help="Whose budget is charged (clients)."),
+    population_option,
     option("Privacy", "--ledger", metavar="PATH|URL", help="Charge it there: see fedtally ledger."),
     option(
         "Privacy",

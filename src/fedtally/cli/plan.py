@@ -12,11 +12,15 @@ from fedtally.cli import console
 from fedtally.cli.layout import Command, option, options
 from fedtally.cli.options import (
     budget_options,
+    delta_option,
+    neighbours_option,
+    population_option,
     positive,
     read_domain,
     round_options,
     run_options,
     target_options,
+    trust_option,
     trust_options,
 )
 from fedtally.errors import InvalidInputError
@@ -32,6 +36,7 @@ if TYPE_CHECKING:
     from fedtally.planner.bill import Bill, Host
 
 _NO_PRIVACY = "none"
+_HARDLY = 0.1  # a larger error that is worth a note where it saves bytes
 _SAME = (
     "rows",
     "max_bytes",
@@ -83,20 +88,10 @@ _privacy_options = options(
         metavar="E",
         help="Differential privacy; none: without. With --tau and --max-bytes, the least is found.",
     ),
-    option("Privacy", "--delta", type=click.FLOAT, metavar="D", help="(1e-6, or 1 / (10 clients) if that is less.)"),
-    option(
-        "Privacy",
-        "--trust",
-        type=click.Choice(["central", "distributed"]),
-        help="Who adds the noise (central with an ideal secure sum, else distributed).",
-    ),
-    option(
-        "Privacy",
-        "--neighbours",
-        type=click.Choice(["zero-out", "replace-one", "add-remove"]),
-        help="What must not show (zero-out).",
-    ),
-    option("Privacy", "--population", metavar="NAME", help="Whose budget the campaign is charged to (clients)."),
+    delta_option,
+    trust_option,
+    neighbours_option,
+    population_option,
     option("Privacy", "--study", is_flag=True, help="Allow --like RESULT of a campaign that was not private."),
 )
 
@@ -156,7 +151,7 @@ def plan(**options: Any) -> None:
     if options["calibrate"]:
         host = calibration.calibrate()
         calibration.save(host)
-        console.note(f"wrote {calibration.default_path()}: what CPU the protocol takes here", options["quiet"])
+        console.note(f"wrote {calibration.default_path()}: {_compared(host)}", options["quiet"])
         if options["clients"] is None:
             return
     else:
@@ -175,6 +170,19 @@ def plan(**options: Any) -> None:
         console.show_json(_document(proposal, host, about))
     else:
         console.show(_view(proposal, host, about))
+
+
+def _compared(host: Host) -> str:
+    """Say how fast a host is, beside the one that is taken where none was measured."""
+    from statistics import median
+
+    from fedtally.planner.bill import OPERATIONS, REFERENCE
+
+    ratios = [host.seconds[name] / REFERENCE.seconds[name] for name in OPERATIONS]
+    return (
+        f"what CPU {len(ratios)} operations of the protocol take here, {median(ratios):.2g} times that of the machine "
+        f"assumed so far ({min(ratios):.2g} to {max(ratios):.2g})"
+    )
 
 
 def _check_outputs(options: dict[str, Any]) -> None:
@@ -299,10 +307,11 @@ def _plot(proposal: Proposal, path: str) -> None:
     from fedtally import charts
 
     chosen, target = proposal.plan, proposal.target
-    costs = {"one-hot": float(chosen.one_hot_bytes_per_client)}
+    exact = "one-hot (exact)" if chosen.privacy is None else "one-hot"
+    costs = {exact: float(chosen.one_hot_bytes_per_client)}
     title = (
-        f"{chosen.num_clients:,} clients in {chosen.num_rounds} rounds, {target.recovery} recovery; predicted, "
-        f"exceeded in {100 * target.failure_probability:.3g} %"
+        f"{chosen.num_clients:,} clients in {chosen.num_rounds} rounds, {target.recovery} recovery\n"
+        f"predicted, exceeded in {100 * target.failure_probability:.3g} %"
     )
     mark = charts.Point(chosen.bytes_per_client, proposal.linf, proposal.linf, proposal.linf)
     name = f"the plan, {chosen.rows} x {chosen.width:,}"
@@ -409,6 +418,10 @@ def _notes(proposal: Proposal, host: Host | None) -> list[str]:
         notes.append("its keys are placeholders: a simulation makes its own, a deployment puts those of its servers")
     if proposal.plan.bytes_per_client >= proposal.plan.one_hot_bytes_per_client:
         notes.append("a one-hot vector is no larger than this sketch, and has no collisions")
+    for other, error in proposal.neighbours:
+        if other.width < proposal.plan.width and error <= (1 + _HARDLY) * proposal.linf:
+            saved = 1 - other.bytes_per_client / proposal.plan.bytes_per_client
+            notes.append(f"{other.rows} x {other.width:,} saves {saved:.0%} of the bytes: its error is hardly larger")
     if host is None:
         notes.append("CPU is that of another machine: fedtally plan --calibrate measures this one")
     return notes
@@ -434,11 +447,11 @@ def _stages(bill: Bill) -> Table:
     table.add_row("decoding", "", "", "", "", "", _seconds(bill.decoding_seconds))
     table.add_row(
         "together",
-        report.size(bill.upload_bytes),
-        report.size(bill.download_bytes),
+        _bytes(bill.upload_bytes),
+        _bytes(bill.download_bytes),
         _seconds(bill.client_seconds),
-        report.size(bill.received_bytes),
-        report.size(bill.sent_bytes),
+        _bytes(bill.received_bytes),
+        _bytes(bill.sent_bytes),
         _seconds(bill.server_seconds + bill.decoding_seconds),
         style="bold",
     )

@@ -116,14 +116,14 @@ def _promise(found: TrialResult) -> list[tuple[str, RenderableType]]:
     if target is None:
         return [("Promise", "none: the plan has no target")]
     text = (
-        f"largest error above {_share(target.linf)} in {found.exceeded:,} of {found.trial.repeats:,} repeats; "
-        f"promised: at most {_share(target.failure_probability)}"
+        f"largest error above {_share(target.linf)} in {found.exceeded:,} of {found.trial.repeats:,} repeats, "
+        f"promised in at most {_share(target.failure_probability)}"
     )
     rows: list[tuple[str, RenderableType]] = [("Promise", text)]
     if verdict is not None:
         is_within = verdict.exceeded <= target.failure_probability * verdict.repeats
         said = "kept" if is_within else "kept, within chance" if verdict.kept else "broken"
-        rows = [("Promise", Text.assemble(f"{text}: ", (said, "bold green" if verdict.kept else "bold red")))]
+        rows = [("Promise", Text.assemble((said, "bold green" if verdict.kept else "bold red"), f": {text}"))]
         rows.append(("", _shown(verdict)))
     if found.predicted_failure is not None:
         rows.append(("", f"predicted for these clients: {_share(found.predicted_failure)} of campaigns"))

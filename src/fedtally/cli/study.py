@@ -9,6 +9,7 @@ import click
 from fedtally.cli import console
 from fedtally.cli.layout import Command, Decorator, option, options
 from fedtally.cli.options import (
+    delta_option,
     domain_options,
     listed,
     open_input,
@@ -78,7 +79,7 @@ _study_options = options(
         help="Hold this .toml or .json plan to its promise, instead of comparing methods.",
     ),
     option("Privacy", "--epsilon", type=click.FLOAT, metavar="E", help="Add the noise of so much privacy (none)."),
-    option("Privacy", "--delta", type=click.FLOAT, metavar="D", help="(1e-6, or 1 / (10 clients) if that is less.)"),
+    delta_option,
     option(
         "Privacy",
         "--trust",
@@ -222,18 +223,19 @@ def _plot(found: StudyResult, path: str) -> None:
 
     from fedtally import charts
 
+    study = found.study
     curves: dict[str, list[charts.Point]] = {}
     costs: dict[str, float] = {}
     for comparison in found.comparisons():
         if comparison.width is None:
             if comparison.secure_sum:  # binary, a few bytes, would squeeze the rest
-                costs[comparison.method] = comparison.bytes_per_client
+                name = comparison.method if study.privacy else f"{comparison.method} (exact)"
+                costs[name] = comparison.bytes_per_client
             continue
         cell = (comparison.method, comparison.width)
         errors = [m.linf for m in found.measurements if (m.method, m.width) == cell]
         low, middle, high = np.quantile(errors, [0.1, 0.5, 0.9]).tolist()
         curves.setdefault(comparison.method, []).append(charts.Point(comparison.bytes_per_client, middle, low, high))
-    study = found.study
     what = f"{found.num_clients:,} clients in {study.num_rounds} rounds, {study.rows} rows, {study.recovery} recovery"
     title = f"{what}; median, 10 % and 90 % of {study.repeats} repeats"
     charts.error_against_bytes(curves, costs, title=title, path=path)

@@ -273,6 +273,11 @@ def _ways(draft: Draft, law: Law) -> Iterator[str]:
     clients = planner.least(lambda x: reaches(_of_clients(draft, math.ceil(x)), law), now, most, _PRECISION)
     if clients is not None:
         yield f"{int(float(_up(clients))):,} clients"
+    most, whole = request.summation.most_clients, draft.clients[1]
+    if request.summation.method == "secagg" and request.is_private and whole > most:  # of each cohort noise is opened
+        cohort = planner.least(lambda x: reaches(_of_cohort(draft, math.ceil(x)), law), most, whole, _PRECISION)
+        if cohort is not None:
+            yield f"cohorts of up to {int(float(_up(cohort))):,} (max_cohort)"
     if request.max_bytes is not None:
         with suppress(UnreachableError):
             question = draft.question(law, request.rows)
@@ -290,6 +295,10 @@ def _of_clients(draft: Draft, num_clients: int) -> Draft:
     if request.max_clients is not None:
         request = replace(request, max_clients=num_clients)
     return drafted(request, draft.domain, num_clients, draft.seed)
+
+
+def _of_cohort(draft: Draft, most: int) -> Draft:
+    return drafted(replace(draft.request, max_cohort=most), draft.domain, draft.clients[0], draft.seed)
 
 
 def _up(number: float) -> str:

@@ -120,7 +120,7 @@ class Summation:
         """
         if self.method == "two-server":
             return [num_clients] if num_clients else []
-        number = -(-num_clients // self._most)
+        number = -(-num_clients // self.most_clients)
         small, larger = divmod(num_clients, max(1, number))
         return [small + 1] * larger + [small] * (number - larger)
 
@@ -132,13 +132,14 @@ class Summation:
         """
         found = {least, most}
         if self.method == "secagg":
-            bound = self._most
+            bound = self.most_clients
             full = range(-(-least // bound) * bound, most + 1, bound)
             found.update(size for number in full for size in (number, number + 1) if size <= most)
         return sorted(found)
 
     @property
-    def _most(self) -> int:
+    def most_clients(self) -> int:
+        """The most clients of a cohort of secagg."""
         return self.max_cohort or MAX_COHORT[Adversary.parse(self.adversary)]
 
 
