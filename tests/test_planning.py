@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import fedtally
+from fedtally import report
 from fedtally.domain import IntegerRange
 from fedtally.engines import local
 from fedtally.engines.fitting import Draft, spread
@@ -281,6 +282,8 @@ def test_clients_of_several_items_have_a_pilot():
     assert result.num_clients == 3200
     private = fedtally.estimate(items(20_000), **options, epsilon=4.0, study=True)
     assert private.sizing is not None and private.num_clients == 3600
+    assert private.sizing["pilot"]["epsilon"] == 4.0 and result.sizing["pilot"]["epsilon"] is None
+    assert "not in the estimates and noised for epsilon 4" in dict(report.sizing_rows(private.sizing))[""]
 
 
 def test_a_pilot_keeps_to_max_bytes():

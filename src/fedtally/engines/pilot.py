@@ -206,6 +206,7 @@ class Sizing:
             "width": self._plan.width,
             "bytes_per_client": self._plan.bytes_per_client,
             "fingerprint": self._plan.fingerprint,
+            "epsilon": None if self._plan.privacy is None else self._plan.privacy.epsilon,
         }
         return sketches, about
 

@@ -44,7 +44,7 @@ _WORD = 2**64 - 1
 _GUIDE_BITS = 10, 20  # at least and at most; between them 8 slots for each entry, so that few have two
 # What a gather costs, relative to one from the first-level cache, by the bytes of all tables of a row
 # (benchmarks/kernels.py).
-_GATHER_COSTS = ((1 << 15, 1.0), (1 << 18, 2.0), (1 << 20, 4.0), (1 << 22, 8.0), (1 << 26, 20.0), (1 << 62, 40.0))
+GATHER_COSTS = ((1 << 15, 1.0), (1 << 18, 2.0), (1 << 20, 4.0), (1 << 22, 8.0), (1 << 26, 20.0), (1 << 62, 40.0))
 
 
 def available_backends() -> tuple[str, ...]:
@@ -259,7 +259,7 @@ def refit(
 
 
 @dataclass(frozen=True)
-class _Subtable:
+class Subtable:
     """Sign patterns of `bits` consecutive batches, from bit `shift` of the word of hash group `group` on."""
 
     group: int
@@ -352,7 +352,7 @@ class Decoder:
             self._values = self._sums.astype(dtype).reshape(-1)
             self._layout = np.zeros((1, 3), np.uint32)
             return
-        subtables = _plan_subtables(self._sums.shape, np.dtype(dtype).itemsize, expected)
+        subtables = plan_subtables(self._sums.shape, np.dtype(dtype).itemsize, expected)
         sizes = [rows * width << s.bits for s in subtables]
         self._values = np.empty(sum(sizes), dtype)
         for s, part in zip(subtables, np.split(self._values, np.cumsum(sizes)[:-1]), strict=True):
@@ -416,7 +416,7 @@ class Inversion:
         return None if tied else words.view(np.int64)
 
 
-def _plan_subtables(shape: tuple[int, ...], itemsize: int, expected: int) -> list[_Subtable]:
+def plan_subtables(shape: tuple[int, ...], itemsize: int, expected: int) -> list[Subtable]:
     """Choose how many sign patterns to tabulate together: fewer, larger tables against what the caches hold.
 
     All tables together take at most twice the memory of the sums, or 64 MiB.
@@ -424,9 +424,9 @@ def _plan_subtables(shape: tuple[int, ...], itemsize: int, expected: int) -> lis
     batches, rows, width = shape
     allowed = max(1 << 26, 2 * 8 * batches * rows * width)
 
-    def split(bits: int) -> list[_Subtable]:
+    def split(bits: int) -> list[Subtable]:
         return [
-            _Subtable(group, shift, min(bits, in_group - shift))
+            Subtable(group, shift, min(bits, in_group - shift))
             for group, in_group in enumerate(min(8, batches - start) for start in range(0, batches, 8))
             for shift in range(0, in_group, bits)
         ]
@@ -435,7 +435,7 @@ def _plan_subtables(shape: tuple[int, ...], itemsize: int, expected: int) -> lis
         subtables = split(bits)
         cells = sum(width << s.bits for s in subtables)
         size = cells * itemsize
-        gather = next(cost for bound, cost in _GATHER_COSTS if size <= bound)
+        gather = next(cost for bound, cost in GATHER_COSTS if size <= bound)
         return len(subtables) * gather * expected + 2.0 * cells
 
     def fits(bits: int) -> bool:

@@ -21,12 +21,12 @@ from fedtally.plan import Plan
 from fedtally.privacy.events import Trust
 from fedtally.privacy.mechanism import Noise
 from fedtally.recovery.joint import (
-    _PROBE_SWEEPS,
-    _PROBED_CELLS,
     LARGEST_SUPPORT,
     NUM_PHANTOMS,
     POLISH_SWEEPS,
     POLISHES,
+    PROBE_SWEEPS,
+    PROBED_CELLS,
     SWEEPS,
     THRESHOLDS,
 )
@@ -559,8 +559,8 @@ def decoding_work(
     several = batches > 1
     most = min(size, int(LARGEST_SUPPORT[several] * cells))
     fitted = min(most, max(1, int(HEAVY * cells)) if heavy is None else _validate.integer(0, heavy=heavy))
-    probes = (POLISHES + 1) * min(64, -(-_PROBED_CELLS[several] // (cells * batches)))
-    sweeps = len(THRESHOLDS) * SWEEPS + POLISHES * POLISH_SWEEPS + probes * _PROBE_SWEEPS
+    probes = (POLISHES + 1) * min(64, -(-PROBED_CELLS[several] // (cells * batches)))
+    sweeps = len(THRESHOLDS) * SWEEPS + POLISHES * POLISH_SWEEPS + probes * PROBE_SWEEPS
     looks = len(THRESHOLDS) + POLISHES + 1
     each, phantoms = _looked(plan, backend, size, 4), _looked(plan, backend, NUM_PHANTOMS, 4)
     own = batches if plan.schedule.kind is ScheduleKind.FRESH else 1
@@ -595,7 +595,7 @@ def _gathered(shape: tuple[int, int, int], itemsize: int, candidates: int, backe
     batches, _, width = shape
     if backend == "numpy":
         return float(batches), 0
-    tables = kernels._plan_subtables(shape, itemsize, candidates)
+    tables = kernels.plan_subtables(shape, itemsize, candidates)
     cells = sum(width << table.bits for table in tables)
-    cost = next(cost for bound, cost in kernels._GATHER_COSTS if cells * itemsize <= bound)
+    cost = next(cost for bound, cost in kernels.GATHER_COSTS if cells * itemsize <= bound)
     return len(tables) * cost, cells

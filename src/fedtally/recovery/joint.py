@@ -42,8 +42,8 @@ SELECTED = 4.0  # standard deviations by which a fitted item stands out, in the 
 FALSE_ITEMS = 4  # ... so that about so many candidates that nobody holds are fitted, in a large domain
 NUM_PHANTOMS = 20_000
 _FEW_PHANTOMS = 4096  # enough to choose the support
-_PROBE_SWEEPS = 12
-_PROBED_CELLS = (80_000, 200_000)  # random cells refitted to learn what the fit absorbs: one batch of rounds, several
+PROBE_SWEEPS = 12
+PROBED_CELLS = (80_000, 200_000)  # random cells refitted to learn what the fit absorbs: one batch of rounds, several
 _GROUPS = 10
 _SHRUNK_FROM = 0.7  # mean share b from which b e has a smaller squared error than e; the largest errors are alike there
 LARGEST_SUPPORT = (0.3, 0.6)  # support, as a share of one sketch's cells: one batch of rounds; several, which tell more
@@ -196,13 +196,13 @@ class Fit:
             np.add.at(load.reshape(-1), cells, moved[:, None, :])
         else:
             np.add.at(load.reshape(-1), cells[..., 0] // batches, (moved @ weights)[:, None])
-        probes = int(np.clip(-(-_PROBED_CELLS[landed.several] // landed.frequencies.size), 1, 64))
+        probes = int(np.clip(-(-PROBED_CELLS[landed.several] // landed.frequencies.size), 1, 64))
         kept = np.zeros(load.shape)
         for _ in range(probes):
             drawn = self._rng.standard_normal(landed.frequencies.shape)
             left = drawn.copy()
             values = np.zeros_like(support.values)
-            kernels.refit(cells, signs, landed.clients, left, values, support.shrinkage, _PROBE_SWEEPS, frozen=True)
+            kernels.refit(cells, signs, landed.clients, left, values, support.shrinkage, PROBE_SWEEPS, frozen=True)
             left *= drawn
             kept += left if landed.fresh else left @ weights
         loads, shares = _falling(load.reshape(-1), kept.reshape(-1) / probes)
