@@ -79,7 +79,7 @@ def _load(name: str, where: Path) -> Population:
         title += f" ({_STAND_INS[name]})"
     else:
         files = " or ".join(official.names(name))
-        raise InvalidInputError(
+        raise output.MissingDataError(
             f"{where} has neither the official file of {title} ({files}) nor its stand-in ({stand_in}): name the "
             "folder of one of them with --data"
         )
