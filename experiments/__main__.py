@@ -11,24 +11,28 @@ import click
 from experiments import (
     band,
     coverage,
+    epsilon,
     error_model,
     exceedance,
     families,
+    figure1,
     figure2,
     figure3,
     hashing,
+    official,
     openings,
     output,
     planner,
     privacy,
     recovery,
+    released,
     shrinkage,
     study,
     tradeoff,
 )
 from fedtally.errors import FedtallyError
 
-ALONE = ("all",)
+ALONE = ("all", "official")  # not part of a run of all
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "show_default": True})
@@ -37,20 +41,24 @@ def main() -> None:
 
 
 for module in (
+    figure1,
     figure2,
     figure3,
-    hashing,
-    recovery,
-    coverage,
-    band,
-    error_model,
-    shrinkage,
-    tradeoff,
-    privacy,
-    openings,
+    epsilon,
+    released,
+    families,
     planner,
     exceedance,
-    families,
+    tradeoff,
+    recovery,
+    error_model,
+    coverage,
+    band,
+    shrinkage,
+    hashing,
+    privacy,
+    openings,
+    official,
 ):
     main.add_command(module.command)
 

@@ -1,127 +1,221 @@
-"""The paper's Figure 3: the widths at which the schedules leave about equally many items badly estimated.
+"""The paper's Figure 3: how many items the schedules estimate badly, and the sizes at which they are equally good.
 
-C4, N = 150,000, M = 10, L = 5: clients are drawn independently from the law of C4's web domains (a surrogate: see the
-data folder's README), 15,000 in each round. An item is badly estimated when its estimated frequency is off by more than
-0.1 / width, the width of its own sketch, from its frequency among the drawn clients.
+C4, N = 150,000 clients in M = 10 rounds, L = 5. The paper calls an item bad whose estimated frequency is off by more
+than 0.1 / W, W the width of its own sketch, from its frequency among the clients: a narrower sketch may be off by more.
+So all sketches are also compared by one threshold: 0.1 over each of the widths of the figure. Estimating 0 for every
+item is bad for as many as are more frequent than the threshold. Joint recovery is tried on a grid of rows and sizes.
+
+Without a data folder the law is C4's stand-in, by its formula: the numbers of the file `c4_count_surrogate.npz`.
 """
 
 from __future__ import annotations
 
-import os
-import time
+from collections.abc import Sequence
+from functools import cache
+from math import erfc
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 import numpy as np
-import numpy.typing as npt
 
-from experiments import output, rounds
-from fedtally.errors import InvalidInputError
+from experiments import output, populations, recovery, rounds, study, tradeoff
+from experiments.figure3_tables import (
+    ABSOLUTE,
+    OWN,
+    POINTS,
+    ROWS,
+    THRESHOLDS,
+    Samples,
+    Sketch,
+    of_point,
+    samples,
+    summarise,
+)
+from fedtally.domain import IntegerRange
+from fedtally.recovery.joint import JointDecoder
+from fedtally.recovery.median import MedianDecoder
 
-F64 = npt.NDArray[np.float64]
-FILE = "c4_count_surrogate.npz"
-ROOT = Path(__file__).parents[1]
-TOLERANCE = 0.10  # of the mean over seeds against the expected number
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 
-class Point(NamedTuple):
-    """A sketch of the figure and the number of items that it is known to leave badly estimated."""
+JOINT_ROWS = (1, 2, 3, 5, 8, 16)
+CELLS = tuple(int(cells) for cells in np.rint(np.geomspace(64, 512, 13)))  # steps of 2^(1/4)
+_MU, _SIGMA, _SIZE = 0.9760141574577615, 2.0726437226764203, 150_868
+
+
+class Task(NamedTuple):
+    """Campaigns `first` .. `last` - 1 of one sketch.
+
+    Attributes:
+        decoder: median or joint.
+        title: of the population.
+        law: its digest.
+        data: its folder.
+    """
 
     schedule: str
+    rows: int
     width: int
-    expected: int
+    decoder: str
+    first: int
+    last: int
+    clients: int
+    seed: int
+    title: str
+    law: str
+    data: Path | None
 
 
-POINTS = (Point("hybrid", 200, 1459), Point("fresh", 600, 1381), Point("shared", 1200, 1713))
-
-
-def load_law(folder: Path | None) -> F64:
-    """Return the law of C4's domains, float64 [150868].
-
-    Args:
-        folder: where the file is; FEDTALLY_DATA, or ../shared/data beside the repository, if absent.
+def population(data: Path | None) -> tuple[str, rounds.F64]:
+    """Return C4's title and law: the official file's, or its stand-in's; without `data` and any file, by formula.
 
     Raises:
-        InvalidInputError: the file is not there.
+        MissingDataError: neither is in `data`.
+        UnreadableFileError: the official file is damaged.
     """
-    where = folder or Path(os.environ.get("FEDTALLY_DATA") or ROOT.parent / "shared" / "data")
-    path = where if where.suffix == ".npz" else where / FILE
-    if not path.is_file():
-        raise InvalidInputError(
-            f"{path} does not exist: name the folder of {FILE} with --data or the environment variable FEDTALLY_DATA"
-        )
-    with np.load(path) as arrays:
-        law: F64 = arrays["pmf"]
-    return law
+    try:
+        found = populations.load("c4", data)
+    except output.MissingDataError:
+        if data is not None:
+            raise
+        return "C4 (stand-in: lognormal surrogate, by its formula)", stand_in()
+    return found.title, found.law
 
 
-def count_bad(law: F64, point: Point, num_clients: int, num_rounds: int, rows: int, rng: np.random.Generator) -> int:
-    """Run one campaign and count the items whose error exceeds 0.1 / width."""
-    held = rounds.draw(law, num_clients, num_rounds, rng)
-    estimates = rounds.estimate(held, rows, point.width, point.schedule, rng.bytes(32))
-    errors = np.abs(estimates - held.sum(axis=0)) / held.sum()
-    return int(np.count_nonzero(errors > 0.1 / point.width))
+@cache
+def stand_in() -> rounds.F64:
+    """Return the law of ceil(lognormal(0.976, 2.073)), cut off: float64 [150868]."""
+    below = [erfc((_MU - np.log(i)) / _SIGMA / 2**0.5) / 2 for i in range(1, _SIZE + 1)]
+    law = np.diff(below, prepend=0.0)
+    scaled: rounds.F64 = law / law.sum()
+    return scaled
 
 
-def measure(law: F64, num_clients: int, repeats: int, seed: int) -> list[dict[str, object]]:
-    """Return one row per point of the figure: the mean over `repeats` campaigns beside the expected number."""
-    table: list[dict[str, object]] = []
-    for point in POINTS:
-        bad = [
-            count_bad(law, point, num_clients, 10, 5, np.random.default_rng([seed, repeat]))
-            for repeat in range(repeats)
-        ]
-        ratio = float(np.mean(bad)) / point.expected
-        table.append(
-            {
-                "schedule": point.schedule,
-                "width": point.width,
-                "items": float(np.mean(bad)),
-                "std": float(np.std(bad)),
-                "expected": point.expected,
-                "ratio": ratio,
-                "within 10 %": "yes" if abs(ratio - 1) <= TOLERANCE else "no",
-            }
-        )
+def measure(task: Task) -> list[study.Row]:
+    """Return a row for every campaign: how many items are off by more than each threshold."""
+    _, law = population(task.data)
+    size, table = len(law), []
+    for repeat in range(task.first, task.last):
+        rng = np.random.default_rng([task.seed, repeat])
+        held = recovery.draw(law, task.clients, "alike", rng)
+        sketches = recovery.land(held, task.rows, task.width, task.schedule, rng.bytes(32))
+        made: MedianDecoder | JointDecoder
+        if task.decoder == "joint":
+            made = JointDecoder(sketches, IntegerRange(rounds.FIRST_ID, size))
+        else:
+            made = MedianDecoder(sketches, expected=size)
+        truth, clients = held.sum(axis=0), int(held.sum())
+        errors = np.abs(made.range(rounds.FIRST_ID, size) - truth) / clients
+        row: study.Row = {"population": task.title, "schedule": task.schedule, "rows": task.rows, "width": task.width}
+        row |= {"decoder": task.decoder, "repeat": repeat}
+        for name, least in THRESHOLDS.items():
+            threshold = least or 0.1 / task.width
+            row[f"off by {name}"] = int(np.count_nonzero(errors > threshold))
+            row[f"more frequent than {name}"] = int(np.count_nonzero(truth > threshold * clients))
+        row["bytes"] = tradeoff.bytes_per_client(task.rows, task.width, task.schedule, task.clients, size)
+        table.append(row | {"seed": task.seed, "plan": study.describe(sketches[0].spec, clients)})
     return table
 
 
-def draw_chart(table: list[dict[str, object]], path: Path) -> None:
-    """Draw measured and expected numbers side by side."""
+def draw(rows: list[study.Row]) -> Figure:
+    """Draw bad items over the counters of a sketch, by the paper's criterion and by one threshold."""
+    from matplotlib import ticker
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(6, 4), layout="constrained")
-    axes = figure.add_subplot()
-    places = np.arange(len(table))
-    axes.bar(places - 0.2, [row["items"] for row in table], 0.4, yerr=[row["std"] for row in table], label="measured")  # type: ignore[arg-type]
-    axes.bar(places + 0.2, [row["expected"] for row in table], 0.4, label="expected")  # type: ignore[arg-type]
-    axes.set_xticks(places, [f"{row['schedule']}, W = {row['width']}" for row in table])
-    axes.set_ylabel("items with error > 0.1 / W")
-    axes.legend()
-    figure.savefig(path)
+    found = samples(rows)
+    figure = Figure(figsize=(9, 4.6), layout="constrained", facecolor="white")
+    panels: Any = figure.subplots(1, 2, sharey=True)
+    titles = ("off by more than 0.1/W, W its own", f"off by more than {ABSOLUTE[-1]}, for all")
+    for axes, name, title in zip(panels, (OWN, ABSOLUTE[-1]), titles, strict=True):
+        for schedule, (colour, marker) in tradeoff.LOOKS.items():
+            _curve(axes, found, ("median", schedule, ROWS), name, color=colour, marker=marker, label=schedule)
+        look = {"color": "#CC79A7", "marker": "D", "markersize": 4}
+        _curve(axes, found, ("joint", "hybrid", ROWS), name, label="hybrid, joint recovery", **look)
+        shown = [of for of in found if of.decoder == "median" or name != OWN]
+        zeros = sorted((of.cells, float(found[of][f"more frequent than {name}"].mean())) for of in shown)
+        axes.plot(*zip(*zeros, strict=True), color="#5F5F5F", linestyle=":", label="all estimates 0")
+        for point in POINTS:
+            at = (ROWS * point.width, of_point(found, point)[f"off by {name}"].mean())
+            axes.plot(*at, "o", markersize=14, markerfacecolor="none", color=tradeoff.LOOKS[point.schedule][0])
+        axes.set(xscale="log", yscale="log", title=title, xlabel="counters of a sketch, L x W (L = 5)")
+        axes.xaxis.set_major_locator(ticker.LogLocator(subs=(1, 2, 5)))
+        axes.xaxis.set_major_formatter(ticker.StrMethodFormatter("{x:,.0f}"))
+        axes.xaxis.set_minor_formatter(ticker.NullFormatter())
+        axes.grid(color="#E6E8EB")
+        axes.set_axisbelow(True)
+        axes.spines[["top", "right"]].set_visible(False)
+    panels[0].set_ylabel("items that are badly estimated")
+    handles, labels = panels[1].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside lower center", ncols=5, frameon=False)
+    figure.suptitle(f"{rows[0]['population']}: circled are the sketches of Figure 3", fontsize="medium")
+    return figure
+
+
+def _curve(axes: Any, found: Samples, kind: tuple[str, str, int], name: str, **look: Any) -> None:
+    """Draw the means of the sketches of one kind, without those that leave no bad item."""
+    chosen = sorted(sketch for sketch in found if sketch[:3] == kind)
+    means = [float(found[sketch][f"off by {name}"].mean()) or np.nan for sketch in chosen]
+    axes.plot([sketch.cells for sketch in chosen], means, **{"markersize": 5} | look)
+
+
+def make(
+    widths: Sequence[int], repeats: int, joint_rows: Sequence[int], cells: Sequence[int], joint_repeats: int,
+    clients: int, seed: int, data: Path | None,
+) -> study.Study:  # fmt: skip
+    """Return the study: the paper's decoders at the widths, joint recovery on a grid of rows and sizes."""
+    title, law = population(data)
+    fixed = {"clients": clients, "seed": seed, "title": title, "law": populations.digest(law), "data": data}
+    wanted = sorted({*widths, *(point.width for point in POINTS)})
+    sketches = [(Sketch("median", point.schedule, ROWS, width), repeats) for point in POINTS for width in wanted]
+    shapes = [(tall, round(size / tall)) for tall in joint_rows for size in cells]
+    sketches += [(Sketch("joint", "hybrid", *shape), joint_repeats) for shape in dict.fromkeys(shapes)]
+    tasks = [
+        Task(of.schedule, of.rows, of.width, of.decoder, first, min(first + 20, times), **fixed)  # type: ignore[arg-type]
+        for of, times in sketches
+        for first in range(0, times, 20)
+    ]
+    about = f"""{title}, d = {len(law):,}; N = {clients:,} clients drawn from its law, in M = {recovery.ROUNDS} \
+rounds; L = {ROWS}; {repeats} campaigns of the paper's decoders, {joint_repeats} of joint recovery, with the same \
+clients and hashes for all. Bytes are of one client in one round. By 0.1/W, the paper's criterion, a narrower sketch \
+is held to less: with joint recovery one of the smallest that were tried will do."""
+    return study.Study("figure3", tasks, measure, summarise, draw, about)
 
 
 @click.command("figure3")
+@study.options(widths=(150, 400), repeats=2, joint_rows=(5,), joint_repeats=2, cells=(64, 128, 256))
 @click.option(
     "--data",
     type=click.Path(path_type=Path),
-    help=f"Folder of {FILE}, or the file. [default: FEDTALLY_DATA or ../shared/data]",
+    help="Folder of C4's official table, or of its stand-in. [default: FEDTALLY_DATA, or ../shared/data, or a formula]",
 )
-@click.option("--clients", default=150_000, help="All rounds together; the expected numbers are for 150,000.")
-@click.option("--repeats", default=10, help="Campaigns to average, each with clients and hashes of its own.")
+@click.option("--clients", default=150_000, help="All rounds together; the study's numbers are for 150,000.")
+@click.option("--width", "widths", type=int, multiple=True, default=(150, 300, 400, 800), help="Beside the figure's.")
+@click.option(
+    "--repeats", type=click.IntRange(2), default=100, help="Campaigns, each with clients and hashes of its own."
+)
+@click.option("--joint-rows", type=int, multiple=True, default=JOINT_ROWS, help="Of the grid for joint recovery.")
+@click.option("--cells", type=int, multiple=True, default=CELLS, help="Counters, about, of that grid.")
+@click.option("--joint-repeats", type=click.IntRange(0), default=10, help="Campaigns for each of the grid; 0: none.")
 @click.option("--seed", default=0)
-@click.option("--output", "path", type=click.Path(path_type=Path), help="Also write the table: .csv or .parquet.")
-@click.option("--plot", type=click.Path(path_type=Path), help="Also draw it.")
-def command(data: Path | None, clients: int, repeats: int, seed: int, path: Path | None, plot: Path | None) -> None:
-    """Count the badly estimated items of hybrid, fresh and shared sketches on C4."""
-    output.check_path(path)
-    law = load_law(data)
-    start = time.perf_counter()
-    table = measure(law, clients, repeats, seed)
-    output.show(table)
-    size = f"{len(law):,} items, {clients:,} clients in 10 rounds, 5 rows, {repeats} repeats"
-    click.echo(f"{size}, {time.perf_counter() - start:.1f} s")
-    output.save(table, path)
-    if plot is not None:
-        draw_chart(table, plot)
+def command(
+    folder: Path,
+    jobs: int,
+    plot: bool,
+    data: Path | None,
+    clients: int,
+    widths: tuple[int, ...],
+    repeats: int,
+    joint_rows: tuple[int, ...],
+    cells: tuple[int, ...],
+    joint_repeats: int,
+    seed: int,
+) -> None:
+    """Count the badly estimated items of hybrid, fresh and shared sketches on C4, by several thresholds."""
+    made = make(widths, repeats, joint_rows, cells, joint_repeats, clients, seed, data)
+    study.run(made, folder, jobs, plot)
+
+
+if __name__ == "__main__":
+    command()

@@ -27,6 +27,7 @@ from click.core import ParameterSource
 
 import fedtally
 from experiments import output
+from fedtally import charts
 from fedtally._archive import replacing
 from fedtally.cli.console import Progress
 from fedtally.sketch import SketchSpec
@@ -126,7 +127,7 @@ def run(study: Study, folder: Path, jobs: int = 1, plot: bool = True) -> list[Ro
     files = [folder / f"{study.name}{suffix}" for suffix in (".parquet", ".md")]
     pictures = [folder / f"{study.name}{suffix}" for suffix in (".png", ".svg")] if plot and study.draw else []
     for picture in pictures:
-        fedtally.charts.check(picture)
+        charts.check(picture)
     output.make_folder(folder)
     partial = folder / f"{study.name}-{fingerprint(study)}.partial.jsonl"
     rows = [row | {"version": fedtally.__version__} for row in _measured(study, partial, jobs)]

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import functools
+import json
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from statistics import NormalDist
 
 import click
 import numpy as np
@@ -11,7 +15,15 @@ from click.testing import CliRunner
 
 pytest.importorskip("experiments", reason="run from the root of the repository: python -m pytest")
 
-from experiments import figure2, figure3, hashing, rounds
+from experiments import figure2, figure3, figure3_tables, hashing, populations, ratios, recovery, rounds
+from pyarrow import parquet
+
+from fedtally import kernels
+from fedtally.errors import InvalidInputError
+from fedtally.sketch import SketchSpec
+
+C4 = recovery.TABLES["c4"][0]
+WHAT = ("off by", "more frequent than")
 
 
 def run(command: click.Command, *arguments: object) -> str:
@@ -23,7 +35,7 @@ def run(command: click.Command, *arguments: object) -> str:
 @pytest.fixture
 def data(tmp_path: Path) -> Path:
     law = np.arange(1, 3001) ** -1.2
-    np.savez(tmp_path / figure3.FILE, pmf=law / law.sum())
+    np.savez(tmp_path / C4, pmf=law / law.sum())
     return tmp_path
 
 
@@ -41,45 +53,192 @@ def test_wide_sketches_are_exact(schedule: str) -> None:
     assert estimates.tolist() == held.sum(axis=0).tolist()
 
 
-def test_figure3_writes_table_and_chart(data: Path) -> None:
+def campaign(
+    data: Path, schedule: str, width: int, decoder: str = "median", first: int = 0, last: int = 2
+) -> figure3.Task:
+    law = figure3.population(data)[1]
+    return figure3.Task(schedule, 5, width, decoder, first, last, 5000, 0, "stand-in", populations.digest(law), data)
+
+
+def test_figure3_leaves_table_text_and_chart(data: Path, tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
-    table, chart = data / "table.csv", data / "chart.png"
-    printed = run(
-        figure3.command, "--data", data, "--clients", 5000, "--repeats", 1, "--output", table, "--plot", chart
-    )
-    assert "3,000 items, 5,000 clients in 10 rounds" in printed
-    assert [line.split(",")[0] for line in table.read_text().splitlines()[1:]] == ['"hybrid"', '"fresh"', '"shared"']
-    assert chart.read_bytes().startswith(b"\x89PNG")
+    printed = run(figure3.command, "--quick", "--data", data, "--clients", 5000, "--output", tmp_path / "made")
+    assert "The paper's claims, on C4 (stand-in: lognormal surrogate)" in printed
+    assert "C4 (stand-in" in (tmp_path / "made" / "figure3.md").read_text()
+    assert (tmp_path / "made" / "figure3.png").read_bytes().startswith(b"\x89PNG")
+    rows = parquet.read_table(tmp_path / "made" / "figure3.parquet").to_pylist()
+    assert len(rows) == 2 * (3 * 5 + 3)  # campaigns of 3 schedules at 5 widths and of 3 sizes with joint recovery
+    assert {row["decoder"] for row in rows} == {"median", "joint"}
 
 
-def test_figure3_counts_what_exceeds_the_bound(data: Path) -> None:
-    law, rng = figure3.load_law(data), np.random.default_rng(0)
-    assert figure3.count_bad(law, figure3.Point("hybrid", 1 << 18, 0), 2000, 10, 5, rng) <= 1
-    assert figure3.count_bad(law, figure3.Point("shared", 4, 0), 2000, 10, 1, rng) > 1000
+def test_figure3_counts_the_items_that_are_off(data: Path) -> None:
+    [first, second] = figure3.measure(campaign(data, "hybrid", 30))
+    rng = np.random.default_rng([0, 1])
+    law = np.load(data / C4)["pmf"]
+    held = rng.multinomial(500, rng.permutation(law / law.sum()), size=10)
+    found = rounds.estimate(held, 5, 30, "hybrid", rng.bytes(32)) / 5000
+    truth = held.sum(axis=0) / 5000
+    for name, threshold in (("0.1/W", 0.1 / 30), ("0.1/200", 0.1 / 200), ("0.1/1200", 0.1 / 1200)):
+        assert second[f"off by {name}"] == (np.abs(found - truth) > threshold).sum()
+        assert second[f"more frequent than {name}"] == (truth > threshold).sum()
+    assert json.loads(second["plan"])["width"] == 30
+    assert first["off by 0.1/1200"] != second["off by 0.1/1200"]
+    assert figure3.measure(campaign(data, "hybrid", 30, first=1)) == [second]  # wherever a task begins
+
+
+def test_figure3_finds_no_bad_items_with_wide_sketches(data: Path) -> None:
+    assert figure3.measure(campaign(data, "fresh", 1 << 12, last=1))[0]["off by 0.1/200"] == 0
+    assert figure3.measure(campaign(data, "shared", 4, last=1))[0]["off by 0.1/200"] > 1000
 
 
 def test_figure3_names_the_missing_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(InvalidInputError, match=C4):
+        figure3.population(tmp_path)
     monkeypatch.setenv("FEDTALLY_DATA", str(tmp_path))
-    with pytest.raises(figure3.InvalidInputError, match="--data or the environment variable FEDTALLY_DATA"):
-        figure3.load_law(None)
+    title, law = figure3.population(None)  # then by formula, and says so
+    assert "by its formula" in title
+    assert law[0] == pytest.approx(NormalDist(0.976, 2.073).cdf(0), rel=1e-3)
+    assert law[:10].sum() == pytest.approx(NormalDist(0.976, 2.073).cdf(np.log(10)), rel=1e-3)
+    assert (len(law), law.sum()) == (150_868, pytest.approx(1))
+
+
+def numbers(off: Callable[[int], float], joint: Sequence[float] = ()) -> figure3_tables.Samples:
+    """Return made-up samples: `off(width)` bad items of hybrid, ten times as many of the others."""
+    found: figure3_tables.Samples = {}
+    for width in (150, 200, 600, 1200):
+        for schedule, times in (("hybrid", 1), ("fresh", 10), ("shared", 10)):
+            values = {
+                f"{what} {name}": np.full(4, off(width) * times) for what in WHAT for name in figure3_tables.THRESHOLDS
+            }
+            sketch = figure3_tables.Sketch("median", schedule, 5, width)
+            found[sketch] = values | {"bytes": np.full(4, 10.0 * width)}
+    for width, (even, odd) in zip((10, 20), zip(joint[::2], joint[1::2], strict=True), strict=False):
+        values = {f"off by {name}": np.array([even, odd] * 2) for name in figure3_tables.THRESHOLDS}
+        found[figure3_tables.Sketch("joint", "hybrid", 5, width)] = values | {"bytes": np.full(4, 10.0 * width)}
+    return found
+
+
+def test_figure3_interpolates_the_width_that_is_as_good() -> None:
+    found = numbers(lambda width: 1e6 / width)
+    shared = figure3_tables.SHARED._replace(width=1200)
+    fresh = figure3_tables.FRESH._replace(width=1200)  # 10e6 / 1200: hybrid needs a width of 120, which is not tried
+    assert np.isnan(figure3_tables.reached(found, fresh, "0.1/200")[0])
+    steep = numbers(lambda width: 1e9 / width**3)
+    width, error = figure3_tables.reached(steep, shared, "0.1/200")
+    assert width == pytest.approx(1200 / 10 ** (1 / 3))
+    assert error == pytest.approx(0, abs=1e-9)
+
+
+def test_figure3_judges_by_every_threshold() -> None:
+    found = numbers(lambda width: 1e9 / width**3)
+    words = [row["verdict"] for row in figure3_tables.claims(found)]
+    # Hybrid at 200 leaves 125 items, shared at 1200 5.8: not reproduced; hybrid is better at equal width: reproduced.
+    assert words == ["not reproduced", "not reproduced", "reproduced"]
+    for name in figure3_tables.THRESHOLDS:
+        if name != figure3_tables.OWN:
+            continue
+        for sketch, values in found.items():
+            values[f"off by {name}"] = values[f"off by {name}"] * sketch.width**2 / 1e4
+    assert figure3_tables.claims(found)[0]["verdict"] == "reproduced with a caveat"
+
+
+def test_figure3_chooses_on_half_of_the_campaigns_and_reports_the_other() -> None:
+    found = numbers(lambda width: 1000.0 * 200 / width, joint=(1500.0, 0.0, 900.0, 1100.0))
+    row = next(iter(figure3_tables.smallest(found)))
+    assert (row["as good as"], row["joint"], row["items"]) == ("hybrid, 5 x 200", "5 x 20", "1,100.0 ± 0.0")
+    assert (row["fewer counters"], row["bytes"], row["fewer bytes"]) == (10.0, 200, 10.0)
+    worse = next(iter(figure3_tables.smallest(numbers(lambda width: 10.0, joint=(1500.0, 0.0)))))
+    assert worse["joint"] == "none tried"
 
 
 def test_output_of_unknown_format_is_refused_first(data: Path) -> None:
-    with pytest.raises(figure3.InvalidInputError, match=r"must end in .csv or .parquet"):
-        run(figure3.command, "--data", data, "--output", data / "table.xlsx")
+    with pytest.raises(InvalidInputError, match=r"must end in .csv or .parquet"):
+        run(hashing.command, "--output", data / "table.xlsx")
 
 
-def test_figure2_hybrid_beats_shared_on_homogeneous_rounds(tmp_path: Path) -> None:
+def task(first: int, last: int, decoder: str = "median") -> figure2.Task:
+    return figure2.Task(1.1, 40, decoder, first, last, size=500, num_rounds=10, rows=5, seed=0)
+
+
+@pytest.mark.parametrize("schedule", figure2.SCHEDULES)
+@pytest.mark.parametrize("exponent", [1.1, 5.0])
+def test_figure2_has_the_errors_of_real_valued_rounds(schedule: str, exponent: float) -> None:
+    size, spec = 3000, SketchSpec(5, 60, schedule, 10, bytes(32))  # type: ignore[arg-type]
+    law = np.arange(1, size + 1) ** -exponent
+    law /= law.sum()
+    ids = np.arange(1, size + 1, dtype=np.uint64)
+    estimates = np.empty((10, 5, size))
+    for m in range(10):
+        hashes = spec.round_hash(m)
+        places = kernels.locations(kernels.hash_words(hashes.location, ids), 60)
+        signs = kernels.signs(kernels.hash_words(hashes.sign, ids), hashes.sign_bit)
+        for row in range(5):
+            estimates[m, row] = signs[row] * np.bincount(places[row], signs[row] * law, 60)[places[row]]
+    mean, median = functools.partial(np.mean, axis=0), functools.partial(np.median, axis=-2)
+    real = mean(median(estimates)) if schedule == "fresh" else median(mean(estimates))
+    found = figure2.largest_error(figure2.integer_zipf(exponent, size), spec)
+    assert found == pytest.approx(np.abs(real - law).max(), rel=1e-9)
+
+
+def test_figure2_draws_a_repeat_again_from_its_row() -> None:
+    rows = figure2.measure(task(0, 3))
+    assert [row["schedule"] for row in rows[:3]] == list(figure2.SCHEDULES)
+    assert len({row["l_inf"] for row in rows}) > 3
+    parts = figure2.measure(task(0, 1)) + figure2.measure(task(1, 3))
+    assert [row | {"cpu_ms": 0} for row in rows] == [row | {"cpu_ms": 0} for row in parts]
+    plan = json.loads(rows[-1]["plan"])
+    held = np.broadcast_to(figure2.integer_zipf(1.1, 500), (10, 500))
+    found = rounds.estimate(held, plan["rows"], plan["width"], "hybrid", bytes.fromhex(plan["hash_seed"]))
+    assert rows[-1]["l_inf"] == np.abs(found - held.sum(axis=0)).max() / held.sum()
+
+
+def test_figure2_joint_recovery_is_of_the_same_campaigns() -> None:
+    [joint], median = figure2.measure(task(0, 1, "joint")), figure2.measure(task(0, 1))[-1]
+    assert joint["plan"] == median["plan"]
+    assert joint["l_inf"] < 0.5 * median["l_inf"]
+
+
+def test_figure2_hybrid_beats_shared_on_homogeneous_rounds() -> None:
     # Theorem 3: the error falls by about sqrt(10); half of it leaves room for 20 repeats.
-    [row] = [
-        {line["schedule"]: line["mean"] for line in figure2.measure((1.1,), (64,), 2000, 10, 5, repeats=20, seed=0)}
+    [of] = figure2.samples(figure2.measure(task(0, 20)._replace(width=64, size=2000))).values()
+    assert of["hybrid"].mean() < 2 / np.sqrt(10) * of["shared"].mean()
+
+
+def test_figure2_leaves_table_text_and_chart(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    arguments = ("--quick", "--domain-size", 500, "--width", 50, "-a", 2, "-a", 3, "--output", tmp_path)
+    assert "hybrid outperforms both" in run(figure2.command, *arguments)
+    assert "not measured" in (tmp_path / "figure2.md").read_text()  # of the exponent 1.1
+    assert (tmp_path / "figure2.png").read_bytes().startswith(b"\x89PNG")
+    assert len(parquet.read_table(tmp_path / "figure2.parquet")) == 2 * (3 * 20 + 2)
+
+
+def test_verdicts_follow_from_the_ratios() -> None:
+    rng = np.random.default_rng(0)
+    small, large = rng.uniform(0.9, 1.1, (2, 100))
+    below = ratios.Claim("a is below b", (("a", "b"),), 1.0)
+    better, worse = {"a": small, "b": 2 * large}, {"a": 2 * small, "b": large}
+    verdicts = [
+        ratios.judge(below, places)["verdict"]
+        for places in ({"W=1": better}, {"W=1": better, "W=2": worse}, {"W=2": worse}, {})
     ]
-    assert float(str(row["hybrid"])) < 2 / np.sqrt(10) * float(str(row["shared"]))
-    path = tmp_path / "table.parquet"
-    assert "hybrid" in run(
-        figure2.command, "--repeats", 1, "--domain-size", 500, "--width", 50, "-a", 2, "--output", path
-    )
-    assert path.read_bytes().startswith(b"PAR1")
+    assert verdicts == ["reproduced", "reproduced with a caveat", "not reproduced", "not measured"]
+    # Equal but for chance: not below, and not above either.
+    equal = {"W=1": {"a": small, "b": large}}
+    assert ratios.judge(below, equal)["verdict"] == "not reproduced"
+    assert ratios.judge(below._replace(strictly=False), equal)["verdict"] == "reproduced"
+    nothing = {"W=1": {"a": small, "b": np.zeros(100)}}
+    assert ratios.judge(below._replace(strictly=False), nothing)["verdict"] == "not reproduced"
+
+
+def test_the_error_of_a_ratio_is_that_of_theory() -> None:
+    over, under = np.random.default_rng(0).normal(10, 1, (2, 400))
+    found, error = ratios.ratio(over, under, np.mean)
+    assert abs(found - 1) < 5 * error
+    assert error == pytest.approx(0.1 * np.sqrt(2 / 400), rel=0.25)  # five standard errors of 200 resamples
+    assert ratios.ratio(over, 2 * over, np.median) == (0.5, 0.0)  # pairs are kept
+    low, high = ratios.interval(over)
+    assert high - low == pytest.approx(2 * 1.96 / 20, rel=0.3)
 
 
 def test_kolmogorov_smirnov_tells_shifted_samples_from_equal_ones() -> None:
