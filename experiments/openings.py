@@ -100,7 +100,11 @@ def measure(
         sums = np.stack([held[batch.start : batch.stop].sum(axis=0) for batch in together])
         sketches = recovery.land(sums, release.event.rows, width, "hybrid", public)
         add_noise(sketches, rounded_gaussian(release.noise(m) ** 2), rng)
-        decoders = MedianDecoder(sketches, expected=size), JointDecoder(sketches, IntegerRange(rounds.FIRST_ID, size))
+        domain = IntegerRange(rounds.FIRST_ID, size)
+        decoders: tuple[MedianDecoder | JointDecoder, ...] = (
+            MedianDecoder(sketches, expected=size),
+            JointDecoder(sketches, domain),
+        )
         for name, decoder in zip(DECODERS, decoders, strict=True):
             errors[name][m] = float(np.abs(decoder.range(rounds.FIRST_ID, size) - truth).max()) / float(truth.sum())
     return errors
