@@ -19,6 +19,8 @@ from experiments import (
     figure2,
     figure3,
     hashing,
+    log_factor,
+    natural,
     official,
     openings,
     output,
@@ -29,6 +31,7 @@ from experiments import (
     shrinkage,
     study,
     tradeoff,
+    vectors,
 )
 from fedtally.errors import FedtallyError
 
@@ -47,6 +50,9 @@ for module in (
     epsilon,
     released,
     families,
+    log_factor,
+    natural,
+    vectors,
     planner,
     exceedance,
     tradeoff,

@@ -12,7 +12,7 @@ from click.testing import CliRunner, Result
 
 pytest.importorskip("experiments", reason="run from the root of the repository: python -m pytest")
 
-from experiments import exceedance, families, planner, recovery
+from experiments import exceedance, planner, recovery
 
 from fedtally import planner as planned
 from fedtally import theory
@@ -136,38 +136,3 @@ def test_the_table_of_exceedance_has_a_line_for_each_share(tmp_path: Path) -> No
     missed = sum(row["verdict"] == "MISS" for row in table)
     assert f"{8 - missed} PASS, {missed} MISS" in found.output
     assert found.exit_code == (1 if missed else 0)
-
-
-# ---- families ----
-
-
-@pytest.mark.parametrize(("name", "room"), [("geometric", 0.02), ("zipf a=2", 0.02), ("zipf-log b=2", 0.1)])
-def test_widths_grow_as_the_paper_states(name: str, room: float) -> None:
-    """Over a decade; the logarithm of zipf-log is that of the item, not of 1 / tau, which takes .05 to .1 off."""
-    rows = {row["method"]: row for row in families.compare(name, np.array([1e-2, 1e-3]), 15, 50_000)}
-    for method in ("oracle", "median"):
-        assert abs(rows[method]["off"]) < room  # type: ignore[arg-type]
-    assert rows["joint"]["last"] < rows["median"]["last"]  # type: ignore[operator]
-
-
-@pytest.mark.parametrize("name", families.MEMBERS)
-def test_families_are_as_theory_has_them(name: str) -> None:
-    member, taus = families.MEMBERS[name], np.array([1e-250, 1e-300])
-    growth = np.array([theory.width_growth(member.family, tau, member.exponent) for tau in taus])
-    assert families.slope(taus, growth / np.log(1 / taus) ** member.logarithm) == pytest.approx(member.power)
-    law = member.law(1000, 5000)
-    assert law.sum() == pytest.approx(1) and (np.diff(law) <= 0).all()
-
-
-def test_the_table_of_families(tmp_path: Path) -> None:
-    path = tmp_path / "table.csv"
-    few = ("--points", 2, "--smallest", 1e-3, "--domain-size", 1000)
-    found = run(families.command, "--family", "zipf a=2", *few, "--output", path)
-    assert found.exit_code == 0
-    table = read(path)
-    assert [row["method"] for row in table] == ["oracle", "median", "joint"]
-    assert 0.45 < float(table[0]["slope"]) < 0.55
-    with pytest.raises(InvalidInputError, match="--smallest must be below --largest"):
-        run(families.command, "--smallest", 0.1)
-    with pytest.raises(InvalidInputError, match="--domain-size must be at least 200, a tenth of the clients, got 100"):
-        run(families.command, "--family", "uniform", "--domain-size", 100)
