@@ -21,7 +21,6 @@ from experiments import output, rounds
 from experiments.recovery import law
 from experiments.study import smaller
 from fedtally.domain import IntegerRange
-from fedtally.errors import InvalidInputError
 from fedtally.recovery.error_model import predict
 from fedtally.recovery.joint import JointDecoder
 from fedtally.recovery.median import MedianDecoder
@@ -53,7 +52,7 @@ def tables(folder: Path) -> Sources:
     for name, (file, field, clients) in TABLES.items():
         path = folder / file
         if not path.is_file():
-            raise InvalidInputError(f"{path} does not exist: name the folder of the real tables with --data")
+            raise output.MissingDataError(f"{path} does not exist: name the folder of the real tables with --data")
         if path.suffix == ".npz":
             with np.load(path) as arrays:
                 counts = arrays[field].reshape(-1).astype(np.float64)

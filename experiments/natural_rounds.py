@@ -20,9 +20,8 @@ from typing import Any
 
 import numpy as np
 
-from experiments import rounds
+from experiments import output, rounds
 from fedtally import theory
-from fedtally.errors import InvalidInputError
 from fedtally.sources.synthetic import frequencies
 
 TABLES = {
@@ -47,7 +46,9 @@ def load(name: str, folder: Path) -> rounds.I64:
         return _drift()
     path = folder / file
     if not path.is_file():
-        raise InvalidInputError(f"{path} does not exist: name the folder of {file} with --data, or take --table drift")
+        raise output.MissingDataError(
+            f"{path} does not exist: name the folder of {file} with --data, or take --table drift"
+        )
     if name == "decade":
         return _decades(path)
     with np.load(path) as arrays:

@@ -19,7 +19,6 @@ from experiments import output, rounds
 from experiments.recovery import SCHEDULES, law
 from experiments.study import smaller
 from fedtally.domain import IntegerRange
-from fedtally.errors import InvalidInputError
 from fedtally.recovery.joint import JointDecoder
 from fedtally.recovery.median import MedianDecoder
 from fedtally.recovery.shrinkage import ShrunkDecoder
@@ -42,7 +41,7 @@ def load(folder: Path, name: str) -> tuple[rounds.F64, int]:
     file, column, clients = TABLES[name]
     path = folder / file
     if not path.is_file():
-        raise InvalidInputError(f"{path} does not exist: --data must name the folder of {file}")
+        raise output.MissingDataError(f"{path} does not exist: --data must name the folder of {file}")
     if path.suffix == ".npz":
         with np.load(path) as arrays:
             counts = arrays[column]
