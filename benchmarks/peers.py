@@ -1,17 +1,30 @@
-"""What the kernels are compared with: count-min sketches of other projects, and NumPy as one would write it.
+"""What fedtally is compared with: the errors of other ways to count, and the libraries that kernels are timed against.
 
-The libraries are used through their Python interfaces, one item a call or a list where they take one; sketches have the
-same rows and width as ours. They come with ``pip install 'fedtally[bench]'``.
+Errors: local differential privacy at equal epsilon (`local_dp`), and sketches at equal bytes (`streams`).
+
+Speed, for ``kernels``: count-min sketches of other projects, and NumPy as one would write it. The libraries are used
+through their Python interfaces, one item a call or a list where they take one; sketches have the same rows and width as
+ours. They come with ``pip install 'fedtally[bench]'``.
 """
 
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable
+import importlib.metadata
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
+import click
 import numpy as np
 import numpy.typing as npt
+
+import fedtally
+from benchmarks import local_dp, streams
+from benchmarks.measure import Report, environment, machine
+from fedtally.engines import calibration
+from fedtally.planner.bill import REFERENCE, Host
 
 U32 = npt.NDArray[np.uint32]
 U64 = npt.NDArray[np.uint64]
@@ -97,3 +110,92 @@ def numpy_decode(sums: I64, tables: U32, first: int, count: int) -> F64:
         totals.partition(rows // 2, axis=0)  # rows is odd here
         estimates[start : start + len(ids)] = totals[rows // 2]
     return estimates
+
+
+# ---- errors ----
+
+
+@dataclass
+class TablesReport(Report):
+    """A run, with tables: lines of named values."""
+
+    tables: dict[str, list[dict[str, str]]] = field(default_factory=dict)
+
+    def emit(self, as_json: bool) -> None:
+        """Print the report as text, with tables in Markdown, or as one JSON document."""
+        if as_json:
+            click.echo(json.dumps(asdict(self), indent=1))
+            return
+        super().emit(as_json=False)
+        for title, lines in self.tables.items():
+            click.echo(f"\n{title}\n\n{markdown(lines)}")
+
+
+def markdown(lines: Sequence[dict[str, str]]) -> str:
+    """Return a table in Markdown.
+
+    >>> print(markdown([{"a": "1", "b": "2"}]))
+    | a | b |
+    |---|---|
+    | 1 | 2 |
+    """
+    heads = list(lines[0])
+    rows = [f"| {' | '.join(line)} |" for line in (heads, *(line.values() for line in lines))]
+    return "\n".join([rows[0], f"|{'---|' * len(heads)}", *rows[1:]])
+
+
+def measure(
+    cells: Sequence[local_dp.Cell],
+    host: Host,
+    levels: Sequence[int],
+    stream: local_dp.Cell,
+    epsilons: Sequence[float] = local_dp.EPSILONS,
+    seed: int = 1,
+) -> TablesReport:
+    """Compare with local differential privacy, and with sketches of a stream."""
+    libraries = ("pure-ldp", "datasketches", "numpy")
+    report = TablesReport(machine() | {"fedtally": fedtally.__version__} | versions(libraries))
+    oracles, sketches = local_dp.installed(), installed().get("datasketches")
+    if oracles is None:
+        report.notes.append(f"pure-ldp is not there, or does not work: {local_dp.EXTRA}")
+    if sketches is None:
+        report.notes.append("datasketches is not installed: pip install 'fedtally[bench]'")
+    report.notes.append("Flower's SecAgg+ is compared by: python -m benchmarks secagg")
+    with environment(FEDTALLY_NUM_THREADS="1"):
+        for cell in cells:
+            title = (
+                f"{cell.clients:,} clients, {cell.candidates:,} candidates: largest / typical / top-20 error, x 1e-5"
+            )
+            report.tables[title] = local_dp.table(list(local_dp.measure(oracles, cell, host, epsilons, seed)))
+        title = f"stream of {stream.clients:,}, {stream.candidates:,} candidates, no privacy: errors x 1e-5"
+        report.tables[title] = streams.table(streams.measure(sketches, stream, levels, seed=seed))
+    return report
+
+
+def versions(libraries: Sequence[str]) -> dict[str, str]:
+    """Return the versions of the libraries that are installed."""
+    found = {}
+    for name in libraries:
+        try:
+            found[name] = importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    return found
+
+
+@click.command("peers")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
+@click.option("--quick", is_flag=True, help="Few clients, and the CPU of the reference machine: shows that it runs.")
+@click.option("--seed", type=click.IntRange(0), default=1, help="Of populations, hashes and noise.")
+def command(as_json: bool, quick: bool, seed: int) -> None:
+    """Compare errors with local differential privacy at equal epsilon, and with other sketches at equal bytes."""
+    if quick:
+        small = local_dp.Cell(20_000, 2_000, (), 0)
+        report = measure(local_dp.QUICK, REFERENCE, streams.LEVELS[:1], small, (1.0, 4.0), seed)
+    else:
+        report = measure(local_dp.FULL, calibration.calibrate(), streams.LEVELS, streams.STREAM, seed=seed)
+    report.emit(as_json)
+
+
+if __name__ == "__main__":
+    command()

@@ -119,7 +119,7 @@ def arguments(**changed: Any) -> dict[str, Any]:
         {"round": 2**32},
         {"allow_list": AllowList([bytes([7]) * 32])},
     ],
-    ids=str,
+    ids=lambda changed: next(iter(changed)),
 )
 def test_a_session_has_the_arguments_it_needs(changed: dict[str, Any]) -> None:
     assert Server(RING, **arguments()).state is ServerState.ADVERTISE
