@@ -40,6 +40,7 @@ from fedtally.domain import IntegerRange
 from fedtally.errors import InvalidInputError
 from fedtally.privacy.events import Event
 from fedtally.privacy.mechanism import rounded_gaussian
+from fedtally.privacy.terms import MAX_EPSILON, MIN_EPSILON
 from fedtally.recovery import openings
 from fedtally.recovery.joint import JointDecoder
 from fedtally.recovery.median import MedianDecoder
@@ -135,14 +136,14 @@ def measure(cell: Cell) -> list[study.Row]:
 
 
 def campaign(cell: Cell, best: Mapping[tuple[float, str], int], repeat: int) -> list[study.Row]:
-    """Return the rows of one campaign.
+    """Return the rows of one campaign; the noise of each follows from its own seed, repeat, epsilon and schedule.
 
     Args:
         cell: its sizes.
         best: predicted numbers of batches, by epsilon and decoder.
         repeat: its number.
     """
-    rng, public, held = cell.draw(repeat)
+    _, public, held = cell.draw(repeat)
     truth, every = held.sum(axis=0), cell.num_rounds
 
     def largest(decoder: str, sketches: list[CountSketch], counts: rounds.I64) -> float:
@@ -171,13 +172,14 @@ def campaign(cell: Cell, best: Mapping[tuple[float, str], int], repeat: int) -> 
             fresh = schedule == "fresh"
             sums, sketches = land(schedule)
             noisy = [CountSketch(sketch.spec, sketch.round) for sketch in sketches]
-            add_noise(noisy, noise, rng)
+            own_noise = np.random.default_rng([cell.seed, repeat, 1, round(epsilon * 1e9), len(sums), fresh])
+            add_noise(noisy, noise, own_noise)
             alone = largest("median", noisy, 0 * truth)
             for one, own in zip(noisy, sketches, strict=True):
                 one.merge(own)
             bound, noise_bound = (None, None) if fresh else bounds(cell, sums, epsilon)
             spec = SketchSpec(cell.rows, cell.width, schedule, every, public)  # type: ignore[arg-type]
-            about = {name: getattr(cell, name) for name in ("law", "rows", "width", "num_rounds", "clients")}
+            about = {name: getattr(cell, name) for name in ("law", "size", "rows", "width", "num_rounds", "clients")}
             about |= {"epsilon": epsilon, "schedule": schedule, "openings": len(sums), "repeat": repeat}
             about |= {"theorem estimation": bound, "theorem privacy": noise_bound}
             about |= {"seed": cell.seed, "plan": study.describe(spec, cell.clients)}
@@ -201,7 +203,7 @@ def bounds(cell: Cell, sums: rounds.I64, epsilon: float) -> tuple[float, float]:
     clients = sums.sum(axis=1)
     vector = theory.heterogeneity(sums / clients[:, None], clients)
     sizes = {"num_clients": cell.clients, "num_rounds": len(sums), "items": cell.size}
-    estimation = theory.private_bound(vector, rows, cell.width, P, 1.0, noise=0.0, **sizes)
+    estimation = theory.tail_error(vector, cell.width)
     privacy = theory.private_bound(0 * vector, rows, cell.width, P, 1.0, noise=noise, **sizes)
     return estimation, privacy
 
@@ -447,11 +449,13 @@ def parse_size(text: str) -> tuple[int, int]:
 @click.option("--law", "laws", multiple=True, default=("1.1", "2"), help="An exponent, or zm.")
 @click.option("--size", "sizes", multiple=True, default=("16x500", "5x2000"), help="Rows x width.")
 @click.option("--rounds", "numbers", multiple=True, type=click.IntRange(1), default=ROUNDS, help="M; two or more.")
-@click.option("--epsilon", "epsilons", multiple=True, type=float, default=EPSILONS)
-@click.option("--domain-size", default=recovery.SIZE)
-@click.option("--clients", default=recovery.CLIENTS, help="N; of the largest M also where n is fixed.")
+@click.option("--epsilon", "epsilons", multiple=True, type=click.FloatRange(MIN_EPSILON, MAX_EPSILON), default=EPSILONS)
+@click.option("--domain-size", type=click.IntRange(1), default=recovery.SIZE)
+@click.option(
+    "--clients", type=click.IntRange(1), default=recovery.CLIENTS, help="N; of the largest M also where n is fixed."
+)
 @click.option("--repeats", type=click.IntRange(1), default=20, help="Campaigns of each size.")
-@click.option("--seed", default=0)
+@click.option("--seed", type=click.IntRange(0), default=0)
 def command(
     laws: tuple[str, ...],
     sizes: tuple[str, ...],
@@ -467,9 +471,12 @@ def command(
 ) -> None:
     """Error over epsilon and over rounds, of all schedules and decoders, beside the theorem of section 4."""
     numbers, epsilons = tuple(sorted(set(numbers))), tuple(sorted(set(epsilons)))
-    if len(numbers) < 2 or clients % max(numbers):
-        raise InvalidInputError(f"--rounds needs two numbers or more, the largest a divisor of {clients:,} clients")
-    tasks = cells(laws, tuple(map(parse_size, sizes)), numbers, epsilons, domain_size, clients, repeats, seed)
+    if len(numbers) < 2 or any(clients % number for number in numbers):
+        raise InvalidInputError(f"--rounds needs two numbers or more, all of them divisors of {clients:,} clients")
+    parsed = tuple(dict.fromkeys(map(parse_size, sizes)))
+    if domain_size <= max(width for _, width in parsed):
+        raise InvalidInputError(f"--domain-size must exceed the columns of every --size, got {domain_size:,}")
+    tasks = cells(laws, parsed, numbers, epsilons, domain_size, clients, repeats, seed)
     about = (
         f"{domain_size:,} items, frequencies proportional to rank^-law; the largest M has {clients:,} clients, delta "
         f"{DELTA:g}, zero-out, central noise; {repeats} campaigns. Errors are largest errors of any frequency, "

@@ -9,6 +9,7 @@ from typing import Any
 
 import click
 
+from fedtally._archive import replacing
 from fedtally.errors import InvalidInputError
 
 Row = Mapping[str, Any]
@@ -62,14 +63,15 @@ def save(rows: Sequence[Row], path: Path | None) -> None:
     import pyarrow as pa
 
     table = pa.Table.from_pylist([dict(row) for row in rows])
-    if path.suffix == ".csv":
-        from pyarrow import csv
+    with replacing(path) as temporary:
+        if path.suffix == ".csv":
+            from pyarrow import csv
 
-        csv.write_csv(table, path)
-    else:
-        from pyarrow import parquet
+            csv.write_csv(table, temporary)
+        else:
+            from pyarrow import parquet
 
-        parquet.write_table(table, path)
+            parquet.write_table(table, temporary)
 
 
 def text(value: Any) -> str:

@@ -157,11 +157,20 @@ def study(part: str) -> list[Cell]:
 def law(name: str, size: int) -> rounds.F64:
     """Return the population's frequencies: float64 [size].
 
+    Raises:
+        InvalidInputError: the name is none.
+
     >>> law("2", 2).round(2).tolist()
     [0.8, 0.2]
     """
     rank = np.arange(1, size + 1.0)
-    weights = (rank + 2.7) ** -1.07 if name == "zm" else rank ** -float(name)
+    try:
+        exponent = 1.07 if name == "zm" else float(name)
+    except ValueError:
+        raise InvalidInputError(f"a law must be an exponent such as 1.1, or zm, got {name!r}") from None
+    if not 0.0 <= exponent <= 100.0:
+        raise InvalidInputError(f"a law's exponent must be 0 to 100, got {name}")
+    weights = (rank + 2.7 * (name == "zm")) ** -exponent
     frequencies: rounds.F64 = weights / weights.sum()
     return frequencies
 

@@ -30,6 +30,7 @@ from experiments import output
 from fedtally import charts
 from fedtally._archive import replacing
 from fedtally.cli.console import Progress
+from fedtally.errors import InvalidInputError
 from fedtally.sketch import SketchSpec
 
 if TYPE_CHECKING:
@@ -102,6 +103,7 @@ def smaller(**quick: object) -> Callable[[Run], Run]:
         @functools.wraps(command)
         def run(*, quick: bool, **values: object) -> None:
             given = click.get_current_context().get_parameter_source
+            values = {name: _unique(value) for name, value in values.items()}
             if quick:
                 values |= {name: value for name, value in small.items() if given(name) is ParameterSource.DEFAULT}
             try:
@@ -149,6 +151,11 @@ def run(study: Study, folder: Path, jobs: int = 1, plot: bool = True) -> list[Ro
     return rows
 
 
+def _unique(value: object) -> object:
+    """Return a tuple without what was in it before."""
+    return tuple(dict.fromkeys(value)) if isinstance(value, tuple) else value
+
+
 def fingerprint(study: Study) -> str:
     """Return what tells runs of different settings or versions apart: 12 hexadecimal digits."""
     said = "\n".join([fedtally.__version__, study.name, *map(repr, study.tasks)])
@@ -178,8 +185,11 @@ def _measured(study: Study, partial: Path, jobs: int) -> list[Row]:
             for row in rows:
                 if missing := [key for key in NEEDED if key not in row]:
                     raise ValueError(f"rows of {study.name} lack {', '.join(missing)}")
-            file.write(json.dumps([repr(task), rows]) + "\n")
-            file.flush()
+            try:
+                file.write(json.dumps([repr(task), rows]) + "\n")
+                file.flush()
+            except OSError as error:
+                raise InvalidInputError(f"cannot write {partial}: {error.strerror}; make room, and go on") from error
             found[repr(task)] = rows
             progress(study.name, len(found), len(keys))
     return [row for key in keys for row in found[key]]
@@ -193,9 +203,13 @@ def _kept(partial: Path) -> Iterator[tuple[str, list[Row]]]:
     if lines and not lines[-1].endswith("\n"):
         lines.pop()
         partial.write_text("".join(lines))
-    for line in lines:
-        key, rows = json.loads(line)
-        yield key, rows
+    for number, line in enumerate(lines, start=1):
+        try:
+            key, rows = json.loads(line)
+        except ValueError:
+            click.echo(f"line {number} of {partial} is damaged: its task is done again", err=True)
+        else:
+            yield key, rows
 
 
 def _results(measure: Callable[[Any], list[Row]], tasks: Sequence[Any], jobs: int) -> Iterator[tuple[Any, list[Row]]]:

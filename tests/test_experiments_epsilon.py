@@ -65,15 +65,38 @@ def test_measure_repeats_with_its_seed() -> None:
     assert all(row["seed"] == 0 and '"num_rounds": 2' in row["plan"] for row in rows)
 
 
+def test_a_row_does_not_depend_on_what_else_is_measured() -> None:
+    alone, both = SMALL._replace(epsilons=(2.0,)), SMALL
+    rows = {}
+    for cell in (alone, both):
+        best = dict.fromkeys([(e, d) for e in cell.epsilons for d in epsilon.DECODERS], 3)
+        rows[cell] = [row for row in epsilon.campaign(cell, best, 0) if row["epsilon"] == 2.0]
+    assert rows[alone] == rows[both]
+    assert {row["size"] for row in rows[alone]} == {300}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("--law", "foo"), "an exponent such as 1.1, or zm, got 'foo'"),
+        (("--law", "-400"), "exponent must be 0 to 100"),
+        (("--rounds", 4, "--rounds", 7, "--clients", 32), "all of them divisors of 32"),
+        (("--domain-size", 20), "must exceed the columns of every --size"),
+    ],
+)
+def test_bad_options_are_refused(tmp_path: Path, arguments: tuple[object, ...], message: str) -> None:
+    with pytest.raises(InvalidInputError, match=message):
+        invoke(epsilon.command, "--quick", "--no-plot", *arguments, "--output", tmp_path)
+
+
 def test_the_theorem_by_hand() -> None:
-    """Two rounds of equal size; 8 rows are enough for 300 items at p = 1/2, and count in both terms."""
+    """Two rounds of equal size; 8 rows are enough for 300 items at p = 1/2, and count in neither term."""
     sums = np.zeros((2, 300), np.int64)
     sums[:, :50] = np.array([[10], [16]])
     sums[1, :50] -= 6
     estimation, privacy = epsilon.bounds(SMALL._replace(clients=1000), sums, 0.5)
-    unit = math.sqrt(math.log(600) / 8)
     vector = np.full(50, 10 / 500 / math.sqrt(2))
-    assert estimation == pytest.approx(unit * math.sqrt((vector[40:] ** 2).sum() / 40))
+    assert estimation == pytest.approx(math.sqrt((vector[40:] ** 2).sum() / 40))
     stated = math.sqrt(math.log(600) * math.log(1e6)) / (500 * math.sqrt(2) * 0.5)
     assert privacy == pytest.approx(stated)
     noise = theory.noise_deviation(8, 0.5, 1e-6, constant=1.0)

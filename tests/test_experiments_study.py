@@ -80,6 +80,29 @@ def test_a_line_that_was_cut_short_is_measured_again(tmp_path: Path) -> None:
     assert log.read_text().split() == ["1", "2"]
 
 
+def test_a_damaged_line_is_measured_again(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    log, made = tmp_path / "log", squares(tmp_path / "log")
+    partial = tmp_path / f"squares-{study.fingerprint(made)}.partial.jsonl"
+    kept = json.dumps([repr(made.tasks[2]), [{"number": 3, "square": -1.0, "seed": 7, "plan": "{}"}]])
+    partial.write_text(f"[{{\n{kept}\n")
+    assert [row["square"] for row in study.run(made, tmp_path)] == [1.0, 1.0, 4.0, 4.0, -1.0]
+    assert f"line 1 of {partial} is damaged" in capsys.readouterr().err
+
+
+def test_what_cannot_be_written_leaves_what_there_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(table: object, path: str) -> None:
+        Path(path).write_bytes(b"half")
+        raise OSError(28, "No space left on device")
+
+    study.run(squares(tmp_path / "log"), tmp_path)
+    before = (tmp_path / "squares.parquet").read_bytes()
+    monkeypatch.setattr(parquet, "write_table", full)
+    with pytest.raises(InvalidInputError, match="No space left on device"):
+        study.run(squares(tmp_path / "log"), tmp_path)
+    assert (tmp_path / "squares.parquet").read_bytes() == before
+    assert list(tmp_path.glob("*.partial.jsonl"))  # and what was measured is kept
+
+
 def test_other_settings_are_another_study(tmp_path: Path) -> None:
     few, many = squares(tmp_path / "log"), squares(tmp_path / "log", 4)
     assert study.fingerprint(few) != study.fingerprint(many)
@@ -139,6 +162,18 @@ def sized(size: int, name: str, miss: bool) -> None:
 )
 def test_quick_changes_what_the_command_line_does_not_say(arguments: list[str], said: str) -> None:
     assert CliRunner().invoke(sized, arguments).output.strip() == said
+
+
+@click.command()
+@study.smaller()
+@click.option("--width", "widths", multiple=True, type=int)
+def wide(widths: tuple[int, ...]) -> None:
+    """Say which."""
+    click.echo(str(widths))
+
+
+def test_what_is_said_twice_counts_once() -> None:
+    assert CliRunner().invoke(wide, ["--width", "5", "--width", "3", "--width", "5"]).output.strip() == "(5, 3)"
 
 
 def test_what_a_quick_run_misses_means_nothing() -> None:
