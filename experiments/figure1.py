@@ -102,7 +102,7 @@ def make(
         for one in chosen:
             targets = single.taus(points, spacing, one.num_clients)
             if not targets:
-                raise InvalidInputError(f"no tau is above {single.FEW} / {one.num_clients}: take more --points")
+                raise InvalidInputError(single.refusal(one.num_clients))
             yield from single.tasks(one, data, targets, pilots, repeats, seed)
             yield from several.tasks(one, data, widths, round_repeats, seed)
 
@@ -130,7 +130,7 @@ def make(
 )
 @click.option("--points", type=click.IntRange(1), default=9, help="Taus within (1e-3, 1e-1).")
 @click.option("--spacing", type=click.Choice(["log", "linear"]), default="log", help="Of the taus.")
-@click.option("--pilots", type=click.IntRange(1), default=12, help="Of each tau.")
+@click.option("--pilots", type=click.IntRange(2), default=12, help="Of each tau.")
 @click.option("--repeats", type=click.IntRange(1), default=12, help="Campaigns of each pilot.")
 @click.option(
     "--width",
@@ -140,8 +140,8 @@ def make(
     default=(50, 100, 200, 400, 800, 1600, 3200),
     help="Of ten rounds.",
 )
-@click.option("--round-repeats", type=click.IntRange(1), default=50, help="Campaigns of ten rounds, paper's decoder.")
-@click.option("--joint-repeats", type=click.IntRange(1), default=10, help="Campaigns of ten rounds, joint recovery.")
+@click.option("--round-repeats", type=click.IntRange(2), default=50, help="Campaigns of ten rounds, paper's decoder.")
+@click.option("--joint-repeats", type=click.IntRange(2), default=10, help="Campaigns of ten rounds, joint recovery.")
 @click.option("--seed", type=click.IntRange(0), default=0)
 @click.option("--data", type=click.Path(path_type=Path), help="Folder of the tables or official files.")
 @study.options(**QUICK)

@@ -35,11 +35,12 @@ FAVOURED = 2.326  # standard errors: the 99 % quantile of the normal distributio
 SIMILAR = 1.25  # factor within which errors are called similar
 CHUNK = 10  # campaigns of a task
 SIMILARLY = "hybrid and fresh perform similarly, and both are better than shared"
+CONSISTENT = 'said only to be "consistent with our prior understandings"'
 ADVANTAGE = "hybrid has the advantage over fresh and shared"
 _CLAIMS = {
     "gowalla": (SIMILARLY, "section 3, Figure 1 c"),
     "c4": (ADVANTAGE, "section 3, Figure 1 f"),
-    "sentiment140": (SIMILARLY, "section 3, Figure 1 i: consistent with Gowalla's"),
+    "sentiment140": (SIMILARLY, f"section 3, Figure 1 i: {CONSISTENT}; held to Gowalla's"),
 }
 
 
@@ -47,6 +48,7 @@ class Task(NamedTuple):
     """Campaigns `first` to `last` - 1 of ten rounds at one width; `law` is the digest of the population's."""
 
     population: str
+    title: str
     data: str | None
     law: str
     clients: int
@@ -116,22 +118,23 @@ def tasks(
         for decoder, most in repeats.items():
             for first in range(0, most, CHUNK):
                 last = min(first + CHUNK, most)
-                common = population.name, data, law, population.num_clients, population.rows
+                common = population.name, population.title, data, law, population.num_clients, population.rows
                 yield Task(*common, width, decoder, first, last, seed)
 
 
 def measure(task: Task) -> list[Row]:
     """Return a row for every campaign and schedule."""
     found = []
-    clients = recovery.ROUNDS * task.clients
+    law, clients = load(task.population, task.data).law, recovery.ROUNDS * task.clients
     for repeat in range(task.first, task.last):
         seed = whole(task.seed, int(task.law, 16), task.width, repeat)
         rng = np.random.default_rng(seed)
-        held, hashes = recovery.draw(load(task.population, task.data).law, clients, "alike", rng), rng.bytes(32)
+        held, hashes = recovery.draw(law, clients, "alike", rng), rng.bytes(32)
         for schedule in recovery.SCHEDULES:
             spec = SketchSpec(task.rows, task.width, Schedule.parse(schedule), recovery.ROUNDS, hashes)
             linf = largest_error(held, task.rows, task.width, schedule, task.decoder, hashes)
-            row: Row = {"part": PART, "population": task.population, "clients": clients, "tau": None}
+            row: Row = {"part": PART, "population": task.population, "title": task.title, "law": task.law}
+            row |= {"domain_size": len(law), "clients": clients, "experiment_seed": task.seed, "tau": None}
             row |= {"method": schedule, "decoder": task.decoder, "pilot": None, "repeat": repeat}
             row |= {"rows": task.rows, "width": task.width, "sizing": None, "warned": None, "linf": linf, "kept": None}
             found.append(row | {"seed": seed, "plan": describe(spec, clients)})
@@ -152,12 +155,15 @@ def ratio(ours: rounds.F64, others: rounds.F64) -> Ratio:
 
     >>> ratio(np.array([1.0, 2.0, 3.0]), np.array([2.0, 4.0, 6.0]))
     Ratio(value=0.5, error=0.0)
+    >>> ratio(np.array([1.0]), np.array([2.0]))  # which could be anything
+    Ratio(value=0.5, error=inf)
     """
     count = min(len(ours), len(others))
     ours, others = ours[:count], others[:count]
     value = float(ours.mean() / others.mean())
     rest = ours - value * others
-    return Ratio(value, float(np.sqrt(rest @ rest / max(count - 1, 1) / count) / others.mean()))
+    error = np.sqrt(rest @ rest / (count - 1) / count) / others.mean() if count > 1 else np.inf
+    return Ratio(value, float(error))
 
 
 def overall(ratios: Sequence[Ratio]) -> Ratio:

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import click
 import numpy as np
 
-from experiments import output, populations, recovery, rounds, study, tradeoff
+from experiments import output, populations, ratios, recovery, rounds, study, tradeoff
 from experiments.figure3_tables import (
     ABSOLUTE,
     OWN,
@@ -190,15 +190,35 @@ is held to less: with joint recovery one of the smallest that were tried will do
     type=click.Path(path_type=Path),
     help="Folder of C4's official table, or of its stand-in. [default: FEDTALLY_DATA, or ../shared/data, or a formula]",
 )
-@click.option("--clients", default=150_000, help="All rounds together; the study's numbers are for 150,000.")
-@click.option("--width", "widths", type=int, multiple=True, default=(150, 300, 400, 800), help="Beside the figure's.")
+@click.option(
+    "--clients",
+    type=click.IntRange(recovery.ROUNDS),
+    default=150_000,
+    help="All rounds together; the numbers of the data set's notes are for 150,000.",
+)
+@click.option(
+    "--width",
+    "widths",
+    type=click.IntRange(1),
+    multiple=True,
+    default=(150, 300, 400, 800),
+    help="Beside the figure's.",
+)
 @click.option(
     "--repeats", type=click.IntRange(2), default=100, help="Campaigns, each with clients and hashes of its own."
 )
-@click.option("--joint-rows", type=int, multiple=True, default=JOINT_ROWS, help="Of the grid for joint recovery.")
-@click.option("--cells", type=int, multiple=True, default=CELLS, help="Counters, about, of that grid.")
-@click.option("--joint-repeats", type=click.IntRange(0), default=10, help="Campaigns for each of the grid; 0: none.")
-@click.option("--seed", default=0)
+@click.option(
+    "--joint-rows", type=click.IntRange(1), multiple=True, default=JOINT_ROWS, help="Of the grid for joint recovery."
+)
+@click.option("--cells", type=click.IntRange(1), multiple=True, default=CELLS, help="Counters, about, of that grid.")
+@click.option(
+    "--joint-repeats",
+    type=click.IntRange(0),
+    callback=ratios.none_or_several,
+    default=10,
+    help="Campaigns for each of the grid; 0: none.",
+)
+@click.option("--seed", type=click.IntRange(0), default=0)
 def command(
     folder: Path,
     jobs: int,

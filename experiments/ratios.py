@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from typing import Any, NamedTuple
 
+import click
 import numpy as np
 import numpy.typing as npt
 
@@ -34,7 +35,8 @@ class Claim(NamedTuple):
 def ratio(over: F64, under: F64, fold: Callable[..., Any]) -> tuple[float, float]:
     """Return fold(over) / fold(under) of paired samples, float64 [n] each, and its standard error.
 
-    Not numbers where it was divided by zero: a bound on them does not hold.
+    Infinite and not a number where it was divided by zero: no bound holds. Not numbers where that was zero as well, of
+    the samples or in the bootstrap: nothing is known of the ratio.
 
     >>> ratio(np.array([1.0, 2.0, 3.0]), np.array([2.0, 4.0, 6.0]), np.mean)
     (0.5, 0.0)
@@ -43,6 +45,22 @@ def ratio(over: F64, under: F64, fold: Callable[..., Any]) -> tuple[float, float
     with np.errstate(divide="ignore", invalid="ignore"):
         again = fold(over[drawn], axis=1) / fold(under[drawn], axis=1)
         return float(fold(over) / fold(under)), float(again.std())
+
+
+def text(over: F64, under: F64, fold: Callable[..., Any]) -> str:
+    """Return a ratio and its standard error in words.
+
+    >>> [text(np.ones(2), np.full(2, by), np.mean) for by in (2.0, 0.0)], text(np.zeros(2), np.zeros(2), np.mean)
+    (['0.500 ± 0.000', 'inf'], '-')
+    """
+    value, error = ratio(over, under, fold)
+    if np.isfinite(error):
+        return f"{value:.3f} ± {error:.3f}"
+    return "-" if np.isnan(value) else f"{value:.3f}"
+
+
+def _known(value: float, error: float) -> bool:
+    return bool(np.isinf(value) or np.isfinite(error))
 
 
 def interval(values: F64) -> F64:
@@ -55,7 +73,8 @@ def judge(claim: Claim, samples: Mapping[str, Mapping[str, F64]]) -> dict[str, o
     """Return the row of a claim: its ratios, where the bound does not hold, and the verdict.
 
     Reproduced: the bound holds everywhere, for means, which the paper shows, and for medians. With a caveat: somewhere,
-    for means. Not reproduced: nowhere.
+    for means. Not reproduced: nowhere. A place with a ratio that is not known, 0/0, is not asked, unless another of its
+    ratios breaks the bound.
 
     Args:
         claim: the bound.
@@ -64,12 +83,17 @@ def judge(claim: Claim, samples: Mapping[str, Mapping[str, F64]]) -> dict[str, o
     asked = f"{' and '.join('/'.join(pair) for pair in claim.ratios)}: {'below' if claim.strictly else 'at most'}"
     row: dict[str, object] = {"claim": claim.words, "asked of": f"{asked} {claim.bound:.3g}"}
     missed: dict[str, list[str]] = {}
+    asked_at: dict[str, int] = {}
     for name, fold in FOLDS.items():
         found = {at: [ratio(of[a], of[b], fold) for a, b in claim.ratios] for at, of in samples.items()}
-        missed[name] = [at for at, all_ in found.items() if not all(_holds(claim, *one) for one in all_)]
-        values = [r for all_ in found.values() for r, _ in all_] or [np.nan]
-        row[name] = f"{min(values):.2f} to {max(values):.2f}" + _not_at(missed[name])
-    return row | {"verdict": verdict(len(samples), missed["means"], missed["medians"])}
+        known = {at: [one for one in all_ if _known(*one)] for at, all_ in found.items()}
+        missed[name] = [at for at, all_ in known.items() if not all(_holds(claim, *one) for one in all_)]
+        unknown = [at for at in found if len(known[at]) < len(found[at]) and at not in missed[name]]
+        asked_at[name] = len(found) - len(unknown)
+        values = [value for all_ in known.values() for value, _ in all_]
+        row[name] = f"{min(values):.2f} to {max(values):.2f}" if values else "-"
+        row[name] = f"{row[name]}{_listed('not at', missed[name])}{_listed('0/0 at', unknown)}"
+    return row | {"verdict": verdict(asked_at["means"], missed["means"], missed["medians"])}
 
 
 def _holds(claim: Claim, value: float, error: float) -> bool:
@@ -86,19 +110,26 @@ def verdict(places: int, means: Sequence[str], medians: Sequence[str]) -> str:
     return "reproduced with a caveat" if len(means) < places else "not reproduced"
 
 
-def _not_at(missed: Sequence[str]) -> str:
+def _listed(words: str, places: Sequence[str]) -> str:
     """Return where, places of one first word together.
 
-    >>> _not_at(["a=1.1 W=50", "a=1.1 W=100", "a=2 W=50"])
+    >>> _listed("not at", ["a=1.1 W=50", "a=1.1 W=100", "a=2 W=50"])
     '; not at a=1.1 W=50 W=100, a=2 W=50'
-    >>> _not_at(["0.1/W", "0.1/200"])
+    >>> _listed("not at", ["0.1/W", "0.1/200"])
     '; not at 0.1/W, 0.1/200'
     """
     grouped: dict[str, list[str]] = {}
-    for place in missed:
+    for place in places:
         first, *rest = place.split(" ", 1)
         grouped.setdefault(first, []).extend(rest)
-    return f"; not at {', '.join(' '.join([first, *rest]) for first, rest in grouped.items())}" if missed else ""
+    return f"; {words} {', '.join(' '.join([first, *rest]) for first, rest in grouped.items())}" if places else ""
+
+
+def none_or_several(_context: click.Context, _option: click.Parameter, count: int) -> int:
+    """Refuse an option's 1 repeat, of which no standard error can be taken."""
+    if count == 1:
+        raise click.BadParameter("must be 0 or at least 2: one campaign has no standard error")
+    return count
 
 
 @cache

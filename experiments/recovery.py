@@ -402,6 +402,8 @@ def command(
             table = compare(chosen, times, seed, clients, domain_size, data if part == "tables" else None)
             errors += table
         click.echo(f"{part}: errors x 1e-5, median of {times} campaigns")
+        if part == "tables":
+            click.echo("gowalla, c4 and sentiment140 are stand-ins: see docs/paper.md")
         if table:
             output.show(table)
         click.echo("")

@@ -122,11 +122,75 @@ def test_figure3_interpolates_the_width_that_is_as_good() -> None:
     found = numbers(lambda width: 1e6 / width)
     shared = figure3_tables.SHARED._replace(width=1200)
     fresh = figure3_tables.FRESH._replace(width=1200)  # 10e6 / 1200: hybrid needs a width of 120, which is not tried
-    assert np.isnan(figure3_tables.reached(found, fresh, "0.1/200")[0])
+    assert str(figure3_tables.reached(found, fresh, "0.1/200")) == "at most 150"
     steep = numbers(lambda width: 1e9 / width**3)
-    width, error = figure3_tables.reached(steep, shared, "0.1/200")
+    width, error, narrowest = figure3_tables.reached(steep, shared, "0.1/200")
     assert width == pytest.approx(1200 / 10 ** (1 / 3))
-    assert error == pytest.approx(0, abs=1e-9)
+    assert error == pytest.approx(0, abs=1e-9) and not narrowest
+
+
+@pytest.mark.parametrize(
+    ("counts", "target", "width"),
+    [
+        ([5, 16, 4], 8, 100),  # counts need not fall
+        ([16, 4, 4], 4, 200),  # the narrowest of equally good ones
+        ([16, 4, 9], 8, 100 * 2**0.5),
+        ([16, 9, 9], 8, np.nan),
+        ([0.4, 0.2, 0.1], 0.2, 200),  # below half an item, where logarithms end
+    ],
+)
+def test_figure3_crosses_where_counts_first_reach_the_target(counts: list[float], target: float, width: float) -> None:
+    found = figure3_tables._crossing([100, 200, 400], counts, target)
+    assert found == pytest.approx(width, nan_ok=True)
+
+
+@pytest.mark.parametrize(
+    ("times", "verdict", "means", "width"),
+    [
+        (
+            0.01,
+            "reproduced",
+            "at least 0.88 by 0.1/W",
+            "at most 150",
+        ),  # hybrid is better than shared wherever it is tried
+        (100.0, "not reproduced", "none tried by 0.1/W", "none tried"),
+    ],
+)
+def test_figure3_says_where_a_width_is_only_bounded(times: float, verdict: str, means: str, width: str) -> None:
+    found = numbers(lambda width: 1e6 / width)
+    for sketch, values in found.items():
+        for name in values if sketch.schedule == "hybrid" else ():
+            values[name] = values[name] * times
+    saved = figure3_tables.claims(found)[1]
+    assert saved["verdict"] == verdict and str(saved["means"]).startswith(means)
+    row = figure3_tables.narrowest(found)[0]
+    assert row["hybrid's width"] == width and "nan" not in str(row)
+
+
+@pytest.mark.parametrize(
+    ("command", "options", "said"),
+    [
+        (figure2.command, "--width -5", "range"),
+        (figure2.command, "--seed -1", "range"),
+        (figure2.command, "-a -1", "at least 0"),
+        (figure2.command, "-a nan", "at least 0"),
+        (figure2.command, "-a inf", "at most 100"),
+        (figure2.command, "--domain-size 0", "range"),
+        (figure2.command, "--joint-repeats 1", "no standard error"),
+        (figure3.command, "--seed -1", "range"),
+        (figure3.command, "--clients -5", "range"),
+        (figure3.command, "--clients 9", "range"),
+        (figure3.command, "--joint-rows 0", "range"),
+        (figure3.command, "--cells 0", "range"),
+        (figure3.command, "--joint-repeats 1", "no standard error"),
+    ],
+)
+def test_bad_options_are_refused_in_words(command: click.Command, options: str, said: str, tmp_path: Path) -> None:
+    result = CliRunner().invoke(command, ["--quick", "--no-plot", "--output", str(tmp_path), *options.split()])
+    assert result.exit_code != 0
+    assert isinstance(result.exception, SystemExit | InvalidInputError)
+    assert said in f"{result.output} {result.exception}"
+    assert not list(tmp_path.iterdir())
 
 
 def test_figure3_judges_by_every_threshold() -> None:
@@ -229,6 +293,37 @@ def test_verdicts_follow_from_the_ratios() -> None:
     assert ratios.judge(below._replace(strictly=False), equal)["verdict"] == "reproduced"
     nothing = {"W=1": {"a": small, "b": np.zeros(100)}}
     assert ratios.judge(below._replace(strictly=False), nothing)["verdict"] == "not reproduced"
+    # 0/0 tells nothing, for or against.
+    exact = {"a": np.zeros(100), "b": np.zeros(100)}
+    row = ratios.judge(below, {"W=1": exact})
+    assert (row["verdict"], row["means"]) == ("not measured", "-; 0/0 at W=1")
+    both = ratios.judge(below, {"W=1": better, "W=2": exact})
+    assert both["verdict"] == "reproduced" and str(both["means"]).endswith("; 0/0 at W=2")
+    assert ratios.judge(below, {"W=1": worse, "W=2": exact})["verdict"] == "not reproduced"
+    three = ratios.Claim("a is below b and c", (("a", "b"), ("a", "c")), 1.0)
+    assert (
+        ratios.judge(three, {"W=1": worse | {"c": large}, "W=2": exact | {"c": large}})["verdict"] == "not reproduced"
+    )
+    assert ratios.judge(three, {"W=1": {"a": small, "b": np.zeros(100), "c": large}})["verdict"] == "not reproduced"
+
+
+@pytest.mark.parametrize(("exponent", "judged"), [(1.1, {0, 1, 4, 5}), (2.0, {0, 1, 4, 5}), (3.0, {2, 4, 5})])
+def test_figure2_holds_every_degree_to_a_claim(exponent: float, judged: set[int]) -> None:
+    """Low is below 3: where hybrid is the worst, no claim about its degree is reproduced, the others are not asked."""
+    errors = {"shared": 10.0, "fresh": 3.0, "hybrid": 30.0}
+    rows = [
+        {"exponent": exponent, "width": 50, "schedule": name, "decoder": "median", "l_inf": error, "cpu_ms": 1.0}
+        for name, error in errors.items()
+        for _ in range(4)
+    ]
+    verdicts = [row["verdict"] for row in next(iter(figure2.summarise(rows, 10).values()))]
+    assert verdicts == ["not reproduced" if at in judged else "not measured" for at in range(6)]
+
+
+def test_figure2_without_errors_judges_nothing(tmp_path: Path) -> None:
+    """One item is estimated exactly by all: no ratio exists, and there is nothing to be wrong about."""
+    printed = run(figure2.command, "--quick", "--domain-size", 1, "--no-plot", "--output", tmp_path)
+    assert "reproduced" not in printed and "nan" not in printed
 
 
 def test_the_error_of_a_ratio_is_that_of_theory() -> None:

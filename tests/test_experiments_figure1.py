@@ -34,7 +34,7 @@ def run(*arguments: object, command: click.Command = figure1.command) -> Result:
 
 def pilot_task(tau: float = 0.05, repeats: int = 2) -> single.Task:
     one = several.load(LAW, None)
-    return single.Task(LAW, None, populations.digest(one.law), one.num_clients, one.rows, tau, 0, repeats, 0)
+    return single.Task(LAW, one.title, None, populations.digest(one.law), one.num_clients, one.rows, tau, 0, repeats, 0)
 
 
 def row(method: str, pilot: int, repeat: int, linf: float, width: int = 10, tau: float = 0.1) -> Row:
@@ -90,6 +90,24 @@ def test_errors_are_those_of_the_seed_and_the_plan() -> None:
         assert one["linf"] == pytest.approx(np.abs(decoded - held).max() / 500)
 
 
+def test_a_row_says_what_draws_its_pilot_again() -> None:
+    """From nothing but a row: the law's name and digest, the experiment's seed, tau and the pilot's number."""
+    found = figure1.measure(pilot_task(repeats=1))
+    row = next(one for one in found if one["method"] == single.TWO_PHASE)
+    law = several.load(row["population"], None).law
+    assert (row["title"], row["law"]) == (f"{LAW} (synthetic)", populations.digest(law))
+    assert row["domain_size"] == len(law) == 5000
+    seed = several.whole(row["experiment_seed"], int(row["law"], 16), round(row["tau"] * 1e12), row["pilot"])
+    assert seed != row["seed"]
+    sizes = single.choose(pilot_task(), law, np.random.default_rng(seed))
+    assert (sizes[single.TWO_PHASE].rows, sizes[single.TWO_PHASE].width) == (row["rows"], row["width"])
+    [task, *_] = several.tasks(several.load(LAW, None), None, [50], {"median": 2}, 3)
+    other = several.measure(task)[0]
+    assert list(other) == list(row)
+    assert [other[name] for name in ("title", "law", "domain_size")] == [row["title"], row["law"], 5000]
+    assert other["experiment_seed"] == 3
+
+
 def test_two_phase_and_planner_see_the_same_pilot_of_others(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[CountSketch] = []
     known, two_phase = planner.Law.from_pilot, planner.two_phase
@@ -120,6 +138,27 @@ def test_shares_have_the_error_of_their_pilots() -> None:
     own = [one | {"pilot": 50 * one["pilot"] + one["repeat"]} for one in rows]
     [cell] = single.cells(own, "m", 5).values()
     assert cell.missed and cell.error == pytest.approx(0.5 / math.sqrt(199))
+
+
+def test_one_pilot_or_campaign_has_no_standard_error() -> None:
+    alone = several.ratio(np.array([1.0]), np.array([1.02]))
+    assert not alone.below(1.0) and not alone.above(0.5)
+    found = single.cells([row("m", 0, repeat, 0.2) for repeat in range(50)], "m", 5)
+    other = single.cells([row("o", 0, repeat, 0.2, width=20) for repeat in range(50)], "o", 5)
+    assert not found[0.1].missed
+    assert not single.narrower(found, other).below(1.0)
+
+
+@pytest.mark.parametrize("option", ["--pilots", "--round-repeats", "--joint-repeats"])
+def test_one_pilot_or_campaign_is_refused(option: str, tmp_path: Path) -> None:
+    result = run("--quick", option, 1, "--output", tmp_path)
+    assert result.exit_code == 2 and "x>=2" in result.output
+
+
+def test_the_words_of_figure_1_i_are_the_papers() -> None:
+    rows = [rounds_row(name, r, 0.1) for name in ("shared", "fresh", "hybrid") for r in (0, 1)]
+    assert "consistent with our prior understandings" in str(several.claim(rows, "sentiment140", "")["place"])
+    assert "consistent" not in str(several.claim(rows, "gowalla", "")["place"])
 
 
 def test_the_claim_on_widths_needs_narrower_sketches_that_keep_tau() -> None:
@@ -255,6 +294,12 @@ def test_what_is_not_there_is_named(tmp_path: Path) -> None:
     missing = run("--population", "c4", "--data", tmp_path, "--output", tmp_path)
     assert isinstance(missing.exception, output.MissingDataError)
     assert "c4_count_surrogate.npz" in str(missing.exception) and "--data" in str(missing.exception)
-    for name, said in (("zipf:d=100", "at least 500 items"), ("moon", "must be one of"), ("zipf:d=900", "no tau")):
+    for name, said in (
+        ("zipf:d=100", "at least 500 items"),
+        ("moon", "must be one of"),
+        ("zipf:d=900", "than 200 clients"),
+    ):
         refused = run("--population", name, "--output", tmp_path)
         assert refused.exit_code != 0 and said in str(refused.exception)
+    few = run("--population", "zipf:d=3000", "--points", 1, "--output", tmp_path)  # the only one is 0.01
+    assert "no tau is above 20 / 300: take more --points" in str(few.exception)
