@@ -15,6 +15,8 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import zipfile
+import zlib
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +24,7 @@ import numpy as np
 
 from experiments import output, rounds
 from fedtally import theory
+from fedtally.errors import UnreadableFileError
 from fedtally.sources.synthetic import frequencies
 
 TABLES = {
@@ -31,6 +34,10 @@ TABLES = {
     "drift": (None, "synthetic drift"),
 }
 CELLS = 512 * 512
+_DAMAGED = (  # what NumPy and Arrow say of a damaged table
+    *(OSError, EOFError, ValueError, TypeError, LookupError, RuntimeError, MemoryError),
+    *(zlib.error, zipfile.BadZipFile),
+)
 ARRANGEMENTS = ("dealt", "as they came", "apart")
 
 
@@ -40,6 +47,7 @@ def load(name: str, folder: Path) -> rounds.I64:
 
     Raises:
         InvalidInputError: the table is not in the folder.
+        UnreadableFileError: it is damaged, or another table.
     """
     file = TABLES[name][0]
     if file is None:
@@ -49,9 +57,15 @@ def load(name: str, folder: Path) -> rounds.I64:
         raise output.MissingDataError(
             f"{path} does not exist: name the folder of {file} with --data, or take --table drift"
         )
-    if name == "decade":
-        return _decades(path)
-    with np.load(path) as arrays:
+    try:
+        return _decades(path) if name == "decade" else _periods(path, name)
+    except _DAMAGED as error:
+        reason = " ".join(str(error).split())
+        raise UnreadableFileError(f"{path} cannot be read as a table of rounds: {reason}; get it again") from error
+
+
+def _periods(path: Path, name: str) -> rounds.I64:
+    with path.open("rb") as file, np.load(file) as arrays:
         index, cell, count = (arrays[key] for key in (name, f"{name}_cell", f"{name}_count"))
     return _dense(index, cell, count, CELLS)
 

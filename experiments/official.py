@@ -10,8 +10,10 @@
 - C4: shards of JSON lines with `url`, or a table of two columns, domain and count. A client is a web domain, the host
   and port of the address in lower case, and its item is its number of documents; d is the largest.
 
-Broken rows are dropped and counted; see `experiments.official_rows`. A file that ends early or does not unpack is
-refused: half a file is another population. Files are read line by line, gzip and zip recognised by their content.
+Broken rows are dropped and counted; see `experiments.official_rows`. A file that ends early, is empty or does not
+unpack is refused: half a file is another population. Plain text does not show that it ends early; a file whose number
+of rows is not the known one is read, and has that in its title. Files are read line by line, gzip and zip recognised by
+their content.
 """
 
 from __future__ import annotations
@@ -37,6 +39,7 @@ from fedtally.errors import InvalidInputError, UnreadableFileError
 SCHEMA = "fedtally/official/1"
 TWEETS = "training.1600000.processed.noemoticon.csv"
 SHARDS = 1024
+ROWS = {"gowalla": 6_442_892, "sentiment140": 1_600_000}  # of the whole file: by the paper, by the file's name
 _LONGEST = 1 << 26  # bytes of a line; C4 has the longest
 
 
@@ -77,7 +80,7 @@ FORMATS = {
         "gowalla",
         ("loc-gowalla_totalCheckins.txt", "loc-gowalla_totalCheckins.txt.gz"),
         official_rows.checkins(official_rows.in_gowalla),
-        {"rows": 6_442_892, "candidates": official_rows.CELLS},
+        {"rows": ROWS["gowalla"], "candidates": official_rows.CELLS},
     ),
     "brightkite": Format(
         "brightkite",
@@ -141,10 +144,12 @@ def read(format: str, paths: Sequence[Path]) -> Official:
     weights = FORMATS[format].read(_lines(paths, report), report)
     if not report.clients:
         raise InvalidInputError(f"{paths[0]} has no row of the format {format}: {_in_words(report)}")
-    return Official(FORMATS[format].name, _note(format, paths), weights, report)
+    return Official(FORMATS[format].name, _note(format, paths, report.rows), weights, report)
 
 
-def _note(format: str, paths: Sequence[Path]) -> str:
+def _note(format: str, paths: Sequence[Path], rows: int) -> str:
+    if rows != (whole := ROWS.get(format, rows)):
+        return f"{rows:,} of {whole:,} rows"
     if format == "c4-domains":
         return "from a table of domains"
     if format == "c4" and not all(_fits(format, path) for path in paths):
@@ -188,9 +193,12 @@ def _lines(paths: Sequence[Path], report: Report) -> Iterator[bytes]:
     with Progress() as progress:
         for number, path in enumerate(paths):
             progress("files", number, len(paths))
+            before = report.rows
             try:
                 with path.open("rb") as file, _unpacked(file) as stream:
                     yield from _lines_of(stream, report)
+                if report.rows == before:
+                    raise EOFError("it has no row")
             except (OSError, EOFError, zlib.error, zipfile.BadZipFile, NotImplementedError, RuntimeError) as error:
                 raise UnreadableFileError(
                     f"{path} cannot be read beyond row {report.rows:,}: {error}; download it again"
@@ -247,12 +255,20 @@ def _in_words(report: Report) -> str:
 @click.command("official")
 @click.argument("files", nargs=-1, required=True, metavar="FILE...", type=click.Path(path_type=Path))
 @click.option("--format", type=click.Choice(list(FORMATS)), help="[default: by the file's name]")
-@click.option("--cache", type=click.Path(path_type=Path), help="Folder to keep the counts in: the one given as --data.")
+@click.option(
+    "--cache",
+    type=click.Path(file_okay=False, writable=True, path_type=Path),
+    help="Folder to keep the counts in: the one given as --data.",
+)
 def command(files: tuple[Path, ...], format: str | None, cache: Path | None) -> None:
     """Read an official file (of C4: any number of shards), say what is in it, and keep the counts if asked to."""
     format = format or _format_of(files)
     if cache is not None:
-        output.make_folder(cache)
+        try:
+            cache.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            message = f"cannot make the folder {cache}: {error.strerror}; choose another --cache"
+            raise InvalidInputError(message) from error
     official = read(format, files)
     output.show(table(official, format))
     if official.note:

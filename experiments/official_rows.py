@@ -257,7 +257,7 @@ def of_document(line: bytes) -> tuple[str, int]:
         raise _BrokenRow("not JSON") from None
     url = found.get("url") if isinstance(found, dict) else None
     try:
-        domain = urlsplit(url).netloc.lower() if isinstance(url, str) else ""
+        domain = urlsplit(url).netloc.rpartition("@")[2].lower() if isinstance(url, str) else ""
         domain.encode()
     except ValueError:
         domain = ""

@@ -225,7 +225,7 @@ def draw(rows: list[Row]) -> Figure:
 @click.command("vectors")
 @study.options(size=2000, widths=(50, 200, 800), repeats=10)
 @click.option("--case", "cases", multiple=True, type=click.Choice(list(NOISE)), default=tuple(NOISE))
-@click.option("--size", default=10_000, type=click.IntRange(2), help="Entries of a vector.")
+@click.option("--size", default=10_000, type=click.IntRange(2, 10_000_000), help="Entries of a vector.")
 @click.option("--rounds", "num_rounds", default=10, type=click.IntRange(1, 256))
 @click.option("--rows", default=15, type=click.IntRange(1))
 @click.option("--width", "widths", multiple=True, type=click.IntRange(2), default=(50, 100, 200, 400, 800, 1600))

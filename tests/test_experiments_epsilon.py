@@ -217,6 +217,30 @@ def test_released_campaigns_agree_with_the_others() -> None:
     assert whole["estimation"] == other[0]["estimation"]
 
 
+@pytest.mark.parametrize(
+    ("slopes", "gain", "verdict"),
+    [
+        ((0.1, 0.2, -0.05, 0.15), 1.0, "reproduced"),  # .1 +- .05: no contradiction to 0
+        ((0.1, 0.2), 1.0, "reproduced"),  # two campaigns contradict nothing
+        ((0.01, -0.01, 0.0, 0.01), -0.1, "reproduced with a caveat"),
+        ((0.5, 0.51, 0.49, 0.5), 1.0, "not"),
+        ((-0.5, -0.51, -0.49, -0.5), 1.0, "not"),
+    ],
+)
+def test_the_conjecture_is_judged_with_its_standard_error(slopes: tuple[float, ...], gain: float, verdict: str) -> None:
+    """Errors are m^slope with noise on estimates, and e^gain times as large with noise on sums."""
+    same = {"law": "2", "rows": 8, "width": 40, "decoder": "mean", "clients": 1000}
+    rows: list[study.Row] = []
+    for m in (1, 4, 16):
+        for repeat, slope in enumerate(slopes):
+            own = {"num_rounds": m, "openings": m, "repeat": repeat}
+            rows.append(same | own | {"noise on": "estimates", "privacy": m**slope})
+            rows.append(same | own | {"noise on": "sums", "privacy": m**slope * math.exp(gain)})
+    [row] = released.conjecture(rows)
+    assert row["slope, estimates"] == pytest.approx(np.mean(slopes))
+    assert row["verdict"] == verdict
+
+
 def test_all_tasks_have_rows_of_one_shape() -> None:
     tasks = (released.Matrices(5, 4, 2, 0), released.Effects(50, 3, 8, 4, 1, 0), SMALL._replace(epsilons=(1.0,)))
     for task in tasks:
@@ -264,6 +288,14 @@ def test_epsilon_draws(tmp_path: Path) -> None:
     result = invoke(epsilon.command, *TINY, "--epsilon", 1, "--epsilon", 4, "--repeats", 1, "--output", tmp_path)
     assert result.exit_code == 0, result.output
     assert (tmp_path / "epsilon.png").read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.parametrize(
+    ("option", "value"), [("seed", -1), ("domain-size", 0), ("clients", -32), ("epsilon", 0), ("repeats", 1)]
+)
+def test_released_refuses_bad_options(tmp_path: Path, option: str, value: object) -> None:
+    refused = invoke(released.command, f"--{option}", value, "--output", tmp_path)
+    assert refused.exit_code == 2 and f"Invalid value for '--{option}'" in refused.output
 
 
 @pytest.mark.parametrize("command", [epsilon.command, released.command])

@@ -82,7 +82,7 @@ def test_gowalla_counts_what_is_in_the_grid_and_broken_rows_by_reason(
             expected[min(int(south * 10), 249) * 700 + min(int(west * 10), 699)] += 1
     found = read(path)
     assert {int(cell): found.weights[cell] for cell in np.flatnonzero(found.weights)} == expected
-    assert len(found.weights) == 175_000 and not found.note
+    assert len(found.weights) == 175_000
     report = found.report
     assert report.dropped == Counter(reason for reason in BROKEN_CHECKINS.values() if reason)
     assert report.clients == expected.total()
@@ -180,6 +180,8 @@ URLS = [
     "https://example.org/",
     "https://news.example.org:8080/x",
     "https://m\xfcnchen.example/",
+    "https://ann:secret@Ann.example:8080/",
+    "https://bob@ann.example:8080/",
     *["https://many.example/"] * 5,
 ]
 BROKEN_DOCUMENTS = {
@@ -191,6 +193,7 @@ BROKEN_DOCUMENTS = {
     b'{"url": null}': "no url with a domain",
     b'{"url": "not an address"}': "no url with a domain",
     b'{"url": "http://[broken/"}': "no url with a domain",
+    b'{"url": "http://ann@/"}': "no url with a domain",
     b'{"url": "http://\\ud800.example/"}': "no url with a domain",
 }
 
@@ -214,7 +217,8 @@ def test_c4_counts_domains_by_their_documents_over_shards(tmp_path: Path, monkey
         shard(tmp_path / SHARD.format(1023), documents(urls[200:])),
     ]
     found = read(*paths)
-    each = Counter(urlparse(url).netloc.lower() for url in urls)
+    each = Counter(urlparse(url).netloc.lower().split("@")[-1] for url in urls)
+    assert each["ann.example:8080"] == 2
     expected = Counter(each.values())
     assert found.weights.tolist() == [expected[number] for number in range(1, max(expected) + 1)]
     assert found.report.clients == len(each) and found.note == "2 of 1,024 shards"
@@ -263,6 +267,32 @@ def test_files_that_end_early_or_do_not_unpack_are_refused(tmp_path: Path) -> No
         read(tmp_path / GOWALLA)
 
 
+def test_files_without_a_row_are_refused(tmp_path: Path) -> None:
+    whole = shard(tmp_path / SHARD.format(0), documents(URLS))
+    for content in (b"", gzip.compress(b""), gzip.compress(b"\n\n")):
+        (tmp_path / SHARD.format(1)).write_bytes(content)
+        with pytest.raises(UnreadableFileError, match=f"{SHARD.format(1)} cannot .*: it has no row; download it again"):
+            read(whole, tmp_path / SHARD.format(1))
+
+
+def test_a_part_of_a_file_is_not_taken_for_the_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    data = b"\n".join(checkins([("40.0", "-100.0")] * 1000))
+    (tmp_path / GOWALLA).write_bytes(data[:-10])
+    assert populations.load("gowalla", tmp_path).title == "Gowalla (1,000 of 6,442,892 rows)"
+    monkeypatch.setitem(official.ROWS, "gowalla", 1000)
+    assert not read(tmp_path / GOWALLA).note
+    (tmp_path / official.TWEETS).write_bytes(tweet_file())
+    assert read(tmp_path / official.TWEETS).note == f"{len(TWEETS)} of 1,600,000 rows"
+
+
+def test_the_cache_is_a_folder(tmp_path: Path) -> None:
+    (tmp_path / GOWALLA).write_bytes(b"\n".join(checkins([("40.0", "-100.0")])))
+    refused = CliRunner().invoke(official.command, [str(tmp_path / GOWALLA), "--cache", str(tmp_path / GOWALLA)])
+    assert refused.exit_code == 2 and "--cache" in refused.output
+    with pytest.raises(InvalidInputError, match="cannot make the folder .*; choose another --cache"):
+        run(tmp_path / GOWALLA, "--cache", tmp_path / GOWALLA / "below")
+
+
 def test_a_line_without_end_is_not_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(official, "_LONGEST", 100)
     lines = [*checkins([("40.0", "-100.0")]), b"x" * 99, b"y" * 100, b"z" * 1000, *checkins([("30.0", "-100.0")])]
@@ -296,7 +326,8 @@ def test_the_command_reports_and_keeps_the_counts_for_the_figures(tmp_path: Path
     kept, found = official.load(folder / "gowalla_official.npz"), official.read("gowalla", [path])
     assert np.array_equal(kept.weights, found.weights) and kept[:2] == found[:2] and kept.report == found.report
     population = populations.load("gowalla", folder)
-    assert (population.title, population.official, population.num_clients) == ("Gowalla", True, 17_500)
+    title = "Gowalla (5 of 6,442,892 rows)"
+    assert (population.title, population.official, population.num_clients) == (title, True, 17_500)
     assert population.law.max() == 1.0 and len(population.law) == 175_000
     with pytest.raises(UnreadableFileError):
         official.load(path)
@@ -313,8 +344,8 @@ def test_populations_prefer_the_official_file_and_name_the_stand_in(tmp_path: Pa
     populations._load.cache_clear()
     found = populations.load("c4", tmp_path)
     assert (found.title, found.official) == ("C4 (1 of 1,024 shards)", True)
-    # example.org, its port 8080 and the umlaut once, www.example.org twice, many.example five times.
-    assert found.law.tolist() == [0.6, 0.2, 0.0, 0.0, 0.2]
+    # example.org, its port 8080 and the umlaut once, www.example.org and ann twice, many.example five times.
+    assert found.law.tolist() == [3 / 6, 2 / 6, 0.0, 0.0, 1 / 6]
     assert populations.digest(found.law) != populations.digest(stand_in.law)
     assert populations.digest(found.law) == populations.digest(found.law.copy())
 

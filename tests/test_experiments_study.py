@@ -81,7 +81,7 @@ def test_a_line_that_was_cut_short_is_measured_again(tmp_path: Path) -> None:
 
 
 def test_a_damaged_line_is_measured_again(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    log, made = tmp_path / "log", squares(tmp_path / "log")
+    made = squares(tmp_path / "log")
     partial = tmp_path / f"squares-{study.fingerprint(made)}.partial.jsonl"
     kept = json.dumps([repr(made.tasks[2]), [{"number": 3, "square": -1.0, "seed": 7, "plan": "{}"}]])
     partial.write_text(f"[{{\n{kept}\n")

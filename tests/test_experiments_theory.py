@@ -10,6 +10,7 @@ from typing import Any
 import click
 import numpy as np
 import numpy.typing as npt
+import pyarrow
 import pytest
 from click.testing import CliRunner
 
@@ -19,7 +20,7 @@ from experiments import families, log_factor, natural, natural_rounds, study, ve
 from pyarrow import parquet
 
 from fedtally import theory
-from fedtally.errors import InvalidInputError
+from fedtally.errors import InvalidInputError, UnreadableFileError
 from fedtally.sketch import CountSketch, Schedule, SketchSpec
 
 F64 = npt.NDArray[np.float64]
@@ -76,7 +77,7 @@ def test_families_are_as_theory_has_them(name: str) -> None:
     member, taus = families.MEMBERS[name], np.array([1e-250, 1e-300])
     growth = np.array([theory.width_growth(member.family, tau, member.exponent) for tau in taus])
     assert families.slope(taus, growth / np.log(1 / taus) ** member.logarithm) == pytest.approx(member.power)
-    law = member.law(1000, 5000)
+    law = member.law(member.clients or 1000, 100_000)
     assert law.sum() == pytest.approx(1) and (np.diff(law) <= 0).all()
 
 
@@ -99,7 +100,21 @@ def test_a_slope_that_is_off_is_not_reproduced() -> None:
     assert (found["off"], found["verdict"]) == (pytest.approx(-0.5), "not")
 
 
+def test_a_fixed_number_of_clients_needs_less_than_stated() -> None:
+    """100,000 items of 1e-5: the formula is 2e-5 / tau^2, which grows faster than 1 / tau and is at most 2 / tau."""
+    taus = (1e-4, 1e-5)
+    rows = [row for tau in taus for row in families.measure(families.Task("uniform n=1e6", tau, 15, 100_000))]
+    assert [row["width"] for row in rows if row["method"] == "oracle"] == [2000, 200_000]
+    assert {(row["clients"], row["size"]) for row in rows} == {(1_000_000, 100_000)}
+    oracle, median, joint = families.fits(rows)
+    assert (oracle["slope"], oracle["most"]) == (pytest.approx(2), pytest.approx(2))
+    assert oracle["verdict"] == median["verdict"] == "reproduced with a caveat" and joint["verdict"] == "-"
+    above = [row | {"width": 10 * row["width"]} for row in rows if row["method"] == "oracle"]
+    assert families.fits(above)[0]["verdict"] == "not"
+
+
 def test_families_refuse_taus_and_domains(tmp_path: Path) -> None:
+    assert CliRunner().invoke(families.command, ["--smallest", "1e-300"]).exit_code == 2
     with pytest.raises(InvalidInputError, match="--smallest must be below --largest"):
         run(families.command, tmp_path, "--smallest", 0.1)
     with pytest.raises(InvalidInputError, match="--domain-size must be at least 200, a tenth of the clients, got 100"):
@@ -159,8 +174,6 @@ def test_log_factor_resumes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
         assert CliRunner().invoke(log_factor.command, arguments).exit_code == 1
     assert len(list((tmp_path / "parts").glob("*.partial.jsonl"))) == 1
     assert run(log_factor.command, tmp_path / "parts", *small) == whole
-    with pytest.raises(InvalidInputError, match="--rounds must differ, got 2, 2"):
-        run(log_factor.command, tmp_path, "--rounds", 2, "--rounds", 2)
 
 
 # ---- natural ----
@@ -171,15 +184,13 @@ HELD = np.array([[900, 0, 30, 1], [100, 60, 30, 0], [0, 0, 40, 2]])
 @pytest.fixture
 def data(tmp_path: Path) -> Path:
     """Make both tables: Brightkite's with few cells, and names of two decades."""
-    import pyarrow as pa
-
     rounds, cells = np.nonzero(HELD)
     arrays: dict[str, Any] = {}
     for name in ("hour", "month"):
         arrays |= {name: rounds.astype(np.uint8), f"{name}_cell": cells, f"{name}_count": HELD[rounds, cells]}
     np.savez(tmp_path / "brightkite_us_hourly.npz", **arrays)
     names = {"name": ["Ann", "Bob", "Ann", "Ann"], "year": [1989, 1991, 1990, 1999], "count": [5, 7, 1, 2]}
-    parquet.write_table(pa.table(names), tmp_path / "us_baby_names.parquet")
+    parquet.write_table(pyarrow.table(names), tmp_path / "us_baby_names.parquet")
     return tmp_path
 
 
@@ -261,6 +272,21 @@ def test_natural_runs_on_tables_and_without(data: Path, tmp_path: Path) -> None:
     assert 8**-0.5 < tails["dealt"] < tails["as they came"] < tails["apart"] == pytest.approx(1)
     with pytest.raises(InvalidInputError, match="brightkite_us_hourly.npz with --data, or take --table drift"):
         run(natural.command, tmp_path, "--data", tmp_path / "none")
+
+
+@pytest.mark.parametrize(("name", "file"), [("month", "brightkite_us_hourly.npz"), ("decade", "us_baby_names.parquet")])
+def test_damaged_tables_are_refused(data: Path, name: str, file: str) -> None:
+    whole = (data / file).read_bytes()
+    np.save(data / "array.npy", HELD)
+    np.savez(data / "other.npz", other=HELD)
+    parquet.write_table(pyarrow.table({"other": [1]}), data / "other.parquet")
+    others = [(data / path).read_bytes() for path in ("array.npy", "other.npz", "other.parquet")]
+    third = len(whole) // 3
+    zeroed = whole[:third] + bytes(third) + whole[2 * third :]
+    for content in (whole[: len(whole) // 2], whole[:-5], zeroed, b"", b"no table", *others):
+        (data / file).write_bytes(content)
+        with pytest.raises(UnreadableFileError, match=f"{file} cannot be read as a table of rounds: .*; get it again"):
+            natural_rounds.load(name, data)
 
 
 # ---- vectors ----
