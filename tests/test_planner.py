@@ -12,7 +12,7 @@ from click.testing import CliRunner
 from fedtally import planner, theory
 from fedtally.domain import IntegerRange
 from fedtally.errors import InvalidInputError
-from fedtally.planner import Campaign, Law, Pilot, Size, sizes
+from fedtally.planner import Campaign, Law, Pilot, Size, sizes, tail
 from fedtally.planner import law as laws
 from fedtally.recovery import error_model
 from fedtally.recovery.error_model import failure, predict
@@ -193,6 +193,56 @@ def test_fourth_powers_tell_the_shape_of_the_tail(clients, noise):
         law = Law.from_pilot(sketches(flat, clients, noise=noise, seed=seed), IntegerRange(1, D), noise**2)
         ratios.append(law.hardness(tau) / theory.hardness(flat, tau))
     assert 0.75 < np.mean(ratios) < 1.1
+
+
+def mixed():
+    """Half of all clients hold one of 500 items alike, the others one of a power law."""
+    law = zipf(1.5) / 2
+    law[:500] += 1e-3
+    return law
+
+
+@pytest.mark.parametrize(("width", "noise"), [(2000, 0.0), (2000, 1.0), (1000, 0.0)])
+def test_items_that_are_fitted_one_by_one_tell_the_shape_of_the_tail(width, noise):
+    """Mass, energy and fourth powers are those of fewer items up to 0.005: the hardness at tau were two thirds."""
+    tau, ratios, below = 0.002, [], []
+    for seed in range(4):
+        landed = sketches(mixed(), 2500, width=width, noise=noise, seed=seed)
+        law = Law.from_pilot(landed, IntegerRange(1, D), noise**2 + (1 / 12 if noise else 0.0))
+        assert law.fit is not None and law.fit.resolved < 3 * max(tau, 4 * noise / 2500)
+        assert law.numbers @ law.frequencies <= 1 + 1e-6 and law.numbers.sum() <= D * (1 + 1e-9)
+        ratios.append(law.hardness(tau) / theory.hardness(mixed(), tau))
+        few, true = law.frequencies < tau, mixed()[mixed() < tau]
+        below.append(float(law.numbers[few] @ law.frequencies[few] ** 2) / float(true @ true))
+    assert 0.9 < np.mean(ratios) < 1.15
+    assert np.mean(below) > 0.6
+
+
+def test_deconvolution_keeps_the_sums_that_are_known():
+    """The weighted sum is met, or nearer to its total the smaller the error; numbers stay positive."""
+    rng = np.random.default_rng(0)
+    number, weights = rng.exponential(1.0, 50), rng.exponential(1.0, 50)
+    now = float(number @ weights)
+    for total in (0.2 * now, now, 5 * now):
+        kept = tail._with_sum(number, weights, total, 0.0)
+        assert kept @ weights == pytest.approx(total) and kept.min() > 0
+        loose = tail._with_sum(number, weights, total, 0.3 * now)
+        assert abs(total - now) >= abs(loose @ weights - total) >= abs(now - total) / 100
+    for total in (0.0, -now):  # noise may say so
+        np.testing.assert_array_equal(tail._with_sum(number, weights, total, 0.0), number)
+        assert 0 < tail._with_sum(number, weights, total, 0.3 * now) @ weights < now
+    np.testing.assert_array_equal(tail._with_sum(number, 0 * weights, 1.0, 0.0), number)
+
+
+def test_what_joint_recovery_may_miss_is_said():
+    """8 x 100 counters tell 500 items of two clients of the pilot only together; 8 x 2000 one by one."""
+    tau, domain = 0.004, IntegerRange(1, D)
+    small, large = (Law.from_pilot(sketches(mixed(), 2500, width=width), domain) for width in (100, 2000))
+    assert small.fit is not None and large.fit is not None
+    assert small.fit.resolved > tau > large.fit.resolved
+    for recovery, said in (("joint", "tells items below"), ("median", "")):
+        assert said in planner.calculus(small, tau, Campaign(25_000, recovery=recovery), rows=9).message
+    assert planner.calculus(large, tau, Campaign(25_000), rows=9).message == ""
 
 
 def test_a_target_of_two_clients_of_the_pilot_is_doubted():

@@ -10,12 +10,19 @@ share b of what it does not know,
 where n clients were drawn, so that an item of frequency f has mean square f^2 + (f - f^2) / n among them, and mass is
 what the heavy list leaves of 1. Fitted items that are not heavy are part of the tail; their squares are added to E. The
 tail's shape is a power law over the ranks beyond the heavy list, with this mass and this energy, and cut off at a
-largest frequency. (1) is unbiased for any shape. The cut follows from the fourth powers of the counts: W times the
-fourth cumulant of a cell is their sum over the tail, and normal noise adds nothing. Without it, items alike that do not
-stand out one by one, as in real tables of places, would be taken for a steep head, and the width would be too small.
-Where these powers are not known to half of themselves, or the pilot has several batches, there is no cut but what would
-stand out. How the energy is spread then is a guess where tau is below what the pilot shows one by one: `Law.hardest`
-says what that may cost the median. Below about two clients of the pilot nothing tells it.
+largest frequency. (1) is unbiased for any shape, but for what is fitted because of its error. Such items, below twice
+the fit's own threshold, are put back into the cells first. The cut follows from the fourth powers of the counts: W
+times the fourth cumulant of a cell is their sum over the tail, and normal noise adds nothing. Without it, items alike
+that do not stand out one by one, as in real tables of places, would be taken for a steep head, and the width would be
+too small. Where these powers are not known to half of themselves, or the pilot has several batches, there is no cut but
+what would stand out.
+
+**Items that are fitted one by one** tell more than that. From `Fit.resolved` on, the law is what their counts make
+likely, with the power law as the start (`fedtally.planner.tail`); a fiftieth of it has no cut, so that none is final.
+Mostly the pilot's sketch recovers every count, and what is left of the power law is below a client or two. Where it
+does not, how the energy is spread below is a guess: `Law.hardest` says what that may cost the median, where tau is
+below what stands out, and joint recovery may need more where tau is below `Fit.resolved`. Below about two clients of
+the pilot nothing tells it.
 
 **Several items.** A client of one item adds a mass of 1, one of at most k items somewhere between 0 and k, and sums of
 sketches do not tell it. The sampling noise in (1) is then that of fitted items alone, which leaves too much energy. The
@@ -53,6 +60,7 @@ from scipy.optimize import brentq
 from fedtally import _validate
 from fedtally.domain import Domain
 from fedtally.errors import InvalidInputError
+from fedtally.planner.tail import Seen, deconvolved
 from fedtally.recovery.error_model import heterogeneity_of_batches
 from fedtally.recovery.joint import Fit as JointFit
 from fedtally.recovery.joint import JointDecoder
@@ -65,6 +73,8 @@ _GROUP = 1.01  # items within this ratio are taken together
 _KNOWN = 0.5  # relative standard error up to which fourth powers are used
 _STEEPEST = 10.0  # exponent of a fitted power law
 _COMPARED = 100  # largest fitted items that are compared between rounds
+_CLEARLY = 2.0  # times the fit's own threshold, from which an item is not one that its error chose
+_LONGER = 0.02  # share of the start that is not cut off
 _CLEAR = 2.0  # standard errors from which rounds are taken to be of different laws
 
 
@@ -110,7 +120,8 @@ class Fit:
         mass: of the tail, 1 less that of the heavy list; of clients of several items the most that it can be.
         energy: of the tail, the sum of squared frequencies.
         cells_error: the part of its standard error that is due to the few cells.
-        exponent: of the power law that has this mass and energy.
+        exponent: of the power law that the tail's shape starts from.
+        resolved: frequency from which items are told one by one; of smaller ones mass and energy.
         conditioned: whether joint recovery was at least as good as the median; otherwise the pilot's sketch was too
             small for what it held.
         heterogeneity: of its rounds, as estimated; `Law.heterogeneity` is what is used of it.
@@ -124,6 +135,7 @@ class Fit:
     energy: float
     cells_error: float
     exponent: float
+    resolved: float
     conditioned: bool
     heterogeneity: float = 1.0
     heterogeneity_error: float = math.inf
@@ -238,12 +250,15 @@ class Law:
         values = np.maximum(fit.estimates(fit.support.ids), 0.0)
         squared_error = fit.scale**2 / fit.own_shares
         stands_out = values > HEAVY * np.sqrt(squared_error + values / clients)
-        heavy, light = np.sort(values[stands_out])[::-1], values[~stands_out]
+        clear = stands_out | (values > _CLEARLY * fit.threshold * np.sqrt(squared_error))
+        residual, share = _without(fit, clear)
+        heavy, light = np.sort(values[stands_out])[::-1], values[clear & ~stands_out]
+        light_error = squared_error[clear & ~stands_out]
         heavy = np.minimum(heavy / max(1.0, float(heavy.sum()) / _validate.integer(1, max_items=max_items)), 1.0)
         mass = max(max_items - float(heavy.sum()), 0.0)
         # What is not fitted is seen batch by batch, of clients / batches each; what is fitted, over all of them.
-        squares = float(np.mean(fit.residual**2, axis=(0, 1)) @ landed.weights)
-        filled = landed.spec.width * squares / float(fit.share.mean())
+        squares = float(np.mean(residual**2, axis=(0, 1)) @ landed.weights)
+        filled = landed.spec.width * squares / share
         excess = filled - landed.spec.width * noise
         cells = math.sqrt(2 / (landed.cells * batches)) * filled
         unfitted = max(mass - float(light.sum()), 0.0)
@@ -253,19 +268,53 @@ class Law:
         spread, spread_error = _heterogeneity(fit, sketches)
         differ = spread if spread > 1 + _CLEAR * spread_error else 1.0
         energy = (excess - unfitted * batches / clients) / (1 - batches / clients)
-        energy /= heterogeneity_of_batches(differ, landed.effective, _effective(sketches))
-        energy += float((light**2 - squared_error[~stands_out] - light / clients).sum()) / (1 - 1 / clients)
+        same = heterogeneity_of_batches(differ, landed.effective, _effective(sketches))
+        energy /= same
+        energy += float((light**2 - light_error - light / clients).sum()) / (1 - 1 / clients)
         # The largest frequency that does not stand out.
-        seen = (HEAVY**2 / clients + math.sqrt(HEAVY**4 / clients**2 + 4 * HEAVY**2 * fit.scale**2)) / 2
+        most = (HEAVY**2 / clients + math.sqrt(HEAVY**4 / clients**2 + 4 * HEAVY**2 * fit.scale**2)) / 2
         ranks = (len(heavy) + 1, domain.size)
+        cut = most
         if batches == 1:
-            fourth, error = _fourth_powers(fit, clients, light, squared_error[~stands_out])
-            seen = _largest(ranks, mass, energy, seen, clients, fourth, error)
-        most = min(seen, largest_unseen)
-        tail, numbers, exponent = _power_law(*ranks, mass, energy, most)
+            fourth, error = _fourth_powers(residual, share, landed.spec.width, clients, light, light_error)
+            cut = _largest(ranks, mass, energy, most, clients, fourth, error)
+        tail, numbers, exponent = _power_law(*ranks, mass, energy, min(cut, largest_unseen))
+        one = fit.scale * clients / math.sqrt(float(fit.share.mean()))  # the error of one item, in clients
+        resolved = min(max(_CLEARLY * fit.threshold * one, 0.5), most * clients)
+        if len(tail) and largest_unseen >= most:
+            longer, others, _ = _power_law(*ranks, mass, energy, most)
+            shown = Seen(
+                clients=clients,
+                values=light * clients,
+                errors=np.sqrt(light_error) * clients,
+                error=one,
+                least=resolved,
+                most=most * clients,
+                mass=mass * clients,
+                squares=excess * clients**2,
+                squares_error=cells * clients**2,
+                same=same,
+                sampled=batches if max_items == 1 else 0,
+            )
+            both = np.append((1 - _LONGER) * numbers, _LONGER * others)
+            tail, numbers = deconvolved(np.append(tail, longer), both, shown)
+            many = max(float(numbers.sum()) / (domain.size - len(heavy)), 1.0)  # times the candidates that are left
+            tail, numbers = tail * many, numbers / many
+            energy = float(numbers @ tail**2)
         energy = max(energy, float(numbers @ tail**2))  # the least that the mass admits
-        conditioned = decoder.fallback is None
-        read = Fit(clients, batches, len(heavy), mass, energy, cells, exponent, conditioned, spread, spread_error)
+        read = Fit(
+            clients=clients,
+            batches=batches,
+            heavy=len(heavy),
+            mass=mass,
+            energy=energy,
+            cells_error=cells,
+            exponent=exponent,
+            resolved=resolved / clients,
+            conditioned=decoder.fallback is None,
+            heterogeneity=spread,
+            heterogeneity_error=spread_error,
+        )
         found, each = np.append(heavy, tail), np.append(np.ones(len(heavy)), numbers)
         return cls(found, each, domain.size, read, differ, max_items)
 
@@ -300,20 +349,36 @@ class Law:
         return math.sqrt(pairs + self.fit.cells_error**2) / tau**2 / max(self.hardness(tau), 1.0)
 
 
-def _fourth_powers(fit: JointFit, clients: int, light: F64, squared_error: F64) -> tuple[float, float]:
+def _without(fit: JointFit, kept: npt.NDArray[np.bool_]) -> tuple[F64, float]:
+    """Return the residual with only some of the support fitted, and the share that it keeps of what it does not know.
+
+    Args:
+        fit: of all.
+        kept: bool [support]; the others are put back into the cells.
+    """
+    residual = fit.residual.copy()
+    fit.landed.add(residual, fit.support.ids[~kept], fit.support.values[~kept])
+    return residual, 1.0 - (1.0 - float(fit.share.mean())) * (float(kept.mean()) if len(kept) else 0.0)
+
+
+def _fourth_powers(
+    residual: F64, share: float, width: int, clients: int, light: F64, squared_error: F64
+) -> tuple[float, float]:
     """Return the sum of fourth powers of the counts of all items of the tail, and its standard error.
 
     What cells hold has that sum as its fourth cumulant, over the width; normal noise has none.
 
     Args:
-        fit: of one batch.
+        residual: of one batch.
+        share: that it keeps of what is not fitted.
+        width: of the sketch.
         clients: n.
         light: frequencies that are fitted and do not stand out.
         squared_error: theirs, mean squares.
     """
-    cells = fit.residual.reshape(-1) * clients
+    cells = residual.reshape(-1) * clients
     square = float(np.mean(cells**2))
-    scale = fit.landed.spec.width / float(fit.share.mean()) ** 2
+    scale = width / share**2
     counts, errors = light * clients, squared_error * clients**2
     fitted = float((counts**4 - 6 * counts**2 * errors + 3 * errors**2).sum())
     return scale * (float(np.mean(cells**4)) - 3 * square**2) + fitted, scale * math.sqrt(24 / len(cells)) * square**2

@@ -329,7 +329,7 @@ def calculus(
     # Where few columns are predicted to do, one more may be predicted to fail: joint recovery fits other items then.
     while campaign.failure(law, tau, found[0], width) > planned and width < min(2 * found[1] + 9, MAX_WIDTH):
         width += max(1, width // 50)
-    return Size("calculus", found[0], width, campaign.linf(law, planned, found[0], width), _guessed(law, tau))
+    return Size("calculus", found[0], width, campaign.linf(law, planned, found[0], width), _guessed(law, tau, campaign))
 
 
 def _noise_exceeds(campaign: Campaign, tau: float, rows: int, domain_size: int) -> float:
@@ -339,7 +339,7 @@ def _noise_exceeds(campaign: Campaign, tau: float, rows: int, domain_size: int) 
     return 0.0 if scale == 0.0 else -math.expm1(domain_size * math.log1p(-min(2 * float(ndtr(-tau / scale)), 0.999)))
 
 
-def _guessed(law: Law, tau: float) -> str:
+def _guessed(law: Law, tau: float, campaign: Campaign) -> str:
     """Say so where the shape of the tail, which is a guess, decides."""
     if law.fit is None:
         return ""
@@ -349,7 +349,12 @@ def _guessed(law: Law, tau: float) -> str:
             "are about as frequent hardly shows, and the width may be too small; take a larger pilot"
         )
     if law.hardest(tau) <= SHAPE * law.hardness(tau):
-        return ""
+        if campaign.recovery == "median" or tau >= law.fit.resolved:
+            return ""
+        return (
+            f"the pilot tells items below {law.fit.resolved:.2g} by their sum alone: how many are just below tau "
+            f"{tau:g}, which joint recovery depends on, is a guess, and the width may be too small; take a larger pilot"
+        )
     return (
         f"the pilot does not show all items above tau {tau:g} one by one: were the tail no power law, the width could "
         f"have to be up to {law.hardest(tau) / law.hardness(tau):.1f} times larger; take more clients or a larger pilot"
