@@ -179,9 +179,9 @@ def _read(path: Path) -> rounds.F64:
         from pyarrow import parquet
 
         columns = parquet.read_table(path)
-        counts = columns["count"].to_numpy().astype(float)
+        counts: rounds.F64 = columns["count"].to_numpy().astype(np.float64)
         if "year" not in columns.column_names:
-            return counts[None]
+            return counts.reshape(1, -1)
         items = np.unique(columns["name"].to_numpy(), return_inverse=True)[1]
         decade = columns["year"].to_numpy() // 10
         return _rounds(decade - decade.min(), items, counts)
