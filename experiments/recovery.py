@@ -28,7 +28,7 @@ import numpy as np
 from experiments import output, rounds
 from experiments.study import smaller
 from fedtally.domain import IntegerRange
-from fedtally.errors import InvalidInputError
+from fedtally.errors import InvalidInputError, UnreadableFileError
 from fedtally.recovery.joint import JointDecoder
 from fedtally.recovery.median import MedianDecoder
 from fedtally.sketch import CountSketch, SketchSpec
@@ -179,19 +179,23 @@ def load_table(name: str, folder: Path) -> rounds.F64:
     """Return the frequencies of a real table: float64 [d].
 
     Raises:
-        InvalidInputError: its file is not in the folder.
+        MissingDataError: its file is not in the folder.
+        UnreadableFileError: it is damaged, or another table.
     """
-    file, column, _ = TABLES[name]
-    path = folder / file
+    table, column, _ = TABLES[name]
+    path = folder / table
     if not path.is_file():
-        raise output.MissingDataError(f"{path} does not exist: name the folder of {file} with --data")
-    if path.suffix == ".npz":
-        with np.load(path) as arrays:
-            weights = arrays[column].astype(np.float64).reshape(-1)
-    else:
-        from pyarrow import parquet
+        raise output.MissingDataError(f"{path} does not exist: name the folder of {table} with --data")
+    try:
+        if path.suffix == ".npz":
+            with path.open("rb") as file, np.load(file) as arrays:
+                weights = arrays[column].astype(np.float64).reshape(-1)
+        else:
+            from pyarrow import parquet
 
-        weights = parquet.read_table(path, columns=[column])[column].to_numpy().astype(np.float64)
+            weights = parquet.read_table(path, columns=[column])[column].to_numpy().astype(np.float64)
+    except Exception as error:  # whatever np.load and Arrow raise for a damaged file
+        raise UnreadableFileError(f"{path} cannot be read as a table of {column}: {error}; get it again") from error
     frequencies: rounds.F64 = weights / weights.sum()
     return frequencies
 

@@ -63,6 +63,12 @@ def test_bytes_that_gain_little_are_said_to(call: Call) -> None:
     assert note not in words_of(call(*FLEET, "--max-bytes", "2kB", "--rows", "8")[1])
 
 
+def test_few_rows_are_said_to_promise_less(call: Call) -> None:
+    note = "with fewer than 7 rows campaigns differ more than is predicted"
+    few, enough = (call(*FLEET, "--max-bytes", "2kB", "--rows", rows)[1] for rows in ("4", "7"))
+    assert note in words_of(few) and note not in words_of(enough)
+
+
 def test_clients_may_be_written_short(call: Call) -> None:
     code, out, _ = call("--clients", "5e4", "--domain-size", "2_000", "--max-bytes", "2kB", "--rows", "8")
     assert code == 0 and "Plan for 50,000 clients and 2,000 candidates" in out

@@ -16,7 +16,7 @@ pytest.importorskip("benchmarks", reason="run from the root of the repository: p
 from benchmarks import joint as benchmark
 from experiments import recovery, tradeoff
 
-from fedtally.errors import InvalidInputError
+from fedtally.errors import InvalidInputError, UnreadableFileError
 
 SMALL = ("--domain-size", 2000, "--clients", 20_000, "--repeats", 1)
 
@@ -124,6 +124,15 @@ def test_recovery_names_what_is_missing(tmp_path: Path) -> None:
         run(recovery.command, "--part", "tables", "--data", tmp_path)
     with pytest.raises(InvalidInputError, match="the study has no such cell"):
         run(recovery.command, "--part", "grid", "--width", 333)
+
+
+@pytest.mark.parametrize(
+    ("name", "file"), [("gowalla", "gowalla_us_grid.npz"), ("sentiment140", "sentiment140_words.parquet")]
+)
+def test_a_damaged_table_is_refused(tmp_path: Path, name: str, file: str) -> None:
+    (tmp_path / file).write_bytes(b"PK\x03\x04 cut")
+    with pytest.raises(UnreadableFileError, match="get it again"):
+        recovery.load_table(name, tmp_path)
 
 
 def test_tables_are_read_and_judged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
