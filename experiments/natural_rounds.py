@@ -15,8 +15,6 @@ from __future__ import annotations
 
 import functools
 import hashlib
-import zipfile
-import zlib
 from pathlib import Path
 from typing import Any
 
@@ -34,10 +32,6 @@ TABLES = {
     "drift": (None, "synthetic drift"),
 }
 CELLS = 512 * 512
-_DAMAGED = (  # what NumPy and Arrow say of a damaged table
-    *(OSError, EOFError, ValueError, TypeError, LookupError, RuntimeError, MemoryError),
-    *(zlib.error, zipfile.BadZipFile),
-)
 ARRANGEMENTS = ("dealt", "as they came", "apart")
 
 
@@ -59,7 +53,7 @@ def load(name: str, folder: Path) -> rounds.I64:
         )
     try:
         return _decades(path) if name == "decade" else _periods(path, name)
-    except _DAMAGED as error:
+    except output.DAMAGED as error:
         reason = " ".join(str(error).split())
         raise UnreadableFileError(f"{path} cannot be read as a table of rounds: {reason}; get it again") from error
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import zipfile
+import zlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -15,6 +17,10 @@ from fedtally.errors import InvalidInputError
 Row = Mapping[str, Any]
 SUFFIXES = (".csv", ".parquet")
 ROOT = Path(__file__).parents[1]
+DAMAGED = (  # what NumPy and Arrow say of a damaged table
+    *(OSError, EOFError, ValueError, TypeError, LookupError, RuntimeError, MemoryError),
+    *(zlib.error, zipfile.BadZipFile),
+)
 
 
 class MissingDataError(InvalidInputError):

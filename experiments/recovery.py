@@ -194,7 +194,7 @@ def load_table(name: str, folder: Path) -> rounds.F64:
             from pyarrow import parquet
 
             weights = parquet.read_table(path, columns=[column])[column].to_numpy().astype(np.float64)
-    except Exception as error:  # whatever np.load and Arrow raise for a damaged file
+    except output.DAMAGED as error:
         raise UnreadableFileError(f"{path} cannot be read as a table of {column}: {error}; get it again") from error
     frequencies: rounds.F64 = weights / weights.sum()
     return frequencies

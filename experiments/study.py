@@ -95,8 +95,8 @@ def options(**quick: object) -> Callable[[Run], Run]:
     return lambda command: functools.reduce(lambda inner, option: option(inner), reversed(added), command)
 
 
-def smaller(**quick: object) -> Callable[[Run], Run]:
-    """Give a command --quick: a run of seconds, with the values of `quick` where the command line has none."""
+def smaller(**small: object) -> Callable[[Run], Run]:
+    """Give a command --quick: a run of seconds, with these values where the command line has none."""
 
     def decorate(command: Run) -> Run:
         @click.option("--quick", is_flag=True, help="A small run, of seconds, that shows that everything works.")
@@ -115,7 +115,6 @@ def smaller(**quick: object) -> Callable[[Run], Run]:
 
         return run  # type: ignore[return-value]
 
-    small = quick
     return decorate
 
 

@@ -125,3 +125,12 @@ def test_a_zero_has_no_sign() -> None:
 def test_collisions_are_said_of_fingerprints() -> None:
     assert "probability" in report.collisions(Strings(["tea", "milk"], bytes(32)))
     assert report.collisions(Strings(["tea"], bytes(32))) == ""
+
+
+@pytest.mark.parametrize(("pilot", "noised"), [({}, False), ({"epsilon": None}, False), ({"epsilon": 1.0}, True)])
+def test_a_pilot_says_whether_it_was_noised(pilot: dict[str, object], noised: bool) -> None:
+    """Results that were saved before this was kept say nothing of it."""
+    of = {"num_clients": 500, "rows": 8, "width": 200, "bytes_per_client": 3200} | pilot
+    said = {"sizing": "calculus", "tau": 0.01, "failure_probability": 0.1, "pilot": of, "message": ""}
+    [_, (_, words)] = report.sizing_rows(said)
+    assert ("noised for epsilon 1" in words) == noised

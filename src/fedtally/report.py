@@ -314,7 +314,7 @@ def sizing_rows(said: Mapping[str, Any] | None) -> list[tuple[str, str]]:
     if pilot is not None:
         sketch = f"{pilot['rows']} x {pilot['width']:,} counters, {size(pilot['bytes_per_client'])} each"
         who = counted(pilot["num_clients"], "client")
-        noised = f" and noised for epsilon {pilot['epsilon']:g}" if pilot["epsilon"] else ""
+        noised = f" and noised for epsilon {pilot['epsilon']:g}" if pilot.get("epsilon") else ""
         rows.append(("", f"from a pilot of {who} ({sketch}), who are not in the estimates{noised}"))
     return [*rows, *([("", said["message"])] if said["message"] else [])]
 
