@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 _NEIGHBOURS = (0.5, 2.0, 4.0)  # times the columns
 _WIDER = 1.1  # what is added where exact noise is larger than that of Gaussian accounting
+_FEW = 20  # campaigns that say what other small sketches would do
 _NOTHING = 0.5  # an error of a frequency that tells nothing
 _PRECISION = 1.02  # of what is said to do instead
 _USUAL_ROWS = {"joint": 7, "median": 15}
@@ -68,7 +69,10 @@ class Proposal:
         return {f"{recovery}, {number} rows": self._curve(recovery, number) for recovery, number in rows.items()}
 
     def _curve(self, recovery: str, rows: int) -> list[tuple[float, float]]:
-        campaign, cells = Campaign.from_plan(self.plan, recovery), self.plan.rows * self.plan.width
+        campaign, cells = (
+            replace(Campaign.from_plan(self.plan, recovery), repeats=_FEW),
+            self.plan.rows * self.plan.width,
+        )
         points = []
         for step in range(-4, 11):
             width = max(2, round(cells / rows * 2 ** (step / 2)))
@@ -163,9 +167,10 @@ def _sizes(num_clients: int, rounds: int) -> list[int]:
     return [least, most] + [small + 1] * larger + [small] * (rounds - 2 - larger)
 
 
-def predicted(plan: Plan, law: Law, recovery: str, probability: float) -> float:
-    """Return the largest error that a plan is predicted to exceed with a probability."""
-    return Campaign.from_plan(plan, recovery).linf(law, probability, plan.rows, plan.width)
+def predicted(plan: Plan, law: Law, recovery: str, probability: float, repeats: int = Campaign.repeats) -> float:
+    """Return the largest error that a plan is predicted to exceed with a probability; see `Campaign` for repeats."""
+    campaign = replace(Campaign.from_plan(plan, recovery), repeats=repeats)
+    return campaign.linf(law, probability, plan.rows, plan.width)
 
 
 def chosen_for(draft: Draft, law: Law) -> tuple[Chosen, Size]:
@@ -209,7 +214,7 @@ def _neighbours(draft: Draft, plan: Plan, law: Law) -> Iterator[tuple[Plan, floa
         width = max(1, round(factor * plan.width))
         with suppress(InvalidInputError):  # wider than a sketch may be
             other = draft.plan(plan.schedule, plan.rows, width)
-            yield other, predicted(other, law, draft.recovery, draft.request.failure_probability)
+            yield other, predicted(other, law, draft.recovery, draft.request.failure_probability, _FEW)
 
 
 def _minimax(draft: Draft, schedule: Schedule, tau: float) -> tuple[Size, int]:

@@ -42,6 +42,7 @@ from fedtally.sources import Source
 
 LEVEL = 0.99  # of the test: how often a plan that keeps its promise is found to keep it, at least
 POWER = 0.9
+_FEW = 20  # campaigns that say what neighbouring widths of few counters do
 _ROUNDING = 1e-9  # an error of exactly what was promised does not exceed it, nor a quantile itself
 I64 = npt.NDArray[np.int64]
 F64 = npt.NDArray[np.float64]
@@ -181,12 +182,12 @@ class TrialResult:
             return None
         return self._campaign.failure(self.law, plan.target.linf, plan.rows, plan.width)
 
-    def predicted(self, probability: float, width: int | None = None) -> float | None:
-        """Return the predicted largest error that is exceeded with a probability, also for another width."""
+    def predicted(self, probability: float) -> float | None:
+        """Return the predicted largest error that is exceeded with a probability."""
         if self.law is None:
             return None
         plan = self.trial.plan
-        return self._campaign.linf(self.law, probability, plan.rows, width or plan.width)
+        return self._campaign.linf(self.law, probability, plan.rows, plan.width)
 
     def curve(self, probability: float, reach: float = 3.0, points: int = 13) -> list[tuple[float, float]]:
         """Return bytes per client and predicted largest error of neighbouring widths, at the plan's rows.
@@ -199,8 +200,10 @@ class TrialResult:
         plan = self.trial.plan
         factors = np.geomspace(1 / reach, reach, points)
         widths = sorted({min(max(2, round(plan.width * factor)), MAX_WIDTH) for factor in factors.tolist()})
-        errors = [self.predicted(probability, width) for width in widths]
-        return [(_bytes(plan, width), error) for width, error in zip(widths, errors, strict=True) if error is not None]
+        if self.law is None:
+            return []
+        campaign = replace(self._campaign, repeats=_FEW)
+        return [(_bytes(plan, width), campaign.linf(self.law, probability, plan.rows, width)) for width in widths]
 
     @cached_property
     def _campaign(self) -> Campaign:

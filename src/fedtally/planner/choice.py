@@ -87,8 +87,8 @@ class Question:
         )
 
     def linf(self, schedule: Schedule, rows: int, width: int) -> float:
-        """Return the predicted largest error, exceeded with the share of failure_probability that is planned for."""
-        return self.campaign(schedule).linf(self.law, self.failure_probability * self.risk, rows, width)
+        """Return the largest error by the error model, exceeded with the share of failure_probability planned for."""
+        return self.campaign(schedule).modelled_linf(self.law, self.failure_probability * self.risk, rows, width)
 
     def cost(self, schedule: Schedule, size: Size) -> int:
         """Return the bytes of a size."""

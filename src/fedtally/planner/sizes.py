@@ -25,6 +25,7 @@ from fedtally.errors import InvalidInputError
 from fedtally.kernels import MAX_ROWS, MAX_WIDTH
 from fedtally.plan import Plan
 from fedtally.planner.law import Law
+from fedtally.planner.trials import MOST_CELLS, Trials
 from fedtally.recovery.error_model import failure, predict
 from fedtally.recovery.landed import Candidates
 from fedtally.recovery.median import MedianDecoder
@@ -38,6 +39,8 @@ TOO_UNCERTAIN = 0.5  # relative standard error of the hardness from which a pilo
 CELLS_PER_ITEM = 4  # that exact recovery is relied on with
 FEW = 3.0  # clients of a pilot: of items that so many hold, or fewer, little shows
 SHAPE = 1.5  # times the hardness from which it is said that the shape of the tail is a guess
+_TELLING = 2  # failures that trials must allow, at least, to say anything
+_FACTOR = 2.0  # by which a small sketch may be smaller than is predicted
 _STEEPEST = 10.0  # exponent of a fitted power law
 _MOST_RANKS = 1 << 23  # of the two-phase law: what is beyond adds less than 2^-23 / tau^2 to the hardness
 
@@ -82,6 +85,7 @@ class Campaign:
         noise: standard deviation in each counter of each round's sum, in counts; or a function of the rows, on which
             it depends under differential privacy.
         round_sizes: clients of each round, together num_clients; of equal size if None.
+        repeats: how many campaigns at most are run to know what a small sketch does.
     """
 
     num_clients: int
@@ -90,6 +94,7 @@ class Campaign:
     recovery: str = "joint"
     noise: float | Callable[[int], float] = 0.0
     round_sizes: Sequence[int] | None = None
+    repeats: int = 100
 
     @classmethod
     def from_plan(cls, plan: Plan, recovery: str) -> Self:
@@ -108,15 +113,33 @@ class Campaign:
             noise = each * math.sqrt(len(plan.openings) / rounds)
         return cls(plan.num_clients, plan.schedule, rounds, recovery, noise)
 
+    def trials(self, law: Law, rows: int, width: int) -> Trials | None:
+        """Return the campaigns that say what so small a sketch does; None where the error model does."""
+        schedule = Schedule.parse(self.schedule)
+        if rows * width > MOST_CELLS or len(schedule.batches_of(self.num_rounds)) > 1:
+            return None
+        noise = self._noise(rows) * math.sqrt(self.num_rounds)
+        return Trials.of(law, self.num_clients, self.recovery, noise, rows, width)
+
     def failure(self, law: Law, tau: float, rows: int, width: int) -> float:
-        """Return the predicted probability that the largest error exceeds tau."""
+        """Return the probability that the largest error exceeds tau, predicted or, of a small sketch, by trials."""
+        trials = self.trials(law, rows, width)
+        return self.modelled_failure(law, tau, rows, width) if trials is None else trials.failure(tau, self.repeats)
+
+    def linf(self, law: Law, p: float, rows: int, width: int) -> float:
+        """Return the largest error that is exceeded with probability p: predicted, or of a small sketch by trials."""
+        trials = self.trials(law, rows, width) if p * self.repeats >= _TELLING else None
+        return self.modelled_linf(law, p, rows, width) if trials is None else trials.linf(p, self.repeats)
+
+    def modelled_failure(self, law: Law, tau: float, rows: int, width: int) -> float:
+        """Return the probability that the largest error exceeds tau, by the error model."""
         found = failure(law.frequencies, tau, rows=rows, width=width, **self._plan(law, rows))
         if found == 0.0 and (narrower := self._relied_on(law, rows, width)) < width:
             return failure(law.frequencies, tau, rows=rows, width=narrower, **self._plan(law, rows))
         return found
 
-    def linf(self, law: Law, p: float, rows: int, width: int) -> float:
-        """Return the predicted largest error that is exceeded with probability p."""
+    def modelled_linf(self, law: Law, p: float, rows: int, width: int) -> float:
+        """Return the largest error that is exceeded with probability p, by the error model."""
         found = predict(law.frequencies, rows=rows, width=width, probability=p, **self._plan(law, rows)).linf
         if found == 0.0 and (narrower := self._relied_on(law, rows, width)) < width:
             return predict(law.frequencies, rows=rows, width=narrower, probability=p, **self._plan(law, rows)).linf
@@ -142,13 +165,16 @@ class Campaign:
             "num_rounds": self.num_rounds,
             "num_clients": self.num_clients,
             "recovery": self.recovery,
-            "noise": self.noise(rows) if callable(self.noise) else self.noise,
+            "noise": self._noise(rows),
             "numbers": law.numbers,
             "candidates": law.domain_size,
             "heterogeneity": law.heterogeneity,
             "max_items": law.max_items,
             "round_sizes": self.round_sizes,
         }
+
+    def _noise(self, rows: int) -> float:
+        return self.noise(rows) if callable(self.noise) else self.noise
 
     def _rows(self, rows: Iterable[int] | int | None) -> list[int]:
         """Return the rows to search, from the middle outwards."""
@@ -320,22 +346,56 @@ def calculus(
             f"the pilot does not tell the width for tau {tau:g} ({said}): the worst case is assumed; take more clients"
         )
         return replace(size, message=message)
-    found = _smallest(lambda *size: campaign.failure(law, tau, *size) > planned, searched)
+    found = _smallest(lambda *size: campaign.modelled_failure(law, tau, *size) > planned, searched)
     if found is None:
         raise UnreachableError(
             f"tau {tau:g} is not reached with up to {MAX_WIDTH} columns: take a larger tau, more clients or less noise"
         )
-    width = min(math.ceil(found[1] * margin), MAX_WIDTH)
-    # Where few columns are predicted to do, one more may be predicted to fail: joint recovery fits other items then.
-    while campaign.failure(law, tau, found[0], width) > planned and width < min(2 * found[1] + 9, MAX_WIDTH):
-        width += max(1, width // 50)
+    width = _tried(campaign, law, tau, planned, *found, margin)
+    if width is None:
+        width, most = min(math.ceil(found[1] * margin), MAX_WIDTH), min(2 * found[1] + 9, MAX_WIDTH)
+        # Where few columns are predicted to do, one more may be predicted to fail: joint recovery fits other items.
+        while campaign.modelled_failure(law, tau, found[0], width) > planned and width < most:
+            width += max(1, width // 50)
     return Size("calculus", found[0], width, campaign.linf(law, planned, found[0], width), _guessed(law, tau, campaign))
+
+
+def _tried(campaign: Campaign, law: Law, tau: float, p: float, rows: int, width: int, margin: float) -> int | None:
+    """Return the least width that keeps tau in trials, and a margin; None where the error model is relied on.
+
+    Args:
+        campaign: what is given.
+        law: of the frequencies.
+        tau: the largest error.
+        p: probability with which it may be exceeded.
+        rows: of the sketch.
+        width: predicted to suffice.
+        margin: as in `calculus`.
+    """
+
+    def fails(width: int) -> bool:
+        trials = campaign.trials(law, rows, width)
+        assert trials is not None
+        return trials.exceeds(tau, p, campaign.repeats)
+
+    most = MOST_CELLS // rows
+    if width > _FACTOR * most or p * campaign.repeats < _TELLING or campaign.trials(law, rows, 2) is None:
+        return None
+    low, high, predicted = 1, min(width, most), width
+    while high - low > 1:
+        middle = max(math.isqrt(low * high), low + 1)
+        low, high = (middle, high) if fails(middle) else (low, middle)
+    width = max(high, round(high * margin))  # a column more is often more than the margin
+    while width <= most and campaign.linf(law, p, rows, width) > tau * (1 + 1e-9):
+        width += 1
+    if width <= most:
+        return width
+    return None if predicted > most else most + 1  # all that were tried fail
 
 
 def _noise_exceeds(campaign: Campaign, tau: float, rows: int, domain_size: int) -> float:
     """Return the probability that the mean over rows of noise alone exceeds tau for any item."""
-    noise = campaign.noise(rows) if callable(campaign.noise) else campaign.noise
-    scale = noise * math.sqrt(campaign.num_rounds / rows) / campaign.num_clients
+    scale = campaign._noise(rows) * math.sqrt(campaign.num_rounds / rows) / campaign.num_clients
     return 0.0 if scale == 0.0 else -math.expm1(domain_size * math.log1p(-min(2 * float(ndtr(-tau / scale)), 0.999)))
 
 
@@ -419,11 +479,12 @@ def within(
     for one in campaign._rows(rows):
         most = bisect_right(range(1, MAX_WIDTH + 1), max_bytes, key=lambda width: bytes_of(one, width))
         if most >= 2:
-            sizes.append((campaign.linf(law, planned, one, most), one * most, one, most))
+            sizes.append((campaign.modelled_linf(law, planned, one, most), one * most, one, most))
     if not sizes:
         least = min(bytes_of(one, 2) for one in campaign._rows(rows))
         raise UnreachableError(f"max_bytes {max_bytes} buys no sketch of two columns: give at least {least}")
-    linf, _, one, width = min(sizes)
+    _, _, one, width = min(sizes)
+    linf = campaign.linf(law, planned, one, width)
     # Where recovery is predicted to be exact, one client more or less is in question.
     unknown = law.uncertainty(min(max(linf, 1 / campaign.num_clients), 0.5)) > TOO_UNCERTAIN
     message = "the pilot is too small to predict so small an error: take more clients" if unknown else ""

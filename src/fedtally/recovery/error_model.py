@@ -72,6 +72,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
@@ -94,6 +95,7 @@ _ALIKE = 1.01  # batches whose clients are within this ratio are taken together,
 _SIZES = 12  # ... or more, so that the median's law sees about so many sizes
 _CLEARLY = 3.0  # standard errors by which an item's rounds must differ for the decoder to see more than Poisson noise
 _SCALES = 240
+_BLOCK = 24  # scales that are looked at together
 _EXACT = 1e-3  # clients: a smaller scale is taken as none
 _LATTICE = 4096
 _STEPS = 48  # lattice steps to the size that is asked for
@@ -509,10 +511,9 @@ class _Ladder:
         if high <= low:
             return 0.0
         scales = np.geomspace(high, low, _SCALES)
-        stays = np.flatnonzero(self.at(scales).implied >= scales)
-        if not len(stays):
+        first = self._first_that_stays(scales)
+        if first is None:
             return 0.0
-        first = int(stays[0])
         if first == 0:
             return float(high)
         # implied >= scale at the low end, < at the high end: halving keeps it so.
@@ -524,6 +525,15 @@ class _Ladder:
             else:
                 high = middle
         return low
+
+    def _first_that_stays(self, scales: F64) -> int | None:
+        """Return the place of the first scale, from above, that (1) returns at least as large."""
+        for start in range(0, len(scales), _BLOCK):  # mostly it is among the largest
+            some = scales[start : start + _BLOCK]
+            stays = np.flatnonzero(self.at(some).implied >= some)
+            if len(stays):
+                return start + int(stays[0])
+        return None
 
 
 class _Fitted(NamedTuple):
@@ -696,16 +706,15 @@ def _exceeded_with(probability: float, expected: F64, numbers: F64, plan: _Plan)
 
 def _tails(step: float, expected: F64, numbers: F64, plan: _Plan) -> tuple[F64, F64]:
     """Return sizes on a lattice, counts, and the probability that an estimate's error exceeds each."""
-    t = 2 * np.pi * np.arange(_LATTICE // 2 + 1) / (_LATTICE * step)
+    t = _frequencies(step)
     blur = 0.0 if step == 1.0 else (_BLUR * step) ** 2
-    less, phase = 2 * np.sin(t / 2) ** 2, np.sin(t)
+    items = tuple(expected.tolist())
 
     def median(noise: float, groups: list[tuple[float, int]]) -> tuple[F64, float]:
         """Return the law of the median over rows of batches that share locations, and its step."""
+        less: F64 = np.minimum(_less(step, items, tuple(groups)) / plan.width, 1 - 1e-12)
         log = -(noise + blur) * t * t / 2
-        for mean, number in zip(expected, numbers, strict=True):
-            waves = [_power(np.exp(-mean / all * less) * np.cos(mean / all * phase), many) for all, many in groups]
-            log += number * np.log1p(-np.minimum((1 - math.prod(waves)) / plan.width, 1 - 1e-12))
+        log += np.log1p(-less).T @ numbers
         row = np.fft.fftshift(np.maximum(np.fft.irfft(np.exp(log), _LATTICE), 0.0))
         return _law_of_median(row / row.sum(), plan.rows, step)
 
@@ -723,6 +732,29 @@ def _tails(step: float, expected: F64, numbers: F64, plan: _Plan) -> tuple[F64, 
     above = np.append(np.cumsum(law[:half:-1])[::-1], 0.0)  # above each size from 0 on; the law is symmetric
     tails: F64 = np.minimum(2 * above[:half], 1.0)
     return step * np.arange(float(half)), tails
+
+
+def _frequencies(step: float) -> F64:
+    t: F64 = np.arange(_LATTICE / 2 + 1) * (2 * np.pi / (_LATTICE * step))
+    return t
+
+
+@lru_cache(maxsize=8)
+def _less(step: float, expected: tuple[float, ...], groups: tuple[tuple[float, int], ...]) -> F64:
+    """Return 1 - c_i(t), the same for all rows and widths: float64 [items, frequencies].
+
+    Args:
+        step: of the lattice.
+        expected: counts of items.
+        groups: batches, as of `_alike`.
+    """
+    t = _frequencies(step)
+    less, phase = 2 * np.sin(t / 2) ** 2, np.sin(t)
+    found = np.ones((len(expected), len(t)))
+    for all, many in groups:
+        means = np.array(expected)[:, None] / all
+        found *= _power(np.exp(-means * less) * np.cos(means * phase), many)
+    return 1 - found
 
 
 def _power(base: F64, exponent: int) -> F64:

@@ -1,0 +1,147 @@
+"""Campaigns that the planner runs for itself: the largest errors of sketches too small for an error model.
+
+With a hundred counters chance decides: whether two of a dozen heavy items share a cell, and which of them is fitted
+first. Means over such events, of which `fedtally.recovery.error_model` is made, say little of what happens. But so
+small a campaign takes a hundredth of a second, so it is run, again and again, with hashes and clients of its own.
+
+Only campaigns of one batch (one round, or shared hashes) are run: with several, few counters hold more. At most
+`CANDIDATES` candidates take part. Of a larger domain these are the heaviest. All others that somebody holds are normal
+noise in the cells, and the largest error of those that nobody holds is taken to grow as that of normals does, which is
+too fast: what a cell holds is bounded.
+
+The draws are a function of the size alone, so that the same question has the same answer.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+
+import numpy as np
+import numpy.typing as npt
+from scipy.special import bdtr, ndtri
+
+from fedtally.domain import IntegerRange
+from fedtally.planner.law import Law
+from fedtally.recovery.joint import JointDecoder, generator
+from fedtally.recovery.median import MedianDecoder
+from fedtally.sketch import CountSketch, Schedule, SketchSpec
+
+F64 = npt.NDArray[np.float64]
+MOST_CELLS = 150  # counters up to which campaigns are run
+CANDIDATES = 100_000
+_SURE = 0.02  # probability of so few failures, were they twice as many as allowed, at which no more campaigns are run
+_FIRST_ID = 1
+_SHARED = Schedule.parse("shared")
+
+
+@dataclass(frozen=True)
+class Trials:
+    """Campaigns of one size; `of` returns those that were run already.
+
+    Args:
+        law: of the frequencies.
+        num_clients: of all rounds together.
+        recovery: "joint" or "median".
+        noise: standard deviation in each counter of the sum over all rounds, in counts.
+        rows: of the sketch.
+        width: of the sketch.
+    """
+
+    law: Law
+    num_clients: int
+    recovery: str
+    noise: float
+    rows: int
+    width: int
+
+    @staticmethod
+    @lru_cache(maxsize=256)
+    def of(law: Law, num_clients: int, recovery: str, noise: float, rows: int, width: int) -> Trials:
+        """Return the campaigns of these arguments, those of the class."""
+        return Trials(law, num_clients, recovery, noise, rows, width)
+
+    def errors(self, repeats: int) -> F64:
+        """Return the largest errors of so many campaigns, frequencies: float64 [repeats].
+
+        >>> law = Law.from_frequencies([0.5, 0.3, 0.1], domain_size=1000)
+        >>> bool((Trials.of(law, 1000, "joint", 0.0, 7, 8).errors(20) < 0.01).all())
+        True
+        """
+        for repeat in range(len(self._errors), repeats):
+            self._errors.append(self._error(generator(repeat.to_bytes(4, "little"), b"trial")))
+        return np.array(self._errors[:repeats])
+
+    def exceeds(self, tau: float, probability: float, repeats: int) -> bool:
+        """Say whether a larger share than `probability` of campaigns has an error above tau.
+
+        No more are run than it takes to know that, or to be about sure that it is below twice as many.
+
+        >>> law = Law.from_frequencies([0.5, 0.3, 0.1], domain_size=1000)
+        >>> trials = Trials.of(law, 1000, "joint", 0.0, 7, 2)
+        >>> trials.exceeds(0.01, 0.05, 100), trials.exceeds(0.9, 0.05, 100)
+        (True, False)
+        """
+        allowed = math.floor(probability * repeats + 1e-9)
+        for done in range(10, repeats + 10, 10):
+            failed = int((self.errors(min(done, repeats)) > tau * (1 + 1e-9)).sum())
+            if failed > allowed:
+                return True
+            if bdtr(failed, done, min(2 * probability, 1.0)) <= _SURE:
+                return False
+        return False
+
+    def failure(self, tau: float, repeats: int) -> float:
+        """Return the share of so many campaigns that has an error above tau."""
+        return float((self.errors(repeats) > tau * (1 + 1e-9)).mean())
+
+    def linf(self, probability: float, repeats: int) -> float:
+        """Return the largest error but for those of that share of so many campaigns."""
+        return float(np.sort(self.errors(repeats))[-1 - math.floor(probability * repeats + 1e-9)])
+
+    @cached_property
+    def _errors(self) -> list[float]:
+        return []
+
+    @cached_property
+    def _items(self) -> tuple[F64, float]:
+        """Expected frequencies of the items that take part, float64 [d'], and the sum of the others' squared counts.
+
+        Groups of items of like frequency have numbers that are not whole: the sum of them is rounded, group by group.
+        """
+        order = np.argsort(-self.law.frequencies)
+        frequencies = self.law.frequencies[order]
+        ends = np.rint(np.cumsum(self.law.numbers[order]))
+        kept = np.minimum(ends, CANDIDATES)
+        items = np.repeat(frequencies, np.diff(kept, prepend=0.0).astype(np.int64))
+        expected = frequencies * self.num_clients
+        left = np.diff(ends, prepend=0.0) - np.diff(kept, prepend=0.0)
+        return items, float(left @ (expected**2 + expected))
+
+    def _error(self, rng: np.random.Generator) -> float:
+        items, others = self._items
+        counts = np.zeros(min(self.law.domain_size, CANDIDATES), np.int64)
+        counts[: len(items)] = rng.binomial(self.num_clients, np.minimum(items, 1.0))
+        rng.shuffle(counts)  # of estimates that are equal, joint recovery takes the first
+        sketch = CountSketch(SketchSpec(self.rows, self.width, _SHARED, 1, rng.bytes(32)), 0)
+        sketch.add_range(_FIRST_ID, counts)
+        sketch.num_clients = self.num_clients
+        deviation = math.sqrt(self.noise**2 + others / self.width)
+        if deviation:
+            noise = rng.normal(0.0, deviation, sketch.counters.shape)
+            sketch.counters += np.rint(noise).astype(np.int64)
+        candidates = IntegerRange(_FIRST_ID, len(counts))
+        decoder = JointDecoder([sketch], candidates) if self.recovery == "joint" else MedianDecoder([sketch])
+        errors = np.abs(decoder.range(_FIRST_ID, len(counts)) - counts)
+        light = errors[counts == 0].max(initial=0.0) * _growth(len(counts), self.law.domain_size)
+        return max(float(errors.max()), float(light)) / self.num_clients
+
+
+def _growth(candidates: int, domain_size: int) -> float:
+    """Return how much larger the largest of more normals is.
+
+    >>> _growth(1000, 1000), round(_growth(100_000, 1_000_000), 3)
+    (1.0, 1.107)
+    """
+    return 1.0 if domain_size <= candidates else float(ndtri(0.5 / domain_size) / ndtri(0.5 / candidates))

@@ -1,0 +1,140 @@
+"""Campaigns that the planner runs: beside campaigns run otherwise, and what calculus makes of them."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from scipy.special import ndtri
+
+from fedtally import planner
+from fedtally.domain import IntegerRange
+from fedtally.planner import Campaign, Law, trials
+from fedtally.planner.trials import Trials
+from fedtally.recovery.joint import JointDecoder
+from fedtally.recovery.median import MedianDecoder
+from fedtally.sketch import CountSketch, SketchSpec
+
+CLIENTS, D = 10_000, 2000
+
+
+def zipf(exponent, size=D):
+    law = np.arange(1, size + 1.0) ** -exponent
+    return law / law.sum()
+
+
+def flat():
+    """60 items alike, and others that hardly anybody holds: nothing that one could fit in a small sketch."""
+    law = np.full(D, 0.1 / (D - 60))
+    law[:60] = 0.015
+    return law
+
+
+def campaigns(law, recovery, rows, width, repeats):
+    """Return the largest errors of campaigns: clients drawn together, items in random order."""
+    rng = np.random.default_rng(3)
+    errors = []
+    for _ in range(repeats):
+        counts = rng.permutation(rng.multinomial(CLIENTS, law))
+        sketch = CountSketch(SketchSpec(rows, width, "shared", 1, rng.bytes(32)), 0)
+        sketch.add_range(1, counts)
+        domain = IntegerRange(1, len(law))
+        decoder = JointDecoder([sketch], domain) if recovery == "joint" else MedianDecoder([sketch])
+        errors.append(np.abs(decoder.range(1, len(law)) - counts).max() / CLIENTS)
+    return np.array(errors)
+
+
+@pytest.mark.parametrize(("recovery", "rows", "width"), [("joint", 7, 8), ("median", 11, 10)])
+@pytest.mark.parametrize("law", [zipf(1.5), flat()])
+def test_trials_fail_as_often_as_campaigns(recovery, rows, width, law):
+    """Shares of 150 campaigns each beyond a size that half of them exceed: 4 standard deviations, .5 sqrt(2 / 150)."""
+    found = Trials.of(Law.from_frequencies(law), CLIENTS, recovery, 0.0, rows, width)
+    errors = campaigns(law, recovery, rows, width, 150)
+    assert abs(found.failure(float(np.median(errors)), 150) - 0.5) < 4 * 0.5 * math.sqrt(2 / 150)
+
+
+def test_a_large_domain_is_its_heaviest_candidates_and_noise(monkeypatch):
+    """Quantiles of 100 campaigns: the error of a quartile is about 1.4 times that of the mean, so 5 of these each."""
+    law = Law.from_frequencies(zipf(1.2, 20_000))
+    whole = Trials(law, CLIENTS, "joint", 0.0, 7, 12).errors(100)
+    monkeypatch.setattr(trials, "CANDIDATES", 2000)
+    part = Trials(law, CLIENTS, "joint", 0.0, 7, 12).errors(100)
+    for share in (0.25, 0.5):
+        spread = 1.4 * math.hypot(float(whole.std()), float(part.std())) / 10
+        assert abs(np.quantile(part, share) - np.quantile(whole, share)) < 5 * spread
+    assert len(Trials(law, CLIENTS, "joint", 0.0, 7, 12)._items[0]) <= 2000
+
+
+@pytest.mark.parametrize("candidates", [1000, 100_000])
+def test_noise_alone_has_the_errors_of_normals(candidates, monkeypatch):
+    """The median of the largest of d normals, of mean 0: within 10 %, since cells are few and bounded."""
+    monkeypatch.setattr(trials, "CANDIDATES", 1000)
+    law = Law(np.empty(0), np.empty(0), candidates)
+    errors = Trials(law, CLIENTS, "joint", 50.0, 7, 20).errors(50)
+    largest = -ndtri((1 - 0.5 ** (1 / candidates)) / 2) * 50.0 / math.sqrt(7) / CLIENTS
+    assert float(np.median(errors)) == pytest.approx(largest, rel=0.1)
+
+
+def test_what_is_asked_again_is_not_run_again(monkeypatch):
+    law = Law.from_frequencies(zipf(1.5))
+    first = Trials.of(law, CLIENTS, "joint", 0.0, 7, 6)
+    errors = first.errors(30)
+    monkeypatch.setattr(Trials, "_error", lambda *_: pytest.fail("run again"))
+    again = Trials.of(law, CLIENTS, "joint", 0.0, 7, 6)
+    assert again is first and again.errors(30).tolist() == errors.tolist() and len(again.errors(7)) == 7
+
+
+def test_the_same_question_has_the_same_answer():
+    errors = [Trials(Law.from_frequencies(zipf(1.5)), CLIENTS, "joint", 2.5, 7, 6).errors(5) for _ in range(2)]
+    assert errors[0].tolist() == errors[1].tolist()
+
+
+@pytest.mark.parametrize(
+    ("failures", "probability", "exceeds", "run"),
+    [
+        ([], 0.05, False, 40),
+        ([3], 0.05, False, 60),
+        ([1, 2, 3, 4, 5, 6], 0.05, True, 10),
+        ([7, 17, 27, 37, 47], 0.05, False, 100),
+        ([7, 17, 27, 37, 47, 99], 0.05, True, 100),
+        ([], 0.5, False, 10),
+    ],
+)
+def test_no_more_campaigns_are_run_than_are_needed(failures, probability, exceeds, run, monkeypatch):
+    ran = []
+
+    def error(*_):
+        ran.append(None)
+        return 1.0 if len(ran) - 1 in failures else 0.0
+
+    monkeypatch.setattr(Trials, "_error", error)
+    found = Trials(Law.from_frequencies([0.5]), CLIENTS, "joint", 0.0, 7, 6)
+    assert (found.exceeds(0.5, probability, 100), len(ran)) == (exceeds, run)
+    assert found.failure(0.5, 100) == len(failures) / 100
+    assert found.linf(0.05, 100) == float(len(failures) > 5)
+
+
+def test_campaigns_are_run_for_small_sketches_of_one_batch():
+    law = Law.from_frequencies(zipf(1.5))
+    campaign = Campaign(CLIENTS, "shared", 4, noise=lambda rows: 2.0 * rows)
+    found = campaign.trials(law, 7, 21)
+    assert found is not None and found.noise == 28.0
+    assert campaign.trials(law, 7, 22) is None
+    assert Campaign(CLIENTS, "hybrid", 4).trials(law, 7, 3) is None
+    assert Campaign(CLIENTS, "batched:1", 4).trials(law, 7, 3) is not None
+    # What is too rare for a hundred campaigns to show is predicted.
+    assert campaign.linf(law, 0.01, 7, 10) == campaign.modelled_linf(law, 0.01, 7, 10)
+    assert campaign.linf(law, 0.05, 7, 10) == found.of(law, CLIENTS, "joint", 28.0, 7, 10).linf(0.05, 100)
+
+
+@pytest.mark.parametrize("recovery", ["joint", "median"])
+def test_plans_of_few_columns_are_small_and_keep_their_promise(recovery):
+    """Of 100 campaigns more than 18 fail with probability below 1 %, if 1 in 10 does; half the columns do not do."""
+    law, tau = flat(), 0.05
+    known, campaign = Law.from_frequencies(law), Campaign(CLIENTS, recovery=recovery)
+    rows = {"joint": 10, "median": 15}[recovery]
+    size = planner.calculus(known, tau, campaign, rows=rows)
+    assert size.cells <= trials.MOST_CELLS and size.linf is not None and size.linf <= tau
+    assert (campaigns(law, recovery, rows, size.width, 100) > tau).sum() <= 18
+    assert (campaigns(law, recovery, rows, size.width // 2, 60) > tau).mean() > 0.1
