@@ -245,7 +245,11 @@ def command(
     """Compare chosen with least sizes, over laws and targets; exit code 1 if any is off."""
     output.check_path(path)
     pilot = planner.Pilot(rows=pilot_rows, width=pilot_width)
-    table = list(_rows(pilot, data, jobs, **values))  # type: ignore[arg-type]
+    table = []
+    for row in _rows(pilot, data, jobs, **values):  # type: ignore[arg-type]
+        table.append(row)
+        which = f"{row['law']}, tau {row['tau']}, {row['decoder']}, {row['rows']} rows"
+        click.echo(f"{which}: {row['calculus']:.3g} times the least, success {row['success']:.3g}", err=True)
     output.show(table)
     output.save(table, path)
     if any(row["verdict"] == "MISS" for row in table):

@@ -16,6 +16,7 @@ from fedtally.planner import Campaign, Law, Pilot, Size, sizes, tail
 from fedtally.planner import law as laws
 from fedtally.recovery import error_model
 from fedtally.recovery.error_model import failure, predict
+from fedtally.recovery.joint import JointDecoder
 from fedtally.recovery.median import MedianDecoder
 from fedtally.sketch import CountSketch, SketchSpec
 
@@ -243,6 +244,47 @@ def test_what_joint_recovery_may_miss_is_said():
     for recovery, said in (("joint", "tells items below"), ("median", "")):
         assert said in planner.calculus(small, tau, Campaign(25_000, recovery=recovery), rows=9).message
     assert planner.calculus(large, tau, Campaign(25_000), rows=9).message == ""
+
+
+def plateau():
+    """No item stands out: 20,000 that fall like (i + 150)^-2, most are below one client of a pilot of 1,000."""
+    law = (np.arange(20_000) + 151.0) ** -2
+    return law / law.sum()
+
+
+def test_rare_items_that_a_pilot_does_not_tell_are_taken_to_be_alike():
+    """Of 60 campaigns more than 12 fail with probability below 1 %, if 1 in 10 does.
+
+    At a target of two clients of the pilot. With the power law that the pilot's items start from, most would fail.
+    """
+    tau, campaign, failures = 0.002, Campaign(10_000), np.zeros(2, int)
+    for seed in range(4):
+        law = Law.from_pilot(sketches(plateau(), 1000, seed=seed), IntegerRange(1, 20_000))
+        assert law.fit is not None and law.fit.resolved > 2 * tau
+        careful = planner.calculus(law, tau, campaign, rows=8)
+        assert "taken to be alike" in careful.message and careful.linf is not None and 0.7 * tau < careful.linf <= tau
+        trusting = planner.calculus(replace(law, fit=None), tau, campaign, rows=8)
+        assert trusting.width < careful.width < 1.6 * trusting.width
+        rng = np.random.default_rng(seed)
+        for repeat in range(15):
+            counts = rng.permutation(rng.multinomial(10_000, plateau()))
+            for place, width in enumerate((careful.width, trusting.width)):
+                sketch = CountSketch(SketchSpec(8, width, "shared", 1, bytes([repeat]) * 32), 0)
+                sketch.add_range(1, counts)
+                errors = JointDecoder([sketch], IntegerRange(1, 20_000)).range(1, 20_000) - counts
+                failures[place] += np.abs(errors).max() > tau * 10_000
+    assert failures[0] <= 12 < failures[1]
+
+
+def test_the_largest_error_and_its_probability_agree_where_rare_items_are_taken_to_be_alike():
+    law = Law.from_pilot(sketches(plateau(), 1000), IntegerRange(1, 20_000))
+    assert law.fit is not None
+    campaign, errors = Campaign(10_000), []
+    for width in (100, 250, 600):
+        errors.append(campaign.linf(law, 0.1, 8, width))
+        assert campaign.failure(law, errors[-1], 8, width) == pytest.approx(0.1, rel=0.15)
+        assert errors[-1] >= 0.99 * campaign.linf(replace(law, fit=None), 0.1, 8, width)
+    assert errors[2] < law.fit.resolved / 2 < errors[0]
 
 
 def test_a_target_of_two_clients_of_the_pilot_is_doubted():

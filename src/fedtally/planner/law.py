@@ -20,9 +20,10 @@ what would stand out.
 **Items that are fitted one by one** tell more than that. From `Fit.resolved` on, the law is what their counts make
 likely, with the power law as the start (`fedtally.planner.tail`); a fiftieth of it has no cut, so that none is final.
 Mostly the pilot's sketch recovers every count, and what is left of the power law is below a client or two. Where it
-does not, how the energy is spread below is a guess: `Law.hardest` says what that may cost the median, where tau is
-below what stands out, and joint recovery may need more where tau is below `Fit.resolved`. Below about two clients of
-the pilot nothing tells it.
+does not, how the energy is spread below is a guess. `Law.hardest` says what that may cost the median, where tau is
+below what stands out. Joint recovery depends on it more: below half of `Fit.resolved`, or tau where that is less, its
+plans take all items to be alike (`Law.alike_below`), the hardest case. Above that the deconvolution tells enough: what
+has few clients by chance is fitted where it has many.
 
 **Several items.** A client of one item adds a mass of 1, one of at most k items somewhere between 0 and k, and sums of
 sketches do not tell it. The sampling noise in (1) is then that of fitted items alone, which leaves too much energy. The
@@ -50,7 +51,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Self
 
 import numpy as np
@@ -333,6 +334,23 @@ class Law:
         heavy = np.minimum(self.frequencies[: self.fit.heavy] / _validate.inside(tau=tau), 1.0)
         others = self.domain_size - self.fit.heavy
         return float(heavy @ heavy) + min(self.fit.energy / tau**2, self.fit.mass / tau, others)
+
+    def alike_below(self, frequency: float) -> Law:
+        """Return this law with all rarer items alike: as many as have the same mass and energy.
+
+        Of all items of that mass and energy these are the hardest for joint recovery, which fits the larger of others.
+
+        >>> law = Law(np.array([0.4, 0.03, 0.01]), np.array([1.0, 10.0, 30.0]), 1000).alike_below(0.1)
+        >>> law.frequencies.tolist(), law.numbers.tolist()
+        ([0.4, 0.02], [1.0, 30.0])
+        """
+        rare = self.frequencies < frequency
+        mass = float(self.numbers[rare] @ self.frequencies[rare])
+        if mass == 0.0:
+            return self
+        each = float(self.numbers[rare] @ self.frequencies[rare] ** 2) / mass
+        numbers = np.append(self.numbers[~rare], mass / each)
+        return replace(self, frequencies=np.append(self.frequencies[~rare], each), numbers=numbers)
 
     def uncertainty(self, tau: float) -> float:
         """Return the relative standard error of the hardness; 0 for known frequencies, infinite for a failed fit."""

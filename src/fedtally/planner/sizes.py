@@ -12,6 +12,7 @@ import math
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Any, Self
 
 import numpy as np
@@ -39,6 +40,7 @@ TOO_UNCERTAIN = 0.5  # relative standard error of the hardness from which a pilo
 CELLS_PER_ITEM = 4  # that exact recovery is relied on with
 FEW = 3.0  # clients of a pilot: of items that so many hold, or fewer, little shows
 SHAPE = 1.5  # times the hardness from which it is said that the shape of the tail is a guess
+_STEPS, _CLOSE = 8, 1.005  # towards an error that it depends on itself
 _TELLING = 2  # failures that trials must allow, at least, to say anything
 _FACTOR = 2.0  # by which a small sketch may be smaller than is predicted
 _STEEPEST = 10.0  # exponent of a fitted power law
@@ -133,6 +135,7 @@ class Campaign:
 
     def modelled_failure(self, law: Law, tau: float, rows: int, width: int) -> float:
         """Return the probability that the largest error exceeds tau, by the error model."""
+        law = self._careful(law, tau)
         found = failure(law.frequencies, tau, rows=rows, width=width, **self._plan(law, rows))
         if found == 0.0 and (narrower := self._relied_on(law, rows, width)) < width:
             return failure(law.frequencies, tau, rows=rows, width=narrower, **self._plan(law, rows))
@@ -140,6 +143,21 @@ class Campaign:
 
     def modelled_linf(self, law: Law, p: float, rows: int, width: int) -> float:
         """Return the largest error that is exceeded with probability p, by the error model."""
+        found, known = 0.0, law
+        for _ in range(_STEPS):  # from below to the least error that is exceeded with p if items below it are alike
+            before, found = found, self._linf(known, p, rows, width)
+            known = self._careful(law, found)
+            if known is law or found <= _CLOSE * before:
+                break
+        return found
+
+    def _careful(self, law: Law, tau: float) -> Law:
+        """Return the law that joint recovery is planned with: rare items of which a pilot tells little are alike."""
+        if self.recovery != "joint" or law.fit is None:
+            return law
+        return _alike_below(law, min(tau, law.fit.resolved / 2))
+
+    def _linf(self, law: Law, p: float, rows: int, width: int) -> float:
         found = predict(law.frequencies, rows=rows, width=width, probability=p, **self._plan(law, rows)).linf
         if found == 0.0 and (narrower := self._relied_on(law, rows, width)) < width:
             return predict(law.frequencies, rows=rows, width=narrower, probability=p, **self._plan(law, rows)).linf
@@ -393,6 +411,11 @@ def _tried(campaign: Campaign, law: Law, tau: float, p: float, rows: int, width:
     return None if predicted > most else most + 1  # all that were tried fail
 
 
+@lru_cache(maxsize=64)
+def _alike_below(law: Law, frequency: float) -> Law:
+    return law.alike_below(frequency)
+
+
 def _noise_exceeds(campaign: Campaign, tau: float, rows: int, domain_size: int) -> float:
     """Return the probability that the mean over rows of noise alone exceeds tau for any item."""
     scale = campaign._noise(rows) * math.sqrt(campaign.num_rounds / rows) / campaign.num_clients
@@ -403,18 +426,20 @@ def _guessed(law: Law, tau: float, campaign: Campaign) -> str:
     """Say so where the shape of the tail, which is a guess, decides."""
     if law.fit is None:
         return ""
+    if campaign.recovery == "joint":
+        if tau >= law.fit.resolved:
+            return ""
+        return (
+            f"the pilot tells items below {law.fit.resolved:.2g} by their sum alone: they are taken to be alike, which "
+            "is the hardest case for joint recovery; after a larger pilot fewer bytes may do"
+        )
     if tau * law.fit.clients < FEW:
         return (
             f"tau {tau:g} is {tau * law.fit.clients:.2g} of the pilot's {law.fit.clients:,} clients: how many items "
             "are about as frequent hardly shows, and the width may be too small; take a larger pilot"
         )
     if law.hardest(tau) <= SHAPE * law.hardness(tau):
-        if campaign.recovery == "median" or tau >= law.fit.resolved:
-            return ""
-        return (
-            f"the pilot tells items below {law.fit.resolved:.2g} by their sum alone: how many are just below tau "
-            f"{tau:g}, which joint recovery depends on, is a guess, and the width may be too small; take a larger pilot"
-        )
+        return ""
     return (
         f"the pilot does not show all items above tau {tau:g} one by one: were the tail no power law, the width could "
         f"have to be up to {law.hardest(tau) / law.hardness(tau):.1f} times larger; take more clients or a larger pilot"
