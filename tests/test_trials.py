@@ -57,13 +57,15 @@ def test_trials_fail_as_often_as_campaigns(recovery, rows, width, law):
 def test_a_large_domain_is_its_heaviest_candidates_and_noise(monkeypatch):
     """Quantiles of 100 campaigns: the error of a quartile is about 1.4 times that of the mean, so 5 of these each."""
     law = Law.from_frequencies(zipf(1.2, 20_000))
+    monkeypatch.setattr(trials, "ITEMS", 20_000)
     whole = Trials(law, CLIENTS, "joint", 0.0, 7, 12).errors(100)
     monkeypatch.setattr(trials, "CANDIDATES", 2000)
     part = Trials(law, CLIENTS, "joint", 0.0, 7, 12).errors(100)
     for share in (0.25, 0.5):
         spread = 1.4 * math.hypot(float(whole.std()), float(part.std())) / 10
         assert abs(np.quantile(part, share) - np.quantile(whole, share)) < 5 * spread
-    assert len(Trials(law, CLIENTS, "joint", 0.0, 7, 12)._items[0]) <= 2000
+    items, others = trials._items(law, CLIENTS, 2000)
+    assert len(items) == 2000 and others > 0
 
 
 @pytest.mark.parametrize("candidates", [1000, 100_000])
@@ -126,6 +128,27 @@ def test_campaigns_are_run_for_small_sketches_of_one_batch():
     # What is too rare for a hundred campaigns to show is predicted.
     assert campaign.linf(law, 0.01, 7, 10) == campaign.modelled_linf(law, 0.01, 7, 10)
     assert campaign.linf(law, 0.05, 7, 10) == found.of(law, CLIENTS, "joint", 28.0, 7, 10).linf(0.05, 100)
+
+
+def geometric(ratio):
+    law = ratio ** np.arange(float(D))
+    return law / law.sum()
+
+
+def test_rare_failures_never_take_fewer_columns_than_frequent_ones():
+    """A hundred campaigns do not show failures of 1 in 50: what keeps 1 in 20, and what is predicted, are both kept."""
+    law, campaign = Law.from_frequencies(geometric(0.9)), Campaign(100_000)
+    widths = [planner.calculus(law, 0.02, campaign, p=p, rows=12).width for p in (0.1, 0.04, 0.036, 0.01)]
+    assert widths == sorted(widths)
+
+
+def test_no_column_is_tried_after_the_other(monkeypatch):
+    """Where nothing does, no more than some dozen widths are tried, with ten campaigns each."""
+    tried = []
+    monkeypatch.setattr(Trials, "_error", lambda trials, _: tried.append(trials.width) or 1.0)
+    law = Law.from_frequencies([0.5])
+    size = planner.calculus(law, 0.3, Campaign(2), rows=1)
+    assert size.width == trials.MOST_CELLS + 1 and len(set(tried)) < 40 and len(tried) < 500
 
 
 @pytest.mark.parametrize("recovery", ["joint", "median"])

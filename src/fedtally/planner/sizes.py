@@ -37,6 +37,7 @@ ROWS = {"median": range(3, 32), "joint": range(7, 17)}  # with fewer the predict
 MARGIN = 1.1  # by which the width exceeds the predicted one, ...
 RISK = 0.5  # ... and the share of p that is planned for: what a pilot gets wrong is to fit in the rest
 TOO_UNCERTAIN = 0.5  # relative standard error of the hardness from which a pilot says too little
+JUMP, FALL = 1.4, 2.0  # a narrower sketch whose error is larger by more makes a prediction for joint recovery doubtful
 CELLS_PER_ITEM = 4  # that exact recovery is relied on with
 FEW = 3.0  # clients of a pilot: of items that so many hold, or fewer, little shows
 SHAPE = 1.5  # times the hardness from which it is said that the shape of the tail is a guess
@@ -134,18 +135,30 @@ class Campaign:
         return self.modelled_linf(law, p, rows, width) if trials is None else trials.linf(p, self.repeats)
 
     def modelled_failure(self, law: Law, tau: float, rows: int, width: int) -> float:
-        """Return the probability that the largest error exceeds tau, by the error model."""
+        """Return the probability that the largest error exceeds tau, by the error model.
+
+        Or the probability that that of a sketch `JUMP` times narrower exceeds `FALL` tau, if that is larger. Where the
+        error of joint recovery falls so fast, from many items to few, by how much is well predicted, but not where.
+        """
         law = self._careful(law, tau)
+        found = self._failure(law, tau, rows, width)
+        if self.recovery == "joint" and found < 1.0 and (narrower := int(width / JUMP)) >= 2:
+            found = max(found, self._failure(law, FALL * tau, rows, narrower))
+        return found
+
+    def _failure(self, law: Law, tau: float, rows: int, width: int) -> float:
         found = failure(law.frequencies, tau, rows=rows, width=width, **self._plan(law, rows))
         if found == 0.0 and (narrower := self._relied_on(law, rows, width)) < width:
             return failure(law.frequencies, tau, rows=rows, width=narrower, **self._plan(law, rows))
         return found
 
     def modelled_linf(self, law: Law, p: float, rows: int, width: int) -> float:
-        """Return the largest error that is exceeded with probability p, by the error model."""
-        found, known = 0.0, law
+        """Return the largest error that is exceeded with probability p, by the error model, as `modelled_failure`."""
+        found, known, narrower = 0.0, law, int(width / JUMP)
         for _ in range(_STEPS):  # from below to the least error that is exceeded with p if items below it are alike
             before, found = found, self._linf(known, p, rows, width)
+            if self.recovery == "joint" and narrower >= 2:
+                found = max(found, self._linf(known, p, rows, narrower) / FALL)
             known = self._careful(law, found)
             if known is law or found <= _CLOSE * before:
                 break
@@ -394,21 +407,20 @@ def _tried(campaign: Campaign, law: Law, tau: float, p: float, rows: int, width:
     def fails(width: int) -> bool:
         trials = campaign.trials(law, rows, width)
         assert trials is not None
-        return trials.exceeds(tau, p, campaign.repeats)
+        return trials.exceeds(tau, max(p, _TELLING / campaign.repeats), campaign.repeats)
 
     most = MOST_CELLS // rows
-    if width > _FACTOR * most or p * campaign.repeats < _TELLING or campaign.trials(law, rows, 2) is None:
+    if width > _FACTOR * most or campaign.trials(law, rows, 2) is None or (width > most and fails(most)):
         return None
-    low, high, predicted = 1, min(width, most), width
+    low, high = 1, min(width, most)
     while high - low > 1:
         middle = max(math.isqrt(low * high), low + 1)
         low, high = (middle, high) if fails(middle) else (low, middle)
-    width = max(high, round(high * margin))  # a column more is often more than the margin
-    while width <= most and campaign.linf(law, p, rows, width) > tau * (1 + 1e-9):
-        width += 1
-    if width <= most:
-        return width
-    return None if predicted > most else most + 1  # all that were tried fail
+    while high >= width and high <= most and fails(high):  # not tried yet
+        high += max(1, high // 8)
+    found = max(high, round(high * margin)) if high <= most else most + 1  # a column more is often more than the margin
+    # Where failures are too rare to show, no fewer columns than predicted.
+    return found if p * campaign.repeats >= _TELLING else max(found, math.ceil(width * margin))
 
 
 @lru_cache(maxsize=64)

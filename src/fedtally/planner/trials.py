@@ -4,10 +4,10 @@ With a hundred counters chance decides: whether two of a dozen heavy items share
 first. Means over such events, of which `fedtally.recovery.error_model` is made, say little of what happens. But so
 small a campaign takes a hundredth of a second, so it is run, again and again, with hashes and clients of its own.
 
-Only campaigns of one batch (one round, or shared hashes) are run: with several, few counters hold more. At most
-`CANDIDATES` candidates take part. Of a larger domain these are the heaviest. All others that somebody holds are normal
-noise in the cells, and the largest error of those that nobody holds is taken to grow as that of normals does, which is
-too fast: what a cell holds is bounded.
+Only campaigns of one batch (one round, or shared hashes) are run: several take as many times longer, and `JUMP` and
+`FALL` of `fedtally.planner.sizes` are all that guards these. The `ITEMS` heaviest items take part one by one; what all
+others leave in a cell is normal noise. There are at most `CANDIDATES` candidates. In a larger domain the largest error
+of what hardly anybody holds is taken to grow as that of normals does, which is too fast: what a cell holds is bounded.
 
 The draws are a function of the size alone, so that the same question has the same answer.
 """
@@ -31,6 +31,7 @@ from fedtally.sketch import CountSketch, Schedule, SketchSpec
 F64 = npt.NDArray[np.float64]
 MOST_CELLS = 150  # counters up to which campaigns are run
 CANDIDATES = 100_000
+ITEMS = 5000
 _SURE = 0.02  # probability of so few failures, were they twice as many as allowed, at which no more campaigns are run
 _FIRST_ID = 1
 _SHARED = Schedule.parse("shared")
@@ -57,7 +58,7 @@ class Trials:
     width: int
 
     @staticmethod
-    @lru_cache(maxsize=256)
+    @lru_cache(maxsize=64)
     def of(law: Law, num_clients: int, recovery: str, noise: float, rows: int, width: int) -> Trials:
         """Return the campaigns of these arguments, those of the class."""
         return Trials(law, num_clients, recovery, noise, rows, width)
@@ -104,23 +105,8 @@ class Trials:
     def _errors(self) -> list[float]:
         return []
 
-    @cached_property
-    def _items(self) -> tuple[F64, float]:
-        """Expected frequencies of the items that take part, float64 [d'], and the sum of the others' squared counts.
-
-        Groups of items of like frequency have numbers that are not whole: the sum of them is rounded, group by group.
-        """
-        order = np.argsort(-self.law.frequencies)
-        frequencies = self.law.frequencies[order]
-        ends = np.rint(np.cumsum(self.law.numbers[order]))
-        kept = np.minimum(ends, CANDIDATES)
-        items = np.repeat(frequencies, np.diff(kept, prepend=0.0).astype(np.int64))
-        expected = frequencies * self.num_clients
-        left = np.diff(ends, prepend=0.0) - np.diff(kept, prepend=0.0)
-        return items, float(left @ (expected**2 + expected))
-
     def _error(self, rng: np.random.Generator) -> float:
-        items, others = self._items
+        items, others = _items(self.law, self.num_clients, min(ITEMS, CANDIDATES))
         counts = np.zeros(min(self.law.domain_size, CANDIDATES), np.int64)
         counts[: len(items)] = rng.binomial(self.num_clients, np.minimum(items, 1.0))
         rng.shuffle(counts)  # of estimates that are equal, joint recovery takes the first
@@ -136,6 +122,22 @@ class Trials:
         errors = np.abs(decoder.range(_FIRST_ID, len(counts)) - counts)
         light = errors[counts == 0].max(initial=0.0) * _growth(len(counts), self.law.domain_size)
         return max(float(errors.max()), float(light)) / self.num_clients
+
+
+@lru_cache(maxsize=4)
+def _items(law: Law, num_clients: int, most: int) -> tuple[F64, float]:
+    """Return the expected frequencies of the heaviest items, float64 [most], and the others' sum of squared counts.
+
+    Groups of items of like frequency have numbers that are not whole: the sum of them is rounded, group by group.
+    """
+    order = np.argsort(-law.frequencies)
+    frequencies = law.frequencies[order]
+    ends = np.rint(np.cumsum(law.numbers[order]))
+    kept = np.minimum(ends, most)
+    items = np.repeat(frequencies, np.diff(kept, prepend=0.0).astype(np.int64))
+    expected = frequencies * num_clients
+    left = np.diff(ends, prepend=0.0) - np.diff(kept, prepend=0.0)
+    return items, float(left @ (expected**2 + expected))
 
 
 def _growth(candidates: int, domain_size: int) -> float:
