@@ -418,7 +418,8 @@ def _tried(campaign: Campaign, law: Law, tau: float, p: float, rows: int, width:
         low, high = (middle, high) if fails(middle) else (low, middle)
     while high >= width and high <= most and fails(high):  # not tried yet
         high += max(1, high // 8)
-    found = max(high, round(high * margin)) if high <= most else most + 1  # a column more is often more than the margin
+    # A column more is often more than the margin. What is wider than was tried is predicted, perhaps to be worse.
+    found = max(high, min(round(high * margin), most)) if high <= most else most + 1
     # Where failures are too rare to show, no fewer columns than predicted.
     return found if p * campaign.repeats >= _TELLING else max(found, math.ceil(width * margin))
 
