@@ -296,7 +296,11 @@ def test_rare_items_that_a_pilot_does_not_tell_are_taken_to_be_alike():
         law = Law.from_pilot(sketches(plateau(), 1000, seed=seed), IntegerRange(1, 20_000))
         assert law.fit is not None and law.fit.resolved > 2 * tau
         careful = planner.calculus(law, tau, campaign, rows=8)
-        assert "taken to be alike" in careful.message and careful.linf is not None and 0.7 * tau < careful.linf <= tau
+        assert (
+            "is 2 of the pilot's 1,000 clients" in careful.message
+            and careful.linf is not None
+            and 0.7 * tau < careful.linf <= tau
+        )
         trusting = planner.calculus(replace(law, fit=None), tau, campaign, rows=8)
         assert trusting.width < careful.width < 1.6 * trusting.width
         rng = np.random.default_rng(seed)
@@ -321,9 +325,10 @@ def test_the_largest_error_and_its_probability_agree_where_rare_items_are_taken_
     assert errors[2] < law.fit.resolved / 2 < errors[0]
 
 
-def test_a_target_of_two_clients_of_the_pilot_is_doubted():
+@pytest.mark.parametrize("recovery", ["median", "joint"])
+def test_a_target_of_two_clients_of_the_pilot_is_doubted(recovery):
     law = Law.from_pilot(sketches(zipf(1.2), 1000), IntegerRange(1, D))
-    campaign = Campaign(10_000, recovery="median")
+    campaign = Campaign(10_000, recovery=recovery)
     assert "is 2 of the pilot's 1,000 clients" in planner.calculus(law, 0.002, campaign, rows=15).message
     assert planner.calculus(law, 0.02, campaign, rows=15).message == ""
 

@@ -304,13 +304,14 @@ def _write_files(proposal: Proposal, options: dict[str, Any]) -> None:
 
 
 def _plot(proposal: Proposal, path: str) -> None:
-    from fedtally import charts
+    from fedtally import charts, report
 
     chosen, target = proposal.plan, proposal.target
     exact = "one-hot (exact)" if chosen.privacy is None else "one-hot"
     costs = {exact: float(chosen.one_hot_bytes_per_client)}
     title = (
-        f"{chosen.num_clients:,} clients in {chosen.num_rounds} rounds, {target.recovery} recovery\n"
+        f"{report.counted(chosen.num_clients, 'client')} in {report.counted(chosen.num_rounds, 'round')}, "
+        f"{target.recovery} recovery\n"
         f"predicted, exceeded in {100 * target.failure_probability:.3g} %"
     )
     mark = charts.Point(chosen.bytes_per_client, proposal.linf, proposal.linf, proposal.linf)

@@ -221,7 +221,7 @@ def _plot(found: StudyResult, path: str) -> None:
     """Draw medians with bands from the 10 % to the 90 % quantile of the repeats."""
     import numpy as np
 
-    from fedtally import charts
+    from fedtally import charts, report
 
     study = found.study
     curves: dict[str, list[charts.Point]] = {}
@@ -236,7 +236,8 @@ def _plot(found: StudyResult, path: str) -> None:
         errors = [m.linf for m in found.measurements if (m.method, m.width) == cell]
         low, middle, high = np.quantile(errors, [0.1, 0.5, 0.9]).tolist()
         curves.setdefault(comparison.method, []).append(charts.Point(comparison.bytes_per_client, middle, low, high))
-    what = f"{found.num_clients:,} clients in {study.num_rounds} rounds, {study.rows} rows, {study.recovery} recovery"
+    rounds = report.counted(study.num_rounds, "round")
+    what = f"{found.num_clients:,} clients in {rounds}, {study.rows} rows, {study.recovery} recovery"
     title = f"{what}; median, 10 % and 90 % of {study.repeats} repeats"
     charts.error_against_bytes(curves, costs, title=title, path=path)
 

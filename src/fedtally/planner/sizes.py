@@ -439,17 +439,17 @@ def _guessed(law: Law, tau: float, campaign: Campaign) -> str:
     """Say so where the shape of the tail, which is a guess, decides."""
     if law.fit is None:
         return ""
+    if tau * law.fit.clients < FEW:
+        return (
+            f"tau {tau:g} is {tau * law.fit.clients:.2g} of the pilot's {law.fit.clients:,} clients: how many items "
+            "are about as frequent hardly shows, and the width may be too small; take a larger pilot"
+        )
     if campaign.recovery == "joint":
         if tau >= law.fit.resolved:
             return ""
         return (
             f"the pilot tells items below {law.fit.resolved:.2g} by their sum alone: they are taken to be alike, which "
             "is the hardest case for joint recovery; after a larger pilot fewer bytes may do"
-        )
-    if tau * law.fit.clients < FEW:
-        return (
-            f"tau {tau:g} is {tau * law.fit.clients:.2g} of the pilot's {law.fit.clients:,} clients: how many items "
-            "are about as frequent hardly shows, and the width may be too small; take a larger pilot"
         )
     if law.hardest(tau) <= SHAPE * law.hardness(tau):
         return ""
