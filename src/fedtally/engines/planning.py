@@ -69,10 +69,8 @@ class Proposal:
         return {f"{recovery}, {number} rows": self._curve(recovery, number) for recovery, number in rows.items()}
 
     def _curve(self, recovery: str, rows: int) -> list[tuple[float, float]]:
-        campaign, cells = (
-            replace(Campaign.from_plan(self.plan, recovery), repeats=_FEW),
-            self.plan.rows * self.plan.width,
-        )
+        campaign = replace(Campaign.from_plan(self.plan, recovery), repeats=_FEW)
+        cells = self.plan.rows * self.plan.width
         points = []
         for step in range(-4, 11):
             width = max(2, round(cells / rows * 2 ** (step / 2)))

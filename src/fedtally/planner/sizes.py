@@ -448,8 +448,9 @@ def _guessed(law: Law, tau: float, campaign: Campaign) -> str:
         if tau >= law.fit.resolved:
             return ""
         return (
-            f"the pilot tells items below {law.fit.resolved:.2g} by their sum alone: they are taken to be alike, which "
-            "is the hardest case for joint recovery; after a larger pilot fewer bytes may do"
+            f"the pilot tells items below {law.fit.resolved:.2g} by their sum alone: those below "
+            f"{min(tau, law.fit.resolved / 2):.2g} are taken to be alike, the hardest case for joint recovery; after a "
+            "larger pilot fewer bytes may do"
         )
     if law.hardest(tau) <= SHAPE * law.hardness(tau):
         return ""

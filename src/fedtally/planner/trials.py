@@ -106,7 +106,7 @@ class Trials:
         return []
 
     def _error(self, rng: np.random.Generator) -> float:
-        items, others = _items(self.law, self.num_clients, min(ITEMS, CANDIDATES))
+        items, others = _items(self.law, self.num_clients, min(ITEMS, CANDIDATES, self.law.domain_size))
         counts = np.zeros(min(self.law.domain_size, CANDIDATES), np.int64)
         counts[: len(items)] = rng.binomial(self.num_clients, np.minimum(items, 1.0))
         rng.shuffle(counts)  # of estimates that are equal, joint recovery takes the first

@@ -706,7 +706,7 @@ def _exceeded_with(probability: float, expected: F64, numbers: F64, plan: _Plan)
 
 def _tails(step: float, expected: F64, numbers: F64, plan: _Plan) -> tuple[F64, F64]:
     """Return sizes on a lattice, counts, and the probability that an estimate's error exceeds each."""
-    t = _frequencies(step)
+    t = _angles(step)
     blur = 0.0 if step == 1.0 else (_BLUR * step) ** 2
     items = tuple(expected.tolist())
 
@@ -734,21 +734,21 @@ def _tails(step: float, expected: F64, numbers: F64, plan: _Plan) -> tuple[F64, 
     return step * np.arange(float(half)), tails
 
 
-def _frequencies(step: float) -> F64:
+def _angles(step: float) -> F64:
     t: F64 = np.arange(_LATTICE / 2 + 1) * (2 * np.pi / (_LATTICE * step))
     return t
 
 
 @lru_cache(maxsize=8)
 def _less(step: float, expected: tuple[float, ...], groups: tuple[tuple[float, int], ...]) -> F64:
-    """Return 1 - c_i(t), the same for all rows and widths: float64 [items, frequencies].
+    """Return 1 - c_i(t), the same for all rows and widths: float64 [items, angles].
 
     Args:
         step: of the lattice.
         expected: counts of items.
         groups: batches, as of `_alike`.
     """
-    t = _frequencies(step)
+    t = _angles(step)
     less, phase = 2 * np.sin(t / 2) ** 2, np.sin(t)
     found = np.ones((len(expected), len(t)))
     for all, many in groups:
