@@ -2,7 +2,7 @@
 
 With a hundred counters chance decides: whether two of a dozen heavy items share a cell, and which of them is fitted
 first. Means over such events, of which `fedtally.recovery.error_model` is made, say little of what happens. But so
-small a campaign takes a hundredth of a second, so it is run, again and again, with hashes and clients of its own.
+small a campaign takes some hundredths of a second, so it is run, again and again, with hashes and clients of its own.
 
 Only campaigns of one batch (one round, or shared hashes) are run: several take as many times longer, and `JUMP` and
 `FALL` of `fedtally.planner.sizes` are all that guards these. The `ITEMS` heaviest items take part one by one; what all

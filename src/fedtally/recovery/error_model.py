@@ -57,7 +57,9 @@ choice rests.
 
 **Where it fails.** (a) At the edge of exact recovery it is off by one or two clients, in either direction. (b) For one
 batch and up to about 1,000 cells, campaigns differ: some find a way down that others miss. There the typical largest
-error may be twice what is predicted; with three rows and many candidates it may be any. (c) One h stands for all items,
+error may be twice what is predicted; with three rows and many candidates it may be any. Where the error jumps with the
+width, from many items to few, it does so up to a quarter wider than predicted, also for several batches: just there the
+error may be ten times as large. (c) One h stands for all items,
 but between months or hours of real check-ins it is 1.1 to 1.2 for all below 1 %, 1.5 to 2 for the rarest. Joint
 recovery leaves just these: with the former its scale is predicted a fifth too small, and up to two fifths where batches
 are of consecutive rounds that drift, which differ more than if they were assigned at random. (d) For the median all
