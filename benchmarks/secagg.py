@@ -208,9 +208,10 @@ class Cohort:
             signing_key=own,
             fingerprint=FINGERPRINT,
             round=0,
-            not_before=0,
-            not_after=2 * NOW,
+            not_before=NOW,
+            not_after=NOW + 3600,
             salt=secrets.token_bytes(32),
+            random=secrets.token_bytes,
             allow_list=listed,
         )
 

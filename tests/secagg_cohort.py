@@ -46,6 +46,11 @@ def stream(seed: object) -> Callable[[int], bytes]:
     return draw
 
 
+def in_order(size: int) -> bytes:
+    """Return what a server draws so that clients have their indexes in the order in which they advertise."""
+    return b"".join(place.to_bytes(16, "big") for place in range(size // 16))
+
+
 SERVER_KEY = SigningKey(Secret(stream("server")(32)))
 
 
@@ -57,6 +62,7 @@ class Cohort:
         parameters: default: what `propose` says.
         dropped: for each phase ("share", "mask", "confirm", "unmask") the clients that leave before they answer it.
         identities: keys in the allow-list (`active`), n by default; the clients are the first n of them by rank.
+        random: what the server draws; by default client i has index i.
     """
 
     def __init__(
@@ -75,6 +81,7 @@ class Cohort:
         policy: dict[str, Any] | None = None,
         journal: Callable[[bytes], None] | None = None,
         session: bytes | None = None,
+        random: Callable[[int], bytes] = in_order,
     ) -> None:
         adversary = Adversary.parse(adversary)
         self.n, self.seed = n, seed
@@ -95,6 +102,7 @@ class Cohort:
             not_before=NOW - 10,
             not_after=NOW + 1000,
             salt=stream((seed, "salt"))(32),
+            random=random,
             allow_list=self.allow_list,
             journal=journal,
         )
@@ -162,7 +170,7 @@ class Cohort:
     def fork(self) -> Cohort:
         """Return a copy that goes on by itself, from where this one is."""
         other = object.__new__(type(self))
-        vars(other).update(vars(self), server=copy.deepcopy(self.server), sent=list(self.sent))
+        vars(other).update(vars(self), server=twin_server(self.server), sent=list(self.sent))
         other.clients = [twin(client, i) for i, client in enumerate(self.clients)]
         other.journals = copy.deepcopy(self.journals)
         for client, journal in zip(other.clients, other.journals, strict=True):
@@ -205,6 +213,13 @@ def flips(frame: bytes, bits: Iterable[int] = range(8)) -> Iterator[tuple[int, b
 def reframed(frame: bytes, body: bytes) -> bytes:
     """Return a frame with another body, and the length of that."""
     return frame[:44] + len(body).to_bytes(4, "little") + body
+
+
+def twin_server(server: Server) -> Server:
+    """Return a copy of a server, which no server makes of itself."""
+    other = object.__new__(Server)
+    vars(other).update(copy.deepcopy(vars(server)))
+    return other
 
 
 def twin(client: Client, label: int = 0) -> Client:

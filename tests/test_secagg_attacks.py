@@ -17,16 +17,18 @@ import numpy as np
 import pytest
 import secagg_adversaries as attacks
 from secagg_adversaries import KEY, B, LyingServer, Puppet, Run, View, World, complete, opened_secrets, violations
-from secagg_cohort import NOW, SERVER_KEY, Cohort
+from secagg_cohort import NOW, SERVER_KEY, Cohort, in_order, stream
 
 from fedtally.crypto import keys, shamir
 from fedtally.crypto.keys import Label, Secret, SigningKey
+from fedtally.crypto.prg import lane
 from fedtally.errors import InvalidInputError
 from fedtally.secagg import allow_list as allow_list_module
 from fedtally.secagg import client as client_module
 from fedtally.secagg import messages, params, wire
 from fedtally.secagg.client import Client
 from fedtally.secagg.messages import AbortCode, ClientState, Kind, LocalProtocolError, ServerState
+from fedtally.secagg.opening import Opening
 from fedtally.secagg.packing import pack, unpack
 from fedtally.secagg.params import Adversary, Graph
 from fedtally.secagg.proposal import propose
@@ -38,14 +40,14 @@ Mutation = Callable[[pytest.MonkeyPatch], None]
 # ---- mutations ----
 
 
-def without(owner: Any, name: str, *pieces: str) -> Mutation:
-    """Return what replaces pieces of a function's source: old, new, old, ...; each is there exactly once."""
+def without(owner: Any, name: str, *pieces: str, count: int = 1) -> Mutation:
+    """Return what replaces pieces of a function's source: old, new, old, ...; each is there exactly so often."""
 
     def apply(monkeypatch: pytest.MonkeyPatch) -> None:
         function = getattr(owner, name)
         source = textwrap.dedent(inspect.getsource(function))
         for old, new in zip(pieces[::2], pieces[1::2], strict=True):
-            assert source.count(old) == 1, f"{old!r} is not in {name} once: bring this table up to date"
+            assert source.count(old) == count, f"{old!r} is not in {name} {count} times: bring this table up to date"
             source = source.replace(old, new)
         scope: dict[str, Any] = {}
         exec(compile("from __future__ import annotations\n" + source, f"<{name}>", "exec"), function.__globals__, scope)
@@ -779,12 +781,83 @@ def test_shares_that_are_none_cost_their_entry_and_not_the_edge(
     assert with_dealer(adversary, 2, 2**31 - 1).server.code is AbortCode.LANES_WRONG
 
 
+# ---- dropouts that are chosen ----
+
+SERVER_LOOKS_NOT = without(Server, "_verdict", "if not self._graph.is_whole(self._answered)", "if False", count=2)
+CLIENT_LOOKS_NOT = without(Client, "_check_survivors", "if not Neighbourhood(", "if False and Neighbourhood(")
+ARC = 12
+
+
+def cut_off(phase: str) -> tuple[Cohort, set[int]]:
+    """Return a round of 200 in which the clients on both sides of an arc, 40 of the 60 that may, drop out."""
+    cohort = Cohort(200, corrupt=10, max_dropout=0.3, length=8, policy={"corrupt": 1})
+    cohort.advertise()
+    order, half = cohort.server._graph._order.tolist(), cohort.parameters.ring_neighbours // 2
+    cohort.dropped = {phase: set(order[:half] + order[half + ARC : 2 * half + ARC])}
+    cohort.run()
+    return cohort, set(order[half : half + ARC])
+
+
+def sum_of_the_arc(cohort: Cohort, arc: set[int]) -> Any:
+    """Return what a server that followed the protocol to the letter computes from what it was sent."""
+    server, p = cohort.server, cohort.parameters
+    of_the_arc = np.isin(np.arange(cohort.n), list(arc))
+    present = of_the_arc | np.isin(np.arange(cohort.n), list(cohort.dropped["mask"]))
+    adverts = server._adverts
+    opening = Opening(p, server._ctx, server._ctx2, server._graph, adverts, present, of_the_arc)
+    total = np.zeros(p.length + p.lanes, lane(p.bits))
+    for i, frame in cohort.sent:
+        message = wire.parse(frame)
+        assert message is not None
+        if message.kind is Kind.MASKED_INPUT and i in arc:
+            total += unpack(message.body, len(total), p.bits)
+        if message.kind is Kind.UNMASK:
+            opening.add(i, wire.decode_unmask(message.body, p.ring_neighbours))
+    return opening.open(total)
+
+
+def test_who_chooses_dropouts_around_an_arc_of_the_ring_learns_nothing_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without both checks an honest server holds the exact sum of 12 clients, where 130 honest ones were promised."""
+    cohort, _ = cut_off("mask")
+    assert (cohort.server.code, cohort.server.outcome) == (AbortCode.RING_CUT, None)
+    assert not any(frame[5] == Kind.UNMASK for _, frame in cohort.sent)
+    cohort, _ = cut_off("share")
+    assert cohort.server.code is AbortCode.RING_CUT
+    assert not any(journal.is_spent for journal in cohort.journals)
+
+    SERVER_LOOKS_NOT(monkeypatch)
+    cohort, _ = cut_off("mask")
+    assert {c.code for i, c in enumerate(cohort.clients) if i not in cohort.dropped["mask"]} == {AbortCode.RING_CUT}
+    assert cohort.server.code is AbortCode.RECONSTRUCTION_FAILED
+
+    CLIENT_LOOKS_NOT(monkeypatch)
+    cohort, arc = cut_off("mask")
+    assert cohort.server.outcome is not None
+    np.testing.assert_array_equal(sum_of_the_arc(cohort, arc), cohort.vectors[sorted(arc)].sum(axis=0))
+
+
+def test_the_server_alone_ends_a_round_whose_ring_is_cut(monkeypatch: pytest.MonkeyPatch) -> None:
+    CLIENT_LOOKS_NOT(monkeypatch)
+    for phase in ("share", "mask"):
+        assert cut_off(phase)[0].server.code is AbortCode.RING_CUT
+
+
+def test_who_comes_when_does_not_choose_the_ring() -> None:
+    """The draws of one server: the very same adverts, in the very same order, and another ring each time."""
+    rings = set()
+    for draws in range(3):
+        cohort = Cohort(12, random=stream(draws))
+        cohort.advertise()
+        rings.add(cohort.server._ctx2)
+    assert len(rings) == 3
+
+
 # ---- the server's memory ----
 
 
 def crashed(cohort: Cohort, saved: list[bytes]) -> Server:
     """Return the server that restarts from the last thing that was written."""
-    return Server.restore(saved[-1], allow_list=cohort.allow_list, journal=saved.append)
+    return Server.restore(saved[-1], random=in_order, allow_list=cohort.allow_list, journal=saved.append)
 
 
 def bitmaps_after_a_crash(saves: bool) -> set[bytes]:

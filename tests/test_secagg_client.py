@@ -582,6 +582,49 @@ def test_a_journal_that_fails_ends_the_session(adversary: Adversary, call: str, 
     assert_wiped(client, secrets)
 
 
+WEEK = 604_800
+
+
+@pytest.mark.parametrize(
+    ("not_before", "not_after", "max_seconds", "code"),
+    [
+        (NOW, NOW + WEEK, None, None),
+        (NOW, NOW + WEEK + 1, None, AbortCode.POLICY),
+        (NOW - WEEK, NOW, None, None),
+        (NOW - WEEK - 1, NOW, None, AbortCode.POLICY),
+        (0, NOW, None, AbortCode.POLICY),
+        (NOW, NOW + 60, 60, None),
+        (NOW, NOW + 61, 60, AbortCode.POLICY),
+        (NOW, NOW + 2**32, 2**32, None),
+        (NOW, 2**63 - 1, 2**32, AbortCode.POLICY),
+        (NOW, 2**63, 2**32, AbortCode.POLICY),
+        (NOW, 2**64 - 1, 2**32, AbortCode.POLICY),
+        (2**64 - 1, 2**64 - 1, None, AbortCode.EXPIRED),
+        (NOW + 1, NOW, None, AbortCode.EXPIRED),
+    ],
+)
+def test_a_policy_bounds_how_long_a_session_lasts(
+    not_before: int, not_after: int, max_seconds: int | None, code: AbortCode | None
+) -> None:
+    """Until not_after an Invite can be used; a journal, whose integers have 64 bits with a sign, never hears more."""
+    kept: list[int] = []
+
+    class Signed(MemoryJournal):
+        def begin(self, session: bytes, not_after: int) -> bool:
+            kept.append(np.array(not_after, np.int64)[()])
+            return super().begin(session, not_after)
+
+    cohort = Cohort(5, policy={} if max_seconds is None else {"max_seconds": max_seconds})
+    terms = wire.encode_terms(cohort.server.terms._replace(not_before=not_before, not_after=not_after))
+    header = cohort.server.invite[: wire.HEADER.size]
+    invite = header + terms + SERVER_KEY.sign(Label.INVITE, header, terms)
+    client = cohort.client(0, journal=Signed())
+    answer = client.receive(invite, NOW)
+    assert answer is not None
+    assert (client.code, answer[5]) == (code, Kind.ADVERTISE if code is None else Kind.ABORT)
+    assert kept == ([not_after] if code is None else [])
+
+
 def test_one_failure_is_not_the_end_of_the_cohort() -> None:
     for adversary in BOTH:
         cohort = Cohort(5, adversary=adversary, parameters=five(adversary, ServerState.DONE).parameters)

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
-from secagg_cohort import NOW, Cohort, five, flips, reframed
+from secagg_cohort import NOW, Cohort, five, flips, reframed, stream
 
 from fedtally.secagg import wire
 from fedtally.secagg.messages import AbortCode, ClientState, Kind, LocalProtocolError, ServerState
@@ -176,6 +176,24 @@ def test_one_client_is_short_of_holders() -> None:
         if code is None:
             assert cohort.server.outcome is not None
             np.testing.assert_array_equal(cohort.server.outcome.total, cohort.expected)
+
+
+@pytest.mark.parametrize("phase", ["share", "mask"])
+def test_dropouts_by_chance_do_not_cut_a_ring(phase: str) -> None:
+    """All that may drop out, drawn without a look at the ring."""
+    gone = np.random.default_rng(5).choice(200, 60, replace=False).tolist()
+    server = Cohort(200, corrupt=10, max_dropout=0.3, length=2, dropped={phase: gone}).run()
+    assert server.outcome is not None
+    assert server.outcome.survivors == 140
+
+
+@pytest.mark.parametrize("adversary", Adversary)
+def test_the_sum_is_exact_whatever_order_the_server_draws(adversary: Adversary) -> None:
+    cohort = Cohort(24, adversary=adversary, max_dropout=0.25, dropped={"mask": [3, 9]}, random=stream("order"))
+    server = cohort.run()
+    assert server.outcome is not None
+    assert (list(server.clients) == list(range(24))) is (adversary is ACTIVE)
+    np.testing.assert_array_equal(server.outcome.total, cohort.expected)
 
 
 # ---- the vector ----

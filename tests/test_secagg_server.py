@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import io
 import itertools
 import json
+import pickle  # noqa: TID251 - to see that it is refused
 from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pytest
-from secagg_cohort import FINGERPRINT, NOW, SERVER_KEY, Cohort, five, flips, reframed
+from secagg_cohort import FINGERPRINT, NOW, SERVER_KEY, Cohort, five, flips, in_order, reframed
 
 from fedtally.crypto import shamir
 from fedtally.crypto.keys import Label
@@ -99,6 +102,7 @@ def arguments(**changed: Any) -> dict[str, Any]:
         "not_before": 5,
         "not_after": 5,
         "salt": bytes(32),
+        "random": in_order,
         **changed,
     }
 
@@ -485,7 +489,7 @@ def test_closing_counts_those_who_still_can() -> None:
 
 def test_an_abort_is_an_abort_whatever_its_code_if_it_has_one() -> None:
     cohort = five(SEMI, ServerState.SHARE)
-    for body in (b"", b"\0", b"\x13", b"\x0c\x0c"):
+    for body in (b"", b"\0", b"\x14", b"\x0c\x0c"):
         assert not cohort.server.receive(0, wire.frame(Kind.ABORT, cohort.session, 0, body))
     assert not cohort.server.receive(0, wire.frame(Kind.ABORT, cohort.session, 1, b"\x08"))
     assert cohort.server.receive(0, wire.frame(Kind.ABORT, cohort.session, wire.UNLISTED, b"\x08"))
@@ -708,7 +712,7 @@ def cohort_on(disk: Disk, adversary: Adversary, **arguments: Any) -> Cohort:
 
 def restart(cohort: Cohort, disk: Disk) -> Server:
     """Put a restored server in the place of one that crashed."""
-    cohort.server = Server.restore(disk.written[-1], allow_list=cohort.allow_list, journal=disk)
+    cohort.server = Server.restore(disk.written[-1], random=in_order, allow_list=cohort.allow_list, journal=disk)
     return cohort.server
 
 
@@ -853,6 +857,103 @@ def test_names_of_clients_come_back() -> None:
     assert restart(cohort, disk).clients == names
 
 
+def test_the_order_of_the_roster_is_drawn_once_after_the_last_advert_and_comes_back() -> None:
+    """The blocks that are drawn fall, so the last to come is the first in the roster; a restored server draws none."""
+    disk, asked = Disk(), []
+
+    def falling(size: int) -> bytes:
+        asked.append(size)
+        return in_order(size)[::-1]
+
+    cohort = cohort_on(disk, SEMI, random=falling)
+    cohort.phase("advertise", [(i, cohort.server.invite) for i in range(5)])
+    assert asked == []
+    cohort.server.close_phase(NOW)
+    assert asked == [5 * 16]
+    assert cohort.server.clients == (4, 3, 2, 1, 0)
+    rosters = list(cohort.server.outgoing())
+    assert list(restart(cohort, disk).outgoing()) == rosters
+    cohort.run()
+    assert cohort.server.outcome is not None
+    np.testing.assert_array_equal(cohort.server.outcome.total, cohort.expected)
+    assert asked == [5 * 16]
+
+
+def test_in_active_identities_make_the_order_and_nothing_is_drawn() -> None:
+    def none(size: int) -> bytes:
+        raise AssertionError(size)
+
+    server = Cohort(5, adversary=ACTIVE, max_dropout=0.0, random=none).run()
+    assert server.clients == tuple(range(5))
+    assert server.state is ServerState.DONE
+
+
+@pytest.mark.parametrize("drawn", [bytes(79), bytes(81), bytearray(80)], ids=["few", "many", "bytearray"])
+def test_a_source_that_draws_something_else_ends_the_round(drawn: bytes) -> None:
+    cohort = Cohort(5, random=lambda size: drawn)
+    with pytest.raises(InvalidInputError, match="random must return the 80 bytes"):
+        cohort.advertise()
+    assert cohort.server.code is AbortCode.INTERNAL
+
+
+# ---- what it holds ----
+
+
+@pytest.mark.parametrize("adversary", Adversary)
+def test_a_session_does_not_copy_or_pickle(adversary: Adversary) -> None:
+    for state in (ServerState.ADVERTISE, ServerState.COLLECT, ServerState.UNMASK, ServerState.DONE):
+        server = five(adversary, state).server
+        for leak in (copy.copy, copy.deepcopy, pickle.dumps):
+            with pytest.raises(InvalidInputError, match="cannot be copied or pickled"):
+                leak(server)
+
+
+def held(server: Server) -> list[npt.NDArray[Any]]:
+    """Return the arrays of what clients sealed, sent and gave, as they lie in memory."""
+    opening = [] if server._opening is None else [server._opening._shares]
+    return [array for array in (server._sealed, server._total, *opening) if array.size]
+
+
+@pytest.mark.parametrize("adversary", Adversary)
+@pytest.mark.parametrize("end", ["done", "aborted", "no share opens"])
+def test_shares_and_totals_are_erased_when_they_are_used_up(adversary: Adversary, end: str) -> None:
+    """Erased in place, and not kept by a view of a part: `base` would be the whole array."""
+    cohort, seen = five(adversary, ServerState.ADVERTISE), []
+    cohort.advertise()
+    while cohort.server.state not in (ServerState.DONE, ServerState.ABORTED):
+        state = cohort.server.state
+        if end == "aborted" and state is ServerState.UNMASK:
+            cohort.server.abort()
+            continue
+        if end == "no share opens":
+            cohort.to_server = spoiled
+        names = {ServerState.SHARE: "share", ServerState.COLLECT: "mask", ServerState.CONFIRM: "confirm"}
+        cohort.phase(names.get(state, "unmask"), cohort.server.outgoing())
+        now = held(cohort.server)
+        assert any(array.any() for array in now) or state is ServerState.CONFIRM
+        seen += now
+        outcome = cohort.server.outcome
+        cohort.server.close_phase(NOW)
+        if cohort.server.state in (ServerState.CONFIRM, ServerState.UNMASK):
+            assert not any(array.any() for array in seen if array.dtype == np.uint8)  # what was sealed
+    assert outcome is None
+    assert (cohort.server.outcome is not None) is (end == "done")
+    assert len(seen) >= 3
+    assert not any(array.any() for array in seen)
+    assert held(cohort.server) == []
+    assert cohort.server._sealed.base is None
+    assert cohort.server._total.base is None
+    if cohort.server.outcome is not None:
+        np.testing.assert_array_equal(cohort.server.outcome.total, cohort.expected)
+
+
+def spoiled(_: int, frame: bytes) -> bytes:
+    """Return an Unmask whose last share is another one."""
+    if frame[5] != Kind.UNMASK:
+        return frame
+    return frame[:-4] + (int.from_bytes(frame[-4:], "little") ^ 1).to_bytes(4, "little")
+
+
 def checkpoint(adversary: Adversary, state: ServerState) -> tuple[bytes, AllowList | None]:
     cohort = five(adversary, state)
     return cohort.server.checkpoint(), cohort.allow_list
@@ -864,12 +965,12 @@ def checkpoint(adversary: Adversary, state: ServerState) -> tuple[bytes, AllowLi
 def test_a_damaged_checkpoint_is_unreadable_or_the_same(state: ServerState) -> None:
     """A flip that goes unnoticed is one in what the container does not use."""
     good, listed = checkpoint(ACTIVE, state)
-    original = Server.restore(good, allow_list=listed)
+    original = Server.restore(good, random=in_order, allow_list=listed)
     same = 0
     for at in range(0, len(good), 5):
         changed = good[:at] + bytes([good[at] ^ 1 << at % 8]) + good[at + 1 :]
         try:
-            server = Server.restore(changed, allow_list=listed)
+            server = Server.restore(changed, random=in_order, allow_list=listed)
         except UnreadableFileError:
             continue
         assert list(server.outgoing()) == list(original.outgoing()) and facts(server) == facts(original)
@@ -877,7 +978,7 @@ def test_a_damaged_checkpoint_is_unreadable_or_the_same(state: ServerState) -> N
     assert same < len(good) // 5 // 4
     for size in {*range(0, len(good), 97), len(good) - 1}:
         with pytest.raises(UnreadableFileError, match="not a checkpoint"):
-            Server.restore(good[:size], allow_list=listed)
+            Server.restore(good[:size], random=in_order, allow_list=listed)
 
 
 def rewritten(good: bytes, **changed: Any) -> bytes:
@@ -906,16 +1007,16 @@ def rewritten(good: bytes, **changed: Any) -> bytes:
         {"invite": np.zeros(300, np.uint8)},
         {"sealed": np.zeros(56, np.uint8)},
         {"adverts": np.zeros(5, np.uint8)},
-        {"ranks": []},
+        {"ranks": [0]},
         {"present": np.ones(3, np.bool_)},
     ],
     ids=lambda changed: "-".join(changed),
 )
 def test_a_checkpoint_that_says_what_cannot_be_is_unreadable(changed: dict[str, Any]) -> None:
     good, _ = checkpoint(SEMI, ServerState.COLLECT)
-    assert Server.restore(rewritten(good)).state is ServerState.COLLECT
+    assert Server.restore(rewritten(good), random=in_order).state is ServerState.COLLECT
     with pytest.raises(UnreadableFileError, match="not a checkpoint"):
-        Server.restore(rewritten(good, **changed))
+        Server.restore(rewritten(good, **changed), random=in_order)
 
 
 def test_what_is_no_checkpoint_at_all() -> None:
@@ -923,7 +1024,7 @@ def test_what_is_no_checkpoint_at_all() -> None:
     np.save(file, np.zeros(3))
     for other in (b"", b"PK\x03\x04", b"\x80\x04K\x01.", file.getvalue(), None, 5, "checkpoint"):
         with pytest.raises(UnreadableFileError, match="not a checkpoint"):
-            Server.restore(other)  # type: ignore[arg-type]
+            Server.restore(other, random=in_order)  # type: ignore[arg-type]
 
 
 def test_a_checkpoint_goes_with_its_allow_list() -> None:
@@ -932,9 +1033,9 @@ def test_a_checkpoint_goes_with_its_allow_list() -> None:
     fewer = AllowList(listed.key(rank) for rank in range(4))
     for other in (None, fewer):
         with pytest.raises(UnreadableFileError, match="allow-list"):
-            Server.restore(good, allow_list=other)
+            Server.restore(good, random=in_order, allow_list=other)
     with pytest.raises(UnreadableFileError, match="allow-list"):
-        Server.restore(checkpoint(SEMI, ServerState.SHARE)[0], allow_list=listed)
+        Server.restore(checkpoint(SEMI, ServerState.SHARE)[0], random=in_order, allow_list=listed)
 
 
 def test_the_checkpoint_holds_no_secret() -> None:

@@ -27,7 +27,7 @@ from fedtally.secagg import params, two_server, wire
 from fedtally.secagg.allow_list import AllowList
 from fedtally.secagg.client import Client, MemoryJournal, Pinned
 from fedtally.secagg.graph import Neighbourhood
-from fedtally.secagg.messages import ClientState, LocalProtocolError, ServerState
+from fedtally.secagg.messages import ClientState, Kind, LocalProtocolError, ServerState
 from fedtally.secagg.packing import pack, packed_length, unpack
 from fedtally.secagg.params import Adversary, ClientPolicy, Graph, Parameters
 from fedtally.secagg.server import Server
@@ -46,6 +46,7 @@ VECTORS, CLIENTS, SERVERS = load("secagg"), load("secagg_clients")["clients"], l
 TWO_SERVER = load("two_server")
 TRANSCRIPTS = {transcript["name"]: transcript for transcript in VECTORS["transcripts"]}
 BATCH = TWO_SERVER["batches"][0]
+CUTS = {vector["operation"]: vector for vector in VECTORS["cuts"] if "cases" in vector}
 
 
 def unhex(data: str) -> bytes:
@@ -70,8 +71,9 @@ def source(data: bytes) -> Callable[[int], bytes]:
 
 
 def test_the_files_hold_what_they_should() -> None:
-    expected = {"derivations", "points", "generator", "packing", "shamir", "rings", "numbers", "transcripts"}
-    assert {key for key, value in VECTORS.items() if isinstance(value, list)} == expected
+    expected = {"derivations", "points", "generator", "packing", "shamir", "rings", "cuts", "numbers"}
+    assert {key for key, value in VECTORS.items() if isinstance(value, list)} == expected | {"transcripts"}
+    assert {case["code"] for v in CUTS.values() for case in v["cases"]} == {0, 12, 19}
     codes = {op.get("code") for case in CLIENTS for op in case["operations"]}
     assert codes == {*range(1, 15), 17, 18, None}
     assert {op.get("code") for case in SERVERS for op in case["operations"]} == {5, 12, 13, 14, 15, 16, 17, None}
@@ -131,12 +133,12 @@ def derive(v: Vector) -> bytes | list[int]:
     raise AssertionError(v["name"])
 
 
-def ring_parameters(n: int, k: int) -> Parameters:
+def ring_parameters(n: int, k: int, corrupt: int = 1) -> Parameters:
     return Parameters(
         adversary=Adversary.SEMI_HONEST,
         n_min=n,
         n_max=n,
-        corrupt=1,
+        corrupt=corrupt,
         max_dropout_ppm=0,
         min_survivors=n,
         ring_neighbours=k,
@@ -226,6 +228,16 @@ def test_rings() -> None:
         assert safe is v["success"], v
 
 
+def test_cuts() -> None:
+    for v in VECTORS["cuts"]:
+        match v["operation"]:
+            case "weakest cut":
+                graph = Neighbourhood(ring_parameters(v["n"], v["k"]), v["n"], unhex(v["ctx2"]))
+                assert graph.weakest_cut(np.isin(np.arange(v["n"]), v["alive"])) == v["cut"], v
+            case "margin":
+                assert params.is_whole_ring(v["n"], v["corrupt"], v["k"], v["cut"]) is v["success"], v
+
+
 def test_numbers() -> None:
     for v in VECTORS["numbers"]:
         match v["operation"]:
@@ -300,6 +312,7 @@ class Party:
                 max_neighbours=policy["k"],
                 max_length=policy["length"],
                 max_bits=policy["bits"],
+                max_seconds=policy["seconds"],
             ),
             pinned,
             lambda _: np.array(vector, np.int64),
@@ -324,7 +337,8 @@ def server_of(transcript: Vector) -> Server:
         not_before=terms["not_before"],
         not_after=terms["not_after"],
         salt=unhex(transcript["salt"]),
-        allow_list=allow_list_of(transcript["name"]),
+        random=source(unhex(transcript["draws"])),
+        allow_list=allow_list_of(transcript["name"]) if "name" in transcript else None,
     )
 
 
@@ -424,6 +438,53 @@ def test_values_of_transcripts(name: str) -> None:
     graph = Neighbourhood(parameters_of(transcript["terms"]), n, ctx2)
     assert (graph.neighbours, graph.threshold) == (transcript["k"], transcript["t"])
     assert [graph.of(i).tolist() for i in range(n)] == transcript["neighbours"]
+
+
+@pytest.mark.parametrize("case", CUTS["server"]["cases"], ids=lambda case: case["name"])
+def test_servers_of_a_ring_that_is_cut(case: Vector) -> None:
+    vector = CUTS["server"]
+    server, terms, silent = server_of(vector), vector["terms"], set()
+    for i, advert in enumerate(vector["adverts"]):
+        assert server.receive(f"c{i}", unhex(advert))
+    server.close_phase(vector["now"])
+    assert list(server.clients) == vector["order"]
+    entries = packed_length(terms["length"] + params.integrity_lanes(terms["bits"]), terms["bits"])
+    for kind, size, gone in (
+        (Kind.SHARES, 56 * terms["k"], case["in_share"]),
+        (Kind.MASKED_INPUT, entries, case["in_collect"]),
+    ):
+        if server.state is ServerState.ABORTED:
+            break
+        silent |= set(gone)
+        for index in set(range(terms["n_max"])) - silent:
+            zeros = wire.frame(kind, unhex(vector["session"]), index, bytes(size))
+            assert server.receive(vector["order"][index], zeros)
+        foretold = server.can_close().code
+        server.close_phase(vector["now"])
+        assert server.code is foretold
+    assert (server.code or 0, server.state.value.upper()) == (case["code"], case["phase"])
+    out = dict(server.outgoing())
+    assert sorted(out) == case["to"]
+    assert hashlib.sha256(b"".join(out[name] for name in sorted(out))).hexdigest() == case["messages"]
+
+
+@pytest.mark.parametrize("case", CUTS["client"]["cases"], ids=lambda case: case["name"])
+def test_clients_of_a_ring_that_is_cut(case: Vector) -> None:
+    vector = CUTS["client"]
+    client = Client(
+        ClientPolicy(adversary=Adversary.SEMI_HONEST, min_honest=2),
+        Pinned(unhex(vector["server_public"]), unhex(vector["terms"]["fingerprint"])),
+        lambda _: np.array(vector["vector"], np.int64),
+        journal=MemoryJournal(),
+        random=source(unhex(vector["draws"])),
+    )
+    for message, answer in zip(vector["messages"], vector["answers"], strict=True):
+        said = client.receive(unhex(message), vector["now"])
+        assert said is not None
+        assert hashlib.sha256(said).hexdigest() == answer
+    said = client.receive(unhex(case["survivors"]), vector["now"])
+    assert said is not None
+    assert (said.hex(), client.code or 0) == (case["answer"], case["code"])
 
 
 @pytest.mark.parametrize("case", CLIENTS, ids=lambda case: case["name"])

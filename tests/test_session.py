@@ -89,6 +89,7 @@ def open_session(plan: Plan, round: int, adversary: str = "semi-honest", **chang
         "session": stream(("session", round))(32),
         "signing_key": SERVER_KEY,
         "salt": bytes(32),
+        "random": stream("server"),
         "not_before": NOW,
         "not_after": NOW + 60,
         "allow_list": ALLOWED if adversary == "active" else None,
@@ -106,6 +107,7 @@ def test_rounds_of_cohorts_land_as_the_sketches_of_their_survivors(adversary: Ad
             session=stream(("session", cohort))(32),
             signing_key=SERVER_KEY,
             salt=bytes(32),
+            random=stream(("server", cohort)),
             not_before=NOW,
             not_after=NOW + 60,
             allow_list=ALLOWED if adversary is Adversary.ACTIVE else None,
@@ -329,6 +331,7 @@ def forged_invite(plan: Plan, terms: SecAggTerms, round: int = 1) -> bytes:
         not_before=NOW,
         not_after=NOW + 60,
         salt=bytes(32),
+        random=stream("server"),
     ).invite
 
 
@@ -416,7 +419,8 @@ def test_what_is_not_done_or_not_the_plans_does_not_land() -> None:
 
 def test_a_session_is_opened_once() -> None:
     server = FrequencyServer(plan_of(secagg()))
-    options: dict[str, Any] = {"signing_key": SERVER_KEY, "salt": bytes(32), "not_before": NOW, "not_after": NOW + 60}
+    options: dict[str, Any] = {"signing_key": SERVER_KEY, "salt": bytes(32), "random": stream("server")}
+    options |= {"not_before": NOW, "not_after": NOW + 60}
     server.open(0, session=bytes(32), **options)
     with pytest.raises(InvalidInputError, match="this session was opened before"):
         server.open(1, session=bytes(32), **options)

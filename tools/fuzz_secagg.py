@@ -108,6 +108,7 @@ class Cohort:
             not_before=NOW - 10,
             not_after=NOW + 1000,
             salt=bytes(32),
+            random=stream("order", label, session),
             allow_list=self.allowed,
             journal=self.saved.append,
         )
@@ -131,7 +132,9 @@ class Cohort:
 
     def restart(self, back: int = 0) -> None:
         """Crash the server, and restore it from what it wrote last."""
-        self.server = Server.restore(self.saved[-1 - back], allow_list=self.allowed, journal=self.saved.append)
+        self.server = Server.restore(
+            self.saved[-1 - back], random=stream("order again"), allow_list=self.allowed, journal=self.saved.append
+        )
 
     def outgoing(self) -> list[tuple[int, bytes]]:
         """Return what the server says now, and to whom."""
@@ -323,7 +326,7 @@ def _two_server_targets() -> list[Target]:
 def _restore_targets() -> list[Target]:
     def restored(allowed: AllowList | None) -> Callable[[bytes], bytes | None]:
         def check(data: bytes) -> bytes | None:
-            Server.restore(data, allow_list=allowed)
+            Server.restore(data, random=bytes, allow_list=allowed)
             return None  # a damaged file may still be read: zip has bytes that say nothing
 
         return check

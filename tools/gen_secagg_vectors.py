@@ -21,6 +21,7 @@ from secagg_client_cases import (
     order_cases,
     roster_cases,
 )
+from secagg_cut_cases import cut_vectors
 from secagg_reading import (
     ACTIVE,
     SEMI_HONEST,
@@ -347,6 +348,7 @@ def sections() -> dict[str, list[Json]]:
         "packing": packing_vectors(),
         "shamir": shamir_vectors(),
         "rings": graph_vectors(),
+        "cuts": cut_vectors(),
         "numbers": modulus_vectors(),
         "transcripts": [transcript.to_json() for transcript in transcripts],
         "clients": clients,

@@ -154,7 +154,14 @@ def invite_cases(ring: Transcript, complete: Transcript, active: Transcript) -> 
         add(ring, f"V above its bound, b {b}", invite(ring, bits=b, length=length + 1), 4, plan=None, policy=lax)
     plain = invite(ring)
     limits: list[tuple[str, int, int]] = [("corrupt", 1, 2), ("max_corrupt", 71_428, 71_429), ("min_honest", 7, 8)]
-    limits += [("min_clients", 10, 11), ("n_max", 14, 13), ("k", 6, 5), ("length", 7, 6), ("bits", 16, 15)]
+    limits += [
+        ("min_clients", 10, 11),
+        ("n_max", 14, 13),
+        ("k", 6, 5),
+        ("length", 7, 6),
+        ("bits", 16, 15),
+        ("seconds", 1100, 1099),
+    ]
     for field, good, bad in limits:
         for value, code in ((good, 0), (bad, 4)):
             add(ring, f"policy {field} {value}", plain, code, plan=None, policy=Policy(**{field: value}))
@@ -177,7 +184,10 @@ def invite_cases(ring: Transcript, complete: Transcript, active: Transcript) -> 
     add(ring, "the first round of the plan", invite(ring, round=0), 0)
     add(ring, "a round after the plan", invite(ring, round=3), 4)
     add(ring, "any round without a plan", invite(ring, round=2**32 - 1), 0, plan=None)
-    add(ring, "other times", invite(ring, not_before=0, not_after=2**64 - 1), 0)
+    add(ring, "other times", invite(ring, not_before=NOW - 604_799, not_after=NOW + 1), 0)
+    add(ring, "a session of more than a week", invite(ring, not_before=NOW - 604_799, not_after=NOW + 2), 4)
+    add(ring, "a session without an end", invite(ring, not_before=0, not_after=2**64 - 1), 4)
+    add(ring, "times from the end", invite(ring, not_before=2**64 - 1, not_after=2**64 - 1), 5)
     add(ring, "times the wrong way round", invite(ring, not_before=AFTER, not_after=BEFORE), 5)
     add(ring, "the first second", plain, 0, BEFORE)
     add(ring, "a second too early", plain, 5, BEFORE - 1)
@@ -568,7 +578,7 @@ def order_cases(transcript: Transcript) -> list[Json]:
         )
         add("an Abort with 13", (abort(u8(13)), "note"), (wanted, "drop"), (last, "drop"))
         add("an Abort with 18, too late", (abort(u8(18)), "note", AFTER + 1))
-        add("an Abort with 19", (abort(u8(19)), "note"))
+        add("an Abort with 20", (abort(u8(20)), "note"))
         add("an Abort with 0", (abort(u8(0)), "note"))
         add("an Abort of no bytes", (abort(b""), "note"))
         add("an Abort of two bytes", (abort(b"\4\4"), "note"))
@@ -595,7 +605,7 @@ def order_cases(transcript: Transcript) -> list[Json]:
     ignored = [edited(transcript, "result", (48, "01")), body_of(transcript, "result", lambda b: b[:-1])]
     ignored += [body_of(transcript, "result", lambda b: b + b"\0"), edited(transcript, "invite")]
     ignored += [edited(transcript, keys[1]), edited(transcript, keys[2]), edited(transcript, "result", (4, "02"))]
-    ignored += [abort(u8(0)), abort(u8(19)), abort(b""), abort(b"\4\4"), edited(transcript, keys[-1], (4, "02"))]
+    ignored += [abort(u8(0)), abort(u8(20)), abort(b""), abort(b"\4\4"), edited(transcript, keys[-1], (4, "02"))]
     ignored += [message for _, message in frame_edits(transcript, "result", sender)]
     end("ignored, then a Result", *((message, "drop") for message in ignored), (result, "note"))
     end("an Abort", (abort(u8(17)), "note"), (result, "drop"), (last, "drop"))

@@ -47,7 +47,7 @@ class AbortError(Exception):
     """What ends a client or a server, with the code of the page.
 
     Attributes:
-        code: 1 .. 18.
+        code: 1 .. 19.
     """
 
     def __init__(self, code: int) -> None:
@@ -445,6 +445,27 @@ def ring_is_safe(n: int, k: int, t: int, corrupt: int, max_dropout: int, min_sur
     return 2**41 * n * tail <= math.comb(n - 1, k)
 
 
+def ring_is_whole(n: int, k: int, corrupt: int, cut: int | None) -> bool:
+    """Return whether a ring of this weakest cut is whole, by section 'The graph of a ring'."""
+    if cut is None:
+        return True
+    tail = sum(math.comb(corrupt, i) * math.comb(n - corrupt, k - i) for i in range(cut, min(corrupt, k) + 1))
+    return 2**40 * n * (n - k - 1) * tail <= math.comb(n, k)
+
+
+def weakest_cut(order: Sequence[int], k: int, alive: Iterable[int]) -> int | None:
+    """Return c of section 'The graph of a ring', by trying all pairs of gaps; None where there is no pair."""
+    n, half, survivors = len(order), k // 2, set(alive)
+    lives = [order[place % n] in survivors for place in range(3 * n)]
+    found = [
+        sum(lives[one : one + half]) + sum(lives[other : other + half])
+        for one in range(n)
+        for other in range(one + half + 1, one + n - half)
+        if any(lives[one + half : other]) and any(lives[other + half : one + n])
+    ]
+    return min(found, default=None)
+
+
 def modulus_bits(n_max: int, largest: int, tau: int, *, whole_bytes: bool) -> int:
     """Return b, the smallest one with 2^b >= 2 (n_max B + tau) + 1, or that rounded up to whole bytes."""
     value = 2 * (n_max * largest + tau) + 1
@@ -554,7 +575,7 @@ class Graph:
 
     def __init__(self, terms: Terms, n: int, ctx2: bytes) -> None:
         self.n, self.k, self.t = n, terms.degree(n), terms.threshold(n)
-        self.complete = terms.graph == 1
+        self.complete, self.corrupt = terms.graph == 1, terms.corrupt
         self.order = list(range(n)) if self.complete else ring_order(ctx2, n)
 
     def neighbours(self, owner: int) -> list[int]:
@@ -565,6 +586,10 @@ class Graph:
         else:
             offsets = [*range(1, self.k // 2 + 1), *range(-1, -self.k // 2 - 1, -1)]
         return [self.order[(place + offset) % self.n] for offset in offsets]
+
+    def is_whole(self, alive: Iterable[int]) -> bool:
+        """Return whether the ring of these survivors is whole; in the complete graph nothing can be cut."""
+        return self.complete or ring_is_whole(self.n, self.k, self.corrupt, weakest_cut(self.order, self.k, alive))
 
     def point(self, owner: int, holder: int) -> int:
         """Return x of a holder, which may be the owner itself."""
@@ -624,6 +649,7 @@ class Policy:
     k: int = 2**15
     length: int = 2**26
     bits: int = 64
+    seconds: int = 604_800
 
     def allows(self, terms: Terms) -> bool:
         """Return whether the numbers of an Invite are good enough."""
@@ -635,6 +661,7 @@ class Policy:
             and terms.degree(terms.n_max) <= self.k
             and terms.length <= self.length
             and terms.bits <= self.bits
+            and terms.not_after - terms.not_before <= self.seconds
         )
 
 
@@ -751,7 +778,7 @@ class Client:
             return
         if frame.type == RESULT and len(frame.body) == 37 and frame.body[0] == 0:
             self.result = (little(frame.body[1:5]), frame.body[5:])
-        elif frame.type == ABORT and len(frame.body) == 1 and 1 <= frame.body[0] <= 18:
+        elif frame.type == ABORT and len(frame.body) == 1 and 1 <= frame.body[0] <= 19:
             self.state, self.code = "ABORTED", frame.body[0]
 
     def _step(self, frame: Frame, data: bytes, now: int) -> bytes | None:
@@ -760,7 +787,7 @@ class Client:
             if frame.version != 1:
                 raise AbortError(2)
             if frame.type == ABORT:
-                self.code = frame.body[0] if len(frame.body) == 1 and 1 <= frame.body[0] <= 18 else 1
+                self.code = frame.body[0] if len(frame.body) == 1 and 1 <= frame.body[0] <= 19 else 1
                 return None
             takes, answers, then = TAKES[self.pinned.profile][state]
             if frame.type != takes:
@@ -922,6 +949,8 @@ class Client:
         counted = 1 + sum(other in alive for other in self.opened)
         if counted < graph.t:
             raise AbortError(13)
+        if not graph.is_whole(alive):
+            raise AbortError(19)
         if terms.profile == ACTIVE and counted < terms.min_survivors:
             raise AbortError(12)
         self.alive, self.survivors = alive, body
@@ -981,8 +1010,10 @@ class Server:
         blame: Pairs (owner, holder or None) of indexes.
     """
 
-    def __init__(self, session: bytes, terms: Terms, secret: bytes, allow: list[bytes], salt: bytes) -> None:
-        self.session, self.terms, self.allow, self.salt = session, terms, allow, salt
+    def __init__(
+        self, session: bytes, terms: Terms, secret: bytes, allow: list[bytes], salt: bytes, draws: Draws
+    ) -> None:
+        self.session, self.terms, self.allow, self.salt, self.draws = session, terms, allow, salt, draws
         self.invite = invite_frame(session, terms.encode(), secret)
         self.ctx = context_of(session, terms.encode())
         self.phase, self.code = "ADVERTISE", 0
@@ -1016,7 +1047,7 @@ class Server:
         if frame.type == ABORT:
             if frame.sender != sender and (self.active or frame.sender != UNKNOWN):
                 return False
-            if len(frame.body) != 1 or not 1 <= frame.body[0] <= 18:
+            if len(frame.body) != 1 or not 1 <= frame.body[0] <= 19:
                 return False
             self.gone.add(index)
             return True
@@ -1108,6 +1139,9 @@ class Server:
         names = list(self.arrived)
         if self.active:
             names.sort(key=lambda name: self.arrived[name][0])
+        else:
+            drawn = {name: self.draws(16) for name in names}
+            names.sort(key=drawn.__getitem__)
         self.roster = names
         self.ranks = [self.arrived[name][0] for name in names]
         self.adverts = [self.arrived[name][1] for name in names]
@@ -1128,6 +1162,8 @@ class Server:
         self.present = sorted(self.received)
         if len(self.present) < max(self.graph.t, self.terms.min_survivors):
             raise AbortError(15)
+        if not self.graph.is_whole(self.present):
+            raise AbortError(19)
         bodies = {}
         for i in self.present:
             neighbours = self.graph.neighbours(i)
@@ -1152,6 +1188,8 @@ class Server:
             raise AbortError(12)
         if any(len(self.holders(owner)) < self.graph.t for owner in self.present):
             raise AbortError(13)
+        if not self.graph.is_whole(self.alive):
+            raise AbortError(19)
         self.masked = [0] * self.terms.entries
         for vector in self.received.values():
             assert isinstance(vector, list)

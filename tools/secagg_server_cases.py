@@ -184,7 +184,7 @@ def phase_cases(transcript: Transcript) -> list[Json]:
             ("receive", first, from_client(transcript, type_, me, body + b"\0"), False),
             ("receive", first, from_client(transcript, type_, me, b""), False),
             ("receive", first, from_client(transcript, ABORT, me, u8(0)), False),
-            ("receive", first, from_client(transcript, ABORT, me, u8(19)), False),
+            ("receive", first, from_client(transcript, ABORT, me, u8(20)), False),
             ("receive", first, from_client(transcript, ABORT, me, b""), False),
             ("receive", first, from_client(transcript, ABORT, me, b"\x04\x04"), False),
             ("receive", first, from_client(transcript, ABORT, transcript.sender_of(second), u8(4)), False),

@@ -200,6 +200,14 @@ class Transcript:
             data = data[:8] + b"\xff\xff\xff\x7f\xff\xff\xff\xff" + data[8:100] + b"\xff\xff\xff\xff" + data[100:]
         return data
 
+    def order_draws(self) -> bytes:
+        """Return what the server draws, for n_max clients.
+
+        Returns:
+            Random bytes.
+        """
+        return shake(f"{self.setting.name} order", 16 * self.terms.n_max)
+
     def pinned(self, who: str, **changes: Any) -> Pinned:
         """Return what a client knows.
 
@@ -267,7 +275,7 @@ class Transcript:
         Returns:
             The server.
         """
-        server = Server(self.session, self.terms, self.secret, self.allow, self.salt)
+        server = Server(self.session, self.terms, self.secret, self.allow, self.salt, Draws(self.order_draws()))
         for step in self.steps:
             if server.phase == phase:
                 break
@@ -330,6 +338,7 @@ class Transcript:
             "server_secret": self.secret.hex(),
             "server_public": page.identity_of(self.secret).hex(),
             "salt": self.salt.hex(),
+            "draws": self.order_draws().hex(),
             "terms": terms_json(self.terms),
             "rounds": 3,
             "policy": asdict(Policy(corrupt=1)),

@@ -238,6 +238,7 @@ class FrequencyServer:
         session: bytes,
         signing_key: SigningKey,
         salt: bytes,
+        random: Callable[[int], bytes],
         not_before: int,
         not_after: int,
         allow_list: AllowList | None = None,
@@ -250,6 +251,8 @@ class FrequencyServer:
             session: 32 uniform bytes, never used before.
             signing_key: the key that the plan names.
             salt: 32 uniform bytes, for the digest of the sum.
+            random: returns as many uniform bytes as it is asked for, from a cryptographic source; draws the order of
+                the roster in `semi_honest`.
             not_before: Unix seconds.
             not_after: Unix seconds.
             allow_list: the registered identities, in `active`.
@@ -276,6 +279,7 @@ class FrequencyServer:
             not_before=not_before,
             not_after=not_after,
             salt=salt,
+            random=random,
             allow_list=allow_list,
             journal=journal,
         )

@@ -145,6 +145,7 @@ def _run_secagg(
         session=random(32),
         signing_key=keys.server,
         salt=random(32),
+        random=random,
         not_before=now,
         not_after=now + _LIFETIME,
         allow_list=keys.allow_list,

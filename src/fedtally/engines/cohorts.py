@@ -111,6 +111,7 @@ def _cohort(server: FrequencyServer, number: int, people: Sequence[FrequencyClie
         session=run.random(32),
         signing_key=run.keys.server,
         salt=run.random(32),
+        random=run.random,
         not_before=now,
         not_after=now + _LIFETIME,
         allow_list=run.keys.allow_list,

@@ -202,6 +202,8 @@ class Client:
 
         Raises:
             LocalProtocolError: the contribution is not of the form that the Invite asks for; the session is aborted.
+            Exception: what `contribution`, `journal` or `random` raised, as it was; the session is aborted. Nothing
+                that the server sends raises by itself.
         """
         message = wire.parse(data)
         if message is None or message.sender != wire.SERVER or self.state is ClientState.ABORTED:
@@ -361,6 +363,10 @@ class Client:
             raise RemoteProtocolError(AbortCode.POLICY, "the Invite is of another plan, or of another allow-list")
         if self._pinned.parameters not in (None, invite.parameters) or invite.round >= self._pinned.num_rounds:
             raise RemoteProtocolError(AbortCode.POLICY, "the Invite has other parameters or rounds than its plan")
+        if invite.not_after - invite.not_before > self._policy.max_seconds:
+            raise RemoteProtocolError(
+                AbortCode.POLICY, f"a session may last {self._policy.max_seconds} seconds at most"
+            )
         if not invite.not_before <= now <= invite.not_after:
             raise RemoteProtocolError(AbortCode.EXPIRED)
 
@@ -534,6 +540,9 @@ class Client:
         helpers = 1 + int((near & self._opened).sum())  # not those whose shares came from another roster
         if helpers < self._graph.threshold:
             raise RemoteProtocolError(AbortCode.BELOW_THRESHOLD)
+        # The ring anew: kept since the Roster, the order of all clients would be the largest thing that a client holds.
+        if not Neighbourhood(self._parameters, self._n, self._ctx2).is_whole(alive):
+            raise RemoteProtocolError(AbortCode.RING_CUT)
         if self._is_active and helpers < self._parameters.min_survivors:
             raise RemoteProtocolError(AbortCode.BELOW_MIN_SURVIVORS)
 

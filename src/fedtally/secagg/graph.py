@@ -11,7 +11,8 @@ import numpy.typing as npt
 
 from fedtally.crypto.keys import ring_order_key
 from fedtally.crypto.prg import expand
-from fedtally.secagg.params import Parameters
+from fedtally.secagg.messages import Bits
+from fedtally.secagg.params import Parameters, is_whole_ring
 
 I64 = npt.NDArray[np.int64]
 _BLOCK = 16
@@ -43,6 +44,7 @@ class Neighbourhood:
     def __init__(self, parameters: Parameters, n: int, ctx2: bytes) -> None:
         self.n = n
         self.neighbours, self.threshold = k, _ = parameters.graph(n)
+        self._corrupt = parameters.corrupt
         if parameters.is_complete:
             self._order = self._position = np.arange(n)
             self._offsets = np.arange(1, n)
@@ -62,6 +64,38 @@ class Neighbourhood:
         """Return every client's neighbour at one slot: int64 [n]."""
         found: I64 = self._order[(self._position + self._offsets[slot]) % self.n]
         return found
+
+    def is_whole(self, alive: Bits) -> bool:
+        """Tell whether C corrupt clients, fixed before the ring, part these survivors with at most 2^-41: [n].
+
+        It does not matter who chose the survivors, or how (docs/protocol.md, "Claim of `semi_honest`").
+        """
+        cut = self.weakest_cut(alive)
+        return cut is None or is_whole_ring(self.n, self._corrupt, self.neighbours, cut)
+
+    def weakest_cut(self, alive: Bits) -> int | None:
+        """Return the fewest of the survivors, [n], without whom the others are in two parts; None: nothing parts them.
+
+        What parts a ring is two gaps of k/2 successive places without survivors, with survivors on both sides between
+        them. A gap may be moved back over dead places to the survivor before it: none of its survivors is added, and
+        none is taken from the sides. So only gaps that follow a survivor are tried, each with the best of its partners:
+        O(n log n).
+        """
+        n, half = self.n, self.neighbours // 2
+        num_partners = n - 2 * half - 1  # the first place of the other gap: half + 1 .. n - half - 1 places further
+        if num_partners < 1:
+            return None
+        places = alive[self._order].astype(np.int64)
+        before = np.concatenate([[0], np.cumsum(np.concatenate([places, places[:half]]))])
+        no_gap = 2 * n  # more than any two gaps hold
+        gaps = np.where(np.roll(places, 1) == 1, before[half : half + n] - before[:n], no_gap)
+        # The least of `width` successive gaps, by doubling; two such windows, which overlap, cover all partners.
+        least, width = np.concatenate([gaps, gaps]), 1
+        while 2 * width <= num_partners:
+            least, width = np.minimum(least[:-width], least[width:]), 2 * width
+        first, last = half + 1, half + 1 + num_partners - width
+        cut = int((gaps + np.minimum(least[first : first + n], least[last : last + n])).min())
+        return cut if cut < no_gap else None
 
 
 def _ring_order(n: int, ctx2: bytes) -> tuple[I64, I64]:

@@ -57,6 +57,7 @@ class AbortCode(IntEnum):
     RECONSTRUCTION_FAILED = 16
     LANES_WRONG = 17
     INTERNAL = 18
+    RING_CUT = 19
 
     @property
     def meaning(self) -> str:
@@ -87,6 +88,7 @@ _MEANINGS = {
     AbortCode.RECONSTRUCTION_FAILED: "the shares of a secret do not give it back",
     AbortCode.LANES_WRONG: "the integrity lanes do not count the survivors: a mask is wrong, missing or extra",
     AbortCode.INTERNAL: "something failed on one side that is not of the protocol",
+    AbortCode.RING_CUT: "clients that are close together on the ring dropped out: corrupt ones could part the others",
 }
 
 

@@ -91,12 +91,16 @@ class Opening:
                     self._remove_pair_masks(masking, owner, secret)
                 secret.wipe()
         masking.wipe()
-        self._shares.fill(0)
+        self.wipe()
         bits, lanes = self._parameters.bits, self._parameters.lanes
         total &= total.dtype.type(2**bits - 1)
         if (total[-lanes:] != int(self._alive.sum()) % 2**bits).any():
             raise RemoteProtocolError(AbortCode.LANES_WRONG)
         return centred(total[:-lanes], bits)
+
+    def wipe(self) -> None:
+        """Erase the shares that were given."""
+        self._shares.fill(0)
 
     def _remove_pair_masks(self, masking: Masking, dead: int, secret: Secret) -> None:
         """Remove what the survivors added for a client that shared and did not survive."""

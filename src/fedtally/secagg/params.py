@@ -5,24 +5,26 @@ A planner searches (`proposal`); a client does not: it evaluates predicates on w
 
 n clients are in the roster, of which at most C are corrupt, an absolute number. In the ring every client has k
 neighbours, the k/2 next ones on both sides of a random order; in the complete graph everybody is everybody's neighbour.
-A secret of a client is opened by t of its k + 1 holders, itself included. That a client with t corrupt neighbours, or a
-cut of the ring by corrupt and absent clients, exists anywhere has a probability of at most 2^-40 (sigma), split evenly;
-that more neighbours of a client drop out than its secrets bear, one of at most 2^-20 (eta) (Bell, Bonawitz, Gascon,
-Lepoint and Raykova 2020, SecAgg+; the cut as in `graph_parameter_finder` of google-parfait/federated-compute).
+A secret of a client is opened by t of its k + 1 holders, itself included. That a client with t corrupt neighbours
+exists anywhere, or that corrupt clients part the survivors of a ring, has a probability of at most 2^-40 (sigma), split
+evenly, whoever drops out: `is_whole_ring` is asked about the survivors that there are. That dropouts by chance within
+max_dropout end a round has one of about 2^-20 (eta) for each reason. (Bell, Bonawitz, Gascon, Lepoint and Raykova 2020,
+SecAgg+; the cut by corrupt and absent clients, which is asked of a roster beforehand, as in `graph_parameter_finder` of
+google-parfait/federated-compute.)
 
 >>> import dataclasses
 >>> parameters = Parameters(
 ...     adversary=Adversary.SEMI_HONEST, n_min=1000, n_max=1000, corrupt=50, max_dropout_ppm=50_000, min_survivors=950,
-...     ring_neighbours=30, ring_threshold=17, length=20_000, bits=16)
+...     ring_neighbours=36, ring_threshold=19, length=20_000, bits=16)
 >>> parameters.graph(1000), parameters.lanes
-(Graph(neighbours=30, threshold=17), 4)
+(Graph(neighbours=36, threshold=19), 4)
 >>> policy = ClientPolicy(adversary="semi-honest", max_corrupt=0.05, min_honest=500)
 >>> policy.check_invite(parameters)
 >>> parameters.check_roster(1000)
 >>> dataclasses.replace(parameters, ring_threshold=12).check_roster(1000)
 Traceback (most recent call last):
 ...
-fedtally.secagg.params.UnsafeParametersError: 30 neighbours with threshold 12 among 1000 clients are not safe ...
+fedtally.secagg.params.UnsafeParametersError: 36 neighbours with threshold 12 among 1000 clients are not safe ...
 """
 
 from __future__ import annotations
@@ -210,6 +212,18 @@ def is_safe_ring(n: int, corrupt: int, absent: int, graph: Graph) -> bool:
     return is_cut_below(n, corrupt + absent, k, odds) and tail_at_most(n - 1, corrupt, k, t, odds * n)
 
 
+def is_whole_ring(n: int, corrupt: int, k: int, cut: int) -> bool:
+    """Tell whether C corrupt clients part a ring of which this is the weakest cut with at most 2^-41, in integers.
+
+    They do only if two of its gaps hold `cut` corrupt clients or more. Two gaps are k of n clients that do not depend
+    on who is corrupt, and there are n (n - k - 1) / 2 pairs: a bound on the ring alone, whoever drops out.
+
+    >>> is_whole_ring(1000, 50, 36, 20), is_whole_ring(1000, 50, 36, 19)
+    (True, False)
+    """
+    return tail_at_most(n, corrupt, k, cut, 2**SECURITY_BITS * n * (n - k - 1))
+
+
 def is_cut_below(n: int, bad: int, k: int, odds: int) -> bool:
     """Tell whether bad clients cut the ring with a probability below 1 / odds, in integers.
 
@@ -364,6 +378,8 @@ class ClientPolicy:
         max_neighbours: the most neighbours; every one costs an exchange of keys and a mask.
         max_length: the most entries of a vector.
         max_bits: the most bits of an entry.
+        max_seconds: the longest session, not_after - not_before: until its end an Invite can be used, and the client's
+            journal must remember it; a week by default, 2^32 at most.
 
     Raises:
         InvalidInputError: a value is out of bounds.
@@ -378,9 +394,11 @@ class ClientPolicy:
     max_neighbours: int = 1000
     max_length: int = 2**24
     max_bits: int = MAX_BITS
+    max_seconds: int = 7 * 86_400
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "adversary", Adversary.parse(self.adversary))
+        object.__setattr__(self, "max_seconds", _validate.integer(1, 2**32, max_seconds=self.max_seconds))
         ppm_of(max_corrupt=self.max_corrupt)
         for minimum, name in (
             (2, "min_honest"),

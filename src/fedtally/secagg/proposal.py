@@ -5,7 +5,7 @@ Only whoever plans a campaign searches; a client evaluates the predicates of `pa
 >>> from fedtally.secagg.params import corrupt_clients
 >>> parameters = propose(1000, length=20_000, bits=16, corrupt=corrupt_clients(0.05, 1000), max_dropout=0.05)
 >>> parameters.graph(1000), parameters.corrupt, parameters.min_survivors, parameters.lanes
-(Graph(neighbours=30, threshold=17), 50, 950, 4)
+(Graph(neighbours=36, threshold=19), 50, 950, 4)
 """
 
 from __future__ import annotations
@@ -114,7 +114,7 @@ def _find_ring_between(n_min: int, n_max: int, corrupt: int, dropout: int, min_s
             _Cohort(n, corrupt, max(gone, n - min_survivors), gone)
             for n, gone in [(n, share_of(dropout, n)) for n in sorted(sizes)]
         ]
-        ring = _find_ring(cohorts)
+        ring = _find_ring(cohorts, stays_whole=True)
         between = range(n_min, n_max + 1, max(1, (n_max - n_min) // _LOOKS))
         absent = ((n, max(share_of(dropout, n), n - min_survivors)) for n in between)
         weak = None if ring is None else next((n for n, a in absent if not is_safe_ring(n, corrupt, a, ring)), None)
@@ -140,6 +140,7 @@ def _find_ring(
     cohorts: Sequence[_Cohort],
     least_threshold: Callable[[int, int], int] = _one_more_than_corrupt,
     others: int = 1,
+    stays_whole: bool = False,
 ) -> Graph | None:
     """Return the ring of the fewest neighbours that serves every cohort, with the lowest threshold, or None.
 
@@ -152,6 +153,7 @@ def _find_ring(
         cohorts: what the ring must serve.
         least_threshold: the lowest threshold for k neighbours of which so many may be corrupt.
         others: a client's neighbours are drawn from n - 1 others; 0: from n, as in the published search.
+        stays_whole: dropouts by chance pass `is_whole_ring` but for 2^-20; the published search has no such check.
     """
     odds, top = 2 ** (SECURITY_BITS + 1), min(MAX_NEIGHBOURS, *(cohort.n - 2 for cohort in cohorts))
     whole = bisect_left(  # the chance of a cut falls with k
@@ -163,10 +165,19 @@ def _find_ring(
         for n, corrupt, _, dropouts in cohorts:
             lowest = max(lowest, least_threshold(k, _quantile(n - others, corrupt, k, 1 / (odds * n))))
             highest = min(highest, k - _quantile(n - others, dropouts, k, 1 / (2**CORRECTNESS_BITS * n)))
-        if lowest <= highest and all(tail_at_most(c.n - others, c.corrupt, k, lowest, odds * c.n) for c in cohorts):
+        short = max(lowest - highest, *(_short_of_whole(c, k) for c in cohorts)) if stays_whole else lowest - highest
+        if short <= 0 and all(tail_at_most(c.n - others, c.corrupt, k, lowest, odds * c.n) for c in cohorts):
             return Graph(k, max(2, lowest))  # 1 where nobody is corrupt
-        k += 2 * max(1, (lowest - highest + 1) // 2)
+        k += 2 * max(1, (short + 1) // 2)
     return None
+
+
+def _short_of_whole(cohort: _Cohort, k: int) -> int:
+    """Return how many survivors two gaps lack, by chance but for 2^-20, of those that `is_whole_ring` asks for."""
+    n, corrupt, _, dropouts = cohort
+    pairs = n * (n - k - 1) / 2
+    left = k - _quantile(n, dropouts, k, 1 / (2**CORRECTNESS_BITS * pairs))
+    return 1 + _quantile(n, corrupt, k, 1 / (2 ** (SECURITY_BITS + 1) * pairs)) - left
 
 
 def _quantile(population: int, marked: int, drawn: int, probability: float) -> int:

@@ -71,6 +71,7 @@ class Closing(NamedTuple):
 class Blame(NamedTuple):
     """A share that was wrong: dealt wrongly by its owner or given wrongly by its holder, which cannot be told apart.
 
+    So an honest client is named wherever the other one of the pair lied: a dealer can have all its holders named.
     `holder` is None where the shares that were given do not give the secret that the owner committed to.
     """
 
@@ -90,6 +91,8 @@ class Server:
         not_before: Unix seconds.
         not_after: Unix seconds; the session ends then.
         salt: 32 uniform bytes, published with the result and not before.
+        random: returns as many uniform bytes as it is asked for, from a cryptographic source; asked once in
+            `semi_honest`, for the order of the roster, when everybody is in it.
         allow_list: who may take part; only and always in `active`.
         journal: writes a checkpoint durably before it returns; None: a server that crashes abandons the session.
 
@@ -99,7 +102,9 @@ class Server:
         code: why the round was aborted.
         outcome: the sum, when it is done.
         blamed: wrong shares that were met while opening; those beyond the first t are looked at only if one of
-            these is wrong, and of a holder that was caught no more.
+            these is wrong, and of a holder that was caught no more. It accuses pairs, not clients: a client that deals
+            bad shares puts the names of honest holders here, and a holder that lies the name of an honest dealer. Who
+            is in one pair alone may be the victim of the other; exclude nobody on the word of one round.
 
     One thread at a time. `can_close` costs a pass over all neighbours: ask it when a deadline is near, not after each
     message.
@@ -116,6 +121,7 @@ class Server:
         not_before: int,
         not_after: int,
         salt: bytes,
+        random: Callable[[int], bytes],
         allow_list: AllowList | None = None,
         journal: Callable[[bytes], None] | None = None,
     ) -> None:
@@ -131,11 +137,22 @@ class Server:
         terms = wire.encode_terms(Invite(parameters, not_before, not_after, number, fingerprint, listed))
         unsigned = wire.frame(Kind.INVITE, session, wire.SERVER, terms + bytes(keys.SIGNATURE_BYTES))
         header = unsigned[: wire.HEADER.size]
-        self._begin(header + terms + signing_key.sign(Label.INVITE, header, terms), salt, allow_list, journal)
+        self._begin(header + terms + signing_key.sign(Label.INVITE, header, terms), salt, random, allow_list, journal)
         self._save()
 
+    def __getstate__(self) -> None:
+        raise InvalidInputError(
+            "a session cannot be copied or pickled: two servers could close a phase differently, and open both secrets "
+            "of a client; restore it from its checkpoint, once"
+        )
+
     def _begin(
-        self, invite: bytes, salt: bytes, allow_list: AllowList | None, journal: Callable[[bytes], None] | None
+        self,
+        invite: bytes,
+        salt: bytes,
+        random: Callable[[int], bytes],
+        allow_list: AllowList | None,
+        journal: Callable[[bytes], None] | None,
     ) -> None:
         message = wire.parse(invite)
         assert message is not None
@@ -148,10 +165,10 @@ class Server:
         self._ctx = wire.context(self._session, terms)
         self._parameters = self._terms.parameters
         self._is_active = self._parameters.adversary is Adversary.ACTIVE
-        self._salt, self._allow_list, self._journal = salt, allow_list, journal
+        self._salt, self._random, self._allow_list, self._journal = salt, random, allow_list, journal
         self._clients: list[ClientId] = []  # in the order of the roster, once there is one
         self._adverts: list[bytes] = []
-        self._ranks: list[int] = []  # in the allow-list, `active`
+        self._ranks: list[int] = []  # of the clients in the allow-list, `active` alone
         self._places: dict[ClientId, int] = {}
         self._points: set[bytes] = set()
         self._present = self._alive = self._signers = np.zeros(0, np.bool_)
@@ -242,12 +259,11 @@ class Server:
         advert = wire.decode_advert(message.body, self._parameters.adversary)
         if len(self._clients) >= self._parameters.n_max:
             raise RemoteProtocolError(AbortCode.TOO_FEW_CLIENTS, "the roster is full")
+        rank = message.sender
         if self._allow_list is None:
-            rank = len(self._clients)
-            if message.sender != wire.UNLISTED:
+            if rank != wire.UNLISTED:
                 raise RemoteProtocolError(AbortCode.MALFORMED, "a client has no index before the roster")
         else:
-            rank = message.sender
             if rank >= len(self._allow_list) or rank in self._ranks:
                 raise RemoteProtocolError(AbortCode.ROSTER_INVALID, "no such identity, or one that is in the roster")
             signed = message.body[: wire.ADVERT_BYTES]
@@ -259,7 +275,8 @@ class Server:
         self._places[client] = len(self._clients)
         self._clients.append(client)
         self._adverts.append(message.body)
-        self._ranks.append(rank)
+        if self._is_active:
+            self._ranks.append(rank)
 
     def _add_vector(self, body: bytes) -> None:
         length = self._parameters.length + self._parameters.lanes
@@ -310,11 +327,16 @@ class Server:
             case ServerState.SHARE:
                 if int(self._answered.sum()) < max(threshold, p.min_survivors):
                     return AbortCode.TOO_FEW_CLIENTS, []
+                if not self._graph.is_whole(self._answered):  # before an item is spent
+                    return AbortCode.RING_CUT, []
             case ServerState.COLLECT:
                 if int(self._answered.sum()) < p.min_survivors:
                     return AbortCode.BELOW_MIN_SURVIVORS, []
                 short = self._short(self._answered)
-                return (AbortCode.BELOW_THRESHOLD if short else None), short
+                if short:
+                    return AbortCode.BELOW_THRESHOLD, short
+                if not self._graph.is_whole(self._answered):
+                    return AbortCode.RING_CUT, []
             case ServerState.CONFIRM:
                 if len(self._signatures) < threshold:
                     return AbortCode.TOO_FEW_CONFIRMATIONS, []
@@ -379,9 +401,17 @@ class Server:
         self._drop_inputs()
 
     def _drop_inputs(self) -> None:
-        self._sealed, self._signatures = self._sealed[:0], {}
-        self._total = self._total[:0]
+        self._drop_sealed()
+        self._total.fill(0)
+        self._total, self._signatures = np.zeros(0, np.uint16), {}
+        if self._opening is not None:
+            self._opening.wipe()
         self._opening = None
+
+    def _drop_sealed(self) -> None:
+        """Erase the sealed shares; a view of none of them would keep them all."""
+        self._sealed.fill(0)
+        self._sealed = np.zeros((0, 0, wire.SEALED_BYTES), np.uint8)
 
     def _commit(self) -> None:
         """Make what the phase has gathered final."""
@@ -391,7 +421,8 @@ class Server:
             case ServerState.SHARE:
                 self._present = self._answered
             case ServerState.COLLECT:
-                self._alive, self._sealed = self._answered, self._sealed[:0]
+                self._alive = self._answered
+                self._drop_sealed()
             case ServerState.CONFIRM:
                 self._signers = self._answered
             case _:
@@ -407,12 +438,25 @@ class Server:
             self.blamed = [Blame(names[o], None if h is None else names[h]) for o, h in opening.blamed]
 
     def _settle_roster(self) -> None:
-        """Settle the order of the clients: by identity in `active`, else as they came."""
-        order = sorted(range(len(self._clients)), key=self._ranks.__getitem__)
+        """Settle the order of the clients: by identity in `active`, else drawn.
+
+        It makes ctx2, hence the ring. Drawn after the last advert it cannot be chosen by who comes, or when.
+        """
+        n = len(self._clients)
+        by = self._ranks if self._is_active else self._drawn(n)
+        order = sorted(range(n), key=by.__getitem__)
         self._clients = [self._clients[place] for place in order]
         self._adverts = [self._adverts[place] for place in order]
-        self._ranks = [self._ranks[place] for place in order]
+        self._ranks.sort()
         self._index_roster()
+
+    def _drawn(self, n: int) -> list[bytes]:
+        """Return 16 uniform bytes for each client: that any two are equal has a probability below 2^-88."""
+        size = 16 * n
+        drawn = self._random(size)
+        if not isinstance(drawn, bytes) or len(drawn) != size:
+            raise InvalidInputError(f"random must return the {size} bytes it is asked for")
+        return [drawn[start : start + 16] for start in range(0, size, 16)]
 
     def _index_roster(self) -> None:
         n = len(self._clients)
@@ -535,12 +579,19 @@ class Server:
         cls,
         checkpoint: bytes,
         *,
+        random: Callable[[int], bytes],
         allow_list: AllowList | None = None,
         journal: Callable[[bytes], None] | None = None,
     ) -> Server:
         """Return the server that wrote the checkpoint, at the beginning of the phase that it was in.
 
         What it had been sent in that phase is lost; the clients give the same answers to the same `outgoing`.
+
+        Args:
+            checkpoint: the last that was written.
+            random: as for a new one.
+            allow_list: as for a new one.
+            journal: as for a new one.
 
         Raises:
             UnreadableFileError: this is no checkpoint, or of another allow-list.
@@ -552,7 +603,8 @@ class Server:
             if facts["schema"] != SCHEMA:
                 raise ValueError("another schema")
             server = cls.__new__(cls)
-            server._begin(arrays["invite"].tobytes(), bytes.fromhex(facts["salt"]), allow_list, journal)
+            salt = bytes.fromhex(facts["salt"])
+            server._begin(arrays["invite"].tobytes(), salt, random, allow_list, journal)
             if server._terms.allow_list != (bytes(keys.KEY_BYTES) if allow_list is None else allow_list.digest):
                 raise ValueError("another allow-list")
             server._resume(facts, arrays)
@@ -567,8 +619,8 @@ class Server:
         self._adverts = _pieces(arrays["adverts"], wire.advert_bytes(self._parameters.adversary))
         self._present, self._alive, self._signers = arrays["present"], arrays["alive"], arrays["signers"]
         n, state = len(self._clients), ServerState(facts["state"])
-        if not len(self._adverts) == len(self._ranks) == n:
-            raise ValueError("as many adverts and ranks as clients are needed")
+        if len(self._adverts) != n or len(self._ranks) != (n if self._is_active else 0):
+            raise ValueError("as many adverts, and ranks in `active`, as clients are needed")
         if any(len(bits) not in (0, n) for bits in (self._present, self._alive, self._signers)):
             raise ValueError("a bitmap is of another length than the roster")
         if self._clients:
