@@ -297,6 +297,15 @@ def test_what_a_client_holds_neither_prints_nor_copies() -> None:
             leak(client)
 
 
+def test_the_servers_of_a_batch_do_not_copy() -> None:
+    """Two that hold the same reports could answer two queries, whose sums differ by one client."""
+    server = FrequencyServer(TWO)
+    for one in (server.leader(*BATCH), server.helper(*BATCH, HELPER_KEY)):
+        for leak in (copy.copy, copy.deepcopy, pickle.dumps):
+            with pytest.raises(InvalidInputError, match="cannot be copied or pickled"):
+                leak(one)
+
+
 def join(plan: Plan, **changed: Any) -> Any:
     values: dict[str, Any] = {"journal": MemoryJournal(), "random": stream("x")}
     policy = ClientPolicy(adversary="active" if "identity" in changed else "semi-honest", min_honest=2)

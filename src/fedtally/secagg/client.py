@@ -358,15 +358,13 @@ class Client:
             self._policy.check_invite(invite.parameters)
         except InvalidInputError as error:
             raise RemoteProtocolError(AbortCode.POLICY, str(error)) from error
+        if invite.not_after - invite.not_before > (most := self._policy.max_seconds):
+            raise RemoteProtocolError(AbortCode.POLICY, f"a session may last at most {most} seconds by this policy")
         listed = bytes(keys.KEY_BYTES) if self._pinned.allow_list is None else self._pinned.allow_list.digest
         if invite.fingerprint != self._pinned.fingerprint or invite.allow_list != listed:
             raise RemoteProtocolError(AbortCode.POLICY, "the Invite is of another plan, or of another allow-list")
         if self._pinned.parameters not in (None, invite.parameters) or invite.round >= self._pinned.num_rounds:
             raise RemoteProtocolError(AbortCode.POLICY, "the Invite has other parameters or rounds than its plan")
-        if invite.not_after - invite.not_before > self._policy.max_seconds:
-            raise RemoteProtocolError(
-                AbortCode.POLICY, f"a session may last {self._policy.max_seconds} seconds at most"
-            )
         if not invite.not_before <= now <= invite.not_after:
             raise RemoteProtocolError(AbortCode.EXPIRED)
 

@@ -158,6 +158,12 @@ class _Server(ABC, Generic[_Held]):
         """What this server does."""
         return self._state
 
+    def __getstate__(self) -> None:
+        raise InvalidInputError(
+            "the state of a server of a batch cannot be copied or pickled: two could open two sums of which a client is "
+            "the difference; a batch that was recorded goes on from its journal"
+        )
+
     def __len__(self) -> int:
         return len(self._held)
 
