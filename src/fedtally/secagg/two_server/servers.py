@@ -160,8 +160,8 @@ class _Server(ABC, Generic[_Held]):
 
     def __getstate__(self) -> None:
         raise InvalidInputError(
-            "the state of a server of a batch cannot be copied or pickled: two could open two sums of which a client is "
-            "the difference; a batch that was recorded goes on from its journal"
+            "the state of a server of a batch cannot be copied or pickled: two could open two sums that differ by one "
+            "client; a batch that was recorded goes on from its journal"
         )
 
     def __len__(self) -> int:
