@@ -76,10 +76,10 @@ class Neighbourhood:
     def weakest_cut(self, alive: Bits) -> int | None:
         """Return the fewest of the survivors, [n], without whom the others are in two parts; None: nothing parts them.
 
-        What parts a ring is two gaps of k/2 successive places without survivors, with survivors on both sides between
-        them. A gap may be moved back over dead places to the survivor before it: none of its survivors is added, and
-        none is taken from the sides. So only gaps that follow a survivor are tried, each with the best of its partners:
-        O(n log n).
+        A ring is in two parts where two gaps, of k/2 successive places each, have no survivor, and both sides between
+        them have one. A gap that does not follow a survivor can be moved back over dead places until it does: no
+        survivor comes into it, and none leaves the sides. So only gaps that follow a survivor are tried, each with the
+        best of its partners: O(n log n).
         """
         n, half = self.n, self.neighbours // 2
         num_partners = n - 2 * half - 1  # the first place of the other gap: half + 1 .. n - half - 1 places further

@@ -193,8 +193,8 @@ def is_safe_ring(n: int, corrupt: int, absent: int, graph: Graph) -> bool:
     Args:
         n: clients in the roster.
         corrupt: C.
-        absent: clients that may be missing, taken as drawn without a look at the ring; `is_whole_ring` is asked of those
-            that are, whoever chose them.
+        absent: clients that may be missing, taken as drawn without a look at the ring; `is_whole_ring` is asked of
+            those that are, whoever chose them.
         graph: k, even, and t, with 2 <= t <= k <= n - 2; another one is not safe.
 
     >>> is_safe_ring(1000, 100, 100, Graph(48, 27)), is_safe_ring(1000, 100, 100, Graph(300, 27))

@@ -146,7 +146,8 @@ def _find_ring(
 
     A threshold is above all corrupt neighbours that a client may have, and within all that surely survive. The lowest
     such one rises with k, and the highest by no more than one a neighbour (a further draw without replacement adds 0
-    or 1): where they are g apart, no k below k + g will do. The quantiles are floating-point numbers and suggest a
+    or 1): where they are g apart, no k below k + g will do. So it is with the survivors of two gaps and those that
+    `is_whole_ring` asks for. The quantiles are floating-point numbers and suggest a
     threshold; integers decide, as for the client.
 
     Args:

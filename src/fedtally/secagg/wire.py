@@ -349,7 +349,7 @@ def upload_bytes(parameters: Parameters, n: int) -> int:
     >>> from fedtally.secagg.proposal import propose
     >>> cohort = propose(1000, length=20_000, bits=16, corrupt=corrupt_clients(0.05, 1000), max_dropout=0.05)
     >>> upload_bytes(cohort, 1000)
-    42616
+    43073
     """
     k = parameters.graph(n).neighbours
     bodies = [
