@@ -25,7 +25,7 @@ from fedtally.plan import Plan
 from fedtally.privacy.budget import AlreadySpentError, OverspentError
 from fedtally.report import answer, document, plain
 from fedtally.result import Result
-from fedtally.session import FrequencyClient
+from fedtally.session import FrequencyClient, FrequencyServer
 from fedtally.sketch import CountSketch
 from fedtally.sketch.clip import squared_norm
 from fedtally.sources import from_items
@@ -118,16 +118,15 @@ def test_a_secure_sum_is_what_the_survivors_sent(method: str, monkeypatch: pytes
         return sent[-1].copy()
 
     drawn: list[npt.NDArray[np.int64]] = []
-    noise = cohorts._Run.server_noise
+    noise = FrequencyServer._server_noise
 
-    def noted(self: Any) -> npt.NDArray[np.int64] | None:
-        found = noise(self)
-        if found is not None:
-            drawn.append(found.copy())
-        return found
+    def noted(self: FrequencyServer, random: Any) -> Any:
+        draw = noise(self, random)
+        assert draw is not None
+        return lambda: drawn.append(draw()) or drawn[-1].copy()
 
     monkeypatch.setattr(FrequencyClient, "contribution", kept)
-    monkeypatch.setattr(cohorts._Run, "server_noise", noted)
+    monkeypatch.setattr(FrequencyServer, "_server_noise", noted)
     result = estimate(ITEMS[:60], secure_sum=method, epsilon=4.0)
     [sketch] = result.sketches
     assert len(sent) == 60 and len(drawn) == (2 if method == "two-server" else 0)
