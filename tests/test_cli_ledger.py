@@ -63,9 +63,9 @@ def test_showing(call: Call, books: Ledger) -> None:
     code, out, _ = call("show", "--ledger", "books.db")
     assert code == 0
     assert re.search(r"Population phones\ngranted +epsilon 4 at delta 1e-08\nspent +nothing\n", out)
-    reservation = books.reserve(Charge("phones", "c0ffee" * 10, 0, EVENT), time=86400)
+    reservation = books.reserve(Charge("phones", "c0ffee" * 10, 0, EVENT), "a run", time=86400)
     books.land(reservation, b"noised", time=86401)
-    books.reserve(Charge("phones", "c0ffee" * 10, 1, EVENT), time=86400)
+    books.reserve(Charge("phones", "c0ffee" * 10, 1, EVENT), "a run", time=86400)
     code, out, _ = call("show", "--ledger", "books.db", "--population", "phones")
     assert code == 0
     assert f"spent    {accounting.epsilon(EVENT, 1e-8)}\n" in out
@@ -75,7 +75,7 @@ def test_showing(call: Call, books: Ledger) -> None:
 
 
 def test_exporting(call: Call, books: Ledger, tmp_path: Path) -> None:
-    books.reserve(Charge("phones", "plan", 0, EVENT), time=1)
+    books.reserve(Charge("phones", "plan", 0, EVENT), "a run", time=1)
     code, out, _ = call("export", "--ledger", "books.db")
     assert code == 0
     assert json.loads(out) == books.export()

@@ -261,7 +261,6 @@ class _Run:
         self.keys, self.account, self.summation = keys, _Account(plan, summation), summation
         self.rng, self.random, self.books = rng, random, books
         self._agreed, self._privacy, self._taken = plan.secure_sum, plan.privacy, 0
-        self._reserved: set[int] = set()
 
     @property
     def is_noised(self) -> bool:
@@ -269,10 +268,9 @@ class _Run:
         return self._privacy is not None and self._privacy.event.trust is Trust.DISTRIBUTED
 
     def reserve(self, plan: Plan, opening: int) -> None:
-        """Charge an opening, once, if it is opened with noise."""
-        if self.is_noised and opening not in self._reserved:
+        """Charge an opening, if it is opened with noise."""
+        if self.is_noised:
             self.books.reserve(plan, opening)
-            self._reserved.add(opening)
 
     @property
     def secagg(self) -> SecAggTerms:
