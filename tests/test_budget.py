@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import unicodedata
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -17,8 +18,10 @@ from fedtally.privacy.budget import (
     Charge,
     Grant,
     OverspentError,
+    appearance,
     check_participation,
     check_spend,
+    checked_name,
     spent,
 )
 from fedtally.privacy.events import Event
@@ -76,6 +79,53 @@ def test_a_round_is_spent_once_and_a_plan_is_one_thing(check) -> None:
         check([charge()], charge(release=1, event=replace(EVENT, variance=2e5)))
     with pytest.raises(InvalidInputError, match="charged to population 'tablets'"):
         check([charge(population="tablets")], charge(release=1))
+
+
+@pytest.mark.parametrize("name", ["cafe\u0301", "\u212b", "\u1100\u1161", "d\u0307\u0323"])
+def test_a_name_has_one_encoding(name: str) -> None:
+    composed = unicodedata.normalize("NFC", name)
+    assert composed != name
+    Grant(composed, 1, 1e-6)
+    for make in (lambda: Grant(name, 1, 1e-6), lambda: charge(population=name), lambda: charge(plan=name)):
+        with pytest.raises(InvalidInputError, match="must be in Unicode form NFC") as caught:
+            make()
+        assert ascii(name) in str(caught.value) and ascii(composed) in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "alike"),
+    [
+        ("phones", "PHONES"),
+        ("phones", "\u0440hon\u0435s"),  # Cyrillic er and ie
+        ("PHONES", "\u03a1\u0397\u039f\u039d\u0395S"),  # Greek capitals
+        ("phones", "\uff50\uff48\uff4f\uff4e\uff45\uff53"),  # full width
+        ("phones eu", "phones_eu"),
+        ("phones eu", "phones\u2010\u2010eu"),
+        ("phones", "pho\ufe0fnes"),  # a variation selector: without ink
+        ("phones", "pho\u3164nes"),  # a Hangul filler: likewise
+        ("phones1", "phonesl"),
+        ("phones0", "phoneso"),
+        ("stra\xdfe", "STRASSE"),
+        ("z\xfcrich", "zurich"),
+    ],
+)
+def test_names_that_look_alike(name: str, alike: str) -> None:
+    assert checked_name(population=name) != checked_name(population=alike)
+    assert appearance(name) == appearance(alike)
+
+
+def test_names_that_do_not_look_alike() -> None:
+    names = ["phones", "phones-2", "phones-3", "tablets", "2024-01-11", "2024-11-01", "phones-eu", "phones-us"]
+    assert len({appearance(name) for name in names}) == len(names)
+
+
+def test_several_campaigns_spend_no_more_than_they_compose_up_to() -> None:
+    large = Event("rounded-gaussian", 1, "zero-out", variance=0.12)
+    grant = Grant("phones", 100, 1e-6)
+    alone = check_spend(grant, [], charge(event=large))
+    assert alone is not None and 15 < alone.epsilon < accounting.MOST_ADAPTIVE
+    with pytest.raises(OverspentError, match="epsilon 100 was granted, of which several campaigns may spend 25"):
+        check_spend(grant, [charge(event=large)], charge("b", event=large))
 
 
 def test_two_relations_do_not_compose() -> None:

@@ -59,6 +59,23 @@ def test_granting(call: Call) -> None:
     assert "warning: epsilon 11 is above 10" in err
 
 
+def test_a_look_alike_of_a_population_is_warned_of(
+    call: Call, books: Ledger, capsys: pytest.CaptureFixture[str]
+) -> None:
+    alike = ["--population", "\N{CYRILLIC SMALL LETTER ER}hones", *BUDGET[2:]]
+    code, out, err = call("grant", "--ledger", "books.db", *alike)
+    assert (code, out) == (0, "")
+    assert err.startswith("warning: population '\\u0440hones' is new here and looks like 'phones': two names are two")
+    assert "warning" not in call("grant", "--ledger", "books.db", *alike)[2]  # it is not new any more
+    assert "warning" not in call("grant", "--ledger", "books.db", "--population", "tablets", *BUDGET[2:])[2]
+    campaign = ["estimate", "zipf:d=50,n=200", "--epsilon", "1", "--ledger", "books.db", "--population"]
+    for population, warned in ((alike[1], True), (alike[1], False), ("tablets", False)):
+        assert run([*campaign, population]) == 0
+        assert ("is new here and looks like 'phones'" in capsys.readouterr().err) is warned
+    assert run([*campaign, "Phones"]) == 2
+    assert "grants nothing to population 'Phones', but to what looks like it: 'phones', " in capsys.readouterr().err
+
+
 def test_showing(call: Call, books: Ledger) -> None:
     code, out, _ = call("show", "--ledger", "books.db")
     assert code == 0

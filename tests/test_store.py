@@ -197,6 +197,107 @@ def test_what_was_not_granted_is_not_reserved(ledger: Ledger) -> None:
         ledger.reserve(charge("plan-4"), RUN, time=5)
 
 
+def test_its_owner_may_ask_again_for_a_release_that_did_not_land(ledger: Ledger, places: Callable[[], str]) -> None:
+    first = ledger.reserve(charge(), RUN, time=1)
+    resumed = Ledger.open(ledger._engine.url.render_as_string(hide_password=False))
+    assert resumed.reserve(charge(), RUN, time=9) == first  # the second cohort of a round, or a restart
+    with pytest.raises(InvalidInputError, match="charged with another event"):
+        resumed.reserve(charge(event=SHARES), RUN, time=9)
+    assert ledger.export()["populations"][0]["campaigns"][0]["releases"][0]["reserved"] == 1
+    for release in (0, 1):  # a plan is run once: nobody else goes on with it
+        with pytest.raises(AlreadySpentError, match=f"release {release} of plan plan-0 .* another run charged this"):
+            ledger.reserve(charge(release=release), "run 2", time=2)
+    ledger.land(first, b"noised", time=3)
+    for owner, why in ((RUN, "has landed: it is not opened again"), ("run 2", "another run charged")):
+        with pytest.raises(AlreadySpentError, match=why):
+            ledger.reserve(charge(), owner, time=4)
+    assert ledger.reserve(charge(release=1), RUN, time=5) == ("plan-0", 1)
+    ledger.grant("phones", 1e-3, 1e-6, time=6)  # too small for anything new
+    assert ledger.reserve(charge(release=1), RUN, time=7) == ("plan-0", 1)
+    assert ledger.spent("phones") == accounting.epsilon(EVENT, 1e-6)
+    for owner in ("", " run", "run\n", "x" * 201, 5):
+        with pytest.raises(InvalidInputError, match="owner must be 1 to 200 printable"):
+            ledger.reserve(charge("plan-1"), owner, time=8)  # type: ignore[arg-type]
+
+
+def test_two_processes_of_one_run_land_one_sketch(ledger: Ledger) -> None:
+    twins = [ledger.reserve(charge(), RUN, time=1) for _ in range(2)]
+    ledger.land(twins[1], b"of the second", time=2)
+    with pytest.raises(AlreadySpentError, match="another sketch landed"):
+        ledger.land(twins[0], b"of the first", time=3)
+
+
+def test_what_a_reservation_costs_does_not_grow_with_the_campaigns(
+    places: Callable[[], str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Counted: statements, instructions of SQLite's machine, and campaigns that the accountant looks at."""
+    ledger, steps, counted = new_ledger(places(), epsilon=20.0), [0], {"statements": 0, "bounds": 0}
+    bound = accounting.gaussian_bound
+
+    def noted(event: Event, slack: float) -> float:
+        counted["bounds"] += 1
+        return bound(event, slack)
+
+    def step() -> int:
+        steps[0] += 1
+        return 0
+
+    def statement(*_: object) -> None:
+        counted["statements"] += 1
+
+    accounting.campaign_cost.cache_clear()
+    monkeypatch.setattr(accounting, "gaussian_bound", noted)
+    hooks.listen(ledger._engine, "before_cursor_execute", statement)
+    if ledger._engine.dialect.name == "sqlite":
+        hooks.listen(ledger._engine, "connect", lambda connection, _: connection.set_progress_handler(step, 1))
+
+    def cost(number: int) -> tuple[dict[str, int], int]:
+        steps[0], counted["statements"], counted["bounds"] = 0, 0, 0
+        ledger.reserve(charge(f"plan-{number}", event=event_of(number)), RUN, time=1)
+        return dict(counted), steps[0]
+
+    costs = [cost(number) for number in range(120)]
+    assert costs[1][0]["bounds"] == 1
+    assert all(found[0] == costs[1][0] for found in costs[1:])
+    few, many = (max(found[1] for found in costs[start : start + 20]) for start in (2, 100))
+    assert many <= few + 30  # a deeper tree takes a step or two more
+    total = ledger.spent("phones")
+    events = [event_of(number) for number in range(120)]
+    assert total is not None
+    assert total.epsilon == pytest.approx(accounting.epsilon(events, 1e-6, adaptive=True).epsilon, rel=1e-12)
+
+
+def event_of(number: int) -> Event:
+    """Return an event that no campaign of another number has."""
+    return Event("rounded-gaussian", 16, "zero-out", variance=1e6 + number)
+
+
+def test_the_total_is_that_of_the_events(ledger: Ledger) -> None:
+    """The running total against the accountant, which sees all events at once; also of what is only planned."""
+    ledger.grant("phones", 5.0, 1e-6, time=0)
+    events: list[Event] = []
+    for number, event in enumerate([EVENT, SHARES, EVENT, SHARES, event_of(1)]):
+        planned = ledger.spent("phones", [charge(f"plan-{number}", event=event)])
+        ledger.reserve(charge(f"plan-{number}", event=event), RUN, time=1)
+        events.append(event)
+        expected = accounting.epsilon(events, 1e-6, adaptive=True)
+        assert ledger.spent("phones") == planned == expected
+        assert ledger.export()["populations"][0]["statement"] == str(expected)
+
+
+def test_populations_that_look_alike(ledger: Ledger) -> None:
+    ledger.grant("Cafe-1", 1.0, 1e-6, time=0)
+    assert ledger.look_alikes("phones") == ledger.look_alikes("tablets") == []
+    assert ledger.look_alikes("Phones") == ledger.look_alikes("\N{CYRILLIC SMALL LETTER ER}hones") == ["phones"]
+    assert ledger.look_alikes("caf\xe9 l") == ["Cafe-1"]
+    with pytest.raises(
+        InvalidInputError, match="nothing was granted to population 'Phones', which looks like 'phones'"
+    ):
+        ledger.reserve(charge(population="Phones"), RUN, time=1)
+    with pytest.raises(InvalidInputError, match=r"population must be in Unicode form NFC, 'café'"):
+        ledger.grant("cafe\u0301", 1.0, 1e-6, time=0)
+
+
 def test_delta_is_granted_once(ledger: Ledger) -> None:
     with pytest.raises(InvalidInputError, match="total delta of 1e-06 for good, not 1e-07"):
         ledger.grant("phones", 1.0, 1e-7, time=1)
