@@ -571,6 +571,22 @@ def test_gaussian_noise_composes_adaptively_at_the_price_of_what_is_set_aside():
     assert fixed.epsilon < free.epsilon < 1.001 * fixed.epsilon
 
 
+@pytest.mark.parametrize("number", [2, 4, 10])
+def test_what_composing_campaigns_costs_is_what_the_page_says(number):
+    """docs/privacy.md, the ledger: 0.2 %, 1 % and a half more; and how many participations delta bears."""
+    central = calibrated("rounded-gaussian")
+    shares, clipped = calibrated("skellam"), calibrated("skellam", max_items=10, clip_norm=9.0)
+    for event, most in ((central, 1.002), (shares, 1.01), (clipped, 1.55)):
+        fixed, free = (accounting.epsilon([event] * number, DELTA, adaptive=adaptive) for adaptive in (False, True))
+        assert fixed.epsilon < free.epsilon < most * fixed.epsilon
+    assert [int(accounting.set_aside(delta) / 2**-39) for delta in (1e-6, 1e-9)] == [7545, 54]
+
+
+def calibrated(mechanism, **more):
+    event = Event(mechanism, 5, "zero-out", honest_survivors=90 if mechanism == "skellam" else None, **more)
+    return replace(event, variance=calibrate(event, 1.0, DELTA))
+
+
 @pytest.mark.parametrize("event", [*ADAPTIVE, Event("rounded-gaussian", 5, "zero-out", variance=900.0)])
 @pytest.mark.parametrize("delta", [1e-8, 1e-6])
 def test_campaigns_never_spend_more_than_delta_however_many_there_are(event, delta):
