@@ -24,7 +24,7 @@ from fedtally.privacy.events import Event
 from fedtally.store import Ledger
 
 EVENT = Event("rounded-gaussian", 16, "zero-out", variance=1e5, participations=3)
-WRITERS, LIVES, PLANS, ROUNDS = 8, 3, 5, 3
+WRITERS, LIVES, PLANS, RELEASES = 8, 3, 5, 3
 
 
 def die_at(ledger: Ledger, step: int, log: int) -> None:
@@ -51,31 +51,37 @@ def die_at(ledger: Ledger, step: int, log: int) -> None:
 
 def hesitate() -> None:
     """Leave time between looking at what was spent and adding to it: there writers who do not wait would meet."""
-    rule = store.check_spend
+    rule = store.check_total
 
     def slowly(*given: Any) -> Any:
         total = rule(*given)
-        if total is not None:
-            time.sleep(0.05)
+        time.sleep(0.05)
         return total
 
-    store.check_spend = slowly  # type: ignore[assignment]
+    store.check_total = slowly
 
 
 def live(location: str, writer: int, life: int, rng: np.random.Generator, log: int) -> None:
-    """Try to reserve and to land every round of every plan, in an order of its own."""
+    """Try to reserve and to land every release of every plan, in an order of its own.
+
+    What an earlier life reserved and did not land is given up: its noise may have been drawn.
+    """
     ledger = Ledger.open(location)
     if life < LIVES - 1:
         die_at(ledger, int(rng.integers(1, 150)), log)
-    todo = [(plan, round) for plan in range(PLANS) for round in range(ROUNDS)]
+    todo = [(plan, release) for plan in range(PLANS) for release in range(RELEASES)]
     rng.shuffle(todo)
-    for plan, round in todo:
+    before = {plan: ledger.reserved(f"plan-{plan}") for plan in range(PLANS)}
+    for plan, release in todo:
+        if release in before[plan]:
+            continue
         try:
-            reservation = ledger.reserve(Charge("phones", f"plan-{plan}", round, EVENT), time=1)
+            charge = Charge("phones", f"plan-{plan}", release, EVENT)
+            reservation = ledger.reserve(charge, f"writer {writer}", time=1)
         except (AlreadySpentError, OverspentError):
             continue
         sketch = f"noise of writer {writer} in life {life}: {rng.integers(2**62)}".encode()
-        what = f"plan-{plan} {round} {hashlib.sha256(sketch).hexdigest()}\n"
+        what = f"plan-{plan} {release} {hashlib.sha256(sketch).hexdigest()}\n"
         os.write(log, f"drew {what}".encode())
         ledger.land(reservation, sketch, time=2)
         os.write(log, f"landed {what}".encode())

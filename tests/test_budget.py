@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import unicodedata
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -17,8 +18,10 @@ from fedtally.privacy.budget import (
     Charge,
     Grant,
     OverspentError,
+    appearance,
     check_participation,
     check_spend,
+    checked_name,
     spent,
 )
 from fedtally.privacy.events import Event
@@ -28,15 +31,15 @@ SHARES = Event("skellam", 5, "zero-out", variance=2e5, honest_survivors=90, part
 GRANT = Grant("phones", 0.25, 1e-6)
 
 
-def charge(plan: str = "a", round: int = 0, event: Event = EVENT, population: str = "phones") -> Charge:
-    return Charge(population, plan, round, event)
+def charge(plan: str = "a", release: int = 0, event: Event = EVENT, population: str = "phones") -> Charge:
+    return Charge(population, plan, release, event)
 
 
 def test_a_campaign_is_charged_once_and_in_full() -> None:
     first = check_spend(GRANT, [], charge())
     assert first == accounting.epsilon(EVENT, 1e-6)  # of 3 participations, with the first round
-    assert check_spend(GRANT, [charge()], charge(round=1)) is None
-    assert spent([charge(round=r) for r in range(7)], 1e-6) == first
+    assert check_spend(GRANT, [charge()], charge(release=1)) is None
+    assert spent([charge(release=r) for r in range(7)], 1e-6) == first
     assert spent([], 1e-6) is None
 
 
@@ -63,19 +66,66 @@ def test_of_two_populations_each_pays_for_itself() -> None:
 
 def test_a_smaller_grant_stops_campaigns_but_no_rounds_of_those_reserved() -> None:
     small = Grant("phones", 1e-3, 1e-6)
-    assert check_spend(small, [charge()], charge(round=1)) is None
+    assert check_spend(small, [charge()], charge(release=1)) is None
     with pytest.raises(OverspentError):
         check_spend(small, [], charge())
 
 
 @pytest.mark.parametrize("check", [lambda *args: check_spend(GRANT, *args), check_participation])
 def test_a_round_is_spent_once_and_a_plan_is_one_thing(check) -> None:
-    with pytest.raises(AlreadySpentError, match="round 0 of plan a was reserved before"):
+    with pytest.raises(AlreadySpentError, match="release 0 of plan a was reserved before"):
         check([charge()], charge())
     with pytest.raises(InvalidInputError, match="charged with another event"):
-        check([charge()], charge(round=1, event=replace(EVENT, variance=2e5)))
+        check([charge()], charge(release=1, event=replace(EVENT, variance=2e5)))
     with pytest.raises(InvalidInputError, match="charged to population 'tablets'"):
-        check([charge(population="tablets")], charge(round=1))
+        check([charge(population="tablets")], charge(release=1))
+
+
+@pytest.mark.parametrize("name", ["cafe\u0301", "\u212b", "\u1100\u1161", "d\u0307\u0323"])
+def test_a_name_has_one_encoding(name: str) -> None:
+    composed = unicodedata.normalize("NFC", name)
+    assert composed != name
+    Grant(composed, 1, 1e-6)
+    for make in (lambda: Grant(name, 1, 1e-6), lambda: charge(population=name), lambda: charge(plan=name)):
+        with pytest.raises(InvalidInputError, match="must be in Unicode form NFC") as caught:
+            make()
+        assert ascii(name) in str(caught.value) and ascii(composed) in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "alike"),
+    [
+        ("phones", "PHONES"),
+        ("phones", "\u0440hon\u0435s"),  # Cyrillic er and ie
+        ("PHONES", "\u03a1\u0397\u039f\u039d\u0395S"),  # Greek capitals
+        ("phones", "\uff50\uff48\uff4f\uff4e\uff45\uff53"),  # full width
+        ("phones eu", "phones_eu"),
+        ("phones eu", "phones\u2010\u2010eu"),
+        ("phones", "pho\ufe0fnes"),  # a variation selector: without ink
+        ("phones", "pho\u3164nes"),  # a Hangul filler: likewise
+        ("phones1", "phonesl"),
+        ("phones0", "phoneso"),
+        ("stra\xdfe", "STRASSE"),
+        ("z\xfcrich", "zurich"),
+    ],
+)
+def test_names_that_look_alike(name: str, alike: str) -> None:
+    assert checked_name(population=name) != checked_name(population=alike)
+    assert appearance(name) == appearance(alike)
+
+
+def test_names_that_do_not_look_alike() -> None:
+    names = ["phones", "phones-2", "phones-3", "tablets", "2024-01-11", "2024-11-01", "phones-eu", "phones-us"]
+    assert len({appearance(name) for name in names}) == len(names)
+
+
+def test_several_campaigns_spend_no_more_than_they_compose_up_to() -> None:
+    large = Event("rounded-gaussian", 1, "zero-out", variance=0.12)
+    grant = Grant("phones", 100, 1e-6)
+    alone = check_spend(grant, [], charge(event=large))
+    assert alone is not None and 15 < alone.epsilon < accounting.MOST_ADAPTIVE
+    with pytest.raises(OverspentError, match="epsilon 100 was granted, of which several campaigns may spend 25"):
+        check_spend(grant, [charge(event=large)], charge("b", event=large))
 
 
 def test_two_relations_do_not_compose() -> None:
@@ -84,11 +134,11 @@ def test_two_relations_do_not_compose() -> None:
 
 
 def test_participations_are_counted_by_plan() -> None:
-    taken = [charge(round=r) for r in range(3)]
+    taken = [charge(release=r) for r in range(3)]
     for before in range(3):
-        check_participation(taken[:before], charge(round=5))
+        check_participation(taken[:before], charge(release=5))
     with pytest.raises(OverspentError, match="took part in 3 rounds of plan a, of 3"):
-        check_participation(taken, charge(round=5))
+        check_participation(taken, charge(release=5))
     check_participation(taken, charge("b"))
 
 
@@ -105,8 +155,8 @@ def test_participations_are_counted_by_plan() -> None:
         (lambda: Grant("a", 1, 0), "delta from 1e-15 to below 1"),
         (lambda: Grant("a", 1, 1), "delta from 1e-15 to below 1"),
         (lambda: charge(plan=""), "plan must be"),
-        (lambda: charge(round=-1), "round must be at least 0"),
-        (lambda: charge(round=2**31), "round must be at most"),
+        (lambda: charge(release=-1), "release must be at least 0"),
+        (lambda: charge(release=2**31), "release must be at most"),
         (lambda: charge(event=replace(EVENT, variance=None)), "no variance yet"),
         (lambda: charge(event="an event"), "event must be an Event"),
     ],
@@ -131,7 +181,7 @@ def test_whatever_is_asked_what_was_let_through_is_within_the_grant(asked: Seque
         else:
             let.append(new)
     assert refused + len(let) == len(asked)
-    assert len({(one.plan, one.round) for one in let}) == len(let)
+    assert len({(one.plan, one.release) for one in let}) == len(let)
     assert len({(one.plan, one.event) for one in let}) == len({one.plan for one in let})
     total = spent(let, grant.delta)
     assert total is None or total.epsilon <= grant.epsilon

@@ -59,13 +59,30 @@ def test_granting(call: Call) -> None:
     assert "warning: epsilon 11 is above 10" in err
 
 
+def test_a_look_alike_of_a_population_is_warned_of(
+    call: Call, books: Ledger, capsys: pytest.CaptureFixture[str]
+) -> None:
+    alike = ["--population", "\N{CYRILLIC SMALL LETTER ER}hones", *BUDGET[2:]]
+    code, out, err = call("grant", "--ledger", "books.db", *alike)
+    assert (code, out) == (0, "")
+    assert err.startswith("warning: population '\\u0440hones' is new here and looks like 'phones': two names are two")
+    assert "warning" not in call("grant", "--ledger", "books.db", *alike)[2]  # it is not new any more
+    assert "warning" not in call("grant", "--ledger", "books.db", "--population", "tablets", *BUDGET[2:])[2]
+    campaign = ["estimate", "zipf:d=50,n=200", "--epsilon", "1", "--ledger", "books.db", "--population"]
+    for population, warned in ((alike[1], True), (alike[1], False), ("tablets", False)):
+        assert run([*campaign, population]) == 0
+        assert ("is new here and looks like 'phones'" in capsys.readouterr().err) is warned
+    assert run([*campaign, "Phones"]) == 2
+    assert "grants nothing to population 'Phones', but to what looks like it: 'phones', " in capsys.readouterr().err
+
+
 def test_showing(call: Call, books: Ledger) -> None:
     code, out, _ = call("show", "--ledger", "books.db")
     assert code == 0
     assert re.search(r"Population phones\ngranted +epsilon 4 at delta 1e-08\nspent +nothing\n", out)
-    reservation = books.reserve(Charge("phones", "c0ffee" * 10, 0, EVENT), time=86400)
+    reservation = books.reserve(Charge("phones", "c0ffee" * 10, 0, EVENT), "a run", time=86400)
     books.land(reservation, b"noised", time=86401)
-    books.reserve(Charge("phones", "c0ffee" * 10, 1, EVENT), time=86400)
+    books.reserve(Charge("phones", "c0ffee" * 10, 1, EVENT), "a run", time=86400)
     code, out, _ = call("show", "--ledger", "books.db", "--population", "phones")
     assert code == 0
     assert f"spent    {accounting.epsilon(EVENT, 1e-8)}\n" in out
@@ -75,7 +92,7 @@ def test_showing(call: Call, books: Ledger) -> None:
 
 
 def test_exporting(call: Call, books: Ledger, tmp_path: Path) -> None:
-    books.reserve(Charge("phones", "plan", 0, EVENT), time=1)
+    books.reserve(Charge("phones", "plan", 0, EVENT), "a run", time=1)
     code, out, _ = call("export", "--ledger", "books.db")
     assert code == 0
     assert json.loads(out) == books.export()

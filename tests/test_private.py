@@ -25,7 +25,7 @@ from fedtally.plan import Plan
 from fedtally.privacy.budget import AlreadySpentError, OverspentError
 from fedtally.report import answer, document, plain
 from fedtally.result import Result
-from fedtally.session import FrequencyClient
+from fedtally.session import FrequencyClient, FrequencyServer
 from fedtally.sketch import CountSketch
 from fedtally.sketch.clip import squared_norm
 from fedtally.sources import from_items
@@ -118,16 +118,15 @@ def test_a_secure_sum_is_what_the_survivors_sent(method: str, monkeypatch: pytes
         return sent[-1].copy()
 
     drawn: list[npt.NDArray[np.int64]] = []
-    noise = cohorts._Run.server_noise
+    noise = FrequencyServer._server_noise
 
-    def noted(self: Any) -> npt.NDArray[np.int64] | None:
-        found = noise(self)
-        if found is not None:
-            drawn.append(found.copy())
-        return found
+    def noted(self: FrequencyServer, random: Any) -> Any:
+        draw = noise(self, random)
+        assert draw is not None
+        return lambda: drawn.append(draw()) or drawn[-1].copy()
 
     monkeypatch.setattr(FrequencyClient, "contribution", kept)
-    monkeypatch.setattr(cohorts._Run, "server_noise", noted)
+    monkeypatch.setattr(FrequencyServer, "_server_noise", noted)
     result = estimate(ITEMS[:60], secure_sum=method, epsilon=4.0)
     [sketch] = result.sketches
     assert len(sent) == 60 and len(drawn) == (2 if method == "two-server" else 0)
@@ -565,9 +564,9 @@ def test_what_lands_is_what_the_ledger_keeps(books: Path, options: dict[str, Any
     result = estimate(num_rounds=2, schedule="hybrid", ledger=books, population="phones", **options)
     ledger = Ledger.open(books)
     landed = ledger.landings(result.plan.fingerprint)
-    assert [one.round for one in landed] == [0, 1]
+    assert [one.release for one in landed] == [0, 1]
     for one, sketch in zip(landed, result.sketches, strict=True):
-        kept = CountSketch.from_bytes(ledger.sketch(one.plan, one.round))
+        kept = CountSketch.from_bytes(ledger.sketch(one.plan, one.release))
         assert np.array_equal(kept.counters, sketch.counters) and kept.num_clients == sketch.num_clients
     spent = ledger.spent("phones")
     assert spent is not None and 0.99 < spent.epsilon <= 1.0
@@ -581,6 +580,14 @@ def test_a_plan_is_charged_once_whatever_the_keys(books: Path) -> None:
     assert Ledger.open(books).reserved(plan.fingerprint) == [0]
     with pytest.raises(AlreadySpentError, match="or with a new plan"):
         fedtally.estimate(ITEMS[:60], domain=DOMAIN, plan=plan, ledger=books)
+
+
+def test_the_cohorts_of_a_round_share_its_reservation(books: Path) -> None:
+    result = estimate(ITEMS[:120], secure_sum="secagg", max_cohort=40, ledger=books, population="phones")
+    assert result.secure_sum["cohorts"] == 3
+    ledger = Ledger.open(books)
+    assert ledger.reserved(result.plan.fingerprint) == [0]
+    assert [one.release for one in ledger.landings(result.plan.fingerprint)] == [0]
 
 
 def test_a_round_that_aborts_before_it_can_be_opened_costs_nothing(books: Path) -> None:
@@ -602,7 +609,7 @@ def test_a_crash_after_the_reservation_counts_as_spent(books: Path, monkeypatch:
     monkeypatch.undo()
     spent = Ledger.open(books).spent("phones")
     assert spent is not None and spent.epsilon > 0.99
-    with pytest.raises(AlreadySpentError, match="round 0 of plan"):
+    with pytest.raises(AlreadySpentError, match="release 0 of plan"):
         fedtally.estimate(ITEMS, domain=DOMAIN, plan=plan, ledger=books)
 
 

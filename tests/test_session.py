@@ -17,7 +17,8 @@ from fedtally.crypto.hpke import OpeningKey
 from fedtally.crypto.keys import Secret, SigningKey
 from fedtally.domain import IntegerRange
 from fedtally.errors import IncompatibleError, InvalidInputError, OutsideDomainError
-from fedtally.plan import Plan, noise_bound
+from fedtally.plan import Plan, modulus_bits, noise_bound
+from fedtally.privacy.mechanism import Noise
 from fedtally.privacy.terms import propose as propose_privacy
 from fedtally.secagg import two_server
 from fedtally.secagg.allow_list import AllowList
@@ -155,6 +156,37 @@ def test_two_servers_land_the_sketches_of_who_reported() -> None:
     with pytest.raises(LocalProtocolError, match="round 1 has landed"):
         server.land_batch(1, total, leader.count)
     np.testing.assert_array_equal(sketch.counters, plain(plan, 1, list(range(8))).counters)
+
+
+def test_two_servers_open_nothing_of_a_private_plan_without_its_noise(monkeypatch: pytest.MonkeyPatch) -> None:
+    terms = propose_privacy(epsilon=4.0, delta=1e-6, rows=ROWS, width=WIDTH, trust="distributed", most_clients=N)
+    tau = noise_bound(terms, ROWS * WIDTH, N)
+    plan = plan_of(two_servers(noise=tau, bits=modulus_bits(N, 1, tau)), privacy=terms)
+    server, policy = FrequencyServer(plan), two_server.BatchPolicy(min_honest=2)
+    arguments = 1, policy, ALLOWED, two_server.MemoryJournal()
+    for make in (lambda: server.leader(*arguments), lambda: server.helper(*arguments, HELPER_KEY)):
+        with pytest.raises(InvalidInputError, match="each server adds the plan's noise before a sum is opened"):
+            make()
+    drawn: list[Any] = []
+    draw = Noise.draw
+
+    def noted(self: Noise, key: Secret, count: int, **options: Any) -> Any:
+        assert self.variance == terms.event.noise_variance
+        drawn.append(draw(self, key, count, **options))
+        return drawn[-1].copy()
+
+    monkeypatch.setattr(Noise, "draw", noted)
+    leader = server.leader(1, policy, ALLOWED, two_server.MemoryJournal(), random=stream("leader"))
+    helper = server.helper(1, policy, ALLOWED, two_server.MemoryJournal(), HELPER_KEY, random=stream("helper"))
+    for i in range(8):
+        client = FrequencyClient(plan, DOMAIN, items(i))
+        report = client.report(1, policy, journal=MemoryJournal(), identity=PEOPLE[i], random=stream(("report", i)))
+        leader.receive(report.leader)
+        helper.receive(report.helper)
+    assert drawn == []
+    total = leader.finish(helper.answer(leader.query(helper.offer())))
+    assert len(drawn) == 2 and not np.array_equal(*drawn)
+    np.testing.assert_array_equal(total - sum(drawn), plain(plan, 1, list(range(8))).counters.reshape(-1))
 
 
 def test_items_are_reported_once() -> None:

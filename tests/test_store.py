@@ -42,13 +42,14 @@ from fedtally.store import ClientRecord, Journal, Ledger, Reservation, StoreErro
 EVENT = Event("rounded-gaussian", 16, "zero-out", variance=1e5, participations=3)
 SHARES = Event("skellam", 5, "zero-out", variance=2e5, honest_survivors=90, participations=2)
 PLAN: Any = SimpleNamespace(fingerprint="plan-0", privacy=SimpleNamespace(population="phones", event=SHARES))
-ONE, THREE = 0.1, 0.15  # the epsilon of 1 to 4 campaigns of EVENT at delta 1e-6: 0.0782, 0.1134, 0.1409, 0.1643
+ONE, THREE = 0.1, 0.15  # the epsilon of 1 to 4 campaigns of EVENT at delta 1e-6: 0.0782, 0.1135, 0.1410, 0.1645
+RUN = "run 1"
 BACKENDS = ["sqlite", pytest.param("postgresql", marks=pytest.mark.postgres)]
 _numbers = count()
 
 
-def charge(plan: str = "plan-0", round: int = 0, event: Event = EVENT, population: str = "phones") -> Charge:
-    return Charge(population, plan, round, event)
+def charge(plan: str = "plan-0", release: int = 0, event: Event = EVENT, population: str = "phones") -> Charge:
+    return Charge(population, plan, release, event)
 
 
 # ---- databases to test on ----
@@ -159,7 +160,7 @@ def new_ledger(location: str, epsilon: float = THREE) -> Ledger:
 def test_from_a_grant_to_a_landing(ledger: Ledger) -> None:
     assert ledger.granted("phones") == Grant("phones", THREE, 1e-6)
     assert ledger.granted("tablets") is ledger.spent("phones") is ledger.spent("tablets") is None
-    reservation = ledger.reserve(charge(round=4), time=5)
+    reservation = ledger.reserve(charge(release=4), RUN, time=5)
     assert reservation == ("plan-0", 4)
     assert ledger.spent("phones") == accounting.epsilon(EVENT, 1e-6)  # before anything landed
     assert ledger.landings("plan-0") == []
@@ -173,27 +174,128 @@ def test_from_a_grant_to_a_landing(ledger: Ledger) -> None:
 
 def test_a_ledger_outlives_its_process(places: Callable[[], str]) -> None:
     place = places()
-    new_ledger(place).reserve(charge(), time=1)
+    new_ledger(place).reserve(charge(), RUN, time=1)
     again = Ledger.open(place, create=True)  # what is there is kept
     assert again.reserved("plan-0") == [0]
-    with pytest.raises(AlreadySpentError, match="round 0 of plan plan-0 was reserved before"):
-        again.reserve(charge(), time=2)
+    with pytest.raises(AlreadySpentError, match="release 0 of plan plan-0 is not to be had: another run charged"):
+        again.reserve(charge(), "run 2", time=2)
 
 
 def test_what_was_not_granted_is_not_reserved(ledger: Ledger) -> None:
     with pytest.raises(InvalidInputError, match="nothing was granted to population 'tablets'.*fedtally ledger grant"):
-        ledger.reserve(charge(population="tablets"), time=1)
+        ledger.reserve(charge(population="tablets"), RUN, time=1)
     for plan in range(3):
-        ledger.reserve(charge(f"plan-{plan}"), time=1)
-    with pytest.raises(OverspentError, match="plan plan-3 would take population 'phones' to epsilon 0.1644 at"):
-        ledger.reserve(charge("plan-3"), time=1)
+        ledger.reserve(charge(f"plan-{plan}"), RUN, time=1)
+    with pytest.raises(OverspentError, match="plan plan-3 would take population 'phones' to epsilon 0.1645 at"):
+        ledger.reserve(charge("plan-3"), RUN, time=1)
     assert ledger.reserved("plan-3") == []
-    ledger.reserve(charge("plan-1", 1), time=1)  # charged with round 0
+    ledger.reserve(charge("plan-1", 1), RUN, time=1)  # charged with round 0
     ledger.grant("phones", 1.0, 1e-6, time=2)
-    ledger.reserve(charge("plan-3"), time=3)
+    ledger.reserve(charge("plan-3"), RUN, time=3)
     ledger.grant("phones", 0.1, 1e-6, time=4)  # the latest grant holds, not the largest
     with pytest.raises(OverspentError):
-        ledger.reserve(charge("plan-4"), time=5)
+        ledger.reserve(charge("plan-4"), RUN, time=5)
+
+
+def test_its_owner_may_ask_again_for_a_release_that_did_not_land(ledger: Ledger, places: Callable[[], str]) -> None:
+    first = ledger.reserve(charge(), RUN, time=1)
+    resumed = Ledger.open(ledger._engine.url.render_as_string(hide_password=False))
+    assert resumed.reserve(charge(), RUN, time=9) == first  # the second cohort of a round, or a restart
+    with pytest.raises(InvalidInputError, match="charged with another event"):
+        resumed.reserve(charge(event=SHARES), RUN, time=9)
+    assert ledger.export()["populations"][0]["campaigns"][0]["releases"][0]["reserved"] == 1
+    for release in (0, 1):  # a plan is run once: nobody else goes on with it
+        with pytest.raises(AlreadySpentError, match=f"release {release} of plan plan-0 .* another run charged this"):
+            ledger.reserve(charge(release=release), "run 2", time=2)
+    ledger.land(first, b"noised", time=3)
+    for owner, why in ((RUN, "has landed: it is not opened again"), ("run 2", "another run charged")):
+        with pytest.raises(AlreadySpentError, match=why):
+            ledger.reserve(charge(), owner, time=4)
+    assert ledger.reserve(charge(release=1), RUN, time=5) == ("plan-0", 1)
+    ledger.grant("phones", 1e-3, 1e-6, time=6)  # too small for anything new
+    assert ledger.reserve(charge(release=1), RUN, time=7) == ("plan-0", 1)
+    assert ledger.spent("phones") == accounting.epsilon(EVENT, 1e-6)
+    for owner in ("", " run", "run\n", "x" * 201, 5):
+        with pytest.raises(InvalidInputError, match="owner must be 1 to 200 printable"):
+            ledger.reserve(charge("plan-1"), owner, time=8)  # type: ignore[arg-type]
+
+
+def test_two_processes_of_one_run_land_one_sketch(ledger: Ledger) -> None:
+    twins = [ledger.reserve(charge(), RUN, time=1) for _ in range(2)]
+    ledger.land(twins[1], b"of the second", time=2)
+    with pytest.raises(AlreadySpentError, match="another sketch landed"):
+        ledger.land(twins[0], b"of the first", time=3)
+
+
+def test_what_a_reservation_costs_does_not_grow_with_the_campaigns(
+    places: Callable[[], str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Counted: statements, instructions of SQLite's machine, and campaigns that the accountant looks at."""
+    ledger, steps, counted = new_ledger(places(), epsilon=20.0), [0], {"statements": 0, "bounds": 0}
+    bound = accounting.gaussian_bound
+
+    def noted(event: Event, slack: float) -> float:
+        counted["bounds"] += 1
+        return bound(event, slack)
+
+    def step() -> int:
+        steps[0] += 1
+        return 0
+
+    def statement(*_: object) -> None:
+        counted["statements"] += 1
+
+    accounting.campaign_cost.cache_clear()
+    monkeypatch.setattr(accounting, "gaussian_bound", noted)
+    hooks.listen(ledger._engine, "before_cursor_execute", statement)
+    if ledger._engine.dialect.name == "sqlite":
+        hooks.listen(ledger._engine, "connect", lambda connection, _: connection.set_progress_handler(step, 1))
+
+    def cost(number: int) -> tuple[dict[str, int], int]:
+        steps[0], counted["statements"], counted["bounds"] = 0, 0, 0
+        ledger.reserve(charge(f"plan-{number}", event=event_of(number)), RUN, time=1)
+        return dict(counted), steps[0]
+
+    costs = [cost(number) for number in range(120)]
+    assert costs[1][0]["bounds"] == 1
+    assert all(found[0] == costs[1][0] for found in costs[1:])
+    few, many = (max(found[1] for found in costs[start : start + 20]) for start in (2, 100))
+    assert many <= few + 30  # a deeper tree takes a step or two more
+    total = ledger.spent("phones")
+    events = [event_of(number) for number in range(120)]
+    assert total is not None
+    assert total.epsilon == pytest.approx(accounting.epsilon(events, 1e-6, adaptive=True).epsilon, rel=1e-12)
+
+
+def event_of(number: int) -> Event:
+    """Return an event that no campaign of another number has."""
+    return Event("rounded-gaussian", 16, "zero-out", variance=1e6 + number)
+
+
+def test_the_total_is_that_of_the_events(ledger: Ledger) -> None:
+    """The running total against the accountant, which sees all events at once; also of what is only planned."""
+    ledger.grant("phones", 5.0, 1e-6, time=0)
+    events: list[Event] = []
+    for number, event in enumerate([EVENT, SHARES, EVENT, SHARES, event_of(1)]):
+        planned = ledger.spent("phones", [charge(f"plan-{number}", event=event)])
+        ledger.reserve(charge(f"plan-{number}", event=event), RUN, time=1)
+        events.append(event)
+        expected = accounting.epsilon(events, 1e-6, adaptive=True)
+        assert ledger.spent("phones") == planned == expected
+        assert ledger.export()["populations"][0]["statement"] == str(expected)
+
+
+def test_populations_that_look_alike(ledger: Ledger) -> None:
+    ledger.grant("Cafe-1", 1.0, 1e-6, time=0)
+    assert ledger.look_alikes("phones") == ledger.look_alikes("tablets") == []
+    assert ledger.look_alikes("Phones") == ledger.look_alikes("\N{CYRILLIC SMALL LETTER ER}hones") == ["phones"]
+    assert ledger.look_alikes("caf\xe9 l") == ["Cafe-1"]
+    with pytest.raises(
+        InvalidInputError, match="nothing was granted to population 'Phones', which looks like 'phones'"
+    ):
+        ledger.reserve(charge(population="Phones"), RUN, time=1)
+    with pytest.raises(InvalidInputError, match=r"population must be in Unicode form NFC, 'café'"):
+        ledger.grant("cafe\u0301", 1.0, 1e-6, time=0)
 
 
 def test_delta_is_granted_once(ledger: Ledger) -> None:
@@ -204,46 +306,48 @@ def test_delta_is_granted_once(ledger: Ledger) -> None:
 
 def test_a_plan_has_one_population_and_one_event(ledger: Ledger) -> None:
     ledger.grant("tablets", 1.0, 1e-6, time=0)
-    ledger.reserve(charge(), time=1)
+    ledger.reserve(charge(), RUN, time=1)
     with pytest.raises(InvalidInputError, match="charged to population 'phones'"):
-        ledger.reserve(charge(round=1, population="tablets"), time=1)
+        ledger.reserve(charge(release=1, population="tablets"), RUN, time=1)
     with pytest.raises(InvalidInputError, match="charged with another event"):
-        ledger.reserve(charge(round=1, event=SHARES), time=1)
+        ledger.reserve(charge(release=1, event=SHARES), RUN, time=1)
 
 
 def test_a_sum_lands_once(ledger: Ledger) -> None:
-    with pytest.raises(InvalidInputError, match="round 0 of plan plan-0 was not reserved"):
+    with pytest.raises(InvalidInputError, match="release 0 of plan plan-0 was not reserved"):
         ledger.land(Reservation("plan-0", 0), b"noised", time=1)
-    reservation = ledger.reserve(charge(), time=1)
+    reservation = ledger.reserve(charge(), RUN, time=1)
     with pytest.raises(InvalidInputError, match="not empty"):
         ledger.land(reservation, b"", time=2)
     first = ledger.land(reservation, b"noised", time=2)
     assert ledger.land(reservation, b"noised", time=3) == first  # the same bytes again: nothing new
-    with pytest.raises(AlreadySpentError, match="another sketch landed for round 0"):
+    with pytest.raises(AlreadySpentError, match="another sketch landed for release 0"):
         ledger.land(reservation, b"noised otherwise", time=3)
     assert ledger.sketch("plan-0", 0) == b"noised"
-    with pytest.raises(InvalidInputError, match="round 1 of plan plan-0 did not land"):
+    with pytest.raises(InvalidInputError, match="release 1 of plan plan-0 did not land"):
         ledger.sketch("plan-0", 1)
 
 
 def test_constraints_hold_against_a_writer_who_asks_nobody(ledger: Ledger) -> None:
-    ledger.land(ledger.reserve(charge(), time=1), b"noised", time=2)
-    row = {"plan": "plan-0", "round": 0, "time": 9}
+    ledger.land(ledger.reserve(charge(), RUN, time=1), b"noised", time=2)
+    row = {"plan": "plan-0", "release": 0, "time": 9}
+    campaign = {"plan": "plan-9", "population": "phones", "number": 2, "owner": "x", "event": "{}", "total": "{}"}
     landing = {**row, "sketch": b"other", "sha256": "0" * 64}
     for table, values in [
         (store._reservations, row),
         (store._landings, landing),
         (store._reservations, {**row, "plan": "plan-9"}),  # of no campaign
-        (store._landings, {**landing, "round": 1}),  # of no reservation
-        (store._campaigns, {"plan": "plan-9", "population": "nobody", "event": "{}", "time": 9}),
-        (store._campaigns, {"plan": "plan-0", "population": "phones", "event": "{}", "time": 9}),
+        (store._landings, {**landing, "release": 1}),  # of no reservation
+        (store._campaigns, {**campaign, "population": "nobody", "time": 9}),
+        (store._campaigns, {**campaign, "plan": "plan-0", "time": 9}),
+        (store._campaigns, {**campaign, "number": 1, "time": 9}),  # beside the one that was counted
     ]:
         with pytest.raises(StoreError), ledger._transaction(write=True) as connection:
             connection.execute(sa.insert(table).values(**values))
 
 
 def test_rows_are_never_changed(ledger: Ledger) -> None:
-    ledger.land(ledger.reserve(charge(), time=1), b"noised", time=2)
+    ledger.land(ledger.reserve(charge(), RUN, time=1), b"noised", time=2)
     before = ledger.export()
     tables = [table.name for table in (store._schema, *store._ledger.sorted_tables)]
     assert len(tables) == 6
@@ -262,8 +366,8 @@ def test_rows_are_never_changed(ledger: Ledger) -> None:
 
 def test_export_holds_everything_but_the_sketches(ledger: Ledger) -> None:
     ledger.grant("tablets", 2.0, 1e-7, time=0)
-    ledger.land(ledger.reserve(charge(), time=1), b"noised", time=2)
-    ledger.reserve(charge(round=1), time=3)
+    ledger.land(ledger.reserve(charge(), RUN, time=1), b"noised", time=2)
+    ledger.reserve(charge(release=1), RUN, time=3)
     document = ledger.export()
     assert [entry["population"] for entry in document["populations"]] == ["phones", "tablets"]
     phones, tablets = document["populations"]
@@ -278,10 +382,11 @@ def test_export_holds_everything_but_the_sketches(ledger: Ledger) -> None:
         "grants": [{"epsilon": THREE, "time": 0}],
     }
     digest = hashlib.sha256(b"noised").hexdigest()
-    assert campaign["rounds"] == [
-        {"round": 0, "reserved": 1, "landed": 2, "sha256": digest},
-        {"round": 1, "reserved": 3, "landed": None, "sha256": None},
+    assert campaign["releases"] == [
+        {"release": 0, "reserved": 1, "landed": 2, "sha256": digest},
+        {"release": 1, "reserved": 3, "landed": None, "sha256": None},
     ]
+    assert campaign["owner"] == RUN
     assert Event.from_dict(campaign["event"]) == EVENT
     assert (tablets["epsilon_spent"], tablets["statement"], tablets["campaigns"]) == (0.0, None, [])
     assert ledger.export("tablets")["populations"] == [tablets]
@@ -348,17 +453,22 @@ def test_without_the_driver(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_damage_is_noticed(tmp_path: Path) -> None:
     books = new_ledger(str(tmp_path / "books.db"))
-    books.land(books.reserve(charge(), time=1), b"noised", time=2)
+    books.land(books.reserve(charge(), RUN, time=1), b"noised", time=2)
+    books.grant("tablets", 1.0, 1e-6, time=0)
+    books.reserve(charge("plan-9", population="tablets"), RUN, time=2)
     with sqlite3.connect(tmp_path / "books.db") as connection:  # as their owner can
         connection.execute("DROP TRIGGER fedtally_landings_update")
         connection.execute("DROP TRIGGER fedtally_campaigns_update")
         connection.execute("UPDATE fedtally_landings SET sketch = x'00'")
-        connection.execute("UPDATE fedtally_campaigns SET event = '{'")
+        connection.execute("UPDATE fedtally_campaigns SET event = '{' WHERE plan = 'plan-0'")
+        connection.execute("UPDATE fedtally_campaigns SET total = '{}' WHERE plan = 'plan-9'")
     connection.close()
-    with pytest.raises(UnreadableFileError, match="round 0 of plan plan-0 is damaged"):
+    with pytest.raises(UnreadableFileError, match="release 0 of plan plan-0 is damaged"):
         books.sketch("plan-0", 0)
     with pytest.raises(UnreadableFileError, match="event of the store cannot be read"):
-        books.reserve(charge("plan-1"), time=3)
+        books.reserve(charge("plan-1"), RUN, time=3)
+    with pytest.raises(UnreadableFileError, match="total of the store cannot be read"):
+        books.reserve(charge("plan-1", population="tablets"), RUN, time=3)
 
 
 def test_files_are_private_and_written_through(tmp_path: Path) -> None:
@@ -375,9 +485,9 @@ def test_a_writer_waits_and_then_says_so(ledger: Ledger, monkeypatch: pytest.Mon
     other = Ledger.open(place)
     with ledger._transaction(write=True):
         with pytest.raises(StoreError, match="lock"):
-            other.reserve(charge(), time=1)
+            other.reserve(charge(), RUN, time=1)
         assert other.reserved("plan-0") == []  # who only reads does not wait
-    other.reserve(charge(), time=1)
+    other.reserve(charge(), RUN, time=1)
 
 
 # ---- crashes and concurrent writers ----
@@ -447,7 +557,7 @@ class Operator:
 
     def open(self, books: Ledger, plan: str, round: int) -> None:
         try:
-            reservation = books.reserve(charge(plan, round), time=1)
+            reservation = books.reserve(charge(plan, round), RUN, time=1)
         except OverspentError:
             return
         drawn = self.drawn.setdefault((plan, round), [])
@@ -460,7 +570,7 @@ class Operator:
         for (plan, round), sketch in self.acknowledged.items():
             assert books.sketch(plan, round) == sketch
         for plan in self.ROUNDS:
-            reserved, landed = books.reserved(plan), {landing.round for landing in books.landings(plan)}
+            reserved, landed = books.reserved(plan), {landing.release for landing in books.landings(plan)}
             assert all(books.sketch(plan, round) == self.drawn[plan, round][0] for round in landed)
             assert landed <= {round for name, round in self.drawn if name == plan} <= set(reserved)
         total = books.spent("phones")
@@ -508,7 +618,7 @@ def test_a_crash_while_a_ledger_is_made(places: Callable[[], str], monkeypatch: 
     assert steps > 50
     for step in range(1, steps + 1, 1 if "sqlite" in repr(make_engine(store._url(places()))) else 7):
         place, _ = made([step])
-        assert new_ledger(place).reserve(charge(), time=1) == ("plan-0", 0)
+        assert new_ledger(place).reserve(charge(), RUN, time=1) == ("plan-0", 0)
 
 
 @settings(max_examples=10)
@@ -520,7 +630,7 @@ def test_many_crashes(at: list[int]) -> None:
 
 
 def test_two_writers_never_look_at_once(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
-    meeting, met, rule = threading.Barrier(2), [], store.check_spend
+    meeting, met, rule = threading.Barrier(2), [], store.check_total
 
     def waiting(*given: object) -> object:
         with suppress(threading.BrokenBarrierError):
@@ -528,8 +638,8 @@ def test_two_writers_never_look_at_once(ledger: Ledger, monkeypatch: pytest.Monk
             met.append(given)
         return rule(*given)
 
-    monkeypatch.setattr(store, "check_spend", waiting)
-    writers = [threading.Thread(target=ledger.reserve, args=(charge(f"plan-{n}"), 1)) for n in range(2)]
+    monkeypatch.setattr(store, "check_total", waiting)
+    writers = [threading.Thread(target=ledger.reserve, args=(charge(f"plan-{n}"), RUN, 1)) for n in range(2)]
     for writer in writers:
         writer.start()
     for writer in writers:
@@ -550,10 +660,10 @@ def test_eight_writers_that_die(places: Callable[[], str], tmp_path: Path, seed:
     kinds = [line[0] for line in lines]
     assert not [line for line in lines if line[0] == "failed"]
     assert kinds.count("died") >= 4  # of 16 lives
-    drew = {(plan, int(round)): digest for kind, plan, round, digest in (x for x in lines if x[0] == "drew")}
+    drew = {(plan, int(release)): digest for kind, plan, release, digest in (x for x in lines if x[0] == "drew")}
     assert len(drew) == kinds.count("drew") >= 6  # noise once for each sum
     assert {plan for plan, _ in drew} <= {row["plan"] for row in ledger.export()["populations"][0]["campaigns"]}
-    landed = {(x.plan, x.round): x.sha256 for n in range(5) for x in ledger.landings(f"plan-{n}")}
+    landed = {(x.plan, x.release): x.sha256 for n in range(5) for x in ledger.landings(f"plan-{n}")}
     assert landed.items() <= drew.items()
     acknowledged = {(line[1], int(line[2])): line[3] for line in lines if line[0] == "landed"}
     assert acknowledged and acknowledged.items() <= landed.items()

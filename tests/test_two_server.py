@@ -40,7 +40,6 @@ from fedtally.secagg.two_server import (
     Outcome,
     Report,
     TwoServerParameters,
-    batch_digest,
     make_report,
 )
 
@@ -108,11 +107,16 @@ def servers(
     rounds: range = range(5, 6),
     policy: BatchPolicy = POLICY,
     journals: tuple[Journal, Journal] | None = None,
+    noise: tuple[Any, Any] | None = None,
 ) -> Pair:
+    """Return two servers; `noise` is what each adds at every draw, by default none or zeros."""
     one, other = journals or (MemoryJournal(), MemoryJournal())
+    if noise is None:
+        noise = (np.zeros(p.length, np.int64),) * 2 if p.noise else (None, None)
+    draws = [None if entries is None else lambda entries=entries: entries for entries in noise]
     return Pair(
-        Leader(p, rounds, ALLOWED, policy, one),
-        Helper(p, rounds, ALLOWED, policy, other, HELPER_KEY),
+        Leader(p, rounds, ALLOWED, policy, one, draws[0]),
+        Helper(p, rounds, ALLOWED, policy, other, HELPER_KEY, draws[1]),
     )
 
 
@@ -207,7 +211,6 @@ def test_messages_between_the_servers_are_what_the_specification_says() -> None:
     query = pair.leader.query(offer)
     assert query == frame(35, 2**32 - 2, listed)
     batch = hashlib.sha256(b"fedtally-secagg/1 two-server batch" + P.context + listed).digest()
-    assert batch_digest(P, query) == batch
     answer = pair.helper.answer(query)
     assert answer[:-11] == frame(36, 2**32 - 3, bytes(43))[:HEADER] + batch
     # 3 entries and 8 lanes of 8 bits
@@ -298,20 +301,28 @@ def test_the_vector_may_be_read_only_and_not_contiguous_and_is_not_changed() -> 
 
 def test_both_servers_add_noise_and_none_to_the_lanes() -> None:
     p = parameters(noise=100, bits=9)
-    pair = servers(p)
+    drawn = iter([np.array([-3, -80, 100]), np.array([50, 50, 50])])
+    helper = Helper(p, range(5, 6), ALLOWED, POLICY, MemoryJournal(), HELPER_KEY, lambda: next(drawn))
+    pair = servers(p, noise=(np.array([10, -20, 0]), np.zeros(3, np.int64)))._replace(helper=helper)
     pair.receive(*(report(who, p=p) for who in range(3)))
-    query = pair.leader.query(pair.helper.offer(), np.array([10, -20, 0]))
-    answer = pair.helper.answer(query, np.array([-3, -80, 100]))
+    query = pair.leader.query(pair.helper.offer())
+    answer = pair.helper.answer(query)
     assert pair.leader.finish(answer).tolist() == [3 + 7, -100, -3 + 100]
-    # The noise of another try plays no part: the bytes that were written go out again.
-    assert pair.helper.answer(query, np.array([50, 50, 50])) == answer == pair.helper.answer(query)
+    # No noise is drawn for another try: the bytes that were written go out again.
+    assert pair.helper.answer(query) == answer
+    assert next(drawn).tolist() == [50, 50, 50]
 
 
 def test_noise_is_given_where_it_is_planned_and_there_alone() -> None:
-    noisy = parameters(noise=100, bits=9)
+    noisy, zeros = parameters(noise=100, bits=9), np.zeros(3, np.int64)
+    for p, wrong, right, message in (
+        (noisy, None, zeros, "noise must be given"),
+        (P, zeros, None, "noise must be None"),
+    ):
+        for both in ((wrong, right), (right, wrong)):
+            with pytest.raises(InvalidInputError, match=message):
+                servers(p, noise=both)
     for p, noise, message in (
-        (noisy, None, "noise must be given"),
-        (P, np.zeros(3, np.int64), "noise must be None"),
         (noisy, np.array([0, 0, 101]), r"every entry of noise must be within \+-100"),
         (noisy, np.array([-101, 0, 0]), r"every entry of noise must be within \+-100"),
         (noisy, np.array([np.iinfo(np.int64).min, 0, 0]), r"every entry of noise must be within \+-100"),
@@ -319,15 +330,16 @@ def test_noise_is_given_where_it_is_planned_and_there_alone() -> None:
         (noisy, np.zeros(3), r"noise must be int64 \[3\], got float64"),
         (noisy, [0, 0, 0], r"noise must be int64 \[3\], got list"),
     ):
-        pair, good = servers(p), None if p is P else np.zeros(3, np.int64)
-        pair.receive(*(report(who, p=p) for who in range(3)))
+        pair, bad = servers(p), servers(p, noise=(noise, noise))
+        for each in (pair, bad):
+            each.receive(*(report(who, p=p) for who in range(3)))
         offer = pair.helper.offer()
         with pytest.raises(InvalidInputError, match=message):
-            pair.leader.query(offer, noise)  # type: ignore[arg-type]
-        query = pair.leader.query(offer, good)
+            bad.leader.query(offer)
+        query = pair.leader.query(offer)
         with pytest.raises(InvalidInputError, match=message):
-            pair.helper.answer(query, noise)  # type: ignore[arg-type]
-        assert pair.leader.finish(pair.helper.answer(query, good)).tolist() == [3, 0, -3]
+            bad.helper.answer(query)
+        assert pair.leader.finish(pair.helper.answer(query)).tolist() == [3, 0, -3]
 
 
 # ---- bad parameters, policies and calls ----
@@ -866,7 +878,8 @@ def test_the_helper_answers_one_query() -> None:
         with pytest.raises(BatchRefusedError, match="there is no second query"):
             pair.helper.answer(second)
     assert pair.helper.answer(frames[0]) == answer
-    assert pair.helper.receive(reports[0].helper) is Outcome.CLOSED
+    for who in range(8):  # the first four are in the batch: their senders may have missed the first answer
+        assert pair.helper.receive(reports[who].helper) is (Outcome.ACCEPTED if who < 4 else Outcome.CLOSED)
 
 
 def test_batches_do_not_overlap_though_two_were_collected_at_once() -> None:
@@ -874,22 +887,125 @@ def test_batches_do_not_overlap_though_two_were_collected_at_once() -> None:
     helpers = [servers(journals=(MemoryJournal(), journal)).helper for _ in range(2)]
     for one, helper in itertools.product(REPORTS, helpers):
         assert helper.receive(one.helper) is Outcome.ACCEPTED
-    helpers[0].answer(query_for(map(id_of, REPORTS[:3])))
-    with pytest.raises(BatchRefusedError, match="one batch for ever"):
+    answer = helpers[0].answer(query := query_for(map(id_of, REPORTS[:3])))
+    with pytest.raises(BatchRefusedError, match="there is no second query"):
         helpers[1].answer(query_for(map(id_of, REPORTS)))
-    assert helpers[1].state is BatchState.COLLECTING
+    assert (helpers[1].state, len(helpers[1])) == (BatchState.DONE, 0)
+    assert helpers[1].answer(query) == answer
 
 
-def test_an_id_of_an_opened_batch_is_refused_for_ever() -> None:
+def test_of_two_processes_that_write_at_once_one_decides() -> None:
+    """Each looked at the journal before the other wrote: what counts is what the journal says it keeps."""
+
+    class Late(MemoryJournal):
+        """Finds nothing for the batch, until it writes."""
+
+        def kept(self, name: bytes) -> bytes | None:
+            return None if name.startswith(b"batch") else super().kept(name)
+
+    noise, journals = (np.array([1, 2, 3]), np.array([4, 5, 6])), (Late(), Late())
+    one, other = (servers(NOISY, journals=journals, noise=each) for each in (noise, noise[::-1]))
+    reports = [report(who, p=NOISY) for who in range(5)]
+    for each in (one, other):
+        each.receive(*reports[:4])
+    query = one.leader.query(one.helper.offer())
+    other.receive(reports[4])
+    assert other.leader.query(other.helper.offer()) == query  # not that of five reports
+    answer = one.helper.answer(query)
+    assert other.helper.answer(query) == answer
+    assert other.leader.finish(answer).tolist() == one.leader.finish(answer).tolist() == [4 + 5, 7, -4 + 9]
+
+
+def test_a_restart_opens_no_second_batch_of_the_same_rounds() -> None:
     journals = MemoryJournal(), MemoryJournal()
     pair = servers(journals=journals)
     pair.receive(*REPORTS[:3])
-    opened(pair)
+    query = pair.leader.query(pair.helper.offer())
+    answer = pair.helper.answer(query)
     later = servers(journals=journals)
-    assert later.receive(*REPORTS) == [("id taken",) * 2] * 3 + [BOTH]
-    others = [report(who) for who in (4, 5)]
-    assert later.receive(*others) == [BOTH] * 2
-    assert opened(later).tolist() == [3, 0, -3]
+    assert (later.leader.state, later.helper.state) == (BatchState.WAITING, BatchState.DONE)
+    assert later.receive(*REPORTS) == [BOTH] * 3 + [("closed",) * 2]  # copies of what was counted
+    assert later.receive(*(report(who, seed="again") for who in (0, 4, 5))) == [("closed",) * 2] * 3
+    assert later.receive(report(0, round=6)) == [("closed",) * 2]
+    for garbage in (b"", REPORTS[0].leader[:-1], REPORTS[0].helper + b"x"):
+        assert later.leader.receive(garbage) is later.helper.receive(garbage) is Outcome.CLOSED
+    with pytest.raises(LocalProtocolError, match="a leader asks once"):
+        later.leader.query(later.helper.offer())
+    with pytest.raises(BatchRefusedError, match="there is no second query"):
+        later.helper.answer(query_for(map(id_of, REPORTS[1:])))
+    assert (later.leader.resume(), later.helper.answer(query)) == (query, answer)
+
+
+def test_a_restart_takes_no_second_report_of_an_identity() -> None:
+    journals = MemoryJournal(), MemoryJournal()
+    servers(journals=journals).receive(*REPORTS)
+    later, second = servers(journals=journals), report(0, seed="again")
+    assert len(later.leader) == len(later.helper) == 0  # what was held is lost, and may be sent again
+    assert later.receive(second, REPORTS[0], second) == [("second report",) * 2, BOTH, ("second report",) * 2]
+    same = make_report(P, np.zeros(3, int), round=5, identity=PEOPLE[5], policy=POLICY, random=source("id"))
+    assert later.receive(same) == [BOTH]
+    assert later.receive(*REPORTS) == [BOTH] * 4
+    assert opened(later).tolist() == [4, 0, -4]
+
+
+def test_a_report_that_another_process_took_otherwise_is_not_held() -> None:
+    class Raced(MemoryJournal):
+        """Between the look and the writing another process writes."""
+
+        def keep(self, name: bytes, value: bytes) -> bytes:
+            return super().keep(name, b"another" if name.startswith(b"report") else value)
+
+    pair = servers(journals=(Raced(), Raced()))
+    assert pair.receive(REPORTS[0]) == [("second report",) * 2]
+    assert len(pair.leader) == len(pair.helper) == 0
+
+
+def test_a_round_is_in_one_range_for_ever() -> None:
+    journals = MemoryJournal(), MemoryJournal()
+    pair, wider = servers(journals=journals), servers(rounds=range(4, 6), journals=journals)
+    for each in (pair, wider):
+        each.receive(*REPORTS[:3])
+    opened(pair)
+    offer = ids_frame(34, 2**32 - 3, sorted(map(id_of, REPORTS[:3])), rounds=(4, 5))
+    for open_it in (
+        lambda: wider.leader.query(offer),
+        lambda: wider.helper.answer(query_for(map(id_of, REPORTS[:3]), rounds=(4, 5))),
+    ):
+        with pytest.raises(BatchRefusedError, match=r"round 5 is in a batch of rounds 5 \.\. 5"):
+            open_it()
+    assert wider.leader.state is wider.helper.state is BatchState.COLLECTING
+    before = servers(rounds=range(4, 5), journals=journals)  # round 4 was taken by the range that failed: nothing opens
+    before.receive(*(report(who, round=4) for who in range(3)))
+    with pytest.raises(BatchRefusedError, match=r"round 4 is in a batch of rounds 4 \.\. 5"):
+        before.leader.query(before.helper.offer())
+
+
+def test_nothing_is_said_that_was_not_written() -> None:
+    class Broken(MemoryJournal):
+        full = False
+
+        def keep(self, name: bytes, value: bytes) -> bytes:
+            if self.full:
+                raise OSError("no space left")
+            return super().keep(name, value)
+
+    journals = Broken(), Broken()
+    pair = servers(journals=journals)
+    pair.receive(*REPORTS[:3])
+    Broken.full = True
+    for receive, frame in pair.sides(REPORTS[3]):
+        with pytest.raises(OSError, match="no space"):
+            receive(frame)
+    assert len(pair.leader) == len(pair.helper) == 3
+    offer = pair.helper.offer()
+    for open_it in (
+        lambda: pair.leader.query(offer),
+        lambda: pair.helper.answer(query_for(map(id_of, REPORTS[:3]))),
+    ):
+        with pytest.raises(OSError, match="no space"):
+            open_it()
+    Broken.full = False
+    assert opened(pair).tolist() == [3, 0, -3]
 
 
 def test_reports_that_one_server_lacks_leave_the_batch() -> None:
@@ -934,7 +1050,7 @@ def test_answers_are_for_one_batch_and_changes_are_caught_where_they_can_be() ->
         _ = pair.leader.count
     pair.receive(*REPORTS)
     query = pair.leader.query(pair.helper.offer())
-    answer, batch = pair.helper.answer(query), batch_digest(P, query)
+    answer = pair.helper.answer(query)
     before = copy.deepcopy(journal)
     for cut in [answer[:length] for length in range(len(answer))] + [answer + b"\x00", query]:
         with pytest.raises(BatchRefusedError, match="this is no answer"):
@@ -945,7 +1061,7 @@ def test_answers_are_for_one_batch_and_changes_are_caught_where_they_can_be() ->
     silent = 0
     for place, flipped in flips(answer):
         leader = servers(journals=(copy.deepcopy(before), MemoryJournal())).leader
-        leader.resume(batch)
+        assert leader.resume() == query
         if place < HEADER + 32:
             with pytest.raises(BatchRefusedError, match="this is no answer"):
                 leader.finish(flipped)
@@ -984,15 +1100,17 @@ class Crashing(MemoryJournal):
         super().__init__()
         self.after = after
 
-    def record(self, batch: bytes, ids: Sequence[bytes], message: bytes) -> None:
+    def keep(self, name: bytes, value: bytes) -> bytes:
+        if not name.startswith(b"batch"):
+            return super().keep(name, value)
         if self.after:
-            super().record(batch, ids, message)
+            super().keep(name, value)
         raise ConnectionError("power")
 
 
 def restarted(journal: MemoryJournal) -> MemoryJournal:
     kept = MemoryJournal()
-    kept._ids, kept._messages = set(journal._ids), dict(journal._messages)
+    kept._values = dict(journal._values)
     return kept
 
 
@@ -1001,12 +1119,15 @@ NOISY = parameters(noise=100, bits=9)
 
 def test_a_helper_that_restarts_sends_the_same_bytes() -> None:
     journal, noise = MemoryJournal(), np.array([1, 2, 3])
-    pair = servers(NOISY, journals=(MemoryJournal(), journal))
+    pair = servers(NOISY, journals=(MemoryJournal(), journal), noise=(noise, noise))
     pair.receive(*(report(who, p=NOISY) for who in range(4)))
-    query = pair.leader.query(pair.helper.offer(), noise)
-    answer = pair.helper.answer(query, noise)
-    later = servers(NOISY, range(90, 91), journals=(MemoryJournal(), restarted(journal))).helper
-    assert later.answer(query, 2 * noise) == later.answer(query) == answer
+    query = pair.leader.query(pair.helper.offer())
+    answer = pair.helper.answer(query)
+    for rounds in (range(5, 6), range(90, 91)):
+        kept = restarted(journal)
+        later = servers(NOISY, rounds, journals=(MemoryJournal(), kept), noise=(noise, 2 * noise)).helper
+        assert later.answer(query) == later.answer(query) == answer
+    assert later.state is BatchState.COLLECTING  # a batch of its own rounds, 90
     assert pair.leader.finish(answer).tolist() == [4 + 2, 4, -4 + 6]
 
 
@@ -1014,29 +1135,31 @@ def test_a_helper_that_restarts_sends_the_same_bytes() -> None:
 def test_a_helper_that_crashes_while_it_writes(after: bool) -> None:
     journal, noise = Crashing(after=after), np.array([1, 2, 3])
     reports = [report(who, p=NOISY) for who in range(4)]
-    pair = servers(NOISY, journals=(MemoryJournal(), journal))
+    pair = servers(NOISY, journals=(MemoryJournal(), journal), noise=(noise, noise))
     pair.receive(*reports)
-    query = pair.leader.query(pair.helper.offer(), noise)
+    query = pair.leader.query(pair.helper.offer())
     with pytest.raises(ConnectionError):
-        pair.helper.answer(query, noise)
-    later = servers(NOISY, journals=(MemoryJournal(), restarted(journal))).helper
-    assert [str(later.receive(one.helper)) for one in reports] == ["id taken" if after else "accepted"] * 4
+        pair.helper.answer(query)
+    sevens = np.array([7, 7, 7])
+    later = servers(NOISY, journals=(MemoryJournal(), restarted(journal)), noise=(sevens, sevens)).helper
+    assert later.state is (BatchState.DONE if after else BatchState.COLLECTING)
+    assert [str(later.receive(one.helper)) for one in reports] == ["accepted"] * 4
     # Nothing had left: where nothing was written either, the noise of the second try is the only one.
     expected = [6, 4, 2] if after else [4 + 1 + 7, 2 + 7, -4 + 3 + 7]
-    assert pair.leader.finish(later.answer(query, np.array([7, 7, 7]))).tolist() == expected
+    assert pair.leader.finish(later.answer(query)).tolist() == expected
 
 
 def test_a_leader_that_restarts_asks_the_same() -> None:
     journal, noise = MemoryJournal(), np.array([1, 2, 3])
-    pair = servers(NOISY, journals=(journal, MemoryJournal()))
+    pair = servers(NOISY, journals=(journal, MemoryJournal()), noise=(noise, noise))
     pair.receive(*(report(who, p=NOISY) for who in range(4)))
-    query = pair.leader.query(pair.helper.offer(), noise)
+    with pytest.raises(LocalProtocolError, match="not closed yet"):
+        pair.leader.resume()
+    query = pair.leader.query(pair.helper.offer())
     later = servers(NOISY, journals=(restarted(journal), MemoryJournal())).leader
-    with pytest.raises(BatchRefusedError, match="no such batch"):
-        later.resume(bytes(32))
-    assert later.resume(batch_digest(NOISY, query)) == query
+    assert later.resume() == query == pair.leader.resume()
     assert (later.count, later.state) == (4, BatchState.WAITING)
-    assert later.finish(pair.helper.answer(query, noise)).tolist() == [6, 4, 2]
+    assert later.finish(pair.helper.answer(query)).tolist() == [6, 4, 2]
 
 
 def test_a_leader_that_crashes_while_it_writes_has_asked_nothing_or_asks_the_same() -> None:
@@ -1047,29 +1170,34 @@ def test_a_leader_that_crashes_while_it_writes_has_asked_nothing_or_asks_the_sam
         with pytest.raises(ConnectionError):
             pair.leader.query(pair.helper.offer())
         later = servers(journals=(kept := restarted(journal), MemoryJournal())).leader
-        taken = [str(later.receive(one.leader)) for one in REPORTS]
-        assert taken == ["id taken" if after else "accepted"] * 4
-        query = later.resume(*kept._messages) if after else later.query(pair.helper.offer())
+        assert [str(later.receive(one.leader)) for one in REPORTS] == ["accepted"] * 4
+        assert later.state is (BatchState.WAITING if after else BatchState.COLLECTING)
+        query = later.resume() if after else later.query(pair.helper.offer())
+        assert kept.kept(b"batch" + P.context + struct.pack("<II", 5, 5)) is not None
         assert later.finish(pair.helper.answer(query)).tolist() == [4, 0, -4]
 
 
 def test_the_journal_of_memory() -> None:
     journal = MemoryJournal()
-    journal.record(b"one", [b"a", b"b"], b"message")
-    for batch, ids in ((b"one", [b"c"]), (b"two", [b"c", b"b"])):
-        with pytest.raises(BatchRefusedError, match="one batch for ever"):
-            journal.record(batch, ids, b"other")
-    assert journal.message(b"one") == b"message" and journal.message(b"two") is None
-    assert (journal.spent(b"a"), journal.spent(b"c")) == (True, False)
+    assert journal.keep(b"one", b"first") == b"first"
+    assert journal.keep(b"one", b"second") == journal.kept(b"one") == b"first"
+    assert journal.kept(b"two") is None
 
 
 def test_the_journals_of_the_servers_are_not_shared() -> None:
     journal = MemoryJournal()
     pair = servers(journals=(journal, journal))
+    assert pair.receive(*REPORTS) == [("accepted", "second report")] * 4
+    journals = MemoryJournal(), MemoryJournal()
+    pair = servers(journals=journals)
     pair.receive(*REPORTS)
-    query = pair.leader.query(pair.helper.offer())
-    with pytest.raises(BatchRefusedError, match="this is no answer"):
-        pair.leader.finish(pair.helper.answer(query))
+    opened(pair)
+    for make in (
+        lambda: Leader(P, range(5, 6), ALLOWED, POLICY, journals[1]),
+        lambda: Helper(P, range(5, 6), ALLOWED, POLICY, journals[0], HELPER_KEY),
+    ):
+        with pytest.raises(BatchRefusedError, match="each server has its own journal"):
+            make()
 
 
 # ---- garbage ----
@@ -1106,12 +1234,11 @@ def test_a_leader_hears_one_answer_to_a_batch_for_ever() -> None:
     """A helper that may try several learns the sum from which of them are refused."""
     pair = servers(journals=(journal := MemoryJournal(), MemoryJournal()))
     pair.receive(*REPORTS)
-    answer = pair.helper.answer(query := pair.leader.query(pair.helper.offer()))
+    answer = pair.helper.answer(pair.leader.query(pair.helper.offer()))
     wrong = answer[:-1] + bytes([answer[-1] ^ 1])
     with pytest.raises(BatchRefusedError, match="lanes"):
         pair.leader.finish(wrong)
     again = servers(journals=(journal, MemoryJournal())).leader
-    again.resume(batch_digest(P, query))
     for _ in range(2):
         with pytest.raises(BatchRefusedError, match="the helper answers once"):
             again.finish(answer)
@@ -1122,14 +1249,13 @@ def test_a_leader_hears_one_answer_to_a_batch_for_ever() -> None:
 def test_a_sum_once_given_is_given_again_and_no_other() -> None:
     pair = servers(journals=(journal := MemoryJournal(), MemoryJournal()))
     pair.receive(*REPORTS)
-    answer = pair.helper.answer(query := pair.leader.query(pair.helper.offer()))
+    answer = pair.helper.answer(pair.leader.query(pair.helper.offer()))
     total = pair.leader.finish(answer)
     entry = HEADER + 32
     other = answer[:entry] + bytes([answer[entry] ^ 1]) + answer[entry + 1 :]
     with pytest.raises(BatchRefusedError, match="the helper answers once"):
         pair.leader.finish(other)
     restarted = servers(journals=(journal, MemoryJournal())).leader
-    restarted.resume(batch_digest(P, query))
     assert restarted.finish(answer).tolist() == pair.leader.finish(answer).tolist() == total.tolist()
 
 
@@ -1138,5 +1264,7 @@ def test_a_leader_of_other_rounds_does_not_resume_a_batch() -> None:
     pair.receive(*REPORTS)
     query = pair.leader.query(pair.helper.offer())
     other = Leader(P, range(7, 8), ALLOWED, POLICY, journal)
-    with pytest.raises(BatchRefusedError, match="the batch is of rounds"):
-        other.resume(batch_digest(P, query))
+    assert other.state is BatchState.COLLECTING
+    with pytest.raises(LocalProtocolError, match="not closed yet"):
+        other.resume()
+    assert Leader(P, range(5, 6), ALLOWED, POLICY, journal).resume() == query

@@ -308,7 +308,7 @@ def _two_server_targets() -> list[Target]:
     full.query(offer)
 
     def sum_of(data: bytes) -> bytes | None:
-        full.resume(two_server.batch_digest(parameters, query))
+        full.resume()
         if np.abs(full.finish(data)).max() > len(reports):
             raise Failure("a sum was accepted that the reports cannot make")
         return None

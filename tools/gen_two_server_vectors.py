@@ -179,19 +179,26 @@ class Receiver:
         parameters: Of the summation.
         secret: The helper's secret key; None for the leader.
         rounds: First and last round.
-        spent: Ids that were in a batch that the journal knows.
+        journal: What outlives a restart, by name: the SHA-256 of the report of an identity, and the batch.
         reports: Whole messages by id.
         held: What is kept of the part, by id.
-        closed: Whether reports are refused.
     """
 
     parameters: Parameters
     secret: bytes | None
     rounds: tuple[int, int]
-    spent: set[bytes] = field(default_factory=set)
+    journal: dict[Any, Any] = field(default_factory=dict)
     reports: dict[bytes, bytes] = field(default_factory=dict)
     held: dict[bytes, list[int]] = field(default_factory=dict)
-    closed: bool = False
+
+    def restarted(self) -> Receiver:
+        """Return the server after a restart: only the journal is left."""
+        return type(self)(self.parameters, self.secret, self.rounds, self.journal)
+
+    @property
+    def batch(self) -> tuple[bytes, Any] | None:
+        """The Query of the batch and what goes with it, once the journal knows it."""
+        return self.journal.get("batch")
 
     def receive(self, data: bytes) -> str:
         """Take a report.
@@ -202,10 +209,14 @@ class Receiver:
         p = self.parameters
         mine, other = (LEADER_REPORT, HELPER_REPORT) if self.secret is None else (HELPER_REPORT, LEADER_REPORT)
         size = 32 + page.packed_length(p.entries, p.bits) if self.secret is None else 80
-        if self.closed:
-            return "closed"
         body = p.body(data, mine, CLIENT)
-        if body is None or len(body) != 148 + size:
+        is_one = body is not None and len(body) == 148 + size
+        once = hashlib.sha256(data).digest()
+        if self.batch is not None:
+            ids = [self.batch[0][i : i + 16] for i in range(60, len(self.batch[0]), 16)]
+            is_copy = is_one and body is not None and body[:16] in ids and self.journal.get(body[20:52]) == once
+            return "accepted" if is_copy else "closed"
+        if not is_one or body is None:
             return "malformed"
         id_, round_, public, digest, signature, part = (
             body[:16],
@@ -224,10 +235,11 @@ class Receiver:
         fields = (bound, digests[LEADER_REPORT], digests[HELPER_REPORT])
         if not page.verifies(public, signature, "two-server report", *fields):
             return "forged"
-        for report in self.reports.values():
-            if report[48 + 20 : 48 + 52] == public:
-                return "accepted" if report == data else "second report"
-        if id_ in self.reports or id_ in self.spent:
+        if self.journal.get(public, once) != once:
+            return "second report"
+        if data in self.reports.values():
+            return "accepted"
+        if id_ in self.reports:
             return "id taken"
         if len(self.reports) >= p.n_max:
             return "full"
@@ -241,6 +253,7 @@ class Receiver:
             if seed is None:
                 return "unreadable"
             values = page.mask(mask_key(p, id_, seed), p.entries, p.bits)
+        self.journal[public] = once
         self.reports[id_], self.held[id_] = data, values
         return "accepted"
 
@@ -276,9 +289,7 @@ class Receiver:
 
 
 class Helper(Receiver):
-    """The helper, with a journal of one Answer."""
-
-    answered: tuple[bytes, bytes] | None = None
+    """The helper."""
 
     def offer(self) -> bytes:
         """Return an Offer."""
@@ -292,52 +303,57 @@ class Helper(Receiver):
         """
         p = self.parameters
         ids = self.ids_of(p.body(query, QUERY, LEADER))
-        digest = self.batch_digest(query)
-        if self.answered is not None:
-            if self.answered[0] == digest:
-                return self.answered[1]
+        if self.batch is not None:
+            if self.batch[0] == query:
+                return self.batch[1]
             raise RefusedError
         if not p.min_batch <= len(ids) <= p.n_max or any(id_ not in self.held for id_ in ids):
             raise RefusedError
-        answer = p.frame(ANSWER, HELPER, digest + page.pack(self.summed(ids, noise, -1), p.bits))
-        self.answered, self.closed = (digest, answer), True
-        return answer
+        body = self.batch_digest(query) + page.pack(self.summed(ids, noise, -1), p.bits)
+        self.journal["batch"] = query, p.frame(ANSWER, HELPER, body)
+        return self.journal["batch"][1]
 
 
 class Leader(Receiver):
     """The leader."""
 
-    def query(self, offer: bytes, noise: Sequence[int]) -> bytes:
-        """Return the Query for the ids that both hold.
+    def query(self, offer: bytes, noise: Sequence[int]) -> bytes | str:
+        """Return the Query for the ids that both hold, or ``closed``.
 
         Raises:
             RefusedError: The Offer is refused, or there are too few.
         """
         p = self.parameters
+        if self.batch is not None:
+            return "closed"
         offered = self.ids_of(p.body(offer, OFFER, HELPER))
         ids = [id_ for id_ in offered if id_ in self.held]
         if not p.min_batch <= len(ids) <= p.n_max:
             raise RefusedError
-        self.own, self.count, self.closed = self.summed(ids, noise, 1), len(ids), True
-        self.asked = p.frame(QUERY, LEADER, self.ids_body(ids))
-        return self.asked
+        query = p.frame(QUERY, LEADER, self.ids_body(ids))
+        self.journal["batch"] = query, self.summed(ids, noise, 1)
+        return query
 
     def finish(self, answer: bytes) -> list[int] | str:
         """Return the sum, ``dropped`` for an Answer that is not to this Query, or ``aborted``."""
         p = self.parameters
+        assert self.batch is not None
+        asked, own = self.batch
         body = p.body(answer, ANSWER, HELPER)
-        if body is None or body[:32] != self.batch_digest(self.asked):
+        if body is None or body[:32] != self.batch_digest(asked):
             return "dropped"
         try:
             values = page.unpack(body[32:], p.entries, p.bits)
         except page.AbortError:
             return "dropped"
         size = 2**p.bits
-        total = [entry % size for entry in page.add(self.own, values)]
+        if self.journal.setdefault("heard", answer) != answer:
+            return "dropped"
+        total, count = [entry % size for entry in page.add(own, values)], page.little(asked[56:60])
         total = [entry - size if entry >= size // 2 else entry for entry in total]
-        if any(lane != self.count for lane in total[p.length :]):
+        if any(lane != count for lane in total[p.length :]):
             return "aborted"
-        if any(abs(entry) > self.count * p.largest + p.tau for entry in total[: p.length]):
+        if any(abs(entry) > count * p.largest + p.tau for entry in total[: p.length]):
             return "aborted"
         return total[: p.length]
 
@@ -453,7 +469,7 @@ def case(name: str, party: Receiver, keys: dict[str, bytes], *operations: tuple[
     Returns:
         The case.
     """
-    initial: Json = {"spent": sorted(id_.hex() for id_ in party.spent), "rounds": list(party.rounds)}
+    initial: Json = {"rounds": list(party.rounds)}
     initial["n_max"] = party.parameters.n_max
     steps: list[Json] = []
     noise = numbers(f"two-server noise {party.secret is None}", party.parameters.length, 2 * 15 + 1)
@@ -469,6 +485,8 @@ def case(name: str, party: Receiver, keys: dict[str, bytes], *operations: tuple[
             elif kind == "answer":
                 assert isinstance(party, Helper)
                 result = party.answer(message, noise)
+            elif kind == "restart":
+                party, result = party.restarted(), "restarted"
             else:
                 assert isinstance(party, Leader)
                 result = party.finish(message)
@@ -482,7 +500,7 @@ def case(name: str, party: Receiver, keys: dict[str, bytes], *operations: tuple[
             ),
             key=lambda row: len(str(row)),
         )
-        good = result == "accepted" or not isinstance(result, str)
+        good = result in ("accepted", "restarted") or not isinstance(result, str)
         shown_message: Json = best if len(str(best)) < 2 * len(message) else {"hex": message.hex()}
         if not shown_message.get("splices", True):
             del shown_message["splices"]
@@ -521,7 +539,9 @@ def sections() -> dict[str, list[Json]]:
         [entry - 15 for entry in numbers(f"two-server noise {is_leader}", p.length, 31)] for is_leader in (True, False)
     ]
     keys["offer"] = two.offer()
-    keys["query"] = one.query(keys["offer"], noises[0])
+    query = one.query(keys["offer"], noises[0])
+    assert isinstance(query, bytes)
+    keys["query"] = query
     keys["answer"] = two.answer(keys["query"], noises[1])
     total = one.finish(keys["answer"])
     plain = [sum(reports[i].vector[e] for i in (0, 2, 4)) + noises[0][e] + noises[1][e] for e in range(p.length)]
@@ -620,8 +640,12 @@ def sections() -> dict[str, list[Json]]:
             ("receive", resent(0, id=bytes(16)), "second report"),
         ]
         cases.append(case(f"{role}: full", make(), keys, *steps))
-        steps = [("receive", frames[0], "id taken"), ("receive", frames[1], "accepted")]
-        cases.append(case(f"{role}: an id of an earlier batch", make(spent={reports[0].id}), keys, *steps))
+        restart = ("restart", b"", "restarted")
+        steps = [("receive", frames[0], "accepted"), restart, ("receive", resent(0, id=bytes(16)), "second report")]
+        steps += [("receive", resent(1, id=reports[0].id), "accepted"), ("receive", frames[0], "id taken"), restart]
+        steps += [("receive", frames[1], "second report"), ("receive", frames[0], "accepted")]
+        steps += [("receive", frames[0], "accepted")]
+        cases.append(case(f"{role}: a restart before the batch is closed", make(), keys, *steps))
 
     def ids(*which: int) -> bytes:
         return one.ids_body([reports[i].id for i in which])
@@ -645,12 +669,19 @@ def sections() -> dict[str, list[Json]]:
         ("answer", keys["query"], keys["answer"]),
     ]
     steps += [("answer", keys["query"], keys["answer"]), ("answer", p.frame(QUERY, LEADER, ids(0, 1, 2)), "refused")]
-    steps += [("receive", keys["helper/3"], "closed"), ("receive", keys["helper/0"], "closed")]
+    restart = ("restart", b"", "restarted")
+    for _ in range(2):
+        steps += [("receive", keys["helper/3"], "closed"), ("receive", keys["helper/0"], "accepted")]
+        steps += [("receive", keys["helper/1"], "closed"), ("receive", keys["leader/0"], "closed"), restart]
+        steps += [("answer", p.frame(QUERY, LEADER, ids(0, 1, 2)), "refused")]
+        steps += [("answer", keys["query"], keys["answer"])]
     cases.append(case("helper: Queries", helper(), keys, *steps))
     of_offer = [p.frame(OFFER, HELPER, bad) for bad in [*bad_bodies, ids(0, 2), ids(), ids(0, 1, 2)]]
     of_offer += [p.frame(OFFER, LEADER, body), p.frame(QUERY, HELPER, body)]
     steps = [*first, *(("query", message, "refused") for message in of_offer), ("query", keys["offer"], keys["query"])]
-    steps += [("receive", keys["leader/1"], "closed")]
+    for after in ([], [restart]):
+        steps += [*after, ("receive", keys["leader/1"], "closed"), ("receive", keys["leader/0"], "accepted")]
+        steps += [("receive", keys["leader/3"], "closed"), ("query", keys["offer"], "closed")]
     answer = keys["answer"]
     spoiled = [
         answer[:-1],
@@ -661,7 +692,9 @@ def sections() -> dict[str, list[Json]]:
     ]
     spoiled += [answer[:-1] + u8(answer[-1] | 0x80), keys["query"]]
     steps += [("finish", message, "dropped") for message in spoiled]
-    good = [*steps, ("finish", answer, total)]
+    other = page.pack([1, *page.unpack(answer[80:], p.entries, p.bits)[1:]], p.bits)
+    late = ("finish", answer[:80] + other, "dropped")
+    good = [*steps, ("finish", answer, total), late, restart, late, ("finish", answer, total)]
     cases.append(case("leader: Offers and Answers", leader(), keys, *good))
     values = page.unpack(answer[80:], p.entries, p.bits)
     for name, at, by, wanted in (

@@ -30,6 +30,7 @@ from fedtally.crypto.keys import KEY_BYTES, Secret, SigningKey
 from fedtally.domain import Domain
 from fedtally.errors import FedtallyError, InvalidInputError, OutsideDomainError
 from fedtally.plan import Plan
+from fedtally.privacy.events import Trust
 from fedtally.secagg import two_server
 from fedtally.secagg.allow_list import AllowList
 from fedtally.secagg.client import Client, Journal, Pinned
@@ -285,10 +286,30 @@ class FrequencyServer:
         )
 
     def leader(
-        self, opening: int, policy: two_server.BatchPolicy, allow_list: AllowList, journal: two_server.Journal
+        self,
+        opening: int,
+        policy: two_server.BatchPolicy,
+        allow_list: AllowList,
+        journal: two_server.Journal,
+        *,
+        random: Callable[[int], bytes] | None = None,
     ) -> two_server.Leader:
-        """Return the leader's side of a batch: the reports of one of the plan's openings."""
-        return two_server.Leader(_two_server(self.plan), self._rounds(opening), allow_list, policy, journal)
+        """Return the leader's side of a batch: the reports of one of the plan's openings.
+
+        Args:
+            opening: which of the plan's openings.
+            policy: the leader's own.
+            allow_list: whose digest is in the plan.
+            journal: the leader's own.
+            random: returns as many uniform bytes as it is asked for, from a cryptographic source; needed where the plan
+                says that the servers add noise, which is the plan's and drawn from it.
+
+        Raises:
+            UnsafeParametersError: the policy refuses the plan.
+            InvalidInputError: the plan is not summed so, there is no such opening, or no randomness where it is needed.
+        """
+        parameters, rounds = _two_server(self.plan), self._rounds(opening)
+        return two_server.Leader(parameters, rounds, allow_list, policy, journal, self._server_noise(random))
 
     def helper(
         self,
@@ -297,9 +318,25 @@ class FrequencyServer:
         allow_list: AllowList,
         journal: two_server.Journal,
         key: OpeningKey,
+        *,
+        random: Callable[[int], bytes] | None = None,
     ) -> two_server.Helper:
-        """Return the helper's side of a batch: the reports of one opening."""
-        return two_server.Helper(_two_server(self.plan), self._rounds(opening), allow_list, policy, journal, key)
+        """Return the helper's side of a batch, as `leader`; `key` is the one that clients seal to."""
+        parameters, rounds = _two_server(self.plan), self._rounds(opening)
+        return two_server.Helper(parameters, rounds, allow_list, policy, journal, key, self._server_noise(random))
+
+    def _server_noise(self, random: Callable[[int], bytes] | None) -> Callable[[], I64] | None:
+        """Return what draws the plan's noise of one of two servers; None: the plan has none for them to add.
+
+        Proof: docs/privacy-proofs/two_servers.md.
+        """
+        privacy = self.plan.privacy
+        if privacy is None or privacy.event.trust is not Trust.DISTRIBUTED:
+            return None
+        if random is None:
+            raise InvalidInputError("each server adds the plan's noise before a sum is opened: give it randomness")
+        noise, counters = privacy.noise(), self.plan.rows * self.plan.width
+        return lambda: noise.draw(Secret(random(KEY_BYTES)), counters)
 
     def land(self, session: Server) -> CountSketch:
         """Add the sum of a cohort to its round's sketch, once.

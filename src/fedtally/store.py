@@ -4,9 +4,12 @@ A `Ledger` lives in an SQLite file or in a PostgreSQL database, a `ClientRecord`
 
 - *Reserved before opened.* `reserve` and `take_part` return once the fact is on disk. Whatever happens then, it counts
   as spent.
-- *Once.* A round of a plan is reserved once and lands once: primary keys say so, whoever writes. A landing is one row
-  that holds the noised sketch and stands for its spend, so that neither is there without the other. The sum without
-  noise has no column.
+- *Once.* A campaign has one owner, the run that charged it first. A release of its plan is reserved for that owner
+  alone, who may ask again after a crash, and lands once: primary keys say so, whoever writes. A landing is one row that
+  holds the noised sketch and stands for its spend, so that neither is there without the other. The sum without noise
+  has no column.
+- *At a constant price.* A campaign's row holds what all campaigns of its population cost together up to it, so that a
+  reservation looks at one row of them, however many there are.
 - *One writer at a time.* A writing transaction takes the lock of the whole database first (`BEGIN IMMEDIATE`; on
   PostgreSQL an advisory lock, at READ COMMITTED), then looks at what was spent, then adds to it.
 - *Append-only.* Triggers refuse to change or to delete a row. Who owns the database can drop them: this is against
@@ -21,7 +24,7 @@ Times are arguments, Unix seconds. Importing this module costs what SQLAlchemy c
 ...     ledger = Ledger.open(f"{folder}/ledger.db", create=True)
 ...     _ = ledger.grant("phones", epsilon=2.0, delta=1e-6, time=0)
 ...     event = Event("rounded-gaussian", 16, "zero-out", variance=16 * 4.2247**2)
-...     reservation = ledger.reserve(Charge("phones", "plan-a", 0, event), time=1)
+...     reservation = ledger.reserve(Charge("phones", "plan-a", 0, event), owner="run 1", time=1)
 ...     landing = ledger.land(reservation, b"the noised sketch", time=2)
 ...     print(ledger.spent("phones"), ledger.sketch("plan-a", 0))
 epsilon 0.9999 at delta 1e-06 (zero-out, central trust, privacy-loss-distribution) b'the noised sketch'
@@ -45,16 +48,18 @@ from sqlalchemy.exc import ArgumentError, DBAPIError, IntegrityError, SQLAlchemy
 from fedtally import _validate
 from fedtally.errors import FedtallyError, InvalidInputError, MissingExtraError, UnreadableFileError
 from fedtally.plan import Plan
-from fedtally.privacy.accounting import Guarantee
+from fedtally.privacy.accounting import Composition, Guarantee, campaign_cost
 from fedtally.privacy.budget import (
     AlreadySpentError,
     Charge,
     Grant,
     OverspentError,
+    appearance,
+    check_campaign,
     check_participation,
     check_spend,
+    check_total,
     checked_name,
-    spent,
 )
 from fedtally.privacy.events import Event
 
@@ -98,30 +103,34 @@ def _grants(metadata: sa.MetaData) -> tuple[sa.Table, sa.Table]:
 
 _ledger = sa.MetaData()
 _ledger_grants = _grants(_ledger)
-_campaigns = sa.Table(  # one event and one population per plan: the primary key
+_campaigns = sa.Table(  # one event, one population and one owner per plan: the primary key
     "fedtally_campaigns",
     _ledger,
     sa.Column("plan", sa.String(200), primary_key=True),
     sa.Column("population", sa.ForeignKey(_ledger_grants[0].c.population), nullable=False),
+    sa.Column("number", sa.Integer, nullable=False),  # in the population, from 1
+    sa.Column("owner", sa.String(200), nullable=False),
     sa.Column("event", sa.Text, nullable=False),
+    sa.Column("total", sa.Text, nullable=False),  # the composition of the population's campaigns up to this one
     _time(),
+    sa.UniqueConstraint("population", "number"),  # and an index: the last row is found at once
 )
 _reservations = sa.Table(
     "fedtally_reservations",
     _ledger,
     sa.Column("plan", sa.ForeignKey(_campaigns.c.plan), primary_key=True),
-    sa.Column("round", sa.Integer, primary_key=True, autoincrement=False),
+    sa.Column("release", sa.Integer, primary_key=True, autoincrement=False),
     _time(),
 )
 _landings = sa.Table(
     "fedtally_landings",
     _ledger,
     sa.Column("plan", sa.String(200), primary_key=True),
-    sa.Column("round", sa.Integer, primary_key=True, autoincrement=False),
+    sa.Column("release", sa.Integer, primary_key=True, autoincrement=False),
     sa.Column("sketch", sa.LargeBinary, nullable=False),
     sa.Column("sha256", sa.String(64), nullable=False),
     _time(),
-    sa.ForeignKeyConstraint(["plan", "round"], [_reservations.c.plan, _reservations.c.round]),
+    sa.ForeignKeyConstraint(["plan", "release"], [_reservations.c.plan, _reservations.c.release]),
 )
 
 _record = sa.MetaData()
@@ -149,24 +158,24 @@ class StoreError(FedtallyError):
 
 
 class Reservation(NamedTuple):
-    """A round of a plan that is spent from now on, and that only its holder opens."""
+    """A release of a plan that is spent from now on, and that only the owner of its campaign opens."""
 
     plan: str
-    round: int
+    release: int
 
 
 class Landing(NamedTuple):
-    """A round that landed.
+    """A release that landed.
 
     Attributes:
         plan: the fingerprint of the plan.
-        round: the round of it.
+        release: which of its openings.
         sha256: of the noised sketch, in hexadecimal.
         time: when it landed, Unix seconds.
     """
 
     plan: str
-    round: int
+    release: int
     sha256: str
     time: int
 
@@ -276,7 +285,7 @@ _Opened = TypeVar("_Opened", bound=_Database)
 
 
 class Ledger(_Database):
-    """The operator's books: what populations were granted, what was reserved of it, and the rounds that landed.
+    """The operator's books: what populations were granted, what was reserved of it, and the releases that landed.
 
     Made by `open`. Safe to use from several threads and processes, each with its own.
     """
@@ -301,39 +310,91 @@ class Ledger(_Database):
         """
         return _opened(cls, _url(location), create)
 
-    def reserve(self, charge: Charge, time: int) -> Reservation:
-        """Reserve a round; call it before anything can be opened, and before noise is drawn.
+    def reserve(self, charge: Charge, owner: str, time: int) -> Reservation:
+        """Reserve a release; call it before anything can be opened, and before noise is drawn.
 
-        From here on the round is spent, also if this process dies in the very next instant: whoever finds a round
-        reserved and not landed gives it up.
+        From here on the release is spent, also if this process dies in the very next instant. The first reservation
+        charges the campaign, and makes it the owner's. The owner may ask for a reservation again, for another cohort of
+        the same release or after a crash, and gets the same one until the release has landed. It must not draw a second
+        noise for a sum of which something left. What it costs does not grow with what is in the ledger.
+
+        Args:
+            charge: which release, of which campaign.
+            owner: names the run of the campaign, and no other: such as 32 random bytes in hexadecimal.
+            time: now, Unix seconds.
 
         Raises:
-            AlreadySpentError: it was reserved before, perhaps by another writer.
+            AlreadySpentError: the campaign is another owner's, or the release has landed.
             OverspentError: its campaign costs more than the population has left.
-            InvalidInputError: nothing was granted; or as `budget.check_spend`.
+            InvalidInputError: nothing was granted; or as `budget.check_total` and `budget.check_campaign`.
         """
-        time = _seconds(time)
+        owner, time = checked_name(owner=owner), _seconds(time)
+        campaign_cost(charge.event)  # the dear part, before the lock is taken: it is remembered
         with self._transaction(write=True) as connection, _taken(charge):
             grant = self._grant(connection, charge.population)
             if grant is None:
-                raise InvalidInputError(
-                    f"nothing was granted to population {charge.population!r}: "
-                    f"fedtally ledger grant --population {charge.population} --epsilon ... --delta ..."
-                )
-            if check_spend(grant, _charges(connection, charge), charge) is not None:
-                values = {"plan": charge.plan, "population": charge.population, "event": _to_json(charge.event)}
-                connection.execute(sa.insert(_campaigns).values(**values, time=time))
-            connection.execute(sa.insert(_reservations).values(plan=charge.plan, round=charge.round, time=time))
-        return Reservation(charge.plan, charge.round)
+                raise InvalidInputError(self._ungranted(connection, charge.population))
+            campaign = connection.execute(sa.select(_campaigns).where(_campaigns.c.plan == charge.plan)).first()
+            if campaign is None:
+                self._begin(connection, grant, charge, owner, time)
+            elif self._is_repeated(connection, campaign, charge, owner):
+                return Reservation(charge.plan, charge.release)
+            connection.execute(sa.insert(_reservations).values(plan=charge.plan, release=charge.release, time=time))
+        return Reservation(charge.plan, charge.release)
+
+    def _begin(self, connection: sa.Connection, grant: Grant, charge: Charge, owner: str, time: int) -> None:
+        """Charge a campaign, if it is not too much."""
+        before = _total(connection, grant)
+        total = Composition.of([charge.event], grant.delta) if before is None else before.plus(charge.event)
+        check_total(grant, total, charge.plan)
+        row = {"plan": charge.plan, "population": charge.population, "number": total.campaigns, "owner": owner}
+        texts = {"event": _to_json(charge.event), "total": json.dumps(total.to_dict(), sort_keys=True)}
+        connection.execute(sa.insert(_campaigns).values(**row, **texts, time=time))
+
+    def _is_repeated(self, connection: sa.Connection, campaign: sa.Row[Any], charge: Charge, owner: str) -> bool:
+        """Tell whether the owner of a campaign reserved this release before and it did not land."""
+        check_campaign(Charge(campaign.population, campaign.plan, 0, _from_json(campaign.event)), charge)
+        if campaign.owner != owner:
+            raise AlreadySpentError(
+                f"release {charge.release} of plan {charge.plan} is not to be had: another run charged this plan, and "
+                "what it reserved counts as spent, landed or not; go on with that run, or with a new plan"
+            )
+        if connection.execute(_landed(charge.plan, charge.release)).first() is not None:
+            raise AlreadySpentError(
+                f"release {charge.release} of plan {charge.plan} has landed: it is not opened again"
+            )
+        at = (_reservations.c.plan == charge.plan) & (_reservations.c.release == charge.release)
+        return connection.execute(sa.select(_reservations).where(at)).first() is not None
+
+    def _ungranted(self, connection: sa.Connection, population: str) -> str:
+        alike = self._look_alikes(connection, population)
+        return (
+            f"nothing was granted to population {population!r}"
+            f"{f', which looks like {_quoted(alike)}' if alike else ''}: "
+            f"fedtally ledger grant --population {population} --epsilon ... --delta ..."
+        )
+
+    def look_alikes(self, population: str) -> list[str]:
+        """Return the populations of other names that a person may take for this one: `budget.appearance`.
+
+        Two names are two budgets. Ask before a population is granted or charged for the first time.
+        """
+        with self._transaction(write=False) as connection:
+            return self._look_alikes(connection, population)
+
+    def _look_alikes(self, connection: sa.Connection, population: str) -> list[str]:
+        names = connection.execute(sa.select(self._populations.c.population)).scalars()
+        alike = appearance(population)
+        return sorted(name for name in names if name != population and appearance(name) == alike)
 
     def land(self, reservation: Reservation, sketch: bytes, time: int) -> Landing:
-        """Keep the noised sketch of a reserved round for good; afterwards erase the sum without noise.
+        """Keep the noised sketch of a reserved release for good; afterwards erase the sum without noise.
 
         After an error or a crash the same bytes may be landed again, which changes nothing. Noise is never drawn again.
 
         Raises:
-            AlreadySpentError: another sketch landed for that round.
-            InvalidInputError: the round was not reserved, or the sketch is empty.
+            AlreadySpentError: another sketch landed for that release.
+            InvalidInputError: the release was not reserved, or the sketch is empty.
         """
         if not isinstance(sketch, bytes) or not sketch:
             raise InvalidInputError(f"a sketch to land is bytes, and not empty, got {type(sketch).__name__}")
@@ -343,38 +404,43 @@ class Ledger(_Database):
             if found is not None:
                 if found.sha256 == new.sha256:
                     return Landing(*found)
-                raise AlreadySpentError(f"another sketch landed for round {new.round} of plan {new.plan}: keep that")
-            at = (_reservations.c.plan == new.plan) & (_reservations.c.round == new.round)
+                raise AlreadySpentError(
+                    f"another sketch landed for release {new.release} of plan {new.plan}: keep that"
+                )
+            at = (_reservations.c.plan == new.plan) & (_reservations.c.release == new.release)
             if connection.execute(sa.select(_reservations).where(at)).first() is None:
-                raise InvalidInputError(f"round {new.round} of plan {new.plan} was not reserved: reserve it, then open")
+                raise InvalidInputError(
+                    f"release {new.release} of plan {new.plan} was not reserved: reserve it, then open"
+                )
             connection.execute(sa.insert(_landings).values(**new._asdict(), sketch=sketch))
         return new
 
     def landings(self, plan: str) -> list[Landing]:
-        """Return the rounds of a plan that landed, in their order."""
+        """Return the releases of a plan that landed, in their order."""
         with self._transaction(write=False) as connection:
             return [Landing(*row) for row in connection.execute(_landed(plan))]
 
     def reserved(self, plan: str) -> list[int]:
-        """Return the rounds of a plan that were reserved, landed or not, in their order."""
-        query = sa.select(_reservations.c.round).where(_reservations.c.plan == plan).order_by(_reservations.c.round)
+        """Return the releases of a plan that were reserved, landed or not, in their order."""
+        known = _reservations.c
+        query = sa.select(known.release).where(known.plan == plan).order_by(known.release)
         with self._transaction(write=False) as connection:
-            return [row.round for row in connection.execute(query)]
+            return [row.release for row in connection.execute(query)]
 
-    def sketch(self, plan: str, round: int) -> bytes:
-        """Return the noised sketch of a round that landed.
+    def sketch(self, plan: str, release: int) -> bytes:
+        """Return the noised sketch of a release that landed.
 
         Raises:
-            InvalidInputError: the round did not land.
+            InvalidInputError: the release did not land.
             UnreadableFileError: the bytes were damaged since.
         """
-        at = (_landings.c.plan == plan) & (_landings.c.round == round)
+        at = (_landings.c.plan == plan) & (_landings.c.release == release)
         with self._transaction(write=False) as connection:
             row = connection.execute(sa.select(_landings.c.sketch, _landings.c.sha256).where(at)).first()
         if row is None:
-            raise InvalidInputError(f"round {round} of plan {plan} did not land")
+            raise InvalidInputError(f"release {release} of plan {plan} did not land")
         if hashlib.sha256(row.sketch).hexdigest() != row.sha256:
-            raise UnreadableFileError(f"the sketch of round {round} of plan {plan} is damaged in {self._name}")
+            raise UnreadableFileError(f"the sketch of release {release} of plan {plan} is damaged in {self._name}")
         return bytes(row.sketch)
 
     def spent(self, population: str, planned: Sequence[Charge] = ()) -> Guarantee | None:
@@ -382,15 +448,16 @@ class Ledger(_Database):
 
         Args:
             population: whose budget it is.
-            planned: charges that are not made yet, which count, too.
+            planned: charges of campaigns that are not made yet, each of another plan, which count, too.
         """
         with self._transaction(write=False) as connection:
             grant = self._grant(connection, population)
             if grant is None:
                 return None
-            rows = connection.execute(sa.select(_campaigns).where(_campaigns.c.population == population)).all()
-        made = [Charge(row.population, row.plan, 0, _from_json(row.event)) for row in rows]
-        return spent([*made, *planned], grant.delta)
+            total = _total(connection, grant)
+        for charge in planned:
+            total = Composition.of([charge.event], grant.delta) if total is None else total.plus(charge.event)
+        return None if total is None else total.guarantee
 
     def export(self, population: str | None = None) -> dict[str, Any]:
         """Return all rows but the sketches as JSON-able values, of one population or of all, from one moment."""
@@ -401,14 +468,14 @@ class Ledger(_Database):
 
             deltas = rows(sa.select(self._populations).order_by(self._populations.c.population))
             grants = rows(sa.select(self._granted).order_by(self._granted.c.number))
-            campaigns = rows(sa.select(_campaigns).order_by(_campaigns.c.time, _campaigns.c.plan))
-            rounds = rows(_rounds())
+            campaigns = rows(sa.select(_campaigns).order_by(_campaigns.c.number))
+            releases = rows(_releases())
         documents = []
         for named in deltas:
             name = named["population"]
             if population in (None, name):
                 own = [campaign for campaign in campaigns if campaign["population"] == name]
-                documents.append(_document(named, [row for row in grants if row["population"] == name], own, rounds))
+                documents.append(_document(named, [row for row in grants if row["population"] == name], own, releases))
         if population is not None and not documents:
             raise InvalidInputError(f"{self._name} knows no population {population!r}")
         return {"schema": EXPORT, "populations": documents}
@@ -549,44 +616,52 @@ class Journal:
 # ---- rows ----
 
 
-def _charges(connection: sa.Connection, new: Charge) -> list[Charge]:
-    """Return every round reserved in the population or in the plan of the new charge."""
-    theirs = (_campaigns.c.population == new.population) | (_campaigns.c.plan == new.plan)
-    query = sa.select(_campaigns.c.population, _campaigns.c.plan, _reservations.c.round, _campaigns.c.event)
-    rows = connection.execute(query.join_from(_campaigns, _reservations).where(theirs)).all()
-    events = {row.plan: row.event for row in rows}
-    parsed = {plan: _from_json(text) for plan, text in events.items()}
-    return [Charge(row.population, row.plan, row.round, parsed[row.plan]) for row in rows]
+def _total(connection: sa.Connection, grant: Grant) -> Composition | None:
+    """Return what all campaigns of a population cost together, as its last one says; None: there are none."""
+    known = _campaigns.c
+    query = sa.select(known.event, known.total).where(known.population == grant.population)
+    row = connection.execute(query.order_by(known.number.desc()).limit(1)).first()
+    return None if row is None else _composition(row.total, row.event, grant.delta)
 
 
-def _landed(plan: str, round: int | None = None) -> sa.Select[Any]:
+def _composition(total: str, event: str, delta: float) -> Composition:
+    try:
+        return Composition.from_dict(json.loads(total), _from_json(event), delta)
+    except ValueError as error:
+        raise UnreadableFileError(f"a total of the store cannot be read: {error}") from error
+
+
+def _landed(plan: str, release: int | None = None) -> sa.Select[Any]:
     columns = _landings.c
-    query = sa.select(columns.plan, columns.round, columns.sha256, columns.time).where(columns.plan == plan)
-    return query.order_by(columns.round) if round is None else query.where(columns.round == round)
+    query = sa.select(columns.plan, columns.release, columns.sha256, columns.time).where(columns.plan == plan)
+    return query.order_by(columns.release) if release is None else query.where(columns.release == release)
 
 
-def _rounds() -> sa.Select[Any]:
+def _releases() -> sa.Select[Any]:
     """Return the query of all reservations, each with its landing or nulls."""
-    at = (_reservations.c.plan == _landings.c.plan) & (_reservations.c.round == _landings.c.round)
+    at = (_reservations.c.plan == _landings.c.plan) & (_reservations.c.release == _landings.c.release)
     return (
         sa.select(
             _reservations.c.plan,
-            _reservations.c.round,
+            _reservations.c.release,
             _reservations.c.time.label("reserved"),
             _landings.c.time.label("landed"),
             _landings.c.sha256,
         )
         .outerjoin_from(_reservations, _landings, at)
-        .order_by(_reservations.c.plan, _reservations.c.round)
+        .order_by(_reservations.c.plan, _reservations.c.release)
     )
 
 
 def _document(
-    named: dict[str, Any], grants: list[dict[str, Any]], campaigns: list[dict[str, Any]], rounds: list[dict[str, Any]]
+    named: dict[str, Any],
+    grants: list[dict[str, Any]],
+    campaigns: list[dict[str, Any]],
+    releases: list[dict[str, Any]],
 ) -> dict[str, Any]:
     """Return what is known of one population."""
-    charges = [Charge(row["population"], row["plan"], 0, _from_json(row["event"])) for row in campaigns]
-    total = spent(charges, named["delta"])
+    last = campaigns[-1] if campaigns else None
+    total = None if last is None else _composition(last["total"], last["event"], named["delta"]).guarantee
     return {
         "population": named["population"],
         "epsilon_granted": grants[-1]["epsilon"],
@@ -597,11 +672,12 @@ def _document(
         "campaigns": [
             {
                 "plan": row["plan"],
+                "owner": row["owner"],
                 "time": row["time"],
                 "event": json.loads(row["event"]),
-                "rounds": [
+                "releases": [
                     {name: value for name, value in one.items() if name != "plan"}
-                    for one in rounds
+                    for one in releases
                     if one["plan"] == row["plan"]
                 ],
             }
@@ -619,6 +695,10 @@ def _from_json(text: str) -> Event:
         return Event.from_dict(json.loads(text))
     except ValueError as error:
         raise UnreadableFileError(f"an event of the store cannot be read: {error}") from error
+
+
+def _quoted(names: Sequence[str]) -> str:
+    return ", ".join(map(ascii, names))
 
 
 def _session(session: bytes) -> str:
@@ -738,7 +818,9 @@ def _taken(charge: Charge) -> Iterator[None]:
     try:
         yield
     except IntegrityError as error:
-        raise AlreadySpentError(f"round {charge.round} of plan {charge.plan} was reserved by another writer") from error
+        raise AlreadySpentError(
+            f"release {charge.release} of plan {charge.plan} was reserved by another writer"
+        ) from error
 
 
 @contextmanager

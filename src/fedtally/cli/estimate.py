@@ -295,6 +295,13 @@ def _run(source: Source, request: Request, options: dict[str, Any]) -> Result:
     from fedtally.engines import local
 
     use_threads(options["threads"])
+    if request.ledger and not options["quiet"]:
+        from fedtally.cli.ledger import warn_of_look_alikes
+        from fedtally.store import Ledger
+
+        books = Ledger.open(request.ledger)
+        if books.spent(request.population_name) is None:  # what the first campaign is charged to
+            warn_of_look_alikes(books, request.population_name)
     with console.Progress(options["quiet"]) as progress:
         return local.run(source, request, progress)
 

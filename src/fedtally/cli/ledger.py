@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from fedtally.cli import console
 from fedtally.cli.layout import Command, Decorator, Group, option
+
+if TYPE_CHECKING:
+    from fedtally.store import Ledger
 
 _SHOWN = 16  # digits of a fingerprint
 
@@ -30,8 +33,8 @@ def _population_option(**settings: Any) -> Decorator:
 def ledger() -> None:
     """The books of differential privacy: what a population may spend, has spent, and on what.
 
-    A campaign is charged with the first round that is reserved, before anything is opened. What was reserved counts as
-    spent. Rows are added and never changed. `fedtally estimate --epsilon E --population NAME --ledger PATH` charges.
+    A campaign is charged with the first release that is reserved, before anything is opened. What was reserved counts
+    as spent. Rows are added and never changed. `fedtally estimate --epsilon E --population NAME --ledger PATH` charges.
     """
 
 
@@ -67,6 +70,8 @@ def grant(location: str, population: str, epsilon: float, delta: float, as_json:
 
     Grant(population, epsilon, delta)  # refused before a file is made
     books = Ledger.open(location, create=True)
+    if books.granted(population) is None:
+        warn_of_look_alikes(books, population)
     books.grant(population, epsilon, delta, int(time.time()))
     if large := promises_little(epsilon):
         console.note(f"warning: {large}")
@@ -138,6 +143,15 @@ def export(location: str, population: str | None, output: str | None, as_json: b
 ledger.add_section("Commands", show, grant, export)
 
 
+def warn_of_look_alikes(books: Ledger, population: str) -> None:
+    """Say which populations of the ledger a person may take for this one, which is new to it."""
+    for name in books.look_alikes(population):
+        console.note(
+            f"warning: population {population!a} is new here and looks like {name!a}: two names are two budgets, and "
+            "populations that may overlap are one"
+        )
+
+
 def _exported(location: str, population: str | None) -> dict[str, Any]:
     from fedtally.store import Ledger
 
@@ -159,10 +173,10 @@ def _show_population(entry: dict[str, Any]) -> None:
     table.add_column("landed", justify="right")
     table.add_column("one client is exposed to", overflow="fold")
     for campaign in entry["campaigns"]:
-        rounds = campaign["rounds"]
-        landed = sum(one["landed"] is not None for one in rounds)
+        releases = campaign["releases"]
+        landed = sum(one["landed"] is not None for one in releases)
         plan = report.printable(campaign["plan"][:_SHOWN])
-        table.add_row(plan, _day(campaign["time"]), str(len(rounds)), str(landed), _in_words(campaign["event"]))
+        table.add_row(plan, _day(campaign["time"]), str(len(releases)), str(landed), _in_words(campaign["event"]))
     console.show(table)
 
 

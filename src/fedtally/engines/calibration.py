@@ -199,8 +199,8 @@ def _run_two_server(
     random, server = key_bytes(1, b"round"), FrequencyServer(plan)
     assert keys.allow_list is not None
     policy = two_server.BatchPolicy(min_honest=2)
-    leader = server.leader(0, policy, keys.allow_list, two_server.MemoryJournal())
-    helper = server.helper(0, policy, keys.allow_list, two_server.MemoryJournal(), keys.helper)
+    leader = server.leader(0, policy, keys.allow_list, two_server.MemoryJournal(), random=random)
+    helper = server.helper(0, policy, keys.allow_list, two_server.MemoryJournal(), keys.helper, random=random)
     for i, person in enumerate(people):
         with clock(REPORTS, "client"):
             report = person.report(0, policy, journal=MemoryJournal(), identity=keys.identities[i], random=random)

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from fedtally.crypto.keys import KEY_BYTES, Secret, SigningKey
+from fedtally.crypto.keys import SigningKey
 from fedtally.engines.privacy import Books, Random
 from fedtally.engines.summation import Keys, Summation
 from fedtally.engines.tally import RoundTally
@@ -221,8 +221,9 @@ def _two_server_batch(
     agreed, allow_list, account = run.two_server, run.keys.allow_list, run.account
     assert allow_list is not None
     policy = two_server.BatchPolicy(min_honest=agreed.min_batch - agreed.corrupt, corrupt=agreed.corrupt)
-    leader = server.leader(opening, policy, allow_list, two_server.MemoryJournal())
-    helper = server.helper(opening, policy, allow_list, two_server.MemoryJournal(), run.keys.helper)
+    journals = two_server.MemoryJournal(), two_server.MemoryJournal()
+    leader = server.leader(opening, policy, allow_list, journals[0], random=run.random)
+    helper = server.helper(opening, policy, allow_list, journals[1], run.keys.helper, random=run.random)
     leaves = run.dropouts(len(people), ["leader", "helper"])
     for i, ((round, person), identity) in enumerate(zip(people, run.take_identities(len(people)), strict=True)):
         assert identity is not None
@@ -238,8 +239,7 @@ def _two_server_batch(
         account.server_seconds += time.process_time() - sent
     start = time.process_time()
     run.reserve(server.plan, opening)
-    query = leader.query(helper.offer(), run.server_noise())
-    total = leader.finish(helper.answer(query, run.server_noise()))
+    total = leader.finish(helper.answer(leader.query(helper.offer())))
     account.server_seconds += time.process_time() - start
     kept = np.array([i for i in range(len(people)) if i not in leaves], np.intp)
     server.land_batch(opening, total, leader.count)
@@ -262,8 +262,6 @@ class _Run:
         self.keys, self.account, self.summation = keys, _Account(plan, summation), summation
         self.rng, self.random, self.books = rng, random, books
         self._agreed, self._privacy, self._taken = plan.secure_sum, plan.privacy, 0
-        self._counters = plan.rows * plan.width
-        self._reserved: set[int] = set()
 
     @property
     def is_noised(self) -> bool:
@@ -271,16 +269,9 @@ class _Run:
         return self._privacy is not None and self._privacy.event.trust is Trust.DISTRIBUTED
 
     def reserve(self, plan: Plan, opening: int) -> None:
-        """Charge an opening, once, if it is opened with noise."""
-        if self.is_noised and opening not in self._reserved:
+        """Charge an opening, if it is opened with noise."""
+        if self.is_noised:
             self.books.reserve(plan, opening)
-            self._reserved.add(opening)
-
-    def server_noise(self) -> I64 | None:
-        """Return what one of two servers adds to the sum: docs/privacy-proofs/two_servers.md. None: nothing."""
-        if self._privacy is None or not self.is_noised:
-            return None
-        return self._privacy.noise().draw(Secret(self.random(KEY_BYTES)), self._counters)
 
     @property
     def secagg(self) -> SecAggTerms:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 import itertools
 import os
+import secrets
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -24,6 +25,7 @@ from fedtally.engines.summation import Summation
 from fedtally.engines.tally import Members, RoundTally, tallied
 from fedtally.errors import InvalidInputError
 from fedtally.plan import MAX_CLIENTS, Plan
+from fedtally.privacy.accounting import MOST_ADAPTIVE
 from fedtally.privacy.budget import Charge, OverspentError, checked_name
 from fedtally.privacy.events import Collisions, Event, Relation, Trust, certify
 from fedtally.privacy.terms import POPULATION, PrivacyTerms, default_delta, propose
@@ -251,6 +253,8 @@ def _stream(key: bytes) -> Random:
 class Books:
     """The ledger that a campaign is charged to, opening by opening; or none.
 
+    It is one run of a campaign, and of the pilot before it: another one gets nothing of what this one reserved.
+
     Args:
         location: of the ledger; None: nothing is written.
         population: whose budget is charged.
@@ -268,7 +272,7 @@ class Books:
         population: str = POPULATION,
         fingerprint: str | None = None,
     ) -> None:
-        self._fingerprint = fingerprint
+        self._fingerprint, self._owner = fingerprint, secrets.token_hex(32)
         self._ledger: Ledger | None = None
         self._reserved: dict[int, Reservation] = {}
         if location is not None:
@@ -276,8 +280,10 @@ class Books:
 
             self._ledger = Ledger.open(location)
             if self._ledger.granted(population) is None:
+                alike = ", ".join(map(ascii, self._ledger.look_alikes(population)))
                 raise InvalidInputError(
-                    f"{self._ledger.name} grants nothing to population {population!r}: fedtally ledger grant "
+                    f"{self._ledger.name} grants nothing to population {population!r}"
+                    f"{f', but to what looks like it: {alike}' if alike else ''}: fedtally ledger grant "
                     f"--ledger {self._ledger.name} --population {population} --epsilon ... --delta ..."
                 )
 
@@ -298,7 +304,7 @@ class Books:
         pilot = Charge(population, plan.fingerprint, 0, terms.event)
         for event in later:
             total = self._ledger.spent(population, [pilot, Charge(population, "campaign", 0, event)])
-            if granted is not None and total is not None and total.epsilon > granted.epsilon:
+            if granted is not None and total is not None and total.epsilon > min(granted.epsilon, MOST_ADAPTIVE):
                 raise OverspentError(
                     f"the pilot and the campaign are both charged, and could take population {population!r} to "
                     f"{total}, and epsilon {granted.epsilon:g} was granted: use a smaller epsilon, or size the sketch "
@@ -306,11 +312,14 @@ class Books:
                 )
 
     def reserve(self, plan: Plan, opening: int) -> None:
-        """Charge an opening, before anything of it can be opened and before its noise is drawn."""
+        """Charge an opening, before anything of it can be opened and before its noise is drawn.
+
+        Every cohort that is summed for it asks again.
+        """
         if self._ledger is not None:
             terms = _terms(plan)
             charge = Charge(terms.population, self._fingerprint or plan.fingerprint, opening, terms.event)
-            self._reserved[opening] = self._ledger.reserve(charge, int(time.time()))
+            self._reserved[opening] = self._ledger.reserve(charge, self._owner, int(time.time()))
 
     def land(self, opening: int, sketch: CountSketch) -> None:
         """Keep the noised sum of an opening in the ledger, with its spend."""

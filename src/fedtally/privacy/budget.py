@@ -2,10 +2,11 @@
 
 The unit is a client identity in a named population times a campaign: its `Event` says what all rounds of the campaign
 together expose one client to, in at most `event.participations` of them. A campaign is charged in full with its first
-round and not again for the others; that nobody takes part more often is held by each client's own record
+release and not again for the others; that nobody takes part more often is held by each client's own record
 (`check_participation`). Populations that overlap are one population, with one total delta.
 
-What was reserved counts as spent, whether or not anything was opened afterwards.
+A *release* is what a campaign makes public at once: one of the openings of its plan, however many cohorts are summed
+for it. What was reserved counts as spent, whether or not anything was opened afterwards.
 
 Campaigns may be planned in view of what earlier ones showed: several compose as Gaussians, which holds under full
 adaptivity (Smith and Thakurta 2022, Fully adaptive composition for Gaussian differential privacy), as composing loss
@@ -16,20 +17,28 @@ information.
 
 from __future__ import annotations
 
+import re
+import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from fedtally import _validate
 from fedtally.errors import InvalidInputError
-from fedtally.privacy.accounting import Guarantee, epsilon
+from fedtally.privacy.accounting import MOST_ADAPTIVE, Composition, Guarantee
 from fedtally.privacy.events import Event
 
-MAX_ROUND = 2**31 - 1
+MAX_RELEASE = 2**31 - 1
 MIN_DELTA = 1e-15  # each secure sum takes 2^-40 of it
+_WITHOUT_INK = "\u115f\u1160\u3164\uffa0\u2800"  # fillers of Hangul, the empty Braille pattern: letters and signs
+_SEPARATORS = re.compile(r"[\s\-_\u2010-\u2015\u2212\u00b7\u2022\u30fb.]+")
+_LOOK_ALIKES = str.maketrans(  # Cyrillic, Armenian, Greek, digits and bars, as they are written
+    "АВЕЅІЈКМНОРСТУХасеһіјѕорхуԁԛԝкмтнвօոսհΑΒΕΖΗΙΚΜΝΟΡΤΥΧαορνικυτχγηωıɑɡ01|Ӏӏǀ",  # noqa: RUF001
+    "ABESIJKMHOPCTYXacehijsopxydqwkmthbonuhABEZHIKMNOPTYXaopvikutxynwiagolllll",
+)
 
 
 class AlreadySpentError(InvalidInputError):
-    """Refuse to spend a round of a plan, or an item, twice."""
+    """Refuse to spend a release of a plan, a participation in a round, or an item, twice."""
 
 
 class OverspentError(InvalidInputError):
@@ -64,27 +73,27 @@ class Grant:
 
 @dataclass(frozen=True)
 class Charge:
-    """One round of a plan, to be opened or opened, in a campaign over a population.
+    """One release of a plan, to be opened or opened, in a campaign over a population.
 
     Args:
         population: whose budget it is.
         plan: the fingerprint of the plan.
-        round: from 0; of a batched schedule, the opening.
-        event: of the whole campaign, the same for each of its rounds, with its variance.
+        release: which of the plan's openings, from 0; in a client's own record, the round that it takes part in.
+        event: of the whole campaign, the same for each of its releases, with its variance.
 
     Raises:
-        InvalidInputError: an empty or unprintable name, a round out of bounds, or an event without variance.
+        InvalidInputError: a name that `checked_name` refuses, a release out of bounds, or an event without variance.
     """
 
     population: str
     plan: str
-    round: int
+    release: int
     event: Event
 
     def __post_init__(self) -> None:
         checked_name(population=self.population)
         checked_name(plan=self.plan)
-        object.__setattr__(self, "round", _validate.integer(0, MAX_ROUND, round=self.round))
+        object.__setattr__(self, "release", _validate.integer(0, MAX_RELEASE, release=self.release))
         if not isinstance(self.event, Event):
             raise InvalidInputError(f"event must be an Event of the accountant, got {self.event!r}")
         _ = self.event.noise_variance
@@ -93,13 +102,37 @@ class Charge:
 def checked_name(**named: str) -> str:
     """Return a name of 1 to 200 printable characters without blanks at its ends; the keyword is its name in errors.
 
+    It is in Unicode form NFC, in which a text has one encoding: two that read alike to every program would otherwise be
+    two budgets. Another form is refused and not changed: the name is in the fingerprint of plans.
+
     >>> checked_name(population="phones")
     'phones'
     """
     ((what, name),) = named.items()
     if not isinstance(name, str) or not 0 < len(name) <= 200 or not name.isprintable() or name != name.strip():
         raise InvalidInputError(f"{what} must be 1 to 200 printable characters, no blanks at the ends, got {name!r}")
+    if not unicodedata.is_normalized("NFC", name):
+        composed = unicodedata.normalize("NFC", name)
+        raise InvalidInputError(
+            f"{what} must be in Unicode form NFC, {composed!r} ({composed!a}), got {name!a}: type it anew"
+        )
     return name
+
+
+def appearance(name: str) -> str:
+    """Return what a name looks like to a person in a hurry: names that are easily confused share it.
+
+    Letter case, accents, compatibility forms (NFKD) and characters without ink do not count; blanks, hyphens and
+    underscores are one; common look-alikes of Latin letters, Cyrillic, Greek and digits among them, are that letter.
+    This is for warnings: it neither finds every look-alike (Unicode TR 39 lists thousands) nor finds only those.
+
+    >>> appearance("Phones-1") == appearance("\N{CYRILLIC SMALL LETTER ER}hones l"), appearance("phones-2")
+    (True, 'phones-2')
+    """
+    parts = unicodedata.normalize("NFKD", name)
+    inked = (one for one in parts if unicodedata.category(one) not in ("Mn", "Me") and one not in _WITHOUT_INK)
+    letters = "".join(inked).translate(_LOOK_ALIKES).casefold()
+    return _SEPARATORS.sub("-", letters).strip("-")
 
 
 def spent(charges: Sequence[Charge], delta: float) -> Guarantee | None:
@@ -109,12 +142,12 @@ def spent(charges: Sequence[Charge], delta: float) -> Guarantee | None:
         InvalidInputError: as `accounting.epsilon`.
 
     >>> event = Event("rounded-gaussian", 16, "zero-out", variance=16 * 4.2247**2)
-    >>> charges = [Charge("phones", "plan-a", round, event) for round in range(3)]
+    >>> charges = [Charge("phones", "plan-a", release, event) for release in range(3)]
     >>> print(spent(charges, 1e-6))
     epsilon 0.9999 at delta 1e-06 (zero-out, central trust, privacy-loss-distribution)
     """
     campaigns = {charge.plan: charge.event for charge in charges}
-    return epsilon(list(campaigns.values()), delta, adaptive=True) if campaigns else None
+    return Composition.of(list(campaigns.values()), delta).guarantee if campaigns else None
 
 
 def check_spend(grant: Grant, charges: Sequence[Charge], new: Charge) -> Guarantee | None:
@@ -126,11 +159,11 @@ def check_spend(grant: Grant, charges: Sequence[Charge], new: Charge) -> Guarant
         new: what is to be reserved.
 
     Returns:
-        The cost of all campaigns together, at most the grant. None for a further round of a campaign, which was charged
-        with its first.
+        The cost of all campaigns together, at most the grant. None for a further release of a campaign, which was
+        charged with its first.
 
     Raises:
-        AlreadySpentError: the round was reserved before.
+        AlreadySpentError: the release was reserved before.
         OverspentError: the campaign would cost more than is left.
         InvalidInputError: the plan was charged to another population or with another event, or the events do not
             compose (two neighbouring relations), or the grant belongs to another population.
@@ -146,17 +179,47 @@ def check_spend(grant: Grant, charges: Sequence[Charge], new: Charge) -> Guarant
     """
     if grant.population != new.population:
         raise InvalidInputError(f"the grant is of population {grant.population!r}, not of {new.population!r}")
-    campaign = _campaign(charges, new)
-    if campaign:
+    if _campaign(charges, new):
         return None
-    total = spent([charge for charge in charges if charge.population == new.population] + [new], grant.delta)
-    assert total is not None
-    if total.epsilon > grant.epsilon:
+    campaigns = {charge.plan: charge.event for charge in charges if charge.population == new.population}
+    return check_total(grant, Composition.of([*campaigns.values(), new.event], grant.delta), new.plan)
+
+
+def check_total(grant: Grant, total: Composition, plan: str) -> Guarantee:
+    """Return what all campaigns of a population cost together, or refuse it.
+
+    Args:
+        grant: of the population.
+        total: of its campaigns, the new one included.
+        plan: the fingerprint of the new one.
+
+    Raises:
+        OverspentError: they cost more than was granted; or several together more than epsilon 25, beyond which they do
+            not compose.
+        InvalidInputError: as `Composition.guarantee`.
+    """
+    cost, most = total.guarantee, grant.epsilon if total.campaigns == 1 else min(grant.epsilon, MOST_ADAPTIVE)
+    if cost.epsilon > most:
         raise OverspentError(
-            f"plan {new.plan} would take population {new.population!r} to {total}, and epsilon {grant.epsilon:g} was "
-            "granted; more noise or fewer participations cost less"
+            f"plan {plan} would take population {grant.population!r} to {cost}, and epsilon {grant.epsilon:g} was "
+            f"granted{'' if most == grant.epsilon else f', of which several campaigns may spend {most:g}'}; "
+            "more noise or fewer participations cost less"
         )
-    return total
+    return cost
+
+
+def check_campaign(known: Charge, new: Charge) -> None:
+    """Refuse a charge of a plan that was charged to another population, or with another event.
+
+    Raises:
+        InvalidInputError: it was.
+    """
+    if known.population != new.population:
+        raise InvalidInputError(
+            f"plan {new.plan} was charged to population {known.population!r}: a plan has one population"
+        )
+    if known.event != new.event:
+        raise InvalidInputError(f"plan {new.plan} was charged with another event: a plan has one event")
 
 
 def check_participation(charges: Sequence[Charge], new: Charge) -> None:
@@ -188,18 +251,10 @@ def check_participation(charges: Sequence[Charge], new: Charge) -> None:
 
 
 def _campaign(charges: Sequence[Charge], new: Charge) -> list[Charge]:
-    """Return the charges of the same plan, which must agree with the new one and not hold its round."""
+    """Return the charges of the same plan, which must agree with the new one and not hold its release."""
     campaign = [charge for charge in charges if charge.plan == new.plan]
     for charge in campaign:
-        if charge.population != new.population:
-            raise InvalidInputError(
-                f"plan {new.plan} was charged to population {charge.population!r}: a plan has one population"
-            )
-        if charge.event != new.event:
-            raise InvalidInputError(f"plan {new.plan} was charged with another event: a plan has one event")
-        if charge.round == new.round:
-            raise AlreadySpentError(
-                f"round {new.round} of plan {new.plan} was reserved before and counts as spent, landed or not; "
-                "go on with the next round, or with a new plan"
-            )
+        check_campaign(charge, new)
+        if charge.release == new.release:
+            raise AlreadySpentError(f"release {new.release} of plan {new.plan} was reserved before and counts as spent")
     return campaign

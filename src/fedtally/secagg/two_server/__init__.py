@@ -51,7 +51,6 @@ from fedtally.secagg.two_server.servers import (
     Leader,
     MemoryJournal,
     Outcome,
-    batch_digest,
 )
 
 __all__ = [
@@ -66,6 +65,5 @@ __all__ = [
     "Outcome",
     "Report",
     "TwoServerParameters",
-    "batch_digest",
     "make_report",
 ]

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import hashlib
+import struct
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable
 from enum import Enum, StrEnum
 from typing import Generic, Protocol, TypeVar
 
@@ -13,13 +14,7 @@ import numpy.typing as npt
 
 from fedtally import _validate
 from fedtally.crypto.hpke import OpeningKey
-from fedtally.crypto.keys import (
-    Label,
-    RejectedError,
-    Secret,
-    digest,
-    verify,
-)
+from fedtally.crypto.keys import KEY_BYTES, Label, RejectedError, Secret, verify
 from fedtally.crypto.prg import Lanes, Masking
 from fedtally.errors import InvalidInputError
 from fedtally.secagg.allow_list import AllowList
@@ -49,9 +44,12 @@ from fedtally.secagg.two_server.reports import (
     shown,
     with_lanes,
 )
-from fedtally.secagg.wire import UNLISTED
+from fedtally.secagg.wire import HEADER, UNLISTED
 
 I64 = npt.NDArray[np.int64]
+Noise = Callable[[], I64]
+_NUMBERS = struct.Struct("<II")  # first and last round
+_LENGTH = struct.Struct("<I")
 _Held = TypeVar("_Held", bytes, Secret)
 
 
@@ -80,23 +78,21 @@ class BatchState(Enum):
 
 
 class Journal(Protocol):
-    """What a server must never forget; each server has its own, and all its batches share it.
+    """What a server must never forget: values under names, each written once for ever.
 
-    A restart, a second process or a restored backup must not make it forget: the sums of two batches that overlap give
-    their difference away, and two noises for one sum average.
+    Each server has its own, and all its batches share it. A restart, a second process or a restored backup must not
+    make it forget: the sums of two batches that overlap give their difference away, and two noises for one sum average.
+    docs/protocol_two_server.md lists the names, and before which message each is written.
     """
 
-    def spent(self, id: bytes) -> bool:
-        """Tell whether a report of that id is in a recorded batch."""
+    def kept(self, name: bytes) -> bytes | None:
+        """Return what is kept under a name, or None."""
 
-    def message(self, batch: bytes) -> bytes | None:
-        """Return what was recorded for the batch, or None."""
+    def keep(self, name: bytes, value: bytes) -> bytes:
+        """Keep a value under a name, unless one is kept there; return the one that is kept from now on.
 
-    def record(self, batch: bytes, ids: Sequence[bytes], message: bytes) -> None:
-        """Write down, in one transaction and before returning, that these ids belong to this batch.
-
-        Raises:
-            BatchRefusedError: the batch, or one of the ids, is recorded already; nothing was written.
+        One transaction, on disk before it returns: of two processes that keep at once, both get the value of one.
+        After an error the caller does not know whether the value was kept, and sends nothing.
         """
 
 
@@ -104,27 +100,15 @@ class MemoryJournal:
     """A journal that ends with the process: for simulation and tests alone."""
 
     def __init__(self) -> None:
-        self._ids: set[bytes] = set()
-        self._messages: dict[bytes, bytes] = {}
+        self._values: dict[bytes, bytes] = {}
 
-    def spent(self, id: bytes) -> bool:
-        """Tell whether a report of that id is in a recorded batch."""
-        return id in self._ids
+    def kept(self, name: bytes) -> bytes | None:
+        """Return what is kept under a name, or None."""
+        return self._values.get(name)
 
-    def message(self, batch: bytes) -> bytes | None:
-        """Return what was recorded for the batch, or None."""
-        return self._messages.get(batch)
-
-    def record(self, batch: bytes, ids: Sequence[bytes], message: bytes) -> None:
-        """Write down that these ids belong to this batch.
-
-        Raises:
-            BatchRefusedError: one of the ids is recorded already.
-        """
-        if batch in self._messages or not self._ids.isdisjoint(ids):
-            raise BatchRefusedError("a report belongs to one batch for ever, and one of these was in another")
-        self._ids.update(ids)
-        self._messages[batch] = message
+    def keep(self, name: bytes, value: bytes) -> bytes:
+        """Keep a value under a name, unless one is kept there; return the one that is kept from now on."""
+        return self._values.setdefault(name, value)
 
 
 class _Server(ABC, Generic[_Held]):
@@ -139,8 +123,14 @@ class _Server(ABC, Generic[_Held]):
         allow_list: AllowList,
         policy: BatchPolicy,
         journal: Journal,
+        noise: Noise | None,
     ) -> None:
         policy.check(parameters)
+        if (noise is None) != (parameters.noise == 0):
+            raise InvalidInputError(
+                f"noise must {'be given' if noise is None else 'be None'}: the parameters are for noise up to "
+                f"{parameters.noise}"
+            )
         if allow_list.digest != parameters.allow_list:
             raise InvalidInputError("the allow-list is not the one of these parameters; use that of the plan")
         if not isinstance(rounds, range) or not rounds or rounds.step != 1:
@@ -148,10 +138,14 @@ class _Server(ABC, Generic[_Held]):
         _validate.integer(0, 2**32 - 1, first_round=rounds[0])
         _validate.integer(0, 2**32 - 1, last_round=rounds[-1])
         self._parameters, self._context, self._rounds = parameters, parameters.context, rounds
-        self._allow_list, self._journal = allow_list, journal
+        self._allow_list, self._journal, self._draw = allow_list, journal, noise
         self._state = BatchState.COLLECTING
-        self._frames: dict[bytes, bytes] = {}  # by identity, the digest of its report
+        self._identities: set[bytes] = set()  # whose report is held
         self._held: dict[bytes, _Held] = {}  # by id
+        self._counted: frozenset[bytes] = frozenset()  # ids in the batch, once it is closed
+        recorded = journal.kept(self._name_of_batch(rounds))
+        if recorded is not None:  # before a restart
+            self._close(recorded)
 
     @property
     def state(self) -> BatchState:
@@ -168,28 +162,44 @@ class _Server(ABC, Generic[_Held]):
         return len(self._held)
 
     def receive(self, frame: bytes) -> Outcome:
-        """Take the report of a client, whoever passed it on; a copy of one that was taken changes nothing."""
+        """Take the report of a client, whoever passed it on; a copy of one that was taken changes nothing.
+
+        "Accepted" is said after the report of that identity was written into the journal.
+        """
         if self._state is not BatchState.COLLECTING:
-            return Outcome.CLOSED
+            return Outcome.ACCEPTED if self._is_counted(frame) else Outcome.CLOSED
         part = self._parse(frame)
         if part is None:
             return Outcome.MALFORMED
         refused = self._refuse(part)
         if refused is not None:
             return refused
-        id, identity, once = part.bound.id, part.bound.identity, hashlib.sha256(frame).digest()
-        if identity in self._frames:
-            return Outcome.ACCEPTED if self._frames[identity] == once else Outcome.SECOND_REPORT
-        if id in self._held or self._journal.spent(id):
+        id, identity = part.bound.id, part.bound.identity
+        name, this = self._name_of_report(identity), hashlib.sha256(frame).digest()
+        if self._journal.kept(name) not in (None, this):
+            return Outcome.SECOND_REPORT
+        if identity in self._identities:
+            return Outcome.ACCEPTED
+        if id in self._held:
             return Outcome.ID_TAKEN
         if len(self) == self._parameters.n_max:
             return Outcome.FULL
         try:
-            self._held[id] = self._take(part)
+            held = self._take(part)
         except InvalidInputError:
             return Outcome.UNREADABLE
-        self._frames[identity] = once
+        if self._journal.keep(name, this) != this:  # another process took another one meanwhile
+            return Outcome.SECOND_REPORT
+        self._held[id] = held
+        self._identities.add(identity)
         return Outcome.ACCEPTED
+
+    def _is_counted(self, frame: bytes) -> bool:
+        """Tell whether it is a copy of a report in the closed batch, whose sender may have missed the first answer."""
+        part = self._parse(frame)
+        if part is None or part.bound.id not in self._counted:
+            return False
+        return self._journal.kept(self._name_of_report(part.bound.identity)) == hashlib.sha256(frame).digest()
 
     def _parse(self, frame: bytes) -> Part | None:
         size = HEAD.size + self._part_bytes()
@@ -229,25 +239,59 @@ class _Server(ABC, Generic[_Held]):
         if not low <= count <= high:
             raise BatchRefusedError(f"a batch must have {low} .. {high} reports that both servers hold, got {count}")
 
-    def _noise(self, noise: I64 | None) -> Lanes:
-        """Return a vector with the noise, and none in the lanes."""
+    def _noise(self) -> Lanes:
+        """Return a vector with new noise, and none in the lanes."""
         parameters = self._parameters
-        if (noise is None) != (parameters.noise == 0):
-            raise InvalidInputError(
-                f"noise must {'be given' if noise is None else 'be None'}: the parameters are for noise up to "
-                f"{parameters.noise}"
-            )
-        none = np.zeros(parameters.length, np.int64)
-        entries = none if noise is None else entries_within(parameters.length, parameters.noise, noise=noise)
-        return with_lanes(parameters, entries, 0)
+        if self._draw is None:
+            return with_lanes(parameters, np.zeros(parameters.length, np.int64), 0)
+        return with_lanes(parameters, entries_within(parameters.length, parameters.noise, noise=self._draw()), 0)
 
-    def _close(self, state: BatchState) -> None:
+    # ---- what the journal keeps ----
+
+    def _name_of_batch(self, rounds: range) -> bytes:
+        return b"batch" + self._context + _NUMBERS.pack(rounds[0], rounds[-1])
+
+    def _name_of_report(self, identity: bytes) -> bytes:
+        return b"report" + self._context + _NUMBERS.pack(self._rounds[0], self._rounds[-1]) + identity
+
+    def _record(self, query: bytes, message: bytes) -> bytes:
+        """Keep a query with what goes with it, once for these rounds; return what is kept, perhaps by another process.
+
+        A round belongs to one range for ever, and a range has one batch: so a report is in one batch at most.
+
+        Raises:
+            BatchRefusedError: a round is in another batch.
+        """
+        own = _NUMBERS.pack(self._rounds[0], self._rounds[-1])
+        for round in self._rounds:
+            kept = self._journal.keep(b"round" + self._context + _LENGTH.pack(round), own)
+            if kept != own:
+                first, last = _NUMBERS.unpack(kept)
+                raise BatchRefusedError(f"round {round} is in a batch of rounds {shown(range(first, last + 1))}")
+        entry = _LENGTH.pack(len(query)) + query + message
+        return self._journal.keep(self._name_of_batch(self._rounds), entry)
+
+    @abstractmethod
+    def _close(self, recorded: bytes) -> None:
+        """Go on from the batch that the journal keeps: take no more reports, and forget what was held."""
+
+    def _forget(self, query: bytes, state: BatchState) -> None:
         self._state = state
+        self._counted = frozenset(decode_ids(self._parameters, query, Kind.QUERY, LEADER)[1])
         for held in self._held.values():
             if isinstance(held, Secret):
                 held.wipe()
         self._held.clear()
-        self._frames.clear()
+        self._identities.clear()
+
+
+def _parts(entry: bytes, size: int) -> tuple[bytes, bytes]:
+    """Return the query of a recorded batch, and what goes with it, of so many bytes."""
+    end = _LENGTH.size + int.from_bytes(entry[: _LENGTH.size], "little")
+    query, message = entry[_LENGTH.size : end], entry[end:]
+    if len(message) != size:
+        raise BatchRefusedError("the journal keeps the batch of another server; each server has its own journal")
+    return query, message
 
 
 class Helper(_Server[Secret]):
@@ -260,10 +304,15 @@ class Helper(_Server[Secret]):
         policy: the helper's own.
         journal: the helper's own.
         key: the secret key of `parameters.helper_key`.
+        noise: draws int64 [V], within +-parameters.noise, anew at each call: the helper's own noise; None where the
+            parameters have none.
+
+    A batch of these rounds that the journal keeps is closed: its answer can be had again, and no other.
 
     Raises:
         UnsafeParametersError: the policy refuses the parameters.
-        InvalidInputError: the allow-list, the rounds or the key do not fit the parameters.
+        InvalidInputError: the allow-list, the rounds, the key or the noise do not fit the parameters.
+        BatchRefusedError: the journal is another server's.
     """
 
     _kind = Kind.HELPER_REPORT
@@ -276,8 +325,9 @@ class Helper(_Server[Secret]):
         policy: BatchPolicy,
         journal: Journal,
         key: OpeningKey,
+        noise: Noise | None = None,
     ) -> None:
-        super().__init__(parameters, rounds, allow_list, policy, journal)
+        super().__init__(parameters, rounds, allow_list, policy, journal, noise)
         if key.public != parameters.helper_key:
             raise InvalidInputError("the key is not the one that clients seal to; use that of parameters.helper_key")
         self._key = key
@@ -286,39 +336,49 @@ class Helper(_Server[Secret]):
         """Return the ids of the reports that are held, for the leader; more may come until a batch is answered."""
         return frame_of(Kind.OFFER, self._context, HELPER, encode_ids(self._rounds, sorted(self._held)))
 
-    def answer(self, query: bytes, noise: I64 | None = None) -> bytes:
+    def answer(self, query: bytes) -> bytes:
         """Return the sum of the masks of a batch, once; the same query again gets the same bytes, after a restart too.
 
         Args:
             query: of the leader.
-            noise: int64 [V], within +-parameters.noise: the helper's share of it, drawn for this call and used up by
-                it; None where the parameters have none. It plays no part if the answer was recorded before.
 
         Raises:
             BatchRefusedError: the query is malformed, of other rounds or other reports than are held, has fewer than
                 min_batch or more than n_max, overlaps another, or is the second.
-            InvalidInputError: the noise is missing or not planned, of another type or shape, or too large.
+            InvalidInputError: the noise that was drawn is of another type or shape, or too large.
         """
         rounds, ids = decode_ids(self._parameters, query, Kind.QUERY, LEADER)
-        batch = name_of_batch(self._context, rounds, ids)
-        recorded = self._journal.message(batch)
-        if recorded is not None:
-            return recorded
-        if self._state is not BatchState.COLLECTING:
+        recorded = self._journal.kept(self._name_of_batch(rounds))
+        if recorded is None:
+            recorded = self._record(query, self._summed(rounds, ids))
+        if rounds == self._rounds:
+            self._close(recorded)
+        asked, answer = _parts(recorded, self._answer_bytes)
+        if asked != query:
             raise BatchRefusedError("this batch was answered; there is no second query, only the same again")
+        return answer
+
+    def _summed(self, rounds: range, ids: list[bytes]) -> bytes:
+        """Return the answer: the noise less the masks of these reports."""
         self._check_batch(rounds, len(ids))
         unknown = sum(id not in self._held for id in ids)
         if unknown:
             raise BatchRefusedError(f"{unknown} of {len(ids)} reports of the query are not held here")
-        total = self._noise(noise)
+        total = self._noise()
         masking = Masking(total)
         for id in ids:
             masking.subtract(self._held[id])
         masking.wipe()
-        answer = frame_of(Kind.ANSWER, self._context, HELPER, batch + packed(self._parameters, total))
-        self._journal.record(batch, ids, answer)
-        self._close(BatchState.DONE)
-        return answer
+        batch = name_of_batch(self._context, rounds, ids)
+        return frame_of(Kind.ANSWER, self._context, HELPER, batch + packed(self._parameters, total))
+
+    @property
+    def _answer_bytes(self) -> int:
+        return HEADER.size + KEY_BYTES + self._parameters.packed_bytes
+
+    def _close(self, recorded: bytes) -> None:
+        query, _ = _parts(recorded, self._answer_bytes)
+        self._forget(query, BatchState.DONE)
 
     def _part_bytes(self) -> int:
         return SEALED_BYTES
@@ -339,66 +399,77 @@ class Leader(_Server[bytes]):
         allow_list: whose digest is in the parameters.
         policy: the leader's own.
         journal: the leader's own, which the helper must not see: with what the helper answered it gives the sum.
+        noise: draws int64 [V], within +-parameters.noise, anew at each call: the leader's own noise; None where the
+            parameters have none.
+
+    A batch of these rounds that the journal keeps is closed: `resume` asks its query again.
 
     Raises:
         UnsafeParametersError: the policy refuses the parameters.
-        InvalidInputError: the allow-list or the rounds do not fit the parameters.
+        InvalidInputError: the allow-list, the rounds or the noise do not fit the parameters.
+        BatchRefusedError: the journal is another server's.
     """
 
     _kind = Kind.LEADER_REPORT
 
-    def query(self, offer: bytes, noise: I64 | None = None) -> bytes:
+    def __init__(
+        self,
+        parameters: TwoServerParameters,
+        rounds: range,
+        allow_list: AllowList,
+        policy: BatchPolicy,
+        journal: Journal,
+        noise: Noise | None = None,
+    ) -> None:
+        super().__init__(parameters, rounds, allow_list, policy, journal, noise)
+
+    def query(self, offer: bytes) -> bytes:
         """Close the batch, over the reports that both servers hold, and return the query for the helper.
+
+        If another process closed the batch of these rounds meanwhile, its query is returned.
 
         Args:
             offer: of the helper.
-            noise: int64 [V], within +-parameters.noise: the leader's share of it, drawn for this call and used up by
-                it; None where the parameters have none.
 
         Raises:
-            BatchRefusedError: the offer is malformed or of other rounds, or too few reports are common.
+            BatchRefusedError: the offer is malformed or of other rounds, too few reports are common, or a round is in
+                another batch.
             LocalProtocolError: the batch is closed.
-            InvalidInputError: the noise is missing or not planned, of another type or shape, or too large.
+            InvalidInputError: the noise that was drawn is of another type or shape, or too large.
         """
         if self._state is not BatchState.COLLECTING:
             raise LocalProtocolError(f"this batch is {self._state.value}; a leader asks once")
         rounds, offered = decode_ids(self._parameters, offer, Kind.OFFER, HELPER)
         ids = [id for id in offered if id in self._held]
         self._check_batch(rounds, len(ids))
-        total = self._noise(noise)
+        total = self._noise()
         for id in ids:
             total += self._vector(self._held[id])
         query = frame_of(Kind.QUERY, self._context, LEADER, encode_ids(rounds, ids))
-        batch = name_of_batch(self._context, rounds, ids)
-        self._journal.record(batch, ids, query + packed(self._parameters, total))
-        return self.resume(batch)
+        self._close(self._record(query, packed(self._parameters, total)))
+        return self.resume()
 
-    def resume(self, batch: bytes) -> bytes:
-        """Return the query of a batch that was recorded, as it was, and wait for its answer: after a restart.
-
-        Args:
-            batch: its digest, 32 bytes: `batch_digest` of the query, or what the journal holds.
+    def resume(self) -> bytes:
+        """Return the query of the batch, as it was asked: after a restart, or if it was lost on its way.
 
         Raises:
-            BatchRefusedError: no such batch is recorded, or it is of other rounds.
+            LocalProtocolError: the batch is not closed yet.
         """
-        recorded = self._journal.message(batch)
-        if recorded is None:
-            raise BatchRefusedError("no such batch is recorded")
-        end = len(recorded) - self._parameters.packed_bytes
-        query = recorded[:end]
-        rounds, ids = decode_ids(self._parameters, query, Kind.QUERY, LEADER)
-        self._check_batch(rounds, len(ids))
-        self._share, self._batch, self._count = recorded[end:], batch, len(ids)
-        self._close(BatchState.WAITING)
-        return query
+        if self._state is BatchState.COLLECTING:
+            raise LocalProtocolError("this batch is not closed yet; make a query first")
+        return self._query
+
+    def _close(self, recorded: bytes) -> None:
+        self._query, self._share = _parts(recorded, self._parameters.packed_bytes)
+        self._forget(self._query, BatchState.WAITING)
+        self._batch = name_of_batch(self._context, self._rounds, sorted(self._counted))
 
     @property
     def count(self) -> int:
         """How many reports are in the batch, once it is closed."""
         if self._state is BatchState.COLLECTING:
             raise LocalProtocolError("the batch is not closed yet; make a query first")
-        return self._count
+        return len(self._counted)
 
     def finish(self, answer: bytes) -> I64:
         """Return the sum of the batch, with the noise of both servers: int64 [V].
@@ -424,8 +495,8 @@ class Leader(_Server[bytes]):
             raise BatchRefusedError(f"the answer cannot be read: {error}") from error
         self._hear_once(answer)
         entries, lanes = np.split(centred(total, self._parameters.bits), [self._parameters.length])
-        largest = self._count * self._parameters.largest_entry + self._parameters.noise
-        if not (lanes == self._count).all() or int(entries.max()) > largest or int(entries.min()) < -largest:
+        largest = self.count * self._parameters.largest_entry + self._parameters.noise
+        if not (lanes == self.count).all() or int(entries.max()) > largest or int(entries.min()) < -largest:
             self._state = BatchState.ABORTED
             raise BatchRefusedError(
                 "the integrity lanes do not count the reports, or an entry is larger than they can make it: "
@@ -435,11 +506,9 @@ class Leader(_Server[bytes]):
         return entries
 
     def _hear_once(self, answer: bytes) -> None:
-        name, heard = digest(Label.TWO_SERVER_BATCH, self._batch), hashlib.sha256(answer).digest()
-        recorded = self._journal.message(name)
-        if recorded is None:
-            self._journal.record(name, (), heard)
-        elif recorded != heard:
+        name = b"answer" + self._context + _NUMBERS.pack(self._rounds[0], self._rounds[-1])
+        heard = hashlib.sha256(answer).digest()
+        if self._journal.keep(name, heard) != heard:
             raise BatchRefusedError("another answer to this query was heard before; the helper answers once")
 
     def _part_bytes(self) -> int:
@@ -452,12 +521,3 @@ class Leader(_Server[bytes]):
 
     def _vector(self, packed: bytes) -> Lanes:
         return unpack(packed, self._parameters.length + self._parameters.lanes, self._parameters.bits)
-
-
-def batch_digest(parameters: TwoServerParameters, query: bytes) -> bytes:
-    """Return the digest of the batch that a query asks for, 32 bytes: its name in the journals of both servers.
-
-    Raises:
-        BatchRefusedError: it is no query.
-    """
-    return name_of_batch(parameters.context, *decode_ids(parameters, query, Kind.QUERY, LEADER))
