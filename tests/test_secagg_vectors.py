@@ -286,7 +286,7 @@ class Party:
             unhex(terms["fingerprint"]),
             allow_list_of(name),
             parameters_of(terms) if has_plan else None,
-            transcript["rounds"] if has_plan else 2**32,
+            round=given.get("round", terms["round"]),
         )
         vector = given.get("vector", entry["vector"])
         self.client = Client(

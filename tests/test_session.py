@@ -21,7 +21,7 @@ from fedtally.plan import Plan, noise_bound
 from fedtally.privacy.terms import propose as propose_privacy
 from fedtally.secagg import two_server
 from fedtally.secagg.allow_list import AllowList
-from fedtally.secagg.client import MemoryJournal
+from fedtally.secagg.client import MemoryJournal, read_invite
 from fedtally.secagg.messages import AbortCode, LocalProtocolError, Outcome, ServerState
 from fedtally.secagg.params import Adversary, ClientPolicy, Parameters, UnsafeParametersError
 from fedtally.secagg.proposal import propose
@@ -112,6 +112,7 @@ def test_rounds_of_cohorts_land_as_the_sketches_of_their_survivors(adversary: Ad
         )
         clients = [
             FrequencyClient(plan, DOMAIN, items(i)).join(
+                round,
                 ClientPolicy(adversary=adversary, min_honest=2),
                 journal=MemoryJournal(),
                 random=stream((cohort, i)),
@@ -186,6 +187,17 @@ def private(terms: Any = None, **changed: Any) -> Plan:
     asked |= {"trust": "distributed", "honest_survivors": terms.honest_survivors, "most_clients": N} if shares else {}
     privacy = propose_privacy(**asked, max_items=changed.get("max_items", 1))
     return replace(plan_of(None, **changed), secure_sum=terms, privacy=privacy)
+
+
+SHARES: dict[str, Any] = {
+    "epsilon": 8.0,
+    "delta": 1e-6,
+    "rows": ROWS,
+    "width": WIDTH,
+    "trust": "distributed",
+    "honest_survivors": secagg().honest_survivors,
+    "most_clients": N,
+}
 
 
 def test_under_privacy_nobody_stays_away_for_what_it_holds() -> None:
@@ -276,8 +288,62 @@ def test_a_journal_of_another_plan_is_refused(tmp_path: Path) -> None:
     other = Journal(record, private(secagg(), seed=bytes(32)), 0, NOW)
     policy = ClientPolicy(adversary=Adversary.SEMI_HONEST, min_honest=2)
     with pytest.raises(InvalidInputError, match="the journal is that of another plan"):
-        FrequencyClient(plan, DOMAIN, [3]).join(policy, journal=other, random=stream("x"))
+        FrequencyClient(plan, DOMAIN, [3]).join(0, policy, journal=other, random=stream("x"))
     assert record.participations(other.fingerprint) == []
+
+
+def test_a_record_books_the_round_that_its_client_is_in(tmp_path: Path) -> None:
+    """A client that may be in two rounds is asked twice into the sum of round 0."""
+    plan = replace(private(secagg()), privacy=propose_privacy(**SHARES, participations=2))
+    record = ClientRecord.open(tmp_path / "client.db", create=True)
+    policy = ClientPolicy(adversary=Adversary.SEMI_HONEST, min_honest=2)
+    me = FrequencyClient(plan, DOMAIN, [3])
+    for booked, joined in ((1, 0), (0, 1)):
+        with pytest.raises(InvalidInputError, match=f"journal is that of round {booked}, .* joins round {joined}"):
+            me.join(joined, policy, journal=Journal(record, plan, booked, NOW), random=stream("x"))
+    client = me.join(1, policy, journal=Journal(record, plan, 1, NOW), random=stream("x"))
+    client.receive(open_session(plan, 0).invite, NOW)
+    assert client.code is AbortCode.POLICY and "for round 0, and the client joined round 1" in client.reason
+    assert record.begin(open_session(plan, 0).session, NOW)  # the session was not recorded either
+    assert record.participations(plan.fingerprint) == []
+    for wrong in (-1, 2, 0.0, None):
+        with pytest.raises(InvalidInputError, match="round must be"):
+            me.join(wrong, policy, journal=MemoryJournal(), random=stream("x"))  # type: ignore[arg-type]
+
+
+def test_a_record_books_the_round_that_is_reported(tmp_path: Path) -> None:
+    plan = plan_of(two_servers())
+    record = ClientRecord.open(tmp_path / "client.db", create=True)
+    options: dict[str, Any] = {"identity": PEOPLE[0], "random": stream("report")}
+    me = FrequencyClient(plan, DOMAIN, [3])
+    with pytest.raises(InvalidInputError, match="journal is that of round 0, .* joins round 1"):
+        me.report(1, POLICY, journal=Journal(record, plan, 0, NOW), **options)
+    assert record.participations(plan.fingerprint) == []
+    me.report(1, POLICY, journal=Journal(record, plan, 1, NOW), **options)
+    assert record.participations(plan.fingerprint) == [1]
+    with pytest.raises(LocalProtocolError, match="reported before"):
+        me.report(1, POLICY, journal=Journal(record, plan, 1, NOW), **options)
+
+
+def test_a_report_asks_the_policy_before_it_makes_anything() -> None:
+    client, refusing = FrequencyClient(plan_of(two_servers()), DOMAIN, [1]), two_server.BatchPolicy(min_honest=6)
+
+    def never(*_: object) -> Any:
+        raise AssertionError("a contribution was made, or randomness drawn, for a plan that the policy refuses")
+
+    client.contribution = never  # type: ignore[method-assign]
+    with pytest.raises(UnsafeParametersError, match="min_batch - corrupt must be at least 6"):
+        client.report(0, refusing, journal=MemoryJournal(), identity=PEOPLE[0], random=never)
+
+
+def test_the_round_of_a_verified_invite_can_be_joined() -> None:
+    plan = plan_of(secagg())
+    session = open_session(plan, 1)
+    invited = read_invite(session.invite, server_key=SERVER_KEY.public, fingerprint=bytes.fromhex(plan.fingerprint))
+    assert invited is not None
+    client = join(plan, invited.round)
+    client.receive(session.invite, NOW)
+    assert client.code is None
 
 
 def test_a_secure_sum_shows_how_many_there_are() -> None:
@@ -295,10 +361,10 @@ def test_what_a_client_holds_neither_prints_nor_copies() -> None:
             leak(client)
 
 
-def join(plan: Plan, **changed: Any) -> Any:
+def join(plan: Plan, round: int = 0, **changed: Any) -> Any:
     values: dict[str, Any] = {"journal": MemoryJournal(), "random": stream("x")}
     policy = ClientPolicy(adversary="active" if "identity" in changed else "semi-honest", min_honest=2)
-    return FrequencyClient(plan, DOMAIN, [1]).join(policy, **(values | changed))
+    return FrequencyClient(plan, DOMAIN, [1]).join(round, policy, **(values | changed))
 
 
 def test_a_client_refuses_an_invite_that_is_not_of_its_plan() -> None:
@@ -308,7 +374,9 @@ def test_a_client_refuses_an_invite_that_is_not_of_its_plan() -> None:
     for invite, taken in (
         (open_session(plan, 0).invite, True),
         (open_session(other, 0).invite, False),  # another fingerprint
+        (forged_invite(plan, plan.secure_sum), True),  # type: ignore[arg-type]
         (forged_invite(plan, weaker), False),  # the fingerprint of the plan, and other parameters
+        (forged_invite(plan, plan.secure_sum, round=1), False),  # type: ignore[arg-type]
         (forged_invite(plan, plan.secure_sum, round=2), False),  # type: ignore[arg-type]
     ):
         client = join(plan)
@@ -317,7 +385,7 @@ def test_a_client_refuses_an_invite_that_is_not_of_its_plan() -> None:
         assert client.code == (None if taken else AbortCode.POLICY)
 
 
-def forged_invite(plan: Plan, terms: SecAggTerms, round: int = 1) -> bytes:
+def forged_invite(plan: Plan, terms: SecAggTerms, round: int = 0) -> bytes:
     from fedtally.secagg.server import Server
 
     return Server(
@@ -433,7 +501,7 @@ def test_a_policy_that_refuses_the_plan_says_so_at_once() -> None:
     plan = plan_of(secagg())
     with pytest.raises(UnsafeParametersError, match="min_survivors - corrupt must be at least 10"):
         FrequencyClient(plan, DOMAIN, [1]).join(
-            ClientPolicy(adversary="semi-honest", min_honest=10), journal=MemoryJournal(), random=stream("x")
+            0, ClientPolicy(adversary="semi-honest", min_honest=10), journal=MemoryJournal(), random=stream("x")
         )
 
 

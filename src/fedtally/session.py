@@ -1,7 +1,7 @@
 """A campaign over its rounds: what a client contributes and how the sums land, joined to secure summation. Sans-IO.
 
-`FrequencyClient` makes a sketch of a client's items for whichever round it is invited to, and takes part in the
-protocol that the `Plan` names. `FrequencyServer` opens a session for each cohort, and adds the sums of a round's
+`FrequencyClient` makes a sketch of a client's items for the round that it joins, and takes part in the protocol that
+the `Plan` names. `FrequencyServer` opens a session for each cohort, and adds the sums of a round's
 cohorts to its sketch. What carries the bytes, and when, is the caller's.
 
 >>> from fedtally.domain import IntegerRange
@@ -132,6 +132,7 @@ class FrequencyClient:
 
     def join(
         self,
+        round: int,
         policy: ClientPolicy,
         *,
         journal: Journal,
@@ -139,22 +140,25 @@ class FrequencyClient:
         identity: SigningKey | None = None,
         allow_list: AllowList | None = None,
     ) -> Client:
-        """Return this client's side of one session, which takes an Invite for any round of the plan.
+        """Return this client's side of one session, which takes an Invite for this round of the plan alone.
 
         Args:
+            round: 0 .. num_rounds - 1; `secagg.client.read_invite` says which one an Invite is for.
             policy: what the client demands, whatever the plan says.
-            journal: that of these items: they are counted once in the whole campaign.
+            journal: that of these items, and of this round if it is of one round: they are counted once in the whole
+                campaign.
             random: returns as many uniform bytes as it is asked for, from a cryptographic source.
             identity: the client's registered key, in `active`.
             allow_list: the registered identities, in `active`.
 
         Raises:
             UnsafeParametersError: the policy refuses the plan.
-            InvalidInputError: the plan is not summed so, or the allow-list is not the plan's.
+            InvalidInputError: the plan is not summed so, there is no such round, the journal is of another plan or
+                round, or the allow-list is not the plan's.
         """
         terms = _secagg(self._plan)
         policy.check_invite(terms.parameters)
-        self._check_journal(journal)
+        round = self._checked_round(round, journal)
         if allow_list is not None and allow_list.digest != terms.allow_list:
             raise InvalidInputError("this allow-list is not the one that the plan names")
         pinned = Pinned(
@@ -162,21 +166,30 @@ class FrequencyClient:
             fingerprint=bytes.fromhex(self._plan.fingerprint),
             allow_list=allow_list,
             parameters=terms.parameters,
-            num_rounds=self._plan.num_rounds,
+            round=round,
         )
         return Client(
             policy,
             pinned,
-            lambda invite: self.contribution(invite.round, random),
+            lambda _: self.contribution(round, random),
             journal=journal,
             random=random,
             identity=identity,
         )
 
-    def _check_journal(self, journal: Journal) -> None:
+    def _checked_round(self, round: int, journal: Journal) -> int:
+        """Return the round, if it is the plan's and the journal books no other: what is sent is what is booked."""
+        round = _validate.integer(0, self._plan.num_rounds - 1, round=round)
         of = getattr(journal, "fingerprint", self._plan.fingerprint)
         if of != self._plan.fingerprint:
             raise InvalidInputError(f"the journal is that of another plan, {of[:16]}: use one of this plan")
+        booked = getattr(journal, "round", round)
+        if booked != round:
+            raise InvalidInputError(
+                f"the journal is that of round {booked}, and the client joins round {round}: "
+                "use a journal of that round"
+            )
+        return round
 
     def report(
         self,
@@ -191,17 +204,22 @@ class FrequencyClient:
 
         Args:
             round: 0 .. num_rounds - 1.
-            policy: what the client demands, whatever the plan says.
-            journal: that of these items; they are spent before the report is returned.
+            policy: what the client demands, whatever the plan says; it is asked first.
+            journal: that of these items, and of this round if it is of one round; they are spent before the report is
+                returned.
             identity: the client's registered key.
             random: returns as many uniform bytes as it is asked for, from a cryptographic source.
 
         Raises:
+            UnsafeParametersError: the policy refuses the plan.
             LocalProtocolError: the items were reported, or summed, before.
-            InvalidInputError: the plan is not summed so, or there is no such round.
+            InvalidInputError: the plan is not summed so, there is no such round, or the journal is of another plan or
+                round.
         """
-        self._check_journal(journal)
-        parameters, vector = _two_server(self._plan), self.contribution(round, random)
+        parameters = _two_server(self._plan)
+        policy.check(parameters)  # before anything of its size is allocated
+        round = self._checked_round(round, journal)
+        vector = self.contribution(round, random)
         report = two_server.make_report(
             parameters, vector, round=round, identity=identity, policy=policy, random=random
         )
