@@ -18,6 +18,7 @@ from fedtally.crypto.keys import Secret, SigningKey
 from fedtally.domain import IntegerRange
 from fedtally.errors import IncompatibleError, InvalidInputError, OutsideDomainError
 from fedtally.plan import Plan, noise_bound
+from fedtally.privacy.policy import PrivacyPolicy, WeakPrivacyError
 from fedtally.privacy.terms import propose as propose_privacy
 from fedtally.secagg import two_server
 from fedtally.secagg.allow_list import AllowList
@@ -334,6 +335,32 @@ def test_a_report_asks_the_policy_before_it_makes_anything() -> None:
     client.contribution = never  # type: ignore[method-assign]
     with pytest.raises(UnsafeParametersError, match="min_batch - corrupt must be at least 6"):
         client.report(0, refusing, journal=MemoryJournal(), identity=PEOPLE[0], random=never)
+
+
+def test_a_client_demands_privacy_of_a_sum_before_anything_is_recorded(tmp_path: Path) -> None:
+    record = ClientRecord.open(tmp_path / "client.db", create=True)
+    demand = PrivacyPolicy(epsilon=8.0, delta=1e-6)
+    policy = ClientPolicy(adversary=Adversary.SEMI_HONEST, min_honest=2)
+    weak = replace(private(secagg()), privacy=propose_privacy(**(SHARES | {"epsilon": 9.0})))
+    for plan, message in ((weak, "proven to have epsilon 9"), (plan_of(secagg()), "the plan has none")):
+        options: dict[str, Any] = {"journal": Journal(record, plan, 0, NOW), "random": stream("x")}
+        with pytest.raises(WeakPrivacyError, match=message):
+            FrequencyClient(plan, DOMAIN, [3]).join(0, policy, privacy=demand, **options)
+        FrequencyClient(plan, DOMAIN, [3]).join(0, policy, **options)  # None demands nothing
+    FrequencyClient(private(secagg()), DOMAIN, [3]).join(
+        0, policy, journal=MemoryJournal(), random=stream("x"), privacy=demand
+    )
+
+
+def test_a_client_demands_privacy_of_two_servers_before_it_makes_a_report(tmp_path: Path) -> None:
+    plan = plan_of(two_servers())
+    record = ClientRecord.open(tmp_path / "client.db", create=True)
+    client, demand = FrequencyClient(plan, DOMAIN, [3]), PrivacyPolicy(epsilon=8.0, delta=1e-6)
+    options: dict[str, Any] = {"journal": Journal(record, plan, 0, NOW), "identity": PEOPLE[0]}
+    with pytest.raises(WeakPrivacyError, match="the plan has none"):
+        client.report(0, POLICY, privacy=demand, random=stream("x"), **options)
+    assert record.participations(plan.fingerprint) == []
+    client.report(0, POLICY, random=stream("x"), **options)
 
 
 def test_the_round_of_a_verified_invite_can_be_joined() -> None:

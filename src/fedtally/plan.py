@@ -177,6 +177,12 @@ class Plan:
                 f"add-remove hides the number of clients, which the secure sum {self.secure_sum.method} shows: use "
                 "zero-out or replace-one, or an ideal secure sum"
             )
+        if privacy.delta * self.num_clients >= 1 and not privacy.study:
+            raise InvalidInputError(
+                f"privacy.delta must be below 1 / num_clients, {1 / self.num_clients:g}, got {privacy.delta:g}: "
+                "publishing the item of one client drawn at random would be as private; promise a smaller delta, "
+                "or mark the plan as a study"
+            )
         honest = privacy.event.honest_survivors
         least = self.cohort if self.secure_sum is None else self.secure_sum.honest_survivors
         if honest is not None and honest > least:

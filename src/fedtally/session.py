@@ -19,7 +19,7 @@ FrequencyClient(hidden)
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Set
-from typing import Any, NoReturn, Self, SupportsIndex
+from typing import TYPE_CHECKING, Any, NoReturn, Self, SupportsIndex
 
 import numpy as np
 import numpy.typing as npt
@@ -39,6 +39,9 @@ from fedtally.secagg.server import Server
 from fedtally.secagg.terms import SecAggTerms, TwoServerTerms
 from fedtally.sketch import CountSketch
 from fedtally.sketch.clip import clipped, drawn
+
+if TYPE_CHECKING:
+    from fedtally.privacy.policy import PrivacyPolicy
 
 I64 = npt.NDArray[np.int64]
 
@@ -139,6 +142,7 @@ class FrequencyClient:
         random: Callable[[int], bytes],
         identity: SigningKey | None = None,
         allow_list: AllowList | None = None,
+        privacy: PrivacyPolicy | None = None,
     ) -> Client:
         """Return this client's side of one session, which takes an Invite for this round of the plan alone.
 
@@ -150,14 +154,19 @@ class FrequencyClient:
             random: returns as many uniform bytes as it is asked for, from a cryptographic source.
             identity: the client's registered key, in `active`.
             allow_list: the registered identities, in `active`.
+            privacy: what the client demands of the plan's differential privacy. None demands nothing: a plan without
+                any, with an epsilon of 100, or of a server that sees exact sums will do.
 
         Raises:
             UnsafeParametersError: the policy refuses the plan.
+            WeakPrivacyError: `privacy` refuses it.
             InvalidInputError: the plan is not summed so, there is no such round, the journal is of another plan or
                 round, or the allow-list is not the plan's.
         """
         terms = _secagg(self._plan)
         policy.check_invite(terms.parameters)
+        if privacy is not None:
+            privacy.check(self._plan.privacy)
         round = self._checked_round(round, journal)
         if allow_list is not None and allow_list.digest != terms.allow_list:
             raise InvalidInputError("this allow-list is not the one that the plan names")
@@ -199,6 +208,7 @@ class FrequencyClient:
         journal: Journal,
         identity: SigningKey,
         random: Callable[[int], bytes],
+        privacy: PrivacyPolicy | None = None,
     ) -> two_server.Report:
         """Return this client's report to two servers: one in the whole campaign.
 
@@ -209,15 +219,20 @@ class FrequencyClient:
                 returned.
             identity: the client's registered key.
             random: returns as many uniform bytes as it is asked for, from a cryptographic source.
+            privacy: what the client demands of the plan's differential privacy, asked as early; None demands nothing,
+                as in `join`.
 
         Raises:
             UnsafeParametersError: the policy refuses the plan.
+            WeakPrivacyError: `privacy` refuses it.
             LocalProtocolError: the items were reported, or summed, before.
             InvalidInputError: the plan is not summed so, there is no such round, or the journal is of another plan or
                 round.
         """
         parameters = _two_server(self._plan)
         policy.check(parameters)  # before anything of its size is allocated
+        if privacy is not None:
+            privacy.check(self._plan.privacy)
         round = self._checked_round(round, journal)
         vector = self.contribution(round, random)
         report = two_server.make_report(

@@ -48,15 +48,17 @@ from fedtally.plan import Plan
 from fedtally.privacy.accounting import Guarantee
 from fedtally.privacy.budget import (
     AlreadySpentError,
+    Cap,
     Charge,
     Grant,
     OverspentError,
+    check_cap,
     check_participation,
     check_spend,
     checked_name,
     spent,
 )
-from fedtally.privacy.events import Event
+from fedtally.privacy.events import Event, Relation
 
 SCHEMA_VERSION = 1
 EXPORT = "fedtally-ledger/1"
@@ -134,6 +136,15 @@ _participations = sa.Table(
     sa.Column("population", sa.String(200), nullable=False),
     sa.Column("event", sa.Text),  # null: a plan without differential privacy
     sa.Column("item", sa.String(200), unique=True),
+    _time(),
+)
+_caps = sa.Table(  # what everything in the record may cost together; the last one counts
+    "fedtally_caps",
+    _record,
+    sa.Column("number", sa.Integer, primary_key=True),
+    sa.Column("epsilon", sa.Double, nullable=False),
+    sa.Column("delta", sa.Double, nullable=False),
+    sa.Column("relation", sa.String(20), nullable=False),
     _time(),
 )
 _sessions = sa.Table(
@@ -417,8 +428,9 @@ class Ledger(_Database):
 class ClientRecord(_Database):
     """A client's own record of what it took part in: it trusts no operator to count for it.
 
-    Made by `open`. One file per client identity. Its owner may also `grant`: then campaigns that cost a population more
-    than that are refused, by the rule of the ledger.
+    Made by `open`. One file per client identity. Its owner may `cap` what everything in it costs together, whatever
+    populations operators name, and may also `grant`: then campaigns that cost a population more than that are refused,
+    by the rule of the ledger.
     """
 
     _kind = "client record"
@@ -433,6 +445,34 @@ class ClientRecord(_Database):
             UnreadableFileError: no record is there, or one of a newer version, or something else.
         """
         return _opened(cls, _file(os.fspath(path)), create)
+
+    def cap(self, epsilon: float, delta: float, time: int, relation: Relation | str = Relation.ZERO_OUT) -> None:
+        """Cap what everything that this record takes part in costs together. A later cap stands in for the earlier.
+
+        Each campaign counts in full from its first part on, by what is proven of its event. Parts without differential
+        privacy have no epsilon: under a cap they are refused.
+
+        Args:
+            epsilon: above 0, at most 1000.
+            delta: 1e-15 to below 1, for everything together.
+            time: now, Unix seconds.
+            relation: `zero-out` or `replace-one`, whatever the plans name.
+
+        Raises:
+            InvalidInputError: values out of bounds; or the record holds a part without differential privacy, which no
+                cap covers.
+        """
+        new = Cap(epsilon, delta, Relation.parse(relation))
+        values = {"epsilon": new.epsilon, "delta": new.delta, "relation": str(new.relation), "time": _seconds(time)}
+        with self._transaction(write=True) as connection:
+            known = _participations.c
+            bare = connection.execute(sa.select(known.plan).where(known.event.is_(None))).first()
+            if bare is not None:
+                raise InvalidInputError(
+                    f"the record holds a part in plan {bare.plan}, which is without differential privacy: no cap "
+                    "covers it; grant to populations instead"
+                )
+            connection.execute(sa.insert(_caps).values(**values))
 
     def begin(self, session: bytes, not_after: int) -> bool:
         """Record a session of secure summation before it begins; False if it was recorded before."""
@@ -458,7 +498,7 @@ class ClientRecord(_Database):
 
         Raises:
             AlreadySpentError: it took part in that round, or with that item.
-            OverspentError: it took part as often as the event allows, or the owner's grant does not cover it.
+            OverspentError: it took part as often as the event allows, or the owner's grant or cap does not cover it.
             InvalidInputError: as `budget.check_participation`.
         """
         checked_name(population=population)
@@ -471,8 +511,10 @@ class ClientRecord(_Database):
                 twice |= known.item == checked_name(item=item)
             if connection.execute(sa.select(known.round).where(twice)).first() is not None:
                 raise AlreadySpentError(f"the client took part in round {round} of plan {plan}, or with this item")
-            if event is not None:
-                self._check_charge(connection, Charge(population, plan, round, event))
+            charge = None if event is None else Charge(population, plan, round, event)
+            if charge is not None:
+                self._check_charge(connection, charge)
+            self._check_cap(connection, charge)
             text = None if event is None else _to_json(event)
             values = {"population": population, "plan": plan, "round": round, "event": text, "item": item}
             connection.execute(sa.insert(_participations).values(**values, time=time))
@@ -490,6 +532,20 @@ class ClientRecord(_Database):
         grant = self._grant(connection, charge.population)
         if grant is not None:
             check_spend(grant, charges, charge)
+
+    def _check_cap(self, connection: sa.Connection, charge: Charge | None) -> None:
+        """Refuse what is more than the cap; None is a part without differential privacy."""
+        row = connection.execute(sa.select(_caps).order_by(_caps.c.number.desc()).limit(1)).first()
+        if row is None:
+            return
+        if charge is None:
+            raise OverspentError(
+                f"the record has a cap of epsilon {row.epsilon:g}, and the plan is without differential privacy: "
+                "what has no epsilon cannot be counted"
+            )
+        rows = connection.execute(sa.select(_participations)).all()
+        charges = [Charge(row.population, row.plan, row.round, _from_json(row.event)) for row in rows]
+        check_cap(Cap(row.epsilon, row.delta, Relation(row.relation)), charges, charge)
 
     def participations(self, plan: str) -> list[int]:
         """Return the rounds of a plan that the client took part in, in their order."""
@@ -534,13 +590,13 @@ class Journal:
         return self.record.begin(session, not_after)
 
     def spend(self, session: bytes) -> bool:
-        """Record the part in the round; False if it was taken before, or would be one too many."""
+        """Record the part in the round; False if it was taken before, would be one too many, or cannot be counted."""
         self.refusal = ""
         try:
             terms = self.plan.privacy
             population, event = ("clients", None) if terms is None else (terms.population, terms.event)
             self.record.take_part(population, self.fingerprint, self.round, event, self.time, self.item)
-        except (AlreadySpentError, OverspentError) as error:
+        except InvalidInputError as error:  # spent; or events that do not add up: either way nothing was recorded
             self.refusal = str(error)
             return False
         return True

@@ -17,12 +17,12 @@ information.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from fedtally import _validate
 from fedtally.errors import InvalidInputError
 from fedtally.privacy.accounting import Guarantee, epsilon
-from fedtally.privacy.events import Event
+from fedtally.privacy.events import Event, Relation, countable
 
 MAX_ROUND = 2**31 - 1
 MIN_DELTA = 1e-15  # each secure sum takes 2^-40 of it
@@ -60,6 +60,30 @@ class Grant:
                 f"a grant needs epsilon above 0 and delta from {MIN_DELTA:g} to below 1, "
                 f"got epsilon {self.epsilon:g} and delta {self.delta:g}"
             )
+
+
+@dataclass(frozen=True)
+class Cap:
+    """What everything that one client takes part in may cost together, whatever populations and plans are named.
+
+    Args:
+        epsilon: above 0, at most 1000.
+        delta: 1e-15 to below 1.
+        relation: zero-out or replace-one, or its name; that of the plans does not matter.
+
+    Raises:
+        InvalidInputError: a value is out of bounds.
+    """
+
+    epsilon: float
+    delta: float
+    relation: Relation = Relation.ZERO_OUT
+
+    def __post_init__(self) -> None:
+        bounds = Grant("everything", self.epsilon, self.delta)  # the same as for one population
+        object.__setattr__(self, "epsilon", bounds.epsilon)
+        object.__setattr__(self, "delta", bounds.delta)
+        object.__setattr__(self, "relation", countable(self.relation))
 
 
 @dataclass(frozen=True)
@@ -157,6 +181,35 @@ def check_spend(grant: Grant, charges: Sequence[Charge], new: Charge) -> Guarant
             "granted; more noise or fewer participations cost less"
         )
     return total
+
+
+def check_cap(cap: Cap, charges: Sequence[Charge], new: Charge) -> None:
+    """Refuse a client's part in a round if all its campaigns then cost more than the cap; each counts in full, once.
+
+    Args:
+        cap: of the client.
+        charges: everything that it took part in before.
+        new: the round that it is asked to take part in.
+
+    Raises:
+        OverspentError: everything would cost more.
+        InvalidInputError: as `accounting.epsilon`.
+
+    >>> event = Event("rounded-gaussian", 16, "zero-out", variance=16 * 4.2247**2)
+    >>> first = Charge("phones", "plan-a", 0, event)
+    >>> check_cap(Cap(1.4, 1e-6), [], first)
+    >>> check_cap(Cap(1.4, 1e-6), [first], Charge("anybody else", "plan-b", 0, event))
+    Traceback (most recent call last):
+    ...
+    fedtally.privacy.budget.OverspentError: plan plan-b would take everything in this record to epsilon 1.455 at ...
+    """
+    alike = [replace(charge, event=charge.event.under(cap.relation)) for charge in (*charges, new)]
+    total = spent(alike, cap.delta)
+    assert total is not None
+    if total.epsilon > cap.epsilon:
+        raise OverspentError(
+            f"plan {new.plan} would take everything in this record to {total}, and its cap is epsilon {cap.epsilon:g}"
+        )
 
 
 def check_participation(charges: Sequence[Charge], new: Charge) -> None:
