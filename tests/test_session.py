@@ -11,6 +11,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from secagg_cohort import NOW, stream
 
 from fedtally.crypto.hpke import OpeningKey
@@ -27,7 +29,7 @@ from fedtally.secagg.messages import AbortCode, LocalProtocolError, Outcome, Ser
 from fedtally.secagg.params import Adversary, ClientPolicy, Parameters, UnsafeParametersError
 from fedtally.secagg.proposal import propose
 from fedtally.secagg.terms import SecAggTerms, TwoServerTerms
-from fedtally.session import FrequencyClient, FrequencyServer, RejectedSumError
+from fedtally.session import FrequencyClient, FrequencyServer, RejectedSumError, _sum_of_sizes
 from fedtally.sketch import CountSketch
 from fedtally.store import ClientRecord, Journal
 
@@ -237,6 +239,19 @@ def test_clients_add_their_shares() -> None:
     assert abs(np.mean(noise**2) / share.variance - 1) < 6 * np.sqrt(9 / len(noise))
     assert not np.array_equal(noise[:48], noise[48:96])
     assert np.array_equal(client.contribution(0, stream(1)), client.contribution(0, stream(1)))
+
+
+def noised() -> Plan:
+    """Return a plan of two servers that add noise, for clients of three items."""
+    asked = {"rows": ROWS, "width": WIDTH, "trust": "distributed", "max_items": 3}
+    privacy = propose_privacy(epsilon=8.0, delta=1e-6, **asked)  # type: ignore[arg-type]
+    noise = noise_bound(privacy, ROWS * WIDTH, N)
+    return replace(
+        plan_of(None, max_items=3), secure_sum=two_servers(bits=16, largest_entry=3, noise=noise), privacy=privacy
+    )
+
+
+NOISED = noised()
 
 
 @pytest.mark.parametrize(("extra", "lands"), [(0, True), (1, False)])
@@ -495,6 +510,57 @@ def test_a_sum_that_no_sketches_have_does_not_land() -> None:
     assert server.sketches[0].num_clients == 6
     several = FrequencyServer(plan_of(two_servers(largest_entry=2), max_items=2))
     several.land_batch(0, odd, 6)  # of whom nobody knows how many items each has
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    held=st.lists(st.sets(st.integers(1, 50), min_size=1, max_size=3), min_size=6, max_size=N),
+    noise=st.sampled_from(["none", "drawn", "all", "few"]),
+    row=st.integers(0, ROWS - 1),
+    boost=st.lists(st.integers(0, 40), min_size=WIDTH, max_size=WIDTH),
+    seed=st.integers(0, 2**32),
+)
+def test_honest_sums_land_and_larger_rows_do_not(
+    held: list[set[int]], noise: str, row: int, boost: list[int], seed: int
+) -> None:
+    """Any items, and any noise within its bound: the sum lands. Beyond clients x items and the noise, it does not."""
+    plan = NOISED if noise != "none" else plan_of(two_servers(largest_entry=3), max_items=3)
+    bound, rng = plan.noise_bound, np.random.default_rng(seed)
+    total = CountSketch(plan.spec, 0)
+    for one in held:
+        total.add(DOMAIN.encode(sorted(one)), num_clients=1)
+    shape = total.counters.shape
+    if noise == "drawn":
+        total.counters += rng.integers(-bound, bound, shape, endpoint=True)
+    elif noise == "all":  # the worst: every counter by the whole bound, away from zero
+        total.counters += np.where(total.counters >= 0, bound, -bound)
+    elif noise == "few":
+        total.counters[:, 0] += bound
+    assert FrequencyServer(plan).land_batch(0, total.counters.reshape(-1), len(held)).num_clients == len(held)
+
+    most = len(held) * plan.max_items + bound * WIDTH
+    boosted = total.counters.copy()
+    boosted[row] += np.where(boosted[row] >= 0, 1, -1) * np.array(boost)
+    if np.abs(boosted[row]).sum() > most and np.abs(boosted).max() <= len(held) * plan.max_items + bound:
+        with pytest.raises(RejectedSumError, match=f"add up to [0-9]+ without their signs, .* exceed {most}: a client"):
+            FrequencyServer(plan).land_batch(0, boosted.reshape(-1), len(held))
+
+
+def test_a_client_that_counts_for_many_items_does_not_land() -> None:
+    """Every counter stays far below the largest that one may be, and the row holds more than its clients can."""
+    plan = plan_of(two_servers())
+    server, total = FrequencyServer(plan), plain(plan, 0, list(range(6))).counters
+    boosted = total.copy()
+    boosted[1] += 2 * np.where(boosted[1] >= 0, 1, -1)  # of even size: parity does not see it
+    assert np.abs(boosted).max() <= 6
+    with pytest.raises(RejectedSumError, match="a row of the sum add up to 38 without their signs, .* cannot exceed 6"):
+        server.land_batch(0, boosted.reshape(-1), 6)
+    assert server.sketches == []
+
+
+def test_sums_of_rows_are_exact_beyond_64_bits() -> None:
+    for row in ([2**63 - 1] * 8, [-(2**63) + 1, 2**62 + 3, 0, -1], [0], [2**32, -(2**32) + 1]):
+        assert _sum_of_sizes(np.array(row, np.int64)) == sum(map(abs, row))
 
 
 def test_what_is_not_done_or_not_the_plans_does_not_land() -> None:

@@ -340,8 +340,9 @@ class FrequencyServer:
             The round's sketch, so far.
 
         Raises:
-            RejectedSumError: no sketches of so many clients have this sum: a counter is too large, or the sum of a
-                row is odd where it must be even or the other way round. Nothing has landed.
+            RejectedSumError: no sketches of so many clients have this sum: a counter, or the sum of |counters| of a
+                row, is too large, or the sum of a row is odd where it must be even or the other way round. Nothing has
+                landed.
             LocalProtocolError: the session is not done, or its sum has landed.
             InvalidInputError: it is a session of another plan.
         """
@@ -408,19 +409,34 @@ def _whole(item: Any) -> Any:
 
 
 def _check_plausible(sketch: CountSketch, plan: Plan) -> None:
+    """Refuse a sum that no sketches have: an item adds +1 or -1 to one counter of each row, noise so much to each."""
     max_items, noise = plan.max_items, plan.noise_bound
-    largest = max(int(sketch.counters.max()), -int(sketch.counters.min()))
-    bound = sketch.num_clients * max_items + noise
-    if largest > bound:
-        raise RejectedSumError(
-            f"a counter of the sum is {largest}, and {sketch.num_clients} clients of at most {max_items} items "
-            f"{'and their noise ' * (noise > 0)}cannot exceed {bound}: a client sent something else than a sketch"
-        )
+    items = sketch.num_clients * max_items
+    who = f"{sketch.num_clients} clients of at most {max_items} items {'and their noise ' * (noise > 0)}"
+    for row in sketch.counters:
+        largest = max(int(row.max()), -int(row.min()))
+        if largest > items + noise:
+            raise RejectedSumError(
+                f"a counter of the sum is {largest}, and {who}cannot exceed {items + noise}: "
+                "a client sent something else than a sketch"
+            )
+        total, bound = _sum_of_sizes(row), items + noise * len(row)
+        if total > bound:
+            raise RejectedSumError(
+                f"the counters of a row of the sum add up to {total} without their signs, and {who}cannot exceed "
+                f"{bound}: a client sent something else than a sketch"
+            )
     if plan.privacy is None and max_items == 1 and ((sketch.counters.sum(axis=1) - sketch.num_clients) % 2).any():
         raise RejectedSumError(
             "the sum of a row has another parity than the number of clients, each of whom adds or subtracts 1 in it: "
             "a client sent something else than a sketch of one item"
         )
+
+
+def _sum_of_sizes(row: I64) -> int:
+    """Return the sum of |counters|, exactly: in halves, since 2^24 counters of 2^63 do not fit 64 bits."""
+    sizes = np.abs(row)
+    return (int((sizes >> 32).sum()) << 32) + int((sizes & (2**32 - 1)).sum())
 
 
 def _secagg(plan: Plan) -> SecAggTerms:
