@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import pickle  # noqa: TID251 - to see that it is refused
+import traceback
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -17,7 +18,7 @@ from secagg_cohort import NOW, stream
 
 from fedtally.crypto.hpke import OpeningKey
 from fedtally.crypto.keys import Secret, SigningKey
-from fedtally.domain import IntegerRange
+from fedtally.domain import Dictionary, Domain, Grid, IntegerRange, IntegerSet, Strings
 from fedtally.errors import IncompatibleError, InvalidInputError, OutsideDomainError
 from fedtally.plan import Plan, noise_bound
 from fedtally.privacy.policy import PrivacyPolicy, WeakPrivacyError
@@ -31,7 +32,7 @@ from fedtally.secagg.proposal import propose
 from fedtally.secagg.terms import SecAggTerms, TwoServerTerms
 from fedtally.session import FrequencyClient, FrequencyServer, RejectedSumError, _sum_of_sizes
 from fedtally.sketch import CountSketch
-from fedtally.store import ClientRecord, Journal
+from fedtally.store import ClientRecord, Journal, StoreError
 
 DOMAIN = IntegerRange(1, 50)
 ROWS, WIDTH, N = 3, 16, 12
@@ -588,6 +589,114 @@ def test_the_message_of_an_item_outside_does_not_show_it() -> None:
         FrequencyClient(plan_of(), DOMAIN, [987_654])
     assert "987" not in str(caught.value)
     assert caught.value.__cause__ is None
+
+
+class Strange:
+    """An object that shows a secret wherever it is asked anything."""
+
+    def __repr__(self) -> str:
+        return SECRET
+
+    def __len__(self) -> int:
+        raise ValueError(SECRET)
+
+    __iter__ = __contains__ = __index__ = __float__ = __str__ = __len__  # type: ignore[assignment]
+
+
+SECRET = "13579 a disease"
+DOMAINS: dict[str, Domain] = {
+    "range": DOMAIN,
+    "integers": IntegerSet([1, 2], public=True),
+    "dictionary": Dictionary(["tea", "coffee"]),
+    "strings": Strings(["tea", "coffee"], bytes(32), public=True),
+    "grid": Grid(0, 1, 0, 1, 0.5),
+}
+UNREADABLE: list[Any] = [
+    SECRET,
+    SECRET.encode(),
+    [SECRET],
+    ["tea", SECRET.encode()],
+    [SECRET.encode() + b"\xff"],
+    [f"{SECRET}\ud800"],
+    [13579],
+    [-13579],
+    [13579 * 10**30],
+    [1.3579],
+    [None],
+    [True],
+    [[SECRET]],
+    [{SECRET: 1}],
+    {SECRET: 1},
+    {SECRET},
+    object(),
+    [Strange()],
+    Strange(),
+    iter([SECRET]),
+    np.array([13579]),
+    np.array([[13579.0, 13579.0]]),
+    np.array([13579.5]),
+    np.array(SECRET),
+    np.array([SECRET], object),
+    [(13579.0, 13579.0)],
+]
+
+
+def said_by(call: Callable[[], object]) -> str:
+    """Return all that a log of its error may show, but for the frames of the test; "" if there is no error."""
+    try:
+        call()
+    except InvalidInputError as error:
+        frames = error.__traceback__
+        while frames is not None and frames.tb_frame.f_code.co_filename == __file__:
+            frames = frames.tb_next  # the variables of the test hold the items
+        chained = repr((error.__context__, error.__cause__))
+        shown = traceback.TracebackException(type(error), error, frames, capture_locals=True)
+        return chained + "".join(shown.format())
+    return ""
+
+
+@pytest.mark.parametrize("kind", DOMAINS)
+@pytest.mark.parametrize("privacy", [False, True])
+def test_no_error_of_a_client_shows_an_item(kind: str, privacy: bool) -> None:
+    domain = DOMAINS[kind]
+    plan = private(domain=domain.describe()) if privacy else plan_of(domain=domain.describe())
+    raised = 0
+    for items in UNREADABLE:
+        said = said_by(lambda items=items: FrequencyClient(plan, domain, items).contribution(0, stream("any")))
+        assert "1357" not in said and "disease" not in said, items
+        assert said == "" or said.startswith("(None, None)")
+        assert not (said and privacy and type(items) is list), items  # by no error of a private campaign
+        raised += said != ""
+    assert raised >= (5 if privacy else 15)
+
+
+def test_no_error_shows_an_item_where_the_number_or_the_domain_is_wrong() -> None:
+    plan, wrong = plan_of(max_items=1), IntegerRange(1, 9)
+    for call in (
+        lambda: FrequencyClient(plan, DOMAIN, [1, 37]),
+        lambda: FrequencyClient(plan, wrong, [37]),
+        lambda: FrequencyClient.of_ids(plan, np.array([1, 37], np.uint64)),
+        lambda: FrequencyClient.of_ids(plan, np.array([37])),
+        lambda: FrequencyClient.of_ids(plan, np.array([[37]], np.uint64)),
+        lambda: FrequencyClient.of_ids(plan, [37]),  # type: ignore[arg-type]
+    ):
+        said = said_by(call)
+        assert said and "[37" not in said and "37]" not in said, said
+
+
+def test_a_label_of_an_item_is_not_shown(tmp_path: Path) -> None:
+    """Neither by a label that is none, nor by a journal, nor by a database that fails while it is written."""
+    record = ClientRecord.open(tmp_path / "client.db", create=True)
+    plan = private(secagg())
+    wrong = Journal(record, plan, 0, NOW, item=f" {SECRET}")
+    assert SECRET not in repr(wrong)
+    assert not wrong.spend(bytes(32)) and "label must be 1 to 200 printable" in wrong.refusal
+    assert SECRET not in wrong.refusal
+    with record._transaction(write=True) as connection:
+        connection.exec_driver_sql("DROP TABLE fedtally_participations")
+    with pytest.raises(StoreError) as caught:
+        record.take_part("phones", "plan", 0, None, NOW, item=SECRET)
+    assert SECRET not in "".join(traceback.format_exception(caught.value))
 
 
 def test_a_policy_that_refuses_the_plan_says_so_at_once() -> None:

@@ -19,6 +19,7 @@ FrequencyClient(hidden)
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Set
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NoReturn, Self, SupportsIndex
 
 import numpy as np
@@ -44,6 +45,8 @@ if TYPE_CHECKING:
     from fedtally.privacy.policy import PrivacyPolicy
 
 I64 = npt.NDArray[np.int64]
+U64 = npt.NDArray[np.uint64]
+_NOTHING = np.zeros(0, np.uint64)
 
 
 class RejectedSumError(FedtallyError):
@@ -62,37 +65,41 @@ class FrequencyClient:
 
     Raises:
         OutsideDomainError: an item is no candidate, and the plan is without privacy.
-        InvalidInputError: the domain is another; or there is no item, or there are more than the plan's max_items, and
-            the plan is without privacy.
+        InvalidInputError: the domain is another; the items are no column; or an item cannot be read, there is none, or
+            there are more than the plan's max_items, and the plan is without privacy.
+
+    No error of this class shows an item: neither its message, nor what it is chained to, nor a frame of its traceback.
     """
 
     def __init__(self, plan: Plan, domain: Domain, items: Any) -> None:
-        if domain.describe() != dict(plan.domain):
-            raise InvalidInputError("the domain is not the one that the plan describes; use the plan's candidates")
-        try:
-            ids = domain.encode(items) if plan.privacy is None else _ids_inside(domain, items)
-        except OutsideDomainError:  # whose message shows the item
-            raise OutsideDomainError(
-                "an item is none of the plan's candidates; leave it out, and contribute nothing if no other is left"
-            ) from None
-        self._set(plan, ids)
+        self._plan = plan
+        self._ids, problem = _read(plan, domain, items)
+        del items  # tools that log the variables of each frame of a traceback would show them
+        if problem is not None:
+            raise problem
+        self._check_number()
 
     @classmethod
     def of_ids(cls, plan: Plan, ids: npt.NDArray[np.uint64]) -> Self:
         """Return the client that holds the items of these ids: uint64 [n], of the plan's domain.
 
         Raises:
-            InvalidInputError: there is no id, or there are more than the plan's max_items, without privacy.
+            InvalidInputError: the ids are of another type or shape; or there is none, or there are more than the plan's
+                max_items, without privacy.
         """
-        client = cls.__new__(cls)
-        client._set(plan, ids)
+        form = f"{ids.dtype} {ids.shape}" if isinstance(ids, np.ndarray) else type(ids).__name__
+        client, is_column = cls.__new__(cls), isinstance(ids, np.ndarray) and ids.dtype == np.uint64 and ids.ndim == 1
+        client._plan, client._ids = plan, np.unique(ids) if is_column else _NOTHING
+        del ids
+        if not is_column:
+            raise InvalidInputError(f"ids must be uint64 [n], got {form}")
+        client._check_number()
         return client
 
-    def _set(self, plan: Plan, ids: npt.NDArray[np.uint64]) -> None:
-        self._plan, self._ids = plan, np.unique(ids)
-        if plan.privacy is None and not 1 <= len(self._ids) <= plan.max_items:
+    def _check_number(self) -> None:
+        if self._plan.privacy is None and not 1 <= len(self._ids) <= self._plan.max_items:
             raise InvalidInputError(
-                f"a client must have 1 to {plan.max_items} distinct items by the plan, got {len(self._ids)}; "
+                f"a client must have 1 to {self._plan.max_items} distinct items by the plan, got {len(self._ids)}; "
                 "draw that many uniformly"
             )
 
@@ -393,14 +400,49 @@ class FrequencyServer:
         return self._landed[round]
 
 
-def _ids_inside(domain: Domain, items: Any) -> npt.NDArray[np.uint64]:
-    """Return the ids of those of the items that are candidates, one by one: no other says anything by an error."""
+def _read(plan: Plan, domain: Domain, items: Any) -> tuple[U64, FedtallyError | None]:
+    """Return the distinct ids of a client's items, or what is wrong with these in words that show nothing of them.
+
+    The error is returned, to be raised elsewhere: that of a codec, which shows an item, would stay attached to it.
+    """
+    problem: FedtallyError
+    if domain.describe() != dict(plan.domain):
+        problem = InvalidInputError("the domain is not the one that the plan describes; use the plan's candidates")
+        return _NOTHING, problem
+    try:
+        ids = domain.encode(items) if plan.privacy is None else _ids_inside(domain, items)
+        return np.unique(ids), None
+    except OutsideDomainError:
+        problem = OutsideDomainError(
+            "an item is none of the plan's candidates; leave it out, and contribute nothing if no other is left"
+        )
+    except Exception:  # of codecs, Arrow, or the items themselves
+        problem = InvalidInputError(
+            f"items must be a list, an array or a series, got {type(items).__name__}, "
+            f"and each of the form that the domain {domain} has"
+        )
+    return _NOTHING, problem
+
+
+def _ids_inside(domain: Domain, items: Any) -> U64:
+    """Return the ids of those of the items that are candidates, one by one: no other says anything by an error.
+
+    Raises:
+        TypeError: the items are no column.
+    """
     if isinstance(items, str | bytes | Set | Mapping) or not isinstance(items, Collection | np.ndarray):
-        raise InvalidInputError(f"items must be a list, an array or a series, got {type(items).__name__}")
+        raise TypeError
     points = isinstance(items, np.ndarray) and items.ndim == 2
     each: list[Any] = [item[None] for item in items] if points else [[_whole(item)] for item in items]
-    held = [domain.encode(one) for one in each if domain.inside(one)[0]]
-    return np.concatenate([np.zeros(0, np.uint64), *held])
+    return np.concatenate([_NOTHING, *(_id_inside(domain, one) for one in each)])
+
+
+def _id_inside(domain: Domain, one: Any) -> U64:
+    """Return the id of a column of one item, or none if it is no candidate, whatever it is instead."""
+    with suppress(Exception):
+        if domain.inside(one)[0]:
+            return domain.encode(one)
+    return _NOTHING
 
 
 def _whole(item: Any) -> Any:

@@ -34,7 +34,7 @@ import json
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple, Self, TypeVar
 
@@ -47,6 +47,7 @@ from fedtally.errors import FedtallyError, InvalidInputError, MissingExtraError,
 from fedtally.plan import Plan
 from fedtally.privacy.accounting import Guarantee
 from fedtally.privacy.budget import (
+    NAME,
     AlreadySpentError,
     Cap,
     Charge,
@@ -56,6 +57,7 @@ from fedtally.privacy.budget import (
     check_participation,
     check_spend,
     checked_name,
+    is_name,
     spent,
 )
 from fedtally.privacy.events import Event, Relation
@@ -503,12 +505,14 @@ class ClientRecord(_Database):
         """
         checked_name(population=population)
         checked_name(plan=plan)
+        if item is not None and not is_name(item):
+            raise InvalidInputError(f"an item's label must be {NAME}")  # without the label: it may be logged
         round, time = _validate.integer(0, 2**31 - 1, round=round), _seconds(time)
         with self._transaction(write=True) as connection:
             known = _participations.c
             twice = (known.plan == plan) & (known.round == round)
             if item is not None:
-                twice |= known.item == checked_name(item=item)
+                twice |= known.item == item
             if connection.execute(sa.select(known.round).where(twice)).first() is not None:
                 raise AlreadySpentError(f"the client took part in round {round} of plan {plan}, or with this item")
             charge = None if event is None else Charge(population, plan, round, event)
@@ -577,7 +581,7 @@ class Journal:
     plan: Plan
     round: int
     time: int
-    item: str | None = None
+    item: str | None = field(default=None, repr=False)  # logs shall not show it
     refusal: str = ""
 
     @property
@@ -755,15 +759,20 @@ def _file(path: str) -> sa.URL:
 
 
 def _engine(url: sa.URL) -> sa.Engine:
-    """Return an engine that connects anew for each transaction: writes are rare, and processes may fork."""
+    """Return an engine that connects anew for each transaction: writes are rare, and processes may fork.
+
+    Its errors hide the values of a statement, which may be a client's items.
+    """
     if url.get_backend_name() == "sqlite":
-        engine = sa.create_engine(url, poolclass=sa.NullPool, connect_args={"timeout": WAIT_SECONDS})
+        engine = sa.create_engine(
+            url, poolclass=sa.NullPool, hide_parameters=True, connect_args={"timeout": WAIT_SECONDS}
+        )
         hooks.listen(engine, "connect", _prepare_sqlite)
         hooks.listen(engine, "begin", _begin_sqlite)
         return engine
     try:
         # READ COMMITTED: what is read after the lock was waited for is what others have committed
-        engine = sa.create_engine(url, poolclass=sa.NullPool, isolation_level="READ COMMITTED")
+        engine = sa.create_engine(url, poolclass=sa.NullPool, hide_parameters=True, isolation_level="READ COMMITTED")
     except ImportError:
         raise MissingExtraError("PostgreSQL needs its driver: pip install 'fedtally[postgres]'") from None
     hooks.listen(engine, "connect", _prepare_postgres)

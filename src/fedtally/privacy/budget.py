@@ -24,6 +24,7 @@ from fedtally.errors import InvalidInputError
 from fedtally.privacy.accounting import Guarantee, epsilon
 from fedtally.privacy.events import Event, Relation, countable
 
+NAME = "1 to 200 printable characters, no blanks at the ends"
 MAX_ROUND = 2**31 - 1
 MIN_DELTA = 1e-15  # each secure sum takes 2^-40 of it
 
@@ -121,9 +122,18 @@ def checked_name(**named: str) -> str:
     'phones'
     """
     ((what, name),) = named.items()
-    if not isinstance(name, str) or not 0 < len(name) <= 200 or not name.isprintable() or name != name.strip():
-        raise InvalidInputError(f"{what} must be 1 to 200 printable characters, no blanks at the ends, got {name!r}")
+    if not is_name(name):
+        raise InvalidInputError(f"{what} must be {NAME}, got {name!r}")
     return name
+
+
+def is_name(name: object) -> bool:
+    """Tell whether something may be a name, as for `checked_name`.
+
+    >>> is_name("phones"), is_name(" phones"), is_name(b"phones")
+    (True, False, False)
+    """
+    return isinstance(name, str) and 0 < len(name) <= 200 and name.isprintable() and name == name.strip()
 
 
 def spent(charges: Sequence[Charge], delta: float) -> Guarantee | None:
