@@ -33,7 +33,7 @@ from sqlalchemy import event as hooks
 from fedtally import store
 from fedtally.errors import FedtallyError, InvalidInputError, UnreadableFileError
 from fedtally.privacy import accounting
-from fedtally.privacy.budget import AlreadySpentError, Charge, Grant, OverspentError
+from fedtally.privacy.budget import AlreadySpentError, Cap, Charge, Grant, OverspentError
 from fedtally.privacy.events import Event
 from fedtally.secagg.client import Journal as ClientJournal
 from fedtally.secagg.messages import AbortCode
@@ -612,7 +612,9 @@ OTHER = Event("rounded-gaussian", 4, "replace-one", variance=2e4, participations
 def test_a_cap_holds_whatever_the_operator_names(record: ClientRecord) -> None:
     """Four plans in four populations: each fits a grant of its own, and all together do not fit the cap."""
     one = accounting.epsilon(SHARES, 1e-6).epsilon
+    assert record.capped() is None
     record.cap(1.6 * one, 1e-6, time=0)
+    assert record.capped() == Cap(1.6 * one, 1e-6)
     for n in range(2):
         record.take_part(f"population {n}", f"plan-{n}", 0, SHARES, time=1)
     for population in ("population 0", "population 2", "anybody"):

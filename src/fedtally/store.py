@@ -476,6 +476,11 @@ class ClientRecord(_Database):
                 )
             connection.execute(sa.insert(_caps).values(**values))
 
+    def capped(self) -> Cap | None:
+        """Return what everything together may cost; None if nothing caps it."""
+        with self._transaction(write=False) as connection:
+            return self._cap(connection)
+
     def begin(self, session: bytes, not_after: int) -> bool:
         """Record a session of secure summation before it begins; False if it was recorded before."""
         name = _session(session)
@@ -539,17 +544,21 @@ class ClientRecord(_Database):
 
     def _check_cap(self, connection: sa.Connection, charge: Charge | None) -> None:
         """Refuse what is more than the cap; None is a part without differential privacy."""
-        row = connection.execute(sa.select(_caps).order_by(_caps.c.number.desc()).limit(1)).first()
-        if row is None:
+        cap = self._cap(connection)
+        if cap is None:
             return
         if charge is None:
             raise OverspentError(
-                f"the record has a cap of epsilon {row.epsilon:g}, and the plan is without differential privacy: "
+                f"the record has a cap of epsilon {cap.epsilon:g}, and the plan is without differential privacy: "
                 "what has no epsilon cannot be counted"
             )
         rows = connection.execute(sa.select(_participations)).all()
         charges = [Charge(row.population, row.plan, row.round, _from_json(row.event)) for row in rows]
-        check_cap(Cap(row.epsilon, row.delta, Relation(row.relation)), charges, charge)
+        check_cap(cap, charges, charge)
+
+    def _cap(self, connection: sa.Connection) -> Cap | None:
+        row = connection.execute(sa.select(_caps).order_by(_caps.c.number.desc()).limit(1)).first()
+        return None if row is None else Cap(row.epsilon, row.delta, Relation.parse(row.relation))
 
     def participations(self, plan: str) -> list[int]:
         """Return the rounds of a plan that the client took part in, in their order."""
