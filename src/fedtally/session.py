@@ -68,7 +68,8 @@ class FrequencyClient:
         InvalidInputError: the domain is another; the items are no column; or an item cannot be read, there is none, or
             there are more than the plan's max_items, and the plan is without privacy.
 
-    No error of this class shows an item: neither its message, nor what it is chained to, nor a frame of its traceback.
+    An error about the items shows none of them: neither in its message, nor in what it is chained to, nor in the
+    variables of its traceback.
     """
 
     def __init__(self, plan: Plan, domain: Domain, items: Any) -> None:
