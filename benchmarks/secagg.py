@@ -186,7 +186,7 @@ class Cohort:
         identities = sorted((_signing_key() for _ in range(n if active else 0)), key=lambda key: key.public)
         listed = AllowList(key.public for key in identities) if active else None
         own, policy = _signing_key(), ClientPolicy(adversary=parameters.adversary, min_honest=2)
-        pinned = Pinned(own.public, FINGERPRINT, listed)
+        pinned = Pinned(own.public, FINGERPRINT, listed, round=0)
         self._clients = [
             Client(
                 policy,

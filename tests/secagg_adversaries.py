@@ -214,7 +214,7 @@ class World:
         if listed_often:
             self.identities = [self.identities[0]] * (size - 1) + self.identities[-1:]
         self.allow_list = AllowList(key.public for key in self.identities) if self.active else None
-        self.pinned = Pinned(SERVER_KEY.public, FINGERPRINT, self.allow_list)
+        self.pinned = Pinned(SERVER_KEY.public, FINGERPRINT, self.allow_list, round=3)
         bounds: dict[str, Any] = {"adversary": adversary, "min_honest": 2, "corrupt": corrupt} | dict(policy or {})
         self.policy = ClientPolicy(**bounds)
         self.parameters = parameters or complete(adversary, n, corrupt, min_survivors, length)

@@ -111,7 +111,7 @@ class Cohort:
         self.vectors = rng.integers(-most, most, (n, self.parameters.length), endpoint=True)
         bounds: dict[str, Any] = {"adversary": adversary, "min_honest": 2} | (policy or {})
         self.policy = ClientPolicy(**bounds)
-        self.pinned = Pinned(SERVER_KEY.public, FINGERPRINT, self.allow_list)
+        self.pinned = Pinned(SERVER_KEY.public, FINGERPRINT, self.allow_list, round=3)
         self.journals = [MemoryJournal() for _ in range(n)]
         self.clients = [self.client(i) for i in range(n)]
         self.dropped = {name: set(gone) for name, gone in (dropped or {}).items()}

@@ -1,15 +1,28 @@
 """The plan: checked together, serialised, fingerprinted."""
 
 import dataclasses
+import json
+import re
+from pathlib import Path
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fedtally.domain import Dictionary, Grid, IntegerRange, IntegerSet, Strings
 from fedtally.engines.fitting import widest
 from fedtally.errors import InvalidInputError, UnreadableFileError
 from fedtally.plan import Plan, Target, modulus_bits
+from fedtally.privacy.events import Event
+from fedtally.privacy.terms import PrivacyTerms
+from fedtally.secagg.params import Parameters
+from fedtally.secagg.terms import SecAggTerms, TwoServerTerms
+from fedtally.sketch import Schedule
+
+ROOT = Path(__file__).parent
+VECTORS = json.loads((ROOT / "vectors" / "plan.json").read_text())
+PAGE = (ROOT.parent / "docs" / "plan.md").read_text(encoding="utf-8")
 
 DOMAIN = {"kind": "range", "size": 1000, "public": True, "first": 1, "last": 1000}
 PLAN = Plan(
@@ -215,3 +228,64 @@ def test_a_plan_in_a_document_is_a_table_with_a_table():
         Plan.from_dict([])
     with pytest.raises(InvalidInputError, match="domain must be a table, got 'words'"):
         Plan.from_dict(changed().to_dict() | {"domain": "words"})
+
+
+# ---- docs/plan.md ----
+
+
+@pytest.mark.parametrize("vector", VECTORS["plans"], ids=lambda vector: vector["name"])
+def test_plans_have_the_canonical_json_and_the_fingerprint_of_the_page(vector):
+    plan = Plan.from_dict(vector["plan"])
+    assert plan.canonical == vector["canonical"]
+    assert plan.fingerprint == vector["fingerprint"]
+    shuffled = dict(reversed(vector["plan"].items()))
+    assert Plan.from_dict(shuffled | {"fingerprint": vector["fingerprint"]}) == plan
+    assert Plan.from_toml(plan.to_toml()).canonical == vector["canonical"]
+
+
+def test_numbers_and_texts_are_laid_out_as_the_page_says():
+    for vector in VECTORS["numbers"]:
+        shown = changed(domain={**DOMAIN, "first": float(vector["value"])}).canonical
+        assert f'"first":{vector["canonical"]},' in shown
+    for vector in VECTORS["texts"]:
+        assert f'"first":{vector["canonical"]},' in changed(domain={**DOMAIN, "first": vector["value"]}).canonical
+
+
+def test_batches_are_those_of_the_page():
+    for vector in VECTORS["batches"]:
+        found = Schedule.parse(f"batched:{vector['batches']}").batches_of(vector["num_rounds"])
+        assert [list(rounds) for rounds in found] == vector["rounds"]
+
+
+@pytest.mark.parametrize("value", [float("inf"), float("-inf"), float("nan")])
+def test_what_has_no_json_is_refused(value):
+    with pytest.raises(InvalidInputError, match="domain.first must be a finite number"):
+        changed(domain={**DOMAIN, "first": value})
+
+
+def entries_on_the_page(table):
+    """Return the names in the first column of a table, and those of them that may be absent."""
+    rows = re.search(rf"<!-- entries: {table} -->\n\|.*\n\|[-|]+\n((?:\|.*\n)+)", PAGE)
+    found = re.findall(r"^\| `(\w+)`( \?)? \|", rows[1], re.MULTILINE)
+    return {name for name, _ in found}, {name for name, mark in found if mark}
+
+
+def fields_of(kind):
+    return {field.name for field in dataclasses.fields(kind)}
+
+
+def test_the_page_has_every_entry():
+    domains = [IntegerRange(1, 2), IntegerSet([1], public=True), Dictionary(["a"]), Grid(0, 1, 0, 1, 1)]
+    domains += [Strings(["a"], bytes(32), public=True), Dictionary(["a"], public=False)]
+    described = set().union(*(domain.describe() for domain in domains))
+    for table, names, absent in (
+        ("plan", fields_of(Plan), {"secure_sum", "privacy", "target"}),
+        ("domain", described, {"sha256"}),
+        ("secagg", fields_of(SecAggTerms) - {"parameters"} | fields_of(Parameters) | {"method"}, {"allow_list"}),
+        ("two-server", fields_of(TwoServerTerms) | {"method"}, set()),
+        ("privacy", fields_of(PrivacyTerms), set()),
+        ("event", fields_of(Event) | {"schema"}, {"clip_norm", "honest_survivors", "collisions"}),
+        ("target", fields_of(Target), set()),
+    ):
+        assert entries_on_the_page(table) == (names, absent), table
+    assert all(f"`{domain.kind}`" in PAGE for domain in domains)

@@ -158,11 +158,18 @@ def test_terms_that_cannot_be_read(values: Any) -> None:
         ({}, {"domain": PUBLIC | {"public": False}}, "the domain must be public"),
         ({"trust": "distributed"}, {}, "must be skellam: with one server the clients add the noise"),
         (SHARES | {"honest_survivors": 601}, {}, "honest_survivors must be at most 600"),
+        ({"delta": 1 / 2400}, {}, "delta must be below 1 / num_clients, 0.000416667, got 0.000416667"),
+        ({"delta": 0.9}, {}, "delta must be below 1 / num_clients"),
     ],
 )
 def test_plans_that_would_not_keep_it(terms: dict[str, Any], changed: dict[str, Any], message: str) -> None:
     with pytest.raises(InvalidInputError, match=message):
         plan_of(propose(**(CENTRAL | terms)), **changed)
+
+
+def test_a_delta_below_one_over_the_clients_will_do_and_a_study_may_have_any() -> None:
+    plan_of(propose(**(CENTRAL | {"delta": 0.999 / 2400})))
+    plan_of(propose(**(CENTRAL | {"delta": 0.9}), study=True))
 
 
 def test_a_study_may_name_private_candidates() -> None:

@@ -24,7 +24,7 @@ from fedtally.errors import InvalidInputError
 from fedtally.secagg import client as client_module
 from fedtally.secagg import wire
 from fedtally.secagg.allow_list import AllowList
-from fedtally.secagg.client import Client, MemoryJournal, Pinned
+from fedtally.secagg.client import Client, MemoryJournal, Pinned, read_invite
 from fedtally.secagg.messages import (
     EXCHANGES,
     TRANSITIONS,
@@ -95,19 +95,19 @@ def invitation(cohort: Cohort, terms: bytes, *, key: SigningKey = SERVER_KEY, ve
 def test_what_is_pinned_has_a_size(size: int) -> None:
     for arguments in ((bytes(size), bytes(32)), (bytes(32), bytes(size)), (bytearray(32), bytes(32))):
         with pytest.raises(InvalidInputError, match="must be 32 bytes"):
-            Pinned(*arguments)
+            Pinned(*arguments, round=0)
 
 
 @pytest.mark.parametrize("number", [0, 1, 2**255 - 20, 2**255 - 19, 1 + 2**255])
 def test_a_server_key_for_which_anybody_could_sign_is_refused(number: int) -> None:
     with pytest.raises(InvalidInputError, match="an identity must"):
-        Pinned(number.to_bytes(32, "little"), FINGERPRINT)
+        Pinned(number.to_bytes(32, "little"), FINGERPRINT, round=0)
 
 
 @pytest.mark.parametrize("adversary", BOTH)
 def test_identity_and_allow_list_go_with_active(adversary: Adversary) -> None:
     cohort = five(ACTIVE, ServerState.ADVERTISE)
-    policy, unlisted = ClientPolicy(adversary=adversary, min_honest=2), Pinned(SERVER_KEY.public, FINGERPRINT)
+    policy, unlisted = ClientPolicy(adversary=adversary, min_honest=2), Pinned(SERVER_KEY.public, FINGERPRINT, round=3)
     active = adversary is ACTIVE
     for pinned, identity in itertools.product((cohort.pinned, unlisted), (cohort.identities[0], None)):
         context: contextlib.AbstractContextManager[object] = contextlib.nullcontext()
@@ -450,24 +450,63 @@ def test_another_profile_plan_or_allow_list_breaks_the_policy() -> None:
     aborted(client, client.receive(invitation(semi, terms[:-1] + b"\x01"), NOW), AbortCode.POLICY)
 
 
-def test_the_plan_may_settle_parameters_and_rounds() -> None:
-    cohort = five(SEMI, ServerState.ADVERTISE)
+def test_the_round_and_the_parameters_of_the_plan_are_pinned() -> None:
+    cohort = five(SEMI, ServerState.ADVERTISE)  # its server invites to round 3
     asked = cohort.parameters
-    for parameters, rounds, fits in (
-        (asked, 4, True),
-        (None, 4, True),
-        (asked, 3, False),  # the fourth round of three
-        (None, 3, False),
-        (dataclasses.replace(asked, length=4), 4, False),
-        (dataclasses.replace(asked, max_dropout_ppm=0), 4, False),
+    for parameters, round, fits in (
+        (asked, 3, True),
+        (None, 3, True),
+        (asked, 2, False),
+        (None, 2, False),
+        (None, 4, False),
+        (dataclasses.replace(asked, length=4), 3, False),
+        (dataclasses.replace(asked, max_dropout_ppm=0), 3, False),
     ):
-        cohort.pinned = dataclasses.replace(cohort.pinned, parameters=parameters, num_rounds=rounds)
-        client = cohort.client(0, journal=MemoryJournal())
+        cohort.pinned = dataclasses.replace(cohort.pinned, parameters=parameters, round=round)
+        journal = MemoryJournal()
+        client = cohort.client(0, journal=journal)
         answer = client.receive(cohort.server.invite, NOW)
         if fits:
             assert client.state is ClientState.ADVERTISED
         else:
             aborted(client, answer, AbortCode.POLICY)
+            assert (journal.sessions, journal.is_spent) == (set(), False)  # nothing was recorded for it
+
+
+@pytest.mark.parametrize("round", [-1, 2**32, 1.0, None])
+def test_a_pinned_round_is_one_that_an_invite_can_name(round: object) -> None:
+    with pytest.raises(InvalidInputError, match="round must be"):
+        Pinned(SERVER_KEY.public, FINGERPRINT, round=round)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("adversary", BOTH)
+def test_what_a_verified_invite_says(adversary: Adversary) -> None:
+    cohort = five(adversary, ServerState.ADVERTISE)
+    known = {"server_key": SERVER_KEY.public, "fingerprint": FINGERPRINT}
+    found = read_invite(cohort.server.invite, **known)
+    assert found == (cohort.session, 3, NOW - 10, NOW + 1000, cohort.parameters)
+
+
+def test_bytes_that_are_no_invite_of_the_plan_say_nothing() -> None:
+    cohort = five(SEMI, ServerState.ADVERTISE)
+    known = {"server_key": SERVER_KEY.public, "fingerprint": FINGERPRINT}
+    frame = cohort.server.invite
+    terms, _ = wire.split_invite(frame[48:])
+    assert read_invite(invitation(cohort, terms), **known) is not None
+    for other in (
+        b"",
+        frame[:-1],
+        frame + b"0",
+        *(bytes([*frame[:i], frame[i] ^ 1, *frame[i + 1 :]]) for i in range(len(frame))),  # whichever bit is changed
+        frame[:5] + bytes([Kind.ROSTER]) + frame[6:],
+        invitation(cohort, terms, version=2),
+        invitation(cohort, terms, key=SigningKey(Secret(bytes(32)))),
+        invitation(cohort, b"\xff" * 8 + terms[8:]),  # terms that contradict each other
+    ):
+        assert read_invite(other, **known) is None
+    assert read_invite(frame, server_key=SERVER_KEY.public, fingerprint=bytes(32)) is None
+    with pytest.raises(InvalidInputError, match="an identity must"):
+        read_invite(frame, server_key=bytes(32), fingerprint=FINGERPRINT)
 
 
 def test_terms_that_are_signed_and_impossible() -> None:

@@ -298,7 +298,7 @@ class Party:
             unhex(terms["fingerprint"]),
             allow_list_of(name),
             parameters_of(terms) if has_plan else None,
-            transcript["rounds"] if has_plan else 2**32,
+            round=given.get("round", terms["round"]),
         )
         vector = given.get("vector", entry["vector"])
         self.client = Client(
@@ -473,7 +473,11 @@ def test_clients_of_a_ring_that_is_cut(case: Vector) -> None:
     vector = CUTS["client"]
     client = Client(
         ClientPolicy(adversary=Adversary.SEMI_HONEST, min_honest=2),
-        Pinned(unhex(vector["server_public"]), unhex(vector["terms"]["fingerprint"])),
+        Pinned(
+            unhex(vector["server_public"]),
+            unhex(vector["terms"]["fingerprint"]),
+            round=vector["terms"]["round"],
+        ),
         lambda _: np.array(vector["vector"], np.int64),
         journal=MemoryJournal(),
         random=source(unhex(vector["draws"])),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import pickle  # noqa: TID251 - to see that it is refused
+import traceback
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -11,25 +12,28 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from secagg_cohort import NOW, stream
 
 from fedtally.crypto.hpke import OpeningKey
 from fedtally.crypto.keys import Secret, SigningKey
-from fedtally.domain import IntegerRange
+from fedtally.domain import Dictionary, Domain, Grid, IntegerRange, IntegerSet, Strings
 from fedtally.errors import IncompatibleError, InvalidInputError, OutsideDomainError
 from fedtally.plan import Plan, modulus_bits, noise_bound
 from fedtally.privacy.mechanism import Noise
+from fedtally.privacy.policy import PrivacyPolicy, WeakPrivacyError
 from fedtally.privacy.terms import propose as propose_privacy
 from fedtally.secagg import two_server
 from fedtally.secagg.allow_list import AllowList
-from fedtally.secagg.client import MemoryJournal
+from fedtally.secagg.client import MemoryJournal, read_invite
 from fedtally.secagg.messages import AbortCode, LocalProtocolError, Outcome, ServerState
 from fedtally.secagg.params import Adversary, ClientPolicy, Parameters, UnsafeParametersError
 from fedtally.secagg.proposal import propose
 from fedtally.secagg.terms import SecAggTerms, TwoServerTerms
-from fedtally.session import FrequencyClient, FrequencyServer, RejectedSumError
+from fedtally.session import FrequencyClient, FrequencyServer, RejectedSumError, _sum_of_sizes
 from fedtally.sketch import CountSketch
-from fedtally.store import ClientRecord, Journal
+from fedtally.store import ClientRecord, Journal, StoreError
 
 DOMAIN = IntegerRange(1, 50)
 ROWS, WIDTH, N = 3, 16, 12
@@ -115,6 +119,7 @@ def test_rounds_of_cohorts_land_as_the_sketches_of_their_survivors(adversary: Ad
         )
         clients = [
             FrequencyClient(plan, DOMAIN, items(i)).join(
+                round,
                 ClientPolicy(adversary=adversary, min_honest=2),
                 journal=MemoryJournal(),
                 random=stream((cohort, i)),
@@ -222,6 +227,17 @@ def private(terms: Any = None, **changed: Any) -> Plan:
     return replace(plan_of(None, **changed), secure_sum=terms, privacy=privacy)
 
 
+SHARES: dict[str, Any] = {
+    "epsilon": 8.0,
+    "delta": 1e-6,
+    "rows": ROWS,
+    "width": WIDTH,
+    "trust": "distributed",
+    "honest_survivors": secagg().honest_survivors,
+    "most_clients": N,
+}
+
+
 def test_under_privacy_nobody_stays_away_for_what_it_holds() -> None:
     """No item, none of the candidates, or too many: it takes part all the same."""
     plan = private(max_items=2)
@@ -258,6 +274,19 @@ def test_clients_add_their_shares() -> None:
     assert abs(np.mean(noise**2) / share.variance - 1) < 6 * np.sqrt(9 / len(noise))
     assert not np.array_equal(noise[:48], noise[48:96])
     assert np.array_equal(client.contribution(0, stream(1)), client.contribution(0, stream(1)))
+
+
+def noised() -> Plan:
+    """Return a plan of two servers that add noise, for clients of three items."""
+    asked = {"rows": ROWS, "width": WIDTH, "trust": "distributed", "max_items": 3}
+    privacy = propose_privacy(epsilon=8.0, delta=1e-6, **asked)  # type: ignore[arg-type]
+    noise = noise_bound(privacy, ROWS * WIDTH, N)
+    return replace(
+        plan_of(None, max_items=3), secure_sum=two_servers(bits=16, largest_entry=3, noise=noise), privacy=privacy
+    )
+
+
+NOISED = noised()
 
 
 @pytest.mark.parametrize(("extra", "lands"), [(0, True), (1, False)])
@@ -310,8 +339,88 @@ def test_a_journal_of_another_plan_is_refused(tmp_path: Path) -> None:
     other = Journal(record, private(secagg(), seed=bytes(32)), 0, NOW)
     policy = ClientPolicy(adversary=Adversary.SEMI_HONEST, min_honest=2)
     with pytest.raises(InvalidInputError, match="the journal is that of another plan"):
-        FrequencyClient(plan, DOMAIN, [3]).join(policy, journal=other, random=stream("x"))
+        FrequencyClient(plan, DOMAIN, [3]).join(0, policy, journal=other, random=stream("x"))
     assert record.participations(other.fingerprint) == []
+
+
+def test_a_record_books_the_round_that_its_client_is_in(tmp_path: Path) -> None:
+    """A client that may be in two rounds is asked twice into the sum of round 0."""
+    plan = replace(private(secagg()), privacy=propose_privacy(**SHARES, participations=2))
+    record = ClientRecord.open(tmp_path / "client.db", create=True)
+    policy = ClientPolicy(adversary=Adversary.SEMI_HONEST, min_honest=2)
+    me = FrequencyClient(plan, DOMAIN, [3])
+    for booked, joined in ((1, 0), (0, 1)):
+        with pytest.raises(InvalidInputError, match=f"journal is that of round {booked}, .* joins round {joined}"):
+            me.join(joined, policy, journal=Journal(record, plan, booked, NOW), random=stream("x"))
+    client = me.join(1, policy, journal=Journal(record, plan, 1, NOW), random=stream("x"))
+    client.receive(open_session(plan, 0).invite, NOW)
+    assert client.code is AbortCode.POLICY and "for round 0, and the client joined round 1" in client.reason
+    assert record.begin(open_session(plan, 0).session, NOW)  # the session was not recorded either
+    assert record.participations(plan.fingerprint) == []
+    for wrong in (-1, 2, 0.0, None):
+        with pytest.raises(InvalidInputError, match="round must be"):
+            me.join(wrong, policy, journal=MemoryJournal(), random=stream("x"))  # type: ignore[arg-type]
+
+
+def test_a_record_books_the_round_that_is_reported(tmp_path: Path) -> None:
+    plan = plan_of(two_servers())
+    record = ClientRecord.open(tmp_path / "client.db", create=True)
+    options: dict[str, Any] = {"identity": PEOPLE[0], "random": stream("report")}
+    me = FrequencyClient(plan, DOMAIN, [3])
+    with pytest.raises(InvalidInputError, match="journal is that of round 0, .* joins round 1"):
+        me.report(1, POLICY, journal=Journal(record, plan, 0, NOW), **options)
+    assert record.participations(plan.fingerprint) == []
+    me.report(1, POLICY, journal=Journal(record, plan, 1, NOW), **options)
+    assert record.participations(plan.fingerprint) == [1]
+    with pytest.raises(LocalProtocolError, match="reported before"):
+        me.report(1, POLICY, journal=Journal(record, plan, 1, NOW), **options)
+
+
+def test_a_report_asks_the_policy_before_it_makes_anything() -> None:
+    client, refusing = FrequencyClient(plan_of(two_servers()), DOMAIN, [1]), two_server.BatchPolicy(min_honest=6)
+
+    def never(*_: object) -> Any:
+        raise AssertionError("a contribution was made, or randomness drawn, for a plan that the policy refuses")
+
+    client.contribution = never  # type: ignore[method-assign]
+    with pytest.raises(UnsafeParametersError, match="min_batch - corrupt must be at least 6"):
+        client.report(0, refusing, journal=MemoryJournal(), identity=PEOPLE[0], random=never)
+
+
+def test_a_client_demands_privacy_of_a_sum_before_anything_is_recorded(tmp_path: Path) -> None:
+    record = ClientRecord.open(tmp_path / "client.db", create=True)
+    demand = PrivacyPolicy(epsilon=8.0, delta=1e-6)
+    policy = ClientPolicy(adversary=Adversary.SEMI_HONEST, min_honest=2)
+    weak = replace(private(secagg()), privacy=propose_privacy(**(SHARES | {"epsilon": 9.0})))
+    for plan, message in ((weak, "proven to have epsilon 9"), (plan_of(secagg()), "the plan has none")):
+        options: dict[str, Any] = {"journal": Journal(record, plan, 0, NOW), "random": stream("x")}
+        with pytest.raises(WeakPrivacyError, match=message):
+            FrequencyClient(plan, DOMAIN, [3]).join(0, policy, privacy=demand, **options)
+        FrequencyClient(plan, DOMAIN, [3]).join(0, policy, **options)  # None demands nothing
+    FrequencyClient(private(secagg()), DOMAIN, [3]).join(
+        0, policy, journal=MemoryJournal(), random=stream("x"), privacy=demand
+    )
+
+
+def test_a_client_demands_privacy_of_two_servers_before_it_makes_a_report(tmp_path: Path) -> None:
+    plan = plan_of(two_servers())
+    record = ClientRecord.open(tmp_path / "client.db", create=True)
+    client, demand = FrequencyClient(plan, DOMAIN, [3]), PrivacyPolicy(epsilon=8.0, delta=1e-6)
+    options: dict[str, Any] = {"journal": Journal(record, plan, 0, NOW), "identity": PEOPLE[0]}
+    with pytest.raises(WeakPrivacyError, match="the plan has none"):
+        client.report(0, POLICY, privacy=demand, random=stream("x"), **options)
+    assert record.participations(plan.fingerprint) == []
+    client.report(0, POLICY, random=stream("x"), **options)
+
+
+def test_the_round_of_a_verified_invite_can_be_joined() -> None:
+    plan = plan_of(secagg())
+    session = open_session(plan, 1)
+    invited = read_invite(session.invite, server_key=SERVER_KEY.public, fingerprint=bytes.fromhex(plan.fingerprint))
+    assert invited is not None
+    client = join(plan, invited.round)
+    client.receive(session.invite, NOW)
+    assert client.code is None
 
 
 def test_a_secure_sum_shows_how_many_there_are() -> None:
@@ -338,10 +447,10 @@ def test_the_servers_of_a_batch_do_not_copy() -> None:
                 leak(one)
 
 
-def join(plan: Plan, **changed: Any) -> Any:
+def join(plan: Plan, round: int = 0, **changed: Any) -> Any:
     values: dict[str, Any] = {"journal": MemoryJournal(), "random": stream("x")}
     policy = ClientPolicy(adversary="active" if "identity" in changed else "semi-honest", min_honest=2)
-    return FrequencyClient(plan, DOMAIN, [1]).join(policy, **(values | changed))
+    return FrequencyClient(plan, DOMAIN, [1]).join(round, policy, **(values | changed))
 
 
 def test_a_client_refuses_an_invite_that_is_not_of_its_plan() -> None:
@@ -351,7 +460,9 @@ def test_a_client_refuses_an_invite_that_is_not_of_its_plan() -> None:
     for invite, taken in (
         (open_session(plan, 0).invite, True),
         (open_session(other, 0).invite, False),  # another fingerprint
+        (forged_invite(plan, plan.secure_sum), True),  # type: ignore[arg-type]
         (forged_invite(plan, weaker), False),  # the fingerprint of the plan, and other parameters
+        (forged_invite(plan, plan.secure_sum, round=1), False),  # type: ignore[arg-type]
         (forged_invite(plan, plan.secure_sum, round=2), False),  # type: ignore[arg-type]
     ):
         client = join(plan)
@@ -360,7 +471,7 @@ def test_a_client_refuses_an_invite_that_is_not_of_its_plan() -> None:
         assert client.code == (None if taken else AbortCode.POLICY)
 
 
-def forged_invite(plan: Plan, terms: SecAggTerms, round: int = 1) -> bytes:
+def forged_invite(plan: Plan, terms: SecAggTerms, round: int = 0) -> bytes:
     from fedtally.secagg.server import Server
 
     return Server(
@@ -446,6 +557,57 @@ def test_a_sum_that_no_sketches_have_does_not_land() -> None:
     several.land_batch(0, odd, 6)  # of whom nobody knows how many items each has
 
 
+@settings(max_examples=60, deadline=None)
+@given(
+    held=st.lists(st.sets(st.integers(1, 50), min_size=1, max_size=3), min_size=6, max_size=N),
+    noise=st.sampled_from(["none", "drawn", "all", "few"]),
+    row=st.integers(0, ROWS - 1),
+    boost=st.lists(st.integers(0, 40), min_size=WIDTH, max_size=WIDTH),
+    seed=st.integers(0, 2**32),
+)
+def test_honest_sums_land_and_larger_rows_do_not(
+    held: list[set[int]], noise: str, row: int, boost: list[int], seed: int
+) -> None:
+    """Any items, and any noise within its bound: the sum lands. Beyond clients x items and the noise, it does not."""
+    plan = NOISED if noise != "none" else plan_of(two_servers(largest_entry=3), max_items=3)
+    bound, rng = plan.noise_bound, np.random.default_rng(seed)
+    total = CountSketch(plan.spec, 0)
+    for one in held:
+        total.add(DOMAIN.encode(sorted(one)), num_clients=1)
+    shape = total.counters.shape
+    if noise == "drawn":
+        total.counters += rng.integers(-bound, bound, shape, endpoint=True)
+    elif noise == "all":  # the worst: every counter by the whole bound, away from zero
+        total.counters += np.where(total.counters >= 0, bound, -bound)
+    elif noise == "few":
+        total.counters[:, 0] += bound
+    assert FrequencyServer(plan).land_batch(0, total.counters.reshape(-1), len(held)).num_clients == len(held)
+
+    most = len(held) * plan.max_items + bound * WIDTH
+    boosted = total.counters.copy()
+    boosted[row] += np.where(boosted[row] >= 0, 1, -1) * np.array(boost)
+    if np.abs(boosted[row]).sum() > most and np.abs(boosted).max() <= len(held) * plan.max_items + bound:
+        with pytest.raises(RejectedSumError, match=f"add up to [0-9]+ without their signs, .* exceed {most}: a client"):
+            FrequencyServer(plan).land_batch(0, boosted.reshape(-1), len(held))
+
+
+def test_a_client_that_counts_for_many_items_does_not_land() -> None:
+    """Every counter stays far below the largest that one may be, and the row holds more than its clients can."""
+    plan = plan_of(two_servers())
+    server, total = FrequencyServer(plan), plain(plan, 0, list(range(6))).counters
+    boosted = total.copy()
+    boosted[1] += 2 * np.where(boosted[1] >= 0, 1, -1)  # of even size: parity does not see it
+    assert np.abs(boosted).max() <= 6
+    with pytest.raises(RejectedSumError, match="a row of the sum add up to 38 without their signs, .* cannot exceed 6"):
+        server.land_batch(0, boosted.reshape(-1), 6)
+    assert server.sketches == []
+
+
+def test_sums_of_rows_are_exact_beyond_64_bits() -> None:
+    for row in ([2**63 - 1] * 8, [-(2**63) + 1, 2**62 + 3, 0, -1], [0], [2**32, -(2**32) + 1]):
+        assert _sum_of_sizes(np.array(row, np.int64)) == sum(map(abs, row))
+
+
 def test_what_is_not_done_or_not_the_plans_does_not_land() -> None:
     plan = plan_of(secagg())
     session, server = open_session(plan, 0), FrequencyServer(plan)
@@ -474,11 +636,119 @@ def test_the_message_of_an_item_outside_does_not_show_it() -> None:
     assert caught.value.__cause__ is None
 
 
+class Strange:
+    """An object that shows a secret wherever it is asked anything."""
+
+    def __repr__(self) -> str:
+        return SECRET
+
+    def __len__(self) -> int:
+        raise ValueError(SECRET)
+
+    __iter__ = __contains__ = __index__ = __float__ = __str__ = __len__  # type: ignore[assignment]
+
+
+SECRET = "13579 a disease"
+DOMAINS: dict[str, Domain] = {
+    "range": DOMAIN,
+    "integers": IntegerSet([1, 2], public=True),
+    "dictionary": Dictionary(["tea", "coffee"]),
+    "strings": Strings(["tea", "coffee"], bytes(32), public=True),
+    "grid": Grid(0, 1, 0, 1, 0.5),
+}
+UNREADABLE: list[Any] = [
+    SECRET,
+    SECRET.encode(),
+    [SECRET],
+    ["tea", SECRET.encode()],
+    [SECRET.encode() + b"\xff"],
+    [f"{SECRET}\ud800"],
+    [13579],
+    [-13579],
+    [13579 * 10**30],
+    [1.3579],
+    [None],
+    [True],
+    [[SECRET]],
+    [{SECRET: 1}],
+    {SECRET: 1},
+    {SECRET},
+    object(),
+    [Strange()],
+    Strange(),
+    iter([SECRET]),
+    np.array([13579]),
+    np.array([[13579.0, 13579.0]]),
+    np.array([13579.5]),
+    np.array(SECRET),
+    np.array([SECRET], object),
+    [(13579.0, 13579.0)],
+]
+
+
+def said_by(call: Callable[[], object]) -> str:
+    """Return all that a log of its error may show, but for the frames of the test; "" if there is no error."""
+    try:
+        call()
+    except InvalidInputError as error:
+        frames = error.__traceback__
+        while frames is not None and frames.tb_frame.f_code.co_filename == __file__:
+            frames = frames.tb_next  # the variables of the test hold the items
+        chained = repr((error.__context__, error.__cause__))
+        shown = traceback.TracebackException(type(error), error, frames, capture_locals=True)
+        return chained + "".join(shown.format())
+    return ""
+
+
+@pytest.mark.parametrize("kind", DOMAINS)
+@pytest.mark.parametrize("privacy", [False, True])
+def test_no_error_of_a_client_shows_an_item(kind: str, privacy: bool) -> None:
+    domain = DOMAINS[kind]
+    plan = private(domain=domain.describe()) if privacy else plan_of(domain=domain.describe())
+    raised = 0
+    for items in UNREADABLE:
+        said = said_by(lambda items=items: FrequencyClient(plan, domain, items).contribution(0, stream("any")))
+        assert "1357" not in said and "disease" not in said, items
+        assert said == "" or said.startswith("(None, None)")
+        assert not (said and privacy and type(items) is list), items  # by no error of a private campaign
+        raised += said != ""
+    assert raised >= (5 if privacy else 15)
+
+
+def test_no_error_shows_an_item_where_the_number_or_the_domain_is_wrong() -> None:
+    plan, wrong = plan_of(max_items=1), IntegerRange(1, 9)
+    for call in (
+        lambda: FrequencyClient(plan, DOMAIN, [1, 37]),
+        lambda: FrequencyClient(plan, wrong, [37]),
+        lambda: FrequencyClient.of_ids(plan, np.array([1, 37], np.uint64)),
+        lambda: FrequencyClient.of_ids(plan, np.array([37])),
+        lambda: FrequencyClient.of_ids(plan, np.array([[37]], np.uint64)),
+        lambda: FrequencyClient.of_ids(plan, [37]),  # type: ignore[arg-type]
+    ):
+        said = said_by(call)
+        assert said and "[37" not in said and "37]" not in said, said
+
+
+def test_a_label_of_an_item_is_not_shown(tmp_path: Path) -> None:
+    """Neither by a label that is none, nor by a journal, nor by a database that fails while it is written."""
+    record = ClientRecord.open(tmp_path / "client.db", create=True)
+    plan = private(secagg())
+    wrong = Journal(record, plan, 0, NOW, item=f" {SECRET}")
+    assert SECRET not in repr(wrong)
+    assert not wrong.spend(bytes(32)) and "label must be 1 to 200 printable" in wrong.refusal
+    assert SECRET not in wrong.refusal
+    with record._transaction(write=True) as connection:
+        connection.exec_driver_sql("DROP TABLE fedtally_participations")
+    with pytest.raises(StoreError) as caught:
+        record.take_part("phones", "plan", 0, None, NOW, item=SECRET)
+    assert SECRET not in "".join(traceback.format_exception(caught.value))
+
+
 def test_a_policy_that_refuses_the_plan_says_so_at_once() -> None:
     plan = plan_of(secagg())
     with pytest.raises(UnsafeParametersError, match="min_survivors - corrupt must be at least 10"):
         FrequencyClient(plan, DOMAIN, [1]).join(
-            ClientPolicy(adversary="semi-honest", min_honest=10), journal=MemoryJournal(), random=stream("x")
+            0, ClientPolicy(adversary="semi-honest", min_honest=10), journal=MemoryJournal(), random=stream("x")
         )
 
 

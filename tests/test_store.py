@@ -33,7 +33,7 @@ from sqlalchemy import event as hooks
 from fedtally import store
 from fedtally.errors import FedtallyError, InvalidInputError, UnreadableFileError
 from fedtally.privacy import accounting
-from fedtally.privacy.budget import AlreadySpentError, Charge, Grant, OverspentError
+from fedtally.privacy.budget import AlreadySpentError, Cap, Charge, Grant, OverspentError
 from fedtally.privacy.events import Event
 from fedtally.secagg.client import Journal as ClientJournal
 from fedtally.secagg.messages import AbortCode
@@ -716,10 +716,85 @@ def test_an_owner_may_grant_less(record: ClientRecord) -> None:
         record.take_part("phones", "plan-1", 0, SHARES, time=1)
 
 
+OTHER = Event("rounded-gaussian", 4, "replace-one", variance=2e4, participations=2)
+
+
+def test_a_cap_holds_whatever_the_operator_names(record: ClientRecord) -> None:
+    """Four plans in four populations: each fits a grant of its own, and all together do not fit the cap."""
+    one = accounting.epsilon(SHARES, 1e-6).epsilon
+    assert record.capped() is None
+    record.cap(1.6 * one, 1e-6, time=0)
+    assert record.capped() == Cap(1.6 * one, 1e-6)
+    for n in range(2):
+        record.take_part(f"population {n}", f"plan-{n}", 0, SHARES, time=1)
+    for population in ("population 0", "population 2", "anybody"):
+        with pytest.raises(OverspentError, match="everything in this record to epsilon .*, and its cap is epsilon"):
+            record.take_part(population, "plan-2", 0, SHARES, time=1)
+    record.take_part("population 1", "plan-1", 1, SHARES, time=1)  # counted in full with its first part
+    assert record.participations("plan-2") == []
+    record.cap(2.5 * one, 1e-6, time=2)  # the owner has changed its mind
+    record.take_part("anybody", "plan-2", 0, SHARES, time=3)
+    record.cap(0.5 * one, 1e-6, time=4)
+    with pytest.raises(OverspentError, match="its cap is"):
+        record.take_part("anybody", "plan-2", 1, SHARES, time=5)  # begun, and nevertheless more than the cap
+
+
+def test_a_cap_counts_all_relations_as_its_own(record: ClientRecord) -> None:
+    together = [SHARES.under("replace-one"), OTHER]
+    total = accounting.epsilon(together, 1e-6, adaptive=True).epsilon
+    record.cap(total * 0.999, 1e-6, time=0, relation="replace-one")
+    record.take_part("phones", "plan-0", 0, SHARES, time=1)
+    with pytest.raises(OverspentError, match="replace-one"):
+        record.take_part("tablets", "plan-1", 0, OTHER, time=1)
+    record.cap(total, 1e-6, time=0, relation="replace-one")
+    record.take_part("tablets", "plan-1", 0, OTHER, time=1)
+
+
+def test_what_has_no_epsilon_is_refused_under_a_cap(record: ClientRecord) -> None:
+    record.cap(1.0, 1e-6, time=0)
+    with pytest.raises(OverspentError, match="without differential privacy: what has no epsilon cannot be counted"):
+        record.take_part("phones", "plan-0", 0, None, time=1)
+    assert record.participations("plan-0") == []
+
+
+def test_what_had_no_epsilon_cannot_be_capped_afterwards(record: ClientRecord) -> None:
+    record.take_part("phones", "plan-0", 0, None, time=1)
+    with pytest.raises(InvalidInputError, match="part in plan plan-0, .* no cap covers it"):
+        record.cap(1.0, 1e-6, time=2)
+    record.take_part("phones", "plan-1", 0, None, time=3)  # there is no cap
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ((0.0, 1e-6, 0), "epsilon above 0"),
+        ((1.0, 0.0, 0), "delta from 1e-15"),
+        ((1.0, 1e-6, -1), "time must be at least 0"),
+        ((1.0, 1e-6, 0, "add-remove"), "add-remove hides the number of clients"),
+        ((1.0, 1e-6, 0, "none"), "relation must be one of"),
+    ],
+)
+def test_caps_have_bounds(record: ClientRecord, values: tuple[Any, ...], message: str) -> None:
+    with pytest.raises(InvalidInputError, match=message):
+        record.cap(*values)
+    record.take_part("phones", "plan-0", 0, None, time=1)
+
+
+def test_a_journal_says_what_the_cap_refuses(record: ClientRecord) -> None:
+    """Also where events cannot be added up, which the operator may arrange: it is a refusal, not an error."""
+    record.cap(1e-3, 1e-6, time=0)
+    journal = Journal(record, PLAN, 0, time=1)
+    assert not journal.spend(b"") and "its cap is epsilon 0.001" in journal.refusal
+    record.cap(1.0, 1e-14, time=0)
+    assert not journal.spend(b"") and "delta" in journal.refusal
+    assert record.participations(journal.fingerprint) == []
+
+
 def test_rows_of_a_record_are_never_changed(record: ClientRecord) -> None:
     record.take_part("phones", "plan-0", 0, SHARES, time=1)
     record.begin(b"session", 9)
-    for table in ("fedtally_participations", "fedtally_sessions"):
+    record.cap(1.0, 1e-6, time=2)
+    for table in ("fedtally_participations", "fedtally_sessions", "fedtally_caps"):
         with pytest.raises(StoreError, match="append-only"), record._transaction(write=True) as connection:
             connection.exec_driver_sql(f"DELETE FROM {table}")
 

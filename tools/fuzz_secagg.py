@@ -69,8 +69,8 @@ SERVER_KEY = SigningKey(Secret(stream("server")(32)))
 SIGNERS = sorted((SigningKey(Secret(stream("identity", i)(32))) for i in range(6)), key=lambda key: key.public)
 ALLOWED = AllowList(key.public for key in SIGNERS)
 PINNED = {
-    Adversary.ACTIVE: Pinned(SERVER_KEY.public, FINGERPRINT, ALLOWED),
-    Adversary.SEMI_HONEST: Pinned(SERVER_KEY.public, FINGERPRINT),
+    Adversary.ACTIVE: Pinned(SERVER_KEY.public, FINGERPRINT, ALLOWED, round=3),
+    Adversary.SEMI_HONEST: Pinned(SERVER_KEY.public, FINGERPRINT, round=3),
 }
 SETTINGS = [
     (adversary, propose(n, length=length, bits=bits, corrupt=corrupt, max_dropout=dropout, adversary=adversary))

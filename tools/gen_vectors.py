@@ -1,7 +1,8 @@
 """A second, independent reading of docs/sketch.md that imports nothing from fedtally, and all known-answer vectors.
 
 The reading of docs/protocol.md is in ``secagg_reading.py``, its vectors in ``gen_secagg_vectors.py``, and both of
-docs/protocol_two_server.md in ``gen_two_server_vectors.py``. What follows is the sketch.
+docs/protocol_two_server.md in ``gen_two_server_vectors.py``; of docs/plan.md in ``plan_reading.py``. What follows is
+the sketch.
 
 It is pure standard library, simple and slow on purpose: every number is a Python integer or a fraction, nothing is
 vectorised, and nothing is shared with the package. The known-answer vectors that it writes to
@@ -27,6 +28,7 @@ from typing import Any
 
 import gen_secagg_vectors
 import gen_two_server_vectors
+import plan_reading
 
 VERSION = "fedtally-vectors/1"
 TARGET = Path(__file__).resolve().parent.parent / "tests" / "vectors"
@@ -778,6 +780,7 @@ def documents() -> dict[str, bytes]:
         "secagg_clients.json": {"clients": clients},
         "secagg_servers.json": {"servers": servers},
         "two_server.json": gen_two_server_vectors.sections(),
+        "plan.json": plan_reading.sections(),
     }
     return {name: document(sections).encode("ascii") for name, sections in files.items()}
 

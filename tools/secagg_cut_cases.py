@@ -165,9 +165,8 @@ def _rounds() -> list[Json]:
 
 def _client(invite: bytes) -> page.Client:
     terms = Terms.decode(invite[48:171])
-    pinned = page.Pinned(
-        SEMI_HONEST, page.identity_of(shake("server signing key")), terms.fingerprint, [], None, page.Policy()
-    )
+    server = page.identity_of(shake("server signing key"))
+    pinned = page.Pinned(SEMI_HONEST, server, terms.fingerprint, [], None, page.Policy(), round=terms.round)
     return page.Client(pinned, Draws(shake("cut client", 140)), lambda: [1], page.Journal())
 
 

@@ -697,7 +697,7 @@ class Pinned:
         identity: The client's Ed25519 secret; None in `semi_honest`.
         policy: The client's policy.
         plan: The terms that the plan has, of which all but the times and the round are compared; None without a plan.
-        rounds: The number of rounds of the plan.
+        round: The one that the client takes part in.
     """
 
     profile: int
@@ -707,7 +707,7 @@ class Pinned:
     identity: bytes | None
     policy: Policy
     plan: Terms | None = None
-    rounds: int = 0
+    round: int = 0
 
     @property
     def rank(self) -> int:
@@ -827,11 +827,10 @@ class Client:
             raise AbortError(4)
         if not pinned.policy.allows(terms):
             raise AbortError(4)
-        if pinned.plan is not None:
-            if terms.round >= pinned.rounds:
-                raise AbortError(4)
-            if astuple(terms)[:11] != astuple(pinned.plan)[:11]:
-                raise AbortError(4)
+        if pinned.plan is not None and astuple(terms)[:11] != astuple(pinned.plan)[:11]:
+            raise AbortError(4)
+        if terms.round != pinned.round:
+            raise AbortError(4)
         if not terms.not_before <= now <= terms.not_after:
             raise AbortError(5)
         if self.session in self.journal.sessions:

@@ -219,7 +219,7 @@ class Transcript:
             The knowledge.
         """
         server = page.identity_of(self.secret)
-        base: Json = {"policy": Policy(corrupt=1), "plan": self.terms, "rounds": 3}
+        base: Json = {"policy": Policy(corrupt=1), "plan": self.terms, "round": self.terms.round}
         base |= {"profile": self.terms.profile, "server": server, "fingerprint": self.terms.fingerprint}
         return Pinned(allow=self.allow, identity=self.identities.get(who), **{**base, **changes})
 
@@ -340,7 +340,6 @@ class Transcript:
             "salt": self.salt.hex(),
             "draws": self.order_draws().hex(),
             "terms": terms_json(self.terms),
-            "rounds": 3,
             "policy": asdict(Policy(corrupt=1)),
             "allow_list": [key.hex() for key in self.allow],
             "clients": [

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from fedtally.engines.local import estimate
     from fedtally.errors import FedtallyError, InvalidInputError
     from fedtally.plan import Plan
+    from fedtally.privacy.policy import PrivacyPolicy
     from fedtally.recovery.intervals import make_intervals
     from fedtally.recovery.joint import JointDecoder
     from fedtally.recovery.median import MedianDecoder
@@ -40,6 +41,7 @@ _HOMES = {
     "JointDecoder": "fedtally.recovery.joint",
     "MedianDecoder": "fedtally.recovery.median",
     "Plan": "fedtally.plan",
+    "PrivacyPolicy": "fedtally.privacy.policy",
     "Result": "fedtally.result",
     "Schedule": "fedtally.sketch",
     "SketchSpec": "fedtally.sketch",
@@ -63,6 +65,7 @@ __all__ = [
     "JointDecoder",
     "MedianDecoder",
     "Plan",
+    "PrivacyPolicy",
     "Result",
     "Schedule",
     "SketchSpec",

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import os
 import re
 import tomllib
@@ -132,8 +133,10 @@ class Plan:
             raise InvalidInputError(f"domain must say its kind, size and public, got {sorted(self.domain)}")
         _validate.integer(1, 2**64, domain_size=self.domain["size"])
         for name, value in self.domain.items():
-            if not isinstance(value, (bool, int, float, str)) or value != value:
+            if not isinstance(value, (bool, int, float, str)):
                 raise InvalidInputError(f"domain.{name} must be a number, a text or a truth value, got {value!r}")
+            if isinstance(value, float) and not math.isfinite(value):  # it has no JSON
+                raise InvalidInputError(f"domain.{name} must be a finite number, got {value!r}")
         if not isinstance(self.domain["kind"], str) or not isinstance(self.domain["public"], bool):
             raise InvalidInputError("domain.kind must be a text and domain.public true or false")
         for name in ("rows", "width", "num_rounds"):
@@ -176,6 +179,12 @@ class Plan:
             raise InvalidInputError(
                 f"add-remove hides the number of clients, which the secure sum {self.secure_sum.method} shows: use "
                 "zero-out or replace-one, or an ideal secure sum"
+            )
+        if privacy.delta * self.num_clients >= 1 and not privacy.study:
+            raise InvalidInputError(
+                f"privacy.delta must be below 1 / num_clients, {1 / self.num_clients:g}, got {privacy.delta:g}: "
+                "publishing the item of one client drawn at random would be as private; promise a smaller delta, "
+                "or mark the plan as a study"
             )
         honest = privacy.event.honest_survivors
         least = self.cohort if self.secure_sum is None else self.secure_sum.honest_survivors
@@ -250,11 +259,15 @@ class Plan:
         """What sending the items themselves would cost; secure summation cannot sum them: the server would see each."""
         return -(-self.max_items * max(1, (self.domain_size - 1).bit_length()) // 8)
 
+    @property
+    def canonical(self) -> str:
+        """The one JSON text of this plan, ASCII, of which the fingerprint is made: docs/plan.md."""
+        return json.dumps(self.to_dict(), sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
+
     @cached_property
     def fingerprint(self) -> str:
-        """64 hexadecimal digits that differ wherever two plans differ."""
-        canonical = json.dumps(self.to_dict(), sort_keys=True, separators=(",", ":"), ensure_ascii=True)
-        return hashlib.sha256(f"{SCHEMA}\n{canonical}".encode()).hexdigest()
+        """64 hexadecimal digits that differ wherever two plans differ: of SHA-256, as docs/plan.md says."""
+        return hashlib.sha256(f"{SCHEMA}\n{self.canonical}".encode()).hexdigest()
 
     def to_dict(self) -> dict[str, Any]:
         """Return the parameters as JSON-able values, the seed in hexadecimal."""

@@ -1,7 +1,7 @@
 """A campaign over its rounds: what a client contributes and how the sums land, joined to secure summation. Sans-IO.
 
-`FrequencyClient` makes a sketch of a client's items for whichever round it is invited to, and takes part in the
-protocol that the `Plan` names. `FrequencyServer` opens a session for each cohort, and adds the sums of a round's
+`FrequencyClient` makes a sketch of a client's items for the round that it joins, and takes part in the protocol that
+the `Plan` names. `FrequencyServer` opens a session for each cohort, and adds the sums of a round's
 cohorts to its sketch. What carries the bytes, and when, is the caller's.
 
 >>> from fedtally.domain import IntegerRange
@@ -19,7 +19,8 @@ FrequencyClient(hidden)
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Set
-from typing import Any, NoReturn, Self, SupportsIndex
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, NoReturn, Self, SupportsIndex
 
 import numpy as np
 import numpy.typing as npt
@@ -41,7 +42,12 @@ from fedtally.secagg.terms import SecAggTerms, TwoServerTerms
 from fedtally.sketch import CountSketch
 from fedtally.sketch.clip import clipped, drawn
 
+if TYPE_CHECKING:
+    from fedtally.privacy.policy import PrivacyPolicy
+
 I64 = npt.NDArray[np.int64]
+U64 = npt.NDArray[np.uint64]
+_NOTHING = np.zeros(0, np.uint64)
 
 
 class RejectedSumError(FedtallyError):
@@ -60,37 +66,42 @@ class FrequencyClient:
 
     Raises:
         OutsideDomainError: an item is no candidate, and the plan is without privacy.
-        InvalidInputError: the domain is another; or there is no item, or there are more than the plan's max_items, and
-            the plan is without privacy.
+        InvalidInputError: the domain is another; the items are no column; or an item cannot be read, there is none, or
+            there are more than the plan's max_items, and the plan is without privacy.
+
+    An error about the items shows none of them: neither in its message, nor in what it is chained to, nor in the
+    variables of its traceback.
     """
 
     def __init__(self, plan: Plan, domain: Domain, items: Any) -> None:
-        if domain.describe() != dict(plan.domain):
-            raise InvalidInputError("the domain is not the one that the plan describes; use the plan's candidates")
-        try:
-            ids = domain.encode(items) if plan.privacy is None else _ids_inside(domain, items)
-        except OutsideDomainError:  # whose message shows the item
-            raise OutsideDomainError(
-                "an item is none of the plan's candidates; leave it out, and contribute nothing if no other is left"
-            ) from None
-        self._set(plan, ids)
+        self._plan = plan
+        self._ids, problem = _read(plan, domain, items)
+        del items  # tools that log the variables of each frame of a traceback would show them
+        if problem is not None:
+            raise problem
+        self._check_number()
 
     @classmethod
     def of_ids(cls, plan: Plan, ids: npt.NDArray[np.uint64]) -> Self:
         """Return the client that holds the items of these ids: uint64 [n], of the plan's domain.
 
         Raises:
-            InvalidInputError: there is no id, or there are more than the plan's max_items, without privacy.
+            InvalidInputError: the ids are of another type or shape; or there is none, or there are more than the plan's
+                max_items, without privacy.
         """
-        client = cls.__new__(cls)
-        client._set(plan, ids)
+        form = f"{ids.dtype} {ids.shape}" if isinstance(ids, np.ndarray) else type(ids).__name__
+        client, is_column = cls.__new__(cls), isinstance(ids, np.ndarray) and ids.dtype == np.uint64 and ids.ndim == 1
+        client._plan, client._ids = plan, np.unique(ids) if is_column else _NOTHING
+        del ids
+        if not is_column:
+            raise InvalidInputError(f"ids must be uint64 [n], got {form}")
+        client._check_number()
         return client
 
-    def _set(self, plan: Plan, ids: npt.NDArray[np.uint64]) -> None:
-        self._plan, self._ids = plan, np.unique(ids)
-        if plan.privacy is None and not 1 <= len(self._ids) <= plan.max_items:
+    def _check_number(self) -> None:
+        if self._plan.privacy is None and not 1 <= len(self._ids) <= self._plan.max_items:
             raise InvalidInputError(
-                f"a client must have 1 to {plan.max_items} distinct items by the plan, got {len(self._ids)}; "
+                f"a client must have 1 to {self._plan.max_items} distinct items by the plan, got {len(self._ids)}; "
                 "draw that many uniformly"
             )
 
@@ -133,29 +144,39 @@ class FrequencyClient:
 
     def join(
         self,
+        round: int,
         policy: ClientPolicy,
         *,
         journal: Journal,
         random: Callable[[int], bytes],
         identity: SigningKey | None = None,
         allow_list: AllowList | None = None,
+        privacy: PrivacyPolicy | None = None,
     ) -> Client:
-        """Return this client's side of one session, which takes an Invite for any round of the plan.
+        """Return this client's side of one session, which takes an Invite for this round of the plan alone.
 
         Args:
+            round: 0 .. num_rounds - 1; `secagg.client.read_invite` says which one an Invite is for.
             policy: what the client demands, whatever the plan says.
-            journal: that of these items: they are counted once in the whole campaign.
+            journal: that of these items, and of this round if it is of one round: they are counted once in the whole
+                campaign.
             random: returns as many uniform bytes as it is asked for, from a cryptographic source.
             identity: the client's registered key, in `active`.
             allow_list: the registered identities, in `active`.
+            privacy: what the client demands of the plan's differential privacy. None demands nothing: a plan without
+                any, with an epsilon of 100, or of a server that sees exact sums will do.
 
         Raises:
             UnsafeParametersError: the policy refuses the plan.
-            InvalidInputError: the plan is not summed so, or the allow-list is not the plan's.
+            WeakPrivacyError: `privacy` refuses it.
+            InvalidInputError: the plan is not summed so, there is no such round, the journal is of another plan or
+                round, or the allow-list is not the plan's.
         """
         terms = _secagg(self._plan)
         policy.check_invite(terms.parameters)
-        self._check_journal(journal)
+        if privacy is not None:
+            privacy.check(self._plan.privacy)
+        round = self._checked_round(round, journal)
         if allow_list is not None and allow_list.digest != terms.allow_list:
             raise InvalidInputError("this allow-list is not the one that the plan names")
         pinned = Pinned(
@@ -163,21 +184,30 @@ class FrequencyClient:
             fingerprint=bytes.fromhex(self._plan.fingerprint),
             allow_list=allow_list,
             parameters=terms.parameters,
-            num_rounds=self._plan.num_rounds,
+            round=round,
         )
         return Client(
             policy,
             pinned,
-            lambda invite: self.contribution(invite.round, random),
+            lambda _: self.contribution(round, random),
             journal=journal,
             random=random,
             identity=identity,
         )
 
-    def _check_journal(self, journal: Journal) -> None:
+    def _checked_round(self, round: int, journal: Journal) -> int:
+        """Return the round, if it is the plan's and the journal books no other: what is sent is what is booked."""
+        round = _validate.integer(0, self._plan.num_rounds - 1, round=round)
         of = getattr(journal, "fingerprint", self._plan.fingerprint)
         if of != self._plan.fingerprint:
             raise InvalidInputError(f"the journal is that of another plan, {of[:16]}: use one of this plan")
+        booked = getattr(journal, "round", round)
+        if booked != round:
+            raise InvalidInputError(
+                f"the journal is that of round {booked}, and the client joins round {round}: "
+                "use a journal of that round"
+            )
+        return round
 
     def report(
         self,
@@ -187,22 +217,33 @@ class FrequencyClient:
         journal: Journal,
         identity: SigningKey,
         random: Callable[[int], bytes],
+        privacy: PrivacyPolicy | None = None,
     ) -> two_server.Report:
         """Return this client's report to two servers: one in the whole campaign.
 
         Args:
             round: 0 .. num_rounds - 1.
-            policy: what the client demands, whatever the plan says.
-            journal: that of these items; they are spent before the report is returned.
+            policy: what the client demands, whatever the plan says; it is asked first.
+            journal: that of these items, and of this round if it is of one round; they are spent before the report is
+                returned.
             identity: the client's registered key.
             random: returns as many uniform bytes as it is asked for, from a cryptographic source.
+            privacy: what the client demands of the plan's differential privacy, asked as early; None demands nothing,
+                as in `join`.
 
         Raises:
+            UnsafeParametersError: the policy refuses the plan.
+            WeakPrivacyError: `privacy` refuses it.
             LocalProtocolError: the items were reported, or summed, before.
-            InvalidInputError: the plan is not summed so, or there is no such round.
+            InvalidInputError: the plan is not summed so, there is no such round, or the journal is of another plan or
+                round.
         """
-        self._check_journal(journal)
-        parameters, vector = _two_server(self._plan), self.contribution(round, random)
+        parameters = _two_server(self._plan)
+        policy.check(parameters)  # before anything of its size is allocated
+        if privacy is not None:
+            privacy.check(self._plan.privacy)
+        round = self._checked_round(round, journal)
+        vector = self.contribution(round, random)
         report = two_server.make_report(
             parameters, vector, round=round, identity=identity, policy=policy, random=random
         )
@@ -348,8 +389,9 @@ class FrequencyServer:
             The round's sketch, so far.
 
         Raises:
-            RejectedSumError: no sketches of so many clients have this sum: a counter is too large, or the sum of a
-                row is odd where it must be even or the other way round. Nothing has landed.
+            RejectedSumError: no sketches of so many clients have this sum: a counter, or the sum of |counters| of a
+                row, is too large, or the sum of a row is odd where it must be even or the other way round. Nothing has
+                landed.
             LocalProtocolError: the session is not done, or its sum has landed.
             InvalidInputError: it is a session of another plan.
         """
@@ -400,14 +442,49 @@ class FrequencyServer:
         return self._landed[round]
 
 
-def _ids_inside(domain: Domain, items: Any) -> npt.NDArray[np.uint64]:
-    """Return the ids of those of the items that are candidates, one by one: no other says anything by an error."""
+def _read(plan: Plan, domain: Domain, items: Any) -> tuple[U64, FedtallyError | None]:
+    """Return the distinct ids of a client's items, or what is wrong with these in words that show nothing of them.
+
+    The error is returned, to be raised elsewhere: that of a codec, which shows an item, would stay attached to it.
+    """
+    problem: FedtallyError
+    if domain.describe() != dict(plan.domain):
+        problem = InvalidInputError("the domain is not the one that the plan describes; use the plan's candidates")
+        return _NOTHING, problem
+    try:
+        ids = domain.encode(items) if plan.privacy is None else _ids_inside(domain, items)
+        return np.unique(ids), None
+    except OutsideDomainError:
+        problem = OutsideDomainError(
+            "an item is none of the plan's candidates; leave it out, and contribute nothing if no other is left"
+        )
+    except Exception:  # of codecs, Arrow, or the items themselves
+        problem = InvalidInputError(
+            f"items must be a list, an array or a series, got {type(items).__name__}, "
+            f"and each of the form that the domain {domain} has"
+        )
+    return _NOTHING, problem
+
+
+def _ids_inside(domain: Domain, items: Any) -> U64:
+    """Return the ids of those of the items that are candidates, one by one: no other says anything by an error.
+
+    Raises:
+        TypeError: the items are no column.
+    """
     if isinstance(items, str | bytes | Set | Mapping) or not isinstance(items, Collection | np.ndarray):
-        raise InvalidInputError(f"items must be a list, an array or a series, got {type(items).__name__}")
+        raise TypeError
     points = isinstance(items, np.ndarray) and items.ndim == 2
     each: list[Any] = [item[None] for item in items] if points else [[_whole(item)] for item in items]
-    held = [domain.encode(one) for one in each if domain.inside(one)[0]]
-    return np.concatenate([np.zeros(0, np.uint64), *held])
+    return np.concatenate([_NOTHING, *(_id_inside(domain, one) for one in each)])
+
+
+def _id_inside(domain: Domain, one: Any) -> U64:
+    """Return the id of a column of one item, or none if it is no candidate, whatever it is instead."""
+    with suppress(Exception):
+        if domain.inside(one)[0]:
+            return domain.encode(one)
+    return _NOTHING
 
 
 def _whole(item: Any) -> Any:
@@ -416,19 +493,34 @@ def _whole(item: Any) -> Any:
 
 
 def _check_plausible(sketch: CountSketch, plan: Plan) -> None:
+    """Refuse a sum that no sketches have: an item adds +1 or -1 to one counter of each row, noise so much to each."""
     max_items, noise = plan.max_items, plan.noise_bound
-    largest = max(int(sketch.counters.max()), -int(sketch.counters.min()))
-    bound = sketch.num_clients * max_items + noise
-    if largest > bound:
-        raise RejectedSumError(
-            f"a counter of the sum is {largest}, and {sketch.num_clients} clients of at most {max_items} items "
-            f"{'and their noise ' * (noise > 0)}cannot exceed {bound}: a client sent something else than a sketch"
-        )
+    items = sketch.num_clients * max_items
+    who = f"{sketch.num_clients} clients of at most {max_items} items {'and their noise ' * (noise > 0)}"
+    for row in sketch.counters:
+        largest = max(int(row.max()), -int(row.min()))
+        if largest > items + noise:
+            raise RejectedSumError(
+                f"a counter of the sum is {largest}, and {who}cannot exceed {items + noise}: "
+                "a client sent something else than a sketch"
+            )
+        total, bound = _sum_of_sizes(row), items + noise * len(row)
+        if total > bound:
+            raise RejectedSumError(
+                f"the counters of a row of the sum add up to {total} without their signs, and {who}cannot exceed "
+                f"{bound}: a client sent something else than a sketch"
+            )
     if plan.privacy is None and max_items == 1 and ((sketch.counters.sum(axis=1) - sketch.num_clients) % 2).any():
         raise RejectedSumError(
             "the sum of a row has another parity than the number of clients, each of whom adds or subtracts 1 in it: "
             "a client sent something else than a sketch of one item"
         )
+
+
+def _sum_of_sizes(row: I64) -> int:
+    """Return the sum of |counters|, exactly: in halves, since 2^24 counters of 2^63 do not fit 64 bits."""
+    sizes = np.abs(row)
+    return (int((sizes >> 32).sum()) << 32) + int((sizes & (2**32 - 1)).sum())
 
 
 def _secagg(plan: Plan) -> SecAggTerms:

@@ -37,7 +37,7 @@ import json
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple, Self, TypeVar
 
@@ -50,18 +50,22 @@ from fedtally.errors import FedtallyError, InvalidInputError, MissingExtraError,
 from fedtally.plan import Plan
 from fedtally.privacy.accounting import Composition, Guarantee, campaign_cost
 from fedtally.privacy.budget import (
+    NAME,
     AlreadySpentError,
+    Cap,
     Charge,
     Grant,
     OverspentError,
     appearance,
     check_campaign,
+    check_cap,
     check_participation,
     check_spend,
     check_total,
     checked_name,
+    is_name,
 )
-from fedtally.privacy.events import Event
+from fedtally.privacy.events import Event, Relation
 
 SCHEMA_VERSION = 1
 EXPORT = "fedtally-ledger/1"
@@ -143,6 +147,15 @@ _participations = sa.Table(
     sa.Column("population", sa.String(200), nullable=False),
     sa.Column("event", sa.Text),  # null: a plan without differential privacy
     sa.Column("item", sa.String(200), unique=True),
+    _time(),
+)
+_caps = sa.Table(  # what everything in the record may cost together; the last one counts
+    "fedtally_caps",
+    _record,
+    sa.Column("number", sa.Integer, primary_key=True),
+    sa.Column("epsilon", sa.Double, nullable=False),
+    sa.Column("delta", sa.Double, nullable=False),
+    sa.Column("relation", sa.String(20), nullable=False),
     _time(),
 )
 _sessions = sa.Table(
@@ -484,8 +497,9 @@ class Ledger(_Database):
 class ClientRecord(_Database):
     """A client's own record of what it took part in: it trusts no operator to count for it.
 
-    Made by `open`. One file per client identity. Its owner may also `grant`: then campaigns that cost a population more
-    than that are refused, by the rule of the ledger.
+    Made by `open`. One file per client identity. Its owner may `cap` what everything in it costs together, whatever
+    populations operators name, and may also `grant`: then campaigns that cost a population more than that are refused,
+    by the rule of the ledger.
     """
 
     _kind = "client record"
@@ -500,6 +514,39 @@ class ClientRecord(_Database):
             UnreadableFileError: no record is there, or one of a newer version, or something else.
         """
         return _opened(cls, _file(os.fspath(path)), create)
+
+    def cap(self, epsilon: float, delta: float, time: int, relation: Relation | str = Relation.ZERO_OUT) -> None:
+        """Cap what everything that this record takes part in costs together. A later cap stands in for the earlier.
+
+        Each campaign counts in full from its first part on, by what is proven of its event. Parts without differential
+        privacy have no epsilon: under a cap they are refused.
+
+        Args:
+            epsilon: above 0, at most 1000.
+            delta: 1e-15 to below 1, for everything together.
+            time: now, Unix seconds.
+            relation: `zero-out` or `replace-one`, whatever the plans name.
+
+        Raises:
+            InvalidInputError: values out of bounds; or the record holds a part without differential privacy, which no
+                cap covers.
+        """
+        new = Cap(epsilon, delta, Relation.parse(relation))
+        values = {"epsilon": new.epsilon, "delta": new.delta, "relation": str(new.relation), "time": _seconds(time)}
+        with self._transaction(write=True) as connection:
+            known = _participations.c
+            bare = connection.execute(sa.select(known.plan).where(known.event.is_(None))).first()
+            if bare is not None:
+                raise InvalidInputError(
+                    f"the record holds a part in plan {bare.plan}, which is without differential privacy: no cap "
+                    "covers it; grant to populations instead"
+                )
+            connection.execute(sa.insert(_caps).values(**values))
+
+    def capped(self) -> Cap | None:
+        """Return what everything together may cost; None if nothing caps it."""
+        with self._transaction(write=False) as connection:
+            return self._cap(connection)
 
     def begin(self, session: bytes, not_after: int) -> bool:
         """Record a session of secure summation before it begins; False if it was recorded before."""
@@ -525,21 +572,25 @@ class ClientRecord(_Database):
 
         Raises:
             AlreadySpentError: it took part in that round, or with that item.
-            OverspentError: it took part as often as the event allows, or the owner's grant does not cover it.
+            OverspentError: it took part as often as the event allows, or the owner's grant or cap does not cover it.
             InvalidInputError: as `budget.check_participation`.
         """
         checked_name(population=population)
         checked_name(plan=plan)
+        if item is not None and not is_name(item):
+            raise InvalidInputError(f"an item's label must be {NAME}")  # without the label: it may be logged
         round, time = _validate.integer(0, 2**31 - 1, round=round), _seconds(time)
         with self._transaction(write=True) as connection:
             known = _participations.c
             twice = (known.plan == plan) & (known.round == round)
             if item is not None:
-                twice |= known.item == checked_name(item=item)
+                twice |= known.item == item
             if connection.execute(sa.select(known.round).where(twice)).first() is not None:
                 raise AlreadySpentError(f"the client took part in round {round} of plan {plan}, or with this item")
-            if event is not None:
-                self._check_charge(connection, Charge(population, plan, round, event))
+            charge = None if event is None else Charge(population, plan, round, event)
+            if charge is not None:
+                self._check_charge(connection, charge)
+            self._check_cap(connection, charge)
             text = None if event is None else _to_json(event)
             values = {"population": population, "plan": plan, "round": round, "event": text, "item": item}
             connection.execute(sa.insert(_participations).values(**values, time=time))
@@ -557,6 +608,24 @@ class ClientRecord(_Database):
         grant = self._grant(connection, charge.population)
         if grant is not None:
             check_spend(grant, charges, charge)
+
+    def _check_cap(self, connection: sa.Connection, charge: Charge | None) -> None:
+        """Refuse what is more than the cap; None is a part without differential privacy."""
+        cap = self._cap(connection)
+        if cap is None:
+            return
+        if charge is None:
+            raise OverspentError(
+                f"the record has a cap of epsilon {cap.epsilon:g}, and the plan is without differential privacy: "
+                "what has no epsilon cannot be counted"
+            )
+        rows = connection.execute(sa.select(_participations)).all()
+        charges = [Charge(row.population, row.plan, row.round, _from_json(row.event)) for row in rows]
+        check_cap(cap, charges, charge)
+
+    def _cap(self, connection: sa.Connection) -> Cap | None:
+        row = connection.execute(sa.select(_caps).order_by(_caps.c.number.desc()).limit(1)).first()
+        return None if row is None else Cap(row.epsilon, row.delta, Relation.parse(row.relation))
 
     def participations(self, plan: str) -> list[int]:
         """Return the rounds of a plan that the client took part in, in their order."""
@@ -588,7 +657,7 @@ class Journal:
     plan: Plan
     round: int
     time: int
-    item: str | None = None
+    item: str | None = field(default=None, repr=False)  # logs shall not show it
     refusal: str = ""
 
     @property
@@ -601,13 +670,13 @@ class Journal:
         return self.record.begin(session, not_after)
 
     def spend(self, session: bytes) -> bool:
-        """Record the part in the round; False if it was taken before, or would be one too many."""
+        """Record the part in the round; False if it was taken before, would be one too many, or cannot be counted."""
         self.refusal = ""
         try:
             terms = self.plan.privacy
             population, event = ("clients", None) if terms is None else (terms.population, terms.event)
             self.record.take_part(population, self.fingerprint, self.round, event, self.time, self.item)
-        except (AlreadySpentError, OverspentError) as error:
+        except InvalidInputError as error:  # spent; or events that do not add up: either way nothing was recorded
             self.refusal = str(error)
             return False
         return True
@@ -779,15 +848,20 @@ def _file(path: str) -> sa.URL:
 
 
 def _engine(url: sa.URL) -> sa.Engine:
-    """Return an engine that connects anew for each transaction: writes are rare, and processes may fork."""
+    """Return an engine that connects anew for each transaction: writes are rare, and processes may fork.
+
+    Its errors hide the values of a statement, which may be a client's items.
+    """
     if url.get_backend_name() == "sqlite":
-        engine = sa.create_engine(url, poolclass=sa.NullPool, connect_args={"timeout": WAIT_SECONDS})
+        engine = sa.create_engine(
+            url, poolclass=sa.NullPool, hide_parameters=True, connect_args={"timeout": WAIT_SECONDS}
+        )
         hooks.listen(engine, "connect", _prepare_sqlite)
         hooks.listen(engine, "begin", _begin_sqlite)
         return engine
     try:
         # READ COMMITTED: what is read after the lock was waited for is what others have committed
-        engine = sa.create_engine(url, poolclass=sa.NullPool, isolation_level="READ COMMITTED")
+        engine = sa.create_engine(url, poolclass=sa.NullPool, hide_parameters=True, isolation_level="READ COMMITTED")
     except ImportError:
         raise MissingExtraError("PostgreSQL needs its driver: pip install 'fedtally[postgres]'") from None
     hooks.listen(engine, "connect", _prepare_postgres)

@@ -153,6 +153,7 @@ def _run_secagg(
     policy = ClientPolicy(adversary=p.adversary, min_honest=2, max_neighbours=p.n_max)
     clients = [
         person.join(
+            0,
             policy,
             journal=MemoryJournal(),
             random=random,

@@ -119,6 +119,7 @@ def _cohort(server: FrequencyServer, number: int, people: Sequence[FrequencyClie
     identities = run.take_identities(len(people))
     clients = [
         person.join(
+            number,
             _policy(agreed.parameters),
             journal=MemoryJournal(),
             random=run.random,

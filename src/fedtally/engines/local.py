@@ -440,10 +440,10 @@ def _privacy_warnings(plan: Plan) -> list[str]:
         )
     if large := promises_little(terms.epsilon):
         notes.append(large)
-    if terms.delta > 1 / plan.num_clients:
+    if terms.delta * plan.num_clients >= 1:  # of a study: a plan refuses it else
         notes.append(
-            f"delta {terms.delta:g} is above 1 / {plan.num_clients:,} clients: publishing the item of one client drawn "
-            "at random would be as private"
+            f"delta {terms.delta:g} is not below 1 / {plan.num_clients:,} clients: publishing the item of one client "
+            "drawn at random would be as private"
         )
     return notes
 

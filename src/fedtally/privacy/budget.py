@@ -25,8 +25,9 @@ from dataclasses import dataclass
 from fedtally import _validate
 from fedtally.errors import InvalidInputError
 from fedtally.privacy.accounting import MOST_ADAPTIVE, Composition, Guarantee
-from fedtally.privacy.events import Event
+from fedtally.privacy.events import Event, Relation, countable
 
+NAME = "1 to 200 printable characters, no blanks at the ends"
 MAX_RELEASE = 2**31 - 1
 MIN_DELTA = 1e-15  # each secure sum takes 2^-40 of it
 _WITHOUT_INK = "\u115f\u1160\u3164\uffa0\u2800"  # fillers of Hangul, the empty Braille pattern: letters and signs
@@ -72,6 +73,30 @@ class Grant:
 
 
 @dataclass(frozen=True)
+class Cap:
+    """What everything that one client takes part in may cost together, whatever populations and plans are named.
+
+    Args:
+        epsilon: above 0, at most 1000.
+        delta: 1e-15 to below 1.
+        relation: zero-out or replace-one, or its name; that of the plans does not matter.
+
+    Raises:
+        InvalidInputError: a value is out of bounds.
+    """
+
+    epsilon: float
+    delta: float
+    relation: Relation = Relation.ZERO_OUT
+
+    def __post_init__(self) -> None:
+        bounds = Grant("everything", self.epsilon, self.delta)  # the same as for one population
+        object.__setattr__(self, "epsilon", bounds.epsilon)
+        object.__setattr__(self, "delta", bounds.delta)
+        object.__setattr__(self, "relation", countable(self.relation))
+
+
+@dataclass(frozen=True)
 class Charge:
     """One release of a plan, to be opened or opened, in a campaign over a population.
 
@@ -109,14 +134,23 @@ def checked_name(**named: str) -> str:
     'phones'
     """
     ((what, name),) = named.items()
-    if not isinstance(name, str) or not 0 < len(name) <= 200 or not name.isprintable() or name != name.strip():
-        raise InvalidInputError(f"{what} must be 1 to 200 printable characters, no blanks at the ends, got {name!r}")
+    if not is_name(name):
+        raise InvalidInputError(f"{what} must be {NAME}, got {name!r}")
     if not unicodedata.is_normalized("NFC", name):
         composed = unicodedata.normalize("NFC", name)
         raise InvalidInputError(
             f"{what} must be in Unicode form NFC, {composed!r} ({composed!a}), got {name!a}: type it anew"
         )
     return name
+
+
+def is_name(name: object) -> bool:
+    """Tell whether something may be a name, as for `checked_name`.
+
+    >>> is_name("phones"), is_name(" phones"), is_name(b"phones")
+    (True, False, False)
+    """
+    return isinstance(name, str) and 0 < len(name) <= 200 and name.isprintable() and name == name.strip()
 
 
 def appearance(name: str) -> str:
@@ -198,7 +232,7 @@ def check_total(grant: Grant, total: Composition, plan: str) -> Guarantee:
             not compose.
         InvalidInputError: as `Composition.guarantee`.
     """
-    cost, most = total.guarantee, grant.epsilon if total.campaigns == 1 else min(grant.epsilon, MOST_ADAPTIVE)
+    cost, most = total.guarantee, _spendable(grant.epsilon, total)
     if cost.epsilon > most:
         raise OverspentError(
             f"plan {plan} would take population {grant.population!r} to {cost}, and epsilon {grant.epsilon:g} was "
@@ -220,6 +254,40 @@ def check_campaign(known: Charge, new: Charge) -> None:
         )
     if known.event != new.event:
         raise InvalidInputError(f"plan {new.plan} was charged with another event: a plan has one event")
+
+
+def check_cap(cap: Cap, charges: Sequence[Charge], new: Charge) -> None:
+    """Refuse a client's part in a round if all its campaigns then cost more than the cap; each counts in full, once.
+
+    Args:
+        cap: of the client.
+        charges: everything that it took part in before.
+        new: the round that it is asked to take part in.
+
+    Raises:
+        OverspentError: everything would cost more.
+        InvalidInputError: as `accounting.epsilon`.
+
+    >>> event = Event("rounded-gaussian", 16, "zero-out", variance=16 * 4.2247**2)
+    >>> first = Charge("phones", "plan-a", 0, event)
+    >>> check_cap(Cap(1.4, 1e-6), [], first)
+    >>> check_cap(Cap(1.4, 1e-6), [first], Charge("anybody else", "plan-b", 0, event))
+    Traceback (most recent call last):
+    ...
+    fedtally.privacy.budget.OverspentError: plan plan-b would take everything in this record to epsilon 1.455 at ...
+    """
+    campaigns = {charge.plan: charge.event.under(cap.relation) for charge in (*charges, new)}
+    total = Composition.of(list(campaigns.values()), cap.delta)
+    if total.guarantee.epsilon > _spendable(cap.epsilon, total):
+        raise OverspentError(
+            f"plan {new.plan} would take everything in this record to {total.guarantee}, and its cap is epsilon "
+            f"{cap.epsilon:g}"
+        )
+
+
+def _spendable(epsilon: float, total: Composition) -> float:
+    """Return how much of an epsilon these campaigns may spend: several compose up to epsilon 25 alone."""
+    return epsilon if total.campaigns == 1 else min(epsilon, MOST_ADAPTIVE)
 
 
 def check_participation(charges: Sequence[Charge], new: Charge) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from enum import StrEnum
 from typing import Any, NamedTuple, Self
 
@@ -231,6 +231,20 @@ class Event:
             raise InvalidInputError("the event has no variance yet: find one with calibrate")
         return self.variance
 
+    def under(self, relation: Relation | str) -> Event:
+        """Return what the same campaign exposes for another relation, zero-out or replace-one, or its name.
+
+        Without `collisions`: they are the word of who certified them.
+
+        Raises:
+            InvalidInputError: as `countable`.
+
+        >>> event = Event("rounded-gaussian", rows=16, relation="zero-out")
+        >>> event.under(Relation.REPLACE_ONE).l2_sensitivity / event.l2_sensitivity
+        2.0
+        """
+        return replace(self, relation=countable(relation), collisions=None)
+
     def to_dict(self) -> dict[str, Any]:
         """Return the event as JSON-able values."""
         values = {name: value for name, value in asdict(self).items() if value is not None}
@@ -263,6 +277,23 @@ def _pair(collisions: Any) -> Collisions:
     if not isinstance(collisions, list | tuple) or len(collisions) != 2:
         raise InvalidInputError(f"collisions must be two integers, got {collisions!r}")
     return Collisions(*collisions)
+
+
+def countable(relation: Relation | str) -> Relation:
+    """Return the relation of that name, if both its data sets have as many clients: every secure sum shows how many.
+
+    Raises:
+        InvalidInputError: it is add-remove, or none.
+
+    >>> countable("zero-out")
+    <Relation.ZERO_OUT: 'zero-out'>
+    """
+    found = Relation.parse(relation)
+    if found is Relation.ADD_REMOVE:
+        raise InvalidInputError(
+            "add-remove hides the number of clients, which every secure sum shows: ask for zero-out or replace-one"
+        )
+    return found
 
 
 def default_clip_norm(rows: int, width: int, max_items: int) -> float:

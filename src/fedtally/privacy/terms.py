@@ -84,6 +84,14 @@ class PrivacyTerms:
             return self.guarantee
         return _guarantee(replace(self.event, relation=Relation.REPLACE_ONE), self.delta)
 
+    def proven(self, relation: Relation, delta: float) -> Guarantee:
+        """Return what is proven of the event for another relation and delta, as for `Event.under`.
+
+        Raises:
+            InvalidInputError: as `Event.under` and `accounting.epsilon`.
+        """
+        return _guarantee(self.event.under(relation), delta)
+
     def certified(self, collisions: Collisions) -> Self:
         """Return the same promise with the least noise for hashes whose candidates collide no worse than this."""
         event = replace(self.event, collisions=collisions, variance=None)

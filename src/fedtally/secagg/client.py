@@ -2,7 +2,7 @@
 
 >>> from fedtally.crypto.keys import Secret, SigningKey
 >>> from fedtally.secagg.params import ClientPolicy
->>> pinned = Pinned(server_key=SigningKey(Secret(bytes(32))).public, fingerprint=bytes(32))
+>>> pinned = Pinned(server_key=SigningKey(Secret(bytes(32))).public, fingerprint=bytes(32), round=0)
 >>> policy = ClientPolicy(adversary="semi-honest", min_honest=50)
 >>> client = Client(policy, pinned, lambda invite: np.zeros(1), journal=MemoryJournal(), random=bytes)
 >>> client.state, client.receive(b"noise", now=0)
@@ -15,11 +15,12 @@ import hashlib
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
+from fedtally import _validate
 from fedtally.crypto import keys, shamir
 from fedtally.crypto.keys import ExchangeKey, Label, RejectedError, Secret, SigningKey
 from fedtally.crypto.prg import Lanes, Masking, lane
@@ -94,21 +95,40 @@ class Pinned:
         fingerprint: of the Plan, 32 bytes.
         allow_list: the identities that may take part; None in `semi_honest`.
         parameters: those of the Plan; None leaves them to the policy alone.
-        num_rounds: of the Plan.
+        round: the one that the client takes part in, 0 .. 2^32 - 1, and that its journal books.
     """
 
     server_key: bytes
     fingerprint: bytes
     allow_list: AllowList | None = None
     parameters: Parameters | None = None
-    num_rounds: int = 2**32
+    round: int = field(kw_only=True)
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "round", _validate.integer(0, 2**32 - 1, round=self.round))
         for name in ("server_key", "fingerprint"):
             value = getattr(self, name)
             if not isinstance(value, bytes) or len(value) != keys.KEY_BYTES:
                 raise InvalidInputError(f"{name} must be {keys.KEY_BYTES} bytes")
         keys.check_identity(self.server_key)
+
+
+class Invitation(NamedTuple):
+    """What a verified Invite says: from `read_invite`.
+
+    Attributes:
+        session: 32 bytes.
+        round: the one that it is for.
+        not_before: Unix seconds.
+        not_after: Unix seconds.
+        parameters: of the cohort.
+    """
+
+    session: bytes
+    round: int
+    not_before: int
+    not_after: int
+    parameters: Parameters
 
 
 @dataclass(repr=False)
@@ -254,12 +274,7 @@ class Client:
 
     def _is_invited(self, message: wire.Frame, data: bytes) -> bool:
         """Tell whether this is an Invite by the server's key: anything else may be anybody's."""
-        try:
-            terms, signature = wire.split_invite(message.body)
-            keys.verify(self._pinned.server_key, signature, Label.INVITE, data[: wire.HEADER.size], terms)
-        except (RemoteProtocolError, RejectedError):
-            return False
-        return message.kind is Kind.INVITE
+        return _signed_terms(message, data, self._pinned.server_key) is not None
 
     def _handle(self, state: ClientState, message: wire.Frame, now: int) -> tuple[bytes, ClientState]:
         """Return the answer and the state after it."""
@@ -363,8 +378,11 @@ class Client:
         listed = bytes(keys.KEY_BYTES) if self._pinned.allow_list is None else self._pinned.allow_list.digest
         if invite.fingerprint != self._pinned.fingerprint or invite.allow_list != listed:
             raise RemoteProtocolError(AbortCode.POLICY, "the Invite is of another plan, or of another allow-list")
-        if self._pinned.parameters not in (None, invite.parameters) or invite.round >= self._pinned.num_rounds:
-            raise RemoteProtocolError(AbortCode.POLICY, "the Invite has other parameters or rounds than its plan")
+        if self._pinned.parameters not in (None, invite.parameters):
+            raise RemoteProtocolError(AbortCode.POLICY, "the Invite has other parameters than its plan")
+        if invite.round != self._pinned.round:  # what is booked must be what is sent
+            reason = f"the Invite is for round {invite.round}, and the client joined round {self._pinned.round}"
+            raise RemoteProtocolError(AbortCode.POLICY, reason)
         if not invite.not_before <= now <= invite.not_after:
             raise RemoteProtocolError(AbortCode.EXPIRED)
 
@@ -566,6 +584,50 @@ class Client:
         held, near = self._secrets.held[self._opened], alive[self._neighbours[self._opened]]
         shares = np.where(near[:, None], held[:, _B], held[:, _KEY])
         return wire.encode_unmask(Unmask(self._secrets.own_share, self._opened, shares))
+
+
+def read_invite(data: bytes, *, server_key: bytes, fingerprint: bytes) -> Invitation | None:
+    """Return what a verified Invite says, so that a client knows which round it is asked to join.
+
+    Nothing is recorded, and nothing is said of whether to join: a `Client` that is pinned to the round decides that.
+
+    Args:
+        data: whatever came.
+        server_key: the Ed25519 key that the Plan names, 32 bytes.
+        fingerprint: of the Plan, 32 bytes.
+
+    Returns:
+        None if the bytes are no Invite of this version that the key has signed for this plan: they may be anybody's.
+
+    Raises:
+        RejectedError: the key is of low order, or not the one encoding of its point: anybody could sign for it.
+    """
+    keys.check_identity(server_key)
+    message = wire.parse(data)
+    if message is None or message.version != wire.VERSION or message.sender != wire.SERVER:
+        return None
+    terms = _signed_terms(message, data, server_key)
+    if terms is None:
+        return None
+    try:
+        invite = wire.decode_terms(terms)
+    except RemoteProtocolError:
+        return None
+    if invite.fingerprint != fingerprint:
+        return None
+    return Invitation(message.session, invite.round, invite.not_before, invite.not_after, invite.parameters)
+
+
+def _signed_terms(message: wire.Frame, data: bytes, server_key: bytes) -> bytes | None:
+    """Return the terms of an Invite that the server's key has signed with its header; None for all else."""
+    if message.kind is not Kind.INVITE:
+        return None
+    try:
+        terms, signature = wire.split_invite(message.body)
+        keys.verify(server_key, signature, Label.INVITE, data[: wire.HEADER.size], terms)
+    except (RemoteProtocolError, RejectedError):
+        return None
+    return terms
 
 
 class _Seed:

@@ -1,0 +1,93 @@
+"""What a client demands of a plan's privacy, whatever the plan says of itself.
+
+>>> from fedtally.privacy.terms import propose
+>>> policy = PrivacyPolicy(epsilon=1.0, delta=1e-6, trust="central")
+>>> policy.check(propose(epsilon=1.0, delta=1e-6, rows=5, width=1000))
+>>> policy.check(propose(epsilon=1.1, delta=1e-6, rows=5, width=1000))
+Traceback (most recent call last):
+...
+fedtally.privacy.policy.WeakPrivacyError: this client's policy demands epsilon 1 at most, and the plan is proven ...
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from fedtally import _validate
+from fedtally.errors import InvalidInputError
+from fedtally.privacy.accounting import checked_delta
+from fedtally.privacy.events import Relation, Trust, countable
+from fedtally.privacy.terms import PrivacyTerms
+
+
+class WeakPrivacyError(InvalidInputError):
+    """Refuse a plan that is not proven to protect this client as its policy demands."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PrivacyPolicy:
+    """What a client demands of the privacy of a plan before it takes part.
+
+    What is compared is what is proven for the plan's event, at this delta and for this relation. The
+    epsilon and the delta that the plan promises are its maker's words, and are not asked.
+
+    Args:
+        epsilon: the largest, above 0, for the whole campaign of one plan. `store.ClientRecord.cap`
+            bounds all campaigns together.
+        delta: the largest, between 0 and 1, exclusive; below 1 / clients.
+        relation: which two data sets shall look alike, or its name: `zero-out` or `replace-one`.
+        trust: whom the client trusts with the noise, or its name: `distributed`, or also `central`.
+        study: whether a plan that is marked as a study, which promises nothing, will do.
+
+    Raises:
+        InvalidInputError: a value is out of bounds, or add-remove is asked for.
+    """
+
+    epsilon: float
+    delta: float
+    relation: Relation = Relation.ZERO_OUT
+    trust: Trust = Trust.DISTRIBUTED
+    study: bool = False
+
+    def __post_init__(self) -> None:
+        epsilon = _validate.real(0.0, epsilon=self.epsilon)
+        if epsilon == 0:
+            raise InvalidInputError("epsilon must be above 0, got 0: no sum of data is that private")
+        object.__setattr__(self, "epsilon", epsilon)
+        object.__setattr__(self, "delta", checked_delta(self.delta))
+        object.__setattr__(self, "relation", countable(self.relation))
+        object.__setattr__(self, "trust", Trust.parse(self.trust))
+        if not isinstance(self.study, bool):
+            raise InvalidInputError(f"study must be true or false, got {self.study!r}")
+
+    def check(self, terms: PrivacyTerms | None) -> None:
+        """Refuse a plan that protects less than this policy demands.
+
+        Args:
+            terms: of the plan; None: it has no privacy.
+
+        Raises:
+            WeakPrivacyError: names what is demanded and what the plan has.
+        """
+        if terms is None:
+            raise WeakPrivacyError(
+                "this client's policy demands differential privacy, and the plan has none: "
+                "take part in a plan with an epsilon"
+            )
+        if terms.study and not self.study:
+            raise WeakPrivacyError(
+                "this client's policy demands a private plan, and the plan is marked as a study, which promises nothing"
+            )
+        if terms.event.trust is Trust.CENTRAL and self.trust is not Trust.CENTRAL:
+            raise WeakPrivacyError(
+                f"this client's policy demands {self.trust} trust, and under the plan's central trust "
+                "the server sees exact sums"
+            )
+        try:
+            found = terms.proven(self.relation, self.delta)
+        except InvalidInputError as error:  # a delta that secure sums and samplers use up
+            raise WeakPrivacyError(f"nothing is proven for this client's policy: {error}") from error
+        if found.epsilon > self.epsilon:
+            raise WeakPrivacyError(
+                f"this client's policy demands epsilon {self.epsilon:g} at most, and the plan is proven to have {found}"
+            )

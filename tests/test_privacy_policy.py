@@ -1,0 +1,124 @@
+"""What a client demands of a plan's privacy: by what is proven, whatever the plan says."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fedtally.errors import InvalidInputError
+from fedtally.privacy import accounting
+from fedtally.privacy.events import Collisions, Event, Relation, Trust
+from fedtally.privacy.policy import PrivacyPolicy, WeakPrivacyError
+from fedtally.privacy.terms import PrivacyTerms, propose
+
+ASKED: dict[str, Any] = {"epsilon": 1.0, "delta": 1e-6, "rows": 5, "width": 100}
+SHARES = ASKED | {"trust": "distributed", "honest_survivors": 50, "most_clients": 60}
+
+
+def policy(**changed: Any) -> PrivacyPolicy:
+    return PrivacyPolicy(**({"epsilon": 1.0, "delta": 1e-6} | changed))
+
+
+def test_a_plan_that_is_proven_to_do_will_do() -> None:
+    policy().check(propose(**SHARES))
+    policy(trust="central").check(propose(**ASKED))
+    policy(trust=Trust.CENTRAL).check(propose(**SHARES))  # who trusts one party may trust none
+    policy(study=True).check(propose(**SHARES, study=True))
+    policy(relation="replace-one", epsilon=2.2).check(propose(**SHARES))
+
+
+@pytest.mark.parametrize(
+    ("demanded", "terms", "message"),
+    [
+        ({}, None, "demands differential privacy, and the plan has none"),
+        ({}, SHARES | {"study": True}, "marked as a study"),
+        ({}, ASKED, "demands distributed trust, .* central trust the server sees exact sums"),
+        ({"epsilon": 0.99}, SHARES, r"epsilon 0.99 at most, .* proven to have epsilon 1 at delta 1e-06 \(zero-out"),
+        ({"delta": 1e-7}, SHARES, r"epsilon 1 at most, .* proven to have epsilon 1.1.* at delta 1e-07"),
+        ({"relation": "replace-one"}, SHARES, r"epsilon 1 at most, .* proven to have epsilon 2.1.* \(replace-one"),
+        ({"delta": 1e-13}, SHARES, "nothing is proven for this client's policy: delta must exceed"),
+    ],
+)
+def test_a_plan_that_protects_less_is_refused(
+    demanded: dict[str, Any], terms: dict[str, Any] | None, message: str
+) -> None:
+    with pytest.raises(WeakPrivacyError, match=message):
+        policy(**demanded).check(None if terms is None else propose(**terms))
+
+
+def test_what_a_plan_says_of_its_epsilon_is_not_asked() -> None:
+    """The promise may be as loose or as tight as it likes: the event decides."""
+    honest = propose(**SHARES)
+    policy().check(dataclasses.replace(honest, epsilon=100.0))
+    policy().check(dataclasses.replace(honest, epsilon=1.5, delta=1e-7))
+
+    class Liar(PrivacyTerms):
+        def __post_init__(self) -> None:
+            """Check nothing."""
+
+    little = dataclasses.replace(honest.event, variance=honest.event.noise_variance / 4)
+    lying = Liar(epsilon=0.1, delta=1e-9, event=little)
+    with pytest.raises(WeakPrivacyError, match="proven to have epsilon 2"):
+        policy().check(lying)
+
+
+def test_a_certificate_is_its_makers_word_and_not_counted() -> None:
+    """Collisions of zero rows halve what replace-one costs; a client has not looked at all pairs of candidates."""
+    asked = ASKED | {"relation": "replace-one"}
+    certified = propose(**asked).certified(Collisions(0, 0))
+    assert certified.guarantee.epsilon <= 1.0
+    with pytest.raises(WeakPrivacyError, match="proven to have epsilon 1.4"):
+        policy(relation="replace-one", trust="central").check(certified)
+    policy(trust="central").check(certified)  # for zero-out they do not matter
+
+
+@settings(max_examples=25)
+@given(
+    epsilon=st.floats(0.1, 8.0),
+    asked=st.floats(0.1, 8.0),
+    relation=st.sampled_from([Relation.ZERO_OUT, Relation.REPLACE_ONE]),
+    own=st.sampled_from([Relation.ZERO_OUT, Relation.REPLACE_ONE]),
+    participations=st.integers(1, 3),
+)
+def test_what_is_let_in_is_proven(
+    epsilon: float, asked: float, relation: Relation, own: Relation, participations: int
+) -> None:
+    terms = propose(**(SHARES | {"epsilon": epsilon}), relation=own, participations=participations)
+    plain = Event(
+        terms.event.mechanism,
+        rows=5,
+        relation=relation,
+        variance=terms.event.variance,
+        participations=participations,
+        honest_survivors=1,
+        total_variation=terms.event.total_variation,
+    )
+    proven = accounting.epsilon(plain, 1e-6).epsilon
+    try:
+        policy(epsilon=asked, relation=relation).check(terms)
+    except WeakPrivacyError:
+        assert proven > asked
+    else:
+        assert proven <= asked
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"epsilon": 0}, "epsilon must be above 0"),
+        ({"epsilon": -1.0}, "epsilon must be at least 0"),
+        ({"epsilon": float("inf")}, "epsilon must be finite"),
+        ({"delta": 1.0}, "delta must lie between 0 and 1"),
+        ({"relation": "add-remove"}, "add-remove hides the number of clients"),
+        ({"relation": "neighbours"}, "relation must be one of"),
+        ({"trust": "nobody"}, "trust must be one of"),
+        ({"study": 1}, "study must be true or false"),
+    ],
+)
+def test_policies_have_bounds(wrong: dict[str, Any], message: str) -> None:
+    with pytest.raises(InvalidInputError, match=message):
+        policy(**wrong)
