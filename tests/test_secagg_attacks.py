@@ -428,7 +428,7 @@ EXPIRED = without(Client, "_handle", "now > self.invite.not_after", "False")
 REFUSALS = [
     Refusal(
         "who signed the Invite",
-        without(Client, "_is_invited", "keys.verify(", "(lambda *_: None)("),
+        without(client_module, "_signed_terms", "keys.verify(", "(lambda *_: None)("),
         others_invite,
         None,
     ),
@@ -436,6 +436,12 @@ REFUSALS = [
         "the plan",
         without(Client, "_check_invite", "invite.fingerprint != self._pinned.fingerprint or", ""),
         lambda world: invited(world, fingerprint=bytes(32)),
+        AbortCode.POLICY,
+    ),
+    Refusal(
+        "the round",
+        without(Client, "_check_invite", "invite.round != self._pinned.round", "False"),
+        lambda world: invited(world, round=4),
         AbortCode.POLICY,
     ),
     Refusal(
