@@ -123,7 +123,7 @@ class _Server(ABC, Generic[_Held]):
         allow_list: AllowList,
         policy: BatchPolicy,
         journal: Journal,
-        noise: Noise | None,
+        noise: Noise | None = None,
     ) -> None:
         policy.check(parameters)
         if (noise is None) != (parameters.noise == 0):
@@ -411,17 +411,6 @@ class Leader(_Server[bytes]):
     """
 
     _kind = Kind.LEADER_REPORT
-
-    def __init__(
-        self,
-        parameters: TwoServerParameters,
-        rounds: range,
-        allow_list: AllowList,
-        policy: BatchPolicy,
-        journal: Journal,
-        noise: Noise | None = None,
-    ) -> None:
-        super().__init__(parameters, rounds, allow_list, policy, journal, noise)
 
     def query(self, offer: bytes) -> bytes:
         """Close the batch, over the reports that both servers hold, and return the query for the helper.
