@@ -214,7 +214,7 @@ def test_the_statement_names_what_was_promised_and_rounds_up() -> None:
     assert "distributed trust" in said[1] and "each of 3 sums if only 500 honest ones" in said[1]
     assert "a client takes part in one round with one item; proven by composing" in said[2]
     clipped = sentences(propose(**(SHARES | {"max_items": 4})), num_openings=1)
-    assert "a sketch of norm" in clipped[2] and "about 8 % above the exact value at epsilon 1" in clipped[2]
+    assert "a sketch of norm" in clipped[2] and "less than 1 % above the exact value at epsilon 1" in clipped[2]
     two = sentences(propose(**(CENTRAL | {"trust": "distributed"})), num_openings=1, is_two_server=True)
     assert "each of two servers adds rounded Gaussian noise" in two[1]
     found = fields(terms, fewest_survivors=590, corrupt=30)
