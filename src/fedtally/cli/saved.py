@@ -238,7 +238,11 @@ def _sketch_fields(sketch: CountSketch) -> dict[str, Any]:
     fields = {**spec_to_dict(sketch.spec), "round": sketch.round, "num_clients": sketch.num_clients}
     digest = hashlib.sha256(json.dumps(fields, sort_keys=True).encode() + b"\n")
     digest.update(sketch.counters.astype("<i8").tobytes())
-    return fields | {"largest_cell": int(abs(sketch.counters).max()), "fingerprint": digest.hexdigest()}
+    return fields | {
+        "noised_by": sketch.noised_by,
+        "largest_cell": int(abs(sketch.counters).max()),
+        "fingerprint": digest.hexdigest(),
+    }
 
 
 def _readable(name: str, value: Any) -> str:
