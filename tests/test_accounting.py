@@ -543,6 +543,47 @@ def test_certified_collisions_cost_less_than_the_worst_and_more_than_moving():
     assert costs[-1] == pytest.approx(cost(skellam(5, "replace-one", variance=300.0)), rel=1e-9)
 
 
+# ---- the distribution of the loss, for others ----
+
+
+@pytest.mark.parametrize(
+    "events",
+    [
+        [skellam(5, variance=89.24)],
+        [gaussian(16, variance=285.0, total_variation=1e-15)],
+        [skellam(5, variance=1.4)],
+        [skellam(5, variance=190.0, max_items=2, clip_norm=3.3), gaussian(5, variance=300.0)],
+    ],
+)
+def test_a_table_of_the_loss_gives_the_curve_from_above(events):
+    found = accounting.privacy_loss(events)
+    assert found.probability.sum() == pytest.approx(1, abs=1e-9) and (found.probability >= 0).all()
+    assert np.isinf(found.loss[-1]) and found.delta[-1] == 0
+    loss, probability, lost = found.loss[:-1], found.probability[:-1], found.probability[-1]
+    assert np.diff(loss) == pytest.approx(loss[1] - loss[0])
+    for at in (0.0, 0.1, 0.5, 1.0, float(loss[-2])):
+        again = float((-np.expm1(np.minimum(at - loss, 0.0)) * probability).sum()) + lost
+        exact = delta(events, at).delta
+        assert exact * (1 - 1e-9) <= again <= exact * (1 + 1e-3) + 2e-12
+    mirrored = float((-np.expm1(np.minimum(-0.5 - loss, 0.0)) * probability).sum()) + lost
+    assert mirrored >= (1 - math.exp(-0.5) * (1 - delta(events, 0.5).delta)) * (1 - 1e-9)  # the other direction
+
+
+def test_a_table_of_the_loss_composes_from_above():
+    event = skellam(5, variance=300.0)
+    found = accounting.privacy_loss(event)
+    twice = np.convolve(found.probability[:-1], found.probability[:-1])
+    loss = np.linspace(2 * found.loss[0], 2 * found.loss[-2], len(twice))
+    again = float((-np.expm1(np.minimum(0.7 - loss, 0.0)) * twice).sum()) + 2 * found.probability[-1]
+    exact = delta([event, event], 0.7).delta
+    assert exact <= again <= exact * 1.01
+
+
+def test_noise_without_a_bound_has_no_table():
+    with pytest.raises(InvalidInputError, match="too little, or too much, for a table"):
+        accounting.privacy_loss(gaussian(5, variance=1e-6))
+
+
 # ---- words, errors ----
 
 

@@ -410,16 +410,7 @@ class Result:
             MemoryLimitError: the table would not fit.
         """
         check_export_path(path)
-        table = self.to_arrow(memory)
-        with _archive.replacing(path) as temporary:
-            if os.fspath(path).endswith(".csv"):
-                import pyarrow.csv
-
-                pyarrow.csv.write_csv(table, temporary)
-            else:
-                import pyarrow.parquet
-
-                pyarrow.parquet.write_table(table, temporary)
+        write_table(self.to_arrow(memory), path)
 
     def plot(self, path: str | os.PathLike[str] | None = None, k: int = 20) -> Any:
         """Return a matplotlib figure of the k largest estimates; write it to `path` if given.
@@ -606,6 +597,19 @@ def check_export_path(path: str | os.PathLike[str]) -> None:
     """
     if not os.fspath(path).endswith((".csv", ".parquet")):
         raise InvalidInputError(f"output must end in .csv or .parquet, got {os.fspath(path)}")
+
+
+def write_table(table: Any, path: str | os.PathLike[str]) -> None:
+    """Write a `pyarrow.Table` to a .csv or .parquet file, whole or not at all."""
+    with _archive.replacing(path) as temporary:
+        if os.fspath(path).endswith(".csv"):
+            import pyarrow.csv
+
+            pyarrow.csv.write_csv(table, temporary)
+        else:
+            import pyarrow.parquet
+
+            pyarrow.parquet.write_table(table, temporary)
 
 
 def check_table_fits(size: int, memory: int | None) -> None:

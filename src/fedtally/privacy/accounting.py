@@ -54,6 +54,9 @@ _NEGLIGIBLE = 1e-20
 _MATTERS = 1e-12
 _VANISHING = 1e-290
 _CONVOLUTION_ERROR = 1e-15
+_TYPICAL = 1e-6  # delta
+_LEAST_LISTED = 1e-12  # delta, beyond which a loss counts as infinite in a table
+_LISTED = 2001  # losses from 0 on in a table
 _MOST_FOLDS = 2**18
 
 
@@ -208,6 +211,53 @@ def delta(events: Event | Sequence[Event], epsilon: float) -> Guarantee:
     value, method = min((float(bound.deltas(at)[0]), bound.method) for bound in _bounds(events))
     total = value + fixed + (1 + math.exp(min(epsilon, 700.0))) * variation
     return Guarantee(epsilon, min(1.0, total), method, events[0].relation, _trust(events))
+
+
+class PrivacyLoss(NamedTuple):
+    """A distribution of the privacy loss that dominates the true one, on a grid; the same in both directions.
+
+    Attributes:
+        loss: float64 [n], rising, equally far apart; the last is infinite.
+        probability: float64 [n], of each loss; together 1.
+        delta: float64 [n], at epsilon equal to the loss, everything included; 0 for the infinite one.
+    """
+
+    loss: F64
+    probability: F64
+    delta: F64
+
+
+def privacy_loss(events: Event | Sequence[Event]) -> PrivacyLoss:
+    """Return the distribution of the privacy loss of all events together, from above.
+
+    Its delta is that of the bound whose epsilon at delta 1e-6 is least, with what secure sums and the sampler of the
+    noise add, connected linearly in e^epsilon between the points of the grid (docs/privacy-proofs/skellam.md). To
+    compose it with others convolve the probabilities of equal grids.
+
+    Raises:
+        InvalidInputError: noise so little that nothing is bounded.
+
+    >>> found = privacy_loss(Event("rounded-gaussian", 16, "zero-out", variance=16 * 4.2247**2))
+    >>> float(np.interp(1.0, found.loss[:-1], found.delta[:-1])) < 1.1e-6, round(float(found.probability.sum()), 9)
+    (True, 1.0)
+    """
+    found = _checked(events)
+    fixed, variation = _slack(found)
+    bound = min(_bounds(found), key=lambda bound: (bound.epsilon(_TYPICAL), bound.method))
+    end = bound.epsilon(_LEAST_LISTED)
+    if not 0 < end < 300:
+        raise InvalidInputError("the noise is too little, or too much, for a table of its privacy loss")
+    loss = np.linspace(0.0, end, _LISTED)
+    above = np.minimum(1.0, bound.deltas(loss) + fixed + (1 + np.exp(loss)) * variation)
+    below = 1 - np.exp(-loss) * (1 - above)  # both directions are alike, so this is delta at -loss
+    loss = np.concatenate([-loss[:0:-1], loss])
+    delta = np.minimum.accumulate(np.concatenate([below[:0:-1], above]))
+    # delta is the sum of (1 - e^(epsilon - loss)) probability over larger losses: linear in e^epsilon between losses
+    # that occur, and a probability is how much its slope there falls.
+    slope = np.append(np.diff(delta) / np.diff(np.exp(loss)), 0.0)
+    probability = np.append(0.0, np.maximum(0.0, np.diff(slope) * np.exp(loss[1:])))
+    probability[0] = max(0.0, 1 - probability.sum() - delta[-1])
+    return PrivacyLoss(np.append(loss, math.inf), np.append(probability, delta[-1]), np.append(delta, 0.0))
 
 
 def calibrate(event: Event, epsilon: float, delta: float, *, others: Sequence[Event] = ()) -> float:
