@@ -311,6 +311,24 @@ def test_whose_noise_is_in_it_is_kept(tmp_path: Path, mark: Any) -> None:
         assert sketch.num_clients == 20
 
 
+@pytest.mark.parametrize(
+    "add",
+    [
+        lambda sketch: sketch.add(np.array([1], np.uint64)),
+        lambda sketch: sketch.add(np.array([1], np.uint64), np.array([2])),
+        lambda sketch: sketch.add_range(1, np.array([2])),
+        lambda sketch: sketch.encode_vector(np.array([2])),
+    ],
+)
+def test_nobody_is_added_after_the_noise(add: Any) -> None:
+    sketch = filled()
+    sketch.noised_by = "aggregator"
+    before = sketch.counters.copy()
+    with pytest.raises(InvalidInputError, match="hold the noise of the aggregator already"):
+        add(sketch)
+    assert np.array_equal(before, sketch.counters) and sketch.num_clients == 10
+
+
 def test_a_mark_that_nobody_knows_is_refused() -> None:
     sketch = filled()
     sketch.noised_by = "somebody"  # type: ignore[assignment]

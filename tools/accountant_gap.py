@@ -52,8 +52,8 @@ def exact_epsilon(law: F64, shifts: Mapping[int, int], delta: float) -> float:
     pairs = [(law[: len(law) - shift], law[shift:], number) for shift, number in shifts.items() if number]
     lost = sum(number * np.exp(law[len(law) - shift :]).sum() for shift, number in shifts.items())
     deviation = math.sqrt(sum(n * np.exp(p) @ (p - q) ** 2 for p, q, n in pairs))
-    step, tilt = deviation / 4000, 4.0 / deviation
-    size = 1 << 18  # 65 standard deviations
+    step, tilt = deviation / 8000, 4.0 / deviation
+    size = 1 << 19  # 65 standard deviations
     spectrum, scale = np.ones(size // 2 + 1, complex), 0.0
     for p, q, number in pairs:
         loss = p - q

@@ -314,6 +314,7 @@ class Books:
 
     def land(self, opening: int, sketch: CountSketch) -> None:
         """Keep the noised sum of an opening in the ledger, with its spend."""
+        assert sketch.noised_by is not None
         if self._ledger is not None:
             self._ledger.land(self._reserved[opening], sketch.to_bytes(), int(time.time()))
 

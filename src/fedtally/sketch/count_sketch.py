@@ -116,7 +116,8 @@ class CountSketch:
             num_clients: how many clients these items come from; one client per item if absent.
 
         Raises:
-            InvalidInputError: a negative count or a wrong dtype; the sketch is unchanged.
+            InvalidInputError: a negative count or a wrong dtype, or noise is in the counters already; the sketch is
+                unchanged.
         """
         whole = None if counts is None else _clients_per_item(counts)
         given = None if num_clients is None else _validate.integer(0, num_clients=num_clients)
@@ -133,6 +134,7 @@ class CountSketch:
         """
         whole = _clients_per_item(counts)
         given = None if num_clients is None else _validate.integer(0, num_clients=num_clients)
+        self._check_exact()
         self._check_total(_weight(whole))
         kernels.accumulate_range(self.counters, *self.spec.round_hash(self.round), first_id, whole)
         self.num_clients += int(whole.sum()) if given is None else given
@@ -235,9 +237,17 @@ class CountSketch:
         return sketch
 
     def _accumulate(self, ids: npt.NDArray[np.uint64], counts: npt.NDArray[np.int64] | None) -> None:
+        self._check_exact()
         if counts is not None:
             self._check_total(_weight(counts))
         kernels.accumulate(self.counters, *self.spec.round_hash(self.round), ids, counts)
+
+    def _check_exact(self) -> None:
+        """Refuse to add clients to a sum with noise: who sees it before and after sees them without any."""
+        if self.noised_by is not None:
+            raise InvalidInputError(
+                f"the counters hold the noise of the {self.noised_by} already: add all clients first, and then noise"
+            )
 
     def _check_total(self, added: float) -> None:
         """Refuse what could overflow int64 before a counter is touched; `added` is the most that one counter gains."""
