@@ -21,8 +21,8 @@ PROVEN = {
     Method.ANALYTIC_GAUSSIAN: "exact for Gaussian noise (analytic Gaussian mechanism)",
     Method.LOSS_DISTRIBUTION: "by composing privacy loss distributions, within 0.1 % of the exact value",
     Method.DOMINATING_GAUSSIAN: (
-        "by the Gaussian noise that dominates it: in three rows or more less than 1 % above the exact value at "
-        "epsilon 1, more at larger ones"
+        "by the Gaussian noise that dominates it: for a squared norm of 6 or more less than 1 % above the exact "
+        "value at epsilon 1, more at larger ones"
     ),
 }
 
