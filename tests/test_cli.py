@@ -24,6 +24,7 @@ from fedtally.cli import main
 from fedtally.cli.app import cli, run
 from fedtally.cli.options import positive, size
 from fedtally.plan import Plan
+from fedtally.privacy.accounting import epsilon, privacy_loss
 from fedtally.result import Result
 from fedtally.sketch import CountSketch, SketchSpec
 
@@ -283,6 +284,42 @@ def test_inspect_plans_and_sketches(call: Call, words: str) -> None:
     a, b = (answered(call, "inspect", name) for name in ("a.sketch", "b.sketch"))
     assert (a["kind"], a["num_clients"], b["num_clients"], b["largest_cell"]) == ("sketch", 0, 1, 1)
     assert a["fingerprint"] != b["fingerprint"]
+
+
+def test_inspect_writes_the_privacy_loss(call: Call) -> None:
+    private = ("estimate", "zipf:d=100,n=2000", "--epsilon", "1", "--top", "0", "--quiet")
+    assert call(*private, "--save", "p.fedtally")[0] == 0
+    plan = Result.load("p.fedtally").plan
+    plan.save("plan.toml")
+    assert plan.privacy is not None
+    expected = privacy_loss(plan.privacy.event)
+    for source, table in (("p.fedtally", "loss.csv"), ("plan.toml", "loss.parquet")):
+        assert call("inspect", source, "--privacy-loss", table)[0] == 0
+        read = pyarrow.csv.read_csv if table.endswith("csv") else pyarrow.parquet.read_table
+        found = read(table).to_pydict()
+        assert list(found) == ["loss", "probability", "delta"]
+        assert np.allclose(found["delta"], expected.delta, rtol=1e-12) and found["loss"][-1] == np.inf
+    call("estimate", "zipf:d=100,n=2000", "--seed", "1", "--save", "r", "--quiet")
+    Result.load("r").sketches[0].save("a.sketch")
+    for source, said in (("r", "r promises no"), ("a.sketch", "a.sketch promises no")):
+        code, out, err = call("inspect", source, "--privacy-loss", "no.csv")
+        assert (code, out) == (2, "") and f"{said} differential privacy" in err and not Path("no.csv").exists()
+    assert ".csv or .parquet" in call("inspect", "plan.toml", "--privacy-loss", "x.json")[2]
+    assert "it is read by this run" in call("inspect", "plan.toml", "--privacy-loss", "plan.toml")[2]
+
+
+def test_merge_says_what_private_results_cost_together(call: Call) -> None:
+    for name in ("1", "2"):
+        assert call("estimate", "zipf:d=100,n=2000", "--epsilon", "1", "--save", name, "--top", "0", "--quiet")[0] == 0
+    assert call("estimate", "zipf:d=100,n=2000", "--seed", "3", "--save", "exact", "--top", "0", "--quiet")[0] == 0
+    events = [Result.load(name).plan.privacy.event for name in ("1", "2")]  # type: ignore[union-attr]
+    cost = epsilon(events, 1e-6, adaptive=True)
+    assert f"together a client in all of them: {cost}" in " ".join(call("merge", "1", "2", "--top", "1")[1].split())
+    found = answered(call, "merge", "1", "2", "--top", "1")["together"]
+    assert (found["epsilon"], found["delta"], found["neighbours"]) == (cost.epsilon, 1e-6, "zero-out")
+    said = " ".join(call("merge", "1", "exact", "--top", "1")[1].split())
+    assert "a client in all of them: nothing is promised: the sums of 1 of these 2 are exact" in said
+    assert answered(call, "merge", "1", "exact", "--top", "1")["together"]["epsilon"] is None
 
 
 def test_a_plan_sets_the_sizes(call: Call) -> None:

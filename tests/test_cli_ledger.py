@@ -86,6 +86,12 @@ def test_showing(call: Call, books: Ledger) -> None:
     code, out, _ = call("show", "--ledger", "books.db", "--population", "phones")
     assert code == 0
     assert f"spent    {accounting.epsilon(EVENT, 1e-8)}\n" in out
+    rho, delta = accounting.concentrated(EVENT)
+    assert (
+        f"zCDP     rho {accounting.rounded_up(rho):g} but for a probability of {accounting.rounded_up(delta):g}\n"
+        in out
+    )
+    assert "unit     one client of the population, all its items" in out and "period   from the first grant on" in out
     row = " ".join(out[out.index("c0ffee") :].split())  # the last column may be folded
     words = "skellam, variance 200000, 5 rows; 2 rounds, 1 item"
     assert re.fullmatch(rf"c0ffeec0ffeec0ff 1970-01-02 2 1 {re.escape(words)}", row)
@@ -95,7 +101,11 @@ def test_exporting(call: Call, books: Ledger, tmp_path: Path) -> None:
     books.reserve(Charge("phones", "plan", 0, EVENT), "a run", time=1)
     code, out, _ = call("export", "--ledger", "books.db")
     assert code == 0
-    assert json.loads(out) == books.export()
+    written = json.loads(out)
+    (entry,) = written["populations"]
+    assert [entry.pop(name) for name in ("rho", "rho_delta")] == list(accounting.concentrated(EVENT))
+    assert "one client of the population" in entry.pop("unit") and "for good" in entry.pop("period")
+    assert written == books.export()
     assert call("show", "--ledger", "books.db", "--json")[1] == out
     assert call("export", "--ledger", "books.db", "--output", "books.json", "--json") == (0, "", "")
     assert (tmp_path / "books.json").read_text() == out

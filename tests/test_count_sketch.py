@@ -290,6 +290,52 @@ def test_saved_sketches_come_back(tmp_path: Path, schedule: str) -> None:
     assert spec_from_dict(spec_to_dict(sketch.spec)) == sketch.spec
 
 
+@pytest.mark.parametrize("mark", [None, "aggregator", "clients", "servers"])
+def test_whose_noise_is_in_it_is_kept(tmp_path: Path, mark: Any) -> None:
+    sketch = filled()
+    assert sketch.noised_by is None
+    sketch.noised_by = mark
+    sketch.save(tmp_path / "sketch")
+    for back in (CountSketch.load(tmp_path / "sketch"), CountSketch.from_bytes(sketch.to_bytes())):
+        assert back.noised_by == mark
+    assert ("noised_by" in repr(sketch)) == (mark is not None)
+    other = filled()
+    other.noised_by = mark
+    sketch.merge(other)
+    assert sketch.noised_by == mark and sketch.num_clients == 20
+    if mark is not None:
+        with pytest.raises(IncompatibleError, match=f"sums with noise of {mark} and of nobody do not add up"):
+            sketch.merge(filled())
+        with pytest.raises(IncompatibleError, match=f"sums with noise of nobody and of {mark}"):
+            filled().merge(sketch)
+        assert sketch.num_clients == 20
+
+
+@pytest.mark.parametrize(
+    "add",
+    [
+        lambda sketch: sketch.add(np.array([1], np.uint64)),
+        lambda sketch: sketch.add(np.array([1], np.uint64), np.array([2])),
+        lambda sketch: sketch.add_range(1, np.array([2])),
+        lambda sketch: sketch.encode_vector(np.array([2])),
+    ],
+)
+def test_nobody_is_added_after_the_noise(add: Any) -> None:
+    sketch = filled()
+    sketch.noised_by = "aggregator"
+    before = sketch.counters.copy()
+    with pytest.raises(InvalidInputError, match="hold the noise of the aggregator already"):
+        add(sketch)
+    assert np.array_equal(before, sketch.counters) and sketch.num_clients == 10
+
+
+def test_a_mark_that_nobody_knows_is_refused() -> None:
+    sketch = filled()
+    sketch.noised_by = "somebody"  # type: ignore[assignment]
+    with pytest.raises(UnreadableFileError, match="must be null, aggregator, clients, servers, got .somebody."):
+        CountSketch.from_bytes(sketch.to_bytes())
+
+
 def test_numbers_of_numpy_can_be_saved(tmp_path: Path) -> None:
     """What the checks let in must not break later: sizes and clients may come out of arrays."""
     spec = SketchSpec(np.int64(3), np.int64(16), Schedule.parse("hybrid"), np.int64(10), SEED)  # type: ignore[arg-type]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -16,8 +17,9 @@ from fedtally.crypto.keys import Secret
 from fedtally.errors import InvalidInputError
 from fedtally.plan import Plan, noise_bound
 from fedtally.privacy import accounting
+from fedtally.privacy.accounting import rounded_up
 from fedtally.privacy.events import Collisions, Event, Relation
-from fedtally.privacy.statement import fields, sentences
+from fedtally.privacy.statement import fields, period, sentences, together, unit
 from fedtally.privacy.terms import PrivacyTerms, default_delta, propose
 
 PUBLIC = {"kind": "range", "size": 1000, "public": True, "first": 1, "last": 1000}
@@ -221,9 +223,32 @@ def test_the_statement_names_what_was_promised_and_rounds_up() -> None:
     assert "distributed trust" in said[1] and "each of 3 sums if only 500 honest ones" in said[1]
     assert "a client takes part in one round with one item; proven by composing" in said[2]
     clipped = sentences(propose(**(SHARES | {"max_items": 4})), num_openings=1)
-    assert "a sketch of norm" in clipped[2] and "about 8 % above the exact value at epsilon 1" in clipped[2]
+    assert "a sketch of norm" in clipped[2] and "less than 1 % above the exact value at epsilon 1" in clipped[2]
     two = sentences(propose(**(CENTRAL | {"trust": "distributed"})), num_openings=1, is_two_server=True)
     assert "each of two servers adds rounded Gaussian noise" in two[1]
+    assert "unit of privacy: one client of the population, all its items; period: the whole campaign, one" in said[3]
     found = fields(terms, fewest_survivors=590, corrupt=30)
+    assert (
+        f"zCDP: rho {rounded_up(found['rho']):g} but for a probability of {rounded_up(found['rho_delta']):g}" in said[3]
+    )
+    assert (found["unit"], found["period"]) == (unit(terms.event), period(terms.event))
+    assert "that it takes part and all" in unit(replace(propose(**CENTRAL).event, relation="add-remove"))
     assert found["epsilon_realised"] < found["epsilon"] <= 1.0 < found["epsilon_replace_one"]
     assert math.isclose(found["noise_multiplier"] * found["l2_sensitivity"], math.sqrt(found["noise_variance"]))
+
+
+def test_campaigns_cost_a_client_of_all_of_them_what_the_accountant_says() -> None:
+    first, second = propose(**CENTRAL), propose(**(CENTRAL | {"epsilon": 0.5, "delta": 1e-8}))
+    both = together([first, second])
+    assert both.guarantee == accounting.epsilon([first.event, second.event], 1e-6, adaptive=True)
+    assert 1.0 < both.to_dict()["epsilon"] < 1.5 and str(both).startswith("epsilon 1.097 at delta 1e-06")
+    shares = together([first, propose(**SHARES)])
+    assert shares.to_dict()["trust"] == "central and distributed"
+    study = together([first, replace(second, study=True)])
+    assert study.to_dict()["study"] and str(study).startswith("for study, not private: epsilon")
+    exact = together([first, None])
+    assert (
+        str(exact) == "nothing is promised: the sums of 1 of these 2 are exact" and exact.to_dict()["epsilon"] is None
+    )
+    apart = together([first, propose(**(CENTRAL | {"relation": "replace-one"}))])
+    assert "several relations do not compose" in str(apart) and apart.guarantee is None

@@ -18,9 +18,9 @@ import pytest
 import fedtally
 from fedtally.domain import Dictionary, IntegerRange
 from fedtally.engines import cohorts, local
-from fedtally.engines.privacy import Books, bounded
+from fedtally.engines.privacy import Books, bounded, released
 from fedtally.engines.request import Request
-from fedtally.errors import InvalidInputError
+from fedtally.errors import InvalidInputError, UnreadableFileError
 from fedtally.plan import Plan
 from fedtally.privacy.budget import AlreadySpentError, OverspentError
 from fedtally.report import answer, document, plain
@@ -164,6 +164,46 @@ def test_the_sums_without_noise_are_erased(monkeypatch: pytest.MonkeyPatch) -> N
     result = estimate()
     assert seen and all(not sketch.counters.any() for sketch in seen)
     assert all(sketch is not released for sketch in seen for released in result.sketches)
+
+
+def test_no_result_is_made_of_sums_without_the_noise_of_its_plan(tmp_path: Path) -> None:
+    """What is printed of a result promises what its plan does, whoever made the sums."""
+    for options, mark in (
+        ({}, "aggregator"),
+        ({"trust": "distributed"}, "clients"),
+        ({"secure_sum": "secagg", "trust": "central"}, "aggregator"),
+        ({"secure_sum": "secagg"}, "clients"),
+        ({"secure_sum": "two-server"}, "servers"),
+        ({"study": True, "seed": 1}, "aggregator"),
+    ):
+        result = estimate(ITEMS[:60], **options)
+        assert {sketch.noised_by for sketch in result.sketches} == {mark}
+        result.save(tmp_path / "result")
+        assert {sketch.noised_by for sketch in Result.load(tmp_path / "result").sketches} == {mark}
+        exact = CountSketch(result.plan.spec, result.sketches[0].round)
+        exact.add(DOMAIN.encode(ITEMS[:60]))
+        with pytest.raises(InvalidInputError, match=rf"noise of the {mark}, and the sum of round 0 is exact"):
+            Result(result.plan, DOMAIN, [exact])
+        exact.noised_by = "clients" if mark != "clients" else "servers"
+        with pytest.raises(InvalidInputError, match="round 0 holds noise of the"):
+            Result(result.plan, DOMAIN, [exact])
+
+
+def test_a_saved_result_without_the_mark_promises_nothing(tmp_path: Path) -> None:
+    result = estimate()
+    result.sketches[0].noised_by = None  # what a later change of the program might forget
+    result.save(tmp_path / "result")
+    with pytest.raises(UnreadableFileError, match="the sum of round 0 is exact"):
+        Result.load(tmp_path / "result")
+
+
+def test_what_a_server_lands_under_central_trust_is_exact_and_says_so() -> None:
+    plan = estimate(ITEMS[:60], secure_sum="two-server", trust="central").plan
+    landed = FrequencyServer(plan).land_batch(0, np.zeros(plan.rows * plan.width, np.int64), 60)
+    assert landed.noised_by is None
+    [opened] = released(plan, [landed], np.random.default_rng(1).bytes, Books())
+    assert opened.noised_by == "aggregator"
+    assert Result(plan, DOMAIN, [opened]).num_clients == 60
 
 
 # ---- clients without an item ----
@@ -571,6 +611,7 @@ def test_what_lands_is_what_the_ledger_keeps(books: Path, options: dict[str, Any
     for one, sketch in zip(landed, result.sketches, strict=True):
         kept = CountSketch.from_bytes(ledger.sketch(one.plan, one.release))
         assert np.array_equal(kept.counters, sketch.counters) and kept.num_clients == sketch.num_clients
+        assert kept.noised_by == sketch.noised_by == result.plan.privacy.noised_by
     spent = ledger.spent("phones")
     assert spent is not None and 0.99 < spent.epsilon <= 1.0
     with pytest.raises(OverspentError, match="epsilon 2 was granted"):

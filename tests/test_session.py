@@ -299,7 +299,8 @@ def test_noise_has_room_in_what_may_land(extra: int, lands: bool) -> None:
     total[0] = 6 + noise + extra
     server = FrequencyServer(plan)
     if lands:
-        assert server.land_batch(0, total, 6).counters.max() == total[0]
+        landed = server.land_batch(0, total, 6)
+        assert landed.counters.max() == total[0] and landed.noised_by == "servers"
     else:
         with pytest.raises(RejectedSumError, match="6 clients of at most 1 items and their noise cannot exceed"):
             server.land_batch(0, total, 6)

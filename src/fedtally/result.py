@@ -23,6 +23,7 @@ from fedtally.recovery.landed import Decoder, Ids, ask
 from fedtally.recovery.median import MedianDecoder, check_landed
 from fedtally.recovery.shrinkage import ShrunkDecoder
 from fedtally.sketch import CountSketch
+from fedtally.sketch.count_sketch import noised_by
 
 SCHEMA = "fedtally-result/1"
 RECOVERIES = ("auto", "joint", "median")
@@ -112,7 +113,8 @@ class Result:
     Args:
         plan: the campaign's plan.
         domain: the candidate items.
-        sketches: the landed sums, at most one per round.
+        sketches: the landed sums, at most one per round; under a plan with privacy with the noise of that plan, and
+            marked so by what added it.
         recovery: "joint", "median", the paper's, or "auto": joint up to 2^28 candidates.
         objective: "linf", or "l2": estimates shrunk towards 0 for a small sum of squared errors.
         confidence: of the intervals, below 1; 0 for none.
@@ -123,6 +125,9 @@ class Result:
         secure_sum: how the sums were made, JSON-able; None: ideal.
         sizing: how the sketch's size was chosen for a target, JSON-able; None: it was given, or is what bytes buy.
         timings: seconds per stage.
+
+    Raises:
+        InvalidInputError: nobody took part; or the plan promises privacy, and a sum has no noise, or another's.
 
     >>> import fedtally
     >>> result = fedtally.estimate(["tea"] * 30 + ["milk"] * 10, seed=1)
@@ -153,6 +158,7 @@ class Result:
         self.domain = domain
         check_landed(sketches)
         self.sketches = list(sketches)
+        _check_noised(plan, self.sketches)
         self.truth = truth
         self._warnings = tuple(warnings)
         self.missing = missing
@@ -404,16 +410,7 @@ class Result:
             MemoryLimitError: the table would not fit.
         """
         check_export_path(path)
-        table = self.to_arrow(memory)
-        with _archive.replacing(path) as temporary:
-            if os.fspath(path).endswith(".csv"):
-                import pyarrow.csv
-
-                pyarrow.csv.write_csv(table, temporary)
-            else:
-                import pyarrow.parquet
-
-                pyarrow.parquet.write_table(table, temporary)
+        write_table(self.to_arrow(memory), path)
 
     def plot(self, path: str | os.PathLike[str] | None = None, k: int = 20) -> Any:
         """Return a matplotlib figure of the k largest estimates; write it to `path` if given.
@@ -435,6 +432,7 @@ class Result:
             "domain": self.domain.describe(),
             "rounds": [sketch.round for sketch in self.sketches],
             "num_clients": [sketch.num_clients for sketch in self.sketches],
+            "noised_by": [sketch.noised_by for sketch in self.sketches],
             "recovery": self.recovery,
             "objective": self.objective,
             "confidence": self.confidence,
@@ -462,7 +460,7 @@ class Result:
             parts = {
                 name.removeprefix("domain_"): values for name, values in arrays.items() if name.startswith("domain_")
             }
-            sketches = _sketches(plan, meta["rounds"], meta["num_clients"], arrays["counters"])
+            sketches = _sketches(plan, meta, arrays["counters"])
             result = cls(
                 plan,
                 domains.load(meta["domain"], parts),
@@ -601,6 +599,19 @@ def check_export_path(path: str | os.PathLike[str]) -> None:
         raise InvalidInputError(f"output must end in .csv or .parquet, got {os.fspath(path)}")
 
 
+def write_table(table: Any, path: str | os.PathLike[str]) -> None:
+    """Write a `pyarrow.Table` to a .csv or .parquet file, whole or not at all."""
+    with _archive.replacing(path) as temporary:
+        if os.fspath(path).endswith(".csv"):
+            import pyarrow.csv
+
+            pyarrow.csv.write_csv(table, temporary)
+        else:
+            import pyarrow.parquet
+
+            pyarrow.parquet.write_table(table, temporary)
+
+
 def check_table_fits(size: int, memory: int | None) -> None:
     """Raise MemoryLimitError unless a table of `size` candidates fits `memory` bytes (half of the machine's if None).
 
@@ -627,17 +638,33 @@ def physical_memory() -> int:
         return 4 << 30
 
 
-def _sketches(plan: Plan, rounds: list[int], clients: list[int], counters: npt.NDArray[Any]) -> list[CountSketch]:
+def _check_noised(plan: Plan, sketches: Sequence[CountSketch]) -> None:
+    """Refuse sums without the noise that the plan promises: what is printed of them would promise it."""
+    if plan.privacy is None:
+        return
+    for sketch in sketches:
+        if sketch.noised_by != plan.privacy.noised_by:
+            held = f"holds noise of the {sketch.noised_by}" if sketch.noised_by else "is exact"
+            raise InvalidInputError(
+                f"the plan promises differential privacy by noise of the {plan.privacy.noised_by}, and the sum of "
+                f"round {sketch.round} {held}: take the sums from what adds the noise (engines.privacy.released, or a "
+                "session.FrequencyServer where it is in the vectors), or a plan without privacy"
+            )
+
+
+def _sketches(plan: Plan, meta: Mapping[str, Any], counters: npt.NDArray[Any]) -> list[CountSketch]:
+    rounds, clients, marks = meta["rounds"], meta["num_clients"], meta["noised_by"]
     if (
         counters.dtype != np.int64
         or counters.shape != (len(rounds), plan.rows, plan.width)
-        or len(clients) != len(rounds)
+        or not len(clients) == len(marks) == len(rounds)
     ):
         raise InvalidInputError(f"counters of shape {counters.shape} do not fit the plan")
     sketches = []
-    for round, num_clients, values in zip(rounds, clients, counters, strict=True):
+    for round, num_clients, mark, values in zip(rounds, clients, marks, counters, strict=True):
         sketch = CountSketch(plan.spec, round)
         sketch.num_clients = _validate.integer(0, num_clients=num_clients)
+        sketch.noised_by = noised_by(mark)
         sketch.counters = np.ascontiguousarray(values)
         sketches.append(sketch)
     return sketches

@@ -269,7 +269,8 @@ class FrequencyServer:
     def sketches(self) -> list[CountSketch]:
         """The sums that have landed, in the order of their rounds.
 
-        Under central trust they are exact: whoever releases them adds the noise (`engines.privacy.released`).
+        Under central trust they are exact: whoever releases them adds the noise (`engines.privacy.released`). Where the
+        noise is in the clients' vectors, or two servers add it, they are marked so.
         """
         return [self._landed[round] for round in sorted(self._landed)]
 
@@ -434,6 +435,9 @@ class FrequencyServer:
             raise InvalidInputError(f"total must be int64 [{sketch.counters.size}]")
         sketch.counters = total.reshape(sketch.counters.shape).copy()
         sketch.num_clients = num_clients
+        privacy = self.plan.privacy
+        if privacy is not None and privacy.noised_by != "aggregator":  # the noise was in what was summed
+            sketch.noised_by = privacy.noised_by
         _check_plausible(sketch, self.plan)
         if round in self._landed:
             self._landed[round].merge(sketch)

@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from fedtally.store import Ledger
 
 _SHOWN = 16  # digits of a fingerprint
+_UNIT = "one client of the population, all its items in every campaign listed"
+_PERIOD = "from the first grant on, for good: nothing is ever given back"
 
 _ledger_option = option(
     "Ledger", "--ledger", "location", required=True, metavar="PATH|URL", help="An SQLite file, or postgresql://..."
@@ -153,9 +155,16 @@ def warn_of_look_alikes(books: Ledger, population: str) -> None:
 
 
 def _exported(location: str, population: str | None) -> dict[str, Any]:
+    from fedtally.privacy.accounting import concentrated
+    from fedtally.privacy.events import Event
     from fedtally.store import Ledger
 
-    return Ledger.open(location).export(population)
+    document = Ledger.open(location).export(population)
+    for entry in document["populations"]:
+        events = [Event.from_dict(campaign["event"]) for campaign in entry["campaigns"]]
+        rho, rho_delta = concentrated(events) if events else (0.0, 0.0)
+        entry |= {"unit": _UNIT, "period": _PERIOD, "rho": rho, "rho_delta": rho_delta}
+    return document
 
 
 def _show_population(entry: dict[str, Any]) -> None:
@@ -163,7 +172,8 @@ def _show_population(entry: dict[str, Any]) -> None:
 
     granted = f"epsilon {entry['epsilon_granted']:g} at delta {entry['delta']:g}"
     console.show(report.heading(f"Population {entry['population']}"))
-    console.show(report.facts([("granted", granted), ("spent", entry["statement"] or "nothing")]))
+    facts = [("granted", granted), ("spent", entry["statement"] or "nothing"), ("zCDP", _zcdp(entry))]
+    console.show(report.facts([*facts, ("unit", entry["unit"]), ("period", entry["period"])]))
     if not entry["campaigns"]:
         return
     table = report.new_table()
@@ -178,6 +188,18 @@ def _show_population(entry: dict[str, Any]) -> None:
         plan = report.printable(campaign["plan"][:_SHOWN])
         table.add_row(plan, _day(campaign["time"]), str(len(releases)), str(landed), _in_words(campaign["event"]))
     console.show(table)
+
+
+def _zcdp(entry: dict[str, Any]) -> str:
+    """Return rho of a population, rounded up, in words.
+
+    >>> _zcdp({"rho": 0.0280101, "rho_delta": 2e-12})
+    'rho 0.02802 but for a probability of 2e-12'
+    """
+    from fedtally.privacy.accounting import rounded_up
+
+    rho, delta = (rounded_up(entry[name]) for name in ("rho", "rho_delta"))
+    return f"rho {rho:g}" + (f" but for a probability of {delta:g}" if delta else "")
 
 
 def _day(seconds: int) -> str:

@@ -124,7 +124,12 @@ def merge(results: tuple[str, ...], top: int, query: tuple[str, ...], as_json: b
             }
             for path, part in zip(results, merged.results, strict=True)
         ]
-        fields = {"schema": "fedtally-merged/1", "num_clients": merged.num_clients, "results": parts}
+        fields = {
+            "schema": "fedtally-merged/1",
+            "num_clients": merged.num_clients,
+            "results": parts,
+            "together": merged.together.to_dict(),
+        }
         named = {"queries": [asdict(estimate) for estimate in queried]} if queried else {}
         console.show_json(fields | {"estimates": [asdict(estimate) for estimate in estimates]} | named)
         return
@@ -140,6 +145,7 @@ def merge(results: tuple[str, ...], top: int, query: tuple[str, ...], as_json: b
         )
         private = report.privacy_fields(part.plan, part.secure_sum)
         rows.append((path, f"{size}; {report.NO_PRIVACY if private is None else report.promise(private)}"))
+    rows.append(("together", f"a client in all of them: {merged.together}"))
     console.show(report.facts(rows))
 
 
@@ -160,15 +166,27 @@ def _lines(path: str) -> list[str]:
     examples=[
         ("a saved result", "fedtally inspect demo.fedtally"),
         ("the fingerprint of a plan, for a script", "fedtally inspect plan.toml --json | jq -r .fingerprint"),
+        ("what its privacy loss may be, for another accountant", "fedtally inspect plan.toml --privacy-loss loss.csv"),
     ],
 )
 @click.argument("file", type=click.Path())
+@option(
+    "Run",
+    "--privacy-loss",
+    "losses",
+    type=click.Path(),
+    metavar="FILE",
+    help="Write the distribution of the plan's privacy loss: loss, probability, delta; .csv or .parquet.",
+)
 @_json_option
-def inspect(file: str, as_json: bool) -> None:
+def inspect(file: str, losses: str | None, as_json: bool) -> None:
     """Say what is in a plan (.toml, .json), a sketch or a result, and its fingerprint."""
     from fedtally import report
 
+    console.check_files([losses], [file])
     kind, fields = _describe(file)
+    if losses is not None:
+        _write_losses(kind, file, losses)
     if as_json:
         console.show_json({"schema": "fedtally-inspect/1", "kind": kind, **fields})
         return
@@ -180,6 +198,23 @@ def inspect(file: str, as_json: bool) -> None:
     console.show(report.heading(f"{kind.capitalize()} {file}"))
     console.show(report.printable(f"fingerprint {fingerprint}"))
     console.show(report.facts(rows))
+
+
+def _write_losses(kind: str, file: str, path: str) -> None:
+    """Write a table of the privacy loss that a plan, or that of a result, promises to stay below."""
+    import pyarrow as pa
+
+    from fedtally.plan import Plan
+    from fedtally.privacy.accounting import privacy_loss
+    from fedtally.result import Result, check_export_path, write_table
+
+    check_export_path(path)
+    plan = Plan.load(file) if kind == "plan" else Result.load(file).plan if kind == "result" else None
+    if plan is None or plan.privacy is None:
+        raise InvalidInputError(
+            f"{file} promises no differential privacy: --privacy-loss takes a plan, or a result, with it"
+        )
+    write_table(pa.table(privacy_loss(plan.privacy.event)._asdict()), path)
 
 
 def _describe(file: str) -> tuple[str, dict[str, Any]]:
@@ -238,7 +273,11 @@ def _sketch_fields(sketch: CountSketch) -> dict[str, Any]:
     fields = {**spec_to_dict(sketch.spec), "round": sketch.round, "num_clients": sketch.num_clients}
     digest = hashlib.sha256(json.dumps(fields, sort_keys=True).encode() + b"\n")
     digest.update(sketch.counters.astype("<i8").tobytes())
-    return fields | {"largest_cell": int(abs(sketch.counters).max()), "fingerprint": digest.hexdigest()}
+    return fields | {
+        "noised_by": sketch.noised_by,
+        "largest_cell": int(abs(sketch.counters).max()),
+        "fingerprint": digest.hexdigest(),
+    }
 
 
 def _readable(name: str, value: Any) -> str:

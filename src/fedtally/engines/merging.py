@@ -3,7 +3,8 @@
 A campaign may look at what it has released, and choose a better width for the rounds that follow: these have a plan of
 their own, with hashes of their own, and clients of their own. What all of them say together is the sum of what each
 says. With differential privacy only results that are private may choose (`fedtally plan --like` sees to it), and each
-plan is charged by itself.
+plan is charged by itself. Their clients are others; what it costs a client that is in all of them after all,
+`Merged.together` says.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import numpy as np
 
 from fedtally import _validate
 from fedtally.errors import InvalidInputError
+from fedtally.privacy.statement import Together, together
 from fedtally.result import Estimate, Result
 
 
@@ -58,6 +60,14 @@ class Merged:
         self.domain = first.domain
         self.confidence = first.confidence
         self.num_clients = sum(result.num_clients for result in results)
+
+    @property
+    def together(self) -> Together:
+        """What the results cost a client that is in all of them.
+
+        The openings of the results alone: a ledger knows what else a population was charged with, pilots included.
+        """
+        return together([result.plan.privacy for result in self.results])
 
     def estimates(self, items: Sequence[str | int]) -> list[Estimate]:
         """Return the estimates of named items, in their order.

@@ -323,12 +323,15 @@ class Books:
 
     def land(self, opening: int, sketch: CountSketch) -> None:
         """Keep the noised sum of an opening in the ledger, with its spend."""
+        assert sketch.noised_by is not None
         if self._ledger is not None:
             self._ledger.land(self._reserved[opening], sketch.to_bytes(), int(time.time()))
 
 
 def released(plan: Plan, sketches: list[CountSketch], random: Random, books: Books) -> list[CountSketch]:
     """Return what leaves the trusted part of a campaign: the sums with their noise, each charged before and kept after.
+
+    What it adds noise to it marks (`CountSketch.noised_by`); a `Result` under a plan with privacy takes nothing else.
 
     Args:
         plan: of the campaign; without privacy, or where noise was in the sums before they were opened, nothing changes.
@@ -373,6 +376,7 @@ def _add_shares(sketch: CountSketch, privacy: PrivacyTerms, random: Random) -> N
     """Add the noise of all clients of a round to its sum: that of one draw, since shares of Skellam noise add up."""
     noise = privacy.share(sketch.num_clients)
     sketch.counters += noise.draw(Secret(random(KEY_BYTES)), sketch.counters.size).reshape(sketch.counters.shape)
+    sketch.noised_by = privacy.noised_by
 
 
 def _opened(plan: Plan, rounds: range, sketches: Sequence[CountSketch], random: Random) -> CountSketch:
@@ -383,6 +387,7 @@ def _opened(plan: Plan, rounds: range, sketches: Sequence[CountSketch], random: 
     clients, size = sum(sketch.num_clients for sketch in own), total.counters.size
     noise = privacy.noise().draw(Secret(random(KEY_BYTES)), size + 1)
     total.counters += noise[:size].reshape(total.counters.shape)
+    total.noised_by = privacy.noised_by
     for sketch in own:
         total.counters += sketch.counters
         sketch.counters.fill(0)

@@ -1,14 +1,19 @@
 """What events cost together: (epsilon, delta), proven from above.
 
-Three methods bound what a list of events (`events`) costs; of those that apply, the smallest is returned and named:
+Of the methods that apply, the one with the smallest bound is taken, and named:
 
-| method                      | holds for                                       | above the exact value by            |
-|-----------------------------|-------------------------------------------------|-------------------------------------|
-| `analytic-gaussian`         | rounded Gaussian noise alone                    | what rounding to integers gains     |
-| `privacy-loss-distribution` | integer noise, no clip that matters             | 1e-4 of it, and 1e-3 up to 20       |
-| `renyi-bound`               | all noise; Skellam with a clip has nothing else | 8 % at epsilon 1, 20 to 50 % at 8   |
+| method                      | holds for                                    | above the exact value by      |
+|-----------------------------|----------------------------------------------|-------------------------------|
+| `analytic-gaussian`         | rounded Gaussian noise                       | what rounding gains           |
+| `dominating-gaussian`       | all noise; the clients' with a clip has only | `tools/accountant_gap.py`: 5  |
+|                             | this                                         | rows and 2 items 0.23 % at    |
+|                             |                                              | epsilon 1, 12 % at 8          |
+| `privacy-loss-distribution` | integer noise, no clip that matters          | 1e-4 of it, and 1e-3 up to 20 |
+| `gaussian-composition`      | several events, each chosen in view of what  | as `dominating-gaussian`      |
+|                             | earlier ones showed                          |                               |
 
-Loss distributions take up to 2^18 rows times openings and a Skellam variance up to 1e7; beyond, a weaker bound is left.
+Loss distributions take up to 2^18 rows times openings; Skellam noise of a variance above 1e7, and whatever is clipped,
+enters them as the Gaussian that dominates it.
 
 Proofs: docs/privacy-proofs/. What the accountant does not know is an error. No amplification by sampling, shuffling or
 the choice of cohorts is ever credited: whoever sees who takes part would not be fooled by it.
@@ -30,7 +35,7 @@ from typing import Any, NamedTuple, Self
 
 import numpy as np
 import numpy.typing as npt
-from scipy.special import ive, log_ndtr, ndtr
+from scipy.special import erfinv, i0e, ive, log_ndtr, ndtr
 
 from fedtally import _validate
 from fedtally.errors import InvalidInputError
@@ -38,8 +43,9 @@ from fedtally.privacy.events import Event, Mechanism, Relation
 
 F64 = npt.NDArray[np.float64]
 SECURE_SUM_DELTA = 2.0**-40  # of one secure sum: docs/protocol.md
-_LARGEST_SKELLAM = 1e7  # variance: beyond it the Bessel functions lose digits
-_ROUNDING_MATTERS = 1e4  # variance: beyond it rounding a Gaussian changes epsilon by less than 1e-5 of it
+# Variances beyond which noise is taken as the Gaussian that dominates it: rounding a Gaussian changes epsilon by less
+# than 1e-5 of it there, and the Bessel functions of Skellam noise lose digits.
+_AS_GAUSSIAN = {Mechanism.ROUNDED_GAUSSIAN: 1e4, Mechanism.SKELLAM: 1e7}
 _STEPS = 100.0  # of the grid, in one standard deviation of a privacy loss
 _STEPS_OF_TOTAL = 2000.0  # and in one of the total, where there are few atoms
 _CANDIDATES = np.linspace(0.5, 1.0, 500)  # steps to choose from, relative to the largest
@@ -49,18 +55,19 @@ _NEGLIGIBLE = 1e-20
 _MATTERS = 1e-12
 _VANISHING = 1e-290
 _CONVOLUTION_ERROR = 1e-15
+_TYPICAL = 1e-6  # delta
+_LEAST_LISTED = 1e-12  # delta, beyond which a loss counts as infinite in a table
+_LISTED = 2001  # losses from 0 on in a table
 _MOST_FOLDS = 2**18
 MOST_ADAPTIVE = 25.0  # epsilon of several campaigns: up to here what their samplers lack fits into what is set aside
-_ADAPTIVE_GRID = 4001
-_ORDERS = sorted({*range(2, 65), *np.geomspace(64, 2**24, 250).astype(int).tolist()})
 
 
 class Method(StrEnum):
     """How a bound was computed."""
 
     ANALYTIC_GAUSSIAN = "analytic-gaussian"
+    DOMINATING_GAUSSIAN = "dominating-gaussian"
     LOSS_DISTRIBUTION = "privacy-loss-distribution"
-    RENYI = "renyi-bound"
     GAUSSIANS = "gaussian-composition"
 
 
@@ -122,7 +129,7 @@ def epsilon(events: Event | Sequence[Event], delta: float, *, adaptive: bool = F
         delta: in (0, 1), for all events together; 2^-40 for every secure sum, and what the sampler of the noise lacks,
             come out of it.
         adaptive: whether later events were, or may have been, chosen in view of what earlier ones showed: then several
-            compose as Gaussians (`gaussian_bound`), since loss distributions do not.
+            compose as the Gaussians that dominate them (`gaussian_bound`), since loss distributions do not.
 
     Raises:
         InvalidInputError: no events, one without variance, several relations, or a delta that is used up before.
@@ -150,7 +157,7 @@ class Composition:
     """Campaigns of which each may be planned in view of what the earlier ones showed: a running total.
 
     They compose as Gaussians, at the part of delta that is not set aside (`set_aside`). What is set aside, once and for
-    however many campaigns, bears all that is no Gaussian: so delta is never exceeded. To add a campaign costs the same
+    however many campaigns, bears secure sums and samplers: so delta is never exceeded. To add a campaign costs the same
     after a thousand as after one. Made by `of`. Proof: docs/privacy-proofs/openings.md, 5.
 
     Attributes:
@@ -159,7 +166,7 @@ class Composition:
         trust: every party that must be trusted.
         campaigns: how many.
         square: the sum of their mu^2.
-        lost: of delta, by slacks and secure sums.
+        lost: of delta, by secure sums.
         variation: between what samplers draw and the ideal laws.
         alone: the event, if there is but one: it costs what it costs alone.
 
@@ -221,11 +228,11 @@ class Composition:
         if self.alone is not None:
             return _guarantee_alone(self.alone, self.delta)
         aside = set_aside(self.delta)
-        found = _of_gaussian(math.sqrt(self.square), Method.GAUSSIANS).epsilon(self.delta - aside)
+        found = _gaussian(math.sqrt(self.square), Method.GAUSSIANS).epsilon(self.delta - aside)
         lost = self.lost + (1 + math.exp(min(max(found, MOST_ADAPTIVE), 700.0))) * self.variation
         if lost > aside:
             raise InvalidInputError(
-                f"of delta {self.delta:g} {aside:.3g} is set aside for secure sums and noise that is no Gaussian, and "
+                f"of delta {self.delta:g} {aside:.3g} is set aside for secure sums and samplers of noise, and "
                 f"it is used up by what {self.campaigns} campaigns take off it: {lost:.3g}"
             )
         return Guarantee(found, self.delta, Method.GAUSSIANS, self.relation, self.trust)
@@ -260,7 +267,7 @@ class Composition:
 def set_aside(delta: float) -> float:
     """Return the part of delta that campaigns do not compose at: a hundredth and 2^-28, at most a tenth.
 
-    A campaign of clients' shares takes 2^-39 of it for every participation, others next to nothing.
+    A campaign of clients' shares takes 2^-40 of it for every participation, others next to nothing.
 
     >>> [float(f"{set_aside(delta):.3g}") for delta in (1e-6, 1e-9)]
     [1.37e-08, 1e-10]
@@ -268,14 +275,10 @@ def set_aside(delta: float) -> float:
     return min(delta / 10, delta / 100 + 2.0**-28)
 
 
-@lru_cache(maxsize=4096)
 def campaign_cost(event: Event) -> tuple[float, float, float]:
-    """Return mu^2 of a campaign, what it takes of delta, and the variation: what `Composition` adds up; remembered.
-
-    As much as its secure sums take it takes again as slack: more than the loss distributions err by.
-    """
+    """Return mu^2 of a campaign, what its secure sums take of delta, and the variation: what `Composition` adds up."""
     fixed, variation = _slack([event])
-    return gaussian_bound(event, fixed) ** 2, 2 * fixed, variation
+    return gaussian_bound(event) ** 2, fixed, variation
 
 
 @lru_cache(maxsize=256)
@@ -288,40 +291,53 @@ def _sum_above(a: float, b: float) -> float:
     return math.nextafter(a + b, math.inf)
 
 
-def gaussian_bound(event: Event, slack: float) -> float:
-    """Return mu: whatever the event shows is a function of a Gaussian shifted by mu standard deviations, but for slack.
+def gaussian_bound(events: Event | Sequence[Event]) -> float:
+    """Return mu: whatever the events show is a function of a Gaussian shifted by mu standard deviations.
 
-    That is, with probability 1 - slack; else it may show everything. Rounded Gaussian noise is such a function without
-    slack. For Skellam noise mu is the least with delta(epsilon) <= slack + (1 - slack) delta_mu(epsilon) for all
-    epsilon, which suffices by Blackwell's theorem (Dong, Roth and Su 2022, section 2): laws and losses are symmetric,
-    so that epsilon >= 0 are all. Gaussians compose under full adaptivity, slacks add up.
-
-    Args:
-        event: with its variance.
-        slack: in (0, 1) for Skellam noise, which no Gaussian dominates in its furthest tail.
-
-    Raises:
-        InvalidInputError: noise so little that no Gaussian dominates it.
+    So it is mu-Gaussian differentially private (Dong, Roth and Su 2022), however later events were chosen in view of
+    earlier ones. For rounded Gaussian noise mu is the distance over the standard deviation. For Skellam noise of
+    variance v it is the distance times 2 Phi^-1((1 + p) / 2), p = e^-v I_0(v) the probability of 0: about
+    (1 + 1 / (6 v)) / sqrt(v). For every integer vector of that Euclidean length, and the least for a vector of one 1.
+    Proof: docs/privacy-proofs/skellam.md.
 
     >>> event = Event("skellam", 5, "zero-out", variance=500.0, honest_survivors=90)
-    >>> round(gaussian_bound(event, 1e-10) / (5 / 500) ** 0.5, 3)
-    1.002
+    >>> round(gaussian_bound(event) / (5 / 500) ** 0.5, 5)
+    1.00033
     """
+    return math.sqrt(sum((event.l2_sensitivity * _unit(event)) ** 2 for event in _checked(events)))
+
+
+def _unit(event: Event) -> float:
+    """Return mu for a distance of 1."""
     if event.mechanism is Mechanism.ROUNDED_GAUSSIAN:
-        return event.l2_sensitivity / math.sqrt(event.noise_variance)
-    curve = min(_bounds([event]), key=lambda bound: bound.epsilon(slack / 2))
-    end = curve.epsilon(slack / 2)
-    if not math.isfinite(end):
-        raise InvalidInputError(f"noise of variance {event.noise_variance:g} is too little to be composed: {event}")
-    grid = np.linspace(0.0, end, _ADAPTIVE_GRID)
-    needed = (curve.deltas(grid[:-1]) - slack) / (1 - slack)  # on each piece the value at its left end
-    right, needed = grid[1:][needed > 0], needed[needed > 0]
-    low, high = np.zeros(len(right)), np.full(len(right), 1e3)
-    for _ in range(60):
-        middle = (low + high) / 2
-        enough = _gaussian_delta(middle, right) >= needed
-        low, high = np.where(enough, low, middle), np.where(enough, middle, high)
-    return float(high.max(initial=0.0)) * (1 + 1e-9)
+        return 1 / math.sqrt(event.noise_variance)
+    # 2 Phi^-1((1 + p) / 2) without its rounding for small p; where p is close to 1 it is known to 3e-9 of itself.
+    return 2 * math.sqrt(2) * float(erfinv(i0e(event.noise_variance))) * (1 + 1e-8)
+
+
+class Concentrated(NamedTuple):
+    """A proven statement: but for a part of probability `delta`, what is seen is rho-zero-concentrated private.
+
+    That is, some laws within total variation `delta` of what is seen have Renyi divergences of at most alpha rho
+    between neighbours, at every order alpha > 1 (Bun and Steinke 2016). Of events that are seen together, also
+    adaptively, both numbers add up.
+    """
+
+    rho: float
+    delta: float
+
+
+def concentrated(events: Event | Sequence[Event]) -> Concentrated:
+    """Return rho of all events together: mu^2 / 2 of the Gaussian that dominates them (`gaussian_bound`).
+
+    Proof: docs/privacy-proofs/skellam.md.
+
+    >>> round(concentrated(Event("rounded-gaussian", 16, "zero-out", variance=16 * 4.2247**2)).rho, 5)
+    0.02801
+    """
+    found = _checked(events)
+    fixed, variation = _slack(found)
+    return Concentrated(gaussian_bound(found) ** 2 / 2, min(1.0, fixed + variation))
 
 
 def delta(events: Event | Sequence[Event], epsilon: float) -> Guarantee:
@@ -336,6 +352,53 @@ def delta(events: Event | Sequence[Event], epsilon: float) -> Guarantee:
     value, method = min((float(bound.deltas(at)[0]), bound.method) for bound in _bounds(events))
     total = value + fixed + (1 + math.exp(min(epsilon, 700.0))) * variation
     return Guarantee(epsilon, min(1.0, total), method, events[0].relation, _trust(events))
+
+
+class PrivacyLoss(NamedTuple):
+    """A distribution of the privacy loss that dominates the true one, on a grid; the same in both directions.
+
+    Attributes:
+        loss: float64 [n], rising, equally far apart; the last is infinite.
+        probability: float64 [n], of each loss; together 1.
+        delta: float64 [n], at epsilon equal to the loss, everything included; 0 for the infinite one.
+    """
+
+    loss: F64
+    probability: F64
+    delta: F64
+
+
+def privacy_loss(events: Event | Sequence[Event]) -> PrivacyLoss:
+    """Return the distribution of the privacy loss of all events together, from above.
+
+    Its delta is that of the bound whose epsilon at delta 1e-6 is least, with what secure sums and the sampler of the
+    noise add, connected linearly in e^epsilon between the points of the grid (docs/privacy-proofs/skellam.md). To
+    compose it with others convolve the probabilities of equal grids.
+
+    Raises:
+        InvalidInputError: noise so little that nothing is bounded.
+
+    >>> found = privacy_loss(Event("rounded-gaussian", 16, "zero-out", variance=16 * 4.2247**2))
+    >>> float(np.interp(1.0, found.loss[:-1], found.delta[:-1])) < 1.1e-6, round(float(found.probability.sum()), 9)
+    (True, 1.0)
+    """
+    found = _checked(events)
+    fixed, variation = _slack(found)
+    bound = min(_bounds(found), key=lambda bound: (bound.epsilon(_TYPICAL), bound.method))
+    end = bound.epsilon(_LEAST_LISTED)
+    if not 0 < end < 300:
+        raise InvalidInputError("the noise is too little, or too much, for a table of its privacy loss")
+    loss = np.linspace(0.0, end, _LISTED)
+    above = np.minimum(1.0, bound.deltas(loss) + fixed + (1 + np.exp(loss)) * variation)
+    below = 1 - np.exp(-loss) * (1 - above)  # both directions are alike, so this is delta at -loss
+    loss = np.concatenate([-loss[:0:-1], loss])
+    delta = np.minimum.accumulate(np.concatenate([below[:0:-1], above]))
+    # delta is the sum of (1 - e^(epsilon - loss)) probability over larger losses: linear in e^epsilon between losses
+    # that occur, and a probability is how much its slope there falls.
+    slope = np.append(np.diff(delta) / np.diff(np.exp(loss)), 0.0)
+    probability = np.append(0.0, np.maximum(0.0, np.diff(slope) * np.exp(loss[1:])))
+    probability[0] = max(0.0, 1 - probability.sum() - delta[-1])
+    return PrivacyLoss(np.append(loss, math.inf), np.append(probability, delta[-1]), np.append(delta, 0.0))
 
 
 def calibrate(event: Event, epsilon: float, delta: float, *, others: Sequence[Event] = ()) -> float:
@@ -467,32 +530,22 @@ def _solve(bound: _Bound, delta: float, variation: float) -> float:
 
 def _bounds(events: Sequence[Event]) -> list[_Bound]:
     """Return the bounds that apply, at least one."""
-    skellam = [event for event in events if event.mechanism is Mechanism.SKELLAM]
-    bounds = [_renyi(events) if skellam else _analytic_gaussian(events)]
-    if not any(event.is_clipped or event.noise_variance > _LARGEST_SKELLAM for event in skellam):
-        folds = _folds(events)
-        composed = _loss_distribution(folds) if any(isinstance(pair, _Integer) for pair in folds) else None
-        bounds += [composed] if composed else []
-    return bounds
+    skellam = any(event.mechanism is Mechanism.SKELLAM for event in events)
+    bounds = [_gaussian(gaussian_bound(events), Method.DOMINATING_GAUSSIAN if skellam else Method.ANALYTIC_GAUSSIAN)]
+    folds = _folds(events)
+    composed = _loss_distribution(folds) if any(isinstance(pair, _Integer) for pair in folds) else None
+    return [*bounds, composed] if composed else bounds
 
 
 def _margin(epsilon: float) -> float:
     return epsilon and epsilon * (1 + 1e-8) + 1e-11
 
 
-# ---- Gaussian noise ----
+# ---- Gaussian noise, and what it dominates ----
 
 
-def _analytic_gaussian(events: Sequence[Event]) -> _Bound:
-    """Rounding is post-processing, and Gaussians compose to one (Dong, Roth and Su 2022, section 3).
-
-    Proof: docs/privacy-proofs/rounded_gaussian.md.
-    """
-    mu = math.sqrt(sum(event.l2_sensitivity**2 / event.noise_variance for event in events))
-    return _of_gaussian(mu, Method.ANALYTIC_GAUSSIAN)
-
-
-def _of_gaussian(mu: float, method: Method) -> _Bound:
+def _gaussian(mu: float, method: Method) -> _Bound:
+    """What is seen is a function of one Gaussian with this shift (`gaussian_bound`), whose curve is known exactly."""
     from dp_accounting import get_epsilon_gaussian
 
     return _Bound(
@@ -503,44 +556,11 @@ def _of_gaussian(mu: float, method: Method) -> _Bound:
     )
 
 
-def _gaussian_delta(mu: float | F64, epsilon: F64) -> F64:
+def _gaussian_delta(mu: float, epsilon: F64) -> F64:
     """Return Phi(mu/2 - epsilon/mu) - e^epsilon Phi(-mu/2 - epsilon/mu)."""
     upper, lower = log_ndtr(mu / 2 - epsilon / mu), epsilon + log_ndtr(-mu / 2 - epsilon / mu)
     delta: F64 = np.exp(upper) * -np.expm1(np.minimum(lower - upper, 0.0))
     return delta
-
-
-# ---- Renyi ----
-
-
-def _renyi(events: Sequence[Event]) -> _Bound:
-    """The curve of the Skellam mechanism (Agarwal, Kairouz and Liu 2021, Corollary 4.1), at integer orders."""
-    from dp_accounting.rdp.rdp_privacy_accountant import compute_delta, compute_epsilon
-
-    orders = np.array(_ORDERS, dtype=np.float64)
-    curve = np.sum([_renyi_curve(event, orders) for event in events], axis=0)
-    return _Bound(
-        Method.RENYI,
-        lambda delta: _margin(float(compute_epsilon(_ORDERS, curve, delta)[0])),
-        lambda epsilons: np.array([compute_delta(_ORDERS, curve, at)[0] for at in epsilons]) * (1 + 1e-9),
-    )
-
-
-def _renyi_curve(event: Event, orders: F64) -> F64:
-    """Return the divergence of one event at integer orders: with l2 <= d2 and, of integers, l1 <= min(d1, d2^2)."""
-    variance, curve = event.noise_variance, np.zeros_like(orders)
-    small, large = np.zeros_like(orders), 0.0
-    absolute = (2 if event.relation is Relation.REPLACE_ONE else 1) * event.max_items * event.rows
-    # With several openings of several rounds each, only what is linear or convex in the rounds of an opening is known
-    # to be worst where they are concentrated.
-    is_mixed = 1 < event.per_opening < event.participations
-    for r, number in event.openings:
-        square = event.round_square * r * r
-        curve += number * orders * square / (2 * variance)
-        total = absolute * r if is_mixed else min(absolute * r, square)
-        small += number * ((2 * orders - 1) * square + 6 * total) / (4 * variance**2)
-        large += number * 3 * total / (2 * variance)
-    return curve + (np.minimum(small, large) if event.mechanism is Mechanism.SKELLAM else 0.0)
 
 
 # ---- privacy loss distributions ----
@@ -580,12 +600,11 @@ def _folds(events: Sequence[Event]) -> Counter[_Integer | _Normal]:
     """Return the pairs of laws that the events compose at worst, and how often each."""
     folds: Counter[_Integer | _Normal] = Counter()
     for event in events:
-        variance = event.noise_variance
-        if event.mechanism is Mechanism.ROUNDED_GAUSSIAN and (event.is_clipped or variance > _ROUNDING_MATTERS):
-            folds[_Normal(event.l2_sensitivity / math.sqrt(variance))] += 1
+        if event.is_clipped or event.noise_variance > _AS_GAUSSIAN[event.mechanism]:
+            folds[_Normal(gaussian_bound(event))] += 1
         else:
             for shift, number in event.shifts.items():
-                folds[_Integer(event.mechanism, variance, shift)] += number
+                folds[_Integer(event.mechanism, event.noise_variance, shift)] += number
     return folds
 
 

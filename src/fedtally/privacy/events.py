@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from enum import StrEnum
+from fractions import Fraction
 from typing import Any, NamedTuple, Self
 
 import numpy as np
@@ -203,7 +204,9 @@ class Event:
         """The square of the l2 sensitivity of one participation: docs/privacy-proofs/sensitivity.md."""
         if self.collisions is not None:
             return 2.0 * (self.rows + self.collisions.excess)
-        own = min(self.max_items**2 * self.rows, math.inf if self.clip_norm is None else self.clip_norm**2)
+        # Counters are integers, so the square is one: the client compares with the floor too (sketch/clip.py).
+        clip = math.inf if self.clip_norm is None else max(1, math.floor(Fraction(self.clip_norm) ** 2))
+        own = min(self.max_items**2 * self.rows, clip)
         return {Relation.ZERO_OUT: own, Relation.REPLACE_ONE: 4 * own, Relation.ADD_REMOVE: own + 1}[self.relation]
 
     @property

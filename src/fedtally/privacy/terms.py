@@ -13,7 +13,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 from fedtally import _validate
 from fedtally.errors import InvalidInputError
@@ -111,6 +111,13 @@ class PrivacyTerms:
     def by_clients(self) -> bool:
         """Whether the clients add the noise, in shares."""
         return self.event.mechanism is Mechanism.SKELLAM
+
+    @property
+    def noised_by(self) -> Literal["aggregator", "clients", "servers"]:
+        """Whose noise a sum of the plan holds before anybody may read it: the mark of its sketch."""
+        if self.by_clients:
+            return "clients"
+        return "aggregator" if self.event.trust is Trust.CENTRAL else "servers"
 
     def noise(self) -> Noise:
         """Return what a trusted aggregator, or each of two servers, adds to every counter of an opening."""

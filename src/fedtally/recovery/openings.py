@@ -25,8 +25,8 @@ needs no such approximation. For joint recovery there is no other way: what is i
 of `error_model`.
 
 z is that of Gaussian noise. Exact Skellam noise of one-item clients needs a little less: 0.5 % less at epsilon 1 and 5
-rows, 20 % at epsilon 8. With a clip its bound asks for 8 % more at epsilon 1. Rounding adds 1/12 to the variance of a
-Gaussian. So this module predicts and chooses; what is private, `fedtally.privacy.accounting` says.
+rows, 20 % at epsilon 8. With a clip it is proven by a Gaussian (docs/privacy-proofs/skellam.md). Rounding adds 1/12 to
+the variance of a Gaussian. So this module predicts and chooses; what is private, `fedtally.privacy.accounting` says.
 """
 
 from __future__ import annotations

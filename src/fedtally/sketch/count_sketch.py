@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -21,6 +21,7 @@ from fedtally.sketch.schedule import Schedule, ScheduleKind
 
 SCHEMA = "fedtally-sketch/1"
 MAX_ROUNDS = 1 << 20
+NoisedBy = Literal["aggregator", "clients", "servers"]
 _MAX_WEIGHT = 2**62
 
 
@@ -87,6 +88,9 @@ class CountSketch:
         round: its round, counted from 0.
         counters: int64 [rows, width].
         num_clients: how many clients' contributions are in it.
+        noised_by: whose noise of differential privacy is in the counters; None: nobody's, they are exact. What adds
+            noise sets it, and nothing else does. It protects from mistakes, not from forgers: a file of a sketch is
+            data that anybody can write.
     """
 
     def __init__(self, spec: SketchSpec, round: int) -> None:
@@ -94,10 +98,12 @@ class CountSketch:
         self.round = _validate.integer(0, spec.num_rounds - 1, round=round)
         self.counters = np.zeros((spec.rows, spec.width), np.int64)
         self.num_clients = 0
+        self.noised_by: NoisedBy | None = None
 
     def __repr__(self) -> str:
         size = f"rows={self.spec.rows}, width={self.spec.width}"
-        return f"CountSketch(round={self.round}, {size}, num_clients={self.num_clients})"
+        noised = "" if self.noised_by is None else f", noised_by={self.noised_by!r}"
+        return f"CountSketch(round={self.round}, {size}, num_clients={self.num_clients}{noised})"
 
     def add(
         self, ids: npt.NDArray[np.uint64], counts: npt.NDArray[np.int64] | None = None, num_clients: int | None = None
@@ -110,7 +116,8 @@ class CountSketch:
             num_clients: how many clients these items come from; one client per item if absent.
 
         Raises:
-            InvalidInputError: a negative count or a wrong dtype; the sketch is unchanged.
+            InvalidInputError: a negative count or a wrong dtype, or noise is in the counters already; the sketch is
+                unchanged.
         """
         whole = None if counts is None else _clients_per_item(counts)
         given = None if num_clients is None else _validate.integer(0, num_clients=num_clients)
@@ -127,6 +134,7 @@ class CountSketch:
         """
         whole = _clients_per_item(counts)
         given = None if num_clients is None else _validate.integer(0, num_clients=num_clients)
+        self._check_exact()
         self._check_total(_weight(whole))
         kernels.accumulate_range(self.counters, *self.spec.round_hash(self.round), first_id, whole)
         self.num_clients += int(whole.sum()) if given is None else given
@@ -158,13 +166,18 @@ class CountSketch:
         """Add another sketch of the same spec and round.
 
         Raises:
-            IncompatibleError: the specs or rounds differ; this sketch is unchanged.
+            IncompatibleError: the specs or rounds differ, or whose noise is in them; this sketch is unchanged.
         """
         check_compatible(self.spec, other.spec)
         if self.round != other.round:
             raise IncompatibleError(
                 f"sketches of round {self.round} and of round {other.round} have other hashes; "
                 "decode them together instead"
+            )
+        if self.noised_by != other.noised_by:
+            raise IncompatibleError(
+                f"sums with noise of {self.noised_by or 'nobody'} and of {other.noised_by or 'nobody'} do not add up: "
+                "nobody could say how private that is; add exact sums first, and then their noise"
             )
         self._check_total(_largest(other.counters))
         self.counters += other.counters
@@ -179,7 +192,8 @@ class CountSketch:
         return _archive.pack(SCHEMA, self._meta(), {"counters": self.counters})
 
     def _meta(self) -> dict[str, Any]:
-        return {**spec_to_dict(self.spec), "round": self.round, "num_clients": self.num_clients}
+        own = {"round": self.round, "num_clients": self.num_clients, "noised_by": self.noised_by}
+        return spec_to_dict(self.spec) | own
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> CountSketch:
@@ -216,15 +230,24 @@ class CountSketch:
             if _largest(counters) >= _MAX_WEIGHT:
                 raise InvalidInputError("a counter is beyond 2^62")
             sketch.num_clients = _validate.integer(0, num_clients=meta["num_clients"])
+            sketch.noised_by = noised_by(meta["noised_by"])
         except (KeyError, TypeError, ValueError) as error:
             raise UnreadableFileError(f"{name} is damaged: {error}") from error
         sketch.counters = np.ascontiguousarray(counters)
         return sketch
 
     def _accumulate(self, ids: npt.NDArray[np.uint64], counts: npt.NDArray[np.int64] | None) -> None:
+        self._check_exact()
         if counts is not None:
             self._check_total(_weight(counts))
         kernels.accumulate(self.counters, *self.spec.round_hash(self.round), ids, counts)
+
+    def _check_exact(self) -> None:
+        """Refuse to add clients to a sum with noise: who sees it before and after sees them without any."""
+        if self.noised_by is not None:
+            raise InvalidInputError(
+                f"the counters hold the noise of the {self.noised_by} already: add all clients first, and then noise"
+            )
 
     def _check_total(self, added: float) -> None:
         """Refuse what could overflow int64 before a counter is touched; `added` is the most that one counter gains."""
@@ -267,6 +290,18 @@ def _weight(counts: npt.NDArray[np.int64]) -> float:
 
 def _largest(counters: npt.NDArray[np.int64]) -> float:
     return float(max(int(counters.max()), -int(counters.min())))
+
+
+def noised_by(name: Any) -> NoisedBy | None:
+    """Return the mark of this name, from a file.
+
+    >>> noised_by("clients"), noised_by(None)
+    ('clients', None)
+    """
+    found: NoisedBy | None = next((mark for mark in get_args(NoisedBy) if mark == name), None)
+    if found is None and name is not None:
+        raise InvalidInputError(f"noised_by must be null, {', '.join(get_args(NoisedBy))}, got {name!r}")
+    return found
 
 
 def check_compatible(first: SketchSpec, second: SketchSpec) -> None:
