@@ -46,7 +46,7 @@ def library_source(rng: np.random.Generator, folder: Path | None = None) -> Sour
     """
     root = folder or Path(sysconfig.get_path("stdlib"))
 
-    def read() -> Iterator[Batch]:
+    def read(_private: bool) -> Iterator[Batch]:
         data = _text(root)
         yield Batch(_one_word_a_line(data, rng), bytes_read=len(data))
 
