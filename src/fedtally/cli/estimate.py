@@ -354,10 +354,11 @@ def _write_files(result: Result, options: dict[str, Any]) -> None:
         truth = result.true_frequencies([estimate.item for estimate in estimates])
         charts.top_items(
             estimates,
-            result.num_clients,
+            result.num_contributions,
             truth=truth,
             confidence=result.confidence,
             note=result.study,
+            unit=result.unit,
             path=options["plot"],
         )
         console.note(f"wrote {options['plot']}: the top items", quiet)

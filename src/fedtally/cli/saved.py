@@ -72,6 +72,7 @@ def query(
         fields = {
             "fingerprint": loaded.plan.fingerprint,
             "num_clients": loaded.num_clients,
+            "num_contributions": loaded.num_contributions,
             "recovery": loaded.recovery,
             "objective": loaded.objective,
             "intervals": report.intervals_fields(loaded),
@@ -82,7 +83,7 @@ def query(
             {"schema": "fedtally-query/1", **fields, "estimates": [asdict(estimate) for estimate in estimates]}
         )
     else:
-        console.show(report.estimates_table(estimates, ranked=False, confidence=loaded.confidence))
+        console.show(report.estimates_table(estimates, ranked=False, confidence=loaded.confidence, unit=loaded.unit))
         console.show(report.footnotes(loaded, estimates))
 
 
@@ -222,6 +223,8 @@ def _result_fields(result: Result) -> dict[str, Any]:
         "confidence": result.confidence,
         "intervals": result.interval_kind,
         "num_clients_landed": result.num_clients,
+        "num_contributions": result.num_contributions,
+        "secure_sum": result.secure_sum["method"],
         "rounds_landed": len(result.sketches),
         "privacy": report.privacy_fields(result.plan, result.secure_sum),
         "missing": result.missing,

@@ -18,13 +18,14 @@ import numpy as np
 import numpy.typing as npt
 
 from fedtally.domain import Domain, IntegerRange, parse
+from fedtally.engines import unit
 from fedtally.engines.cohorts import sum_rounds
 from fedtally.engines.fitting import DEFAULT_ROWS, Chosen, Draft, fitted
 from fedtally.engines.pilot import MIN_CLIENTS, PILOT_SHARE, Sizing, drawn, together
 from fedtally.engines.privacy import Books, bounded, released
 from fedtally.engines.request import Request
 from fedtally.engines.summation import Keys
-from fedtally.engines.tally import Declared, FromInput, RoundTally, Tally
+from fedtally.engines.tally import Declared, Drawn, FromInput, RoundTally, Tally, attendance
 from fedtally.errors import InvalidInputError, MemoryLimitError
 from fedtally.plan import Plan
 from fedtally.privacy import STUDY, promises_little
@@ -118,6 +119,7 @@ def run(source: Source, request: Request, progress: Progress | None = None) -> R
         truth=truth,
         warnings=[
             *_warnings(source, domain, tally, plan, request.recovery_of(domain.size)),
+            *unit.notes(source, tally, plan, has_ledger=request.ledger is not None),
             *_of_cohorts(plan, account),
         ],
         recovery=request.recovery,
@@ -125,6 +127,8 @@ def run(source: Source, request: Request, progress: Progress | None = None) -> R
         confidence=request.confidence,
         intervals=request.intervals,
         missing=0 if request.is_private else tally.missing,
+        attendance=attendance(rounds),
+        draw=None if request.is_private or tally.drawn is None else drawn_away(tally.drawn, plan.max_items),
         secure_sum=account,
         sizing=None if sizing is None else sizing.said,
     )
@@ -201,7 +205,7 @@ class _Site:
                 sketches, alive, account = sum_rounds(
                     plan, contributed, self._summation, keys, self.rng, self._random, self.books, self._report
                 )
-            rounds = [r.members.tally(who) for r, who in zip(rounds, alive, strict=True) if r.members is not None]
+            rounds = [r.of(who) for r, who in zip(rounds, alive, strict=True)]
         with _timed(timings, "noise"):
             sketches = released(plan, sketches, self._random, self.books)
         return _Landed(sketches, rounds, account)
@@ -416,6 +420,17 @@ def _warnings(source: Source, domain: Domain, tally: Tally, plan: Plan, recovery
             f"{plan.rows} rows: the median is the mean of the two middle rows; odd numbers resist collisions better"
         )
     return notes
+
+
+def drawn_away(drawn: Drawn, max_items: int) -> dict[str, Any]:
+    """Return what a result says of the bound on the items of a client, JSON-able."""
+    return {
+        "max_items": max_items,
+        "pairs": drawn.pairs,
+        "drawn_away": drawn.pairs - drawn.kept,
+        "share_with_several": drawn.several / max(1, drawn.clients),
+        "max_items_for_all": max(1, drawn.most),
+    }
 
 
 def _of_cohorts(plan: Plan, account: Mapping[str, Any] | None) -> list[str]:

@@ -144,6 +144,7 @@ class Source:
         size_bytes: what `Batch.bytes_read` ends at (about); None if unknown, as for standard input.
         synthetic_size: d for a synthetic population, whose items are the integers 1..d; None otherwise.
         about: what a reader of the numbers should know of the source.
+        rows_are_clients: whether a row is a client by the source's own making, so that nobody has several.
         repeatable: whether `batches` may be called again, for the same rows; False for standard input and pipes.
     """
 
@@ -153,6 +154,7 @@ class Source:
     synthetic_size: int | None = None
     repeatable: bool = True
     about: str | None = None
+    rows_are_clients: bool = False
 
     def batches(self, *, private: bool = False, may_be_empty: bool = False) -> Iterator[Batch]:
         """Yield the rows, in order, in bounded memory.

@@ -50,7 +50,7 @@ def library_source(rng: np.random.Generator, folder: Path | None = None) -> Sour
         data = _text(root)
         yield Batch(_one_word_a_line(data, rng), bytes_read=len(data))
 
-    return Source("the Python standard library", read, repeatable=False)
+    return Source("the Python standard library", read, repeatable=False, rows_are_clients=True)
 
 
 def _text(root: Path) -> bytes:

@@ -227,4 +227,4 @@ def synthetic_source(text: str, rng: np.random.Generator) -> Source:
     def read(_private: bool) -> Iterator[Batch]:
         yield drawn()
 
-    return Source(text, read, synthetic_size=population.size, about=population.about)
+    return Source(text, read, synthetic_size=population.size, about=population.about, rows_are_clients=True)
