@@ -122,6 +122,7 @@ def merge(results: tuple[str, ...], top: int, query: tuple[str, ...], as_json: b
                 "fingerprint": part.plan.fingerprint,
                 "num_clients": part.num_clients,
                 "privacy": report.privacy_fields(part.plan, part.secure_sum),
+                "warnings": list(part.warnings),
             }
             for path, part in zip(results, merged.results, strict=True)
         ]
@@ -141,6 +142,8 @@ def merge(results: tuple[str, ...], top: int, query: tuple[str, ...], as_json: b
         )
         private = report.privacy_fields(part.plan, part.secure_sum)
         rows.append((path, f"{size}; {report.NO_PRIVACY if private is None else report.promise(private)}"))
+    warnings = dict.fromkeys(warning for part in merged.results for warning in part.warnings)
+    rows += [("Note", report.printable(warning)) for warning in warnings]
     console.show(report.facts(rows))
 
 
@@ -173,11 +176,12 @@ def inspect(file: str, as_json: bool) -> None:
     if as_json:
         console.show_json({"schema": "fedtally-inspect/1", "kind": kind, **fields})
         return
-    fingerprint = fields.pop("fingerprint")
+    fingerprint, warnings = fields.pop("fingerprint"), fields.pop("warnings", [])
     private = fields.get("privacy")
     if private is not None:
         fields["privacy"] = f"{report.promise(private)}; population {private['population']}"
     rows = [(name.replace("_", " "), report.printable(_readable(name, value))) for name, value in fields.items()]
+    rows += [("warning", report.printable(warning)) for warning in warnings]
     console.show(report.heading(f"{kind.capitalize()} {file}"))
     console.show(report.printable(f"fingerprint {fingerprint}"))
     console.show(report.facts(rows))

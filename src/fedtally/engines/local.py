@@ -111,14 +111,14 @@ def run(source: Source, request: Request, progress: Progress | None = None) -> R
         plan, keys = site.fit(request, sizes, None if sizing is None else sizing.choose)
     _check_memory(plan, len(rounds))
     sketches, rounds, account = site.land(plan, keys, rounds, timings)
-    truth = true_counts(domain, rounds) if request.evaluate else None
+    truth, attended = true_counts(domain, rounds) if request.evaluate else None, attendance(rounds)
     result = Result(
         plan,
         domain,
         sketches,
         truth=truth,
         warnings=[
-            *_warnings(source, domain, tally, plan, request.recovery_of(domain.size)),
+            *_warnings(source, domain, tally, plan, request.recovery_of(domain.size), attended),
             *unit.notes(source, tally, plan, has_ledger=request.ledger is not None),
             *_of_cohorts(plan, account),
         ],
@@ -127,7 +127,7 @@ def run(source: Source, request: Request, progress: Progress | None = None) -> R
         confidence=request.confidence,
         intervals=request.intervals,
         missing=0 if request.is_private else tally.missing,
-        attendance=attendance(rounds),
+        attendance=attended,
         draw=None if request.is_private or tally.drawn is None else drawn_away(tally.drawn, plan.max_items),
         secure_sum=account,
         sizing=None if sizing is None else sizing.said,
@@ -393,7 +393,9 @@ def true_counts(domain: Domain, rounds: Sequence[RoundTally]) -> Truth:
     return Truth(distinct, totals)
 
 
-def _warnings(source: Source, domain: Domain, tally: Tally, plan: Plan, recovery: str) -> list[str]:
+def _warnings(
+    source: Source, domain: Domain, tally: Tally, plan: Plan, recovery: str, attended: Sequence[int] | None
+) -> list[str]:
     notes = []
     if source.about:
         notes.append(source.about)
@@ -408,7 +410,7 @@ def _warnings(source: Source, domain: Domain, tally: Tally, plan: Plan, recovery
             f"two candidates share an id with probability at most {domain.collision_probability:.1g}"
         )
     if plan.privacy is not None:
-        notes += _privacy_warnings(plan)
+        notes += _privacy_warnings(plan, plan.num_clients if attended is None else sum(attended))
     elif tally.missing:
         notes.append(f"dropped for want of an item, client or round: {tally.missing:,} of the rows")
     if tally.outside and plan.privacy is None:
@@ -444,8 +446,8 @@ def _of_cohorts(plan: Plan, account: Mapping[str, Any] | None) -> list[str]:
     return [note]
 
 
-def _privacy_warnings(plan: Plan) -> list[str]:
-    """Return what a private run must say; nothing that depends on what clients hold."""
+def _privacy_warnings(plan: Plan, clients: int) -> list[str]:
+    """Return what a private run of so many clients must say; nothing that depends on what clients hold."""
     terms = plan.privacy
     assert terms is not None
     notes = []
@@ -456,9 +458,9 @@ def _privacy_warnings(plan: Plan) -> list[str]:
         )
     if large := promises_little(terms.epsilon):
         notes.append(large)
-    if terms.delta > 1 / plan.num_clients:
+    if terms.delta > 1 / clients:
         notes.append(
-            f"delta {terms.delta:g} is above 1 / {plan.num_clients:,} clients: publishing the item of one client drawn "
+            f"delta {terms.delta:g} is above 1 / {clients:,} clients: publishing the item of one client drawn "
             "at random would be as private"
         )
     return notes
