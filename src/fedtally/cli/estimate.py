@@ -56,13 +56,18 @@ _campaign_options = options(
         metavar="SHARE",
         help="Share of the clients that are the pilot, and not in the estimates (0.1).",
     ),
-    option("Rounds", "--round", metavar="COL", help="Column of natural rounds, instead of --rounds."),
+    option(
+        "Rounds",
+        "--round",
+        metavar="COL",
+        help="Column of natural rounds, instead of --rounds. A client in several of them contributes to each.",
+    ),
     option(
         "Rounds",
         "--max-items",
         type=positive,
         metavar="K",
-        help="A client's items are a set; beyond K, K are drawn (1).",
+        help="Count at most K different items of each client, drawn at random (1: of a client of five words, one).",
     ),
     trust_options,
     option(
