@@ -232,6 +232,15 @@ def test_json_values_of_any_type_hold_what_they_say_or_nothing(tmp_path: Path) -
     assert (clients, ids, counts) == (42, [0, 3], [3, 9])
 
 
+@pytest.mark.parametrize("depth", [1, 998, 1100, 50_000])
+def test_a_deep_value_does_not_hide_its_client(tmp_path: Path, depth: int) -> None:
+    deep = "[" * depth + '"]{"' + "]" * depth
+    path = tmp_path / "t.jsonl"
+    path.write_text(f'{{"item": {deep}, "user": 7}}\n{{"user": 8, "item": "tea", "x": {{"y": {deep}}}}}\n' + deep[:-1])
+    assert tallied(open_source(str(path), Columns("item", client="user"))) == [(2, [0], [1])]
+    assert tallied(open_source(str(path), Columns("item"))) == [(3, [0], [1])]
+
+
 def test_counts_that_cannot_be_read_stand_for_nobody(tmp_path: Path) -> None:
     path = tmp_path / "t.csv"
     path.write_text("item,n\ntea,3\ntea,\ntea,x\ntea,-1\ntea,1e99\n,2\n7,4.0\n")

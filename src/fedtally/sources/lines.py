@@ -28,6 +28,7 @@ from fedtally.sources.values import of_objects
 
 _LONGEST_LINE = 1 << 26
 _QUOTED = re.compile(r'"((?:[^"]|"")*+)"')
+_TOKEN = re.compile(r'"(?:[^"\\]|\\.)*+"|[\[\]{}]')  # of JSON, as far as its depth goes
 
 Row = dict[str, Any]  # value by column, for the columns that are named and can be read
 
@@ -136,11 +137,26 @@ def row_of_json(columns: Columns) -> Callable[[str], Row | None]:
             return None
         try:
             found = json.loads(line, parse_int=str)  # digits as they are: a number may be of any size
-        except (ValueError, RecursionError):
+        except RecursionError:
+            return read(_shallow(line))
+        except ValueError:
             return {}
         return {name: found.get(name) for name in names} if isinstance(found, dict) else {}
 
     return read
+
+
+def _shallow(line: str) -> str:
+    """Return an object without what its lists and objects hold: no value may hide the others by its depth."""
+    kept, depth, start = [], 0, 0
+    for token in _TOKEN.finditer(line):
+        step = {"[": 1, "{": 1, "]": -1, "}": -1}.get(token[0], 0)
+        if step == 1 and depth == 1:
+            kept.append(line[start : token.end()])
+        elif step == -1 and depth == 2:
+            start = token.start()
+        depth += step
+    return "".join([*kept, line[start:]]) if depth == 0 else "[]"
 
 
 def tables(
