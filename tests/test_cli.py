@@ -131,8 +131,8 @@ def test_merge_answers_for_several_results(call: Call) -> None:
 
 def test_estimate_json_has_the_fields_of_its_schema(call: Call, words: str) -> None:
     document = answered(call, "estimate", words, "--rows", "5", "--width", "128", "--seed", "1", "--top", "2")
-    names = ["schema", "warnings", "plan", "privacy", "secure_sum", "sizing", "recovery", "objective"]
-    assert list(document) == [*names, "intervals", "estimates", "evaluation", "timings"]
+    names = ["schema", "warnings", "plan", "num_contributions", "draw", "privacy", "secure_sum", "sizing"]
+    assert list(document) == [*names, "recovery", "objective", "intervals", "estimates", "evaluation", "timings"]
     assert document["schema"] == "fedtally-result/1"
     assert document["privacy"] is None
     assert document["evaluation"] is None

@@ -73,6 +73,7 @@ def top_items(
     truth: Sequence[float] | None = None,
     confidence: float | None = None,
     note: str = "",
+    unit: str = "clients",
     path: str | os.PathLike[str] | None = None,
 ) -> Figure:
     """Draw horizontal bars of estimated frequencies, the first on top, with their intervals.
@@ -86,6 +87,7 @@ def top_items(
         num_clients: of which the frequencies are shares.
         truth: true shares of clients, one for each estimate.
         note: stands beside the title.
+        unit: what is counted: clients, or their contributions.
         path: also write the figure there.
 
     >>> class Drink(NamedTuple):
@@ -126,7 +128,7 @@ def top_items(
         axes.legend(frameon=False, loc="lower right")
     axes.set_yticks(places, [_short(estimate.item) for estimate in estimates])
     axes.set_ylim(max(1, len(estimates)) - 0.4, -0.6)
-    axes.set_xlabel(f"frequency (% of {num_clients:,} clients)")
+    axes.set_xlabel(f"frequency (% of {num_clients:,} {unit})")
     axes.set_title("Most frequent items", loc="left")
     axes.set_title(note, loc="right", fontsize="small", color=_ORANGE)
     axes.tick_params(axis="y", length=0)

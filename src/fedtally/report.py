@@ -44,6 +44,8 @@ def document(result: Result, estimates: Sequence[Estimate], queried: Sequence[Es
         "schema": SCHEMA,
         "warnings": list(result.warnings),
         "plan": plan_fields(result.plan) | {"num_clients": result.num_clients},
+        "num_contributions": result.num_contributions,
+        "draw": result.draw,
         "privacy": privacy_fields(result.plan, result.secure_sum),
         "secure_sum": result.secure_sum,
         "sizing": result.sizing,
@@ -171,15 +173,13 @@ def answer(result: Result, estimates: Sequence[Estimate], queried: Sequence[Esti
     from rich.text import Text
 
     parts: list[RenderableType] = [
-        heading(
-            f"Most frequent of {counted(result.domain.size, 'candidate')} among {counted(result.num_clients, 'client')}"
-        ),
+        heading(f"Most frequent of {counted(result.domain.size, 'candidate')} among {_contributions(result)}"),
         Text(),
         _top_table(result, estimates),
     ]
     if queried:
         truth = result.true_frequencies([e.item for e in queried])
-        table = estimates_table(queried, truth, ranked=False, confidence=result.confidence)
+        table = estimates_table(queried, truth, ranked=False, confidence=result.confidence, unit=result.unit)
         parts += [Text(), heading("Items asked for"), Text(), table]
     return Group(*parts, Text(), facts([*_how(result, estimates or queried), *_notes(result)]))
 
@@ -236,7 +236,12 @@ def _top_table(result: Result, estimates: Sequence[Estimate]) -> RenderableType:
     if not estimates:
         return Text("none is shown: no estimate is large enough, or none was asked for")
     truth = result.true_frequencies([estimate.item for estimate in estimates])
-    return estimates_table(estimates, truth, confidence=result.confidence)
+    return estimates_table(estimates, truth, confidence=result.confidence, unit=result.unit)
+
+
+def _contributions(result: Result) -> str:
+    clients = counted(result.num_clients, "client")
+    return clients if result.unit == "clients" else f"{result.num_contributions:,} contributions of {clients}"
 
 
 def estimates_table(
@@ -244,6 +249,7 @@ def estimates_table(
     truth: Sequence[float] | None = None,
     ranked: bool = True,
     confidence: float = 0.0,
+    unit: str = "clients",
 ) -> Table:
     """Return a table of estimates, with their limits, true frequencies and errors where these are known.
 
@@ -256,7 +262,7 @@ def estimates_table(
     table.add_column("item", overflow="fold", style="bold")
     halves = [(e.high - e.low) / 2 for e in estimates if e.low is not None and e.high is not None]
     limits = (f"{level(confidence)} interval",) if halves else ()
-    for name in ("frequency", *limits, *(("true", "error") if truth is not None else ()), "clients"):
+    for name in ("frequency", *limits, *(("true", "error") if truth is not None else ()), unit):
         table.add_column(name, justify="right", no_wrap=True)
     digits = decimals([*(estimate.frequency for estimate in estimates), *(half for half in halves if half > 1e-9)])
     errors = [estimate.frequency - true for estimate, true in zip(estimates, truth or (), strict=False)]
@@ -281,9 +287,9 @@ def _how(result: Result, shown: Sequence[Estimate]) -> list[tuple[str, Renderabl
     rows = [
         ("Upload", cost(plan)),
         *privacy_rows(plan, result.secure_sum),
-        *secure_sum_rows(result.secure_sum),
+        *secure_sum_rows(result.secure_sum, result.unit.removesuffix("s")),
         ("Candidates", candidates(result.domain)),
-        ("Clients", f"{result.num_clients:,} in {counted(plan.num_rounds, 'round')}, {most}"),
+        ("Clients", _attended(result, most)),
         ("Sketch", f"{sketch}, {plan.schedule} schedule, {result.recovery} recovery{shrunk}"),
         *sizing_rows(result.sizing),
         *_certainty(result, shown),
@@ -294,6 +300,14 @@ def _how(result: Result, shown: Sequence[Estimate]) -> list[tuple[str, Renderabl
     if result.timings:
         rows.append(("Time", ", ".join(f"{stage} {seconds:.2g} s" for stage, seconds in result.timings.items())))
     return list(rows)
+
+
+def _attended(result: Result, most: str) -> str:
+    rounds = counted(result.plan.num_rounds, "round")
+    if result.unit == "clients":
+        return f"{result.num_clients:,} in {rounds}, {most}"
+    mean = result.num_contributions / result.num_clients
+    return f"{result.num_clients:,}, each in {mean:.3g} of {rounds} on average, {most} in a round"
 
 
 def sizing_rows(said: Mapping[str, Any] | None) -> list[tuple[str, str]]:
@@ -324,22 +338,34 @@ def _seen(account: Mapping[str, Any]) -> str:
         return "ideal secure summation: the server would see these sums alone"
     if account["method"] == "two-server":
         return "the servers, unless they collude, see these sums alone"
+    if "cohorts" not in account:  # the plan says how rounds are summed, and not in how many parts they were
+        return "the server sees these sums alone, or those of the cohorts that add up to them"
     sums = "these sums" if account["cohorts"] == 1 else "the sum of each cohort"
     return f"the server sees {sums} alone"
 
 
-def secure_sum_rows(account: Mapping[str, Any]) -> list[tuple[str, str]]:
+def secure_sum_rows(account: Mapping[str, Any], unit: str = "client") -> list[tuple[str, str]]:
     """Return what a reader must know of how the sums were made; nothing where they were ideal.
+
+    Args:
+        account: of the secure sum; what only the run knows may be missing.
+        unit: what is in a sum: a client, or a contribution of one.
 
     >>> secure_sum_rows({"method": "ideal"})
     []
     """
     if account["method"] == "ideal":
         return []
+    bits = f"{account['bits']}-bit counters"
+    if "cohorts" not in account:
+        return [
+            ("Secure sum", _trust(account)),
+            ("", f"up to {account['corrupt']:,} clients of a sum corrupt; {bits}; summed elsewhere, by the plan"),
+        ]
     return [
         ("Secure sum", _trust(account)),
-        ("", f"{_cohorts(account)}, up to {account['corrupt']:,} of each corrupt; {account['bits']}-bit counters"),
-        ("", _attendance(account)),
+        ("", f"{_cohorts(account)}, up to {account['corrupt']:,} of each corrupt; {bits}"),
+        ("", _attendance(account, unit)),
         ("Messages", _traffic(account, "up")),
         ("", _traffic(account, "down")),
         *_cpu(account),
@@ -369,10 +395,10 @@ def _cohorts(account: Mapping[str, Any]) -> str:
     return f"{counted(account['cohorts'], 'cohort')} of {of} clients"
 
 
-def _attendance(account: Mapping[str, Any]) -> str:
+def _attendance(account: Mapping[str, Any], unit: str) -> str:
     gone = f"{account['dropouts']:,} dropped out" if account["dropouts"] else "nobody dropped out"
     equal = "the sums equal the plain sums exactly" if account["equals_plain_sum"] else "not compared with plain sums"
-    return f"{account['survivors']:,} of {counted(account['clients'], 'client')} in the sums, {gone}; {equal}"
+    return f"{account['survivors']:,} of {counted(account['clients'], unit)} in the sums, {gone}; {equal}"
 
 
 def _traffic(account: Mapping[str, Any], way: str) -> str:

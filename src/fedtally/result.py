@@ -46,10 +46,11 @@ class Estimate:
 
     Attributes:
         item: its label.
-        frequency: estimated share of the clients that took part; it may be below 0.
+        frequency: estimated share of the clients that took part, each counted in every round that it is in; it may be
+            below 0.
         low: lower limit of that share; None where no interval was asked for.
         high: upper limit.
-        count: estimated number of clients.
+        count: estimated number of clients; of contributions, where a client may be in several rounds.
         sampling_error: what `low` and `high` leave out: half-width, at the same confidence, by which the share in a
             wider population may differ, if the clients are a uniform sample of it.
     """
@@ -107,8 +108,9 @@ class Truth(NamedTuple):
 class Result:
     """The answer of a campaign: landed sums and what they say about the items.
 
-    Estimates are counts over the clients of all landed rounds; a frequency is a count divided by those clients. They
-    are decoded when asked for, from the sums that are kept.
+    Estimates are counts over the clients of all landed rounds, a client of several rounds counted in each; a frequency
+    is a count divided by the number of these contributions. They are decoded when asked for, from the sums that are
+    kept.
 
     Args:
         plan: the campaign's plan.
@@ -122,9 +124,20 @@ class Result:
         truth: true counts, where a simulation knows them and evaluation was asked for.
         warnings: what the reader of the numbers must know.
         missing: rows without an item, client or round, which were dropped.
-        secure_sum: how the sums were made, JSON-able; None: ideal.
+        secure_sum: how the sums were made, JSON-able; None: as the plan says.
         sizing: how the sketch's size was chosen for a target, JSON-able; None: it was given, or is what bytes buy.
         timings: seconds per stage.
+        attendance: how many clients took part in exactly k rounds, at place k - 1, where one may be in several; None:
+            nobody is.
+        draw: what the bound on a client's items drew away, JSON-able; None: nothing, or it is private.
+
+    Attributes:
+        num_clients: how many took part, each counted once.
+        num_contributions: how many sketches are in the sums: a client of three rounds has three. Frequencies are shares
+            of them.
+
+    Raises:
+        InvalidInputError: nobody took part, or `attendance` has not so many contributions as the sums.
 
     Raises:
         InvalidInputError: nobody took part; or the plan promises privacy, and a sum has no noise, or another's.
@@ -153,6 +166,8 @@ class Result:
         secure_sum: Mapping[str, Any] | None = None,
         sizing: Mapping[str, Any] | None = None,
         timings: Mapping[str, float] | None = None,
+        attendance: Sequence[int] | None = None,
+        draw: Mapping[str, Any] | None = None,
     ) -> None:
         self.plan = plan
         self.domain = domain
@@ -162,16 +177,25 @@ class Result:
         self.truth = truth
         self._warnings = tuple(warnings)
         self.missing = missing
-        self.secure_sum: dict[str, Any] = dict(secure_sum or {"method": "ideal"})
+        planned = {"method": "ideal"} if plan.secure_sum is None else plan.secure_sum.summary()
+        self.secure_sum: dict[str, Any] = dict(secure_sum or planned)
+        self.draw = None if draw is None else dict(draw)
         self.sizing = None if sizing is None else dict(sizing)
         self.timings = dict(timings or {})
         check_decoding(recovery, objective, confidence, intervals)
         self.recovery = recovery if recovery != "auto" else "joint" if domain.size <= MAX_JOINT else "median"
         self.objective, self.confidence, self.interval_kind = objective, float(confidence), intervals
         self.evaluation: Evaluation | None = None
-        self.num_clients = sum(sketch.num_clients for sketch in self.sketches)
-        if self.num_clients < 1:
+        self.num_contributions = sum(sketch.num_clients for sketch in self.sketches)
+        if self.num_contributions < 1:
             raise InvalidInputError("no client took part in any landed round: there is no frequency to estimate")
+        self.attendance = [self.num_contributions] if attendance is None else [int(number) for number in attendance]
+        counted = sum(rounds * number for rounds, number in enumerate(self.attendance, start=1))
+        if counted != self.num_contributions or min(self.attendance) < 0:
+            raise InvalidInputError(
+                f"attendance must add up to the {self.num_contributions:,} contributions in the sums, got {counted:,}"
+            )
+        self.num_clients = sum(self.attendance)
 
     def prepare(self, progress: Progress | None = None) -> None:
         """Fit and calibrate now what estimates and intervals need, not when the first is asked for.
@@ -225,7 +249,7 @@ class Result:
         if terms is None or terms.event.relation != "add-remove":
             return made
         deviation = terms.deviation * len(self.sketches) ** 0.5  # of the number of clients, noised in each opening
-        return NoisyNumberIntervals(made, deviation / self.num_clients, self.confidence)
+        return NoisyNumberIntervals(made, deviation / self.num_contributions, self.confidence)
 
     def decoded(
         self,
@@ -255,12 +279,19 @@ class Result:
             missing=self.missing,
             secure_sum=self.secure_sum,
             sizing=self.sizing,
+            attendance=self.attendance,
+            draw=self.draw,
         )
 
     @property
     def warnings(self) -> tuple[str, ...]:
         """What the reader of the numbers must know: of the data, and of how the sums are decoded."""
         notes = list(self._warnings)
+        if self.unit == "contributions":
+            notes.append(
+                f"a client of several rounds counts in each: frequencies are shares of {self.num_contributions:,} "
+                f"contributions of {self.num_clients:,} clients"
+            )
         if self.recovery == "joint":
             if self.plan.privacy is None:
                 notes.append(RARE_ITEMS)
@@ -293,7 +324,9 @@ class Result:
             MemoryLimitError: the domain is too large to enumerate; name items with `estimates` instead.
         """
         _validate.integer(0, k=k)
-        floor = -np.inf if min_frequency is None else _validate.real(min_frequency=min_frequency) * self.num_clients
+        floor = (
+            -np.inf if min_frequency is None else _validate.real(min_frequency=min_frequency) * self.num_contributions
+        )
         positions, counts = np.empty(0, np.int64), np.empty(0)
         for start, _, block in self.blocks(progress):
             hits = np.flatnonzero(block >= max(floor, counts.min() if k and len(counts) == k else -np.inf))
@@ -332,7 +365,7 @@ class Result:
         counts = (
             {} if not candidates else dict(zip(candidates, self.truth.at(self.domain.locate(candidates)), strict=True))
         )
-        return [float(counts.get(item, 0)) / self.num_clients for item in items]
+        return [float(counts.get(item, 0)) / self.num_contributions for item in items]
 
     def frequencies(self, memory: int | None = None) -> F64:
         """Return the estimated frequency of every candidate, by position: float64 [domain.size].
@@ -344,7 +377,7 @@ class Result:
             MemoryLimitError: the table would not fit.
         """
         check_table_fits(self.domain.size, memory)
-        return np.concatenate([block for _, _, block in self.blocks()]) / self.num_clients
+        return np.concatenate([block for _, _, block in self.blocks()]) / self.num_contributions
 
     def limits(self, memory: int | None = None) -> Limits | None:
         """Return the limits of every candidate's frequency, by position: float64 [domain.size] each; None without.
@@ -375,7 +408,7 @@ class Result:
             "frequency": frequencies[order],
             "low": nothing if limits is None else limits.low[order],
             "high": nothing if limits is None else limits.high[order],
-            "count": frequencies[order] * self.num_clients,
+            "count": frequencies[order] * self.num_contributions,
             "sampling_error": nothing if limits is None else self._sampling_error(frequencies[order]),
         }
         if self.study:
@@ -383,12 +416,20 @@ class Result:
         return pa.table(columns)
 
     @property
+    def unit(self) -> str:
+        """What frequencies are shares of: clients; or contributions, where a client may be in several rounds."""
+        return "clients" if self.num_clients == self.num_contributions else "contributions"
+
+    @property
     def study(self) -> str:
         """What every output of a study of privacy carries; "" for others."""
         return STUDY if self.plan.privacy is not None and self.plan.privacy.study else ""
 
     def _sampling_error(self, frequencies: F64) -> F64:
-        return sampling_error(frequencies, self.num_clients, self.confidence)
+        # Clients, not contributions, are the sample. Where some are in more rounds than others, and hold the same in
+        # all of them, they tell as much as fewer clients of one round: (sum k)^2 / sum k^2 (Kish 1965).
+        squares = sum(rounds**2 * number for rounds, number in enumerate(self.attendance, start=1))
+        return sampling_error(frequencies, max(1, self.num_contributions**2 // squares), self.confidence)
 
     def to_frame(self, memory: int | None = None) -> Any:
         """Return a pandas data frame of every candidate, largest estimate first.
@@ -420,7 +461,14 @@ class Result:
         """
         from fedtally import charts
 
-        return charts.top_items(self.top(k), self.num_clients, confidence=self.confidence, note=self.study, path=path)
+        return charts.top_items(
+            self.top(k),
+            self.num_contributions,
+            confidence=self.confidence,
+            note=self.study,
+            unit=self.unit,
+            path=path,
+        )
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write sums, plan and candidates to one file, whole or not at all. True counts are not written.
@@ -442,6 +490,8 @@ class Result:
             "secure_sum": self.secure_sum,
             "sizing": self.sizing,
             "timings": self.timings,
+            "attendance": self.attendance,
+            "draw": self.draw,
             "evaluation": None if self.evaluation is None else self.evaluation._asdict(),
         }
         arrays = {f"domain_{name}": values for name, values in self.domain.arrays().items()}
@@ -474,6 +524,8 @@ class Result:
                 secure_sum=meta.get("secure_sum"),
                 sizing=meta.get("sizing"),
                 timings=meta["timings"],
+                attendance=meta["attendance"],
+                draw=meta["draw"],
             )
             if meta["evaluation"] is not None:
                 result.evaluation = Evaluation(**meta["evaluation"])
@@ -491,8 +543,8 @@ class Result:
             raise InvalidInputError("the truth is not known here: run estimate with evaluate=True (--evaluate)")
         largest, squares, covered = 0.0, 0.0, 0
         for start, ids, block in self.blocks():
-            truth = self.truth.within(start, start + len(block)) / self.num_clients
-            errors = block / self.num_clients - truth
+            truth = self.truth.within(start, start + len(block)) / self.num_contributions
+            errors = block / self.num_contributions - truth
             largest = max(largest, float(np.abs(errors).max()))
             squares += float(errors @ errors)
             if self.intervals is not None:
@@ -539,7 +591,7 @@ class Result:
                 progress("decode", stop, self.domain.size)
 
     def _estimates(self, items: Sequence[str | int], ids: npt.NDArray[np.uint64], counts: F64) -> list[Estimate]:
-        frequencies = counts / self.num_clients
+        frequencies = counts / self.num_contributions
         if self.intervals is None or not len(ids):
             return [
                 Estimate(item, f, None, None, count)

@@ -56,13 +56,18 @@ _campaign_options = options(
         metavar="SHARE",
         help="Share of the clients that are the pilot, and not in the estimates (0.1).",
     ),
-    option("Rounds", "--round", metavar="COL", help="Column of natural rounds, instead of --rounds."),
+    option(
+        "Rounds",
+        "--round",
+        metavar="COL",
+        help="Column of natural rounds, instead of --rounds. A client in several of them contributes to each.",
+    ),
     option(
         "Rounds",
         "--max-items",
         type=positive,
         metavar="K",
-        help="A client's items are a set; beyond K, K are drawn (1).",
+        help="Count at most K different items of each client, drawn at random (1: of a client of five words, one).",
     ),
     trust_options,
     option(
@@ -361,10 +366,11 @@ def _write_files(result: Result, options: dict[str, Any]) -> None:
         truth = result.true_frequencies([estimate.item for estimate in estimates])
         charts.top_items(
             estimates,
-            result.num_clients,
+            result.num_contributions,
             truth=truth,
             confidence=result.confidence,
             note=result.study,
+            unit=result.unit,
             path=options["plot"],
         )
         console.note(f"wrote {options['plot']}: the top items", quiet)

@@ -66,7 +66,8 @@ table_options = options(
         "Data",
         "--client",
         metavar="COL",
-        help="Column of the clients: rows of one client belong together (each row is a client).",
+        help="Column of the clients: rows of one client belong together (each row is a client; with --epsilon, each "
+        "row is protected as a person).",
     ),
     option("Data", "--count", metavar="COL", help="Column of counts: each row stands for that many clients."),
     option(

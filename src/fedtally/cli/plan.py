@@ -287,7 +287,7 @@ def _of_result(path: str, must_be_private: bool) -> tuple[Law, str, int]:
         )
     variance = 0.0
     if terms is not None:
-        variance = terms.largest_deviation(result.num_clients // len(result.sketches)) ** 2
+        variance = terms.largest_deviation(result.num_contributions // len(result.sketches)) ** 2
     law = Law.from_pilot(result.sketches, result.domain, variance, max_items=result.plan.max_items)
     return law, f"like those of {path}, {result.num_clients:,} clients", result.domain.size
 

@@ -72,6 +72,7 @@ def query(
         fields = {
             "fingerprint": loaded.plan.fingerprint,
             "num_clients": loaded.num_clients,
+            "num_contributions": loaded.num_contributions,
             "recovery": loaded.recovery,
             "objective": loaded.objective,
             "intervals": report.intervals_fields(loaded),
@@ -82,7 +83,7 @@ def query(
             {"schema": "fedtally-query/1", **fields, "estimates": [asdict(estimate) for estimate in estimates]}
         )
     else:
-        console.show(report.estimates_table(estimates, ranked=False, confidence=loaded.confidence))
+        console.show(report.estimates_table(estimates, ranked=False, confidence=loaded.confidence, unit=loaded.unit))
         console.show(report.footnotes(loaded, estimates))
 
 
@@ -121,6 +122,7 @@ def merge(results: tuple[str, ...], top: int, query: tuple[str, ...], as_json: b
                 "fingerprint": part.plan.fingerprint,
                 "num_clients": part.num_clients,
                 "privacy": report.privacy_fields(part.plan, part.secure_sum),
+                "warnings": list(part.warnings),
             }
             for path, part in zip(results, merged.results, strict=True)
         ]
@@ -146,6 +148,8 @@ def merge(results: tuple[str, ...], top: int, query: tuple[str, ...], as_json: b
         private = report.privacy_fields(part.plan, part.secure_sum)
         rows.append((path, f"{size}; {report.NO_PRIVACY if private is None else report.promise(private)}"))
     rows.append(("together", f"a client in all of them: {merged.together}"))
+    warnings = dict.fromkeys(warning for part in merged.results for warning in part.warnings)
+    rows += [("Note", report.printable(warning)) for warning in warnings]
     console.show(report.facts(rows))
 
 
@@ -190,11 +194,12 @@ def inspect(file: str, losses: str | None, as_json: bool) -> None:
     if as_json:
         console.show_json({"schema": "fedtally-inspect/1", "kind": kind, **fields})
         return
-    fingerprint = fields.pop("fingerprint")
+    fingerprint, warnings = fields.pop("fingerprint"), fields.pop("warnings", [])
     private = fields.get("privacy")
     if private is not None:
         fields["privacy"] = f"{report.promise(private)}; population {private['population']}"
     rows = [(name.replace("_", " "), report.printable(_readable(name, value))) for name, value in fields.items()]
+    rows += [("warning", report.printable(warning)) for warning in warnings]
     console.show(report.heading(f"{kind.capitalize()} {file}"))
     console.show(report.printable(f"fingerprint {fingerprint}"))
     console.show(report.facts(rows))
@@ -257,6 +262,8 @@ def _result_fields(result: Result) -> dict[str, Any]:
         "confidence": result.confidence,
         "intervals": result.interval_kind,
         "num_clients_landed": result.num_clients,
+        "num_contributions": result.num_contributions,
+        "secure_sum": result.secure_sum["method"],
         "rounds_landed": len(result.sketches),
         "privacy": report.privacy_fields(result.plan, result.secure_sum),
         "missing": result.missing,

@@ -371,11 +371,10 @@ class _Account:
             {"stage": stage, **{f"{way}load_bytes": round(ways[way][1] / max(1, ways[way][0])) for way in ways}}
             for stage, ways in self._carried.items()
         ]
-        invited = sum(self._sizes)
+        invited, agreed = sum(self._sizes), self._plan.secure_sum
+        assert agreed is not None
         return {
-            "method": self._summation.method,
-            **self._protocol(),
-            "bits": self._plan.modulus_bits,
+            **agreed.summary(),
             "cohorts": len(self._sizes),
             "smallest_cohort": min(self._sizes),
             "largest_cohort": max(self._sizes),
@@ -389,19 +388,4 @@ class _Account:
             "client_seconds": self.client_seconds / invited if self._is_timed else None,
             "server_seconds": self.server_seconds if self._is_timed else None,
             "equals_plain_sum": self._is_equal,
-        }
-
-    def _protocol(self) -> dict[str, Any]:
-        agreed = self._plan.secure_sum
-        if isinstance(agreed, TwoServerTerms):
-            return {"corrupt": agreed.corrupt, "min_survivors": agreed.min_batch}
-        assert agreed is not None
-        parameters, graph = agreed.parameters, agreed.parameters.graph(agreed.parameters.n_max)
-        return {
-            "adversary": str(parameters.adversary),
-            "neighbours": graph.neighbours,
-            "threshold": graph.threshold,
-            "corrupt": parameters.corrupt,
-            "max_dropout": parameters.max_dropout_ppm / 1e6,
-            "min_survivors": parameters.min_survivors,
         }

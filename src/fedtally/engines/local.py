@@ -18,13 +18,14 @@ import numpy as np
 import numpy.typing as npt
 
 from fedtally.domain import Domain, IntegerRange, parse
+from fedtally.engines import unit
 from fedtally.engines.cohorts import sum_rounds
 from fedtally.engines.fitting import DEFAULT_ROWS, Chosen, Draft, fitted
 from fedtally.engines.pilot import MIN_CLIENTS, PILOT_SHARE, Sizing, drawn, together
 from fedtally.engines.privacy import Books, bounded, released
 from fedtally.engines.request import Request
 from fedtally.engines.summation import Keys
-from fedtally.engines.tally import Declared, FromInput, RoundTally, Tally
+from fedtally.engines.tally import Declared, Drawn, FromInput, RoundTally, Tally, attendance
 from fedtally.errors import InvalidInputError, MemoryLimitError
 from fedtally.plan import Plan
 from fedtally.privacy import STUDY, promises_little
@@ -110,14 +111,15 @@ def run(source: Source, request: Request, progress: Progress | None = None) -> R
         plan, keys = site.fit(request, sizes, None if sizing is None else sizing.choose)
     _check_memory(plan, len(rounds))
     sketches, rounds, account = site.land(plan, keys, rounds, timings)
-    truth = true_counts(domain, rounds) if request.evaluate else None
+    truth, attended = true_counts(domain, rounds) if request.evaluate else None, attendance(rounds)
     result = Result(
         plan,
         domain,
         sketches,
         truth=truth,
         warnings=[
-            *_warnings(source, domain, tally, plan, request.recovery_of(domain.size)),
+            *_warnings(source, domain, tally, plan, request.recovery_of(domain.size), attended),
+            *unit.notes(source, tally, plan, has_ledger=request.ledger is not None),
             *_of_cohorts(plan, account),
         ],
         recovery=request.recovery,
@@ -125,6 +127,8 @@ def run(source: Source, request: Request, progress: Progress | None = None) -> R
         confidence=request.confidence,
         intervals=request.intervals,
         missing=0 if request.is_private else tally.missing,
+        attendance=attended,
+        draw=None if request.is_private or tally.drawn is None else drawn_away(tally.drawn, plan.max_items),
         secure_sum=account,
         sizing=None if sizing is None else sizing.said,
     )
@@ -201,7 +205,7 @@ class _Site:
                 sketches, alive, account = sum_rounds(
                     plan, contributed, self._summation, keys, self.rng, self._random, self.books, self._report
                 )
-            rounds = [r.members.tally(who) for r, who in zip(rounds, alive, strict=True) if r.members is not None]
+            rounds = [r.of(who) for r, who in zip(rounds, alive, strict=True)]
         with _timed(timings, "noise"):
             sketches = released(plan, sketches, self._random, self.books)
         return _Landed(sketches, rounds, account)
@@ -287,7 +291,7 @@ def read(
     asked = request.plan.num_rounds if request.plan is not None else request.num_rounds
     tally: Tally | None = None
     hides_clients = request.relation is Relation.ADD_REMOVE
-    for batch in source.batches(itemless=request.is_private, may_be_empty=hides_clients):
+    for batch in source.batches(private=request.is_private, may_be_empty=hides_clients):
         if tally is None:
             if batch.rounds is not None and request.num_rounds is not None:
                 raise InvalidInputError("a round column already says the rounds; leave num_rounds (--rounds) out")
@@ -314,7 +318,8 @@ def read(
                 max_rounds=request.rounds_bound if natural else None,
             )
         tally.add(batch)
-        report("read", batch.bytes_read, source.size_bytes)
+        if not request.is_private:  # how many bytes rows take tells what is in them
+            report("read", batch.bytes_read, source.size_bytes)
     if tally is None and (not hides_clients or domain is None):
         raise InvalidInputError(f"{source.name} is empty: it has no rows")
     if tally is None:
@@ -388,7 +393,9 @@ def true_counts(domain: Domain, rounds: Sequence[RoundTally]) -> Truth:
     return Truth(distinct, totals)
 
 
-def _warnings(source: Source, domain: Domain, tally: Tally, plan: Plan, recovery: str) -> list[str]:
+def _warnings(
+    source: Source, domain: Domain, tally: Tally, plan: Plan, recovery: str, attended: Sequence[int] | None
+) -> list[str]:
     notes = []
     if source.about:
         notes.append(source.about)
@@ -403,7 +410,7 @@ def _warnings(source: Source, domain: Domain, tally: Tally, plan: Plan, recovery
             f"two candidates share an id with probability at most {domain.collision_probability:.1g}"
         )
     if plan.privacy is not None:
-        notes += _privacy_warnings(plan)
+        notes += _privacy_warnings(plan, plan.num_clients if attended is None else sum(attended))
     elif tally.missing:
         notes.append(f"dropped for want of an item, client or round: {tally.missing:,} of the rows")
     if tally.outside and plan.privacy is None:
@@ -417,6 +424,17 @@ def _warnings(source: Source, domain: Domain, tally: Tally, plan: Plan, recovery
     return notes
 
 
+def drawn_away(drawn: Drawn, max_items: int) -> dict[str, Any]:
+    """Return what a result says of the bound on the items of a client, JSON-able."""
+    return {
+        "max_items": max_items,
+        "pairs": drawn.pairs,
+        "drawn_away": drawn.pairs - drawn.kept,
+        "share_with_several": drawn.several / max(1, drawn.clients),
+        "max_items_for_all": max(1, drawn.most),
+    }
+
+
 def _of_cohorts(plan: Plan, account: Mapping[str, Any] | None) -> list[str]:
     """Return what to say where a round's sum is opened in parts, each with the noise of a whole."""
     if account is None or plan.privacy is None or not plan.privacy.by_clients:
@@ -428,8 +446,8 @@ def _of_cohorts(plan: Plan, account: Mapping[str, Any] | None) -> list[str]:
     return [note]
 
 
-def _privacy_warnings(plan: Plan) -> list[str]:
-    """Return what a private run must say; nothing that depends on what clients hold."""
+def _privacy_warnings(plan: Plan, clients: int) -> list[str]:
+    """Return what a private run of so many clients must say; nothing that depends on what clients hold."""
     terms = plan.privacy
     assert terms is not None
     notes = []
@@ -440,9 +458,9 @@ def _privacy_warnings(plan: Plan) -> list[str]:
         )
     if large := promises_little(terms.epsilon):
         notes.append(large)
-    if terms.delta * plan.num_clients >= 1:  # of a study: a plan refuses it else
+    if terms.delta * clients >= 1:  # of a study: a plan refuses it else
         notes.append(
-            f"delta {terms.delta:g} is not below 1 / {plan.num_clients:,} clients: publishing the item of one client "
+            f"delta {terms.delta:g} is not below 1 / {clients:,} clients: publishing the item of one client "
             "drawn at random would be as private"
         )
     return notes

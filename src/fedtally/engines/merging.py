@@ -22,8 +22,8 @@ from fedtally.result import Estimate, Result
 class Merged:
     """Results over the same candidates, of different clients.
 
-    Frequencies are shares of all clients together. Errors of different results are independent, since their hashes and
-    noises are: half-widths of intervals add up in squares.
+    Frequencies are shares of the contributions of all clients together. Errors of different results are independent,
+    since their hashes and noises are: half-widths of intervals add up in squares.
 
     Args:
         results: two or more, of different plans, over one domain; with intervals of one confidence, or without.
@@ -60,6 +60,7 @@ class Merged:
         self.domain = first.domain
         self.confidence = first.confidence
         self.num_clients = sum(result.num_clients for result in results)
+        self.num_contributions = sum(result.num_contributions for result in results)
 
     @property
     def together(self) -> Together:
@@ -94,9 +95,9 @@ class Merged:
         return self.estimates(self.domain.labels(places)) if len(places) else []
 
     def _merged(self, parts: Sequence[Estimate]) -> Estimate:
-        shares = [result.num_clients / self.num_clients for result in self.results]
+        shares = [result.num_contributions / self.num_contributions for result in self.results]
         count = sum(part.count for part in parts)
-        frequency = count / self.num_clients
+        frequency = count / self.num_contributions
         low = high = sampling = None
         if self.confidence:
             below = [share * (part.frequency - (part.low or 0.0)) for share, part in zip(shares, parts, strict=True)]

@@ -57,10 +57,14 @@ def together(rounds: Sequence[RoundTally]) -> list[RoundTally]:
 def _parted(tally: RoundTally, number: int, rng: np.random.Generator) -> tuple[RoundTally, RoundTally]:
     if tally.members is not None:
         order = rng.permutation(tally.num_clients)
-        return _some(tally.members, np.sort(order[:number])), _some(tally.members, np.sort(order[number:]))
+        return _some(tally, np.sort(order[:number])), _some(tally, np.sort(order[number:]))
     held = np.append(tally.counts, tally.num_clients - tally.counts.sum())
     taken = rng.multivariate_hypergeometric(held, number, method="marginals")
-    return _of_counts(tally, taken), _of_counts(tally, held - taken)
+    pilot, rest = _of_counts(tally, taken), _of_counts(tally, held - taken)
+    if tally.names is not None:  # whose the counts are is not kept: any so many of the clients
+        names = tally.names[rng.permutation(tally.num_clients)]
+        return pilot._replace(names=names[:number]), rest._replace(names=names[number:])
+    return pilot, rest
 
 
 def _of_counts(tally: RoundTally, counts: Any) -> RoundTally:
@@ -68,10 +72,12 @@ def _of_counts(tally: RoundTally, counts: Any) -> RoundTally:
     return RoundTally(int(counts.sum()), tally.ids[held], counts[:-1][held])
 
 
-def _some(members: Members, clients: Any) -> RoundTally:
-    parts = [members.of(client) for client in clients.tolist()]
-    ids = np.concatenate([members.ids[:0], *parts])
-    return tallied(Members(ids, np.cumsum([0, *map(len, parts)], dtype=np.int64)))
+def _some(tally: RoundTally, clients: Any) -> RoundTally:
+    assert tally.members is not None
+    parts = [tally.members.of(client) for client in clients.tolist()]
+    ids = np.concatenate([tally.members.ids[:0], *parts])
+    names = None if tally.names is None else tally.names[clients]
+    return tallied(Members(ids, np.cumsum([0, *map(len, parts)], dtype=np.int64)))._replace(names=names)
 
 
 def _joined(parts: Sequence[Members]) -> Members:

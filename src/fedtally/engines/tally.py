@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 import tempfile
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import IO, Any, NamedTuple
 
 import numpy as np
@@ -62,13 +62,52 @@ class Members(NamedTuple):
 class RoundTally(NamedTuple):
     """One round: its number of clients and how many of them contribute each id (sorted, distinct).
 
-    `members` are these clients one by one, where they were asked for.
+    `members` are these clients one by one, where they were asked for; `names`, uint64 [num_clients], tell the clients
+    apart in the same order, where one may be in several rounds.
     """
 
     num_clients: int
     ids: U64
     counts: I64
     members: Members | None = None
+    names: U64 | None = None
+
+    def of(self, clients: I64) -> RoundTally:
+        """Return the tally of some of the members."""
+        assert self.members is not None
+        return self.members.tally(clients)._replace(names=None if self.names is None else self.names[clients])
+
+
+class Drawn(NamedTuple):
+    """What the bound on a client's items drew away: (client, item) pairs, in each round of the client.
+
+    Attributes:
+        clients: how many there are; one counts in each of its natural rounds.
+        several: how many of them hold more than one item.
+        pairs: distinct pairs before the draw.
+        kept: pairs that are counted.
+        most: the most items of one client, the bound that keeps all.
+    """
+
+    clients: int
+    several: int
+    pairs: int
+    kept: int
+    most: int
+
+
+def attendance(rounds: Sequence[RoundTally]) -> list[int] | None:
+    """Return how many clients are in exactly k of the rounds, at place k - 1; None where nobody can be in two.
+
+    >>> parts = [np.array([7, 8], np.uint64), np.array([8, 9], np.uint64)]
+    >>> attendance([RoundTally(2, part, np.array([1, 1]), names=part) for part in parts])
+    [2, 1]
+    """
+    names = [part.names for part in rounds if part.names is not None]
+    if not names:
+        return None
+    in_rounds = np.unique(np.concatenate(names), return_counts=True)[1]
+    return np.bincount(in_rounds)[1:].tolist() if len(in_rounds) else None
 
 
 def tallied(members: Members) -> RoundTally:
@@ -247,6 +286,9 @@ class Tally:
         self._itemless: Counter[int] = Counter()  # clients by round
         self._pairs = _ClientRows(memory)
         self._by_client = False
+        self.has_counts = False
+        self.others: tuple[str, ...] = ()
+        self.drawn: Drawn | None = None
         self.missing = self.outside = 0
         self._most_clients = 0.0  # a bound: a client of several rows counts once for each
 
@@ -255,6 +297,11 @@ class Tally:
         """Whether rows name their clients, so that one may be in several natural rounds."""
         return self._by_client
 
+    @property
+    def is_natural(self) -> bool:
+        """Whether the rows name their rounds."""
+        return self._num_rounds is None
+
     def add(self, batch: Batch) -> None:
         """Count one batch.
 
@@ -262,6 +309,7 @@ class Tally:
             InvalidInputError: counts of more clients than a campaign may have: their sums could overflow.
         """
         counts = batch.counts
+        self.has_counts, self.others = counts is not None, batch.others
         self._count_clients(len(batch.items) if counts is None else float(counts.sum(dtype=np.float64)))
         ids, inside = self._encoder.encode(batch.items)
         clients, rounds = batch.clients, batch.rounds
@@ -344,10 +392,21 @@ class Tally:
         """Return the rounds of bounded clients; `places` says where each round, numbered as met, comes in order."""
         histograms, clients = [Histogram() for _ in range(num_rounds)], np.zeros(num_rounds, np.int64)
         held: list[list[tuple[U64, I64]]] = [[] for _ in range(num_rounds)]
+        names: list[list[U64]] = [[] for _ in range(num_rounds)]
+        drawn = Drawn(0, 0, 0, 0, 0)
         keys = self._rng.integers(0, 2**64, 3, np.uint64)
         for rows in self._pairs.buckets():
             rows[:, 1] = places[rows[:, 1].astype(np.intp)]
-            ids, sizes, participants = _bounded(rows, self._max_items, keys, self._num_rounds, self._max_rounds)
+            ids, sizes, participants, who, before = _bounded(
+                rows, self._max_items, keys, self._num_rounds, self._max_rounds
+            )
+            drawn = Drawn(
+                drawn.clients + len(who),
+                drawn.several + int((before > 1).sum()),
+                drawn.pairs + int(before.sum()),
+                drawn.kept + len(ids),
+                max(drawn.most, int(before.max(initial=0))),
+            )
             clients += np.bincount(participants, minlength=num_rounds)
             rounds = np.repeat(participants, sizes)
             for number in np.unique(participants).tolist():
@@ -355,7 +414,13 @@ class Tally:
                 histograms[number].add(mine, None)
                 if individuals:
                     held[number].append((mine, sizes[participants == number]))
+                if self.is_natural:
+                    names[number].append(who[participants == number])
+        self.drawn = drawn
         tallies = [RoundTally(int(n), *histogram.finish()) for n, histogram in zip(clients, histograms, strict=True)]
+        if self.is_natural:
+            own = [np.concatenate([np.empty(0, np.uint64), *parts]) for parts in names]
+            tallies = [tally._replace(names=mine) for tally, mine in zip(tallies, own, strict=True)]
         if not individuals:
             return tallies
         return [tally._replace(members=_joined(parts)) for tally, parts in zip(tallies, held, strict=True)]
@@ -419,7 +484,7 @@ def _units(ids: U64, counts: I64, itemless: int) -> RoundTally:
 
 def _bounded(
     rows: U64, max_items: int, keys: U64, num_rounds: int | None, max_rounds: int | None
-) -> tuple[U64, I64, I64]:
+) -> tuple[U64, I64, I64, U64, I64]:
     """Bound every client of a bucket to `max_items` distinct items a round, drawn uniformly.
 
     What is drawn for a client depends on its own rows and the keys alone, not on the order of the input, nor on others:
@@ -434,10 +499,12 @@ def _bounded(
         max_rounds: of the rows' own rounds keep at most so many of each client, drawn uniformly.
 
     Returns:
-        The ids that are contributed, client by client; how many are each client's; and the round of each client.
+        The ids that are contributed, client by client; how many are each client's; the round of each client; the client
+        itself; and how many items it has in that round before the draw.
     """
     if not len(rows):
-        return np.empty(0, np.uint64), np.empty(0, np.int64), np.empty(0, np.int64)
+        nothing = np.empty(0, np.int64)
+        return np.empty(0, np.uint64), nothing, nothing, np.empty(0, np.uint64), nothing
     rows = rows[np.lexsort((rows[:, 3], rows[:, 2], rows[:, 1], rows[:, 0]))]
     rows = rows[np.concatenate([[True], np.any(rows[1:] != rows[:-1], axis=1)])]
     if max_rounds is not None:
@@ -452,7 +519,8 @@ def _bounded(
         drawn = rows[starts, 1].astype(np.int64)
     else:
         drawn = ((_mixed(keys[1], rows[starts, 0]) >> np.uint64(11)) * (num_rounds / 2**53)).astype(np.int64)
-    return rows[kept, 3], np.bincount(client[kept], minlength=len(starts)), drawn
+    sizes = (np.bincount(client[those], minlength=len(starts)) for those in (kept, rows[:, 2] > 0))
+    return rows[kept, 3], next(sizes), drawn, rows[starts, 0], next(sizes)
 
 
 def _mixed(key: np.uint64, *columns: U64) -> U64:

@@ -71,6 +71,20 @@ class SecAggTerms:
         """The most that a client sends in its round, all messages together."""
         return upload_bytes(self.parameters, self.parameters.n_max)
 
+    def summary(self) -> dict[str, Any]:
+        """Return what a reader of a sum must know of how it was made, as JSON-able values."""
+        graph = self.parameters.graph(self.parameters.n_max)
+        return {
+            "method": self.method,
+            "adversary": str(self.parameters.adversary),
+            "neighbours": graph.neighbours,
+            "threshold": graph.threshold,
+            "corrupt": self.parameters.corrupt,
+            "max_dropout": self.parameters.max_dropout_ppm / 1e6,
+            "min_survivors": self.parameters.min_survivors,
+            "bits": self.bits,
+        }
+
     def to_dict(self) -> dict[str, Any]:
         """Return the terms as JSON-able values, keys in hexadecimal."""
         values = dataclasses.asdict(self.parameters) | {"adversary": str(self.parameters.adversary)}
@@ -126,6 +140,10 @@ class TwoServerTerms:
     def upload_bytes(self) -> int:
         """What a client sends, to both servers together."""
         return self.parameters(bytes(KEY_BYTES)).report_bytes
+
+    def summary(self) -> dict[str, Any]:
+        """Return what a reader of a sum must know of how it was made, as JSON-able values."""
+        return {"method": self.method, "corrupt": self.corrupt, "min_survivors": self.min_batch, "bits": self.bits}
 
     def to_dict(self) -> dict[str, Any]:
         """Return the terms as JSON-able values, keys in hexadecimal."""

@@ -5,15 +5,23 @@ Arrow arrays without nulls. Reading rests on PyArrow, which is imported when the
 wrong with the data becomes an `InvalidInputError` or `UnreadableFileError` here; no exception of Arrow, gzip or a
 codec leaves this package.
 
-What a value becomes:
+What a value becomes, in every format (`sources.values` is the one place that says so):
 
-* CSV, TSV and plain text: text exactly as written (``007`` stays ``007``, ``NA`` is a word); an empty field is missing.
-  Blank lines are missing items in plain text, and in CSV and TSV of one column; of several columns they are no rows.
-* Parquet, JSON lines and columns in memory: integers stay integers, text stays text; bool, date, time and timestamp
-  become text; whole floats become integers and NaN is missing; any other float is refused as an item, a client or a
-  round, because equal numbers need not be written alike.
+* Text stays as it is written (``007`` stays ``007``, ``NA`` is a word). Empty text is missing.
+* Integers stay integers where a column has that type; text that writes one is the same item of a range.
+* What has another type becomes the text that a CSV of it holds: ``true`` and ``false``; ``2026-01-22``;
+  ``2026-01-22 09:53:12.5``, without zeros at the end of the second, a zone as ``+01:00``; decimals with all digits of
+  their column. pandas writes ``True``, and a CSV does not tell that from a word: write lower case there.
+* Whole floats become integers, since that is what integers beside a missing value are in many tables; NaN is missing.
+  Any other float is refused as an item, a client or a round, because equal numbers need not be written alike.
 * A pair of columns (latitude, longitude) becomes the text ``lat,lon``.
+* Blank lines are missing items in plain text, and in CSV and TSV of one column; of several columns they are no rows.
 * A row without its item, client or round is dropped and counted in `Batch.missing`; a missing count is an error.
+
+Under differential privacy (`Source.batches` with ``private=True``) a row is read by itself: a value that cannot be read
+is missing, and nothing of what a row holds changes another row or ends the run. A CSV, TSV, text or JSON lines file is
+then read line by line (`sources.lines`). A float that is not whole becomes its shortest text, and a row whose count
+cannot be read stands for nobody.
 """
 
 from __future__ import annotations
@@ -51,7 +59,8 @@ def open_source(
         columns: which column plays which part. Without an item column it is the only one left over, or ``item``.
         format: ``csv``, ``tsv``, ``json`` (one object a line), ``parquet`` or ``text`` (one item a line). Taken from
             the suffix when absent, with or without ``.gz``; for other names and standard input it is ``csv`` if a
-            column or a delimiter is named, else ``text``. Gzip is recognised by its content.
+            column or a delimiter is named, else ``text``. Gzip is recognised by its content; under privacy, in a file
+            without a header, by the name.
         delimiter: one character, ``\t`` for a tab; for CSV and TSV.
         header: whether the first row names the columns; otherwise they are named ``1``, ``2``, ... by position. For CSV
             and TSV; plain text has no header.

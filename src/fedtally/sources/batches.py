@@ -1,4 +1,4 @@
-"""The columns of a source, the batches it yields, and how Arrow columns of any type become the columns of a batch."""
+"""The columns of a source, and the batches that it yields."""
 
 from __future__ import annotations
 
@@ -11,11 +11,9 @@ import numpy as np
 import numpy.typing as npt
 
 from fedtally.errors import InvalidInputError
+from fedtally.sources.values import as_counts, as_pairs, as_values
 
-_COUNT_BOUND = 2**63
-_EXACT_FLOAT = 2.0**53  # up to which every integer is a float
 _LISTED = 30
-_SHOWN = 60
 
 
 @dataclass(frozen=True)
@@ -27,6 +25,7 @@ class Columns:
         client: rows with equal values are one client; without it each row is a client.
         round: natural rounds.
         count: each row stands for that many clients; not with `client`.
+        others: the table's columns that play no part, once these are known; see `resolve`.
 
     >>> Columns(count="n").resolve(["word", "n"], "words.csv").item
     'word'
@@ -36,6 +35,7 @@ class Columns:
     client: str | None = None
     round: str | None = None
     count: str | None = None
+    others: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if self.client is not None and self.count is not None:
@@ -81,7 +81,7 @@ class Columns:
                 raise InvalidInputError(f"{where} has no column {name!r}; it has the columns {listed}")
             if list(available).count(name) > 1:
                 raise InvalidInputError(f"{where} has several columns called {name!r}; rename all but one")
-        return chosen
+        return replace(chosen, others=tuple(name for name in available if name not in chosen.names()))
 
 
 def _listing(names: Sequence[str]) -> str:
@@ -117,6 +117,7 @@ class Batch:
         missing: rows dropped from this batch because the item, client or round was missing.
         bytes_read: of the source so far, for progress; compressed bytes where it is compressed.
         itemless: those of the missing rows that lack the item alone; None if there is none.
+        others: names of the columns that the source has and that play no part; empty where it does not say.
     """
 
     items: Any
@@ -126,6 +127,7 @@ class Batch:
     missing: int = 0
     bytes_read: int = 0
     itemless: Itemless | None = None
+    others: tuple[str, ...] = ()
 
     def __len__(self) -> int:
         """Return the number of rows."""
@@ -138,24 +140,28 @@ class Source:
 
     Attributes:
         name: what messages call it.
+        read: yields the batches; private is as in `batches`.
         size_bytes: what `Batch.bytes_read` ends at (about); None if unknown, as for standard input.
         synthetic_size: d for a synthetic population, whose items are the integers 1..d; None otherwise.
         about: what a reader of the numbers should know of the source.
+        rows_are_clients: whether a row is a client by the source's own making, so that nobody has several.
         repeatable: whether `batches` may be called again, for the same rows; False for standard input and pipes.
     """
 
     name: str
-    read: Callable[[], Iterator[Batch]] = field(repr=False)
+    read: Callable[[bool], Iterator[Batch]] = field(repr=False)
     size_bytes: int | None = None
     synthetic_size: int | None = None
     repeatable: bool = True
     about: str | None = None
+    rows_are_clients: bool = False
 
-    def batches(self, *, itemless: bool = False, may_be_empty: bool = False) -> Iterator[Batch]:
+    def batches(self, *, private: bool = False, may_be_empty: bool = False) -> Iterator[Batch]:
         """Yield the rows, in order, in bounded memory.
 
         Args:
-            itemless: count rows that lack the item alone as rows.
+            private: read each row by itself: what a row holds changes no other one and ends nothing, and a value that
+                cannot be read is missing; and count rows that lack the item alone as rows.
             may_be_empty: let there be no row.
 
         Raises:
@@ -167,9 +173,9 @@ class Source:
         [['tea', 'rice']]
         """
         rows = missing = 0
-        for batch in self.read():
+        for batch in self.read(private):
             rows += len(batch)
-            rows += batch.itemless.number if itemless and batch.itemless is not None else 0
+            rows += batch.itemless.number if private and batch.itemless is not None else 0
             missing += batch.missing
             yield batch
         if may_be_empty:
@@ -180,7 +186,7 @@ class Source:
             raise InvalidInputError(f"{self.name} is empty: it has no rows")
 
 
-def to_batch(table: Any, columns: Columns, where: str, bytes_read: int) -> Batch:
+def to_batch(table: Any, columns: Columns, where: str, bytes_read: int, private: bool = False) -> Batch:
     """Turn an Arrow record batch into a `Batch`, dropping rows with missing parts.
 
     Args:
@@ -188,6 +194,7 @@ def to_batch(table: Any, columns: Columns, where: str, bytes_read: int) -> Batch
         columns: which columns to take; resolved.
         where: the source, for messages.
         bytes_read: passed on.
+        private: as in `Source.batches`.
 
     >>> import pyarrow as pa
     >>> table = pa.record_batch({"word": ["a", None, "b"], "n": [1, 2, 3]})
@@ -198,11 +205,11 @@ def to_batch(table: Any, columns: Columns, where: str, bytes_read: int) -> Batch
     import pyarrow.compute as pc
 
     if isinstance(columns.item, tuple):
-        items = _pair([table.column(name) for name in columns.item], columns.item, where)
+        items = as_pairs([table.column(name) for name in columns.item], columns.item, where, private)
     else:
-        items = _values(table.column(columns.item), f"{where}: column {columns.item!r}")
+        items = as_values(table.column(columns.item), f"{where}: column {columns.item!r}", private)
     clients, rounds = (
-        None if name is None else _values(table.column(name), f"{where}: column {name!r}")
+        None if name is None else as_values(table.column(name), f"{where}: column {name!r}", private)
         for name in (columns.client, columns.round)
     )
     counts = None if columns.count is None else table.column(columns.count)
@@ -215,16 +222,15 @@ def to_batch(table: Any, columns: Columns, where: str, bytes_read: int) -> Batch
         if pc.any(bare).as_py():
             parts = [None if part is None else part.filter(bare) for part in (clients, rounds, counts)]
             number = pc.sum(bare).as_py()
-            itemless = Itemless(
-                number, parts[0], parts[1], None if parts[2] is None else partial(_counts, parts[2], what)
-            )
+            bare_counts = None if parts[2] is None else partial(as_counts, parts[2], what, private)
+            itemless = Itemless(number, parts[0], parts[1], bare_counts)
         mask = held if named is None else pc.and_(named, held)
         items, clients, rounds, counts = (
             None if part is None else part.filter(mask) for part in (items, clients, rounds, counts)
         )
-    whole = None if counts is None else _counts(counts, what)
+    whole = None if counts is None else as_counts(counts, what, private)
     missing = table.num_rows - len(items)
-    return Batch(items, clients, rounds, whole, missing, bytes_read, itemless)
+    return Batch(items, clients, rounds, whole, missing, bytes_read, itemless, columns.others)
 
 
 def _valid(*parts: Any) -> Any:
@@ -233,122 +239,3 @@ def _valid(*parts: Any) -> Any:
 
     masks = [pc.is_valid(part) for part in parts if part is not None and part.null_count]
     return reduce(pc.and_, masks) if masks else None
-
-
-def _values(column: Any, what: str) -> Any:
-    """Return an Arrow column as text or integers; nulls stay."""
-    import pyarrow as pa
-
-    kinds = pa.types
-    if kinds.is_dictionary(column.type):
-        column = _decoded(column)
-    kind = column.type
-    if kinds.is_integer(kind):
-        return column
-    if kinds.is_floating(kind):
-        return _whole(column, what)
-    if kinds.is_nested(kind):
-        raise InvalidInputError(f"{what} holds values of type {kind}: choose one plain column, one value a row")
-    if not (kinds.is_string(kind) or kinds.is_large_string(kind)):
-        try:
-            column = column.cast(pa.large_string() if kinds.is_large_binary(kind) or _is_view(kind) else pa.string())
-        except pa.ArrowNotImplementedError as error:
-            raise InvalidInputError(f"{what} is of type {kind}: cast it to integers or text first") from error
-        except pa.ArrowInvalid as error:
-            raise InvalidInputError(f"{what} holds bytes that are no UTF-8 text: decode it first") from error
-    try:
-        column.validate(full=True)
-    except pa.ArrowInvalid as error:
-        raise InvalidInputError(f"{what} is no valid UTF-8 text; say which encoding it is (--encoding)") from error
-    return column
-
-
-def _whole(column: Any, what: str) -> Any:
-    """Return floating-point numbers as integers, NaN as missing: what an integer becomes beside a missing one."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    values = column.to_numpy(zero_copy_only=False).astype(np.float64)
-    there = ~np.isnan(values)
-    wrong = there & ((np.floor(values) != values) | (np.abs(values) > _EXACT_FLOAT))
-    if wrong.any():
-        raise InvalidInputError(
-            f"{what} holds floating-point numbers such as {values[wrong][0]}: cast it to integers or text first"
-        )
-    return pc.if_else(
-        pa.array(there), pa.array(np.where(there, values, 0.0).astype(np.int64)), pa.scalar(None, pa.int64())
-    )
-
-
-def _decoded(column: Any) -> Any:
-    """Return the values of a dictionary column; Arrow cannot take from views, which is what Polars' categories are."""
-    import pyarrow as pa
-
-    values = column.dictionary
-    return (values.cast(pa.large_string()) if _is_view(values.type) else values).take(column.indices)
-
-
-def _is_view(kind: Any) -> bool:
-    import pyarrow as pa
-
-    return bool(pa.types.is_string_view(kind) or pa.types.is_binary_view(kind))
-
-
-def _pair(parts: list[Any], names: tuple[str, str], where: str) -> Any:
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    texts = []
-    for part, name in zip(parts, names, strict=True):
-        if pa.types.is_floating(part.type):
-            part = pc.if_else(pc.is_nan(part), pa.scalar(None, part.type), part).cast(pa.string())
-        texts.append(_values(part, f"{where}: column {name!r}").cast(pa.string()))
-    return pc.binary_join_element_wise(*texts, ",")
-
-
-def _counts(column: Any, what: str) -> npt.NDArray[np.int64]:
-    """Return a count column as int64, or name its first value that is no count."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    kinds = pa.types
-    if column.null_count:
-        raise InvalidInputError(f"{what} misses the count in {column.null_count} rows: fill in 0 or remove these rows")
-    kind = column.type
-    if kinds.is_dictionary(kind):
-        return _counts(_decoded(column), what)
-    if kinds.is_string(kind) or kinds.is_large_string(kind) or kinds.is_string_view(kind):
-        trimmed = pc.utf8_trim_whitespace(column.cast(pa.large_string()))
-        column = _parsed(pc.replace_substring_regex(trimmed, r"\.0*$|^\+", ""), column, what)
-    elif kinds.is_decimal(kind):
-        column = _parsed(column, column, what)
-    elif not (kinds.is_integer(kind) or kinds.is_floating(kind)):
-        raise InvalidInputError(f"{what} must hold whole numbers, got values of type {kind}")
-    numbers: npt.NDArray[Any] = column.to_numpy(zero_copy_only=False)
-    fits = (numbers >= 0) & (numbers < _COUNT_BOUND)
-    if numbers.dtype.kind == "f":
-        fits &= np.floor(numbers) == numbers
-    if not fits.all():
-        _reject(numbers[np.argmin(fits)], what)
-    return numbers.astype(np.int64, copy=False)
-
-
-def _parsed(column: Any, written: Any, what: str) -> Any:
-    """Cast to int64, all at once; where that fails, find the value."""
-    import pyarrow as pa
-
-    try:
-        return column.cast(pa.int64())
-    except pa.ArrowInvalid:
-        for index in range(len(column)):
-            try:
-                column[index].cast(pa.int64())
-            except pa.ArrowInvalid:
-                _reject(written[index].as_py(), what)
-        raise
-
-
-def _reject(value: object, what: str) -> None:
-    shown = repr(value) if isinstance(value, str) else str(value)
-    shown = shown if len(shown) <= _SHOWN else f"{shown[:_SHOWN]}..."
-    raise InvalidInputError(f"{what} must hold whole numbers from 0 to 2^63 - 1, got {shown}")

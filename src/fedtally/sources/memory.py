@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, KeysView, Mapping, Set, ValuesView
 from typing import Any
 
 import numpy as np
 
 from fedtally.errors import InvalidInputError
 from fedtally.sources.batches import Batch, Columns, Source, to_batch
+from fedtally.sources.values import of_objects
 
 _ROWS = 1 << 20
 
@@ -40,37 +41,52 @@ def from_items(items: Any, *, clients: Any = None, rounds: Any = None, counts: A
     )
     given = {"clients": clients, "rounds": rounds, "counts": counts}
     given |= dict(zip(columns.items, items.T if _is_pair(items) else [items], strict=True))
-    arrays = {name: _column(given[name], name) for name in columns.names()}
-    lengths = {name: len(array) for name, array in arrays.items()}
+    held = {name: _sequence(given[name], name) for name in columns.names()}
+    lengths = {name: len(values) for name, values in held.items()}
     if len(set(lengths.values())) > 1:
         listed = ", ".join(f"{name} {length}" for name, length in lengths.items())
         raise InvalidInputError(f"the columns must have one length, got {listed}")
-    table = pa.table(arrays)
-    size = table.get_total_buffer_size()
 
-    def read() -> Iterator[Batch]:
-        done = 0
+    def read(private: bool) -> Iterator[Batch]:
+        table = pa.table({name: _column(values, name, private) for name, values in held.items()})
+        done, size = 0, table.get_total_buffer_size()
         for part in table.to_batches(max_chunksize=_ROWS):
             done += part.num_rows
-            yield to_batch(part, columns, "items", size * done // table.num_rows)
+            yield to_batch(part, columns, "items", size * done // table.num_rows, private)
 
-    return Source("items", read, size_bytes=size)
+    return Source("items", read)
 
 
 def _is_pair(items: Any) -> bool:
     return isinstance(items, np.ndarray) and items.ndim == 2 and items.shape[1] == 2 and items.dtype.kind == "f"
 
 
-def _column(values: Any, name: str) -> Any:
-    """Return any column as a chunked Arrow array."""
-    import pyarrow as pa
-
+def _sequence(values: Any, name: str) -> Any:
+    """Return a column as something that has a length and can be read again."""
     if isinstance(values, (str, bytes)):
         raise InvalidInputError(f"{name} must be a column such as a list, got one value {values!r}; write [{values!r}]")
     if isinstance(values, Mapping):
         raise InvalidInputError(
             f"{name} must be a column, got a mapping; pass its keys as items and its values as counts"
         )
+    if hasattr(values, "__len__") and not isinstance(values, Set | ValuesView | KeysView):
+        return values
+    try:
+        return list(values)
+    except TypeError as error:
+        raise _no_column(values, name) from error
+
+
+def _no_column(values: Any, name: str) -> InvalidInputError:
+    return InvalidInputError(f"{name} must be a column such as a list or a series, got {type(values).__name__}")
+
+
+def _column(values: Any, name: str, private: bool) -> Any:
+    """Return any column as a chunked Arrow array."""
+    import pyarrow as pa
+
+    if private and (objects := _objects(values)) is not None:
+        return pa.chunked_array([of_objects(objects)])
     try:
         return _arrow(values)
     except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
@@ -82,9 +98,15 @@ def _column(values: Any, name: str) -> Any:
     except OverflowError as error:
         raise InvalidInputError(f"{name} holds integers beyond 64 bits; pass them as text") from error
     except TypeError as error:
-        raise InvalidInputError(
-            f"{name} must be a column such as a list or a series, got {type(values).__name__}"
-        ) from error
+        raise _no_column(values, name) from error
+
+
+def _objects(values: Any) -> list[Any] | None:
+    """Return a column whose values need not be of one type, Python objects, as a list; None for others."""
+    if isinstance(values, list | tuple):
+        return list(values)
+    kind = getattr(values, "dtype", None)
+    return list(values) if isinstance(kind, np.dtype) and kind.kind == "O" else None
 
 
 def _arrow(values: Any) -> Any:

@@ -46,11 +46,11 @@ def library_source(rng: np.random.Generator, folder: Path | None = None) -> Sour
     """
     root = folder or Path(sysconfig.get_path("stdlib"))
 
-    def read() -> Iterator[Batch]:
+    def read(_private: bool) -> Iterator[Batch]:
         data = _text(root)
         yield Batch(_one_word_a_line(data, rng), bytes_read=len(data))
 
-    return Source("the Python standard library", read, repeatable=False)
+    return Source("the Python standard library", read, repeatable=False, rows_are_clients=True)
 
 
 def _text(root: Path) -> bytes:

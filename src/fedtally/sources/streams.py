@@ -60,19 +60,20 @@ class ByteStream(io.RawIOBase):
     Args:
         path: file or ``-``; standard input is left open.
         encoding: None leaves the bytes as they are.
-        gzipped: demand gzip; otherwise it is recognised by its first two bytes.
+        gzipped: demand gzip, or take the bytes as they are; None: gzip is recognised by its first two bytes.
 
     Attributes:
         watch: if set, called with the bytes of every `read`, in order.
     """
 
-    def __init__(self, path: str, encoding: str | None, *, gzipped: bool = False) -> None:
+    def __init__(self, path: str, encoding: str | None, *, gzipped: bool | None = None) -> None:
         self._owned = path != "-"
         self._file: IO[bytes] = open(path, "rb") if self._owned else _standard_input()  # noqa: SIM115
         magic = cast("Any", self._file).peek(2)[:2]
         if gzipped and magic and magic != _GZIP:
             raise gzip.BadGzipFile(f"it starts with {magic!r}")
-        self._bytes = self._file if magic != _GZIP else cast("IO[bytes]", gzip.GzipFile(fileobj=self._file))
+        is_gzip = magic == _GZIP if gzipped is None else gzipped and bool(magic)
+        self._bytes = cast("IO[bytes]", gzip.GzipFile(fileobj=self._file)) if is_gzip else self._file
         utf8 = encoding is None or codecs.lookup(encoding).name in ("utf-8", "utf-8-sig")
         self._decoder = None if utf8 else codecs.getincrementaldecoder(str(encoding))()
         self._ready = b""
@@ -104,6 +105,17 @@ class ByteStream(io.RawIOBase):
         if self.watch is not None:
             self.watch(taken)
         return taken
+
+    def take_line(self) -> bytes:
+        """Take the bytes up to the next line feed, with it; or all, if there is none."""
+        size = _CHUNK
+        while True:
+            head = self.peek(size)
+            if end := head.find(b"\n") + 1:
+                return self.read(end)
+            if len(head) < size:
+                return self.read(len(head))
+            size *= 2
 
     def _fill(self, size: int) -> None:
         parts, have = [self._ready], len(self._ready)

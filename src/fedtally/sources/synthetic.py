@@ -224,7 +224,7 @@ def synthetic_source(text: str, rng: np.random.Generator) -> Source:
         items, counts = draw(population, rng)
         return Batch(pa.array(items), counts=counts)
 
-    def read() -> Iterator[Batch]:
+    def read(_private: bool) -> Iterator[Batch]:
         yield drawn()
 
-    return Source(text, read, synthetic_size=population.size, about=population.about)
+    return Source(text, read, synthetic_size=population.size, about=population.about, rows_are_clients=True)

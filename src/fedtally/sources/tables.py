@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from fedtally.errors import InvalidInputError, UnreadableFileError
+from fedtally.sources import lines
 from fedtally.sources.batches import Batch, Columns, Source, to_batch
 from fedtally.sources.streams import ByteStream, check_encoding, reading
 
@@ -107,14 +108,15 @@ def table_source(path: str, columns: Columns, layout: Layout) -> Source:
     size = None if path == "-" else _file_size(path)
     reads = 0
 
-    def read() -> Iterator[Batch]:
+    def read(private: bool) -> Iterator[Batch]:
         nonlocal reads
         reads += 1
         if size is None and reads > 1:
             raise InvalidInputError(f"{name} can be read only once: save it to a file first")
         with reading(name, layout.encoding):
-            for table, resolved, position in _READERS[layout.format](path, columns, layout, name):
-                yield to_batch(table, resolved, name, position)
+            readers = _READERS | _PRIVATE_READERS if private else _READERS
+            for table, resolved, position in readers[layout.format](path, columns, layout, name):
+                yield to_batch(table, resolved, name, position, private)
 
     return Source(name, read, size_bytes=size, repeatable=size is not None)
 
@@ -130,9 +132,13 @@ def _file_size(path: str) -> int | None:
     return status.st_size if stat.S_ISREG(status.st_mode) else None
 
 
+def _is_named_gzip(path: str) -> bool:
+    return path.lower().endswith(".gz")
+
+
 @contextmanager
 def _open_text(path: str, layout: Layout, name: str) -> Iterator[ByteStream]:
-    with ByteStream(path, layout.encoding, gzipped=path.lower().endswith(".gz")) as stream:
+    with ByteStream(path, layout.encoding, gzipped=_is_named_gzip(path) or None) as stream:
         start = stream.peek(_PEEK)
         if start.startswith(b"PAR1"):
             raise UnreadableFileError(f"{name} is a Parquet file: use --format parquet")
@@ -371,6 +377,81 @@ def _seekable(path: str) -> Iterator[Any]:
         yield copy
 
 
+def _read_private_csv(path: str, columns: Columns, layout: Layout, name: str) -> _Tables:
+    if not layout.header:
+        _check_headless(columns, name)
+    with _open_lines(path, layout, has_header=layout.header) as stream:
+        encoding = lines.line_encoding(layout.encoding)
+        names = columns.names()
+        width = None
+        if layout.header:
+            head = lines.first_line(stream, encoding)
+            if not head:
+                return
+            if "\0" in head:
+                raise UnreadableFileError(f"{name} is no text: its header holds NUL bytes; is it a table?")
+            names = next(csv.reader([head], delimiter=layout.delimiter))
+            columns, width = columns.resolve(names, name), len(names)
+            places = {column: names.index(column) for column in columns.names()}
+        else:
+            places = {column: int(column) - 1 for column in names}
+        read = lines.rows_of_csv(columns, layout.delimiter, width, places, width == 1)
+        for table in lines.tables(stream, read, columns, encoding, layout.block_size):
+            yield table, columns, stream.position
+
+
+def _check_headless(columns: Columns, name: str) -> None:
+    """Refuse a table without a header whose columns the options do not say: no row may."""
+    if columns.item is None:
+        raise InvalidInputError(
+            f"{name}: with epsilon a row must not say which columns there are: name the item by its place (--item 1)"
+        )
+    for column in columns.names():
+        if not re.fullmatch("[1-9][0-9]{0,5}", column):
+            raise InvalidInputError(f"{name} has no column {column!r}; without a header they are called 1, 2, ...")
+    others = [int(column) for column in (columns.client, columns.round, columns.count) if column is not None]
+    if max(others, default=0) > min(int(column) for column in columns.items):
+        raise InvalidInputError(
+            f"{name}: with epsilon and without a header clients, rounds and counts must stand before the item, or what "
+            "an item holds could change them: add a header line, or reorder the columns"
+        )
+
+
+@contextmanager
+def _open_lines(path: str, layout: Layout, has_header: bool = False) -> Iterator[ByteStream]:
+    """Open a text table whose lines are read one by one: only a header, which is public, may tell what the file is."""
+    lines.check_encoding(layout.encoding)
+    utf8 = "utf8" if lines.line_encoding(layout.encoding) == "utf-8" else None
+    zipped = _is_named_gzip(path)
+    with ByteStream(path, utf8, gzipped=(zipped or None) if has_header else zipped) as stream:
+        yield stream
+
+
+def _read_private_json(path: str, columns: Columns, layout: Layout, name: str) -> _Tables:
+    if columns.item is None:
+        raise InvalidInputError(
+            f"{name}: with epsilon a row must not say which columns there are: name the item's (--item)"
+        )
+    with _open_lines(path, layout) as stream:
+        read = lines.row_of_json(columns)
+        for table in lines.tables(stream, read, columns, lines.line_encoding(layout.encoding), layout.block_size):
+            yield table, columns, stream.position
+
+
+def _read_private_text(path: str, columns: Columns, layout: Layout, name: str) -> _Tables:
+    item = Columns("item")
+    with _open_lines(path, layout) as stream:
+        encoding = lines.line_encoding(layout.encoding)
+        for table in lines.tables(stream, lambda line: {"item": line}, item, encoding, layout.block_size):
+            yield table, item, stream.position
+
+
+_PRIVATE_READERS = {
+    "csv": _read_private_csv,
+    "tsv": _read_private_csv,
+    "json": _read_private_json,
+    "text": _read_private_text,
+}
 _READERS = {
     "csv": _read_csv,
     "tsv": _read_csv,

@@ -1,0 +1,94 @@
+"""What counts as one client, and what a reader of the answer must be told of it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from fedtally.engines.tally import Tally
+from fedtally.plan import Plan
+from fedtally.sources import Source
+
+_PEOPLE = re.compile(
+    "account|client|customer|device|email|employee|guid|household|id|imei|member|msisdn|participant|patient|person|"
+    "phone|respondent|student|subject|subscriber|uid|user|userid|username|uuid|visitor"
+)
+_SHOWN = 3
+
+
+def looks_like_people(names: Sequence[str]) -> list[str]:
+    """Return those names of columns that usually name people or their devices, by their words alone.
+
+    >>> looks_like_people(["word", "user_id", "clientId", "Patients", "valid", "idea"])
+    ['user_id', 'clientId', 'Patients']
+    """
+    return [name for name in names if any(_PEOPLE.fullmatch(word.removesuffix("s")) for word in _words(name))]
+
+
+def _words(name: str) -> list[str]:
+    parted = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", " ", name)
+    return [word for word in re.split(r"[\W_0-9]+", parted.lower()) if word]
+
+
+def notes(source: Source, tally: Tally, plan: Plan, *, has_ledger: bool) -> list[str]:
+    """Return what must be said of clients, rows and contributions.
+
+    Under privacy it depends on nothing that clients hold: on options, names of columns and the plan.
+
+    Args:
+        source: of the rows.
+        tally: of its rows.
+        plan: of the campaign.
+        has_ledger: whether what it releases is charged to a ledger.
+    """
+    if plan.privacy is None:
+        return _drawn_away(tally, plan.max_items)
+    found = []
+    if tally.is_bounded_by_client:
+        found.append(
+            f"of a client with more than {_items(plan.max_items)}, {plan.max_items} drawn at random "
+            f"{'is' if plan.max_items == 1 else 'are'} counted: a frequency is the share of clients whose drawn items "
+            "include it (how many clients that concerns is private)"
+        )
+    elif not source.rows_are_clients:
+        found.append(_rows_are_people(tally))
+    if not has_ledger and not plan.privacy.study:
+        population = plan.privacy.population
+        found.append(
+            "this run is in no ledger: nothing remembers what it spent, and a second run on the same clients spends "
+            "again. To keep one: fedtally ledger grant --ledger books.db "
+            f"--population {population} --epsilon E --delta D, then --ledger books.db --population {population}"
+        )
+    return found
+
+
+def _rows_are_people(tally: Tally) -> str:
+    what, way = "row", "name the column of the clients (--client COL; in Python clients=)"
+    if tally.has_counts:
+        what, way = "counted record", "give a table with a row for each record, and its client (--client COL)"
+    likely = looks_like_people(tally.others)
+    if likely:
+        listed = ", ".join(repr(name) for name in likely[:_SHOWN])
+        way += f"; {listed} {'looks' if len(likely) == 1 else 'look'} like one"
+    return (
+        f"each {what} counts as a person of its own: epsilon protects one {what}, and somebody with ten of them about "
+        f"ten times less. To protect people, {way}"
+    )
+
+
+def _drawn_away(tally: Tally, max_items: int) -> list[str]:
+    drawn = tally.drawn
+    if drawn is None or drawn.kept == drawn.pairs:
+        return []
+    where, were = " in a round" if tally.is_natural else "", "was" if max_items == 1 else "were"
+    several, away = f"{drawn.several / drawn.clients:.1%}", f"{drawn.pairs - drawn.kept:,} of {drawn.pairs:,}"
+    note = (
+        f"{several} of the clients hold more than one item{where}, and of each at most {_items(max_items)} {were} "
+        f"counted: {away} (client, item) pairs were drawn away. A frequency is the share of clients whose drawn items "
+        f"include it; --max-items {drawn.most} counts all"
+    )
+    return [note]
+
+
+def _items(number: int) -> str:
+    return "one item" if number == 1 else f"{number:,} items"

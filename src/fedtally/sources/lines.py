@@ -1,0 +1,221 @@
+"""Text tables under differential privacy: every line is a row, and is read by itself.
+
+Arrow reads a CSV as one stream: a quote that one client leaves open swallows the rows of the clients after it, a byte
+that is no text ends the file, and a number in a column of text ends the run. Under privacy whatever one client wrote
+may change nothing but what that client holds. So here
+
+* a line ends at a line feed, also within quotes, and its carriage returns at the end are dropped;
+* a line is decoded, and cut into fields, by itself;
+* whatever names its client, round or count is read from the outside inwards: columns before the item from the start of
+  the line, columns after it from the end. What is left is the item, whatever bytes it has;
+* what cannot be read is missing: without an item the row's client holds nothing, without its client or round the row
+  is nobody's;
+* which columns there are is taken from what is public, the header or the options, and never from a row.
+"""
+
+from __future__ import annotations
+
+import codecs
+import json
+import re
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+from fedtally.errors import InvalidInputError
+from fedtally.sources.batches import Columns
+from fedtally.sources.streams import ByteStream
+from fedtally.sources.values import of_objects
+
+_LONGEST_LINE = 1 << 26
+_QUOTED = re.compile(r'"((?:[^"]|"")*+)"')
+_TOKEN = re.compile(r'"(?:[^"\\]|\\.)*+"|[\[\]{}]')  # of JSON, as far as its depth goes
+
+Row = dict[str, Any]  # value by column, for the columns that are named and can be read
+
+
+def check_encoding(encoding: str) -> None:
+    """Refuse an encoding whose lines cannot be read one by one.
+
+    >>> check_encoding("latin-1")
+    >>> check_encoding("utf-16")
+    Traceback (most recent call last):
+    ...
+    fedtally.errors.InvalidInputError: with epsilon each line is read by itself, which utf-16 does not allow: one \
+client's bytes could change what another holds; convert the file, for instance with iconv -f utf-16 -t utf-8
+    """
+    if "\n".encode(encoding) != b"\n":
+        raise InvalidInputError(
+            f"with epsilon each line is read by itself, which {encoding} does not allow: one client's bytes could "
+            f"change what another holds; convert the file, for instance with iconv -f {encoding} -t utf-8"
+        )
+
+
+def rows_of_csv(
+    columns: Columns, delimiter: str, width: int | None, places: dict[str, int], is_single: bool
+) -> Callable[[str], Row | None]:
+    """Return what reads a line of a CSV; None: the line is no row.
+
+    Args:
+        columns: resolved.
+        delimiter: between fields.
+        width: how many columns the header names; None: there is none, and all are counted from the start.
+        places: of the columns that are named, from 0.
+        is_single: whether the table has one column, in which a blank line is a row whose item is missing.
+
+    >>> read = rows_of_csv(Columns("item", client="user"), ",", 2, {"item": 0, "user": 1}, False)
+    >>> read('tea,ann'), read('"tea,ann'), read('a,b,"Lee, Ann"')
+    ({'item': 'tea', 'user': 'ann'}, {'item': None, 'user': 'ann'}, {'item': None, 'user': 'Lee, Ann'})
+    """
+    items = [places[name] for name in columns.items]
+
+    def read(line: str) -> Row | None:
+        if not line:
+            return {} if is_single else None
+        fields: Sequence[str | None] = line.split(delimiter)
+        if '"' in line or len(fields) != width:
+            fields = _outside_in(line, delimiter, min(items), max(items), width)
+        return {name: fields[place] for name, place in places.items() if place < len(fields)}
+
+    return read
+
+
+def _outside_in(line: str, delimiter: str, first: int, last: int, width: int | None) -> list[str | None]:
+    """Return the fields of a line, None for those that cannot be read: those of the item, first to last, at last."""
+    own = last - first + 1
+    behind = 0 if width is None else width - 1 - last
+    before, rest = _fields(line, first, delimiter)
+    after: list[str] = []
+    if rest is not None and behind:
+        turned, rest = _fields(rest[::-1], behind, delimiter)
+        rest = None if rest is None else rest[::-1]
+        # Of a line that is too short nothing says which fields it lacks.
+        after = [] if rest is None else [field[::-1] for field in reversed(turned)]
+    held: list[str] = []
+    if rest is not None:
+        held, left = _fields(rest, own, delimiter, strict=True)
+        if len(held) < own or (left is not None and width is not None):
+            held = []
+    padded = [[*part, *[None] * (size - len(part))] for part, size in ((before, first), (held, own), (after, behind))]
+    return [field for part in padded for field in part]
+
+
+def _fields(text: str, number: int, delimiter: str, strict: bool = False) -> tuple[list[str], str | None]:
+    """Return the first fields of a line, at most so many, and what follows the delimiter behind them; None: the end.
+
+    A field that starts with a quote ends at the quote that closes it. Where none does, or something else follows it,
+    the quote is a character like others; or, if `strict`, there is no field.
+    """
+    fields: list[str] = []
+    rest: str | None = text
+    while rest is not None and len(fields) < number:
+        quoted = _QUOTED.match(rest) if rest.startswith('"') else None
+        end = quoted.end() if quoted else 0
+        if quoted and rest[end : end + 1] in ("", delimiter):
+            fields.append(quoted[1].replace('""', '"'))
+            rest = rest[end + 1 :] if rest[end : end + 1] else None
+        elif strict and rest.startswith('"'):
+            return fields, rest
+        else:
+            field, found, behind = rest.partition(delimiter)
+            fields.append(field)
+            rest = behind if found else None
+    return fields, rest
+
+
+def row_of_json(columns: Columns) -> Callable[[str], Row | None]:
+    """Return what reads a line of JSON lines; a line that is no object is a row that holds nothing.
+
+    >>> row_of_json(Columns("item", client="user"))('{"user": 7, "item": "tea", "x": [1]}')
+    {'item': 'tea', 'user': '7'}
+    >>> row_of_json(Columns("item"))("oops")
+    {}
+    """
+    names = columns.names()
+
+    def read(line: str) -> Row | None:
+        if not line.strip():
+            return None
+        try:
+            found = json.loads(line, parse_int=str)  # digits as they are: a number may be of any size
+        except RecursionError:
+            return read(_shallow(line))
+        except ValueError:
+            return {}
+        return {name: found.get(name) for name in names} if isinstance(found, dict) else {}
+
+    return read
+
+
+def _shallow(line: str) -> str:
+    """Return an object without what its lists and objects hold: no value may hide the others by its depth."""
+    kept, depth, start = [], 0, 0
+    for token in _TOKEN.finditer(line):
+        step = {"[": 1, "{": 1, "]": -1, "}": -1}.get(token[0], 0)
+        if step == 1 and depth == 1:
+            kept.append(line[start : token.end()])
+        elif step == -1 and depth == 2:
+            start = token.start()
+        depth += step
+    return "".join([*kept, line[start:]]) if depth == 0 else "[]"
+
+
+def tables(
+    stream: ByteStream, read: Callable[[str], Row | None], columns: Columns, encoding: str, block_size: int
+) -> Iterator[Any]:
+    """Yield the rows of a stream's lines as record batches of the named columns, text or integers.
+
+    Args:
+        stream: of the file's own bytes.
+        read: returns the row of a line; None: the line is no row.
+        columns: resolved.
+        encoding: of a line.
+        block_size: how many bytes are read at a time.
+    """
+    import pyarrow as pa
+
+    names = columns.names()
+    for lines in _blocks(stream, block_size):
+        rows = [{} if line is None else read(_decoded(line, encoding)) for line in lines]
+        kept = [row for row in rows if row is not None]
+        texts = [pa.array(of_objects([row.get(name) for row in kept]), pa.large_string()) for name in names]
+        yield pa.record_batch(texts, names)
+
+
+def first_line(stream: ByteStream, encoding: str) -> str:
+    """Take the first line that is not blank, the header; empty if there is none."""
+    while head := stream.take_line():
+        if line := head.decode(encoding).rstrip("\r\n"):
+            return line
+    return ""
+
+
+def _decoded(line: bytes, encoding: str) -> str:
+    """Return a line as text, in which a byte that is none stands as a lone surrogate: its field cannot be read."""
+    return line.rstrip(b"\r\n").decode(encoding, "surrogateescape")
+
+
+def _blocks(stream: ByteStream, block_size: int) -> Iterator[list[bytes | None]]:
+    """Yield the lines of a stream; None for a line that is too long to be held."""
+    rest, is_skipped = b"", False
+    while block := stream.read(block_size):
+        lines: list[bytes | None] = list((rest + block).split(b"\n"))
+        last = lines.pop()
+        assert last is not None
+        if lines and is_skipped:
+            lines[0], is_skipped = None, False
+        rest = last
+        if len(rest) > _LONGEST_LINE:
+            rest, is_skipped = b"", True
+        if lines:
+            yield lines
+    if rest or is_skipped:
+        yield [None if is_skipped else rest]
+
+
+def line_encoding(encoding: str) -> str:
+    """Return the name under which a line is decoded: a byte order mark is at the start of a file alone.
+
+    >>> line_encoding("utf-8-sig"), line_encoding("latin-1")
+    ('utf-8', 'latin-1')
+    """
+    return "utf-8" if codecs.lookup(encoding).name in ("utf-8", "utf-8-sig") else encoding

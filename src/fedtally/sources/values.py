@@ -1,0 +1,316 @@
+"""What a value is, whatever the format: Arrow columns and Python objects -> text or integers.
+
+There is one reading. A value that has a type becomes the text that a CSV of it holds, so that the same column is the
+same items from every format; the package's docstring lists what becomes what.
+
+With `private`, no value ends the reading, and none changes how another one is read: a value that cannot be read is
+missing. What a column's *type* says is public and may be refused.
+"""
+
+from __future__ import annotations
+
+import datetime
+import decimal
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from fedtally.errors import InvalidInputError
+
+_COUNT_BOUND = 2**63
+_EXACT_FLOAT = 2.0**53  # up to which every integer is a float
+_SHOWN = 60
+_ZONE = r"(Z|[+-][0-9]{4})?$"  # of a time as Arrow writes it
+
+
+def as_values(column: Any, what: str, private: bool = False) -> Any:
+    """Return an Arrow column as text or integers; what is missing is null.
+
+    Args:
+        column: Arrow array of any type.
+        what: the column, for messages.
+        private: let a value that cannot be read be missing.
+
+    Raises:
+        InvalidInputError: a type that has no reading; and, unless `private`, a value that cannot be read.
+
+    >>> import pyarrow as pa
+    >>> as_values(pa.array(["tea", "", None]), "drinks").to_pylist()
+    ['tea', None, None]
+    >>> as_values(pa.array([500_000, 1_000_000], pa.timestamp("us")), "times").to_pylist()
+    ['1970-01-01 00:00:00.5', '1970-01-01 00:00:01']
+    >>> as_values(pa.array([1.0, 2.5]), "sizes", private=True).to_pylist()
+    ['1', '2.5']
+    """
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    kinds = pa.types
+    if kinds.is_dictionary(column.type):
+        column = _decoded(column)
+    kind = column.type
+    if kinds.is_integer(kind):
+        return column
+    if kinds.is_nested(kind):
+        raise InvalidInputError(f"{what} holds values of type {kind}: choose one plain column, one value a row")
+    if kinds.is_floating(kind):
+        # Privately always text: the type of a column must not depend on one of its values.
+        text = _float_text(column) if private else _whole(column, what)
+    elif private:
+        text = _each(column, lambda part: _text(part, what), pa.ArrowInvalid, pa.large_string())
+    else:
+        try:
+            text = _text(column, what)
+        except pa.ArrowInvalid as error:
+            is_text = kinds.is_string(kind) or kinds.is_large_string(kind)
+            why = "is no valid UTF-8 text; say which encoding it is (--encoding)"
+            if not is_text:
+                why = "holds bytes that are no UTF-8 text: decode it first"
+            raise InvalidInputError(f"{what} {why}") from error
+    if kinds.is_integer(text.type):
+        return text
+    return pc.if_else(pc.equal(pc.binary_length(text), 0), pa.scalar(None, text.type), text)
+
+
+def as_pairs(parts: Sequence[Any], names: Sequence[str], where: str, private: bool = False) -> Any:
+    """Return two columns as one of text, `lat,lon`; a pair lacks what either part lacks."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    texts = []
+    for part, name in zip(parts, names, strict=True):
+        if pa.types.is_floating(part.type):
+            part = _float_text(part)
+        texts.append(as_values(part, f"{where}: column {name!r}", private).cast(pa.string()))
+    return pc.binary_join_element_wise(*texts, ",")
+
+
+def as_counts(column: Any, what: str, private: bool = False) -> npt.NDArray[np.int64]:
+    """Return a count column as int64 [n].
+
+    Args:
+        column: Arrow array.
+        what: the column, for messages.
+        private: let a row whose count is missing or no count stand for nobody, 0.
+
+    Raises:
+        InvalidInputError: the column's type holds no counts; and, unless `private`, a value that is no count.
+    """
+    import pyarrow as pa
+
+    if pa.types.is_dictionary(column.type):
+        column = _decoded(column)
+    if not any(is_known(column.type) for is_known in _countable()):
+        raise InvalidInputError(f"{what} must hold whole numbers, got values of type {column.type}")
+    if not private:
+        return _counts(column, what)
+    counts = _each(column, lambda part: pa.array(_counts(part, what)), InvalidInputError, pa.int64())
+    read: npt.NDArray[np.int64] = counts.fill_null(0).to_numpy(zero_copy_only=False)
+    return read
+
+
+def _countable() -> tuple[Callable[[Any], bool], ...]:
+    """Return what tells the types that may hold counts."""
+    from pyarrow import types
+
+    texts = (types.is_string, types.is_large_string, types.is_string_view)
+    return (*texts, types.is_integer, types.is_floating, types.is_decimal)
+
+
+def _counts(column: Any, what: str) -> npt.NDArray[np.int64]:
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    if column.null_count:
+        raise InvalidInputError(f"{what} misses the count in {column.null_count} rows: fill in 0 or remove these rows")
+    kinds, kind = pa.types, column.type
+    if kinds.is_string(kind) or kinds.is_large_string(kind) or kinds.is_string_view(kind):
+        trimmed = pc.utf8_trim_whitespace(column.cast(pa.large_string()))
+        column = _parsed(pc.replace_substring_regex(trimmed, r"\.0*$|^\+", ""), column, what)
+    elif kinds.is_decimal(kind):
+        column = _parsed(column, column, what)
+    numbers: npt.NDArray[Any] = column.to_numpy(zero_copy_only=False)
+    fits = (numbers >= 0) & (numbers < _COUNT_BOUND)
+    if numbers.dtype.kind == "f":
+        fits &= np.floor(numbers) == numbers
+    if not fits.all():
+        _reject(numbers[np.argmin(fits)], what)
+    return numbers.astype(np.int64, copy=False)
+
+
+def of_objects(values: Sequence[Any]) -> Any:
+    r"""Return Python objects as an Arrow column: integers if all are, else text; what has no reading is null.
+
+    Each object is read by itself: the type of one never changes what another becomes.
+
+    >>> of_objects(["tea", 7, None, 7.5, [1], "\ud800", b"rice"]).to_pylist()
+    ['tea', '7', None, '7.5', None, None, 'rice']
+    >>> of_objects([3, None]).type
+    DataType(int64)
+    """
+    import pyarrow as pa
+
+    plain = [value.item() if isinstance(value, np.generic) else value for value in values]
+    types = {type(value) for value in plain} - {type(None)}
+    if types <= {int} and all(value is None or -(2**63) <= value < 2**63 for value in plain):
+        return pa.array(plain, pa.int64())
+    texts: list[str | None] = [None] * len(plain)
+    for kind in types:
+        places = [place for place, value in enumerate(plain) if type(value) is kind]
+        held = [plain[place] for place in places]
+        for place, text in zip(places, _texts_of(kind, held), strict=True):
+            texts[place] = text
+    return pa.array(texts, pa.large_string())
+
+
+def _texts_of(kind: type, values: list[Any]) -> list[str | None]:
+    """Return the text of objects of one Python type."""
+    import pyarrow as pa
+
+    if issubclass(kind, str):
+        return [value if _is_writable(value) else None for value in values]
+    if kind is int:
+        return [_digits(value) for value in values]
+    arrow = {bool: pa.bool_(), float: pa.float64(), bytes: pa.binary(), datetime.date: pa.date32()}.get(kind)
+    if arrow is not None:
+        columns = [pa.array(values, arrow)]
+    elif issubclass(kind, datetime.datetime | datetime.time | decimal.Decimal):
+        # One by one: Arrow gives the objects of a list one zone and one scale.
+        columns = [_alone(value) for value in values]
+    else:
+        return [None] * len(values)
+    found: list[str | None] = []
+    for column in columns:
+        found += as_values(column, "items", private=True).to_pylist()
+    return found
+
+
+def _alone(value: Any) -> Any:
+    import pyarrow as pa
+
+    try:
+        return pa.array([value])
+    except (pa.ArrowException, ValueError, OverflowError):
+        return pa.nulls(1)
+
+
+def _is_writable(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:  # a lone surrogate
+        return False
+    return True
+
+
+def _digits(number: int) -> str | None:
+    try:
+        return str(number)
+    except ValueError:  # more digits than Python writes
+        return None
+
+
+def _each(column: Any, convert: Callable[[Any], Any], error: type[Exception], kind: Any) -> Any:
+    """Return a column converted to a type, with null for every value that cannot be.
+
+    A part that fails is halved until what fails stands alone.
+    """
+    import pyarrow as pa
+
+    try:
+        return convert(column).cast(kind)
+    except error:
+        if len(column) == 1:
+            return pa.nulls(1, kind)
+    middle = len(column) // 2
+    return pa.concat_arrays([_each(part, convert, error, kind) for part in (column[:middle], column[middle:])])
+
+
+def _text(column: Any, what: str) -> Any:
+    """Return a column of any plain type but numbers as text; an ArrowInvalid says that a value cannot be read."""
+    import pyarrow as pa
+
+    kinds, kind = pa.types, column.type
+    if not (kinds.is_string(kind) or kinds.is_large_string(kind)):
+        try:
+            column = column.cast(pa.large_string() if kinds.is_large_binary(kind) or _is_view(kind) else pa.string())
+        except pa.ArrowNotImplementedError as error:
+            raise InvalidInputError(f"{what} is of type {kind}: cast it to integers or text first") from error
+    column.validate(full=True)
+    return _shortest(column) if kinds.is_timestamp(kind) or kinds.is_time(kind) else column
+
+
+def _shortest(times: Any) -> Any:
+    """Return times as Arrow writes them without zeros at the end of the second, and zones as +01:00."""
+    import pyarrow.compute as pc
+
+    for pattern, instead in (
+        (r"\.0+" + _ZONE, r"\1"),
+        (r"(\.[0-9]*[1-9])0+" + _ZONE, r"\1\2"),
+        (r"Z$", "+00:00"),
+        (r"([+-][0-9]{2})([0-9]{2})$", r"\1:\2"),
+    ):
+        times = pc.replace_substring_regex(times, pattern, instead)
+    return times
+
+
+def _float_text(column: Any) -> Any:
+    """Return floating-point numbers as the shortest text that reads back; NaN is missing."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    numbers = column.cast(pa.float64())
+    return pc.if_else(pc.is_nan(numbers), pa.scalar(None, pa.float64()), numbers).cast(pa.string())
+
+
+def _whole(column: Any, what: str) -> Any:
+    """Return floating-point numbers as integers, NaN as missing: what an integer becomes beside a missing one."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    values = column.to_numpy(zero_copy_only=False).astype(np.float64)
+    there = ~np.isnan(values)
+    wrong = there & ((np.floor(values) != values) | (np.abs(values) > _EXACT_FLOAT))
+    if wrong.any():
+        raise InvalidInputError(
+            f"{what} holds floating-point numbers such as {values[wrong][0]}: cast it to integers or text first"
+        )
+    return pc.if_else(
+        pa.array(there), pa.array(np.where(there, values, 0.0).astype(np.int64)), pa.scalar(None, pa.int64())
+    )
+
+
+def _decoded(column: Any) -> Any:
+    """Return the values of a dictionary column; Arrow cannot take from views, which is what Polars' categories are."""
+    import pyarrow as pa
+
+    values = column.dictionary
+    return (values.cast(pa.large_string()) if _is_view(values.type) else values).take(column.indices)
+
+
+def _is_view(kind: Any) -> bool:
+    import pyarrow as pa
+
+    return bool(pa.types.is_string_view(kind) or pa.types.is_binary_view(kind))
+
+
+def _parsed(column: Any, written: Any, what: str) -> Any:
+    """Cast to int64, all at once; where that fails, find the value."""
+    import pyarrow as pa
+
+    try:
+        return column.cast(pa.int64())
+    except pa.ArrowInvalid:
+        for index in range(len(column)):
+            try:
+                column[index].cast(pa.int64())
+            except pa.ArrowInvalid:
+                _reject(written[index].as_py(), what)
+        raise
+
+
+def _reject(value: object, what: str) -> None:
+    shown = repr(value) if isinstance(value, str) else str(value)
+    shown = shown if len(shown) <= _SHOWN else f"{shown[:_SHOWN]}..."
+    raise InvalidInputError(f"{what} must hold whole numbers from 0 to 2^63 - 1, got {shown}")

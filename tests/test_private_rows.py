@@ -1,0 +1,426 @@
+"""Under privacy what one client wrote changes what that client holds, and nothing else: not a row, not a word."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import hashlib
+import json
+import types
+from io import BytesIO, StringIO
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as parquet
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fedtally.domain import Dictionary
+from fedtally.engines import local
+from fedtally.engines.request import Request
+from fedtally.errors import InvalidInputError
+from fedtally.sources import Columns, Source, from_items, open_source, tables
+from fedtally.sources.tables import Layout, table_source
+
+DRINKS = Dictionary(["tea", "maté", "rice, boiled", "7"])
+OTHERS = ["tea", "maté", "7", "tea", "rice, boiled", "tea"]
+ODD = [
+    b'"',
+    b'"tea',
+    b'te"a',
+    b'"tea" x',
+    b'tea"',
+    b'"""',
+    b'""tea',
+    b",",
+    b",,,,",
+    b"tea,tea",
+    b'","',
+    b'"tea","rye"',
+    b'x,"y',
+    b"\xff\xfe",
+    b"caf\xe9",
+    b"\x1f\x8b",
+    b"PAR1",
+    b"\xef\xbb\xbf",
+    b"\0",
+    b"tea\0",
+    b"\r",
+    b"tea\rtea",
+    b"\\",
+    b"\\ud800",
+    b"{",
+    b"}",
+    b'"}',
+    b'", "user": "u1',
+    b"[1]",
+    b"9" * 5000,
+    b"1e999",
+    b"-0",
+    b"nan",
+    b"\xed\xa0\x80",
+    b"\x80" * 9,
+    b"'",
+    b";",
+    b"\t",
+    b" ",
+    b"x" * 100_000,
+]
+
+
+def tallied(source: Source, **options: Any) -> list[Any]:
+    """Return the rounds of a private run as plain values: the draws are those of the seed."""
+    asked = {"domain": DRINKS, "epsilon": 1.0, "study": True, "seed": 1} | options
+    tally, _ = local.read(source, Request(**asked), bytes(32), lambda *_: None)
+    rounds = tally.finish(individuals=True)
+    return [(part.num_clients, part.ids.tolist(), part.counts.tolist()) for part in rounds]
+
+
+def less(whole: list[Any], part: list[Any]) -> int:
+    """Return how many items `whole` has beyond `part`, after checking that it has the same clients and no item less."""
+    assert [r[0] for r in whole] == [r[0] for r in part]
+    beyond = 0
+    for (_, ids, counts), (_, other_ids, other_counts) in zip(whole, part, strict=True):
+        held, left = dict(zip(ids, counts, strict=True)), dict(zip(other_ids, other_counts, strict=True))
+        assert all(held.get(item, 0) >= number for item, number in left.items())
+        beyond += sum(held.values()) - sum(left.values())
+    return beyond
+
+
+# ---- one line, one row ----
+
+
+def csv_of(rows: list[tuple[str, bytes]], client: str, quote: bool = True) -> bytes:
+    """Write rows as an exporter that does not look at what it writes; those of the others are quoted well."""
+    lines = [{"": b"item", "first": b"user,item", "last": b"item,user", "middle": b"n,user,item,x"}[client]]
+    for user, item in rows:
+        held = b'"' + item + b'"' if quote and b", " in item else item
+        lines.append(
+            {
+                "": held,
+                "first": user.encode() + b"," + held,
+                "last": held + b"," + user.encode(),
+                "middle": b"1," + user.encode() + b"," + held + b",2",
+            }[client]
+        )
+    return b"\n".join(lines) + b"\n"
+
+
+def text_of(rows: list[tuple[str, bytes]], _: str) -> bytes:
+    return b"".join(item + b"\n" for _, item in rows)
+
+
+def json_of(rows: list[tuple[str, bytes]], client: str) -> bytes:
+    """Write the bytes of the item between quotes, as they are."""
+    return b"".join(
+        (b'{"user": "' + user.encode() + b'", ' if client else b"{") + b'"item": "' + item + b'"}\n'
+        for user, item in rows
+    )
+
+
+def written(folder: Path, kind: str, client: str, item: bytes, place: int) -> str:
+    rows = [(f"u{i}", other.encode()) for i, other in enumerate(OTHERS)]
+    rows.insert(place, ("odd", item))
+    path = folder / f"t.{kind}"
+    path.write_bytes({"csv": csv_of, "jsonl": json_of, "txt": text_of}[kind](rows, client))
+    return str(path)
+
+
+@pytest.mark.parametrize("place", [0, 3, len(OTHERS)])
+@pytest.mark.parametrize(
+    ("kind", "client"),
+    [("csv", ""), ("csv", "first"), ("csv", "last"), ("csv", "middle"), ("txt", ""), ("jsonl", "")],
+)
+def test_whatever_a_client_writes_the_others_are_the_same(tmp_path: Path, kind: str, client: str, place: int) -> None:
+    """Every neighbour has the same clients, and the same items but for the one client's own."""
+    columns = Columns("item", client="user" if client else None) if kind != "txt" else Columns()
+
+    def rounds(item: bytes) -> list[Any]:
+        source = open_source(written(tmp_path, kind, client, item, place), columns)
+        return tallied(source, num_rounds=2 if client else 1)  # rows without a name are drawn all together
+
+    nothing = rounds(b"")
+    assert sum(r[0] for r in nothing) == len(OTHERS) + 1
+    for item in ODD:
+        assert less(rounds(item), nothing) <= 1, item
+    assert less(rounds(b"tea"), nothing) == 1
+
+
+@settings(max_examples=150)
+@given(
+    item=st.binary(max_size=12).map(lambda data: data.replace(b"\n", b"")),
+    more=st.lists(st.sampled_from([b'"', b",", b"\r", b"\xff", b"\0", b'""', b'","']), max_size=5),
+    layout=st.sampled_from([("csv", "first"), ("csv", "last"), ("csv", "middle"), ("csv", ""), ("txt", "")]),
+    block_size=st.integers(1, 40),
+)
+def test_any_bytes_are_one_clients_own(
+    tmp_path_factory: pytest.TempPathFactory,
+    item: bytes,
+    more: list[bytes],
+    layout: tuple[str, str],
+    block_size: int,
+) -> None:
+    kind, client = layout
+    folder = tmp_path_factory.mktemp("bytes")
+    columns = Columns("item", client="user" if client else None) if kind == "csv" else Columns()
+
+    def rounds(held: bytes) -> list[Any]:
+        path = written(folder, kind, client, held, 2)
+        source = table_source(path, columns, Layout(kind if kind == "csv" else "text", block_size=block_size))
+        return tallied(source, num_rounds=2 if client else 1)
+
+    assert less(rounds(item + b"".join(more)), rounds(b"")) <= 1
+
+
+def well_written(format: str, words: list[str]) -> str:
+    """Return the words as the column `item` of a table with another column, as the standard library writes it."""
+    if format == "text":
+        return "".join(f"{word}\n" for word in words)
+    if format == "json":
+        return "".join(json.dumps({"other": 1.5, "item": word}) + "\n" for word in words)
+    sink = StringIO(newline="")
+    writer = csv.writer(sink, delimiter="\t" if format == "tsv" else ",", lineterminator="\n")
+    writer.writerows([["other", "item"], *(["", word] for word in words)])
+    return sink.getvalue()
+
+
+@settings(max_examples=60)
+@given(
+    words=st.lists(st.text(st.characters(codec="utf-8", exclude_characters="\0\r\n"), max_size=9), min_size=1),
+    format=st.sampled_from(["csv", "tsv", "json", "text"]),
+    size=st.integers(16, 400),
+)
+def test_a_table_without_fault_reads_alike_with_and_without_privacy(
+    tmp_path_factory: pytest.TempPathFactory, words: list[str], format: str, size: int
+) -> None:
+    path = tmp_path_factory.mktemp("alike") / "t"
+    path.write_text(well_written(format, [*words, "end"]), encoding="utf8")
+    columns = Columns("item") if format != "text" else Columns()
+    read = {}
+    for private in (False, True):
+        source = table_source(str(path), columns, Layout.detect(str(path), columns, format=format))
+        batches = list(source.batches(private=private))
+        items = [item for batch in batches for item in batch.items.to_pylist()]
+        read[private] = items, sum(batch.missing for batch in batches)
+        small = Layout.detect(str(path), columns, format=format)
+        again = tables.Layout(small.format, small.delimiter, block_size=size)
+        if private:
+            parts = table_source(str(path), columns, again).batches(private=True)
+            assert [item for batch in parts for item in batch.items.to_pylist()] == items
+    assert read[False] == read[True]
+
+
+def test_a_row_that_names_no_client_is_nobodys(tmp_path: Path) -> None:
+    path = tmp_path / "t.csv"
+    path.write_text('user,item\nann,tea\nbob\n,tea\n"eve,tea\nzoe,7\n')
+    rounds = tallied(open_source(str(path), Columns("item", client="user")))
+    assert rounds[0][0] == 4  # ann; bob, cut short; "eve, as it stands; zoe
+    path = tmp_path / "t.jsonl"
+    path.write_text('{"user": 1, "item": "tea"}\noops\n{"item": "tea"}\n[1]\n{"user": "1", "item": 7}\n')
+    rounds = tallied(open_source(str(path), Columns("item", client="user")), max_items=2)
+    assert rounds == [(1, [0, 3], [1, 1])]  # 1 and "1" are one name
+
+
+def test_json_values_of_any_type_hold_what_they_say_or_nothing(tmp_path: Path) -> None:
+    values = ['"tea"', "7", "7.0", '"7"', "true", "null", "[1]", '{"a": 1}', "1e999", "9" * 5000, '"\\ud800"', "NaN"]
+    path = tmp_path / "t.jsonl"
+    path.write_text("".join(f'{{"item": {value}}}\n' for value in [*values, "oops", '"tea'] * 3))
+    [(clients, ids, counts)] = tallied(open_source(str(path), Columns("item")))
+    assert (clients, ids, counts) == (42, [0, 3], [3, 9])
+
+
+@pytest.mark.parametrize("depth", [1, 998, 1100, 50_000])
+def test_a_deep_value_does_not_hide_its_client(tmp_path: Path, depth: int) -> None:
+    deep = "[" * depth + '"]{"' + "]" * depth
+    path = tmp_path / "t.jsonl"
+    path.write_text(f'{{"item": {deep}, "user": 7}}\n{{"user": 8, "item": "tea", "x": {{"y": {deep}}}}}\n' + deep[:-1])
+    assert tallied(open_source(str(path), Columns("item", client="user"))) == [(2, [0], [1])]
+    assert tallied(open_source(str(path), Columns("item"))) == [(3, [0], [1])]
+
+
+def test_counts_that_cannot_be_read_stand_for_nobody(tmp_path: Path) -> None:
+    path = tmp_path / "t.csv"
+    path.write_text("item,n\ntea,3\ntea,\ntea,x\ntea,-1\ntea,1e99\n,2\n7,4.0\n")
+    [(clients, _, counts)] = tallied(open_source(str(path), Columns("item", count="n")))
+    assert (clients, counts) == (9, [3, 4])
+
+
+def test_lines_too_long_to_hold_are_one_row(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fedtally.sources.lines._LONGEST_LINE", 1000)
+    path = tmp_path / "t.txt"
+    path.write_bytes(b"tea\n" + b"x" * 100_000 + b"\ntea\n" + b"y" * 5000)
+    for size in (64, 999, 4096):
+        [(clients, _, counts)] = tallied(table_source(str(path), Columns(), Layout("text", block_size=size)))
+        assert (clients, counts) == (4, [2])
+
+
+# ---- what is public may be refused ----
+
+
+def test_no_row_says_which_columns_there_are(tmp_path: Path) -> None:
+    (tmp_path / "t.jsonl").write_text('{"item": "tea"}\n')
+    (tmp_path / "t.csv").write_text("tea,ann\n")
+    for name, columns, message in (
+        ("t.jsonl", Columns(), "name the item's"),
+        ("t.csv", Columns(), "name the item by its place"),
+        ("t.csv", Columns("1", client="2"), "must stand before the item"),
+        ("t.csv", Columns("word"), "they are called 1, 2"),
+    ):
+        with pytest.raises(InvalidInputError, match=message):
+            tallied(open_source(str(tmp_path / name), columns, header=False))
+    (tmp_path / "t.csv").write_text('ann,tea\nbob,tea,x\n"eve\n')
+    rounds = tallied(open_source(str(tmp_path / "t.csv"), Columns("2", client="1"), header=False))
+    assert rounds == [(3, [0], [2])]
+
+
+def test_lines_of_an_encoding_are_read_one_by_one_or_refused(tmp_path: Path) -> None:
+    path = tmp_path / "t.txt"
+    path.write_bytes("maté\n".encode("utf-16"))
+    with pytest.raises(InvalidInputError, match="iconv -f utf-16 -t utf-8"):
+        tallied(open_source(str(path), encoding="utf-16"))
+    for encoding in ("latin-1", "shift_jis", "utf-7", "gb18030"):
+        path.write_bytes(b"\x81\n\x1b$B\n+\n" + b"tea\n")
+        [(clients, _, counts)] = tallied(open_source(str(path), encoding=encoding))
+        assert (clients, counts) == (4, [1]), encoding
+    path.write_bytes("maté\n".encode("latin-1"))
+    assert tallied(open_source(str(path), encoding="latin-1"))[0][2] == [1]
+
+
+def test_a_header_and_a_name_tell_gzip_and_no_row_does(tmp_path: Path) -> None:
+    packed = gzip.compress(b"item\ntea\n")
+    (tmp_path / "t.csv").write_bytes(packed)
+    assert tallied(open_source(str(tmp_path / "t.csv"), Columns("item")))[0][2] == [1]
+    (tmp_path / "t.txt.gz").write_bytes(gzip.compress(b"tea\n"))
+    assert tallied(open_source(str(tmp_path / "t.txt.gz")))[0][2] == [1]
+    (tmp_path / "u.txt").write_bytes(b"\x1f\x8btea\ntea\n")
+    assert tallied(open_source(str(tmp_path / "u.txt"))) == [(2, [0], [1])]
+
+
+def test_without_privacy_such_values_are_errors_as_before(tmp_path: Path) -> None:
+    path = tmp_path / "t.csv"
+    path.write_text('item\ntea\n"tea\n')
+    with pytest.raises(InvalidInputError, match="quote"):
+        list(open_source(str(path)).batches())
+
+
+# ---- Parquet and columns in memory ----
+
+
+@pytest.mark.parametrize(
+    ("column", "odd"),
+    [
+        (pa.array([b"tea", b"7", b"\xff", None], pa.binary()), 2),
+        (pa.array([b"tea", b"7", b"\xff"], pa.binary()).view(pa.string()), 2),
+        (pa.array([7.0, 7.0, 2.5, float("inf"), None]), 2),
+        (pa.array([7, 7, 2**64 - 1], pa.uint64()), 2),
+        (pa.array(["tea", "7", ""]), 2),
+        (pa.array(["tea", "7", "x\0"]).dictionary_encode(), 2),
+    ],
+)
+def test_parquet_values_that_cannot_be_read(tmp_path: Path, column: Any, odd: int) -> None:
+    found = []
+    for values in (column, pa.concat_arrays([column[:odd], pa.nulls(1, column.type), column[odd + 1 :]])):
+        parquet.write_table(pa.table({"item": values}), tmp_path / "t.parquet")
+        found.append(tallied(open_source(str(tmp_path / "t.parquet"))))
+    assert found[0] == found[1] and sum(r[0] for r in found[0]) == len(column)
+
+
+OBJECTS: list[Any] = [1, 2.5, "\ud800", b"\xff", b"tea", [1], {"a": 1}, object(), True, 2**70, -(2**63) - 1, 10**5000]
+OBJECTS += [float("nan"), float("inf"), np.float32(1.5), np.datetime64("2020"), (1, 2), complex(1), "", "tea\0"]
+
+
+@pytest.mark.parametrize("odd", OBJECTS, ids=lambda value: str(type(value)))
+@pytest.mark.parametrize("others", [["tea", "maté", "7"] * 3, [7, 7, 8] * 3, [7.0, 2.5, 7.0] * 3])
+def test_objects_in_memory(odd: Any, others: list[Any]) -> None:
+    whole, nothing = (tallied(from_items([*others, held])) for held in (odd, None))
+    assert less(whole, nothing) <= 1
+    as_array = np.empty(len(others) + 1, object)
+    as_array[:] = [*others, odd] if not isinstance(odd, list | tuple | dict) else [*others, None]
+    assert less(tallied(from_items(as_array)), nothing) <= 1
+    assert whole[0][0] == len(others) + 1
+
+
+def test_the_type_of_one_object_does_not_change_the_others() -> None:
+    import datetime
+    from decimal import Decimal
+
+    from fedtally.sources.values import of_objects
+
+    zone = datetime.timezone(datetime.timedelta(hours=2))
+    alone: list[Any] = [Decimal("1"), 1, 1.5, "a", datetime.date(2020, 1, 2), datetime.datetime(2020, 1, 2), True]
+    for other in [Decimal("2.50"), datetime.datetime(2020, 1, 2, 3, tzinfo=zone), b"x", 2**70, "\ud800", 0.5, [1]]:
+        texts = of_objects([*alone, other]).to_pylist()[:-1]
+        assert texts == ["1", "1", "1.5", "a", "2020-01-02", "2020-01-02 00:00:00", "true"]
+
+
+# ---- what is shown ----
+
+
+def run_in_the_open(monkeypatch: pytest.MonkeyPatch, arguments: list[str]) -> tuple[int, str, str]:
+    """Run a command with sums of nothing and noise of a seed: what is left must not depend on what clients hold."""
+    from click.testing import CliRunner
+
+    from fedtally.cli import app
+
+    count = iter(range(10**9))
+
+    def token(size: int = 32) -> bytes:
+        return hashlib.shake_256(str(next(count)).encode()).digest(size)
+
+    encode = local.encode
+
+    def empty(*given: Any) -> Any:
+        for sketch in encode(*given):
+            sketch.counters.fill(0)
+            yield sketch
+
+    monkeypatch.setattr("secrets.token_bytes", token)
+    monkeypatch.setattr(local.secrets, "token_bytes", token)
+    monkeypatch.setattr(local, "encode", empty)
+    with CliRunner().isolation() as streams:
+        code = app.run(arguments)
+        out, error = streams[0].getvalue().decode(), streams[1].getvalue().decode()
+    monkeypatch.undo()
+    return code, out, error
+
+
+@pytest.mark.parametrize("options", [[], ["--json"], ["--client", "user"], ["--round", "day"], ["--rounds", "3"]])
+def test_nothing_shown_depends_on_a_value(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: list[str]) -> None:
+    (tmp_path / "drinks.txt").write_text("tea\nmaté\n7\n", encoding="utf8")
+    given = [
+        "--item",
+        "item",
+        "--domain",
+        str(tmp_path / "drinks.txt"),
+        "--epsilon",
+        "1",
+        "--rows",
+        "3",
+        "--width",
+        "8",
+    ]
+    shown = set()
+    for item in [b"", b"tea", *ODD[::4]]:
+        rows = [(f"u{i}", other.encode()) for i, other in enumerate(OTHERS)] + [("odd", item)]
+        lines = [b"day,user,item"] + [b"1," + user.encode() + b"," + held for user, held in rows]
+        (tmp_path / "t.csv").write_bytes(b"\n".join(lines) + b"\n")
+        shown.add(run_in_the_open(monkeypatch, ["estimate", str(tmp_path / "t.csv"), *given, *options]))
+    [(code, out, _)] = shown
+    assert code == 0 and out
+
+
+def test_progress_does_not_tell_how_long_values_are(tmp_path: Path) -> None:
+    seen: list[tuple[str, int, int | None]] = []
+    path = tmp_path / "t.txt"
+    path.write_text("tea\n" * 50)
+    for epsilon in (1.0, None):
+        local.run(open_source(str(path)), Request(domain=DRINKS, epsilon=epsilon), lambda *what: seen.append(what))
+        assert ("read" in {stage for stage, *_ in seen}) == (epsilon is None)
+
+
+def test_standard_input_of_a_private_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.stdin", types.SimpleNamespace(buffer=BytesIO(b'"tea\ntea\n\xff\n')))
+    assert tallied(open_source("-")) == [(3, [0], [1])]

@@ -1,0 +1,114 @@
+"""One reading of a value: the same column is the same items, whatever holds it."""
+
+from __future__ import annotations
+
+import csv
+import datetime
+import json
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as parquet
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fedtally.sources import Columns, Source, from_items, open_source
+from fedtally.sources.values import as_values, of_objects
+
+BERLIN = datetime.timezone(datetime.timedelta(hours=1))
+WHEN = datetime.datetime(2026, 1, 22, 9, 53, 12)
+# The name, the values, their Arrow type, and the text that DuckDB, or Python's csv module, writes of them.
+COLUMNS: list[tuple[str, list[Any], Any, list[str]]] = [
+    ("timestamp", [WHEN, WHEN.replace(microsecond=500)], pa.timestamp("us"), [str(WHEN), f"{WHEN}.0005"]),
+    ("midnight", [datetime.datetime(2026, 1, 22)], pa.timestamp("ns"), ["2026-01-22 00:00:00"]),
+    ("seconds", [WHEN], pa.timestamp("s"), [str(WHEN)]),
+    ("zone", [WHEN.replace(tzinfo=BERLIN)], pa.timestamp("us", "+01:00"), [f"{WHEN}+01:00"]),
+    ("utc", [WHEN.replace(tzinfo=datetime.UTC)], pa.timestamp("ms", "UTC"), [f"{WHEN}+00:00"]),
+    ("bool", [True, False], pa.bool_(), ["true", "false"]),
+    ("date", [WHEN.date()], pa.date32(), ["2026-01-22"]),
+    ("time", [WHEN.time(), datetime.time(1, 2, 3, 40)], pa.time64("us"), ["09:53:12", "01:02:03.00004"]),
+    ("decimal", [Decimal("1.50"), Decimal("0.05")], pa.decimal128(9, 2), ["1.50", "0.05"]),
+    ("integer", [-7, 2**40], pa.int64(), ["-7", str(2**40)]),
+    ("text", ["007", "True", "", " x"], pa.string(), ["007", "True", "", " x"]),
+    ("bytes", [b"tea", b""], pa.binary(), ["tea", ""]),
+]
+
+
+def read(source: Source, private: bool) -> tuple[list[str], int]:
+    batches = list(source.batches(private=private))
+    return [str(item) for batch in batches for item in batch.items.to_pylist()], sum(b.missing for b in batches)
+
+
+@pytest.mark.parametrize("private", [False, True])
+@pytest.mark.parametrize(("name", "values", "kind", "texts"), COLUMNS, ids=[column[0] for column in COLUMNS])
+def test_a_column_is_the_same_items_in_every_format(
+    name: str, values: list[Any], kind: Any, texts: list[str], private: bool, tmp_path: Path
+) -> None:
+    expected = [text for text in texts if text], texts.count("")
+    with (tmp_path / "t.csv").open("w", newline="") as file:
+        csv.writer(file).writerows([["item", "x"], *([text, 1] for text in texts)])
+    with (tmp_path / "t.jsonl").open("w") as file:
+        file.writelines(json.dumps({"item": text}) + "\n" for text in texts)
+    parquet.write_table(pa.table({"item": pa.array(values, kind)}), tmp_path / "t.parquet")
+    for suffix in ("csv", "jsonl", "parquet"):
+        assert read(open_source(tmp_path / f"t.{suffix}", Columns("item")), private) == expected, suffix
+    for column in (pa.array(values, kind), pa.array(values, kind).dictionary_encode(), list(values)):
+        if name != "decimal" or private or not isinstance(column, list):
+            assert read(from_items(column), private) == expected
+    if name in ("bool", "integer"):
+        with (tmp_path / "typed.jsonl").open("w") as file:
+            file.writelines(json.dumps({"item": value}) + "\n" for value in values)
+        assert read(open_source(tmp_path / "typed.jsonl", Columns("item")), private) == expected
+
+
+def test_whole_floats_are_integers_and_others_are_no_items_or_their_shortest_text(tmp_path: Path) -> None:
+    parquet.write_table(pa.table({"item": pa.array([1.0, float("nan"), 7.0])}), tmp_path / "t.parquet")
+    for private in (False, True):
+        assert read(open_source(tmp_path / "t.parquet"), private) == (["1", "7"], 1)
+    (tmp_path / "t.csv").write_text("item\n0.1\n2.5\n")
+    parquet.write_table(pa.table({"item": pa.array([0.1, 2.5])}), tmp_path / "t.parquet")
+    assert read(open_source(tmp_path / "t.csv"), True) == read(open_source(tmp_path / "t.parquet"), True)
+
+
+def test_empty_clients_and_rounds_are_missing_everywhere(tmp_path: Path) -> None:
+    table = pa.table({"item": ["a", "b", "c"], "who": ["x", "", "y"], "day": ["1", "2", ""]})
+    parquet.write_table(table, tmp_path / "t.parquet")
+    (tmp_path / "t.csv").write_text("item,who,day\na,x,1\nb,,2\nc,y,\n")
+    columns = Columns("item", client="who", round="day")
+    for private in (False, True):
+        found = [read(open_source(tmp_path / name, columns), private) for name in ("t.csv", "t.parquet")]
+        assert found == [(["a"], 2)] * 2
+
+
+PLAIN = (
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**63), 2**63 - 1)
+    | st.floats(width=64)
+    | st.text(st.characters(codec="utf-8"), max_size=5)
+    | st.dates()
+    | st.datetimes(datetime.datetime(1700, 1, 1), datetime.datetime(2200, 1, 1))
+    | st.binary(max_size=4)
+    | st.decimals(allow_nan=False, allow_infinity=False, places=2, min_value=-(10**9), max_value=10**9)
+)
+
+
+@settings(max_examples=300)
+@given(st.lists(PLAIN, min_size=1, max_size=8), st.integers(0, 7))
+def test_objects_are_read_one_by_one_and_as_their_columns_are(values: list[Any], place: int) -> None:
+    together = of_objects(values).to_pylist()
+    place %= len(values)
+    alone = of_objects([values[place]]).to_pylist()[0]
+    assert str(together[place]) == str(alone)
+    column = pa.array([values[place]])
+    typed, read_alone = (as_values(held, "items", private=True) for held in (column, of_objects([values[place]])))
+    assert str(typed[0].as_py()) == str(read_alone[0].as_py())
+
+
+def test_numpy_scalars_are_what_they_hold() -> None:
+    values = [np.int8(3), np.float32(0.5), np.str_("tea"), np.bool_(True), np.datetime64("2020-01-02")]
+    assert of_objects(values).to_pylist() == ["3", "0.5", "tea", "true", "2020-01-02"]
