@@ -22,7 +22,7 @@ from fedtally.recovery.joint import JointDecoder
 from fedtally.recovery.landed import Decoder, Ids, ask
 from fedtally.recovery.median import MedianDecoder, check_landed
 from fedtally.recovery.shrinkage import ShrunkDecoder
-from fedtally.sketch import CountSketch
+from fedtally.sketch import JOINT_ROWS, CountSketch, check_joint_rows
 
 SCHEMA = "fedtally-result/1"
 RECOVERIES = ("auto", "joint", "median")
@@ -113,7 +113,8 @@ class Result:
         plan: the campaign's plan.
         domain: the candidate items.
         sketches: the landed sums, at most one per round.
-        recovery: "joint", "median", the paper's, or "auto": joint up to 2^28 candidates.
+        recovery: "joint", which needs 3 rows, "median", the paper's, or "auto": joint, if there are so many rows, up to
+            2^28 candidates.
         objective: "linf", or "l2": estimates shrunk towards 0 for a small sum of squared errors.
         confidence: of the intervals, below 1; 0 for none.
         intervals: "pointwise", "simultaneous" or "order"; see `recovery.intervals.make_intervals`.
@@ -160,7 +161,7 @@ class Result:
         self.sizing = None if sizing is None else dict(sizing)
         self.timings = dict(timings or {})
         check_decoding(recovery, objective, confidence, intervals)
-        self.recovery = recovery if recovery != "auto" else "joint" if domain.size <= MAX_JOINT else "median"
+        self.recovery = recovery_of(recovery, domain.size, plan.rows)
         self.objective, self.confidence, self.interval_kind = objective, float(confidence), intervals
         self.evaluation: Evaluation | None = None
         self.num_clients = sum(sketch.num_clients for sketch in self.sketches)
@@ -263,6 +264,11 @@ class Result:
                 notes.append(
                     "nothing stands out of the noise: the paper's decoder is better here, and answered instead"
                 )
+        elif self.plan.rows < JOINT_ROWS:
+            notes.append(
+                f"with fewer than {JOINT_ROWS} rows the paper's decoder is used: joint recovery, several times as "
+                "accurate, needs more"
+            )
         elif MAX_JOINT < self.domain.size <= MAX_ENUMERATED:
             notes.append(
                 f"more than {MAX_JOINT:,} candidates: by default the paper's decoder is used; joint recovery "
@@ -570,6 +576,22 @@ def check_decoding(recovery: str, objective: str, confidence: float, intervals: 
             raise InvalidInputError(f"{name} must be {', '.join(known[:-1])} or {known[-1]}, got {value!r}")
     if not 0 <= _validate.real(confidence=confidence) < 1:
         raise InvalidInputError(f"confidence must be at least 0 (no intervals) and below 1, got {confidence!r}")
+
+
+def recovery_of(recovery: str, domain_size: int, rows: int) -> str:
+    """Return "joint" or "median": how sums are decoded, of what was asked for.
+
+    Raises:
+        InvalidInputError: joint recovery was asked for, and there are too few rows.
+
+    >>> recovery_of("auto", 1000, rows=7), recovery_of("auto", 1000, rows=2)
+    ('joint', 'median')
+    """
+    if recovery == "joint":
+        check_joint_rows(rows)
+    if recovery != "auto":
+        return recovery
+    return "joint" if domain_size <= MAX_JOINT and rows >= JOINT_ROWS else "median"
 
 
 def check_decodable(recovery: str, objective: str, domain: Domain | None) -> None:

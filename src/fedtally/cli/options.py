@@ -252,7 +252,7 @@ decoding_options = options(
         type=click.Choice(["auto", "joint", "median"]),
         default="auto",
         help="How sums are decoded: joint fits the heavy items together and undoes their collisions; median is the "
-        "paper's decoder (auto: joint up to 2^28 candidates).",
+        "paper's decoder (auto: joint from 3 rows on, up to 2^28 candidates).",
     ),
     option(
         "Answer",

@@ -117,7 +117,7 @@ def run(source: Source, request: Request, progress: Progress | None = None) -> R
         sketches,
         truth=truth,
         warnings=[
-            *_warnings(source, domain, tally, plan, request.recovery_of(domain.size)),
+            *_warnings(source, domain, tally, plan, request.recovery_of(domain.size, plan.rows)),
             *_of_cohorts(plan, account),
         ],
         recovery=request.recovery,
