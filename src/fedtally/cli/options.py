@@ -272,10 +272,11 @@ decoding_options = options(
     option(
         "Answer",
         "--intervals",
-        type=click.Choice(["pointwise", "simultaneous", "order"]),
-        default="pointwise",
-        help="Each interval holds with that confidence, or all at once, or order statistics of the rows: wide, but "
-        "without assumptions (pointwise).",
+        type=click.Choice(["auto", "pointwise", "simultaneous", "order"]),
+        default="auto",
+        help="auto: in the list of the largest such a share of the intervals holds, on average; of an item named with "
+        "--query each holds with that confidence, as all do with pointwise. simultaneous: all hold at once. order: "
+        "order statistics of the rows: wide, but without assumptions (auto).",
     ),
 )
 seed_option = option("Run", "--seed", metavar="S", help="Repeats a run exactly (drawn by the operating system).")

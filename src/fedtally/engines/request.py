@@ -41,7 +41,8 @@ class Request:
             "auto": joint, if there are so many rows, up to 2^28 candidates.
         objective: what is made small: "linf", the largest error, or "l2", the sum of squares, by shrinkage.
         confidence: of the intervals, below 1; 0 for none.
-        intervals: "pointwise", "simultaneous" or "order" (order statistics of the rows).
+        intervals: "auto": of a list such that they allow for its choice, of named items pointwise; or "pointwise",
+            "simultaneous" or "order" (order statistics of the rows) for both.
         seed: of hashes and draws: an int, text or bytes; from the operating system if None.
         evaluate: compare with the truth, which a simulation knows.
         outside: what becomes of items outside a declared domain: "error" (the default) or "drop" (with epsilon).
@@ -82,7 +83,7 @@ class Request:
     recovery: str = "auto"
     objective: str = "linf"
     confidence: float = CONFIDENCE
-    intervals: str = "pointwise"
+    intervals: str = "auto"
     seed: int | str | bytes | None = None
     evaluate: bool = False
     outside: str | None = None

@@ -77,7 +77,7 @@ class Study:
         _validate.integer(1, 1 << 20, repeats=self.repeats)
         for width in self.widths:
             _validate.integer(1, kernels.MAX_WIDTH, width=width)
-        check_decoding(self.recovery, "linf", 0.0, "pointwise")
+        check_decoding(self.recovery, "linf", 0.0, "auto")
         if self.recovery == "joint":
             check_joint_rows(self.rows)
         for name in ("delta", "trust"):
