@@ -3,10 +3,13 @@
 A list is chosen by its estimates, so that limits of items named beforehand fail in it. Compared are, on the same sums:
 
 - pointwise: limits of items named beforehand;
+- list: what a result prints by default: given that an estimate reached the list, and bounded as `by` would be;
+
+and where joint recovery answered
+
 - simultaneous: of all candidates at once;
 - by: each at the level 1 - (1 - P) R / d, for R listed ones of d candidates (Benjamini and Yekutieli 2005);
-- bayes: posterior quantiles, under a distribution of frequencies that is read from all estimates (joint recovery only);
-- list: what a result prints by default: given that an estimate reached the list, and no lower than `by` allows below.
+- bayes: posterior quantiles, under a distribution of frequencies that is read from all estimates.
 
 Each cell is one table, decoder, number of rounds and epsilon; each of its repeats draws clients, items' ids, hashes and
 noise anew, and counts which printed intervals hold the frequency among the clients that took part. The share is the
@@ -32,16 +35,16 @@ from experiments.recovery import law
 from experiments.study import smaller
 from fedtally.domain import IntegerRange
 from fedtally.errors import InvalidInputError, UnreadableFileError
-from fedtally.recovery.intervals import Limits, make_intervals
-from fedtally.recovery.joint import JointDecoder
-from fedtally.result import possible
+from fedtally.recovery.intervals import JointIntervals, Kappa, Limits
+from fedtally.recovery.joint import Fit
+from fedtally.result import Estimate, possible
 
 F64 = npt.NDArray[np.float64]
 KINDS = ("pointwise", "simultaneous", "by", "bayes", "list")
 CONFIDENCE = 0.95
 LEAST = 0.93
-_GRID = 400  # frequencies on which the posterior is computed
-_STEPS = 200  # of the maximisation of the likelihood
+_GRID = 200  # frequencies on which the posterior is computed
+_STEPS = 100  # of the maximisation of the likelihood
 _EXACT = 0.01  # clients: errors, or widths, below it leave nothing to compare
 
 
@@ -123,10 +126,10 @@ def read_counts(path: Path) -> F64:
         InvalidInputError: it has no count above 0.
     """
     try:
-        counts = np.loadtxt(path, dtype=np.float64, ndmin=1)
+        counts = np.array(path.read_text(encoding="utf-8").split(), np.float64)
     except (OSError, ValueError) as error:
         raise UnreadableFileError(f"{path} holds no counts, one a line: {error}") from error
-    if counts.ndim != 1 or not np.isfinite(counts).all() or (counts < 0).any() or not counts.any():
+    if not np.isfinite(counts).all() or (counts < 0).any() or not counts.any():
         raise InvalidInputError(f"{path} must hold counts, one a line, at least 0 and one above it")
     shares: F64 = counts / counts.sum()
     return shares
@@ -154,22 +157,33 @@ def measure(case: Case, tables: dict[str, Table], data: Path | None, k: int, see
     top = result.top(k)
     truth = counts[[int(e.item) for e in top]] / result.num_clients
     ids = np.array([int(e.item) for e in top], np.uint64)
-    limits: list[Limits | None] = []
-    for kind in KINDS:
-        if not top:
-            limits.append(None)
-        elif kind == "list":
-            low, high = ([getattr(e, end) or 0.0 for e in top] for end in ("low", "high"))
-            limits.append(Limits(np.array(low), np.array(high)))
-        elif kind == "bayes":
-            limits.append(posterior(result, ids))
-        else:
-            level = 1.0 - (1.0 - CONFIDENCE) * len(top) / size if kind == "by" else CONFIDENCE
-            named = "simultaneous" if kind == "simultaneous" else "pointwise"
-            decoder = result._recovered
-            limits.append(possible(make_intervals(decoder, result.sketches, result.domain, level, named).at(ids)))
-    columns = [(np.nan,) * 3 if one is None else _of(one, truth, result.num_clients) for one in limits]
+    limits: dict[str, Limits] = {}
+    if top:
+        limits["pointwise"] = ends(result.estimates([e.item for e in top]))
+        limits["list"] = ends(top)
+    if top and isinstance(result.intervals, JointIntervals):
+        limits |= of_the_fit(result, result.intervals, ids)
+    columns = [_of(limits[kind], truth, result.num_clients) if kind in limits else (np.nan,) * 3 for kind in KINDS]
     return List(len(top), *np.array(columns).T)
+
+
+def ends(estimates: Sequence[Estimate]) -> Limits:
+    """Return the limits of estimates."""
+    return Limits(np.array([e.low for e in estimates]), np.array([e.high for e in estimates]))
+
+
+def of_the_fit(result: fedtally.Result, made: JointIntervals, ids: npt.NDArray[np.uint64]) -> dict[str, Limits]:
+    """Return the other kinds of limits of a list's items, under joint recovery."""
+    fit, kappa = made.fit, Kappa(made.kappa, "as measured for the list")
+    size = result.domain.size
+    level = 1.0 - (1.0 - CONFIDENCE) * len(ids) / size
+    limits = {
+        "simultaneous": possible(JointIntervals(fit, CONFIDENCE, size, kappa, "simultaneous").at(ids)),
+        "by": possible(JointIntervals(fit, level, size, kappa).at(ids)),
+    }
+    if fit.scale * result.num_clients >= _EXACT:
+        limits["bayes"] = posterior(result, fit, ids)
+    return limits
 
 
 def _of(limits: Limits, truth: F64, clients: int) -> tuple[float, float, float]:
@@ -179,28 +193,22 @@ def _of(limits: Limits, truth: F64, clients: int) -> tuple[float, float, float]:
     return float(held.mean()), float((limits.high - limits.low).mean() * clients), float((limits.low > 0).mean())
 
 
-def posterior(result: fedtally.Result, ids: npt.NDArray[np.uint64]) -> Limits | None:
-    """Return posterior quantiles of the frequencies of some items; None where joint recovery did not answer,
-    or left no errors.
+def posterior(result: fedtally.Result, fit: Fit, ids: npt.NDArray[np.uint64]) -> Limits:
+    """Return posterior quantiles of the frequencies of some items.
 
     The distribution of all frequencies is that of maximum likelihood on a grid, by EM, with normal errors.
     """
-    decoder = result._recovered
-    if not isinstance(decoder, JointDecoder) or decoder.fallback is not None:
-        return None
-    if decoder.fit.scale * result.num_clients < _EXACT:
-        return None
-    every = decoder.fit.leave_one_out(result.domain.ids(0, result.domain.size))
-    sd = decoder.fit.scale / np.sqrt(every.share)
+    every = fit.leave_one_out(result.domain.ids(0, result.domain.size))
+    sd = fit.scale / np.sqrt(every.share)
     grid = np.append(0.0, np.geomspace(sd.min() / 10, max(every.values.max(), sd.min()) + 3 * sd.max(), _GRID))
-    sample = np.linspace(0, len(sd) - 1, min(len(sd), 20_000)).astype(int)  # and the largest, which a sample may miss
+    sample = np.linspace(0, len(sd) - 1, min(len(sd), 3000)).astype(int)  # and the largest, which a sample may miss
     sample = np.unique(np.append(sample, np.argsort(-every.values)[:200]))
     likely = np.exp(-(((every.values[sample, None] - grid) / sd[sample, None]) ** 2) / 2) + 1e-300
     weights = np.full(len(grid), 1.0 / len(grid))
     for _ in range(_STEPS):
         weights = (weights * likely / (likely @ weights)[:, None]).mean(axis=0)
-    items = decoder.fit.leave_one_out(ids)
-    own = decoder.fit.scale / np.sqrt(items.share)
+    items = fit.leave_one_out(ids)
+    own = fit.scale / np.sqrt(items.share)
     density = weights * (np.exp(-(((items.values[:, None] - grid) / own[:, None]) ** 2) / 2) + 1e-300)
     below = np.cumsum(density, axis=1) / density.sum(axis=1, keepdims=True)
     tail = (1.0 - CONFIDENCE) / 2

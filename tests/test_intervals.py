@@ -140,7 +140,7 @@ def test_lists_and_named_items_have_limits_of_their_own(recovery):
     assert named == pointwise.estimates([e.item for e in top]) == pointwise.top(20)
     assert [(e.item, e.frequency, e.high) for e in top] == [(e.item, e.frequency, e.high) for e in named]
     assert all(listed.low <= alone.low for listed, alone in zip(top, named, strict=True))
-    # Far above the rest a tenth of the lower error is spent for nothing: 1 %, and rounding to a client under the median.
+    # Far above the rest a tenth of the lower error is spent for nothing: 1 %, and rounding under the median.
     assert top[0].low >= named[0].low - 0.1 * (named[0].high - named[0].low)
     assert sum(listed.low < alone.low for listed, alone in zip(top, named, strict=True)) > 5
     for kind in ("simultaneous", "order"):

@@ -67,7 +67,7 @@ class Evaluation(NamedTuple):
     Attributes:
         linf: largest absolute error.
         l2: root of the sum of squared errors.
-        coverage: share of intervals that hold the truth; None without intervals.
+        coverage: share of all candidates' intervals, each as if it were named, that hold the truth; None without.
         k: size of the two lists compared.
         precision_at_k: share of the k largest estimates whose true count is at least the k-th largest true count, and
             at least 1.

@@ -2,7 +2,8 @@
 
 What they cover: the frequency of an item among the clients that took part, for an item fixed in advance, or for all
 candidates of a kind, over the hash seed; the data must not depend on the seed. A list chosen by its estimates suffers
-the winner's curse. The sampling of those clients from a wider population is separate: `sampling_error`.
+the winner's curse, and has limits of its own. The sampling of those clients from a wider population is separate:
+`sampling_error`.
 
 The error of an estimate comes from who else lies in the item's cells, and fresh ids, held by nobody and drawn here
 (*phantoms*), suffer the same. docs/recovery.md has the construction and its measured coverage.
@@ -386,7 +387,12 @@ class JointIntervals:
     An item's leave-one-out value e = f + error, with an error of standard deviation scale / sqrt(b). Three corrections:
     heavy items see kappa times the scale that phantoms see, since whom to fit was chosen to make the residual small;
     an item was fitted because its e was large (or not, because it was small), so its limits are those of a normal
-    variable given that; and below one client nothing is claimed.
+    variable given that; and below one client nothing is claimed. In a list an item's e was larger still, and the lower
+    limit is that of a normal variable given that, no lower than one that holds however the list was chosen.
+
+    Attributes:
+        fit: the joint fit.
+        kappa: the scale of fitted items' errors over that of phantoms.
 
     Args:
         fit: the joint fit.
@@ -397,7 +403,7 @@ class JointIntervals:
     """
 
     def __init__(self, fit: Fit, confidence: float, size: int, kappa: Kappa, kind: str = "pointwise") -> None:
-        self._fit, self._alpha = fit, 1.0 - confidence
+        self.fit, self._alpha = fit, 1.0 - confidence
         self.kappa = kappa.value
         self._kind, self._size = kind, size
         self._one_client = 1.0 / fit.landed.num_clients + _ROUNDING
@@ -418,7 +424,7 @@ class JointIntervals:
         the residual. On the low side, and among the fitted items, there is no such selection. An item that nearly
         stood out, and was not fitted, lacks what is absorbed of it.
         """
-        fit = self._fit
+        fit = self.fit
         share = float(fit.share.mean())
         low = 1.0 if fit.shrinks else share
         own = np.sqrt(fit.own_shares) / (self.kappa * fit.scale)
@@ -437,22 +443,22 @@ class JointIntervals:
 
     def at(self, ids: Ids) -> Limits:
         """Return the limits of any ids, in frequencies."""
-        return self._limits(self._fit.leave_one_out(ids))
+        return self._limits(self.fit.leave_one_out(ids))
 
     def listed(self, ids: U64, threshold: float | None) -> Limits:
         """Return the limits of the items of a list, in frequencies."""
-        items = self._fit.leave_one_out(ids)
+        items = self.fit.leave_one_out(ids)
         low, high = self._limits(items)
         if self._kind != "auto" or not len(ids):
             return Limits(low, high)
         # Off the support an estimate is e, or b e: what e had to reach for it to be listed.
-        shrunk = np.where(items.fitted | (not self._fit.shrinks), 1.0, items.share)
-        sd = self._fit.scale / np.sqrt(items.share)
+        shrunk = np.where(items.fitted | (not self.fit.shrinks), 1.0, items.share)
+        sd = self.fit.scale / np.sqrt(items.share)
         reached = None if threshold is None else threshold / shrunk / sd
         given, anyhow = list_tails(self._alpha / 2, len(ids), self._size, threshold)
         most = float(-ndtri(anyhow)) * self._law.excess(anyhow)
         z = items.values / sd
-        below = list_lows(z, items.fitted, self._fit.threshold, self.kappa, given, most, reached)
+        below = list_lows(z, items.fitted, self.fit.threshold, self.kappa, given, most, reached)
         return Limits(np.minimum(low, items.values + (below - z) * sd), high)
 
     def _limits(self, items: LeaveOneOut) -> Limits:
@@ -460,9 +466,9 @@ class JointIntervals:
         if self._kind == "simultaneous":
             half = np.maximum(self._band / root, self._one_client)
             return Limits(items.values - half, items.values + half)
-        sd = self._fit.scale / root
+        sd = self.fit.scale / root
         z = items.values / sd
-        low, high = selective_limits(z, items.fitted, self._fit.threshold, self.kappa, self._alpha)
+        low, high = selective_limits(z, items.fitted, self.fit.threshold, self.kappa, self._alpha)
         low, high = items.values + self._stretch * (low - z) * sd, items.values + self._stretch * (high - z) * sd
         one = self._one_client
         return Limits(np.minimum(low, items.values - one), np.maximum(high, items.values + one))
