@@ -553,8 +553,10 @@ def list_tails(tail: float, listed: int, size: int, threshold: float | None) -> 
     However a list of R of d items was chosen, each limit with probability `tail` R / d is enough for a share `tail` of
     wrong ones (Benjamini and Yekutieli 2005). The two parts add up to that share.
 
-    >>> list_tails(0.025, 20, 1000, None), list_tails(0.025, 20, 1000, 0.1)
-    ((0.0, 0.0005), (0.0225, 5e-05))
+    >>> list_tails(0.025, 20, 1000, None)
+    (0.0, 0.0005)
+    >>> [f"{tail:.3g}" for tail in list_tails(0.025, 20, 1000, 0.1)]
+    ['0.0225', '5e-05']
     """
     if threshold is None:
         return 0.0, tail * min(1.0, listed / size)
