@@ -8,8 +8,7 @@ A list is chosen by its estimates, so that limits of items named beforehand fail
 and where joint recovery answered
 
 - simultaneous: of all candidates at once;
-- by: each at the level 1 - (1 - P) R / d, for R listed ones of d candidates (Benjamini and Yekutieli 2005);
-- bayes: posterior quantiles, under a distribution of frequencies that is read from all estimates.
+- by: each at the level 1 - (1 - P) R / d, for R listed ones of d candidates (Benjamini and Yekutieli 2005).
 
 Each cell is one table, decoder, number of rounds and epsilon; each of its repeats draws clients, items' ids, hashes and
 noise anew, and counts which printed intervals hold the frequency among the clients that took part. The share is the
@@ -36,16 +35,13 @@ from experiments.study import smaller
 from fedtally.domain import IntegerRange
 from fedtally.errors import InvalidInputError, UnreadableFileError
 from fedtally.recovery.intervals import JointIntervals, Kappa, Limits
-from fedtally.recovery.joint import Fit
 from fedtally.result import Estimate, possible
 
 F64 = npt.NDArray[np.float64]
-KINDS = ("pointwise", "simultaneous", "by", "bayes", "list")
+KINDS = ("pointwise", "simultaneous", "by", "list")
 CONFIDENCE = 0.95
 LEAST = 0.93
-_GRID = 200  # frequencies on which the posterior is computed
-_STEPS = 100  # of the maximisation of the likelihood
-_EXACT = 0.01  # clients: errors, or widths, below it leave nothing to compare
+_EXACT = 0.01  # clients: widths below it leave nothing to compare
 
 
 class Table(NamedTuple):
@@ -177,13 +173,10 @@ def of_the_fit(result: fedtally.Result, made: JointIntervals, ids: npt.NDArray[n
     fit, kappa = made.fit, Kappa(made.kappa, "as measured for the list")
     size = result.domain.size
     level = 1.0 - (1.0 - CONFIDENCE) * len(ids) / size
-    limits = {
+    return {
         "simultaneous": possible(JointIntervals(fit, CONFIDENCE, size, kappa, "simultaneous").at(ids)),
         "by": possible(JointIntervals(fit, level, size, kappa).at(ids)),
     }
-    if fit.scale * result.num_clients >= _EXACT:
-        limits["bayes"] = posterior(result, fit, ids)
-    return limits
 
 
 def _of(limits: Limits, truth: F64, clients: int) -> tuple[float, float, float]:
@@ -191,30 +184,6 @@ def _of(limits: Limits, truth: F64, clients: int) -> tuple[float, float, float]:
     slack = 1e-6 / clients
     held = (limits.low - slack <= truth) & (truth <= limits.high + slack)
     return float(held.mean()), float((limits.high - limits.low).mean() * clients), float((limits.low > 0).mean())
-
-
-def posterior(result: fedtally.Result, fit: Fit, ids: npt.NDArray[np.uint64]) -> Limits:
-    """Return posterior quantiles of the frequencies of some items.
-
-    The distribution of all frequencies is that of maximum likelihood on a grid, by EM, with normal errors.
-    """
-    every = fit.leave_one_out(result.domain.ids(0, result.domain.size))
-    sd = fit.scale / np.sqrt(every.share)
-    grid = np.append(0.0, np.geomspace(sd.min() / 10, max(every.values.max(), sd.min()) + 3 * sd.max(), _GRID))
-    sample = np.linspace(0, len(sd) - 1, min(len(sd), 3000)).astype(int)  # and the largest, which a sample may miss
-    sample = np.unique(np.append(sample, np.argsort(-every.values)[:200]))
-    likely = np.exp(-(((every.values[sample, None] - grid) / sd[sample, None]) ** 2) / 2) + 1e-300
-    weights = np.full(len(grid), 1.0 / len(grid))
-    for _ in range(_STEPS):
-        weights = (weights * likely / (likely @ weights)[:, None]).mean(axis=0)
-    items = fit.leave_one_out(ids)
-    own = fit.scale / np.sqrt(items.share)
-    density = weights * (np.exp(-(((items.values[:, None] - grid) / own[:, None]) ** 2) / 2) + 1e-300)
-    below = np.cumsum(density, axis=1) / density.sum(axis=1, keepdims=True)
-    tail = (1.0 - CONFIDENCE) / 2
-    low, high = (grid[np.minimum((below < end).sum(axis=1), len(grid) - 1)] for end in (tail, 1.0 - tail))
-    one = 1.0 / result.num_clients
-    return possible(Limits(low - one, high + one))
 
 
 def repeated(case: Case, tables: dict[str, Table], data: Path | None, k: int, seed: int, repeats: int) -> list[List]:

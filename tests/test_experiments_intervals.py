@@ -252,13 +252,13 @@ def test_band_prints_bounds_and_fails_on_a_miss(tmp_path, monkeypatch):
 def test_a_line_is_the_mean_over_lists_that_have_items():
     """Shares are means over lists; widths of all together, over those that have both, and where there is an error."""
     nan = np.nan
-    one = lists.List(20, np.array([0.5, 1, 1, nan, 0.9]), np.array([2.0, 4, 4, nan, 3]), np.array([1, 0, 0, nan, 0.5]))
-    two = lists.List(10, np.array([0.7, 1, 1, 0.8, 1]), np.array([4.0, 6, 6, 2, 6]), np.array([1, 0, 0, nan, 0.7]))
-    exact = lists.List(20, np.ones(5), np.array([0.0, 2, 2, 2, 2]), np.ones(5))
-    none = lists.List(0, *np.full((3, 5), nan))
+    one = lists.List(20, np.array([0.5, nan, 1, 0.9]), np.array([2.0, nan, 4, 3]), np.array([1, nan, 0, 0.5]))
+    two = lists.List(10, np.array([0.7, 1, 1, 1]), np.array([4.0, 2, 6, 6]), np.array([1, 0, 0, 0.7]))
+    exact = lists.List(20, np.ones(4), np.array([0.0, 2, 2, 2]), np.ones(4))
+    none = lists.List(0, *np.full((3, 4), nan))
     row = lists.line({"table": "x"}, [one, two, none])
     assert (row["items"], row["pointwise"], row["list"]) == (30, pytest.approx(0.6), pytest.approx(0.95))
-    assert (row["simultaneous width"], row["bayes width"], row["list width"]) == pytest.approx((10 / 6, 0.5, 1.5))
+    assert (row["by width"], row["simultaneous width"], row["list width"]) == pytest.approx((10 / 6, 0.5, 1.5))
     assert row["distinct"] == pytest.approx(0.6)
     assert lists.line({}, [exact])["list width"] == lists.line({}, [none])["list"] == "-"
 
