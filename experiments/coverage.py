@@ -147,6 +147,7 @@ class Tally(NamedTuple):
 
 Tallies = dict[str, Tally]  # by band
 Result = TypeVar("Result")
+Cell = TypeVar("Cell", bound=tuple[object, ...])
 
 
 def pool(tallies: Iterable[Tally]) -> Tally:
@@ -320,7 +321,7 @@ def repeated(case: Case, scale: Scale, repeats: int) -> Tallies:
     return {band: pool(one[band] for one in runs) for band in runs[0]}
 
 
-def in_turn(cases: Sequence[Case], work: Callable[[Case], Result], jobs: int) -> Iterator[tuple[Case, Result]]:
+def in_turn(cases: Sequence[Cell], work: Callable[[Cell], Result], jobs: int) -> Iterator[tuple[Cell, Result]]:
     """Yield every case with its result, in order, by so many processes; say how far it is on standard error."""
     with ProcessPoolExecutor(jobs) if jobs > 1 else contextlib.nullcontext() as workers:
         results = map(work, cases) if workers is None else workers.map(work, cases)

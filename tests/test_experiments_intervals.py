@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from pathlib import Path
 
 import click
@@ -13,10 +14,11 @@ from pyarrow import parquet
 
 pytest.importorskip("experiments", reason="run from the root of the repository: python -m pytest")
 
-from experiments import band, coverage
+from experiments import band, coverage, lists
 from experiments.coverage import Case, Scale, Tally
 
-from fedtally.errors import InvalidInputError
+import fedtally
+from fedtally.errors import InvalidInputError, UnreadableFileError
 from fedtally.recovery.intervals import Limits
 from fedtally.recovery.median import MedianDecoder
 
@@ -242,3 +244,59 @@ def test_band_prints_bounds_and_fails_on_a_miss(tmp_path, monkeypatch):
     result = run(band.command, *small, "--decoder", "joint")
     assert result.exit_code == 1
     assert "MISS  hybrid 5x100 1.1 noise off  holds in" in result.output
+
+
+# ---- lists ----
+
+
+def test_a_line_is_the_mean_over_lists_that_have_items():
+    """Shares are means over lists; widths of all together, over those that have both, and where there is an error."""
+    nan = np.nan
+    one = lists.List(20, np.array([0.5, nan, 1, 0.9]), np.array([2.0, nan, 4, 3]), np.array([1, nan, 0, 0.5]))
+    two = lists.List(10, np.array([0.7, 1, 1, 1]), np.array([4.0, 2, 6, 6]), np.array([1, 0, 0, 0.7]))
+    exact = lists.List(20, np.ones(4), np.array([0.0, 2, 2, 2]), np.ones(4))
+    none = lists.List(0, *np.full((3, 4), nan))
+    row = lists.line({"table": "x"}, [one, two, none])
+    assert (row["items"], row["pointwise"], row["list"]) == (30, pytest.approx(0.6), pytest.approx(0.95))
+    assert (row["by width"], row["simultaneous width"], row["list width"]) == pytest.approx((10 / 6, 0.5, 1.5))
+    assert row["distinct"] == pytest.approx(0.6)
+    assert lists.line({}, [exact])["list width"] == lists.line({}, [none])["list"] == "-"
+
+
+def test_what_a_list_holds_is_counted():
+    limits = Limits(np.array([0.0, 0.2, 0.3]), np.array([0.1, 0.4, 0.5]))
+    held, width, distinct = lists._of(limits, np.array([0.1 + 1e-9, 0.15, 0.31]), clients=100)
+    assert (held, width, distinct) == pytest.approx((2 / 3, 50 / 3, 2 / 3))
+
+
+def test_a_table_of_counts(tmp_path):
+    path = tmp_path / "counts.txt"
+    path.write_text("3\n1\n0\n")
+    assert lists.read_counts(path).tolist() == [0.75, 0.25, 0]
+    for text in ("", "0\n", "-1\n2\n", "nan\n"):
+        path.write_text(text)
+        with pytest.raises(InvalidInputError, match="must hold counts"):
+            lists.read_counts(path)
+    for bad in (tmp_path / "no.txt", tmp_path):
+        with pytest.raises(UnreadableFileError, match="holds no counts"):
+            lists.read_counts(bad)
+    path.write_text("tea\n")
+    with pytest.raises(UnreadableFileError, match="holds no counts"):
+        lists.read_counts(path)
+
+
+def test_lists_are_measured(tmp_path, monkeypatch):
+    """README's private example: pointwise limits do not hold, and those of the list do; and a miss is a failure."""
+    out = run(lists.command, "--quick", "--output", tmp_path / "lists.csv")
+    assert out.exit_code == 0, out.output
+    assert "PASS  readme" in out.output
+    assert (tmp_path / "lists.csv").read_text().count("\n") == 2
+    monkeypatch.setattr(fedtally, "estimate", functools.partial(fedtally.estimate, intervals="pointwise"))
+    counts = tmp_path / "counts.txt"
+    counts.write_text("1\n" * 500)
+    given = ("--counts", counts, "--clients", 500, "--recovery", "joint", "--rounds", 4, "--epsilon", 1, "--repeats", 2)
+    wrong = run(lists.command, *given)
+    assert wrong.exit_code == 1
+    assert "MISS  counts.txt" in wrong.output
+    with pytest.raises(InvalidInputError, match="--table must be one of readme"):
+        run(lists.command, "--table", "brightkite")

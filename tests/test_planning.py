@@ -401,7 +401,24 @@ def test_merged_results_are_of_all_clients():
         half = np.hypot(2 / 3 * (each[0].high - each[0].frequency), 1 / 3 * (each[1].high - each[1].frequency))
         assert both.high - both.frequency == pytest.approx(half)
     everything = sum(one.frequencies() * one.num_clients for one in parts)
-    assert [e.item for e in merged.top(10)] == (np.argsort(-everything, kind="stable")[:10] + 1).tolist()
+    top = merged.top(10)
+    assert [e.item for e in top] == (np.argsort(-everything, kind="stable")[:10] + 1).tolist()
+    named = merged.estimates([e.item for e in top])
+    assert [(e.item, e.frequency, e.high) for e in top] == [(e.item, e.frequency, e.high) for e in named]
+    assert all(listed.low < alone.low for listed, alone in zip(top, named, strict=True))
+
+
+def test_limits_of_merged_results_are_cut_last():
+    """Half-widths are those of each result before they are cut to 0 .. 1: cut first, they would be too small."""
+    parts = [part(1), part(2, clients=10_000, width=90)]
+    every = list(range(1, 5001))
+    ids, low = DOMAIN.encode(every), []
+    for share, one in zip((2 / 3, 1 / 3), parts, strict=True):
+        low.append(share * (one.frequencies() - one.intervals.at(ids).low))
+    merged = Merged(parts).estimates(every)
+    expected = np.array([e.frequency for e in merged]) - np.hypot(*low)
+    assert (expected < 0).mean() > 0.5
+    np.testing.assert_allclose([e.low for e in merged], np.maximum(expected, 0.0), atol=1e-12)
 
 
 def test_later_rounds_have_a_plan_of_their_own(tmp_path):

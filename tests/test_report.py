@@ -59,6 +59,33 @@ def test_truth_and_error_stand_beside_the_estimates(result: Result) -> None:
     assert re.split(r"\s{2,}", lines[2].strip()) == ["1", "tea", "71.00 %", "70.00 %", "+1.00 %", "71"]
 
 
+def test_what_cannot_be_told_from_zero_is_marked() -> None:
+    items = [1] * 300 + [2] * 100 + list(range(3, 503))
+    result = fedtally.estimate(items, domain="range:1..999", width=20, rows=7, epsilon=1.0, study=True, seed=1)
+    top = result.top(20)
+    number = sum(e.low == 0 for e in top)
+    assert 0 < number < 20
+    text = report.plain(report.answer(result, top), 300)
+    assert f"{number} of these 20 cannot be told from 0" in text
+    assert text.count("up to ") == number + 1  # and of the sampling error
+    assert "on average over its items" in text
+    table = report.estimates_table(top, confidence=0.95)
+    assert [row.style == "dim" for row in table.rows] == [e.low == 0 for e in top]
+    assert "None of these can be told from 0" in report.plain(report.answer(result, top[-1:]), 300)
+    assert "told from 0" not in report.plain(report.answer(result, top[:1]), 300)
+    assert "told from 0" not in report.plain(report.answer(result.decoded(confidence=0), top[:1]), 300)
+
+
+def test_the_answer_says_what_each_kind_of_interval_covers() -> None:
+    result = fedtally.estimate([1, 1, 2], domain="range:1..9", width=64, seed=1)
+    text = " ".join(report.plain(report.answer(result, result.top(2), result.estimates([3])), 300).split())
+    assert "95 %, for frequencies among the clients that took part; of a list chosen by its estimates, on" in text
+    assert "95 % each, for frequencies among the clients that took part; of items named beforehand, not" in text
+    alone = " ".join(report.plain(report.footnotes(result, result.estimates([3])), 300).split())
+    assert "on average over its items" not in alone
+    assert "items named beforehand" in alone
+
+
 @pytest.mark.parametrize(
     ("item", "shown"),
     [

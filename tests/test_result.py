@@ -33,6 +33,16 @@ def test_top_is_sorted_bounded_and_filtered(result):
         result.top(-1)
 
 
+def test_a_list_is_not_filled_up_with_items_that_nobody_holds():
+    codes = [200] * 500 + [404] * 60 + [503] * 5
+    result = fedtally.estimate(codes, domain="range:0..599", max_bytes=4000, seed=1, evaluate=True)
+    assert [e.item for e in result.top(20)] == [200, 404, 503]
+    assert (result.evaluation.precision_at_k, result.evaluation.recall_at_k) == (1.0, 1.0)
+    assert result.top(20, min_frequency=-1.0) == result.top(20)
+    private = fedtally.estimate([1] * 9, domain="range:0..9", width=64, epsilon=0.01, study=True, seed=3, evaluate=True)
+    assert all(e.count >= 0.5 for e in private.top(10))
+
+
 def test_top_across_blocks(monkeypatch):
     items = np.random.default_rng(2).zipf(1.2, 4000) % 5000
     whole = fedtally.estimate(items, domain="range:0..4999", rows=5, width=64, seed=1, evaluate=True)

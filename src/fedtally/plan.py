@@ -24,7 +24,7 @@ import numpy as np
 from fedtally import _validate
 from fedtally._archive import replacing
 from fedtally.errors import InvalidInputError, UnreadableFileError
-from fedtally.sketch import Schedule, SketchSpec
+from fedtally.sketch import Schedule, SketchSpec, check_joint_rows
 
 if TYPE_CHECKING:
     from fedtally.privacy.terms import PrivacyTerms
@@ -148,6 +148,8 @@ class Plan:
                 f"{self.num_rounds} rounds of at most {self.cohort} clients cannot hold "
                 f"num_clients {self.num_clients}; raise cohort or num_rounds"
             )
+        if self.target is not None and self.target.recovery == "joint":
+            check_joint_rows(self.rows)
         if self.privacy is not None:
             self._check_privacy(self.privacy)
         if self.secure_sum is not None:

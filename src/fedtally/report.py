@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from fedtally.domain import Domain
 from fedtally.plan import Plan
-from fedtally.result import Estimate, Evaluation, Result
+from fedtally.result import Estimate, Evaluation, Result, listed_kind, named_kind
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -93,8 +93,9 @@ def intervals_fields(result: Result) -> dict[str, Any] | None:
     """Return what documents say of a result's intervals; None where it has none.
 
     >>> import fedtally
-    >>> intervals_fields(fedtally.estimate(["tea", "milk"], seed=1))["kind"]
-    'pointwise'
+    >>> fields = intervals_fields(fedtally.estimate(["tea", "milk"], seed=1))
+    >>> fields["kind"], fields["list"]["kind"], fields["named"]["kind"]
+    ('auto', 'selective', 'pointwise')
     """
     intervals = result.intervals
     if intervals is None:
@@ -102,7 +103,8 @@ def intervals_fields(result: Result) -> dict[str, Any] | None:
     return {
         "confidence": result.confidence,
         "kind": result.interval_kind,
-        "covers": covers(result.interval_kind),
+        "list": {"kind": (listed := listed_kind(result.interval_kind)), "covers": covers(listed)},
+        "named": {"kind": (named := named_kind(result.interval_kind)), "covers": covers(named)},
         "about": intervals.about,
         "predicted_linf": intervals.predicted_linf,
     }
@@ -114,12 +116,11 @@ def covers(kind: str) -> str:
     >>> covers("simultaneous")
     'frequencies among the clients that took part; of all candidates at once, so also of a list chosen by its estimates'
     """
-    which = (
-        "of all candidates at once, so also of a list chosen by its estimates"
-        if kind == "simultaneous"
-        else "of items named beforehand, not of a list chosen by its estimates"
-    )
-    return f"{COVERS}; {which}"
+    which = {
+        "selective": "of a list chosen by its estimates, on average over its items",
+        "simultaneous": "of all candidates at once, so also of a list chosen by its estimates",
+    }
+    return f"{COVERS}; {which.get(kind, 'of items named beforehand, not of a list chosen by its estimates')}"
 
 
 def level(confidence: float) -> str:
@@ -176,12 +177,13 @@ def answer(result: Result, estimates: Sequence[Estimate], queried: Sequence[Esti
         heading(f"Most frequent of {counted(result.domain.size, 'candidate')} among {_contributions(result)}"),
         Text(),
         _top_table(result, estimates),
+        *_indistinct(estimates),
     ]
     if queried:
         truth = result.true_frequencies([e.item for e in queried])
         table = estimates_table(queried, truth, ranked=False, confidence=result.confidence, unit=result.unit)
         parts += [Text(), heading("Items asked for"), Text(), table]
-    return Group(*parts, Text(), facts([*_how(result, estimates or queried), *_notes(result)]))
+    return Group(*parts, Text(), facts([*_how(result, estimates, queried), *_notes(result)]))
 
 
 def footnotes(result: Result, shown: Sequence[Estimate]) -> RenderableType:
@@ -194,7 +196,7 @@ def footnotes(result: Result, shown: Sequence[Estimate]) -> RenderableType:
     """
     rows: list[tuple[str, RenderableType]] = [
         ("", ""),
-        *_certainty(result, shown),
+        *_certainty(result, (), shown),
         *privacy_rows(result.plan, result.secure_sum),
     ]
     return facts([*rows, *_notes(result)])
@@ -244,6 +246,26 @@ def _contributions(result: Result) -> str:
     return clients if result.unit == "clients" else f"{result.num_contributions:,} contributions of {clients}"
 
 
+def _indistinct(estimates: Sequence[Estimate]) -> list[RenderableType]:
+    """Return a line that says how many of a list cannot be told from 0; none where all can."""
+    from rich.text import Text
+
+    number = sum(not is_told_from_zero(estimate) for estimate in estimates)
+    if not number:
+        return []
+    which = {len(estimates): "None of these can"}.get(number, f"{number:,} of these {len(estimates):,} cannot")
+    return [Text(f"{which} be told from 0: the interval reaches down to it", style="dim")]
+
+
+def is_told_from_zero(estimate: Estimate) -> bool:
+    """Return whether an estimate's interval, if it has one, excludes 0.
+
+    >>> [is_told_from_zero(Estimate("tea", 0.1, low, 0.2, 10.0)) for low in (0.0, 0.01, None)]
+    [False, True, True]
+    """
+    return estimate.low is None or estimate.low > 0
+
+
 def estimates_table(
     estimates: Sequence[Estimate],
     truth: Sequence[float] | None = None,
@@ -252,6 +274,8 @@ def estimates_table(
     unit: str = "clients",
 ) -> Table:
     """Return a table of estimates, with their limits, true frequencies and errors where these are known.
+
+    What cannot be told from 0 is dim, and of its interval the upper limit alone is shown.
 
     >>> print(plain(estimates_table([Estimate("tea", 0.25, None, None, 500.0)], truth=[0.24])).splitlines()[0].split())
     ['#', 'item', 'frequency', 'true', 'error', 'clients']
@@ -271,14 +295,15 @@ def estimates_table(
         cells = [str(place + 1)] if ranked else []
         cells += [printable(estimate.item), percent(estimate.frequency, digits)]
         if estimate.low is not None and estimate.high is not None:
-            cells.append(f"{percent(estimate.low, digits).removesuffix(' %')} .. {percent(estimate.high, digits)}")
+            low = f"{percent(estimate.low, digits).removesuffix(' %')} .." if is_told_from_zero(estimate) else "up to"
+            cells.append(f"{low} {percent(estimate.high, digits)}")
         if truth is not None:
             cells += [percent(truth[place], digits), percent(errors[place], error_digits, signed=True)]
-        table.add_row(*cells, f"{estimate.count:,.0f}")
+        table.add_row(*cells, f"{estimate.count:,.0f}", style=None if is_told_from_zero(estimate) else "dim")
     return table
 
 
-def _how(result: Result, shown: Sequence[Estimate]) -> list[tuple[str, RenderableType]]:
+def _how(result: Result, listed: Sequence[Estimate], named: Sequence[Estimate]) -> list[tuple[str, RenderableType]]:
     """Return what the reader of the numbers must know, as (name, text)."""
     plan = result.plan
     sketch = f"{plan.rows} rows x {plan.width:,} counters of {plan.modulus_bits} bits"
@@ -292,7 +317,7 @@ def _how(result: Result, shown: Sequence[Estimate]) -> list[tuple[str, Renderabl
         ("Clients", _attended(result, most)),
         ("Sketch", f"{sketch}, {plan.schedule} schedule, {result.recovery} recovery{shrunk}"),
         *sizing_rows(result.sizing),
-        *_certainty(result, shown),
+        *_certainty(result, listed, named),
     ]
     if result.evaluation is not None:
         rows.append(("Errors", _errors(result.evaluation)))
@@ -407,17 +432,18 @@ def _traffic(account: Mapping[str, Any], way: str) -> str:
     return f"{way} {size(account[name])} a client{': ' if parts else ''}{', '.join(parts)}"
 
 
-def _certainty(result: Result, shown: Sequence[Estimate]) -> list[tuple[str, str]]:
-    """Return what the intervals cover, what they leave out, and the error to expect."""
+def _certainty(result: Result, listed: Sequence[Estimate], named: Sequence[Estimate]) -> list[tuple[str, str]]:
+    """Return what the intervals of a list and of named items cover, what they leave out, and the error to expect."""
     intervals = result.intervals
     if intervals is None:
         return []
-    each = "" if result.interval_kind == "simultaneous" else " each"
-    rows = [
-        ("Intervals", f"{level(result.confidence)}{each}, for {covers(result.interval_kind)}"),
-        ("", intervals.about),
-    ]
-    sampling = max((e.sampling_error or 0.0 for e in shown), default=0.0)
+    kinds = [listed_kind(result.interval_kind)] * bool(listed) + [named_kind(result.interval_kind)] * bool(named)
+    said = []
+    for kind in dict.fromkeys(kinds or [named_kind(result.interval_kind)]):
+        each = " each" if kind in ("pointwise", "order") else ""
+        said.append(f"{level(result.confidence)}{each}, for {covers(kind)}")
+    rows = [("Intervals", said[0]), *(("", more) for more in said[1:]), ("", intervals.about)]
+    sampling = max((e.sampling_error or 0.0 for e in [*listed, *named]), default=0.0)
     if sampling:
         text = (
             f"not in the intervals: the clients as a sample of a wider population, up to {_plus_minus(sampling)} here"

@@ -22,7 +22,7 @@ from fedtally.recovery.joint import JointDecoder
 from fedtally.recovery.landed import Decoder, Ids, ask
 from fedtally.recovery.median import MedianDecoder, check_landed
 from fedtally.recovery.shrinkage import ShrunkDecoder
-from fedtally.sketch import CountSketch
+from fedtally.sketch import JOINT_ROWS, CountSketch, check_joint_rows
 from fedtally.sketch.count_sketch import noised_by
 
 SCHEMA = "fedtally-result/1"
@@ -48,8 +48,8 @@ class Estimate:
         item: its label.
         frequency: estimated share of the clients that took part, each counted in every round that it is in; it may be
             below 0.
-        low: lower limit of that share; None where no interval was asked for.
-        high: upper limit.
+        low: lower limit of that share, 0 to 1; None where no interval was asked for.
+        high: upper limit, 0 to 1.
         count: estimated number of clients; of contributions, where a client may be in several rounds.
         sampling_error: what `low` and `high` leave out: half-width, at the same confidence, by which the share in a
             wider population may differ, if the clients are a uniform sample of it.
@@ -69,7 +69,7 @@ class Evaluation(NamedTuple):
     Attributes:
         linf: largest absolute error.
         l2: root of the sum of squared errors.
-        coverage: share of intervals that hold the truth; None without intervals.
+        coverage: share of all candidates' intervals, each as if it were named, that hold the truth; None without.
         k: size of the two lists compared.
         precision_at_k: share of the k largest estimates whose true count is at least the k-th largest true count, and
             at least 1.
@@ -117,10 +117,12 @@ class Result:
         domain: the candidate items.
         sketches: the landed sums, at most one per round; under a plan with privacy with the noise of that plan, and
             marked so by what added it.
-        recovery: "joint", "median", the paper's, or "auto": joint up to 2^28 candidates.
+        recovery: "joint", which needs 3 rows, "median", the paper's, or "auto": joint, if there are so many rows, up to
+            2^28 candidates.
         objective: "linf", or "l2": estimates shrunk towards 0 for a small sum of squared errors.
         confidence: of the intervals, below 1; 0 for none.
-        intervals: "pointwise", "simultaneous" or "order"; see `recovery.intervals.make_intervals`.
+        intervals: "auto": lists get limits that allow for the choice of their items, named items pointwise ones;
+            "pointwise", "simultaneous" or "order": see `recovery.intervals.make_intervals`.
         truth: true counts, where a simulation knows them and evaluation was asked for.
         warnings: what the reader of the numbers must know.
         missing: rows without an item, client or round, which were dropped.
@@ -159,7 +161,7 @@ class Result:
         recovery: str = "auto",
         objective: str = "linf",
         confidence: float = CONFIDENCE,
-        intervals: str = "pointwise",
+        intervals: str = "auto",
         truth: Truth | None = None,
         warnings: Sequence[str] = (),
         missing: int = 0,
@@ -183,7 +185,7 @@ class Result:
         self.sizing = None if sizing is None else dict(sizing)
         self.timings = dict(timings or {})
         check_decoding(recovery, objective, confidence, intervals)
-        self.recovery = recovery if recovery != "auto" else "joint" if domain.size <= MAX_JOINT else "median"
+        self.recovery = recovery_of(recovery, domain.size, plan.rows)
         self.objective, self.confidence, self.interval_kind = objective, float(confidence), intervals
         self.evaluation: Evaluation | None = None
         self.num_contributions = sum(sketch.num_clients for sketch in self.sketches)
@@ -300,6 +302,11 @@ class Result:
                 notes.append(
                     "nothing stands out of the noise: the paper's decoder is better here, and answered instead"
                 )
+        elif self.plan.rows < JOINT_ROWS:
+            notes.append(
+                f"with fewer than {JOINT_ROWS} rows the paper's decoder is used: joint recovery, several times as "
+                "accurate, needs more"
+            )
         elif MAX_JOINT < self.domain.size <= MAX_ENUMERATED:
             notes.append(
                 f"more than {MAX_JOINT:,} candidates: by default the paper's decoder is used; joint recovery "
@@ -315,6 +322,9 @@ class Result:
     def top(self, k: int = 20, min_frequency: float | None = None, progress: Progress | None = None) -> list[Estimate]:
         """Return the k largest estimates, largest first, ties by position in the domain.
 
+        Estimates below half a client are left out: the list may have fewer than k. Its limits allow for the choice of
+        its items, unless another kind of interval was asked for.
+
         Args:
             k: at least 0.
             min_frequency: leave out smaller estimates.
@@ -324,17 +334,25 @@ class Result:
             MemoryLimitError: the domain is too large to enumerate; name items with `estimates` instead.
         """
         _validate.integer(0, k=k)
-        floor = (
-            -np.inf if min_frequency is None else _validate.real(min_frequency=min_frequency) * self.num_contributions
-        )
+        floor = 0.5
+        if min_frequency is not None:
+            floor = max(floor, _validate.real(min_frequency=min_frequency) * self.num_contributions)
         positions, counts = np.empty(0, np.int64), np.empty(0)
         for start, _, block in self.blocks(progress):
-            hits = np.flatnonzero(block >= max(floor, counts.min() if k and len(counts) == k else -np.inf))
+            hits = np.flatnonzero(block >= max(floor, counts.min() if len(counts) > k else -np.inf))
             positions, counts = np.concatenate([positions, hits + start]), np.concatenate([counts, block[hits]])
-            kept = np.lexsort((positions, -counts))[:k]
+            kept = np.lexsort((positions, -counts))[: k + 1]  # one more: what an estimate had to exceed
             positions, counts = positions[kept], counts[kept]
-        ids = self.domain.encode(self.domain.labels(positions)) if len(positions) else np.empty(0, np.uint64)
-        return self._estimates(self.domain.labels(positions), ids, counts)
+        reached = float(counts[k]) if len(counts) > k else floor
+        positions, counts = positions[:k], counts[:k]
+        if not len(positions):
+            return []
+        labels = self.domain.labels(positions)
+        ids = self.domain.encode(labels)
+        # A shrunk estimate is another number than the one that has limits: what that had to reach is not known.
+        threshold = reached / self.num_contributions if self.objective == "linf" else None
+        limits = None if self.intervals is None else self.intervals.listed(ids, threshold)
+        return self._estimates(labels, counts, limits)
 
     def estimates(self, items: Sequence[str | int]) -> list[Estimate]:
         """Return the estimates of named items, in their order. For string domains an item need not be a candidate.
@@ -347,7 +365,7 @@ class Result:
             return []
         ids = self.domain.encode(named)
         labels = [int(item) for item in named] if self.domain.kind in ("range", "integers") else named
-        return self._estimates(labels, ids, self.decoder.at(ids))
+        return self._estimates(labels, self.decoder.at(ids), None if self.intervals is None else self.intervals.at(ids))
 
     def frequency(self, item: str | int) -> float:
         """Return the estimated share of clients that contribute the item. Not clipped: it may be below 0."""
@@ -382,6 +400,8 @@ class Result:
     def limits(self, memory: int | None = None) -> Limits | None:
         """Return the limits of every candidate's frequency, by position: float64 [domain.size] each; None without.
 
+        They are those of items named beforehand.
+
         Raises:
             MemoryLimitError: the table would not fit.
         """
@@ -390,11 +410,12 @@ class Result:
         if intervals is None:
             return None
         parts = [intervals.at(self._ids(*block)) for block in self._block_bounds()]
-        return Limits(np.concatenate([part.low for part in parts]), np.concatenate([part.high for part in parts]))
+        return possible(Limits(*(np.concatenate(ends) for ends in zip(*parts, strict=True))))
 
     def to_arrow(self, memory: int | None = None) -> Any:
         """Return a `pyarrow.Table` of every candidate, largest estimate first: the fields of `Estimate`.
 
+        The limits are those of an item named beforehand, not of a list; the schema's metadata say so: `intervals`.
         That of a study of privacy says so in a further column, `note`.
         """
         import pyarrow as pa
@@ -413,7 +434,8 @@ class Result:
         }
         if self.study:
             columns["note"] = pa.array([self.study] * len(order))
-        return pa.table(columns)
+        kind = None if limits is None else named_kind(self.interval_kind)
+        return pa.table(columns, metadata={} if kind is None else {"intervals": kind})
 
     @property
     def unit(self) -> str:
@@ -518,7 +540,7 @@ class Result:
                 recovery=meta["recovery"],
                 objective=meta.get("objective", "linf"),
                 confidence=meta.get("confidence", CONFIDENCE),
-                intervals=meta.get("intervals", "pointwise"),
+                intervals=meta.get("intervals", "auto"),
                 warnings=meta["warnings"],
                 missing=meta["missing"],
                 secure_sum=meta.get("secure_sum"),
@@ -548,7 +570,7 @@ class Result:
             largest = max(largest, float(np.abs(errors).max()))
             squares += float(errors @ errors)
             if self.intervals is not None:
-                low, high = self.intervals.at(ids)
+                low, high = possible(self.intervals.at(ids))
                 covered += int(((low <= truth) & (truth <= high)).sum())
         k = min(k, self.domain.size)
         precision, recall = self._overlap(k)
@@ -560,13 +582,15 @@ class Result:
         truth = self.truth
         if truth is None or not k:
             return 0.0, 0.0
-        estimated = self.domain.locate([e.item for e in self.top(k)])
+        estimated = self.domain.locate([e.item for e in listed]) if (listed := self.top(k)) else np.empty(0, np.int64)
         best = np.lexsort((truth.positions, -truth.counts))[:k]
         if not len(best):
             return 0.0, 0.0
         floor = truth.counts[best].min() if len(best) == k else 1
         good = truth.positions[truth.counts >= floor]
-        return float(np.isin(estimated, good).mean()), float(np.isin(truth.positions[best], estimated).mean())
+        return float(np.isin(estimated, good).sum() / max(1, len(estimated))), float(
+            np.isin(truth.positions[best], estimated).mean()
+        )
 
     def _block_bounds(self) -> Iterator[tuple[int, int]]:
         check_enumerable(self.domain)
@@ -590,16 +614,59 @@ class Result:
             if progress is not None:
                 progress("decode", stop, self.domain.size)
 
-    def _estimates(self, items: Sequence[str | int], ids: npt.NDArray[np.uint64], counts: F64) -> list[Estimate]:
+    def _estimates(self, items: Sequence[str | int], counts: F64, limits: Limits | None) -> list[Estimate]:
         frequencies = counts / self.num_contributions
-        if self.intervals is None or not len(ids):
+        if limits is None:
             return [
                 Estimate(item, f, None, None, count)
                 for item, f, count in zip(items, frequencies.tolist(), counts.tolist(), strict=True)
             ]
-        low, high = self.intervals.at(ids)
+        low, high = possible(limits)
         columns = (frequencies, low, high, counts, self._sampling_error(frequencies))
         return [Estimate(item, *row) for item, *row in zip(items, *(c.tolist() for c in columns), strict=True)]
+
+
+def recovery_of(recovery: str, domain_size: int, rows: int) -> str:
+    """Return "joint" or "median": how sums are decoded, of what was asked for.
+
+    Raises:
+        InvalidInputError: joint recovery was asked for, and there are too few rows.
+
+    >>> recovery_of("auto", 1000, rows=7), recovery_of("auto", 1000, rows=2)
+    ('joint', 'median')
+    """
+    if recovery == "joint":
+        check_joint_rows(rows)
+    if recovery != "auto":
+        return recovery
+    return "joint" if domain_size <= MAX_JOINT and rows >= JOINT_ROWS else "median"
+
+
+def possible(limits: Limits) -> Limits:
+    """Return limits of frequencies as far as a frequency can lie: within 0 and 1.
+
+    >>> possible(Limits(np.array([-0.1, 0.5]), np.array([0.2, 1.1])))
+    Limits(low=array([0. , 0.5]), high=array([0.2, 1. ]))
+    """
+    return Limits(np.clip(limits.low, 0.0, 1.0), np.clip(limits.high, 0.0, 1.0))
+
+
+def named_kind(intervals: str) -> str:
+    """Return the kind of the intervals of named items, of the kind that was asked for.
+
+    >>> named_kind("auto")
+    'pointwise'
+    """
+    return "pointwise" if intervals == "auto" else intervals
+
+
+def listed_kind(intervals: str) -> str:
+    """Return the kind of the intervals of a list of the largest estimates, of the kind that was asked for.
+
+    >>> listed_kind("auto")
+    'selective'
+    """
+    return "selective" if intervals == "auto" else intervals
 
 
 def check_decoding(recovery: str, objective: str, confidence: float, intervals: str) -> None:

@@ -253,7 +253,7 @@ decoding_options = options(
         type=click.Choice(["auto", "joint", "median"]),
         default="auto",
         help="How sums are decoded: joint fits the heavy items together and undoes their collisions; median is the "
-        "paper's decoder (auto: joint up to 2^28 candidates).",
+        "paper's decoder (auto: joint from 3 rows on, up to 2^28 candidates).",
     ),
     option(
         "Answer",
@@ -273,10 +273,11 @@ decoding_options = options(
     option(
         "Answer",
         "--intervals",
-        type=click.Choice(["pointwise", "simultaneous", "order"]),
-        default="pointwise",
-        help="Each interval holds with that confidence, or all at once, or order statistics of the rows: wide, but "
-        "without assumptions (pointwise).",
+        type=click.Choice(["auto", "pointwise", "simultaneous", "order"]),
+        default="auto",
+        help="auto: in the list of the largest such a share of the intervals holds, on average; of an item named with "
+        "--query each holds with that confidence, as all do with pointwise. simultaneous: all hold at once. order: "
+        "order statistics of the rows: wide, but without assumptions (auto).",
     ),
 )
 seed_option = option("Run", "--seed", metavar="S", help="Repeats a run exactly (drawn by the operating system).")

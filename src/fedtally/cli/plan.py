@@ -129,7 +129,7 @@ _privacy_options = options(
     "--recovery",
     type=click.Choice(["auto", "joint", "median"]),
     default="auto",
-    help="How sums will be decoded (auto: joint up to 2^28 candidates).",
+    help="How sums will be decoded (auto: joint from 3 rows on, up to 2^28 candidates).",
 )
 @trust_options
 @_privacy_options

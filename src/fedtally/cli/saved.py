@@ -40,7 +40,7 @@ _json_option = option("Run", "--json", "as_json", is_flag=True, help="Print one 
 @option(
     "Answer",
     "--intervals",
-    type=click.Choice(["pointwise", "simultaneous", "order"]),
+    type=click.Choice(["auto", "pointwise", "simultaneous", "order"]),
     help="Kind of the intervals (as the result says).",
 )
 @_json_option

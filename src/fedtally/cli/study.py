@@ -61,8 +61,8 @@ _study_options = options(
         "Study",
         "--recovery",
         type=click.Choice(["median", "joint"]),
-        help="How sums are decoded: median, as in the paper, or joint, as `estimate` does (median; with --plan what it "
-        "says, or joint).",
+        help="How sums are decoded: median, as in the paper, or joint, as `estimate` does from 3 rows on (median; with "
+        "--plan what it says, or joint).",
     ),
     option(
         "Study",

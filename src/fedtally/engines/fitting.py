@@ -194,7 +194,8 @@ class Draft:
                 agreed = with_noise(agreed, self.max_items, noise_bound(privacy, counters, agreed.most_clients))
         target = None
         if self.request.tau is not None:
-            target = Target(self.request.tau, self.request.failure_probability, self.recovery)
+            recovery = self.request.recovery_of(self.domain.size, rows)
+            target = Target(self.request.tau, self.request.failure_probability, recovery)
         described, items = self.domain.describe(), self.max_items
         fixed = (self.num_rounds, *self.clients, described, items, self.seed)
         return Plan(rows, width, schedule, *fixed, secure_sum=agreed, privacy=privacy, target=target)

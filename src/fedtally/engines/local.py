@@ -118,7 +118,7 @@ def run(source: Source, request: Request, progress: Progress | None = None) -> R
         sketches,
         truth=truth,
         warnings=[
-            *_warnings(source, domain, tally, plan, request.recovery_of(domain.size), attended),
+            *_warnings(source, domain, tally, plan, request.recovery_of(domain.size, plan.rows), attended),
             *unit.notes(source, tally, plan, has_ledger=request.ledger is not None),
             *_of_cohorts(plan, account),
         ],

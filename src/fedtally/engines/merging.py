@@ -16,7 +16,8 @@ import numpy as np
 from fedtally import _validate
 from fedtally.errors import InvalidInputError
 from fedtally.privacy.statement import Together, together
-from fedtally.result import Estimate, Result
+from fedtally.recovery.intervals import Limits
+from fedtally.result import Estimate, Result, possible
 
 
 class Merged:
@@ -76,10 +77,15 @@ class Merged:
         Raises:
             OutsideDomainError: an item is not in the domain.
         """
-        return [self._merged(parts) for parts in zip(*(r.estimates(items) for r in self.results), strict=True)]
+        if not len(items):
+            return []
+        ids = self.domain.encode([items] if isinstance(items, str) else list(items))
+        return self._merged(items, [None if r.intervals is None else r.intervals.at(ids) for r in self.results])
 
     def top(self, k: int = 20) -> list[Estimate]:
         """Return the k largest estimates, largest first, ties by position in the domain.
+
+        Estimates below half a client are left out. Limits are valid for the list as those of each result are.
 
         Raises:
             MemoryLimitError: the domain is too large to enumerate.
@@ -91,18 +97,29 @@ class Merged:
             places = np.concatenate([places, np.arange(start, start + len(block))])
             counts = np.concatenate([counts, block])
             kept = np.lexsort((places, -counts))[:k]
+            kept = kept[counts[kept] >= 0.5]
             places, counts = places[kept], counts[kept]
-        return self.estimates(self.domain.labels(places)) if len(places) else []
+        if not len(places):
+            return []
+        labels = self.domain.labels(places)
+        ids = self.domain.encode(labels)
+        # What an estimate had to reach is known of the sum, not of its parts.
+        listed = [None if r.intervals is None else r.intervals.listed(ids, None) for r in self.results]
+        return self._merged(labels, listed)
 
-    def _merged(self, parts: Sequence[Estimate]) -> Estimate:
-        shares = [result.num_contributions / self.num_contributions for result in self.results]
-        count = sum(part.count for part in parts)
-        frequency = count / self.num_contributions
-        low = high = sampling = None
-        if self.confidence:
-            below = [share * (part.frequency - (part.low or 0.0)) for share, part in zip(shares, parts, strict=True)]
-            above = [share * ((part.high or 0.0) - part.frequency) for share, part in zip(shares, parts, strict=True)]
-            low, high = frequency - float(np.hypot.reduce(below)), frequency + float(np.hypot.reduce(above))
-            drawn = [share * (part.sampling_error or 0.0) for share, part in zip(shares, parts, strict=True)]
-            sampling = float(np.hypot.reduce(drawn))
-        return Estimate(parts[0].item, frequency, low, high, count, sampling)
+    def _merged(self, items: Sequence[str | int], limits: Sequence[Limits | None]) -> list[Estimate]:
+        """Return the estimates of items, float64 limits [n] of each result's frequencies given, not cut to 0 .. 1."""
+        parts = [result.estimates(items) for result in self.results]
+        shares = np.array([result.num_contributions / self.num_contributions for result in self.results])[:, None]
+        counts = np.sum([[e.count for e in part] for part in parts], axis=0)
+        frequencies = counts / self.num_contributions
+        columns = (frequencies.tolist(), counts.tolist())
+        if not self.confidence:
+            return [Estimate(e.item, f, None, None, n) for e, f, n in zip(parts[0], *columns, strict=True)]
+        own = np.array([[e.frequency for e in part] for part in parts])
+        below = shares * (own - np.array([limit.low for limit in limits if limit is not None]))
+        above = shares * (np.array([limit.high for limit in limits if limit is not None]) - own)
+        low, high = possible(Limits(frequencies - np.hypot.reduce(below), frequencies + np.hypot.reduce(above)))
+        drawn = np.hypot.reduce(shares * np.array([[e.sampling_error or 0.0 for e in part] for part in parts]))
+        rows = zip(parts[0], columns[0], low.tolist(), high.tolist(), columns[1], drawn.tolist(), strict=True)
+        return [Estimate(part.item, *row) for part, *row in rows]

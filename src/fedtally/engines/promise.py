@@ -37,7 +37,7 @@ from fedtally.planner import Campaign, Law
 from fedtally.privacy.events import Relation, Trust
 from fedtally.result import RARE_ITEMS, Progress, Result, check_decodable, check_export_path
 from fedtally.secagg.terms import SecAggTerms
-from fedtally.sketch import CountSketch
+from fedtally.sketch import JOINT_ROWS, CountSketch, check_joint_rows
 from fedtally.sources import Source
 
 LEVEL = 0.99  # of the test: how often a plan that keeps its promise is found to keep it, at least
@@ -55,7 +55,7 @@ class Trial:
     Args:
         plan: of the campaigns.
         repeats: how many there are.
-        recovery: how sums are decoded, "median" or "joint"; None: as the plan's target says, else joint.
+        recovery: how sums are decoded, "median" or "joint"; None: as the plan's target says, else joint from 3 rows on.
         seed: of all draws; from the operating system if None.
 
     >>> domain = {"kind": "range", "size": 2, "public": True}
@@ -78,13 +78,17 @@ class Trial:
         _validate.integer(1, 1 << 20, repeats=self.repeats)
         if self.recovery not in (None, "joint", "median"):
             raise InvalidInputError(f"recovery must be joint or median, got {self.recovery!r}")
+        if self.recovery == "joint":
+            check_joint_rows(self.plan.rows)
 
     @property
     def decoder(self) -> str:
         """How sums are decoded: "joint" or "median"."""
         if self.recovery is not None:
             return self.recovery
-        return "joint" if self.plan.target is None else self.plan.target.recovery
+        if self.plan.target is not None:
+            return self.plan.target.recovery
+        return "joint" if self.plan.rows >= JOINT_ROWS else "median"
 
     @cached_property
     def study_plan(self) -> Plan:

@@ -13,8 +13,8 @@ from fedtally.errors import InvalidInputError
 from fedtally.plan import Plan
 from fedtally.privacy.events import Relation
 from fedtally.privacy.terms import POPULATION
-from fedtally.result import CONFIDENCE, MAX_JOINT, check_decoding
-from fedtally.sketch import Schedule
+from fedtally.result import CONFIDENCE, check_decoding, recovery_of
+from fedtally.sketch import JOINT_ROWS, Schedule, check_joint_rows
 from fedtally.sketch.count_sketch import MAX_ROUNDS
 from fedtally.sketch.schedule import AUTO, BATCHED_AUTO
 
@@ -37,11 +37,12 @@ class Request:
         schedule: a schedule, or "auto": shared for one round, else hybrid, and under noise of a trusted aggregator, or
             of two servers, batches; "batched:auto": as many batches as are best.
         max_items: the most items of one client, drawn uniformly from its distinct items (1).
-        recovery: "joint", which fits the heavy items together, "median", the paper's decoder, or "auto": joint up to
-            2^28 candidates.
+        recovery: "joint", which fits the heavy items together and needs 3 rows, "median", the paper's decoder, or
+            "auto": joint, if there are so many rows, up to 2^28 candidates.
         objective: what is made small: "linf", the largest error, or "l2", the sum of squares, by shrinkage.
         confidence: of the intervals, below 1; 0 for none.
-        intervals: "pointwise", "simultaneous" or "order" (order statistics of the rows).
+        intervals: "auto": of a list such that they allow for its choice, of named items pointwise; or "pointwise",
+            "simultaneous" or "order" (order statistics of the rows) for both.
         seed: of hashes and draws: an int, text or bytes; from the operating system if None.
         evaluate: compare with the truth, which a simulation knows.
         outside: what becomes of items outside a declared domain: "error" (the default) or "drop" (with epsilon).
@@ -82,7 +83,7 @@ class Request:
     recovery: str = "auto"
     objective: str = "linf"
     confidence: float = CONFIDENCE
-    intervals: str = "pointwise"
+    intervals: str = "auto"
     seed: int | str | bytes | None = None
     evaluate: bool = False
     outside: str | None = None
@@ -121,6 +122,8 @@ class Request:
             _validate.integer(1, MAX_ROUNDS, num_rounds=self.num_rounds)
         _validate.integer(0, top=self.top)
         check_decoding(self.recovery, self.objective, self.confidence, self.intervals)
+        if self.recovery == "joint" and self._rows is not None:
+            check_joint_rows(self._rows)
         if self.outside not in (None, "error", "drop"):
             raise InvalidInputError(f"outside must be error or drop, got {self.outside!r}")
         if self.width is not None and self.max_bytes is not None:
@@ -166,11 +169,18 @@ class Request:
         """Whether some clients are a pilot, from which the sketch's size follows."""
         return self.tau is not None and self.sizing_method in ("calculus", "two-phase")
 
-    def recovery_of(self, domain_size: int) -> str:
-        """Return how sums over so many candidates are decoded."""
-        if self.recovery != "auto":
-            return self.recovery
-        return "joint" if domain_size <= MAX_JOINT else "median"
+    @property
+    def _rows(self) -> int | None:
+        return self.rows if self.plan is None else self.plan.rows
+
+    def recovery_of(self, domain_size: int, rows: int | None = None) -> str:
+        """Return how sums over so many candidates are decoded.
+
+        Args:
+            domain_size: candidates.
+            rows: of the sketch; None: as many as were asked for, or enough.
+        """
+        return recovery_of(self.recovery, domain_size, rows or self._rows or JOINT_ROWS)
 
     def _has(self, name: str) -> bool:
         """Whether an option was given: 0 is, None is not; a flag is if it is true."""

@@ -29,7 +29,7 @@ from fedtally.errors import InvalidInputError
 from fedtally.plan import Plan
 from fedtally.privacy import STUDY
 from fedtally.result import Progress, Result, Truth, check_decoding, check_export_path
-from fedtally.sketch import Schedule
+from fedtally.sketch import Schedule, check_joint_rows
 from fedtally.sources import Source
 
 EXACT = ("one-hot", "binary")
@@ -77,7 +77,9 @@ class Study:
         _validate.integer(1, 1 << 20, repeats=self.repeats)
         for width in self.widths:
             _validate.integer(1, kernels.MAX_WIDTH, width=width)
-        check_decoding(self.recovery, "linf", 0.0, "pointwise")
+        check_decoding(self.recovery, "linf", 0.0, "auto")
+        if self.recovery == "joint":
+            check_joint_rows(self.rows)
         for name in ("delta", "trust"):
             if self.epsilon is None and getattr(self, name) is not None:
                 raise InvalidInputError(f"{name} goes with epsilon: give one, or leave {name} out")

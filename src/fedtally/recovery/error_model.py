@@ -85,7 +85,7 @@ from scipy.special import betainc, gammaln, ndtr, ndtri, xlogy
 from fedtally import _validate
 from fedtally.errors import InvalidInputError
 from fedtally.recovery.joint import FALSE_ITEMS, LARGEST_SUPPORT, SELECTED, SMALLER_SUPPORTS, WELL_CONDITIONED
-from fedtally.sketch import Schedule, ScheduleKind
+from fedtally.sketch import Schedule, ScheduleKind, check_joint_rows
 
 F64 = npt.NDArray[np.float64]
 RECOVERIES = ("joint", "median")
@@ -194,7 +194,7 @@ def predict(
 
     Args:
         frequencies: [d], expected frequencies in any order, in [0, 1], together at most `max_items`.
-        rows: of the sketch, at least 1.
+        rows: of the sketch, at least 1, for joint recovery 3.
         width: of the sketch, at least 1.
         schedule: shared, fresh, hybrid or batched:B.
         num_rounds: at least 1.
@@ -360,8 +360,11 @@ def _plan(
 ) -> _Plan:
     if recovery not in RECOVERIES:
         raise InvalidInputError(f"recovery must be {' or '.join(RECOVERIES)}, got {recovery!r}")
+    rows = _validate.integer(1, rows=rows)
+    if recovery == "joint":
+        check_joint_rows(rows)
     return _Plan(
-        _validate.integer(1, rows=rows),
+        rows,
         _validate.integer(1, width=width),
         rounds.sizes,
         rounds.fresh,

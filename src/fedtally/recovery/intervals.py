@@ -2,7 +2,8 @@
 
 What they cover: the frequency of an item among the clients that took part, for an item fixed in advance, or for all
 candidates of a kind, over the hash seed; the data must not depend on the seed. A list chosen by its estimates suffers
-the winner's curse. The sampling of those clients from a wider population is separate: `sampling_error`.
+the winner's curse, and has limits of its own. The sampling of those clients from a wider population is separate:
+`sampling_error`.
 
 The error of an estimate comes from who else lies in the item's cells, and fresh ids, held by nobody and drawn here
 (*phantoms*), suffer the same. docs/recovery.md has the construction and its measured coverage.
@@ -21,12 +22,12 @@ from scipy.special import bdtr, log_ndtr, ndtr, ndtri
 from fedtally import _validate
 from fedtally.domain import Domain
 from fedtally.errors import InvalidInputError
-from fedtally.recovery.joint import NUM_PHANTOMS, Fit, JointDecoder, generator
-from fedtally.recovery.landed import F64, Candidates, Ids, Landed, ask
+from fedtally.recovery.joint import NUM_PHANTOMS, Fit, JointDecoder, LeaveOneOut, generator
+from fedtally.recovery.landed import F64, U64, Candidates, Ids, Landed, ask
 from fedtally.recovery.median import MedianDecoder
 from fedtally.sketch import CountSketch
 
-KINDS = ("pointwise", "simultaneous", "order")
+KINDS = ("auto", "pointwise", "simultaneous", "order")
 KAPPA = (1.25, 1.06)  # where it is not measured: one batch of rounds, five or more; the upper end of what was measured
 _SPIKED = 0.03  # items added to measure kappa, as a share of one sketch's cells; at most 300
 _SPIKES = (8, 300)  # at least, at most
@@ -48,6 +49,10 @@ _GRID = 1 << 16  # sizes at which the law of the paper's estimate is known, for 
 _SIGNED_SUMS = 1 << 20  # sums under chosen signs that stand for a row, for hybrid
 _ROUNDING = 1e-12  # by which an exact answer may miss the truth
 _NORMAL_MAX = 8.0  # sd from the threshold beyond which selection no longer matters
+_ANYHOW = 0.1  # of a list's error below: for limits that hold however it was chosen; the rest given how it was chosen
+_LIST_PHANTOMS = 1 << 18  # ids held by nobody that stand for the law of the paper's estimate in a list
+_STEPS = 200  # lower limits tried for each item of a list, ...
+_AT_ONCE = 4096  # so many items at once
 
 
 class Limits(NamedTuple):
@@ -71,7 +76,15 @@ class Intervals(Protocol):
         """The median of the largest error of all candidates' frequencies."""
 
     def at(self, ids: Ids) -> Limits:
-        """Return the limits of any ids, in frequencies."""
+        """Return the limits of any ids, named beforehand, in frequencies."""
+
+    def listed(self, ids: U64, threshold: float | None) -> Limits:
+        """Return the limits of the items of a list, in frequencies; those of kind "auto" are valid for such a list.
+
+        Args:
+            ids: uint64 [n], the whole list.
+            threshold: the frequency that an estimate had to reach for its item to be listed; None: not known.
+        """
 
 
 def make_intervals(
@@ -88,7 +101,8 @@ def make_intervals(
         sketches: the landed sums.
         domain: the candidate items.
         confidence: above 0 and below 1.
-        kind: "pointwise": each interval holds with this confidence; "simultaneous": all candidates' do at once;
+        kind: "auto": "pointwise", but lists have limits that allow for the choice of their items; "pointwise": each
+            interval of an item named beforehand holds with this confidence; "simultaneous": all candidates' do at once;
             "order": pointwise by order statistics of the rows, wide, but assuming nothing beyond random signs.
 
     Raises:
@@ -97,14 +111,13 @@ def make_intervals(
     check_confidence(confidence)
     if kind not in KINDS:
         raise InvalidInputError(f"intervals must be {', '.join(KINDS[:-1])} or {KINDS[-1]}, got {kind!r}")
-    simultaneous = kind == "simultaneous"
     if isinstance(decoder, JointDecoder) and decoder.fallback is None and kind != "order":
-        return JointIntervals(decoder.fit, confidence, domain.size, kappa_of(decoder.fit), simultaneous)
+        return JointIntervals(decoder.fit, confidence, domain.size, kappa_of(decoder.fit), kind)
     landed = Landed(decoder.spec, sketches)
     if kind == "order":
         return OrderIntervals(landed, confidence, domain.size)
     median = decoder if isinstance(decoder, MedianDecoder) else MedianDecoder(sketches, expected=domain.size)
-    return MedianIntervals(median, landed, domain, confidence, simultaneous)
+    return MedianIntervals(median, landed, domain, confidence, kind)
 
 
 class NoisyNumberIntervals:
@@ -129,7 +142,14 @@ class NoisyNumberIntervals:
 
     def at(self, ids: Ids) -> Limits:
         """Return the limits of any ids, in frequencies."""
-        low, high = self._intervals.at(ids)
+        return self._widened(self._intervals.at(ids))
+
+    def listed(self, ids: U64, threshold: float | None) -> Limits:
+        """Return the limits of the items of a list, in frequencies."""
+        return self._widened(self._intervals.listed(ids, threshold))
+
+    def _widened(self, limits: Limits) -> Limits:
+        low, high = limits
         middle, half = (low + high) / 2, (high - low) / 2
         more = np.sqrt(half**2 + (self._share * middle) ** 2) - half
         return Limits(low - more, high + more)
@@ -148,18 +168,20 @@ def check_confidence(confidence: float) -> float:
 
 
 class MedianIntervals:
-    """Intervals around the paper's estimates, of one width for all items.
+    """Intervals around the paper's estimates, of one width for all items named beforehand.
 
     Pointwise, from phantoms: the quantile of what they are given. Simultaneous, from the exact law of a phantom given
     the sums: rows are independent, each a uniform cell with uniform signs. For an even number of rows its tail is
-    bounded, by that of the upper of the two middle rows.
+    bounded, by that of the upper of the two middle rows. In a list, from phantoms too: the law of an estimate given
+    that it reached the list.
     """
 
     def __init__(
-        self, decoder: MedianDecoder, landed: Landed, domain: Domain, confidence: float, simultaneous: bool
+        self, decoder: MedianDecoder, landed: Landed, domain: Domain, confidence: float, kind: str = "pointwise"
     ) -> None:
         self._decoder, self._landed, self._size = decoder, landed, domain.size
-        if simultaneous:
+        self._domain, self._alpha, self._kind = domain, 1.0 - confidence, kind
+        if kind == "simultaneous":
             self.half = self._law.exceeded_with((1.0 - confidence) / domain.size)
             self.about = "all intervals hold at once; the exact law of the median given the sums"
         elif confidence > _BY_PHANTOMS:
@@ -184,6 +206,42 @@ class MedianIntervals:
         values = ask(self._decoder, ids) / self._decoder.num_clients
         return Limits(values - self.half - _ROUNDING, values + self.half + _ROUNDING)
 
+    @cached_property
+    def _errors(self) -> F64:
+        """Sizes of what ids held by nobody are given, rising."""
+        rng = generator(self._landed.spec.seed, b"list")
+        drawn = Candidates(self._domain).fresh_ids(rng, _LIST_PHANTOMS)
+        errors: F64 = np.sort(np.abs(self._decoder.at(drawn))) / self._decoder.num_clients
+        return errors
+
+    def listed(self, ids: U64, threshold: float | None) -> Limits:
+        """Return the limits of the items of a list, in frequencies.
+
+        The law of the errors has long tails, where collisions with heavy items lie, so a value below which each
+        frequency is implausible may have plausible ones below it: frequencies are tried one by one, from the least that
+        is plausible however the list was chosen.
+        """
+        low, high = self.at(ids)
+        if self._kind != "auto" or not len(ids):
+            return Limits(low, high)
+        values = (low + high) / 2
+        given, anyhow = list_tails(self._alpha / 2, len(ids), self._size, threshold)
+        least = values - max(self._law.exceeded_with(2.0 * anyhow), self.half) - _ROUNDING
+        if threshold is None:
+            return Limits(least, high)
+        found = np.empty(len(values))
+        for part in (slice(start, start + _AT_ONCE) for start in range(0, len(values), _AT_ONCE)):
+            tried = least[part, None] + (low - least)[part, None] * np.linspace(0.0, 1.0, _STEPS)
+            plausible = self._at_least(values[part, None] - tried) >= given * self._at_least(threshold - tried)
+            plausible[:, -1] = True
+            found[part] = np.take_along_axis(tried, plausible.argmax(axis=1)[:, None], axis=1)[:, 0]
+        return Limits(found, high)
+
+    def _at_least(self, x: F64) -> F64:
+        """Return the probability that an error is at least x."""
+        beyond = 1.0 - np.searchsorted(self._errors, np.abs(x) - _ROUNDING) / len(self._errors)
+        return np.where(x > 0, beyond / 2, 1.0 - beyond / 2)
+
 
 class OrderIntervals:
     """Intervals from order statistics of the rows: distribution-free.
@@ -204,6 +262,10 @@ class OrderIntervals:
         ends = (self._k - 1, len(self._rows) - self._k)
         ordered = np.partition(estimates, ends, axis=0)
         return Limits(ordered[ends[0]] - _ROUNDING, ordered[ends[1]] + _ROUNDING)
+
+    def listed(self, ids: U64, threshold: float | None) -> Limits:
+        """Return the limits of any ids, in frequencies: those of items named beforehand."""
+        return self.at(ids)
 
     @cached_property
     def predicted_linf(self) -> float:
@@ -325,26 +387,31 @@ class JointIntervals:
     An item's leave-one-out value e = f + error, with an error of standard deviation scale / sqrt(b). Three corrections:
     heavy items see kappa times the scale that phantoms see, since whom to fit was chosen to make the residual small;
     an item was fitted because its e was large (or not, because it was small), so its limits are those of a normal
-    variable given that; and below one client nothing is claimed.
+    variable given that; and below one client nothing is claimed. In a list an item's e was larger still, and the lower
+    limit is that of a normal variable given that, no lower than one that holds however the list was chosen.
+
+    Attributes:
+        fit: the joint fit.
+        kappa: the scale of fitted items' errors over that of phantoms.
 
     Args:
         fit: the joint fit.
         confidence: level of each interval, above 0 and below 1.
         size: number of candidates.
         kappa: the scale of fitted items over that of phantoms.
-        simultaneous: make all intervals hold at once with this confidence.
+        kind: as for `make_intervals`, but "order".
     """
 
-    def __init__(self, fit: Fit, confidence: float, size: int, kappa: Kappa, simultaneous: bool = False) -> None:
-        self._fit, self._alpha = fit, 1.0 - confidence
+    def __init__(self, fit: Fit, confidence: float, size: int, kappa: Kappa, kind: str = "pointwise") -> None:
+        self.fit, self._alpha = fit, 1.0 - confidence
         self.kappa = kappa.value
-        self._simultaneous = simultaneous
+        self._kind, self._size = kind, size
         self._one_client = 1.0 / fit.landed.num_clients + _ROUNDING
         self.about = (
-            f"{'all intervals hold at once; ' if simultaneous else ''}"
+            f"{'all intervals hold at once; ' if kind == 'simultaneous' else ''}"
             f"errors of fitted items are {kappa.value:.3g} times those of ids held by nobody ({kappa.source})"
         )
-        law = _PhantomLaw(fit)
+        law = self._law = _PhantomLaw(fit)
         self._stretch = law.excess(self._alpha / 2)  # tails heavier than normal, at high confidence
         tail = self._alpha / (2 * size)
         self._band = _BAND_SLACK * kappa.value * float(np.std(fit.null)) * float(-ndtri(tail)) * law.excess(tail)
@@ -357,7 +424,7 @@ class JointIntervals:
         the residual. On the low side, and among the fitted items, there is no such selection. An item that nearly
         stood out, and was not fitted, lacks what is absorbed of it.
         """
-        fit = self._fit
+        fit = self.fit
         share = float(fit.share.mean())
         low = 1.0 if fit.shrinks else share
         own = np.sqrt(fit.own_shares) / (self.kappa * fit.scale)
@@ -376,14 +443,32 @@ class JointIntervals:
 
     def at(self, ids: Ids) -> Limits:
         """Return the limits of any ids, in frequencies."""
-        items = self._fit.leave_one_out(ids)
+        return self._limits(self.fit.leave_one_out(ids))
+
+    def listed(self, ids: U64, threshold: float | None) -> Limits:
+        """Return the limits of the items of a list, in frequencies."""
+        items = self.fit.leave_one_out(ids)
+        low, high = self._limits(items)
+        if self._kind != "auto" or not len(ids):
+            return Limits(low, high)
+        # Off the support an estimate is e, or b e: what e had to reach for it to be listed.
+        shrunk = np.where(items.fitted | (not self.fit.shrinks), 1.0, items.share)
+        sd = self.fit.scale / np.sqrt(items.share)
+        reached = None if threshold is None else threshold / shrunk / sd
+        given, anyhow = list_tails(self._alpha / 2, len(ids), self._size, threshold)
+        most = float(-ndtri(anyhow)) * self._law.excess(anyhow)
+        z = items.values / sd
+        below = list_lows(z, items.fitted, self.fit.threshold, self.kappa, given, most, reached)
+        return Limits(np.minimum(low, items.values + (below - z) * sd), high)
+
+    def _limits(self, items: LeaveOneOut) -> Limits:
         root = np.sqrt(items.share)
-        if self._simultaneous:
+        if self._kind == "simultaneous":
             half = np.maximum(self._band / root, self._one_client)
             return Limits(items.values - half, items.values + half)
-        sd = self._fit.scale / root
+        sd = self.fit.scale / root
         z = items.values / sd
-        low, high = selective_limits(z, items.fitted, self._fit.threshold, self.kappa, self._alpha)
+        low, high = selective_limits(z, items.fitted, self.fit.threshold, self.kappa, self._alpha)
         low, high = items.values + self._stretch * (low - z) * sd, items.values + self._stretch * (high - z) * sd
         one = self._one_client
         return Limits(np.minimum(low, items.values - one), np.maximum(high, items.values + one))
@@ -447,7 +532,7 @@ def selective_limits(
         kappa: what the unit is too small by at and above the threshold; 1 for light items, linear between.
         alpha: probability of error, half on each side.
     """
-    grow = 1.0 + (kappa - 1.0) * np.clip((z - 1.0) / (threshold - 1.0), 0.0, 1.0)
+    grow = _growth(z, threshold, kappa)
     z, c = z / grow, threshold / grow
     half = float(-ndtri(alpha / 2))
     low, high = z - half, z + half
@@ -460,6 +545,58 @@ def selective_limits(
     reached = np.interp(np.maximum(-gap[near], gaps[0]), gaps, above) + c[near]
     high[near] = np.maximum(high[near], np.minimum(reached, z[near] + max(_REACH, half + _BEYOND)))
     return low * grow, high * grow
+
+
+def list_tails(tail: float, listed: int, size: int, threshold: float | None) -> tuple[float, float]:
+    """Return with which probability a lower limit of a list may be too high: given the threshold, and however chosen.
+
+    However a list of R of d items was chosen, each limit with probability `tail` R / d is enough for a share `tail` of
+    wrong ones (Benjamini and Yekutieli 2005). The two parts add up to that share.
+
+    >>> list_tails(0.025, 20, 1000, None)
+    (0.0, 0.0005)
+    >>> [f"{tail:.3g}" for tail in list_tails(0.025, 20, 1000, 0.1)]
+    ['0.0225', '5e-05']
+    """
+    if threshold is None:
+        return 0.0, tail * min(1.0, listed / size)
+    return tail * (1.0 - _ANYHOW), tail * _ANYHOW * min(1.0, listed / size)
+
+
+def list_lows(
+    z: F64,
+    fitted: npt.NDArray[np.bool_],
+    threshold: float,
+    kappa: float,
+    tail: float,
+    most: float,
+    reached: F64 | None,
+) -> F64:
+    """Return lower limits, in standard deviations, of means whose z are seen because they are large.
+
+    Args:
+        z: float64 [n], values over their standard deviation.
+        fitted: bool [n]: these exceed the threshold of the fit, too.
+        threshold: that of the fit, in the same unit.
+        kappa: as for `selective_limits`.
+        tail: probability of a limit that is too high, given what z reached.
+        most: how far below z a limit lies at most.
+        reached: float64 [n], the least z that is seen; None: not known.
+    """
+    grow = _growth(z, threshold, kappa)
+    z = z / grow
+    if reached is None:
+        return (z - most) * grow
+    cut = np.where(fitted, np.maximum(reached, threshold), reached) / grow
+    gaps, below, _ = _selection_table(tail)
+    gap = z - cut
+    low = np.where(gap < _NORMAL_MAX, np.interp(gap, gaps, below) + cut, z + ndtri(tail))
+    return np.maximum(low, z - most) * grow
+
+
+def _growth(z: F64, threshold: float, kappa: float) -> F64:
+    grown: F64 = 1.0 + (kappa - 1.0) * np.clip((z - 1.0) / (threshold - 1.0), 0.0, 1.0)
+    return grown
 
 
 def _selection_table(tail: float) -> tuple[F64, F64, F64]:

@@ -29,7 +29,7 @@ from fedtally import kernels
 from fedtally.domain import Domain
 from fedtally.recovery.landed import F64, I64, U64, Candidates, Decoder, Ids, Landed, ask
 from fedtally.recovery.median import MedianDecoder, check_landed
-from fedtally.sketch import CountSketch
+from fedtally.sketch import CountSketch, check_joint_rows
 
 Progress = Callable[[int, int], None]
 THRESHOLDS = (32.0, 16.0, 8.0, 6.0, 5.0, 4.0, 4.0)  # in robust standard deviations of the estimates
@@ -146,7 +146,12 @@ class Fit:
             positions.append(hits + start)
             totals.append(estimates[hits])
         found, found_totals = np.concatenate(positions), np.concatenate(totals)
-        self._fit(found[np.lexsort((found, -found_totals))[: self.most]], SWEEPS)
+        ids, ties = self.candidates.ids(found), np.zeros(len(found))
+        if len(np.unique(found_totals)) < len(found):  # medians tie where rows have few columns: all rows tell more
+            ties = self.landed.decoder(self.residual, "mean", len(found)).at(ids)
+            _, of, place = np.intersect1d(found, self.support.positions, return_indices=True)
+            ties[of] += fitted[place]
+        self._fit(found[np.lexsort((ids, -ties, -found_totals))[: self.most]], SWEEPS)
 
     def _look(self, decoder: Decoder) -> Iterator[tuple[int, F64]]:
         """Decode all candidates, and say how far that is."""
@@ -281,10 +286,11 @@ class Fit:
     def _polish(self) -> None:
         """Choose the support anew by z, and fit it."""
         positions, items, z = self.standing_out(self.threshold)
+        ids = self.candidates.ids(positions)
         chosen = np.flatnonzero((z > self.threshold) & (items.values > self._half_a_client))
         if len(chosen) > self.most:
-            chosen = chosen[np.lexsort((positions[chosen], -z[chosen]))[: self.most]]
-        chosen = chosen[np.lexsort((positions[chosen], -items.values[chosen]))]
+            chosen = chosen[np.lexsort((ids[chosen], -z[chosen]))[: self.most]]
+        chosen = chosen[np.lexsort((ids[chosen], -items.values[chosen]))]
         self._fit(positions[chosen], POLISH_SWEEPS)
 
     def _settle(self) -> None:
@@ -314,7 +320,7 @@ class JointDecoder:
         progress: called with the candidates looked at so far, and how many such looks there are.
 
     Raises:
-        InvalidInputError: no sketch, two of one round, or no client in any.
+        InvalidInputError: no sketch, two of one round, no client in any, or fewer than 3 rows.
         IncompatibleError: the specs differ.
 
     >>> from fedtally.domain import IntegerRange
@@ -329,6 +335,7 @@ class JointDecoder:
 
     def __init__(self, sketches: Sequence[CountSketch], domain: Domain, progress: Progress | None = None) -> None:
         self.spec = check_landed(sketches)
+        check_joint_rows(self.spec.rows)
         landed = Landed(self.spec, sketches)
         self.num_clients = landed.num_clients
         self.fit = _best_fit(landed, Candidates(domain), progress)

@@ -1,6 +1,22 @@
 """Count sketches and their round schedules."""
 
-from fedtally.sketch.count_sketch import CountSketch, RoundHash, SketchSpec, check_compatible
+from fedtally.sketch.count_sketch import (
+    JOINT_ROWS,
+    CountSketch,
+    RoundHash,
+    SketchSpec,
+    check_compatible,
+    check_joint_rows,
+)
 from fedtally.sketch.schedule import Schedule, ScheduleKind
 
-__all__ = ["CountSketch", "RoundHash", "Schedule", "ScheduleKind", "SketchSpec", "check_compatible"]
+__all__ = [
+    "JOINT_ROWS",
+    "CountSketch",
+    "RoundHash",
+    "Schedule",
+    "ScheduleKind",
+    "SketchSpec",
+    "check_compatible",
+    "check_joint_rows",
+]
