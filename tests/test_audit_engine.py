@@ -24,6 +24,7 @@ import pytest
 
 import fedtally
 from fedtally.cli.app import run as command
+from fedtally.crypto.keys import Secret
 from fedtally.domain import IntegerRange
 from fedtally.engines import cohorts, noise_checks
 from fedtally.engines import privacy as engine
@@ -32,6 +33,7 @@ from fedtally.engines.noise_checks import Law, Ranks, checks_of, detectable_scal
 from fedtally.errors import InvalidInputError
 from fedtally.plan import Plan
 from fedtally.privacy.mechanism import Noise
+from fedtally.sketch import CountSketch
 
 DOMAIN = IntegerRange(1, 50)
 TWICE: dict[str, Any] = {"clients": [i // 2 for i in range(40)], "rounds": [i % 2 for i in range(40)]}
@@ -120,6 +122,32 @@ def test_a_client_is_as_far_as_the_noise_allows() -> None:
 def test_the_number_of_released_clients_has_noise() -> None:
     """That has 300 draws in so many campaigns: 40 % less noise would be seen."""
     assert run(Audit(planned("add-remove"), campaigns=300)).failures == []
+
+
+@pytest.mark.parametrize("name", ["central, batches", "shares, rounds", "add-remove"])
+def test_noise_is_that_of_the_whole_key(name: str) -> None:
+    """What is released less the sums is what the law of the plan draws from 32 bytes, other ones for each release."""
+    plan, keys = planned(name), []
+    terms = plan.privacy
+    assert terms is not None
+
+    def random(size: int) -> bytes:
+        keys.append(bytes([len(keys) + 1]) * size)
+        return keys[-1]
+
+    sums = [CountSketch(plan.spec, round) for round in range(plan.num_rounds)]
+    for number, sketch in enumerate(sums):
+        sketch.counters += number + 1
+        sketch.num_clients = 5
+    found = engine.released(plan, sums, random, engine.Books())
+    assert [len(key) for key in keys] == [32] * len(plan.openings) == [32] * len(found)
+    for rounds, sketch, key in zip(plan.openings, found, keys, strict=True):
+        law = terms.share(5) if terms.by_clients else terms.noise()
+        noise = law.draw(Secret(key), sketch.counters.size + (not terms.by_clients))
+        exact = sum(round + 1 for round in rounds)
+        assert np.array_equal(sketch.counters.reshape(-1) - exact, noise[: sketch.counters.size])
+    if terms.event.relation == "add-remove":
+        assert found[0].num_clients == max(1, 5 + noise[-1])
 
 
 # ---- errors that are planted ----

@@ -22,7 +22,7 @@ import numpy.typing as npt
 from fedtally import _validate, kernels
 from fedtally.domain import IntegerRange
 from fedtally.engines import local
-from fedtally.engines.noise_checks import Check, Law, Ranks, checks_of, detectable_scale, epsilon_bound
+from fedtally.engines.noise_checks import Check, Law, Ranks, checks_of, detectable_scale, epsilon_bound, shared_with
 from fedtally.engines.privacy import worst_pair
 from fedtally.engines.request import Request
 from fedtally.errors import InvalidInputError
@@ -240,12 +240,14 @@ class _Population(NamedTuple):
     Attributes:
         names_rounds: whether rows name their rounds.
         is_hidden: whether who takes part is secret: a client whose coin says no is not there.
+        outside: an item that is no candidate. Every other client that holds nothing holds this.
     """
 
     clients: Sequence[_Client]
     coins: npt.NDArray[np.bool_]
     names_rounds: bool
     is_hidden: bool
+    outside: int
 
     def holding(self) -> Iterator[tuple[int, _Client, tuple[int, ...]]]:
         """Yield everybody who takes part, with what it holds."""
@@ -254,12 +256,12 @@ class _Population(NamedTuple):
                 yield i, client, client.held if coin else client.other
 
     def source(self) -> Any:
-        """Return the rows: one for each item, one without an item for a client that has none."""
+        """Return the rows: one for each item, and one for a client that has none."""
         rows = [
             (item, i, round)
             for i, client, items in self.holding()
             for round in client.rounds
-            for item in (items or (None,))
+            for item in (items or (self.outside if i % 2 else None,))
         ]
         items, clients, rounds = (list(column) for column in zip(*rows, strict=True))
         return from_items(items, clients=clients, rounds=rounds if self.names_rounds else None)
@@ -287,7 +289,7 @@ class _Design:
         """Toss the coins; those without one hold what they hold."""
         coins = rng.integers(0, 2, len(self.clients)).astype(np.bool_)
         coins |= np.array([not client.direction for client in self.clients])
-        return _Population(self.clients, coins, not self.is_hidden, self.is_hidden)
+        return _Population(self.clients, coins, not self.is_hidden, self.is_hidden, len(self._ids) + 1)
 
     def exact(self, population: _Population) -> list[I64]:
         """Return the sums of every release without noise: int64 [rows * width] each."""
@@ -472,6 +474,7 @@ class _Evidence:
             number = self._law(0).times(self._releases)
             hidden = Ranks.of(np.array(self._numbers), number, self._rng)
             checks += hidden.checks("the number of clients")
+            checks.append(shared_with(hidden.side[0], ranks, "the number of clients has the noise of a counter"))
         else:
             same = [self._numbers[0]] * len(self._numbers) == self._numbers
             checks.append(Check("clients", 1.0 if same else 0.0, "the number of clients depends on what they hold"))

@@ -202,6 +202,20 @@ def _of_products(vectors: npt.NDArray[Any], name: str, failure: str) -> Check:
     return Check(name, len(products) * _binomial(round((n + float(products.max())) / 2), n, 0.5), failure)
 
 
+def shared_with(sides: npt.NDArray[np.int8], releases: Sequence[Ranks], failure: str) -> Check:
+    """Check that one more draw of each campaign does not go with that of any counter.
+
+    Args:
+        sides: int8 [campaigns], of that draw.
+        releases: as for `checks_of`.
+        failure: what is wrong if it does.
+    """
+    counters = np.concatenate([ranks.side for ranks in releases], axis=1).astype(np.float32)
+    n = len(sides)
+    largest = float(np.abs(sides.astype(np.float32) @ counters).max())
+    return Check("shared", counters.shape[1] * _binomial(round((n + largest) / 2), n, 0.5), failure)
+
+
 def _repeats(line: npt.NDArray[np.int8], name: str) -> Check:
     """Check that signs do not repeat at any distance, within a release or over releases and campaigns in one line.
 
@@ -238,7 +252,7 @@ def epsilon_bound(yes: npt.NDArray[np.bool_], no: npt.NDArray[np.bool_], delta: 
 
     >>> seen, not_seen = np.ones(100, bool), np.zeros(100, bool)
     >>> round(epsilon_bound(seen, not_seen, 1e-6, 1e-3), 2)
-    2.52
+    2.54
     >>> epsilon_bound(seen, seen, 1e-6, 1e-3)
     0.0
     """
