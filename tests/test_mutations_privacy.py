@@ -53,4 +53,4 @@ def test_a_copy_is_what_runs(tool: ModuleType, tmp_path: Path) -> None:
     found = tool.tried(budget, tmp_path)
     assert found.problem == "" and found.caught_by.startswith("test_budget.py::")
     assert (copy / budget.file).read_bytes() == (ROOT / "src" / "fedtally" / budget.file).read_bytes() == source
-    assert tool.tested(tmp_path, budget.tests) == (0, tool.tested(tmp_path, budget.tests)[1])
+    assert tool.tested(tmp_path, budget.tests)[0] == 0

@@ -40,6 +40,7 @@ _MOST_CAMPAIGNS = 1000
 _FEWEST_CAMPAIGNS = 4
 _CANDIDATES = 4096  # stand-ins for those of the plan
 _CLIENTS = 64  # of a round, where the plan leaves it open
+_COINS = 512  # clients with a coin in a campaign, at most
 _THRESHOLDS = (-2.0, -1.0, 0.0, 1.0, 2.0)  # standard deviations from the middle between the two worlds
 _DISTANCE_MARGIN = 1e-9
 I64 = npt.NDArray[np.int64]
@@ -222,16 +223,32 @@ def _stand_in(plan: Plan) -> tuple[Plan, IntegerRange]:
 
 
 class _Client(NamedTuple):
-    """A client that is made up: the rounds that it is in, and what it holds if its coin says so, and else.
+    """A client that is made up.
 
-    `direction` is what that makes of difference: to each release, as (release, int64 [rows * width]); nothing where
-    there is no coin.
+    Attributes:
+        rounds: that it is in.
+        held: its items, if its coin says yes.
+        other: its items, if its coin says no.
+        direction: by how much the one moves the releases from the other; nothing for a client without a coin.
     """
 
-    rounds: range | tuple[int, ...]
+    rounds: tuple[int, ...]
     held: tuple[int, ...]
     other: tuple[int, ...]
-    direction: tuple[tuple[int, I64], ...]
+    direction: tuple[_Moved, ...] = ()
+
+
+class _Moved(NamedTuple):
+    """Which counters of a release are moved, and by how much: int64 [moved] each."""
+
+    release: int
+    counters: I64
+    by: I64
+
+    @property
+    def square(self) -> float:
+        """The squared length."""
+        return float(self.by @ self.by)
 
 
 class _Population(NamedTuple):
@@ -312,7 +329,7 @@ class _Design:
         """Return the rounds of each client."""
         plan, together = self.plan, self.terms.event.participations
         if self.is_hidden:  # so many that noise does not take the number to 0; they are drawn where nobody sees it
-            most = 12 * self.terms.deviation * math.sqrt(len(self._openings))
+            most = 24 * self.terms.deviation * math.sqrt(len(self._openings))
             return [(0,)] * (_CLIENTS + math.ceil(most))
         least = min(plan.cohort, math.ceil(self._fewest() / (1 - self._dropout)))
         usual = min(_CLIENTS, plan.cohort) if plan.secure_sum is None else least
@@ -340,17 +357,17 @@ class _Design:
 
     def _clients(self, places: list[tuple[int, ...]], rng: np.random.Generator) -> list[_Client]:
         if self.is_hidden and len(self._openings) > 1:  # nobody knows their rounds: none holds anything
-            return [_Client(rounds, (), (), ()) for rounds in places]
+            return [_Client(rounds, (), ()) for rounds in places]
         pool, used = len(self._ids), np.zeros((len(self._openings), self.plan.rows, self.plan.width), np.bool_)
-        found, full = [], dict.fromkeys(places, False)
-        common = self._worst(places[0], None, rng.random(pool) < 2)
+        if self.alike:
+            common = self._worst(range(self.plan.num_rounds), None, np.ones(pool, np.bool_))
+            return [_Client(rounds, common, common) for rounds in places]
+        found, left = [], dict.fromkeys(places, -(-_COINS // len(set(places))))
         for rounds in places:
-            client = _Client(rounds, common if self.alike else (int(rng.integers(1, pool + 1)),), (), ())
-            if not (self.alike or full[rounds]):
-                told = self._told_apart(rounds, used, rng)
-                full[rounds] = told is None
-                client = told or client
-            found.append(client if client.direction or self.alike else client._replace(other=client.held))
+            told = self._told_apart(rounds, used, rng) if left[rounds] else None
+            left[rounds] = 0 if told is None else left[rounds] - 1
+            usual = (int(rng.integers(1, pool + 1)),)
+            found.append(told or _Client(rounds, usual, usual))
         return found
 
     def _told_apart(self, rounds: tuple[int, ...], used: Any, rng: np.random.Generator) -> _Client | None:
@@ -366,15 +383,16 @@ class _Design:
             other = self._worst(rounds, held, free)
         if not held or held == other:
             return None
-        direction: dict[int, I64] = {}
+        moved: dict[int, I64] = {}
         for round in rounds:
             k = self._release_of[round]
             difference = self.sketch(round, held) - self.sketch(round, other)
-            direction[k] = direction.get(k, 0) + difference
+            moved[k] = moved.get(k, 0) + difference
             for items in (held, other):
                 cells = self._hash(round)[0][:, np.array(items, np.intp) - 1]
                 used[k][rows, cells] = True
-        return _Client(rounds, held, other, tuple(direction.items()))
+        parts = ((k, np.flatnonzero(vector), vector) for k, vector in moved.items())
+        return _Client(rounds, held, other, tuple(_Moved(k, where, vector[where]) for k, where, vector in parts))
 
     def _worst(self, rounds: Sequence[int], against: tuple[int, ...] | None, free: Any) -> tuple[int, ...]:
         """Return items of one client that make its sketch, less that of `against`, long; within the clip in all rounds.
@@ -451,8 +469,9 @@ class _Evidence:
         variances = [self._law(clients[-1]).variance for clients in self._clients]
         for client, coin in zip(population.clients, population.coins.tolist(), strict=True):
             joint = np.zeros(2)
-            for k, direction in client.direction:
-                own = np.array([self._residuals[k][-1] @ direction, direction @ direction]) / variances[k]
+            for moved in client.direction:
+                k = moved.release
+                own = np.array([self._residuals[k][-1][moved.counters] @ moved.by, moved.square]) / variances[k]
                 self._told.append((k, coin, np.array([own[0] / own[1] + coin, own[1]])))
                 joint += own
             if client.direction:
@@ -523,10 +542,7 @@ class _Evidence:
                 threshold = 0.5 + step * spread
                 above, below = (yes > threshold, no > threshold), (no <= threshold, yes <= threshold)
                 best = max(best, *(epsilon_bound(*pair, delta, share) for pair in (above, below)))
-        joint = [
-            np.concatenate([d for _, d in client.direction]) for client in self._design.clients if client.direction
-        ]
-        longest = max(float(d @ d) for d in joint)
+        longest = max(sum(moved.square for moved in client.direction) for client in self._design.clients)
         if self._design.is_hidden:
             longest += 1  # the number of clients, one more counter
         number = sum(k is None for k, _, _ in self._told)
