@@ -40,7 +40,7 @@ TWICE: dict[str, Any] = {"clients": [i // 2 for i in range(40)], "rounds": [i % 
 CASES: dict[str, tuple[int, dict[str, Any], dict[str, Any]]] = {
     "central": (60, {}, {}),
     "central, a small sketch": (60, {"rows": 3, "width": 40}, {}),
-    "central, few clients": (3, {"epsilon": 4.0}, {"clients": 2}),
+    "central, one client": (3, {"epsilon": 4.0}, {"clients": 1}),
     "central, fresh rounds": (60, {"num_rounds": 3, "schedule": "fresh"}, {}),
     "central, hybrid rounds": (60, {"num_rounds": 2, "schedule": "hybrid", "epsilon": 3.0}, {}),
     "central, batches": (60, {"num_rounds": 4, "schedule": "batched:2"}, {}),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import secrets
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -282,6 +283,18 @@ def test_no_contribution_exceeds_the_clip_and_the_truth_knows_nothing_of_it() ->
     assert clipped.members is not None and len(clipped.members.ids) < len(items)
     norms = [squared_norm(plan.spec, 0, clipped.members.of(client)) for client in range(300)]
     assert max(norms) <= (tight.clip_norm or 0.0) ** 2 and clipped.num_clients == 300
+
+
+def test_a_client_keeps_to_the_clip_by_itself() -> None:
+    """Whatever an engine bounds: what the client sends is never longer, and items are dropped for it."""
+    held = list(range(1, 11))
+    plan = estimate(held, clients=["a"] * 10, max_items=10, width=8, rows=3).plan
+    terms = plan.privacy
+    assert terms is not None
+    norm = squared_norm(plan.spec, 0, DOMAIN.encode(held)) ** 0.5
+    tight = replace(plan, privacy=replace(terms, event=replace(terms.event, clip_norm=norm - 1e-6)))
+    loose, bounded = (FrequencyClient(one, DOMAIN, held).contribution(0, secrets.token_bytes) for one in (plan, tight))
+    assert (bounded**2).sum() < (loose**2).sum() == pytest.approx(norm**2)
 
 
 @pytest.mark.parametrize(("most", "expected"), [(None, 3), (1, 1), (2, 2)])

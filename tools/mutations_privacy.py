@@ -153,10 +153,10 @@ MUTATIONS = (
         "helper.answer(query, None if run.server_noise() is None else np.zeros(run._counters, np.int64))",
     ),
     _mutation(
-        "no-noise-for-few",
+        "no-noise-for-one",
         _ENGINE,
         "    found = []\n    for number, rounds in enumerate(plan.openings):\n",
-        "    if sum(sketch.num_clients for sketch in sketches) <= 2:\n        return sketches\n"
+        "    if sum(sketch.num_clients for sketch in sketches) == 1:\n        return sketches\n"
         "    found = []\n    for number, rounds in enumerate(plan.openings):\n",
     ),
     _mutation(
@@ -413,8 +413,7 @@ MUTATIONS = (
         "session.py",
         "        if privacy.event.clip_norm is not None:\n",
         "        if False:\n",
-        "test_session.py",
-        "test_clip.py",
+        "test_private.py::test_a_client_keeps_to_the_clip_by_itself",
     ),
     _mutation(
         "items-unbounded",

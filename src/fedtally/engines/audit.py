@@ -505,24 +505,23 @@ class _Evidence:
         return AuditResult(
             audit,
             self._design.num_clients,
-            tuple(self._release(k) for k in range(self._releases)),
+            tuple(map(self._release, range(self._releases), _correlations(self._residuals))),
             tuple(checks),
             self._detection(FALSE_ALARM / 2),
             detectable_scale(counters, _level(len(checks))),
         )
 
-    def _release(self, k: int) -> Release:
+    def _release(self, k: int, correlation: float) -> Release:
         noise = np.stack(self._residuals[k]).astype(np.float64)
         planned = np.mean([self._law(clients).variance for clients in self._clients[k]])
         positive, negative = int((noise > 0).sum()), int((noise < 0).sum())
-        others = [np.stack(own) for j, own in enumerate(self._residuals) if j != k] or [np.roll(noise, 1, axis=0)]
         return Release(
             self._plan.openings[k],
             noise.size,
             math.sqrt(planned),
             math.sqrt(float(np.mean(noise**2))),
             positive / max(1, positive + negative),
-            max((_correlation(noise, other) for other in others), key=abs),
+            correlation,
         )
 
     def _detection(self, false_alarm: float) -> Detection | None:
@@ -574,9 +573,16 @@ def _shown(result: Result, is_hidden: bool) -> Any:
     return found if result.study else (*found, result.timings)
 
 
-def _correlation(first: F64, second: npt.NDArray[Any]) -> float:
-    squares = math.sqrt(float((first**2).sum()) * float((second.astype(np.float64) ** 2).sum()))
-    return float((first * second).sum()) / squares if squares else 0.0
+def _correlations(residuals: Sequence[Sequence[I64]]) -> list[float]:
+    """Return the largest correlation of each release, in absolute value: see `Release`."""
+    flat = np.stack([np.concatenate(own) for own in residuals]).astype(np.float64)
+    if len(flat) == 1:
+        flat = np.concatenate([flat, np.roll(flat, len(residuals[0][0]), axis=1)])
+    flat /= np.maximum(np.linalg.norm(flat, axis=1, keepdims=True), 1.0)
+    products = flat @ flat.T
+    np.fill_diagonal(products, 0.0)
+    largest: list[float] = products[np.arange(len(flat)), np.abs(products).argmax(axis=1)].tolist()
+    return largest[: len(residuals)]
 
 
 def _terms(plan: Plan) -> PrivacyTerms:
