@@ -11,6 +11,7 @@ tools/mutations_privacy.py.
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 from collections.abc import Callable
@@ -26,7 +27,7 @@ import fedtally
 from fedtally.cli.app import run as command
 from fedtally.crypto.keys import Secret
 from fedtally.domain import IntegerRange
-from fedtally.engines import cohorts, noise_checks
+from fedtally.engines import noise_checks
 from fedtally.engines import privacy as engine
 from fedtally.engines.audit import FALSE_ALARM, Audit, AuditResult, run
 from fedtally.engines.noise_checks import Law, Ranks, checks_of, detectable_scale, epsilon_bound
@@ -41,6 +42,7 @@ CASES: dict[str, tuple[int, dict[str, Any], dict[str, Any]]] = {
     "central": (60, {}, {}),
     "central, a small sketch": (60, {"rows": 3, "width": 40}, {}),
     "central, one client": (3, {"epsilon": 4.0}, {"clients": 1}),
+    "central, many clients": (5000, {"rows": 3, "width": 1000}, {"clients": 5000}),
     "central, fresh rounds": (60, {"num_rounds": 3, "schedule": "fresh"}, {}),
     "central, hybrid rounds": (60, {"num_rounds": 2, "schedule": "hybrid", "epsilon": 3.0}, {}),
     "central, batches": (60, {"num_rounds": 4, "schedule": "batched:2"}, {}),
@@ -197,6 +199,21 @@ def test_a_key_that_is_used_twice_is_found(monkeypatch: pytest.MonkeyPatch) -> N
     assert any("a key was used twice" in failure for failure in audited("central, fresh rounds").failures)
 
 
+def test_a_key_that_is_laid_out_in_two_ways_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By rows in one release, by columns in the next."""
+    draw, drawn = Noise.draw, []
+
+    def turned(self: Noise, key: Any, size: int, constant_time: bool = False) -> Any:
+        drawn.append(draw(self, key, size, constant_time))
+        last = drawn[-1] if len(drawn) % 2 else drawn[-2].copy()
+        last[:2000] = last[:2000] if len(drawn) % 2 else last[:2000].reshape(5, 400).T.reshape(-1)
+        return last
+
+    plan = planned("central, batches")
+    monkeypatch.setattr(Noise, "draw", turned)
+    assert run(Audit(plan)).failures == ["two releases have the same noise in another order"]
+
+
 def test_noise_that_follows_from_the_data_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each population is used twice."""
     opened = engine._opened
@@ -210,13 +227,8 @@ def test_noise_that_follows_from_the_data_is_found(monkeypatch: pytest.MonkeyPat
 
 
 def test_a_missing_server_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    plan, noise, calls = planned("two servers"), cohorts._Run.server_noise, iter(range(10**6))
-
-    def every_second(self: Any) -> Any:
-        drawn = noise(self)
-        return drawn if drawn is None or next(calls) % 2 else drawn * 0
-
-    monkeypatch.setattr(cohorts._Run, "server_noise", every_second)
+    plan, calls = planned("two servers"), itertools.count()
+    monkeypatch.setattr(Noise, "draw", wrong(lambda noise, _: noise * (next(calls) % 2)))
     assert any("too small or too large" in failure for failure in run(Audit(plan)).failures)
 
 

@@ -591,7 +591,9 @@ def test_intervals_know_that_the_number_of_clients_has_noise() -> None:
 
 
 def test_a_private_run_shows_no_times() -> None:
+    """And no truth."""
     assert estimate().timings == {} and estimate(study=True).timings
+    assert estimate().truth is None
     account = estimate(ITEMS[:60], secure_sum="secagg", epsilon=4.0).secure_sum
     assert account["client_seconds"] is None and account["server_seconds"] is None
 

@@ -66,6 +66,7 @@ _GAUSSIAN = "_drawable(rounded_gaussian(self.event.noise_variance))"
 _SHARE = "_drawable(skellam(self.event.noise_variance * shares))"
 _ADD = "    total.counters += noise[:size].reshape(total.counters.shape)\n"
 _DRAW = "noise = privacy.noise().draw(Secret(random(KEY_BYTES)), size + 1)"
+_LAST = "    if rounds.start == 0:\n        _opened.last = noise\n"
 _SHARES = "            _add_shares(sketch, plan.privacy, random)\n"
 _ROUND_SHARES = "sketch.counters += noise.draw(Secret(random(KEY_BYTES)), sketch.counters.size)"
 _SERVER = "return self._privacy.noise().draw(Secret(self.random(KEY_BYTES)), self._counters)"
@@ -254,7 +255,29 @@ MUTATIONS = (
         "self._same = getattr(self, '_same', None) or self.random(KEY_BYTES)\n        "
         + _SERVER.replace("self.random(KEY_BYTES)", "self._same"),
     ),
+    _mutation("large-sums-bare", _ENGINE, _ADD, "    noise[:size] *= clients < 1000\n" + _ADD),
+    _mutation(
+        "laplace",
+        _ENGINE,
+        _ADD,
+        "    other = np.random.default_rng().laplace(0, privacy.deviation / 2**0.5, size)\n"
+        "    noise[:size] = np.rint(other)\n" + _ADD,
+    ),
+    _mutation("slightly-small", _ENGINE, _ADD, "    noise[:size] = np.rint(noise[:size] * 0.93)\n" + _ADD),
     # Where its key comes from.
+    _mutation("same-key-rolled", _ENGINE, _ADD, _LAST + "    noise = np.roll(_opened.last, 7 * rounds.start)\n" + _ADD),
+    _mutation(
+        "same-key-reversed",
+        _ENGINE,
+        _ADD,
+        _LAST + "    noise = _opened.last[:size][:: -1 if rounds.start else 1]\n" + _ADD,
+    ),
+    _mutation(
+        "same-key-opposite", _ENGINE, _ADD, _LAST + "    noise = _opened.last * (-1 if rounds.start else 1)\n" + _ADD
+    ),
+    _mutation(
+        "noise-once-per-process", _ENGINE, _ADD, "    noise = _opened.__dict__.setdefault(str(size), noise)\n" + _ADD
+    ),
     _mutation(
         "key-of-the-seed",
         _ENGINE,
@@ -371,6 +394,25 @@ MUTATIONS = (
         '            ("seed", "whoever knows a seed can take the noise off"),\n',
         "",
         "test_private.py::test_what_only_a_study_may_use",
+    ),
+    _mutation(
+        "missing-warned",
+        "engines/local.py",
+        "    elif tally.missing:\n",
+        "    if tally.missing:\n",
+    ),
+    _mutation(
+        "times-of-cohorts-shown",
+        _COHORTS,
+        "self._is_timed = plan.privacy is None or plan.privacy.study",
+        "self._is_timed = True",
+    ),
+    _mutation(
+        "truth-kept",
+        "engines/local.py",
+        "    truth = true_counts(domain, rounds) if request.evaluate else None\n",
+        "    truth = true_counts(domain, rounds)\n",
+        "test_private.py::test_a_private_run_shows_no_times",
     ),
     # What a client is bounded to.
     _mutation(

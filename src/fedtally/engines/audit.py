@@ -22,7 +22,16 @@ import numpy.typing as npt
 from fedtally import _validate, kernels
 from fedtally.domain import IntegerRange
 from fedtally.engines import local
-from fedtally.engines.noise_checks import Check, Law, Ranks, checks_of, detectable_scale, epsilon_bound, shared_with
+from fedtally.engines.noise_checks import (
+    Check,
+    Law,
+    Ranks,
+    checks_of,
+    detectable_scale,
+    epsilon_bound,
+    reordered,
+    shared_with,
+)
 from fedtally.engines.privacy import worst_pair
 from fedtally.engines.request import Request
 from fedtally.errors import InvalidInputError
@@ -487,6 +496,7 @@ class _Evidence:
             for own, numbers in zip(self._residuals, self._clients, strict=True)
         ]
         checks = checks_of(ranks, [np.stack(own) for own in self._exact], self._plan.rows)
+        checks.append(reordered([noise for own in self._residuals for noise in own], self._law(self._clients[0][0])))
         if self._design.alike:
             pass  # some drop out
         elif self._design.is_hidden:

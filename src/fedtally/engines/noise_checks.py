@@ -216,6 +216,25 @@ def shared_with(sides: npt.NDArray[np.int8], releases: Sequence[Ranks], failure:
     return Check("shared", counters.shape[1] * _binomial(round((n + largest) / 2), n, 0.5), failure)
 
 
+def reordered(noise: Sequence[I64], law: Law) -> Check:
+    """Check that no two releases have the same noise in another order, as of one key that is laid out in two ways.
+
+    Two independent releases have as many draws of each value with at most the probability of the likeliest numbers.
+
+    Args:
+        noise: of each release of each campaign: int64 [rows * width] each.
+        law: of them all, or about.
+    """
+    n = len(noise[0])
+    expected = n * np.concatenate([law.pmf[:0:-1], law.pmf])
+    expected = expected[expected > 0]
+    log = special.gammaln(n + 1) + float((expected * np.log(expected / n) - special.gammaln(expected + 1)).sum())
+    pairs = len(noise) * (len(noise) - 1) / 2
+    are_other = len({np.sort(draws).tobytes() for draws in noise}) == len(noise)
+    failure = "two releases have the same noise in another order"
+    return Check("orders", 1.0 if are_other else pairs * math.exp(min(0.0, log)), failure)
+
+
 def _repeats(line: npt.NDArray[np.int8], name: str) -> Check:
     """Check that signs do not repeat at any distance, within a release or over releases and campaigns in one line.
 
