@@ -205,9 +205,15 @@ MUTATIONS = (
         "privacy/mechanism.py",
         "weights.append(density * _cell(k, numerator, denominator) >> _GAUSSIAN_BITS)",
         "weights.append(density)",
-        "test_mechanism.py",
+        "test_mechanism.py::test_total_variation_is_below_the_bound",
     ),
-    _mutation("short-tail", "privacy/mechanism.py", "_TAIL_BITS = 200", "_TAIL_BITS = 20", "test_mechanism.py"),
+    _mutation(
+        "short-tail",
+        "privacy/mechanism.py",
+        "_TAIL_BITS = 200",
+        "_TAIL_BITS = 20",
+        "test_mechanism.py::test_total_variation_is_below_the_bound",
+    ),
     _mutation(
         "noise-missing-here-and-there",
         _ENGINE,
@@ -427,7 +433,7 @@ MUTATIONS = (
         "secagg/params.py",
         "        return self.min_survivors - self.corrupt\n",
         "        return self.min_survivors\n",
-        "test_secagg_params.py",
+        "test_secagg_params.py::test_active_is_the_complete_graph_between_its_bounds",
     ),
     _mutation(
         "one-round-assumed",
@@ -448,7 +454,7 @@ MUTATIONS = (
         "sketch/clip.py",
         "    return min(exact, np.iinfo(np.int64).max)",
         "    return min(2 * exact, np.iinfo(np.int64).max)",
-        "test_clip.py",
+        "test_clip.py::test_no_items_exceed_it",
     ),
     _mutation(
         "clip-skipped",
@@ -462,7 +468,7 @@ MUTATIONS = (
         "session.py",
         "ids = drawn(self._ids, self._plan.max_items, random)",
         "ids = self._ids",
-        "test_session.py",
+        "test_session.py::test_under_privacy_nobody_stays_away_for_what_it_holds",
     ),
     _mutation(
         "clip-skipped-by-the-engine",
@@ -484,14 +490,14 @@ MUTATIONS = (
         "privacy/events.py",
         "Relation.REPLACE_ONE: 4 * own",
         "Relation.REPLACE_ONE: 2 * own",
-        "test_events.py",
+        "test_events.py::test_sensitivities_by_schedule",
     ),
     _mutation(
         "number-costs-nothing",
         "privacy/events.py",
         "Relation.ADD_REMOVE: own + 1}",
         "Relation.ADD_REMOVE: own}",
-        "test_events.py",
+        "test_events.py::test_sensitivities_by_schedule",
     ),
     # What it is said to cost.
     _mutation(
@@ -499,8 +505,7 @@ MUTATIONS = (
         "privacy/accounting.py",
         "    deviation = math.sqrt(variance)\n    k = np",
         "    variance *= 1.2345\n    deviation = math.sqrt(variance)\n    k = np",
-        "test_accounting.py",
-        "test_audit.py",
+        "test_accounting.py::test_rounding_gains_a_little",
     ),
     _mutation(
         "reserved-late",
@@ -521,7 +526,7 @@ MUTATIONS = (
         "store.py",
         "theirs = (_campaigns.c.population == new.population) | (_campaigns.c.plan == new.plan)",
         "theirs = _campaigns.c.plan == new.plan",
-        "test_store.py",
+        "test_store.py::test_what_was_not_granted_is_not_reserved",
     ),
     _mutation(
         "second-campaign-free",

@@ -4,7 +4,8 @@ A draw is compared with its law by its *rank*: the side (above or below the midd
 draw at least as far out, ties broken at random. If the law is right, sides are fair coins and depths uniform on (0, 1),
 all independent, whatever the law, be it another one for each draw. So each test counts successes of a binomial of known
 probability, and no approximation is in its p-value; the test of the whole distribution is the inequality of Dvoretzky,
-Kiefer and Wolfowitz with Massart's constant, a bound as well. Several tests of a kind are one check, whose probability
+Kiefer and Wolfowitz with Massart's constant, a bound as well. (That two releases have the same values in another order
+is so unlikely that its probability need not be known closely.) Several tests of a kind are one check, whose probability
 is the smallest times their number (Bonferroni).
 """
 
@@ -189,7 +190,7 @@ def _between(features: Sequence[npt.NDArray[np.int8]], name: str) -> Check:
 
 def _pairs(features: npt.NDArray[np.int8], name: str) -> Check:
     """Check each two releases of any campaigns: a key that is used twice."""
-    some = features[:_MOST_RELEASES].astype(np.float32)
+    some = features[:_MOST_RELEASES].astype(np.float64)
     return _of_products(some, f"keys, {name}", "two releases have the same noise: a key was used twice")
 
 
@@ -210,9 +211,9 @@ def shared_with(sides: npt.NDArray[np.int8], releases: Sequence[Ranks], failure:
         releases: as for `checks_of`.
         failure: what is wrong if it does.
     """
-    counters = np.concatenate([ranks.side for ranks in releases], axis=1).astype(np.float32)
+    counters = np.concatenate([ranks.side for ranks in releases], axis=1).astype(np.float64)
     n = len(sides)
-    largest = float(np.abs(sides.astype(np.float32) @ counters).max())
+    largest = float(np.abs(sides.astype(np.float64) @ counters).max())
     return Check("shared", counters.shape[1] * _binomial(round((n + largest) / 2), n, 0.5), failure)
 
 
