@@ -482,7 +482,6 @@ MUTATIONS = (
         "engines/tally.py",
         "_bounded(rows, self._max_items, keys,",
         "_bounded(rows, self._max_items + 1, keys,",
-        "test_private.py",
         "test_tally.py",
     ),
     _mutation(
