@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     examples=[
         ("is the noise of this plan what it says?", "fedtally audit plan.toml"),
         ("look closer: more campaigns see smaller deviations", "fedtally audit plan.toml --campaigns 2000"),
-        ("for a script: exit code 1 if the audit fails", "fedtally audit plan.toml --json > audit.json"),
+        ("for a script: exit code 1 if the audit fails", "fedtally audit plan.toml --json"),
     ],
 )
 @click.argument("plan", type=click.Path())
