@@ -17,8 +17,9 @@ import fedtally
 
 PACKAGE = Path(fedtally.__file__).parent
 
-# Simulated populations, who takes part when and drops out, bootstraps, an audit's coins: no privacy and no secrecy rests on these. A new
-# module here is a decision. Distributions and shares of noise, keys and masks live elsewhere: in privacy and crypto.
+# Simulated populations, who takes part when and drops out, bootstraps, an audit's coins: no privacy and no secrecy
+# rests on these. A new module here is a decision. Distributions and shares of noise, keys and masks live elsewhere: in
+# privacy and crypto.
 MAY_USE_NUMPY_RANDOM = {
     "cli/estimate.py",
     "cli/options.py",

@@ -497,20 +497,7 @@ class _Evidence:
         ]
         checks = checks_of(ranks, [np.stack(own) for own in self._exact], self._plan.rows)
         checks.append(reordered([noise for own in self._residuals for noise in own], self._law(self._clients[0][0])))
-        if self._design.alike:
-            pass  # some drop out
-        elif self._design.is_hidden:
-            number = self._law(0).times(self._releases)
-            hidden = Ranks.of(np.array(self._numbers), number, self._rng)
-            checks += hidden.checks("the number of clients")
-            checks.append(shared_with(hidden.side[0], ranks, "the number of clients has the noise of a counter"))
-        else:
-            same = [self._numbers[0]] * len(self._numbers) == self._numbers
-            checks.append(Check("clients", 1.0 if same else 0.0, "the number of clients depends on what they hold"))
-        if not self._design.alike:
-            same = all(shown == self._shown[0] for shown in self._shown)
-            failure = "what is said of a campaign depends on what clients hold"
-            checks.append(Check("shown", 1.0 if same else 0.0, failure))
+        checks += self._checks_of_the_rest(ranks)
         counters = len(ranks[0].side) * ranks[0].side.shape[1]
         return AuditResult(
             audit,
@@ -520,6 +507,20 @@ class _Evidence:
             self._detection(FALSE_ALARM / 2),
             detectable_scale(counters, _level(len(checks))),
         )
+
+    def _checks_of_the_rest(self, ranks: list[Ranks]) -> list[Check]:
+        """Check what is shown besides the sums, the number of clients first."""
+        if self._design.alike:  # how many drop out, and when, shows
+            return []
+        same = all(shown == self._shown[0] for shown in self._shown)
+        failure = "what is said of a campaign depends on what clients hold"
+        found = [Check("shown", 1.0 if same else 0.0, failure)]
+        if self._design.is_hidden:
+            number = Ranks.of(np.array(self._numbers), self._law(0).times(self._releases), self._rng)
+            failure = "the number of clients has the noise of a counter"
+            return [*found, *number.checks("the number of clients"), shared_with(number.side[0], ranks, failure)]
+        same = len(set(self._numbers)) == 1
+        return [*found, Check("clients", 1.0 if same else 0.0, "the number of clients depends on what they hold")]
 
     def _release(self, k: int, correlation: float) -> Release:
         noise = np.stack(self._residuals[k]).astype(np.float64)
