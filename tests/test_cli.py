@@ -29,7 +29,7 @@ from fedtally.result import Result
 from fedtally.sketch import CountSketch, SketchSpec
 
 WORDS = ["the"] * 50 + ["of"] * 30 + ["and"] * 20
-COMMANDS = ["estimate", "demo", "plan", "simulate", "query", "merge", "inspect"]
+COMMANDS = ["estimate", "demo", "plan", "simulate", "query", "merge", "inspect", "audit"]
 ENTRY = [sys.executable, "-c", "from fedtally.cli import main; main()"]
 
 Call = Callable[..., tuple[int, str, str]]

@@ -17,13 +17,16 @@ import fedtally
 
 PACKAGE = Path(fedtally.__file__).parent
 
-# Simulated populations, who takes part when and drops out, bootstraps: no privacy and no secrecy rests on these. A new
-# module here is a decision. Distributions and shares of noise, keys and masks live elsewhere: in privacy and crypto.
+# Simulated populations, who takes part when and drops out, bootstraps, an audit's coins: no privacy and no secrecy
+# rests on these. A new module here is a decision. Distributions and shares of noise, keys and masks live elsewhere: in
+# privacy and crypto.
 MAY_USE_NUMPY_RANDOM = {
     "cli/estimate.py",
     "cli/options.py",
+    "engines/audit.py",
     "engines/cohorts.py",
     "engines/local.py",
+    "engines/noise_checks.py",
     "engines/pilot.py",
     "engines/promise.py",
     "engines/simulate.py",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import secrets
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -18,10 +19,12 @@ import pytest
 import fedtally
 from fedtally.domain import Dictionary, IntegerRange
 from fedtally.engines import cohorts, local
-from fedtally.engines.privacy import Books, bounded, released
+from fedtally.engines.privacy import Books, bounded, honest_clients, released
 from fedtally.engines.request import Request
+from fedtally.engines.summation import Summation
 from fedtally.errors import InvalidInputError, UnreadableFileError
 from fedtally.plan import Plan
+from fedtally.planner import Law
 from fedtally.privacy.budget import AlreadySpentError, OverspentError
 from fedtally.report import answer, document, plain
 from fedtally.result import Result
@@ -134,6 +137,23 @@ def test_a_secure_sum_is_what_the_survivors_sent(method: str, monkeypatch: pytes
     assert result.secure_sum["equals_plain_sum"] is False
 
 
+def test_a_pilot_has_the_noise_of_its_plan(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All clients hold one item, so that the exact sum follows from their number."""
+    seen: list[tuple[CountSketch, float]] = []
+    make = Law.from_pilot
+
+    def noted(sketches: Any, domain: Any, variance: float, **options: Any) -> Law:
+        seen.extend((sketch, variance) for sketch in sketches)
+        return make(sketches, domain, variance, **options)
+
+    monkeypatch.setattr(Law, "from_pilot", staticmethod(noted))
+    estimate([7] * 3000, width=None, tau=0.05, max_bytes=None)
+    [(sketch, variance)] = seen
+    one = CountSketch(sketch.spec, 0)
+    one.add(DOMAIN.encode([7]))
+    assert has_variance(sketch.counters - sketch.num_clients * one.counters, variance) and variance > 10
+
+
 def test_the_number_of_clients_has_noise_where_it_must_not_show() -> None:
     results = [estimate(neighbours="add-remove", max_clients=1000) for _ in range(8)]
     assert {result.plan.num_clients for result in results} == {1000}
@@ -149,6 +169,27 @@ def test_private_runs_draw_anew_and_studies_repeat() -> None:
     plan = estimate().plan
     first, second = (noise_of(fedtally.estimate(ITEMS, domain=DOMAIN, plan=plan)) for _ in range(2))
     assert not np.array_equal(first, second), "two private runs of one plan must not repeat their noise"
+
+
+def test_nothing_that_is_drawn_follows_from_the_plan(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its seed is public. Five runs draw the same rounds of 700 clients with a probability below 1e-10."""
+    plan, keys = estimate(num_rounds=4, schedule="hybrid").plan, []
+
+    def noted(plan: Plan, rounds: Any, key: bytes) -> Any:
+        keys.append(key)
+        return bounded(plan, rounds, key)
+
+    monkeypatch.setattr(local, "bounded", noted)
+    runs = [fedtally.estimate(ITEMS, domain=DOMAIN, plan=plan, confidence=0.0) for _ in range(5)]
+    assert len({tuple(sketch.num_clients for sketch in run.sketches) for run in runs}) > 1
+    assert len(set(keys)) == 5 and {len(key) for key in keys} == {32}  # which items a clipped client drops
+
+
+def test_shares_are_sized_for_the_honest_who_stay() -> None:
+    """Of the smallest round, without a fifth that may drop out and a tenth of the largest that may be corrupt."""
+    bearing = Summation(max_corrupt=0.1, max_dropout=0.2)
+    assert honest_clients(bearing, [60, 50, 0]) == 50 - 10 - 6
+    assert honest_clients(Summation(max_corrupt=0.0, max_dropout=0.0), [50]) == 50 - 1  # one is always taken as corrupt
 
 
 def test_the_sums_without_noise_are_erased(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -281,6 +322,18 @@ def test_no_contribution_exceeds_the_clip_and_the_truth_knows_nothing_of_it() ->
     assert clipped.members is not None and len(clipped.members.ids) < len(items)
     norms = [squared_norm(plan.spec, 0, clipped.members.of(client)) for client in range(300)]
     assert max(norms) <= (tight.clip_norm or 0.0) ** 2 and clipped.num_clients == 300
+
+
+def test_a_client_keeps_to_the_clip_by_itself() -> None:
+    """Whatever an engine bounds: what the client sends is never longer, and items are dropped for it."""
+    held = list(range(1, 11))
+    plan = estimate(held, clients=["a"] * 10, max_items=10, width=8, rows=3).plan
+    terms = plan.privacy
+    assert terms is not None
+    norm = squared_norm(plan.spec, 0, DOMAIN.encode(held)) ** 0.5
+    tight = replace(plan, privacy=replace(terms, event=replace(terms.event, clip_norm=norm - 1e-6)))
+    loose, bounded = (FrequencyClient(one, DOMAIN, held).contribution(0, secrets.token_bytes) for one in (plan, tight))
+    assert (bounded**2).sum() < (loose**2).sum() == pytest.approx(norm**2)
 
 
 @pytest.mark.parametrize(("most", "expected"), [(None, 3), (1, 1), (2, 2)])
@@ -581,7 +634,9 @@ def test_intervals_know_that_the_number_of_clients_has_noise() -> None:
 
 
 def test_a_private_run_shows_no_times() -> None:
+    """And no truth."""
     assert estimate().timings == {} and estimate(study=True).timings
+    assert estimate().truth is None
     account = estimate(ITEMS[:60], secure_sum="secagg", epsilon=4.0).secure_sum
     assert account["client_seconds"] is None and account["server_seconds"] is None
 

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 
 import click
 
+from fedtally.cli.audit import audit
 from fedtally.cli.console import complain
 from fedtally.cli.estimate import demo, estimate
 from fedtally.cli.layout import Group
@@ -55,7 +56,7 @@ def cli(ctx: click.Context) -> None:
 cli.add_section("Estimate", estimate, demo)
 cli.add_section("Plan", plan, simulate)
 cli.add_section("Files", query, merge, inspect)
-cli.add_section("Privacy", ledger)
+cli.add_section("Privacy", ledger, audit)
 
 
 def run(arguments: Sequence[str]) -> int:

@@ -23,8 +23,16 @@ _STAGES = {
     "recover": "recovering",
     "decode": "decoding",
     "simulate": "simulating",
+    "audit": "auditing",
 }
-_UNITS = {"encode": "rounds", "sum": "clients", "recover": "looks at items", "decode": "items", "simulate": "campaigns"}
+_UNITS = {
+    "encode": "rounds",
+    "sum": "clients",
+    "recover": "looks at items",
+    "decode": "items",
+    "simulate": "campaigns",
+    "audit": "campaigns",
+}
 
 
 def show(renderable: RenderableType) -> None:

@@ -1,0 +1,142 @@
+"""`fedtally audit`: is what campaigns of a plan release as noisy as the plan says?"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from fedtally.cli import console
+from fedtally.cli.layout import Command, option
+from fedtally.cli.options import positive
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+    from rich.table import Table
+
+    from fedtally.engines.audit import AuditResult
+
+
+@click.command(
+    cls=Command,
+    short_help="Test the noise of a private plan.",
+    examples=[
+        ("is the noise of this plan what it says?", "fedtally audit plan.toml"),
+        ("look closer: more campaigns see smaller deviations", "fedtally audit plan.toml --campaigns 2000"),
+        ("for a script: exit code 1 if the audit fails", "fedtally audit plan.toml --json"),
+    ],
+)
+@click.argument("plan", type=click.Path())
+@option(
+    "Audit",
+    "--campaigns",
+    type=positive,
+    metavar="N",
+    help="Campaigns to run (as many as show noise that is 10 % too small in each release; at most 1000).",
+)
+@option("Run", "--json", "as_json", is_flag=True, help="Print one JSON document; errors too, on stderr.")
+@option("Run", "--quiet", is_flag=True, help="No progress on stderr.")
+def audit(plan: str, campaigns: int | None, as_json: bool, quiet: bool) -> int:
+    """Run campaigns of a PLAN with differential privacy, and test what they release.
+
+    Clients are made up, so that the exact sums are known; what is released besides them is the noise. Its size,
+    signs and distribution, and its independence between counters, releases and campaigns, are compared with what the
+    plan says. Some clients hold items or not by the toss of a coin: what can be told of that bounds epsilon from below.
+
+    No data is read and no ledger is charged. The exit code is 1 where the audit fails, which a sound program does once
+    in a million audits, else 0. The noise comes from the operating system: each audit is another one.
+    """
+    from fedtally.engines import audit as engine
+    from fedtally.plan import Plan
+
+    asked = engine.Audit(Plan.load(plan), campaigns)
+    with console.Progress(quiet) as progress:
+        found = engine.run(asked, progress)
+    if as_json:
+        console.show_json(document(found))
+    else:
+        console.show(view(found))
+    return 0 if found.passed else 1
+
+
+def document(found: AuditResult) -> dict[str, Any]:
+    """Return the JSON document of an audit."""
+    from fedtally import report
+
+    return {
+        "schema": "fedtally-audit/1",
+        "plan": report.plan_fields(found.audit.plan),
+        "privacy": report.privacy_fields(found.audit.plan),
+        "campaigns": found.audit.runs,
+        "clients_per_round": found.clients,
+        "releases": [
+            release._asdict() | {"rounds": [release.rounds.start, release.rounds.stop]} for release in found.releases
+        ],
+        "epsilon": None if found.detection is None else found.detection._asdict(),
+        "checks": len(found.checks),
+        "false_alarm": found.false_alarm,
+        "detectable": found.detectable,
+        "failures": found.failures,
+        "passed": found.passed,
+    }
+
+
+def view(found: AuditResult) -> RenderableType:
+    """Return the terminal's view of an audit."""
+    from rich.console import Group
+    from rich.text import Text
+
+    from fedtally import report
+
+    plan = found.audit.plan
+    rows: list[tuple[str, RenderableType]] = [("Verdict", _verdict(found))]
+    rows += [("", Text(failure, style="red")) for failure in found.failures]
+    if found.detection is not None:
+        seen = found.detection
+        what = f"at least {seen.bound:.3g} by {seen.clients:,} single clients; promised {seen.promised:.4g}"
+        rows.append(("Epsilon", what))
+        moved = f"one client moves all releases by {seen.distance:.4g} (l2); the noise is for {seen.sensitivity:.4g}"
+        rows.append(("", moved))
+    rows += [("Power", _power(found)), *report.privacy_rows(plan), ("Plan", plan.fingerprint[:16])]
+    number = report.counted(found.audit.runs, "campaign")
+    title = f"Audit of {number}, {report.counted(len(found.releases), 'release')} each"
+    return Group(report.heading(title), _table(found), Text(), report.facts(rows))
+
+
+def _verdict(found: AuditResult) -> Any:
+    from rich.text import Text
+
+    if found.passed:
+        told = f": {len(found.checks)} checks found nothing wrong"
+        return Text.assemble(("passed", "bold green"), told)
+    return Text.assemble(("failed", "bold red"), ": the releases do not keep what the plan promises")
+
+
+def _power(found: AuditResult) -> str:
+    false_alarm = f"a sound program fails at most once in {1 / found.false_alarm:,.0f} audits"
+    if found.detectable is None:
+        return f"too few counters to see noise that is too small: take more campaigns; {false_alarm}"
+    seen = f"{100 * found.detectable:.2g} % too small in one release"
+    return f"noise that is {seen} is found 99 times in 100; {false_alarm}"
+
+
+def _table(found: AuditResult) -> Table:
+    from fedtally import report
+
+    table = report.new_table()
+    for name, style in (("release", "bold"), ("rounds", None)):
+        table.add_column(name, style=style, no_wrap=True)
+    for name in ("counters", "deviation\nplanned", "\nmeasured", "positive", "largest\ncorrelation"):
+        table.add_column(name, justify="right", no_wrap=True, vertical="bottom")
+    for number, release in enumerate(found.releases, 1):
+        first, last = release.rounds.start + 1, release.rounds.stop
+        table.add_row(
+            str(number),
+            str(first) if first == last else f"{first} to {last}",
+            f"{release.counters:,}",
+            f"{release.planned:.4g}",
+            f"{release.measured:.4g}",
+            f"{100 * release.positive:.1f} %",
+            f"{release.correlation:+.3f}",
+        )
+    return table

@@ -1,0 +1,300 @@
+"""Does noise have the law that it should have? Tests whose false alarms are known exactly.
+
+A draw is compared with its law by its *rank*: the side (above or below the middle) and the depth, the probability of a
+draw at least as far out, ties broken at random. If the law is right, sides are fair coins and depths uniform on (0, 1),
+all independent, whatever the law, be it another one for each draw. So each test counts successes of a binomial of known
+probability, and no approximation is in its p-value; the test of the whole distribution is the inequality of Dvoretzky,
+Kiefer and Wolfowitz with Massart's constant, a bound as well. (That two releases have the same values in another order
+is so unlikely that its probability need not be known closely.) Several tests of a kind are one check, whose probability
+is the smallest times their number (Bonferroni).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, NamedTuple, Self
+
+import numpy as np
+import numpy.typing as npt
+from scipy import signal, special, stats
+
+I64 = npt.NDArray[np.int64]
+F64 = npt.NDArray[np.float64]
+_TAILS = (0.9, 0.5, 0.12, 1e-3, 1e-6)  # depths: of 0.12 small changes of the scale move the most
+_SCALE_TAIL = 0.12
+_REACH = 12  # standard deviations, beyond which a law has less than 1e-32
+_LINE = 1 << 20  # draws in which repetitions are looked for
+_MOST_RELEASES = 2048  # that are compared in pairs
+_CANDIDATES = 64  # distances that are looked at closely
+_POWER = 0.99
+
+
+class Check(NamedTuple):
+    """One check: `probability` bounds that of what was found, or worse, for noise of the right law."""
+
+    name: str
+    probability: float
+    failure: str
+
+
+@dataclass(frozen=True, eq=False)
+class Law:
+    """A symmetric law of integers.
+
+    Attributes:
+        pmf: the probabilities of 0, 1, ... (and -1, ...): float64 [reach + 1].
+    """
+
+    pmf: F64
+
+    @classmethod
+    @lru_cache(maxsize=64)
+    def rounded_gaussian(cls, variance: float) -> Self:
+        """Return that of a Gaussian, rounded to integers.
+
+        >>> round(Law.rounded_gaussian(4.0).variance, 4)
+        4.0833
+        """
+        scale = math.sqrt(variance)
+        k = np.arange(math.ceil(_REACH * scale) + 2)
+        return cls(stats.norm.sf(k - 0.5, scale=scale) - stats.norm.sf(k + 0.5, scale=scale))
+
+    @classmethod
+    @lru_cache(maxsize=64)
+    def skellam(cls, variance: float) -> Self:
+        """Return that of the difference of two Poisson numbers: e^-v I_k(v).
+
+        >>> round(Law.skellam(4.0).variance, 4)
+        4.0
+        """
+        k = np.arange(math.ceil(_REACH * math.sqrt(variance)) + 40, dtype=np.float64)
+        return cls(np.asarray(special.ive(k, variance), np.float64))
+
+    @lru_cache(maxsize=64)  # noqa: B019 - laws are few, and kept as long as these
+    def times(self, number: int) -> Law:
+        """Return that of the sum of so many independent draws."""
+        both, found = np.concatenate([self.pmf[:0:-1], self.pmf]), np.ones(1)
+        for _ in range(number):
+            found = np.maximum(signal.convolve(found, both), 0.0)
+        return self if number == 1 else Law(found[len(found) // 2 :])
+
+    @property
+    def variance(self) -> float:
+        """The variance of a draw."""
+        return 2 * float((np.arange(len(self.pmf)) ** 2 * self.pmf).sum())
+
+    def depths(self, draws: I64, uniform: F64) -> F64:
+        """Return the probability of a draw as far out as each one, ties by uniform numbers; 0 beyond the reach."""
+        above = np.append(np.cumsum(self.pmf[:0:-1])[::-1], 0.0)  # of more than k
+        far = np.minimum(np.abs(draws), len(self.pmf))
+        above, own = np.append(above, 0.0)[far], np.append(self.pmf, 0.0)[far]
+        return np.where(far == 0, 1.0 - own * uniform, 2 * (above + own * uniform))
+
+
+class Ranks(NamedTuple):
+    """The ranks of draws: sides, -1 or +1, and depths in [0, 1], both [campaigns, draws]."""
+
+    side: npt.NDArray[np.int8]
+    depth: F64
+
+    @classmethod
+    def of(cls, draws: I64, law: Law, rng: np.random.Generator) -> Self:
+        """Return the ranks of one campaign's draws under their law; a draw of 0 is on either side by lot."""
+        lots = np.where(rng.integers(0, 2, draws.shape) == 1, 1, -1)
+        side = np.where(draws == 0, lots, np.sign(draws)).astype(np.int8)
+        return cls(side[None], law.depths(draws, rng.random(draws.shape))[None])
+
+    @classmethod
+    def joined(cls, parts: Sequence[Ranks]) -> Self:
+        """Return those of several campaigns."""
+        return cls(np.concatenate([part.side for part in parts]), np.concatenate([part.depth for part in parts]))
+
+    @property
+    def big(self) -> npt.NDArray[np.int8]:
+        """Whether each draw is in the outer half: -1 or +1."""
+        return np.where(self.depth < 0.5, 1, -1).astype(np.int8)
+
+    def some(self, which: npt.NDArray[np.bool_]) -> Ranks:
+        """Return some of the draws, in one line."""
+        return Ranks(self.side[which][None], self.depth[which][None])
+
+    def checks(self, where: str) -> list[Check]:
+        """Check sides, how many draws are far out or near 0, and the whole distribution."""
+        n = self.side.size
+        counts = [int((self.depth < tail).sum()) for tail in _TAILS]
+        spread = min((_binomial(count, n, tail) for count, tail in zip(counts, _TAILS, strict=True)), default=1.0)
+        return [
+            Check("sign", _binomial(int((self.side > 0).sum()), n, 0.5), f"{where}: more noise of one sign"),
+            Check("spread", len(_TAILS) * spread, f"{where}: the noise is too small or too large"),
+            Check("law", self._distance(), f"{where}: the noise has another distribution"),
+        ]
+
+    def _distance(self) -> float:
+        """Return a bound on the probability of so large a distance from the law (Massart 1990)."""
+        n = self.side.size
+        if not n:
+            return 1.0
+        below = np.sort(np.where(self.side < 0, self.depth / 2, 1 - self.depth / 2), axis=None)
+        steps = np.arange(n + 1) / n
+        distance = max(float((steps[1:] - below).max()), float((below - steps[:-1]).max()))
+        return min(1.0, 2 * math.exp(-2 * n * distance**2))
+
+
+def checks_of(releases: Sequence[Ranks], exact: Sequence[I64], rows: int) -> list[Check]:
+    """Check the noise of all releases of all campaigns.
+
+    Args:
+        releases: the ranks of each release: [campaigns, rows * width].
+        exact: the sums without noise, of the same shapes.
+        rows: of the sketch.
+    """
+    found: list[Check] = []
+    for k, (ranks, sums) in enumerate(zip(releases, exact, strict=True)):
+        where = f"release {k + 1}"
+        found += ranks.checks(where)
+        for part, which in (("counters that are 0", sums == 0), ("counters that are not 0", sums != 0)):
+            found.append(ranks.some(which).checks(f"{where}, {part}")[1])
+        agree = int((ranks.side[sums != 0] == np.sign(sums[sums != 0])).sum())
+        towards = _binomial(agree, int((sums != 0).sum()), 0.5)
+        found.append(Check("shrinkage", towards, f"{where}: the noise has the sign of what it hides, or the opposite"))
+        found.append(_parts("rows", ranks, rows, f"{where}: the noise of a row is too small or too large"))
+    sides, big = ([getattr(ranks, name) for ranks in releases] for name in ("side", "big"))
+    everything = Ranks(np.concatenate(sides), np.concatenate([ranks.depth for ranks in releases]))
+    found += everything.checks("all releases")
+    found.append(
+        _parts("counters", everything, everything.side.shape[1], "the noise of a counter is too small or too large")
+    )
+    for name, features in (("signs", sides), ("sizes", big)):
+        found.append(_between(features, name))
+        found.append(_pairs(np.concatenate(features), name))
+        found.append(_repeats(np.stack(features, axis=1).reshape(-1)[:_LINE], name))
+    return found
+
+
+def _parts(name: str, ranks: Ranks, number: int, failure: str) -> Check:
+    """Check each of so many parts of a release: its rows, or its counters, over all campaigns."""
+    depth = ranks.depth.reshape(len(ranks.depth), number, -1)
+    n = depth.shape[0] * depth.shape[2]
+    best = min(float(_binomial((depth < tail).sum(axis=(0, 2)), n, tail).min()) for tail in (0.5, _SCALE_TAIL))
+    return Check(name, 2 * number * best, failure)
+
+
+def _between(features: Sequence[npt.NDArray[np.int8]], name: str) -> Check:
+    """Check each two releases of a campaign, over all campaigns."""
+    flat = np.stack([feature.reshape(-1) for feature in features]).astype(np.float64)
+    return _of_products(flat, f"releases, {name}", "two releases of a campaign have correlated noise")
+
+
+def _pairs(features: npt.NDArray[np.int8], name: str) -> Check:
+    """Check each two releases of any campaigns: a key that is used twice."""
+    some = features[:_MOST_RELEASES].astype(np.float64)
+    return _of_products(some, f"keys, {name}", "two releases have the same noise: a key was used twice")
+
+
+def _of_products(vectors: npt.NDArray[Any], name: str, failure: str) -> Check:
+    """Check that each two of the vectors of signs agree in half of their entries: [vectors, entries]."""
+    number, n = vectors.shape
+    if number < 2:
+        return Check(name, 1.0, failure)
+    products = np.abs((vectors @ vectors.T)[np.triu_indices(number, 1)])
+    return Check(name, len(products) * _binomial(round((n + float(products.max())) / 2), n, 0.5), failure)
+
+
+def shared_with(sides: npt.NDArray[np.int8], releases: Sequence[Ranks], failure: str) -> Check:
+    """Check that one more draw of each campaign does not go with that of any counter.
+
+    Args:
+        sides: int8 [campaigns], of that draw.
+        releases: as for `checks_of`.
+        failure: what is wrong if it does.
+    """
+    counters = np.concatenate([ranks.side for ranks in releases], axis=1).astype(np.float64)
+    n = len(sides)
+    largest = float(np.abs(sides.astype(np.float64) @ counters).max())
+    return Check("shared", counters.shape[1] * _binomial(round((n + largest) / 2), n, 0.5), failure)
+
+
+def reordered(noise: Sequence[I64], law: Law) -> Check:
+    """Check that no two releases have the same noise in another order, as of one key that is laid out in two ways.
+
+    Two independent releases have as many draws of each value with at most the probability of the likeliest numbers.
+
+    Args:
+        noise: of each release of each campaign: int64 [rows * width] each.
+        law: of them all, or about.
+    """
+    n = len(noise[0])
+    expected = n * np.concatenate([law.pmf[:0:-1], law.pmf])
+    expected = expected[expected > 0]
+    log = special.gammaln(n + 1) + float((expected * np.log(expected / n) - special.gammaln(expected + 1)).sum())
+    pairs = len(noise) * (len(noise) - 1) / 2
+    are_other = len({np.sort(draws).tobytes() for draws in noise}) == len(noise)
+    failure = "two releases have the same noise in another order"
+    return Check("orders", 1.0 if are_other else pairs * math.exp(min(0.0, log)), failure)
+
+
+def _repeats(line: npt.NDArray[np.int8], name: str) -> Check:
+    """Check that signs do not repeat at any distance, within a release or over releases and campaigns in one line.
+
+    The products of fair signs at one distance are fair and independent signs themselves.
+    """
+    n = len(line)
+    padded = np.zeros(2 * n)
+    padded[:n] = line
+    power = np.abs(np.fft.rfft(padded)) ** 2
+    sums = np.rint(np.fft.irfft(power, 2 * n)[1:n])
+    overlaps = n - np.arange(1, n)
+    closest = np.argsort(-np.abs(sums) / np.sqrt(overlaps))[:_CANDIDATES]
+    agree = (overlaps[closest] + sums[closest]) / 2
+    best = float(_binomial(agree, overlaps[closest], 0.5).min()) if len(closest) else 1.0
+    return Check(f"repeats, {name}", len(overlaps) * best, "the noise repeats itself")
+
+
+def _binomial(count: Any, n: Any, p: float) -> Any:
+    """Return twice the smaller tail of a binomial, at most 1."""
+    tail = np.minimum(stats.binom.cdf(count, n, p), stats.binom.sf(np.asarray(count) - 1, n, p))
+    return np.minimum(1.0, 2 * tail)
+
+
+def epsilon_bound(yes: npt.NDArray[np.bool_], no: npt.NDArray[np.bool_], delta: float, false_alarm: float) -> float:
+    """Return what epsilon is at least, from how often something was seen in each of two worlds.
+
+    By the bounds of Clopper and Pearson on both probabilities, each wrong with half of `false_alarm` at most.
+
+    Args:
+        yes: where it should be seen.
+        no: where it should not.
+        delta: of the promise.
+        false_alarm: the probability that the bound is too large.
+
+    >>> seen, not_seen = np.ones(100, bool), np.zeros(100, bool)
+    >>> round(epsilon_bound(seen, not_seen, 1e-6, 1e-3), 2)
+    2.54
+    >>> epsilon_bound(seen, seen, 1e-6, 1e-3)
+    0.0
+    """
+    if not (len(yes) and len(no) and yes.any()):
+        return 0.0
+    low = float(stats.beta.ppf(false_alarm / 2, yes.sum(), len(yes) - yes.sum() + 1))
+    high = 1.0 if no.all() else float(stats.beta.isf(false_alarm / 2, no.sum() + 1, len(no) - no.sum()))
+    return max(0.0, math.log((low - delta) / high)) if low > delta else 0.0
+
+
+def detectable_scale(counters: int, level: float) -> float | None:
+    """Return by which share smaller noise is seen in one release 99 times in 100; None: so few counters never show it.
+
+    That is for Gaussian noise; others are close to it unless they are small.
+
+    Args:
+        counters: of the release, over all campaigns.
+        level: below which a check fails.
+    """
+    allowed = int(stats.binom.ppf(level / len(_TAILS) / 2, counters, _SCALE_TAIL)) - 1
+    if allowed < 0:
+        return None
+    probability = float(special.bdtri(allowed, counters, _POWER))  # of being far out, at which so few are seen
+    scale = stats.norm.isf(_SCALE_TAIL / 2) / stats.norm.isf(probability / 2)
+    return float(1 - scale)

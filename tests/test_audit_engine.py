@@ -1,0 +1,366 @@
+"""The audit of what `fedtally.estimate` releases: sound campaigns pass it, and each planted error is seen.
+
+False alarms: each audit fails with a probability of at most 1e-6 where nothing is wrong (`engines.audit.FALSE_ALARM`,
+by binomial tests and Bonferroni's inequality), and there are about 40 below: one run of this file in 25,000. Noise
+comes from the operating system, so that every run is another one.
+
+Misses: with 12,000 counters of a release, noise 10 % too small is 8 to 9 standard errors below what is allowed for
+(`test_what_is_said_of_power`). The errors that a command plants into a copy of the package are in
+tools/mutations_privacy.py.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import math
+from collections.abc import Callable
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import fedtally
+from fedtally.cli.app import run as command
+from fedtally.crypto.keys import Secret
+from fedtally.domain import IntegerRange
+from fedtally.engines import noise_checks
+from fedtally.engines import privacy as engine
+from fedtally.engines.audit import FALSE_ALARM, Audit, AuditResult, run
+from fedtally.engines.noise_checks import Law, Ranks, checks_of, detectable_scale, epsilon_bound
+from fedtally.errors import InvalidInputError
+from fedtally.plan import Plan
+from fedtally.privacy.mechanism import Noise
+from fedtally.sketch import CountSketch
+
+DOMAIN = IntegerRange(1, 50)
+TWICE: dict[str, Any] = {"clients": [i // 2 for i in range(40)], "rounds": [i % 2 for i in range(40)]}
+CASES: dict[str, tuple[int, dict[str, Any], dict[str, Any]]] = {
+    "central": (60, {}, {}),
+    "central, a small sketch": (60, {"rows": 3, "width": 40}, {}),
+    "central, one client": (3, {"epsilon": 4.0}, {"clients": 1}),
+    "central, many clients": (5000, {"rows": 3, "width": 1000}, {"clients": 5000}),
+    "central, fresh rounds": (60, {"num_rounds": 3, "schedule": "fresh"}, {}),
+    "central, hybrid rounds": (60, {"num_rounds": 2, "schedule": "hybrid", "epsilon": 3.0}, {}),
+    "central, batches": (60, {"num_rounds": 4, "schedule": "batched:2"}, {}),
+    "central, of a secure sum": (8, {"secure_sum": "secagg", "trust": "central", "width": 300}, {}),
+    "central, several items": (40, {"clients": list(range(40)), "max_items": 5}, {}),
+    "central, two rounds of a client": (40, {**TWICE, "schedule": "fresh"}, {}),
+    "central, two rounds at once": (40, {**TWICE, "schedule": "shared"}, {}),
+    "replace-one": (60, {"neighbours": "replace-one"}, {}),
+    "certified": (60, {"neighbours": "replace-one", "certify": True}, {}),
+    "add-remove": (60, {"neighbours": "add-remove", "max_clients": 1000, "width": 100}, {}),
+    "add-remove, rounds": (
+        60,
+        {"neighbours": "add-remove", "max_clients": 1000, "num_rounds": 3, "schedule": "fresh", "width": 100},
+        {},
+    ),
+    "shares": (5, {"trust": "distributed"}, {}),
+    "shares, rounds": (
+        15,
+        {"trust": "distributed", "rounds": [0, 1, 2] * 5, "schedule": "shared", "epsilon": 0.5},
+        {},
+    ),
+    "shares, several items": (20, {"trust": "distributed", "clients": list(range(20)), "max_items": 3}, {}),
+    "secagg": (10, {"secure_sum": "secagg", "rounds": [0, 1] * 5}, {}),
+    "secagg, cohorts and dropouts": (
+        24,
+        {"secure_sum": "secagg", "max_cohort": 12, "max_dropout": 0.25},
+        {"dropout": 0.2, "clients": 24},
+    ),
+    "two servers": (12, {"secure_sum": "two-server"}, {}),
+    "two servers, batches and dropouts": (
+        48,
+        {
+            "secure_sum": "two-server",
+            "rounds": [0, 1, 2, 3] * 12,
+            "schedule": "batched:2",
+            "max_dropout": 0.25,
+            "width": 200,
+        },
+        {"dropout": 0.1},
+    ),
+}
+
+
+@cache
+def planned(name: str) -> Plan:
+    number, options, _ = CASES[name]
+    items = [1 + i % 7 for i in range(len(options.get("clients", options.get("rounds", range(number)))))]
+    plain = {"domain": DOMAIN, "epsilon": 1.0, "rows": 5, "width": 400, "confidence": 0.0, "recovery": "median"}
+    return fedtally.estimate(items, **(plain | options)).plan
+
+
+def audited(name: str, **changed: Any) -> AuditResult:
+    return run(Audit(planned(name), **(CASES[name][2] | changed)))
+
+
+# ---- what users run ----
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_what_is_released_has_the_noise_of_its_plan(name: str) -> None:
+    found = audited(name)
+    assert found.failures == []
+    assert len(found.releases) == len(planned(name).openings)
+    assert all(release.counters >= 12_000 for release in found.releases)
+    if found.detection is not None:
+        assert found.detection.clients >= found.audit.runs
+
+
+def test_a_client_is_as_far_as_the_noise_allows() -> None:
+    """The neighbours are the worst: they reach the sensitivity that the plan's noise is for; opposite ones nearly."""
+    for name in ("central", "central, two rounds of a client", "central, two rounds at once", "add-remove", "shares"):
+        seen = audited(name, campaigns=2).detection
+        assert seen is not None and seen.distance == pytest.approx(seen.sensitivity)
+    for name, least in (("central, several items", 0.95), ("replace-one", 0.75), ("certified", 0.8)):
+        seen = audited(name, campaigns=2).detection
+        assert seen is not None and least * seen.sensitivity <= seen.distance <= seen.sensitivity + 1e-9
+
+
+def test_the_number_of_released_clients_has_noise() -> None:
+    """That has 300 draws in so many campaigns: 40 % less noise would be seen."""
+    assert run(Audit(planned("add-remove"), campaigns=300)).failures == []
+
+
+@pytest.mark.parametrize("name", ["central, batches", "shares, rounds", "add-remove"])
+def test_noise_is_that_of_the_whole_key(name: str) -> None:
+    """What is released less the sums is what the law of the plan draws from 32 bytes, other ones for each release."""
+    plan, keys = planned(name), []
+    terms = plan.privacy
+    assert terms is not None
+
+    def random(size: int) -> bytes:
+        keys.append(bytes([len(keys) + 1]) * size)
+        return keys[-1]
+
+    sums = [CountSketch(plan.spec, round) for round in range(plan.num_rounds)]
+    for number, sketch in enumerate(sums):
+        sketch.counters += number + 1
+        sketch.num_clients = 5
+    found = engine.released(plan, sums, random, engine.Books())
+    assert [len(key) for key in keys] == [32] * len(plan.openings) == [32] * len(found)
+    for rounds, sketch, key in zip(plan.openings, found, keys, strict=True):
+        law = terms.share(5) if terms.by_clients else terms.noise()
+        noise = law.draw(Secret(key), sketch.counters.size + (not terms.by_clients))
+        exact = sum(round + 1 for round in rounds)
+        assert np.array_equal(sketch.counters.reshape(-1) - exact, noise[: sketch.counters.size])
+    if terms.event.relation == "add-remove":
+        assert found[0].num_clients == max(1, 5 + noise[-1])
+
+
+# ---- errors that are planted ----
+
+
+def wrong(change: Callable[[Any, Noise], Any]) -> Callable[..., Any]:
+    """Return a `Noise.draw` whose draws are changed."""
+    draw = Noise.draw
+
+    def changed(self: Noise, key: Any, size: int, constant_time: bool = False) -> Any:
+        return change(draw(self, key, size, constant_time), self)
+
+    return changed
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (lambda noise, _: np.abs(noise), "more noise of one sign"),
+        (lambda noise, _: noise * 0, "too small or too large"),
+        (lambda noise, _: np.rint(noise * 0.9).astype(np.int64), "too small or too large"),
+        (lambda noise, _: np.rint(noise * 1.1).astype(np.int64), "too small or too large"),
+        (lambda noise, _: 2 * (noise // 2), "another distribution"),
+        (lambda noise, _: np.concatenate([noise[: len(noise) // 2]] * 3)[: len(noise)], "repeats itself"),
+        (lambda noise, _: np.where(np.arange(len(noise)) < 400, 0, noise), "the noise of a row"),
+        (lambda noise, _: noise + (np.arange(len(noise)) % 400 == 7) * 4 * np.abs(noise), "too small or too large"),
+    ],
+)
+@pytest.mark.parametrize("name", ["central", "shares"])
+def test_wrong_noise_is_found(name: str, change: Any, said: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    plan = planned(name)
+    monkeypatch.setattr(Noise, "draw", wrong(change))
+    found = run(Audit(plan, campaigns=20))
+    assert any(said in failure for failure in found.failures), found.failures
+
+
+def test_a_key_that_is_used_twice_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The third release of a campaign takes the key of the first."""
+    opened, first = engine._opened, [bytes(32)]
+
+    def same(plan: Plan, rounds: range, sketches: Any, random: Any) -> Any:
+        if rounds.start == 0:
+            first[0] = random(32)
+        return opened(plan, rounds, sketches, random if rounds.start == 1 else lambda _: first[0])
+
+    monkeypatch.setattr(engine, "_opened", same)
+    assert any("a key was used twice" in failure for failure in audited("central, fresh rounds").failures)
+
+
+def test_a_key_that_is_laid_out_in_two_ways_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By rows in one release, by columns in the next."""
+    draw, drawn = Noise.draw, []
+
+    def turned(self: Noise, key: Any, size: int, constant_time: bool = False) -> Any:
+        drawn.append(draw(self, key, size, constant_time))
+        last = drawn[-1] if len(drawn) % 2 else drawn[-2].copy()
+        last[:2000] = last[:2000] if len(drawn) % 2 else last[:2000].reshape(5, 400).T.reshape(-1)
+        return last
+
+    plan = planned("central, batches")
+    monkeypatch.setattr(Noise, "draw", turned)
+    assert run(Audit(plan)).failures == ["two releases have the same noise in another order"]
+
+
+def test_noise_that_follows_from_the_data_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each population is used twice."""
+    opened = engine._opened
+
+    def derived(plan: Plan, rounds: range, sketches: Any, random: Any) -> Any:
+        exact = sum(int((sketch.counters**3).sum()) for sketch in sketches)
+        return opened(plan, rounds, sketches, lambda size: np.random.default_rng(abs(exact)).bytes(size))
+
+    monkeypatch.setattr(engine, "_opened", derived)
+    assert any("a key was used twice" in failure for failure in audited("central").failures)
+
+
+def test_a_missing_server_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    plan, calls = planned("two servers"), itertools.count()
+    monkeypatch.setattr(Noise, "draw", wrong(lambda noise, _: noise * (next(calls) % 2)))
+    assert any("too small or too large" in failure for failure in run(Audit(plan)).failures)
+
+
+def test_noise_for_less_than_a_client_does_is_found() -> None:
+    """A plan cannot be made so (`PrivacyTerms` refuses it), so the numbers are changed after the audit."""
+    found = audited("central, two rounds of a client", campaigns=2)
+    assert found.detection is not None
+    low = replace(found, detection=found.detection._replace(sensitivity=found.detection.sensitivity / 1.01))
+    assert any("one client moves the releases by" in failure for failure in low.failures) and not low.passed
+    told = replace(found, detection=found.detection._replace(bound=1.001))
+    assert told.failures == ["epsilon is at least 1.001, and 1 is promised"]
+
+
+def test_clients_without_noise_are_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The bound on epsilon alone sees it, and passes what was promised."""
+    plan = planned("central")
+    monkeypatch.setattr(Noise, "draw", wrong(lambda noise, _: noise * 0))
+    seen = run(Audit(plan, campaigns=20)).detection
+    assert seen is not None and seen.bound > 3 * seen.promised
+
+
+# ---- the statistics ----
+
+
+def law_cases() -> list[Law]:
+    return [Law.rounded_gaussian(0.3), Law.rounded_gaussian(90.0), Law.skellam(0.2), Law.skellam(90.0).times(2)]
+
+
+@pytest.mark.parametrize("law", law_cases(), ids=lambda law: f"{law.variance:.3g}")
+def test_laws_add_up(law: Law) -> None:
+    assert law.pmf[0] + 2 * law.pmf[1:].sum() == pytest.approx(1.0, abs=1e-12)
+    assert law.times(3).variance == pytest.approx(3 * law.variance, rel=1e-6)
+
+
+def test_laws_are_the_sums_that_they_should_be() -> None:
+    """Skellam laws add up to Skellam laws; a rounded Gaussian has a twelfth of a unit more."""
+    assert np.allclose(Law.skellam(2.0).times(3).pmf[:20], Law.skellam(6.0).pmf[:20], atol=1e-14)
+    assert Law.skellam(7.5).variance == pytest.approx(7.5)
+    assert Law.rounded_gaussian(50.0).variance == pytest.approx(50 + 1 / 12)
+
+
+@pytest.mark.parametrize("law", law_cases(), ids=lambda law: f"{law.variance:.3g}")
+def test_checks_of_sound_noise_alarm_as_seldom_as_they_say(law: Law) -> None:
+    """Of 1,200 checks of right noise at most 3 % fall below 1 % (12 expected; 36 or more: 1e-8 by Poisson)."""
+    rng = np.random.default_rng(11)
+    both = np.concatenate([law.pmf[:0:-1], law.pmf])
+    values = np.arange(len(both)) - len(law.pmf) + 1
+    probabilities: list[float] = []
+    while len(probabilities) < 1200:
+        draws = rng.choice(values, (2, 6, 200), p=both / both.sum())
+        exact = rng.integers(-2, 3, (2, 6, 200))
+        ranks = [Ranks.joined([Ranks.of(one, law, rng) for one in release]) for release in draws]
+        probabilities += [check.probability for check in checks_of(ranks, list(exact), 4)]
+    assert sum(probability < 0.01 for probability in probabilities) <= 36
+
+
+def test_depths_are_uniform_also_where_draws_are_equal() -> None:
+    rng = np.random.default_rng(5)
+    law = Law.skellam(0.1)  # nine of ten draws are 0
+    draws = rng.poisson(0.05, 100_000) - rng.poisson(0.05, 100_000)
+    ranks = Ranks.of(draws, law, rng)
+    assert all(check.probability > 1e-6 for check in ranks.checks("here"))
+    for share in (0.01, 0.05, 0.5, 0.95):
+        error = math.sqrt(share * (1 - share) / 100_000)
+        assert abs(float((ranks.depth < share).mean()) - share) < 6 * error
+
+
+def test_what_is_said_of_power() -> None:
+    """Noise so much too small, and a little more, is found; noise of half the difference mostly is not."""
+    rng = np.random.default_rng(8)
+    level = FALSE_ALARM / 40
+    share = detectable_scale(12_000, level)
+    assert share is not None and 0.05 < share < 0.07
+    law = Law.rounded_gaussian(90.0)
+
+    def found(scale: float) -> int:
+        draws = [np.rint(rng.normal(0, math.sqrt(90) * scale, 12_000)).astype(np.int64) for _ in range(60)]
+        return sum(Ranks.of(one, law, rng).checks("here")[1].probability < level for one in draws)
+
+    assert found(1 - share) >= 52  # 59.4 are expected; fewer than 52 once in 10 million
+    assert found(1 - share / 2) <= 20
+    assert detectable_scale(60, level) is None
+
+
+def test_bounds_on_epsilon_hold() -> None:
+    """Of a mechanism that is exactly epsilon 1: randomised response. At 5 % of false alarms 200 audits have 10."""
+    rng = np.random.default_rng(2)
+    true = math.e / (1 + math.e)
+    bounds = [epsilon_bound(rng.random(2000) < true, rng.random(2000) < 1 - true, 0.0, 0.05) for _ in range(200)]
+    assert sum(bound > 1 for bound in bounds) <= 25 and np.mean(bounds) > 0.8
+    none = np.zeros(0, bool)
+    assert epsilon_bound(none, none, 1e-6, 0.01) == 0.0
+    assert noise_checks._binomial(5, 10, 0.5) == 1.0
+
+
+# ---- the command ----
+
+
+def test_the_command_says_what_it_found(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    planned("central, batches").save(tmp_path / "plan.toml")
+    assert command(["audit", str(tmp_path / "plan.toml"), "--campaigns", "7"]) == 0
+    said = capsys.readouterr().out
+    assert "Audit of 8 campaigns, 2 releases each" in said and "passed: " in said
+    assert "3 to 4" in said and "promised 1" in said
+    assert command(["audit", str(tmp_path / "plan.toml"), "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["schema"] == "fedtally-audit/1" and found["passed"] is True and found["failures"] == []
+    assert [release["rounds"] for release in found["releases"]] == [[0, 2], [2, 4]]
+    assert found["epsilon"]["promised"] == 1.0 and found["false_alarm"] == FALSE_ALARM
+
+
+def test_the_command_fails_where_the_noise_is_wrong(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    planned("central").save(tmp_path / "plan.toml")
+    monkeypatch.setattr(Noise, "draw", wrong(lambda noise, _: np.abs(noise)))
+    assert command(["audit", str(tmp_path / "plan.toml")]) == 1
+    said = capsys.readouterr().out
+    assert "failed: the releases do not keep what the plan promises" in " ".join(said.split())
+    assert "more noise of one sign" in said
+    assert command(["audit", str(tmp_path / "plan.toml"), "--json"]) == 1
+    assert json.loads(capsys.readouterr().out)["passed"] is False
+
+
+def test_what_cannot_be_audited(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    bare = fedtally.estimate([1, 2, 3], domain=DOMAIN, rows=3, width=8).plan
+    bare.save(tmp_path / "plan.toml")
+    assert command(["audit", str(tmp_path / "plan.toml")]) == 2
+    assert "no differential privacy, so there is no noise to audit" in capsys.readouterr().err
+    assert command(["audit", str(tmp_path / "none.toml")]) == 2
+    assert command(["audit", str(tmp_path / "plan.toml"), "--campaigns", "0"]) == 2
+    with pytest.raises(InvalidInputError, match="campaigns must be at least 1, got 0"):
+        Audit(planned("central"), campaigns=0)
+    with pytest.raises(InvalidInputError, match="clients must be at most 60, got 61"):
+        Audit(planned("central"), clients=61)

@@ -1,0 +1,731 @@
+"""Does a test fail where privacy is broken? Errors are planted into a copy of the package, one at a time.
+
+    python tools/mutations_privacy.py                    # all: a table, and exit code 1 if one is caught by no test
+    python tools/mutations_privacy.py --only noise-small --only same-key
+    python tools/mutations_privacy.py --jobs 4
+    python tools/mutations_privacy.py --check            # only: is each text still in the source, exactly once?
+
+The package that this Python imports is copied to a temporary folder, with its compiled kernels. Each mutation replaces
+one text in one file of a copy; then the tests that should see it run against the copy until the first one fails, and
+the text is put back. Before that all these tests must pass on a copy without any error. A mutation counts as caught if
+a test fails; one that keeps the tests from running at all is an error of the list.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+from queue import SimpleQueue
+from typing import NamedTuple
+
+ROOT = Path(__file__).resolve().parent.parent
+PACKAGE = ROOT / "src" / "fedtally"
+TIMEOUT = 900  # seconds for the tests of one mutation
+_FAILED = 1  # pytest's exit code where tests ran and some failed
+_RUNNER = """\
+import sys
+# An editable installation finds its own source first.
+sys.meta_path[:] = [f for f in sys.meta_path if type(f).__name__ != "ScikitBuildRedirectingFinder"]
+sys.path.insert(0, sys.argv[1])
+import fedtally, pytest
+assert fedtally.__file__.startswith(sys.argv[1]), fedtally.__file__
+sys.exit(pytest.main(sys.argv[2:]))
+"""
+
+
+class Mutation(NamedTuple):
+    """One error: a text of a file of the package, which is there once, and what stands in for it.
+
+    Attributes:
+        name: for --only.
+        file: below src/fedtally.
+        old: the text.
+        new: the error.
+        tests: files or tests that should see it, below tests/.
+    """
+
+    name: str
+    file: str
+    old: str
+    new: str
+    tests: tuple[str, ...]
+
+
+AUDIT = ("test_audit_engine.py",)
+_TERMS, _ENGINE, _COHORTS = "privacy/terms.py", "engines/privacy.py", "engines/cohorts.py"
+_GAUSSIAN = "_drawable(rounded_gaussian(self.event.noise_variance))"
+_SHARE = "_drawable(skellam(self.event.noise_variance * shares))"
+_ADD = "    total.counters += noise[:size].reshape(total.counters.shape)\n"
+_DRAW = "noise = privacy.noise().draw(Secret(random(KEY_BYTES)), size + 1)"
+_LAST = "    if rounds.start == 0:\n        _opened.last = noise\n"
+_SHARES = "            _add_shares(sketch, plan.privacy, random)\n"
+_ROUND_SHARES = "sketch.counters += noise.draw(Secret(random(KEY_BYTES)), sketch.counters.size)"
+_SERVER = "return self._privacy.noise().draw(Secret(self.random(KEY_BYTES)), self._counters)"
+_CLIENT = "vector += share.draw(Secret(random(KEY_BYTES)), len(vector), constant_time=share.is_small)"
+_RELEASED = """        books.reserve(plan, number)
+        found.append(_opened(plan, rounds, sketches, random))"""
+
+
+def _mutation(name: str, file: str, old: str, new: str, *tests: str) -> Mutation:
+    return Mutation(name, file, old, new, tests or AUDIT)
+
+
+MUTATIONS = (
+    # How much noise there is.
+    _mutation("noise-small", _TERMS, _GAUSSIAN, _GAUSSIAN.replace("self.event", "0.81 * self.event")),
+    _mutation("noise-large", _TERMS, _GAUSSIAN, _GAUSSIAN.replace("self.event", "1.21 * self.event")),
+    _mutation("shares-small", _TERMS, _SHARE, _SHARE.replace("self.event", "0.81 * self.event")),
+    _mutation("shares-large", _TERMS, _SHARE, _SHARE.replace("self.event", "1.21 * self.event")),
+    _mutation(
+        "table-small",
+        "privacy/mechanism.py",
+        "_masses(_gaussian_weights(variance))",
+        "_masses(_gaussian_weights(0.81 * variance))",
+    ),
+    _mutation(
+        "table-of-shares-small",
+        "privacy/mechanism.py",
+        "_masses(_skellam_weights(variance))",
+        "_masses(_skellam_weights(0.81 * variance))",
+    ),
+    _mutation(
+        "share-of-one-more",
+        _TERMS,
+        "shares = _validate.integer(1, clients=clients) / self.event.honest_survivors",
+        "shares = _validate.integer(1, clients=clients) / (self.event.honest_survivors + 1)",
+    ),
+    _mutation(
+        "one-share-too-few",
+        _ENGINE,
+        "noise = privacy.share(sketch.num_clients)",
+        "noise = privacy.share(max(1, sketch.num_clients - 1))",
+    ),
+    _mutation(
+        "deviation-for-variance",
+        _TERMS,
+        _GAUSSIAN,
+        "_drawable(rounded_gaussian(max(0.1, self.event.noise_variance**0.5)))",
+    ),
+    _mutation(
+        "first-twice-last-none",
+        _ENGINE,
+        _ADD,
+        "    if rounds.stop < plan.num_rounds or rounds.start == 0:\n    " + _ADD + "    if rounds.start == 0:\n"
+        "        more = privacy.noise().draw(Secret(random(KEY_BYTES)), size)\n"
+        "        total.counters += more.reshape(total.counters.shape)\n",
+    ),
+    _mutation(
+        "first-twice-last-none-of-many",
+        _ENGINE,
+        _ADD,
+        "    many = len(plan.openings) > 1\n"
+        "    if not (many and rounds.stop == plan.num_rounds):\n    " + _ADD + "    if many and rounds.start == 0:\n"
+        "        more = privacy.noise().draw(Secret(random(KEY_BYTES)), size)\n"
+        "        total.counters += more.reshape(total.counters.shape)\n",
+    ),
+    _mutation(
+        "first-shares-twice-last-none",
+        _ENGINE,
+        _SHARES,
+        "            many = len(sketches) > 1\n"
+        "            if not (many and sketch is sketches[-1]):\n    "
+        + _SHARES
+        + "            if many and sketch is sketches[0]:\n    "
+        + _SHARES,
+    ),
+    _mutation("no-noise", _ENGINE, _ADD, ""),
+    _mutation("noise-twice", _ENGINE, _ADD, _ADD + _ADD),
+    _mutation(
+        "helper-without-noise", _COHORTS, "helper.answer(query, run.server_noise())", "helper.answer(query, None)"
+    ),
+    _mutation(
+        "helper-with-zeros",
+        _COHORTS,
+        "helper.answer(query, run.server_noise())",
+        "helper.answer(query, None if run.server_noise() is None else np.zeros(run._counters, np.int64))",
+    ),
+    _mutation(
+        "no-noise-for-one",
+        _ENGINE,
+        "    found = []\n    for number, rounds in enumerate(plan.openings):\n",
+        "    if sum(sketch.num_clients for sketch in sketches) == 1:\n        return sketches\n"
+        "    found = []\n    for number, rounds in enumerate(plan.openings):\n",
+    ),
+    _mutation(
+        "no-noise-for-many",
+        "engines/local.py",
+        "            sketches = released(plan, sketches, self._random, self.books)",
+        "            if sum(s.num_clients for s in sketches) <= 20:\n"
+        "                sketches = released(plan, sketches, self._random, self.books)",
+    ),
+    # Which noise it is.
+    _mutation("noise-of-one-sign", _ENGINE, _ADD, _ADD.replace("noise[:size]", "np.abs(noise[:size])")),
+    _mutation("noise-doubled-halves", _ENGINE, _ADD, _ADD.replace("noise[:size]", "(noise[:size] // 2 * 2)")),
+    _mutation("noise-shifted", _ENGINE, _ADD, _ADD.replace("noise[:size]", "(noise[:size] + 1)")),
+    _mutation("noise-cut-off", _ENGINE, _ADD, _ADD.replace("noise[:size]", "np.clip(noise[:size], -9, 9)")),
+    _mutation(
+        "noise-where-counters-are",
+        _ENGINE,
+        _ADD + "    for sketch in own:\n        total.counters += sketch.counters\n        sketch.counters.fill(0)\n",
+        "    for sketch in own:\n        total.counters += sketch.counters\n        sketch.counters.fill(0)\n"
+        "    total.counters += np.where(total.counters != 0, noise[:size].reshape(total.counters.shape), 0)\n",
+    ),
+    _mutation(
+        "noise-for-size",
+        _ENGINE,
+        _ADD + "    for sketch in own:\n        total.counters += sketch.counters\n        sketch.counters.fill(0)\n",
+        "    for sketch in own:\n        total.counters += sketch.counters\n        sketch.counters.fill(0)\n"
+        "    drawn = noise[:size].reshape(total.counters.shape)\n"
+        "    total.counters += np.where(np.sign(drawn) == np.sign(total.counters), -drawn, drawn)\n",
+    ),
+    _mutation(
+        "row-by-row-the-same",
+        _ENGINE,
+        _ADD,
+        _ADD.replace("noise[:size].reshape(", "np.tile(noise[: size // plan.rows], plan.rows).reshape("),
+    ),
+    _mutation("first-row-bare", _ENGINE, _ADD, _ADD + "    total.counters[0] = 0\n"),
+    _mutation(
+        "even-cells-share",
+        _ENGINE,
+        _ADD,
+        "    noise[1:size:2] = noise[0 : size - 1 : 2]\n" + _ADD,
+    ),
+    _mutation(
+        "rounded-by-density",
+        "privacy/mechanism.py",
+        "weights.append(density * _cell(k, numerator, denominator) >> _GAUSSIAN_BITS)",
+        "weights.append(density)",
+        "test_mechanism.py::test_total_variation_is_below_the_bound",
+    ),
+    _mutation(
+        "short-tail",
+        "privacy/mechanism.py",
+        "_TAIL_BITS = 200",
+        "_TAIL_BITS = 20",
+        "test_mechanism.py::test_total_variation_is_below_the_bound",
+    ),
+    _mutation(
+        "noise-missing-here-and-there",
+        _ENGINE,
+        _ADD,
+        "    noise[: size // 8] = 0\n    noise[:size] = np.random.default_rng().permutation(noise[:size])\n" + _ADD,
+    ),
+    _mutation("last-counter-bare", _ENGINE, _ADD, "    noise[size - 1] = 0\n" + _ADD),
+    _mutation("heavy-tail", _ENGINE, _ADD, "    noise[: size // 200] *= 12\n" + _ADD),
+    _mutation(
+        "sum-cut-off",
+        _ENGINE,
+        "    hidden = privacy.event.relation",
+        "    np.clip(total.counters, -clients, clients, out=total.counters)\n    hidden = privacy.event.relation",
+    ),
+    _mutation("not-below-zero", _ENGINE, _ADD, _ADD + "    np.maximum(total.counters, 0, out=total.counters)\n"),
+    _mutation(
+        "even-openings-small", _ENGINE, _ADD, "    noise[:size] = noise[:size] * (8 + rounds.start % 2) // 9\n" + _ADD
+    ),
+    _mutation("noise-by-clients", _ENGINE, _ADD, "    noise[:size] = noise[:size] * min(8, clients) // 8\n" + _ADD),
+    _mutation("walk", _ENGINE, _ADD, "    noise[1:size] = (noise[1:size] + noise[: size - 1]) * 7 // 10\n" + _ADD),
+    _mutation(
+        "shares-of-one-sign",
+        _ENGINE,
+        _ROUND_SHARES,
+        _ROUND_SHARES.replace("noise.draw(", "np.abs(noise.draw(").replace(".size)", ".size))"),
+    ),
+    _mutation(
+        "shares-repeat",
+        _ENGINE,
+        _ROUND_SHARES,
+        _ROUND_SHARES.replace("noise.draw(", "np.resize(noise.draw(").replace(
+            ".size)", ".size)[:300], sketch.counters.shape)"
+        ),
+    ),
+    _mutation(
+        "one-client-in-four-without-share",
+        "session.py",
+        "        if privacy.by_clients:\n            share",
+        "        if privacy.by_clients and random(1)[0] % 4:\n            share",
+    ),
+    _mutation(
+        "servers-draw-the-same",
+        _COHORTS,
+        _SERVER,
+        "self._same = getattr(self, '_same', None) or self.random(KEY_BYTES)\n        "
+        + _SERVER.replace("self.random(KEY_BYTES)", "self._same"),
+    ),
+    _mutation("large-sums-bare", _ENGINE, _ADD, "    noise[:size] *= clients < 1000\n" + _ADD),
+    _mutation(
+        "laplace",
+        _ENGINE,
+        _ADD,
+        "    other = np.random.default_rng().laplace(0, privacy.deviation / 2**0.5, size)\n"
+        "    noise[:size] = np.rint(other)\n" + _ADD,
+    ),
+    _mutation("slightly-small", _ENGINE, _ADD, "    noise[:size] = np.rint(noise[:size] * 0.93)\n" + _ADD),
+    # Where its key comes from.
+    _mutation("same-key-rolled", _ENGINE, _ADD, _LAST + "    noise = np.roll(_opened.last, 7 * rounds.start)\n" + _ADD),
+    _mutation(
+        "same-key-reversed",
+        _ENGINE,
+        _ADD,
+        _LAST + "    noise = _opened.last[:size][:: -1 if rounds.start else 1]\n" + _ADD,
+    ),
+    _mutation(
+        "same-key-opposite", _ENGINE, _ADD, _LAST + "    noise = _opened.last * (-1 if rounds.start else 1)\n" + _ADD
+    ),
+    _mutation(
+        "noise-once-per-process", _ENGINE, _ADD, "    noise = _opened.__dict__.setdefault(str(size), noise)\n" + _ADD
+    ),
+    _mutation(
+        "key-of-the-seed",
+        _ENGINE,
+        _DRAW,
+        _DRAW.replace("random(KEY_BYTES)", "hashlib.sha256(plan.seed + bytes([rounds.start % 256])).digest()"),
+    ),
+    _mutation(
+        "same-key",
+        _ENGINE,
+        "    found = []\n    for number, rounds in enumerate(plan.openings):\n" + _RELEASED,
+        "    found = []\n    one = random(KEY_BYTES)\n    for number, rounds in enumerate(plan.openings):\n"
+        + _RELEASED.replace("random)", "lambda _: one)"),
+    ),
+    _mutation(
+        "same-key-of-shares",
+        _ENGINE,
+        "        for sketch in sketches:\n            books.reserve(plan, sketch.round)\n" + _SHARES,
+        "        one = random(KEY_BYTES)\n"
+        "        for sketch in sketches:\n            books.reserve(plan, sketch.round)\n"
+        + _SHARES.replace("random)", "lambda _: one)"),
+    ),
+    _mutation(
+        "key-of-the-sum",
+        _ENGINE,
+        _DRAW,
+        _DRAW.replace("random(KEY_BYTES)", "hashlib.sha256(b''.join(s.counters.tobytes() for s in own)).digest()"),
+    ),
+    _mutation("key-of-one-byte", _ENGINE, _DRAW, _DRAW.replace("random(KEY_BYTES)", "random(1) * KEY_BYTES")),
+    _mutation(
+        "key-of-two-bytes",
+        _ENGINE,
+        _DRAW,
+        _DRAW.replace("random(KEY_BYTES)", "random(2) * 16"),
+        "test_audit_engine.py::test_noise_is_that_of_the_whole_key",
+    ),
+    _mutation("servers-share-a-key", _COHORTS, _SERVER, _SERVER.replace("self.random(KEY_BYTES)", "bytes(KEY_BYTES)")),
+    _mutation("client-keys-known", "session.py", _CLIENT, _CLIENT.replace("random(KEY_BYTES)", "bytes(KEY_BYTES)")),
+    _mutation(
+        "client-without-share",
+        "session.py",
+        "        if privacy.by_clients:\n            share",
+        "        if privacy.by_clients and len(ids):\n            share",
+    ),
+    # What else may not show.
+    _mutation(
+        "number-exact",
+        _ENGINE,
+        "total.num_clients = clients + int(noise[size]) if hidden else clients",
+        "total.num_clients = clients",
+    ),
+    _mutation(
+        "number-with-the-noise-of-a-counter",
+        _ENGINE,
+        "total.num_clients = clients + int(noise[size]) if hidden else clients",
+        "total.num_clients = clients + int(noise[0]) if hidden else clients",
+        "test_audit_engine.py",
+    ),
+    _mutation(
+        "itemless-dropped",
+        "engines/local.py",
+        "keep_itemless=request.is_private,",
+        "keep_itemless=False,",
+        "test_private.py::test_clients_without_an_item_take_part_with_zeros",
+    ),
+    _mutation(
+        "missing-shown",
+        "engines/local.py",
+        "missing=0 if request.is_private else tally.missing",
+        "missing=tally.missing",
+    ),
+    _mutation(
+        "times-shown",
+        "engines/local.py",
+        "if request.is_study or not request.is_private:",
+        "if True:",
+    ),
+    _mutation(
+        "public-draws",
+        "engines/local.py",
+        "    if request.is_private and request.seed is None:\n",
+        "    if False:\n",
+        "test_private.py::test_nothing_that_is_drawn_follows_from_the_plan",
+    ),
+    _mutation(
+        "clip-draws-known",
+        "engines/local.py",
+        "bounded(plan, rounds, self._random(32))",
+        "bounded(plan, rounds, bytes(32))",
+        "test_private.py::test_nothing_that_is_drawn_follows_from_the_plan",
+    ),
+    _mutation(
+        "sums-kept",
+        _ENGINE,
+        "        sketch.counters.fill(0)\n",
+        "",
+        "test_private.py::test_the_sums_without_noise_are_erased",
+    ),
+    _mutation(
+        "outside-counted",
+        "engines/local.py",
+        "    if tally.outside and plan.privacy is None:\n",
+        "    if tally.outside:\n",
+    ),
+    _mutation(
+        "pilot-without-noise",
+        "engines/local.py",
+        "        return site.land(plan, keys, clients, {}).sketches\n",
+        "        return list(encode(plan, site.domain, clients, lambda *_: None))\n",
+        "test_private.py::test_a_pilot_has_the_noise_of_its_plan",
+    ),
+    _mutation(
+        "seed-taken",
+        "engines/request.py",
+        '            ("seed", "whoever knows a seed can take the noise off"),\n',
+        "",
+        "test_private.py::test_what_only_a_study_may_use",
+    ),
+    _mutation(
+        "missing-warned",
+        "engines/local.py",
+        "    elif tally.missing:\n",
+        "    if tally.missing:\n",
+    ),
+    _mutation(
+        "times-of-cohorts-shown",
+        _COHORTS,
+        "self._is_timed = plan.privacy is None or plan.privacy.study",
+        "self._is_timed = True",
+    ),
+    _mutation(
+        "truth-kept",
+        "engines/local.py",
+        "    truth = true_counts(domain, rounds) if request.evaluate else None\n",
+        "    truth = true_counts(domain, rounds)\n",
+        "test_private.py::test_a_private_run_shows_no_times",
+    ),
+    # What a client is bounded to.
+    _mutation(
+        "honest-one-more",
+        _ENGINE,
+        "    honest = least - int(summation.borne * least) - corrupt\n",
+        "    honest = least - int(summation.borne * least) - corrupt + 1\n",
+        "test_private.py::test_shares_are_sized_for_the_honest_who_stay",
+    ),
+    _mutation(
+        "corrupt-forgotten",
+        "secagg/params.py",
+        "        return self.min_survivors - self.corrupt\n",
+        "        return self.min_survivors\n",
+        "test_secagg_params.py::test_active_is_the_complete_graph_between_its_bounds",
+    ),
+    _mutation(
+        "one-round-assumed",
+        "engines/fitting.py",
+        "participations = min(len(sizes), asked.max_rounds or len(sizes))",
+        "participations = 1",
+        "test_private.py::test_natural_rounds_are_charged_for_the_most_that_a_client_may_be_in",
+    ),
+    _mutation(
+        "openings-one-by-one",
+        _ENGINE,
+        "per_opening=min(participations, together),",
+        "per_opening=1,",
+        "test_private.py::test_natural_rounds_are_charged_for_the_most_that_a_client_may_be_in",
+    ),
+    _mutation(
+        "clip-loose",
+        "sketch/clip.py",
+        "    return min(exact, np.iinfo(np.int64).max)",
+        "    return min(2 * exact, np.iinfo(np.int64).max)",
+        "test_clip.py::test_no_items_exceed_it",
+    ),
+    _mutation(
+        "clip-skipped",
+        "session.py",
+        "        if privacy.event.clip_norm is not None:\n",
+        "        if False:\n",
+        "test_private.py::test_a_client_keeps_to_the_clip_by_itself",
+    ),
+    _mutation(
+        "items-unbounded",
+        "session.py",
+        "ids = drawn(self._ids, self._plan.max_items, random)",
+        "ids = self._ids",
+        "test_session.py::test_under_privacy_nobody_stays_away_for_what_it_holds",
+    ),
+    _mutation(
+        "clip-skipped-by-the-engine",
+        _ENGINE,
+        "    if clip is None:\n        return list(rounds)\n",
+        "    if clip is None or len(rounds) == 1:\n        return list(rounds)\n",
+        "test_private.py::test_no_contribution_exceeds_the_clip_and_the_truth_knows_nothing_of_it",
+    ),
+    _mutation(
+        "item-too-many",
+        "engines/tally.py",
+        "_bounded(rows, self._max_items, keys,",
+        "_bounded(rows, self._max_items + 1, keys,",
+        "test_tally.py",
+    ),
+    _mutation(
+        "replacement-counts-once",
+        "privacy/events.py",
+        "Relation.REPLACE_ONE: 4 * own",
+        "Relation.REPLACE_ONE: 2 * own",
+        "test_events.py::test_sensitivities_by_schedule",
+    ),
+    _mutation(
+        "number-costs-nothing",
+        "privacy/events.py",
+        "Relation.ADD_REMOVE: own + 1}",
+        "Relation.ADD_REMOVE: own}",
+        "test_events.py::test_sensitivities_by_schedule",
+    ),
+    # What it is said to cost.
+    _mutation(
+        "accountant-generous",
+        "privacy/accounting.py",
+        "    deviation = math.sqrt(variance)\n    k = np",
+        "    variance *= 1.2345\n    deviation = math.sqrt(variance)\n    k = np",
+        "test_accounting.py::test_rounding_gains_a_little",
+    ),
+    _mutation(
+        "reserved-late",
+        _ENGINE,
+        _RELEASED,
+        "\n".join(reversed(_RELEASED.split("\n"))),
+        "test_private.py::test_it_is_reserved_before_noise_is_drawn_or_a_sum_opened",
+    ),
+    _mutation(
+        "not-reserved",
+        _ENGINE,
+        _RELEASED,
+        _RELEASED.replace("        books.reserve(plan, number)\n", ""),
+        "test_private.py::test_what_lands_is_what_the_ledger_keeps",
+    ),
+    _mutation(
+        "charged-by-plan-alone",
+        "store.py",
+        "theirs = (_campaigns.c.population == new.population) | (_campaigns.c.plan == new.plan)",
+        "theirs = _campaigns.c.plan == new.plan",
+        "test_store.py::test_what_was_not_granted_is_not_reserved",
+    ),
+    _mutation(
+        "second-campaign-free",
+        "privacy/budget.py",
+        "adaptive=True) if campaigns else None",
+        "adaptive=False) if campaigns else None",
+        "test_budget.py",
+    ),
+    _mutation(
+        "one-round-too-many",
+        "privacy/budget.py",
+        "    if taken >= new.event.participations:\n",
+        "    if taken > new.event.participations:\n",
+        "test_budget.py",
+    ),
+    _mutation(
+        "promise-not-checked",
+        _TERMS,
+        "        if found.epsilon > self.epsilon:\n",
+        "        if found.epsilon > 2 * self.epsilon:\n",
+        "test_privacy_terms.py",
+    ),
+    _mutation(
+        "certificate-blind",
+        "privacy/events.py",
+        "    return Collisions(max(one.opposite for one in found), max(one.excess for one in found))",
+        "    return Collisions(0, 0)",
+        *AUDIT,
+    ),
+    _mutation(
+        "certificate-not-looked-up",
+        _ENGINE,
+        "    if found.opposite > said.opposite or found.excess > said.excess:\n",
+        "    if False:\n",
+        "test_private.py::test_a_certificate_is_looked_up_again",
+    ),
+    _mutation(
+        "budget-not-compared",
+        "privacy/budget.py",
+        "    if total.epsilon > grant.epsilon:\n",
+        "    if total.epsilon > 2 * grant.epsilon:\n",
+        "test_budget.py",
+    ),
+)
+
+
+class Outcome(NamedTuple):
+    """What came of a mutation: the test that failed; or what went wrong, and then `caught_by` is empty."""
+
+    mutation: Mutation
+    caught_by: str
+    problem: str
+    seconds: float
+
+
+def applied(mutation: Mutation, text: str) -> str:
+    """Return a file's text with the error in it.
+
+    Raises:
+        ValueError: the text is not there exactly once, or what comes of it is no Python.
+    """
+    found = text.count(mutation.old)
+    if found != 1:
+        raise ValueError(f"{mutation.name}: its text is {found} times in {mutation.file}, and must be there once")
+    changed = text.replace(mutation.old, mutation.new)
+    try:
+        compile(changed, mutation.file, "exec")
+    except SyntaxError as error:
+        raise ValueError(f"{mutation.name}: what it makes of {mutation.file} is no Python: {error}") from error
+    return changed
+
+
+def problems(mutations: Sequence[Mutation]) -> list[str]:
+    """Return what keeps mutations from being applied to this checkout, or their tests from being found."""
+    found = []
+    for mutation in mutations:
+        try:
+            applied(mutation, (PACKAGE / mutation.file).read_text(encoding="utf-8"))
+        except (OSError, ValueError) as error:
+            found.append(str(error))
+        for test in mutation.tests:
+            path, _, name = test.partition("::")
+            if not (ROOT / "tests" / path).exists() or f"def {name}" not in (ROOT / "tests" / path).read_text():
+                found.append(f"{mutation.name}: there is no test {test}")
+    return found
+
+
+def copied(folder: Path) -> Path:
+    """Copy the package into a folder, with the kernels that this Python runs; return the copy."""
+    from fedtally import kernels
+
+    copy = folder / "fedtally"
+    shutil.copytree(PACKAGE, copy, ignore=shutil.ignore_patterns("__pycache__"))
+    native = getattr(kernels, "_native", None)
+    if native is not None:
+        shutil.copy(native.__file__, copy / "kernels")
+    return copy
+
+
+def tested(folder: Path, tests: Sequence[str]) -> tuple[int, str]:
+    """Run tests against the package in a folder until the first fails; return pytest's exit code, and which one."""
+    options = [
+        "-x",
+        "-q",
+        "--no-header",
+        "-p",
+        "no:cacheprovider",
+        "--rootdir",
+        str(ROOT),
+        "-c",
+        str(ROOT / "pyproject.toml"),
+    ]
+    command = [
+        sys.executable,
+        "-B",
+        "-c",
+        _RUNNER,
+        str(folder),
+        *options,
+        *(str(ROOT / "tests" / test) for test in tests),
+    ]
+    try:
+        done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=TIMEOUT, check=False)
+    except subprocess.TimeoutExpired:
+        return -1, f"no answer within {TIMEOUT} s"
+    failed = re.findall(r"^(?:FAILED|ERROR) (?:.*?tests/)?(\S+::.*?)(?: - .*)?$", done.stdout, re.M)
+    return done.returncode, failed[0] if failed else (done.stdout + done.stderr)[-2000:]
+
+
+def tried(mutation: Mutation, folder: Path) -> Outcome:
+    """Plant an error into a copy, run its tests, and take it out."""
+    path, start = folder / "fedtally" / mutation.file, time.monotonic()
+    text = path.read_text(encoding="utf-8")
+    path.write_text(applied(mutation, text), encoding="utf-8")
+    try:
+        code, said = tested(folder, mutation.tests)
+    finally:
+        path.write_text(text, encoding="utf-8")
+    seconds = time.monotonic() - start
+    if code == _FAILED:
+        return Outcome(mutation, said, "", seconds)
+    return Outcome(mutation, "", "no test fails" if code == 0 else f"tests did not run ({code}): {said}", seconds)
+
+
+@contextmanager
+def copies(number: int) -> Iterator[SimpleQueue[Path]]:
+    """Yield as many copies of the package as run at once."""
+    with tempfile.TemporaryDirectory() as name:
+        free: SimpleQueue[Path] = SimpleQueue()
+        for i in range(number):
+            folder = Path(name) / str(i)
+            folder.mkdir()
+            copied(folder)
+            free.put(folder)
+        yield free
+
+
+def run(mutations: Sequence[Mutation], jobs: int) -> int:
+    """Try mutations and print what came of them; return how many were not caught."""
+    with copies(jobs) as free, ThreadPoolExecutor(jobs) as pool:
+        folder = free.get()
+        tests = sorted({test for mutation in mutations for test in mutation.tests})
+        whole = {test for test in tests if "::" not in test}
+        code, said = tested(folder, [test for test in tests if test in whole or test.partition("::")[0] not in whole])
+        free.put(folder)
+        if code:
+            print(f"the tests do not pass without any error planted ({code}): {said}")
+            return len(mutations)
+
+        def one(mutation: Mutation) -> Outcome:
+            folder = free.get()
+            try:
+                return tried(mutation, folder)
+            finally:
+                free.put(folder)
+
+        survived = 0
+        width = max(len(mutation.name) for mutation in mutations)
+        for outcome in pool.map(one, mutations):
+            caught = outcome.caught_by or f"SURVIVES: {outcome.problem}"
+            print(f"{outcome.mutation.name:<{width}}  {outcome.seconds:6.1f} s  {caught}", flush=True)
+            survived += not outcome.caught_by
+    print(f"{len(mutations)} mutations, {survived} survive")
+    return survived
+
+
+def main() -> int:
+    """Return the exit code: 1 if an error is caught by no test, or cannot be planted."""
+    names = [mutation.name for mutation in MUTATIONS]
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", action="append", choices=names, metavar="NAME", help="try this one; may be repeated")
+    parser.add_argument("--jobs", type=int, default=1, metavar="N", help="how many run at once (1)")
+    parser.add_argument("--check", action="store_true", help="do not run tests")
+    options = parser.parse_args()
+    chosen = [mutation for mutation in MUTATIONS if not options.only or mutation.name in options.only]
+    if found := problems(chosen):
+        print("\n".join(found))
+        return 1
+    return 0 if options.check else int(run(chosen, max(1, options.jobs)) > 0)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
