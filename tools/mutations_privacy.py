@@ -61,15 +61,21 @@ class Mutation(NamedTuple):
 
 
 AUDIT = ("test_audit_engine.py",)
-_TERMS, _ENGINE, _COHORTS = "privacy/terms.py", "engines/privacy.py", "engines/cohorts.py"
+_TERMS, _ENGINE, _SESSION = "privacy/terms.py", "engines/privacy.py", "session.py"
 _GAUSSIAN = "_drawable(rounded_gaussian(self.event.noise_variance))"
 _SHARE = "_drawable(skellam(self.event.noise_variance * shares))"
 _ADD = "    total.counters += noise[:size].reshape(total.counters.shape)\n"
 _DRAW = "noise = privacy.noise().draw(Secret(random(KEY_BYTES)), size + 1)"
 _LAST = "    if rounds.start == 0:\n        _opened.last = noise\n"
+_SUMMED = """    total.noised_by = privacy.noised_by
+    for sketch in own:
+        total.counters += sketch.counters
+        sketch.counters.fill(0)
+"""
 _SHARES = "            _add_shares(sketch, plan.privacy, random)\n"
 _ROUND_SHARES = "sketch.counters += noise.draw(Secret(random(KEY_BYTES)), sketch.counters.size)"
-_SERVER = "return self._privacy.noise().draw(Secret(self.random(KEY_BYTES)), self._counters)"
+_SERVER = "return lambda: noise.draw(Secret(random(KEY_BYTES)), counters)"
+_HELPER = "two_server.Helper(parameters, rounds, allow_list, policy, journal, key, self._server_noise(random))"
 _CLIENT = "vector += share.draw(Secret(random(KEY_BYTES)), len(vector), constant_time=share.is_small)"
 _RELEASED = """        books.reserve(plan, number)
         found.append(_opened(plan, rounds, sketches, random))"""
@@ -144,14 +150,12 @@ MUTATIONS = (
     ),
     _mutation("no-noise", _ENGINE, _ADD, ""),
     _mutation("noise-twice", _ENGINE, _ADD, _ADD + _ADD),
-    _mutation(
-        "helper-without-noise", _COHORTS, "helper.answer(query, run.server_noise())", "helper.answer(query, None)"
-    ),
+    _mutation("helper-without-noise", _SESSION, _HELPER, _HELPER.replace("self._server_noise(random)", "None")),
     _mutation(
         "helper-with-zeros",
-        _COHORTS,
-        "helper.answer(query, run.server_noise())",
-        "helper.answer(query, None if run.server_noise() is None else np.zeros(run._counters, np.int64))",
+        _SESSION,
+        _HELPER,
+        _HELPER.replace("self._server_noise(random)", "lambda: np.zeros(self.plan.rows * self.plan.width, np.int64)"),
     ),
     _mutation(
         "no-noise-for-one",
@@ -175,16 +179,15 @@ MUTATIONS = (
     _mutation(
         "noise-where-counters-are",
         _ENGINE,
-        _ADD + "    for sketch in own:\n        total.counters += sketch.counters\n        sketch.counters.fill(0)\n",
-        "    for sketch in own:\n        total.counters += sketch.counters\n        sketch.counters.fill(0)\n"
-        "    total.counters += np.where(total.counters != 0, noise[:size].reshape(total.counters.shape), 0)\n",
+        _ADD + _SUMMED,
+        _SUMMED
+        + "    total.counters += np.where(total.counters != 0, noise[:size].reshape(total.counters.shape), 0)\n",
     ),
     _mutation(
         "noise-for-size",
         _ENGINE,
-        _ADD + "    for sketch in own:\n        total.counters += sketch.counters\n        sketch.counters.fill(0)\n",
-        "    for sketch in own:\n        total.counters += sketch.counters\n        sketch.counters.fill(0)\n"
-        "    drawn = noise[:size].reshape(total.counters.shape)\n"
+        _ADD + _SUMMED,
+        _SUMMED + "    drawn = noise[:size].reshape(total.counters.shape)\n"
         "    total.counters += np.where(np.sign(drawn) == np.sign(total.counters), -drawn, drawn)\n",
     ),
     _mutation(
@@ -256,10 +259,10 @@ MUTATIONS = (
     ),
     _mutation(
         "servers-draw-the-same",
-        _COHORTS,
+        _SESSION,
         _SERVER,
-        "self._same = getattr(self, '_same', None) or self.random(KEY_BYTES)\n        "
-        + _SERVER.replace("self.random(KEY_BYTES)", "self._same"),
+        "self._same = getattr(self, '_same', None) or random(KEY_BYTES)\n        "
+        + _SERVER.replace("random(KEY_BYTES)", "self._same"),
     ),
     _mutation("large-sums-bare", _ENGINE, _ADD, "    noise[:size] *= clients < 1000\n" + _ADD),
     _mutation(
@@ -319,7 +322,7 @@ MUTATIONS = (
         _DRAW.replace("random(KEY_BYTES)", "random(2) * 16"),
         "test_audit_engine.py::test_noise_is_that_of_the_whole_key",
     ),
-    _mutation("servers-share-a-key", _COHORTS, _SERVER, _SERVER.replace("self.random(KEY_BYTES)", "bytes(KEY_BYTES)")),
+    _mutation("servers-share-a-key", _SESSION, _SERVER, _SERVER.replace("random(KEY_BYTES)", "bytes(KEY_BYTES)")),
     _mutation("client-keys-known", "session.py", _CLIENT, _CLIENT.replace("random(KEY_BYTES)", "bytes(KEY_BYTES)")),
     _mutation(
         "client-without-share",
@@ -409,15 +412,15 @@ MUTATIONS = (
     ),
     _mutation(
         "times-of-cohorts-shown",
-        _COHORTS,
+        "engines/cohorts.py",
         "self._is_timed = plan.privacy is None or plan.privacy.study",
         "self._is_timed = True",
     ),
     _mutation(
         "truth-kept",
         "engines/local.py",
-        "    truth = true_counts(domain, rounds) if request.evaluate else None\n",
-        "    truth = true_counts(domain, rounds)\n",
+        "truth, attended = true_counts(domain, rounds) if request.evaluate else None, attendance(rounds)",
+        "truth, attended = true_counts(domain, rounds), attendance(rounds)",
         "test_private.py::test_a_private_run_shows_no_times",
     ),
     # What a client is bounded to.
@@ -480,8 +483,8 @@ MUTATIONS = (
     _mutation(
         "item-too-many",
         "engines/tally.py",
-        "_bounded(rows, self._max_items, keys,",
-        "_bounded(rows, self._max_items + 1, keys,",
+        "rows, self._max_items, keys, self._num_rounds, self._max_rounds",
+        "rows, self._max_items + 1, keys, self._num_rounds, self._max_rounds",
         "test_tally.py",
     ),
     _mutation(
@@ -523,16 +526,16 @@ MUTATIONS = (
     _mutation(
         "charged-by-plan-alone",
         "store.py",
-        "theirs = (_campaigns.c.population == new.population) | (_campaigns.c.plan == new.plan)",
-        "theirs = _campaigns.c.plan == new.plan",
-        "test_store.py::test_what_was_not_granted_is_not_reserved",
+        "sa.select(known.event, known.total).where(known.population == grant.population)",
+        "sa.select(known.event, known.total).where(known.plan == grant.population)",
+        "test_store.py",
     ),
     _mutation(
         "second-campaign-free",
-        "privacy/budget.py",
-        "adaptive=True) if campaigns else None",
-        "adaptive=False) if campaigns else None",
-        "test_budget.py",
+        "store.py",
+        "if before is None else before.plus(charge.event)",
+        "if True else before.plus(charge.event)",
+        "test_store.py",
     ),
     _mutation(
         "one-round-too-many",
@@ -565,8 +568,8 @@ MUTATIONS = (
     _mutation(
         "budget-not-compared",
         "privacy/budget.py",
-        "    if total.epsilon > grant.epsilon:\n",
-        "    if total.epsilon > 2 * grant.epsilon:\n",
+        "    if cost.epsilon > most:\n",
+        "    if cost.epsilon > 2 * most:\n",
         "test_budget.py",
     ),
 )

@@ -48,7 +48,7 @@ from sqlalchemy.exc import ArgumentError, DBAPIError, IntegrityError, SQLAlchemy
 from fedtally import _validate
 from fedtally.errors import FedtallyError, InvalidInputError, MissingExtraError, UnreadableFileError
 from fedtally.plan import Plan
-from fedtally.privacy.accounting import Composition, Guarantee, campaign_cost
+from fedtally.privacy.accounting import Composition, Guarantee
 from fedtally.privacy.budget import (
     NAME,
     AlreadySpentError,
@@ -342,7 +342,6 @@ class Ledger(_Database):
             InvalidInputError: nothing was granted; or as `budget.check_total` and `budget.check_campaign`.
         """
         owner, time = checked_name(owner=owner), _seconds(time)
-        campaign_cost(charge.event)  # the dear part, before the lock is taken: it is remembered
         with self._transaction(write=True) as connection, _taken(charge):
             grant = self._grant(connection, charge.population)
             if grant is None:

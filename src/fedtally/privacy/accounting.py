@@ -207,12 +207,12 @@ class Composition:
             InvalidInputError: the event is of another relation, or without variance.
         """
         _check_relations({str(self.relation), str(event.relation)})
-        square, lost, variation = campaign_cost(event)
+        lost, variation = _slack([event])
         return replace(
             self,
             trust=" and ".join(sorted({*self.trust.split(" and "), str(event.trust)})),
             campaigns=self.campaigns + 1,
-            square=_sum_above(self.square, square),
+            square=_sum_above(self.square, gaussian_bound(event) ** 2),
             lost=_sum_above(self.lost, lost),
             variation=_sum_above(self.variation, variation),
             alone=None if self.campaigns else event,
@@ -273,12 +273,6 @@ def set_aside(delta: float) -> float:
     [1.37e-08, 1e-10]
     """
     return min(delta / 10, delta / 100 + 2.0**-28)
-
-
-def campaign_cost(event: Event) -> tuple[float, float, float]:
-    """Return mu^2 of a campaign, what its secure sums take of delta, and the variation: what `Composition` adds up."""
-    fixed, variation = _slack([event])
-    return gaussian_bound(event) ** 2, fixed, variation
 
 
 @lru_cache(maxsize=256)

@@ -172,7 +172,7 @@ def together(campaigns: Sequence[PrivacyTerms | None]) -> Together:
 
     >>> from fedtally.privacy.terms import propose
     >>> print(together([propose(epsilon=1.0, delta=1e-6, rows=5, width=1000)] * 2))
-    epsilon 1.456 at delta 1e-06 (zero-out, central trust, gaussian-composition)
+    epsilon 1.457 at delta 1e-06 (zero-out, central trust, gaussian-composition)
     """
     private = [terms for terms in campaigns if terms is not None]
     study = any(terms.study for terms in private)
