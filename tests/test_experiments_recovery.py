@@ -87,8 +87,8 @@ def test_errors_are_shares_of_all_clients() -> None:
     held = np.zeros((2, 50), np.int64)
     held[0, 7] = 60
     held[1, 3] = 40
-    found = recovery.run(held, 1, 1, "shared", bytes(32))
-    # The cell holds 60 + 40 or 60 - 40. The heavier item is off by 40, the lighter by 60, others by what it holds.
+    found = recovery.run(held, 3, 1, "shared", bytes(32))
+    # The cell of each row holds 60 + 40 or 60 - 40. The heavier item is off by 40, the lighter by 60, others by what it holds.
     assert round(found.median, 12) in (0.6, 1.0)
     assert not found.exact
 
@@ -111,7 +111,7 @@ def test_recovery_fails_where_the_bar_is_missed(monkeypatch: pytest.MonkeyPatch)
     good = run(recovery.command, *SMALL, *only)
     assert (good.exit_code, "1 PASS, 0 MISS" in good.output) == (0, True)
     # Now the study's sketch is narrow, and its figure that of a wide one.
-    figures = "2 alike 5 1000 . . 120->.16".replace("5 1000", "1 20")
+    figures = "2 alike 5 1000 . . 120->.16".replace("5 1000", "3 20")
     monkeypatch.setitem(recovery.FIGURES, "grid", figures)
     bad = run(recovery.command, *SMALL, "--part", "grid")
     assert (bad.exit_code, "0 PASS, 1 MISS" in bad.output) == (1, True)
