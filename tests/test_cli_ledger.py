@@ -91,7 +91,8 @@ def test_showing(call: Call, books: Ledger) -> None:
         f"zCDP     rho {accounting.rounded_up(rho):g} but for a probability of {accounting.rounded_up(delta):g}\n"
         in out
     )
-    assert "unit     one client of the population, all its items" in out and "period   from the first grant on" in out
+    assert "unit     one client of the population (a row, where no column names" in out
+    assert "period   from the first grant on" in out
     row = " ".join(out[out.index("c0ffee") :].split())  # the last column may be folded
     words = "skellam, variance 200000, 5 rows; 2 rounds, 1 item"
     assert re.fullmatch(rf"c0ffeec0ffeec0ff 1970-01-02 2 1 {re.escape(words)}", row)

@@ -48,8 +48,8 @@ def test_errors_without_noise_are_those_of_the_schedules() -> None:
 def test_noise_alone_grows_with_openings_and_shrinks_with_epsilon() -> None:
     """Three rows: root 3 times the largest of 300 medians of three normals is between 2 and 6 standard deviations.
 
-    But with probability below 1e-3: two of three beyond 6 / root 3 on one side have 1.3e-4 in all, none beyond 2 / root 3
-    has (1 - .084)^300.
+    But with probability below 1e-3: two of three beyond 6 / root 3 on one side have 1.3e-4 in all, none beyond
+    2 / root 3 has (1 - .084)^300.
     """
     cell = SMALL._replace(rows=3, width=1 << 12)
     best = dict.fromkeys([(e, d) for e in cell.epsilons for d in epsilon.DECODERS], 1)

@@ -88,7 +88,8 @@ def test_errors_are_shares_of_all_clients() -> None:
     held[0, 7] = 60
     held[1, 3] = 40
     found = recovery.run(held, 3, 1, "shared", bytes(32))
-    # The cell of each row holds 60 + 40 or 60 - 40. The heavier item is off by 40, the lighter by 60, others by what it holds.
+    # The cell of each row holds 60 + 40 or 60 - 40. The heavier item is off by 40, the lighter by 60, others by what it
+    # holds.
     assert round(found.median, 12) in (0.6, 1.0)
     assert not found.exact
 

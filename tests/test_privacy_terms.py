@@ -226,7 +226,7 @@ def test_the_statement_names_what_was_promised_and_rounds_up() -> None:
     assert "a sketch of norm" in clipped[2] and "less than 1 % above the exact value at epsilon 1" in clipped[2]
     two = sentences(propose(**(CENTRAL | {"trust": "distributed"})), num_openings=1, is_two_server=True)
     assert "each of two servers adds rounded Gaussian noise" in two[1]
-    assert "unit of privacy: one client of the population, all its items; period: the whole campaign, one" in said[3]
+    assert f"unit of privacy: {unit(terms.event)}; period: the whole campaign, one" in said[3]
     found = fields(terms, fewest_survivors=590, corrupt=30)
     assert (
         f"zCDP: rho {rounded_up(found['rho']):g} but for a probability of {rounded_up(found['rho_delta']):g}" in said[3]

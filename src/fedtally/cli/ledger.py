@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from fedtally.store import Ledger
 
 _SHOWN = 16  # digits of a fingerprint
-_UNIT = "one client of the population, all its items in every campaign listed"
+_UNIT = "one client of the population (a row, where no column names clients), all its items in every campaign listed"
 _PERIOD = "from the first grant on, for good: nothing is ever given back"
 
 _ledger_option = option(

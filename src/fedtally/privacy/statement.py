@@ -105,21 +105,14 @@ def sentences(terms: PrivacyTerms, *, num_openings: int, is_two_server: bool = F
     ]
 
 
-def unit(event: Event, rows_are_clients: bool | None = None) -> str:
+def unit(event: Event) -> str:
     """Say who is protected.
 
-    Args:
-        event: of the plan.
-        rows_are_clients: whether each row of the input counts as a client, since no column names them; None: the plan
-            alone is known, not the input.
-
-    >>> unit(Event("rounded-gaussian", 5, "zero-out"), rows_are_clients=True)
-    'one row of the input, which counts as one client'
+    >>> unit(Event("rounded-gaussian", 5, "zero-out"))
+    'one client of the population (a row, where no column names clients), all its items'
     """
-    if rows_are_clients:
-        return "one row of the input, which counts as one client"
     what = "that it takes part and all its items" if event.relation is Relation.ADD_REMOVE else "all its items"
-    return f"one client of the population, {what}"
+    return f"one client of the population (a row, where no column names clients), {what}"
 
 
 def period(event: Event) -> str:
