@@ -147,7 +147,7 @@ def test_no_column_is_tried_after_the_other(monkeypatch):
     tried = []
     monkeypatch.setattr(Trials, "_error", lambda trials, _: tried.append(trials.width) or 1.0)
     law = Law.from_frequencies([0.5])
-    size = planner.calculus(law, 0.3, Campaign(2), rows=1)
+    size = planner.calculus(law, 0.3, Campaign(2, recovery="median"), rows=1)
     assert size.width == trials.MOST_CELLS + 1 and len(set(tried)) < 40 and len(tried) < 500
 
 
