@@ -16,12 +16,15 @@ import numpy as np
 import numpy.typing as npt
 
 from fedtally.crypto.keys import ExchangeKey, Secret, SigningKey
+from fedtally.plan import Plan
 from fedtally.secagg.allow_list import AllowList
 from fedtally.secagg.client import Client, MemoryJournal, Pinned, _Secrets
 from fedtally.secagg.messages import Kind, ServerState
 from fedtally.secagg.params import Adversary, ClientPolicy, Parameters
 from fedtally.secagg.proposal import propose
 from fedtally.secagg.server import Server
+from fedtally.secagg.terms import TwoServerTerms
+from fedtally.secagg.two_server import BatchState, Leader
 
 NOW = 1_000_000
 FINGERPRINT = hashlib.sha256(b"plan").digest()
@@ -32,6 +35,16 @@ KINDS = {
     "confirm": Kind.CONFIRM,
     "unmask": Kind.UNMASK,
 }
+
+
+def done_leader(plan: Plan, total: npt.NDArray[np.int64], num_clients: int, opening: int = 0) -> Leader:
+    """Return the leader of a batch of two servers that has this sum, also one that no reports have."""
+    assert isinstance(plan.secure_sum, TwoServerTerms)
+    leader = Leader.__new__(Leader)
+    leader._parameters = plan.secure_sum.parameters(bytes.fromhex(plan.fingerprint))
+    leader._rounds, leader._state, leader._total = plan.openings[opening], BatchState.DONE, total
+    leader._counted = frozenset(i.to_bytes(16) for i in range(num_clients))
+    return leader
 
 
 def stream(seed: object) -> Callable[[int], bytes]:

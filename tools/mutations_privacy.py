@@ -67,12 +67,12 @@ _SHARE = "_drawable(skellam(self.event.noise_variance * shares))"
 _ADD = "    total.counters += noise[:size].reshape(total.counters.shape)\n"
 _DRAW = "noise = privacy.noise().draw(Secret(random(KEY_BYTES)), size + 1)"
 _LAST = "    if rounds.start == 0:\n        _opened.last = noise\n"
-_SUMMED = """    total.noised_by = privacy.noised_by
+_SUMMED = """    total.noise = plan.noise_mark
     for sketch in own:
         total.counters += sketch.counters
         sketch.counters.fill(0)
 """
-_SHARES = "            _add_shares(sketch, plan.privacy, random)\n"
+_SHARES = "            _add_shares(plan, sketch, random)\n"
 _ROUND_SHARES = "sketch.counters += noise.draw(Secret(random(KEY_BYTES)), sketch.counters.size)"
 _SERVER = "return lambda: noise.draw(Secret(random(KEY_BYTES)), counters)"
 _HELPER = "two_server.Helper(parameters, rounds, allow_list, policy, journal, key, self._server_noise(random))"

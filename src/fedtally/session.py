@@ -406,24 +406,26 @@ class FrequencyServer:
         self._sessions_landed.add(session.session)
         return sketch
 
-    def land_batch(self, opening: int, total: I64, num_clients: int) -> CountSketch:
+    def land_batch(self, leader: two_server.Leader) -> CountSketch:
         """Make the sum of a batch the sketch of the first round of its opening: two servers open one batch each.
 
         Args:
-            opening: which of the plan's openings; without privacy each round is one.
-            total: int64 [rows * width], from the leader.
-            num_clients: how many reports are in it, `Leader.count`.
+            leader: that of the batch, done: from `leader`, or restored from its journal. No array will do: under a plan
+                whose servers add noise, a leader has no sum without.
 
         Raises:
             RejectedSumError: as for `land`.
-            LocalProtocolError: the opening has landed.
-            InvalidInputError: the plan is not summed so, or another opening, shape or number.
+            LocalProtocolError: the batch is not done, or the opening has landed.
+            InvalidInputError: the plan is not summed so, or it is a batch of another plan, or of no opening of this.
         """
-        parameters, round = _two_server(self.plan), self._rounds(opening).start
+        if leader.parameters != _two_server(self.plan):
+            raise InvalidInputError("the batch is of another plan")
+        if leader.rounds not in self.plan.openings:
+            raise InvalidInputError(f"the batch is of {leader.rounds}, which is no opening of the plan")
+        round, total = leader.rounds.start, leader.total
         if round in self._landed:
             raise LocalProtocolError(f"round {round} has landed; a second batch would count its clients twice")
-        count = _validate.integer(parameters.min_batch, parameters.n_max, num_clients=num_clients)
-        return self._add(round, total, count)
+        return self._add(round, total, leader.count)
 
     def _rounds(self, opening: int) -> range:
         openings = self.plan.openings
@@ -431,13 +433,11 @@ class FrequencyServer:
 
     def _add(self, round: int, total: I64, num_clients: int) -> CountSketch:
         sketch = CountSketch(self.plan.spec, round)
-        if not isinstance(total, np.ndarray) or total.dtype != np.int64 or total.shape != (sketch.counters.size,):
-            raise InvalidInputError(f"total must be int64 [{sketch.counters.size}]")
         sketch.counters = total.reshape(sketch.counters.shape).copy()
         sketch.num_clients = num_clients
         privacy = self.plan.privacy
         if privacy is not None and privacy.noised_by != "aggregator":  # the noise was in what was summed
-            sketch.noised_by = privacy.noised_by
+            sketch.noise = self.plan.noise_mark
         _check_plausible(sketch, self.plan)
         if round in self._landed:
             self._landed[round].merge(sketch)
