@@ -25,7 +25,7 @@ Times are arguments, Unix seconds. Importing this module costs what SQLAlchemy c
 ...     _ = ledger.grant("phones", epsilon=2.0, delta=1e-6, time=0)
 ...     event = Event("rounded-gaussian", 16, "zero-out", variance=16 * 4.2247**2)
 ...     reservation = ledger.reserve(Charge("phones", "plan-a", 0, event), owner="run 1", time=1)
-...     landing = ledger.land(reservation, b"the noised sketch", time=2)
+...     landing = ledger.land(reservation, b"the noised sketch", owner="run 1", time=2)
 ...     print(ledger.spent("phones"), ledger.sketch("plan-a", 0))
 epsilon 0.9999 at delta 1e-06 (zero-out, central trust, privacy-loss-distribution) b'the noised sketch'
 """
@@ -367,10 +367,7 @@ class Ledger(_Database):
         """Tell whether the owner of a campaign reserved this release before and it did not land."""
         check_campaign(Charge(campaign.population, campaign.plan, 0, _from_json(campaign.event)), charge)
         if campaign.owner != owner:
-            raise AlreadySpentError(
-                f"release {charge.release} of plan {charge.plan} is not to be had: another run charged this plan, and "
-                "what it reserved counts as spent, landed or not; go on with that run, or with a new plan"
-            )
+            raise _of_another_run(charge.plan, charge.release)
         if connection.execute(_landed(charge.plan, charge.release)).first() is not None:
             raise AlreadySpentError(
                 f"release {charge.release} of plan {charge.plan} has landed: it is not opened again"
@@ -399,19 +396,29 @@ class Ledger(_Database):
         alike = appearance(population)
         return sorted(name for name in names if name != population and appearance(name) == alike)
 
-    def land(self, reservation: Reservation, sketch: bytes, time: int) -> Landing:
+    def land(self, reservation: Reservation, sketch: bytes, owner: str, time: int) -> Landing:
         """Keep the noised sketch of a reserved release for good; afterwards erase the sum without noise.
 
         After an error or a crash the same bytes may be landed again, which changes nothing. Noise is never drawn again.
 
+        Args:
+            reservation: from `reserve`.
+            sketch: with its noise.
+            owner: the run that reserved it.
+            time: now, Unix seconds.
+
         Raises:
-            AlreadySpentError: another sketch landed for that release.
+            AlreadySpentError: the campaign is another owner's, or another sketch landed for that release.
             InvalidInputError: the release was not reserved, or the sketch is empty.
         """
         if not isinstance(sketch, bytes) or not sketch:
             raise InvalidInputError(f"a sketch to land is bytes, and not empty, got {type(sketch).__name__}")
+        owner = checked_name(owner=owner)
         new = Landing(*reservation, hashlib.sha256(sketch).hexdigest(), _seconds(time))
         with self._transaction(write=True) as connection:
+            known = _campaigns.c
+            if connection.execute(sa.select(known.owner).where(known.plan == new.plan)).scalar() not in (None, owner):
+                raise _of_another_run(new.plan, new.release)
             found = connection.execute(_landed(*reservation)).first()
             if found is not None:
                 if found.sha256 == new.sha256:
@@ -682,6 +689,13 @@ class Journal:
 
 
 # ---- rows ----
+
+
+def _of_another_run(plan: str, release: int) -> AlreadySpentError:
+    return AlreadySpentError(
+        f"release {release} of plan {plan} is not to be had: another run charged this plan, and what it reserved "
+        "counts as spent, landed or not; go on with that run, or with a new plan"
+    )
 
 
 def _total(connection: sa.Connection, grant: Grant) -> Composition | None:

@@ -325,7 +325,7 @@ class Books:
         """Keep the noised sum of an opening in the ledger, with its spend."""
         assert sketch.noise is not None
         if self._ledger is not None:
-            self._ledger.land(self._reserved[opening], sketch.to_bytes(), int(time.time()))
+            self._ledger.land(self._reserved[opening], sketch.to_bytes(), self._owner, int(time.time()))
 
 
 def released(plan: Plan, sketches: list[CountSketch], random: Random, books: Books) -> list[CountSketch]:
