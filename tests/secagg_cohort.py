@@ -10,6 +10,7 @@ import copy
 import functools
 import hashlib
 from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -25,6 +26,7 @@ from fedtally.secagg.proposal import propose
 from fedtally.secagg.server import Server
 from fedtally.secagg.terms import TwoServerTerms
 from fedtally.secagg.two_server import BatchState, Leader
+from fedtally.sketch import CountSketch
 
 NOW = 1_000_000
 FINGERPRINT = hashlib.sha256(b"plan").digest()
@@ -45,6 +47,19 @@ def done_leader(plan: Plan, total: npt.NDArray[np.int64], num_clients: int, open
     leader._rounds, leader._state, leader._total = plan.openings[opening], BatchState.DONE, total
     leader._counted = frozenset(i.to_bytes(16) for i in range(num_clients))
     return leader
+
+
+def left_behind(error: BaseException) -> list[str]:
+    """Return the arrays that hold anything in the frames of an error, but for those of tests."""
+    found, trace = [], error.__traceback__
+    while trace is not None:
+        frame, trace = trace.tb_frame, trace.tb_next
+        if Path(frame.f_code.co_filename).parent != Path(__file__).parent:
+            for name, value in frame.f_locals.items():
+                array = value.counters if isinstance(value, CountSketch) else value
+                if isinstance(array, np.ndarray) and array.any():
+                    found.append(f"{frame.f_code.co_qualname}: {name}")
+    return found
 
 
 def stream(seed: object) -> Callable[[int], bytes]:

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from secagg_cohort import NOW, done_leader, stream
+from secagg_cohort import NOW, done_leader, left_behind, stream
 
 from fedtally.crypto.hpke import OpeningKey
 from fedtally.crypto.keys import Secret, SigningKey
@@ -217,7 +217,7 @@ def test_items_are_reported_once() -> None:
     options: dict[str, Any] = {"journal": journal, "identity": PEOPLE[0], "random": stream("once")}
     client.report(0, POLICY, **options)
     for round in (0, 1):
-        with pytest.raises(LocalProtocolError, match="reported before"):
+        with pytest.raises(LocalProtocolError, match="refuses these items: they may be spent, and a second"):
             client.report(round, POLICY, **options)
 
 
@@ -391,7 +391,7 @@ def test_a_record_books_the_round_that_is_reported(tmp_path: Path) -> None:
     assert record.participations(plan.fingerprint) == []
     me.report(1, POLICY, journal=Journal(record, plan, 1, NOW), **options)
     assert record.participations(plan.fingerprint) == [1]
-    with pytest.raises(LocalProtocolError, match="reported before"):
+    with pytest.raises(LocalProtocolError, match="refuses these items: the client took part in round 1 of plan"):
         me.report(1, POLICY, journal=Journal(record, plan, 1, NOW), **options)
 
 
@@ -739,6 +739,57 @@ def test_no_error_shows_an_item_where_the_number_or_the_domain_is_wrong() -> Non
     ):
         said = said_by(call)
         assert said and "[37" not in said and "37]" not in said, said
+
+
+def failing(after: int) -> Callable[[int], bytes]:
+    """Return a source of bytes that fails at one of its calls."""
+    good, calls = stream("failing"), iter(range(after))
+    return lambda count: good(count) if next(calls, None) is not None else fail()
+
+
+def fail(*_: object) -> Any:
+    raise OSError("the disk, or the source of randomness, is gone")
+
+
+@pytest.mark.parametrize("plan", [plan_of(two_servers()), NOISED])
+def test_no_report_that_fails_leaves_the_items_behind(plan: Plan, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither the items nor their sketch: tools that log the variables of a traceback would show them."""
+    client = FrequencyClient(plan, DOMAIN, [3, 5, 7, 9] if plan.privacy else [3])
+    spent = MemoryJournal(is_spent=True)
+
+    def report(after: int = 99, journal: Any = None) -> two_server.Report:
+        journal = MemoryJournal() if journal is None else journal
+        return client.report(0, POLICY, journal=journal, identity=PEOPLE[0], random=failing(after))
+
+    with pytest.raises(LocalProtocolError, match="refuses") as refused:
+        report(journal=spent)
+    assert left_behind(refused.value) == []
+    calls = 3 if plan.privacy is None else 4  # the items are drawn, an id, a seed, a salt
+    for after in range(calls):
+        journal = MemoryJournal()
+        with pytest.raises(OSError, match="is gone") as failed:
+            report(after, journal)
+        assert left_behind(failed.value) == [] and not journal.is_spent
+    report(calls)
+    for what in ("fedtally.secagg.client.MemoryJournal.spend", "fedtally.crypto.prg.Masking.add"):
+        with monkeypatch.context() as patch:
+            patch.setattr(what, fail)
+            with pytest.raises(OSError, match="is gone") as failed:
+                report()
+        assert left_behind(failed.value) == []
+
+
+def test_no_contribution_that_fails_leaves_the_items_behind() -> None:
+    privacy = propose_privacy(**SHARES, max_items=2)
+    privacy = replace(privacy, event=replace(privacy.event, clip_norm=2.0))  # two items exceed it
+    plan = plan_of(None, max_items=2, privacy=privacy)
+    client = FrequencyClient(plan, DOMAIN, [3, 5, 7])
+    for calls in range(3):  # items are drawn, dropped by the clip, and hidden by a share of noise
+        with pytest.raises(OSError, match="is gone") as failed:
+            client.contribution(0, failing(calls))
+        assert left_behind(failed.value) == []
+    assert client.contribution(0, failing(3)).any()  # the client still holds its items
+    assert client._ids.tolist() == DOMAIN.encode([3, 5, 7]).tolist()
 
 
 def test_a_label_of_an_item_is_not_shown(tmp_path: Path) -> None:

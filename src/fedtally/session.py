@@ -132,14 +132,20 @@ class FrequencyClient:
             return sketch.counters.reshape(-1)
         if random is None:
             raise InvalidInputError("a contribution with privacy draws items and noise: give it randomness")
-        ids = drawn(self._ids, self._plan.max_items, random)
-        if privacy.event.clip_norm is not None:
-            ids = clipped(self._plan.spec, round, ids, privacy.event.clip_norm, random)
-        sketch.add(ids, num_clients=1)
+        held = ids = self._ids.copy()
         vector = sketch.counters.reshape(-1)
-        if privacy.by_clients:
-            share = privacy.share()
-            vector += share.draw(Secret(random(KEY_BYTES)), len(vector), constant_time=share.is_small)
+        try:
+            ids = drawn(held, self._plan.max_items, random)
+            if privacy.event.clip_norm is not None:
+                ids = clipped(self._plan.spec, round, ids, privacy.event.clip_norm, random)
+            sketch.add(ids, num_clients=1)
+            if privacy.by_clients:
+                share = privacy.share()
+                vector += share.draw(Secret(random(KEY_BYTES)), len(vector), constant_time=share.is_small)
+        except BaseException:  # the frames of its traceback hold these
+            for secret in (held, ids, vector):
+                secret.fill(0)
+            raise
         return vector
 
     def join(
@@ -234,9 +240,11 @@ class FrequencyClient:
         Raises:
             UnsafeParametersError: the policy refuses the plan.
             WeakPrivacyError: `privacy` refuses it.
-            LocalProtocolError: the items were reported, or summed, before.
+            LocalProtocolError: the journal refuses: the items were reported, or summed, before, or the part in the
+                round is one too many or cannot be counted.
             InvalidInputError: the plan is not summed so, there is no such round, or the journal is of another plan or
                 round.
+            Exception: what `journal` or `random` raised, as it was.
         """
         parameters = _two_server(self._plan)
         policy.check(parameters)  # before anything of its size is allocated
@@ -244,11 +252,15 @@ class FrequencyClient:
             privacy.check(self._plan.privacy)
         round = self._checked_round(round, journal)
         vector = self.contribution(round, random)
-        report = two_server.make_report(
-            parameters, vector, round=round, identity=identity, policy=policy, random=random
-        )
+        try:
+            report = two_server.make_report(
+                parameters, vector, round=round, identity=identity, policy=policy, random=random
+            )
+        finally:
+            vector.fill(0)  # it is not masked, and an error that follows has it in its frames
         if not journal.spend(parameters.context):
-            raise LocalProtocolError("these items were reported before; a second report would count them twice")
+            why = getattr(journal, "refusal", "") or "they may be spent, and a second report would count them twice"
+            raise LocalProtocolError(f"the journal refuses these items: {why}")
         return report
 
 
