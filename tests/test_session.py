@@ -620,6 +620,20 @@ def test_sums_of_rows_are_exact_beyond_64_bits() -> None:
         assert _sum_of_sizes(np.array(row, np.int64)) == sum(map(abs, row))
 
 
+def test_nobody_plans_two_reports_of_a_client_in_one_opening() -> None:
+    """Two servers take one: such a plan could be agreed on, and not be run."""
+    asked: dict[str, Any] = {"rows": ROWS, "width": WIDTH, "trust": "distributed", "participations": 2}
+    for together, schedule in ((2, "shared"), (1, "hybrid")):
+        privacy = propose_privacy(epsilon=8.0, delta=1e-6, **asked, per_opening=together)
+        tau = noise_bound(privacy, ROWS * WIDTH, 2 * N)
+        terms = two_servers(n_max=2 * N, noise=tau, bits=modulus_bits(2 * N, 1, tau))
+        if together == 1:
+            assert plan_of(terms, privacy=privacy, schedule=schedule).openings == [range(1), range(1, 2)]
+        else:
+            with pytest.raises(InvalidInputError, match="may be in 2 rounds of an opening: use max_rounds 1"):
+                plan_of(terms, privacy=privacy, schedule=schedule)
+
+
 def test_what_is_not_done_or_not_the_plans_does_not_land() -> None:
     plan = plan_of(secagg())
     session, server = open_session(plan, 0), FrequencyServer(plan)

@@ -225,7 +225,7 @@ class FrequencyClient:
         random: Callable[[int], bytes],
         privacy: PrivacyPolicy | None = None,
     ) -> two_server.Report:
-        """Return this client's report to two servers: one in the whole campaign.
+        """Return this client's report to two servers, who take one of an identity in each opening.
 
         Args:
             round: 0 .. num_rounds - 1.

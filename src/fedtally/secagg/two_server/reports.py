@@ -204,7 +204,7 @@ def make_report(
     policy: BatchPolicy,
     random: Callable[[int], bytes],
 ) -> Report:
-    """Return the report of a client. It makes one a round at most: what it reports twice may be counted twice.
+    """Return the report of a client. It makes one in each range of rounds that is opened: of two, one is refused.
 
     Args:
         parameters: of the plan.
