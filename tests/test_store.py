@@ -713,6 +713,10 @@ def test_without_privacy_only_rounds_and_items_are_counted(record: ClientRecord)
         record.take_part("phones", "plan-0", 3, None, time=1)
     with pytest.raises(InvalidInputError, match="without differential privacy before"):
         record.take_part("phones", "plan-0", 5, SHARES, time=1)
+    record.take_part("phones", "plan-1", 0, SHARES, time=1)
+    with pytest.raises(InvalidInputError, match="plan-1 came with differential privacy before, and comes without it"):
+        record.take_part("phones", "plan-1", 1, None, time=1)
+    assert record.participations("plan-1") == [0]
 
 
 def test_an_item_is_contributed_once(record: ClientRecord) -> None:

@@ -579,7 +579,8 @@ class ClientRecord(_Database):
         Raises:
             AlreadySpentError: it took part in that round, or with that item.
             OverspentError: it took part as often as the event allows, or the owner's grant or cap does not cover it.
-            InvalidInputError: as `budget.check_participation`.
+            InvalidInputError: as `budget.check_participation`; or the plan came with an event before and has none now,
+                or the other way round.
         """
         checked_name(population=population)
         checked_name(plan=plan)
@@ -594,6 +595,13 @@ class ClientRecord(_Database):
             if connection.execute(sa.select(known.round).where(twice)).first() is not None:
                 raise AlreadySpentError(f"the client took part in round {round} of plan {plan}, or with this item")
             charge = None if event is None else Charge(population, plan, round, event)
+            before = connection.execute(sa.select(known.event).where(known.plan == plan)).first()
+            if before is not None and (before.event is None) != (event is None):
+                came, comes = ("without", "with") if before.event is None else ("with", "without")
+                raise InvalidInputError(
+                    f"plan {plan} came {came} differential privacy before, and comes {comes} it now: "
+                    "a plan has one event"
+                )
             if charge is not None:
                 self._check_charge(connection, charge)
             self._check_cap(connection, charge)
@@ -605,10 +613,6 @@ class ClientRecord(_Database):
         known = _participations.c
         theirs = (known.population == charge.population) | (known.plan == charge.plan)
         rows = connection.execute(sa.select(_participations).where(theirs)).all()
-        if any(row.event is None and row.plan == charge.plan for row in rows):
-            raise InvalidInputError(
-                f"plan {charge.plan} came without differential privacy before: a plan has one event"
-            )
         charges = [Charge(row.population, row.plan, row.round, _from_json(row.event)) for row in rows if row.event]
         check_participation(charges, charge)
         grant = self._grant(connection, charge.population)
