@@ -21,6 +21,7 @@ from fedtally.plan import Plan
 from fedtally.secagg.allow_list import AllowList
 from fedtally.secagg.client import Client, MemoryJournal, Pinned, _Secrets
 from fedtally.secagg.messages import Kind, ServerState
+from fedtally.secagg.opening import Opening
 from fedtally.secagg.params import Adversary, ClientPolicy, Parameters
 from fedtally.secagg.proposal import propose
 from fedtally.secagg.server import Server
@@ -246,7 +247,11 @@ def reframed(frame: bytes, body: bytes) -> bytes:
 def twin_server(server: Server) -> Server:
     """Return a copy of a server, which no server makes of itself."""
     other = object.__new__(Server)
-    vars(other).update(copy.deepcopy(vars(server)))
+    known = {name: value for name, value in vars(server).items() if name != "_opening"}
+    vars(other).update(copy.deepcopy(known), _opening=None)
+    if server._opening is not None:
+        other._opening = object.__new__(Opening)
+        vars(other._opening).update(copy.deepcopy(vars(server._opening)))
     return other
 
 
