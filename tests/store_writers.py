@@ -83,7 +83,7 @@ def live(location: str, writer: int, life: int, rng: np.random.Generator, log: i
         sketch = f"noise of writer {writer} in life {life}: {rng.integers(2**62)}".encode()
         what = f"plan-{plan} {release} {hashlib.sha256(sketch).hexdigest()}\n"
         os.write(log, f"drew {what}".encode())
-        ledger.land(reservation, sketch, time=2)
+        ledger.land(reservation, sketch, f"writer {writer}", time=2)
         os.write(log, f"landed {what}".encode())
 
 

@@ -81,7 +81,7 @@ def test_showing(call: Call, books: Ledger) -> None:
     assert code == 0
     assert re.search(r"Population phones\ngranted +epsilon 4 at delta 1e-08\nspent +nothing\n", out)
     reservation = books.reserve(Charge("phones", "c0ffee" * 10, 0, EVENT), "a run", time=86400)
-    books.land(reservation, b"noised", time=86401)
+    books.land(reservation, b"noised", "a run", time=86401)
     books.reserve(Charge("phones", "c0ffee" * 10, 1, EVENT), "a run", time=86400)
     code, out, _ = call("show", "--ledger", "books.db", "--population", "phones")
     assert code == 0

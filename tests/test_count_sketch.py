@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from fedtally import _archive
 from fedtally.errors import IncompatibleError, InvalidInputError, UnreadableFileError
-from fedtally.sketch import CountSketch, Schedule, SketchSpec, check_compatible
+from fedtally.sketch import CountSketch, NoiseMark, Schedule, SketchSpec, check_compatible
 from fedtally.sketch.count_sketch import SCHEMA, spec_from_dict, spec_to_dict
 
 SEED = bytes(range(32))
@@ -290,24 +290,30 @@ def test_saved_sketches_come_back(tmp_path: Path, schedule: str) -> None:
     assert spec_from_dict(spec_to_dict(sketch.spec)) == sketch.spec
 
 
-@pytest.mark.parametrize("mark", [None, "aggregator", "clients", "servers"])
-def test_whose_noise_is_in_it_is_kept(tmp_path: Path, mark: Any) -> None:
-    sketch = filled()
-    assert sketch.noised_by is None
-    sketch.noised_by = mark
+PLAN = "ab" * 32
+
+
+@pytest.mark.parametrize("by", [None, "aggregator", "clients", "servers"])
+def test_whose_noise_is_in_it_is_kept(tmp_path: Path, by: Any) -> None:
+    sketch, mark = filled(), None if by is None else NoiseMark(by, PLAN)
+    assert sketch.noise is None
+    sketch.noise = mark
     sketch.save(tmp_path / "sketch")
     for back in (CountSketch.load(tmp_path / "sketch"), CountSketch.from_bytes(sketch.to_bytes())):
-        assert back.noised_by == mark
-    assert ("noised_by" in repr(sketch)) == (mark is not None)
+        assert back.noise == mark
+    assert ("noised by" in repr(sketch)) == (mark is not None)
     other = filled()
-    other.noised_by = mark
+    other.noise = mark
     sketch.merge(other)
-    assert sketch.noised_by == mark and sketch.num_clients == 20
+    assert sketch.noise == mark and sketch.num_clients == 20
     if mark is not None:
-        with pytest.raises(IncompatibleError, match=f"sums with noise of {mark} and of nobody do not add up"):
+        with pytest.raises(IncompatibleError, match=f"sums with noise of the {by} .* and of nobody do not add up"):
             sketch.merge(filled())
-        with pytest.raises(IncompatibleError, match=f"sums with noise of nobody and of {mark}"):
+        with pytest.raises(IncompatibleError, match=f"sums with noise of nobody and of the {by}"):
             filled().merge(sketch)
+        other.noise = mark._replace(plan="cd" * 32)
+        with pytest.raises(IncompatibleError, match="under plan abababababababab and of .* under plan cdcdcdcd"):
+            sketch.merge(other)
         assert sketch.num_clients == 20
 
 
@@ -322,17 +328,20 @@ def test_whose_noise_is_in_it_is_kept(tmp_path: Path, mark: Any) -> None:
 )
 def test_nobody_is_added_after_the_noise(add: Any) -> None:
     sketch = filled()
-    sketch.noised_by = "aggregator"
+    sketch.noise = NoiseMark("aggregator", PLAN)
     before = sketch.counters.copy()
-    with pytest.raises(InvalidInputError, match="hold the noise of the aggregator already"):
+    with pytest.raises(InvalidInputError, match="hold the noise of the aggregator under plan abababababababab already"):
         add(sketch)
     assert np.array_equal(before, sketch.counters) and sketch.num_clients == 10
 
 
-def test_a_mark_that_nobody_knows_is_refused() -> None:
+@pytest.mark.parametrize(
+    "mark", ["clients", ["somebody", PLAN], ["clients"], ["clients", 7], ["clients", "ab"], ["clients", PLAN, 1], 0, []]
+)
+def test_a_mark_that_nobody_knows_is_refused(mark: Any) -> None:
     sketch = filled()
-    sketch.noised_by = "somebody"  # type: ignore[assignment]
-    with pytest.raises(UnreadableFileError, match="must be null, aggregator, clients, servers, got .somebody."):
+    sketch.noise = mark
+    with pytest.raises(UnreadableFileError, match="null, or one of aggregator, clients, servers and the fingerprint"):
         CountSketch.from_bytes(sketch.to_bytes())
 
 

@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pytest
+from secagg_cohort import done_leader
 
 import fedtally
 from fedtally.domain import Dictionary, IntegerRange
@@ -29,7 +30,7 @@ from fedtally.privacy.budget import AlreadySpentError, OverspentError
 from fedtally.report import answer, document, plain
 from fedtally.result import Result
 from fedtally.session import FrequencyClient, FrequencyServer
-from fedtally.sketch import CountSketch
+from fedtally.sketch import CountSketch, NoiseMark
 from fedtally.sketch.clip import squared_norm
 from fedtally.sources import from_items
 from fedtally.store import Ledger
@@ -218,21 +219,31 @@ def test_no_result_is_made_of_sums_without_the_noise_of_its_plan(tmp_path: Path)
         ({"study": True, "seed": 1}, "aggregator"),
     ):
         result = estimate(ITEMS[:60], **options)
-        assert {sketch.noised_by for sketch in result.sketches} == {mark}
+        own = NoiseMark(mark, result.plan.fingerprint)
+        assert {sketch.noise for sketch in result.sketches} == {own}
         result.save(tmp_path / "result")
-        assert {sketch.noised_by for sketch in Result.load(tmp_path / "result").sketches} == {mark}
+        assert {sketch.noise for sketch in Result.load(tmp_path / "result").sketches} == {own}
         exact = CountSketch(result.plan.spec, result.sketches[0].round)
         exact.add(DOMAIN.encode(ITEMS[:60]))
-        with pytest.raises(InvalidInputError, match=rf"noise of the {mark}, and the sum of round 0 is exact"):
+        with pytest.raises(InvalidInputError, match=rf"noise of the {mark} .*, and the sum of round 0 is exact"):
             Result(result.plan, DOMAIN, [exact])
-        exact.noised_by = "clients" if mark != "clients" else "servers"
+        exact.noise = own._replace(by="clients" if mark != "clients" else "servers")
         with pytest.raises(InvalidInputError, match="round 0 holds noise of the"):
             Result(result.plan, DOMAIN, [exact])
 
 
+def test_no_result_prints_the_epsilon_of_another_plan() -> None:
+    """The noise of one epsilon is no promise of a smaller one."""
+    loud, quiet = estimate(epsilon=20.0, study=True), estimate(epsilon=0.1).plan
+    promised = replace(loud.plan, privacy=quiet.privacy)
+    held = f"holds noise of the aggregator under plan {loud.plan.fingerprint[:16]}"
+    with pytest.raises(InvalidInputError, match=held):
+        Result(promised, DOMAIN, loud.sketches)
+
+
 def test_a_saved_result_without_the_mark_promises_nothing(tmp_path: Path) -> None:
     result = estimate()
-    result.sketches[0].noised_by = None  # what a later change of the program might forget
+    result.sketches[0].noise = None  # what a later change of the program might forget
     result.save(tmp_path / "result")
     with pytest.raises(UnreadableFileError, match="the sum of round 0 is exact"):
         Result.load(tmp_path / "result")
@@ -240,10 +251,10 @@ def test_a_saved_result_without_the_mark_promises_nothing(tmp_path: Path) -> Non
 
 def test_what_a_server_lands_under_central_trust_is_exact_and_says_so() -> None:
     plan = estimate(ITEMS[:60], secure_sum="two-server", trust="central").plan
-    landed = FrequencyServer(plan).land_batch(0, np.zeros(plan.rows * plan.width, np.int64), 60)
-    assert landed.noised_by is None
+    landed = FrequencyServer(plan).land_batch(done_leader(plan, np.zeros(plan.rows * plan.width, np.int64), 60))
+    assert landed.noise is None
     [opened] = released(plan, [landed], np.random.default_rng(1).bytes, Books())
-    assert opened.noised_by == "aggregator"
+    assert opened.noise == ("aggregator", plan.fingerprint)
     assert Result(plan, DOMAIN, [opened]).num_clients == 60
 
 
@@ -667,7 +678,7 @@ def test_what_lands_is_what_the_ledger_keeps(books: Path, options: dict[str, Any
     for one, sketch in zip(landed, result.sketches, strict=True):
         kept = CountSketch.from_bytes(ledger.sketch(one.plan, one.release))
         assert np.array_equal(kept.counters, sketch.counters) and kept.num_clients == sketch.num_clients
-        assert kept.noised_by == sketch.noised_by == result.plan.privacy.noised_by
+        assert kept.noise == sketch.noise == (result.plan.privacy.noised_by, result.plan.fingerprint)
     spent = ledger.spent("phones")
     assert spent is not None and 0.99 < spent.epsilon <= 1.0
     with pytest.raises(OverspentError, match="epsilon 2 was granted"):

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 from scipy import stats
-from secagg_cohort import FINGERPRINT, NOW, SERVER_KEY, Cohort, five, flips, reframed, stream, twin
+from secagg_cohort import FINGERPRINT, NOW, SERVER_KEY, Cohort, five, flips, left_behind, reframed, stream, twin
 
 from fedtally.crypto import keys, shamir
 from fedtally.crypto.keys import ExchangeKey, Label, Secret, SigningKey
@@ -616,6 +616,7 @@ def test_a_journal_that_fails_ends_the_session(adversary: Adversary, call: str, 
     with pytest.raises(type(error)) as caught:
         client.receive(request, NOW)
     assert caught.value is error
+    assert left_behind(error) == []  # the vector is not masked yet
     assert (client.state, client.code) == (ClientState.ABORTED, AbortCode.INTERNAL)
     assert client.receive(request, NOW) is None
     assert_wiped(client, secrets)

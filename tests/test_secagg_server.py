@@ -907,6 +907,9 @@ def test_a_session_does_not_copy_or_pickle(adversary: Adversary) -> None:
         for leak in (copy.copy, copy.deepcopy, pickle.dumps):
             with pytest.raises(InvalidInputError, match="cannot be copied or pickled"):
                 leak(server)
+            if state is ServerState.UNMASK:  # what holds the opened shares does not go by itself either
+                with pytest.raises(InvalidInputError, match="the shares of an opening are secret"):
+                    leak(server._opening)
 
 
 def held(server: Server) -> list[npt.NDArray[Any]]:

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from secagg_cohort import NOW, stream
+from secagg_cohort import NOW, done_leader, left_behind, stream
 
 from fedtally.crypto.hpke import OpeningKey
 from fedtally.crypto.keys import Secret, SigningKey
@@ -156,11 +156,29 @@ def test_two_servers_land_the_sketches_of_who_reported() -> None:
         report = client.report(1, policy, journal=MemoryJournal(), identity=PEOPLE[i], random=stream(("report", i)))
         leader.receive(report.leader)
         helper.receive(report.helper)
-    total = leader.finish(helper.answer(leader.query(helper.offer())))
-    sketch = server.land_batch(1, total, leader.count)
+    with pytest.raises(LocalProtocolError, match="this batch has no sum: it is collecting"):
+        server.land_batch(leader)
+    answer = helper.answer(leader.query(helper.offer()))
+    with pytest.raises(LocalProtocolError, match="this batch has no sum: it is waiting"):
+        server.land_batch(leader)
+    leader.finish(answer).fill(0)  # what the caller does to its array does not land
+    leader.total.fill(0)
+    sketch = server.land_batch(leader)
     with pytest.raises(LocalProtocolError, match="round 1 has landed"):
-        server.land_batch(1, total, leader.count)
+        server.land_batch(leader)
     np.testing.assert_array_equal(sketch.counters, plain(plan, 1, list(range(8))).counters)
+    assert sketch.noise is None
+    with pytest.raises(InvalidInputError, match="the batch is of another plan"):
+        FrequencyServer(plan_of(two_servers(), seed=bytes(32))).land_batch(leader)
+
+
+@pytest.mark.parametrize("rounds", [range(2), range(2, 3), range(1, 3)])
+def test_a_batch_of_no_opening_of_the_plan_does_not_land(rounds: range) -> None:
+    plan = plan_of(two_servers())
+    leader = done_leader(plan, plain(plan, 0, list(range(6))).counters.reshape(-1), 6)
+    leader._rounds = rounds
+    with pytest.raises(InvalidInputError, match="no opening of the plan"):
+        FrequencyServer(plan).land_batch(leader)
 
 
 def test_two_servers_open_nothing_of_a_private_plan_without_its_noise(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -199,7 +217,7 @@ def test_items_are_reported_once() -> None:
     options: dict[str, Any] = {"journal": journal, "identity": PEOPLE[0], "random": stream("once")}
     client.report(0, POLICY, **options)
     for round in (0, 1):
-        with pytest.raises(LocalProtocolError, match="reported before"):
+        with pytest.raises(LocalProtocolError, match="refuses these items: they may be spent, and a second"):
             client.report(round, POLICY, **options)
 
 
@@ -299,11 +317,11 @@ def test_noise_has_room_in_what_may_land(extra: int, lands: bool) -> None:
     total[0] = 6 + noise + extra
     server = FrequencyServer(plan)
     if lands:
-        landed = server.land_batch(0, total, 6)
-        assert landed.counters.max() == total[0] and landed.noised_by == "servers"
+        landed = server.land_batch(done_leader(plan, total, 6))
+        assert landed.counters.max() == total[0] and landed.noise == ("servers", plan.fingerprint)
     else:
         with pytest.raises(RejectedSumError, match="6 clients of at most 1 items and their noise cannot exceed"):
-            server.land_batch(0, total, 6)
+            server.land_batch(done_leader(plan, total, 6))
 
 
 def test_terms_need_room_for_the_noise() -> None:
@@ -373,7 +391,7 @@ def test_a_record_books_the_round_that_is_reported(tmp_path: Path) -> None:
     assert record.participations(plan.fingerprint) == []
     me.report(1, POLICY, journal=Journal(record, plan, 1, NOW), **options)
     assert record.participations(plan.fingerprint) == [1]
-    with pytest.raises(LocalProtocolError, match="reported before"):
+    with pytest.raises(LocalProtocolError, match="refuses these items: the client took part in round 1 of plan"):
         me.report(1, POLICY, journal=Journal(record, plan, 1, NOW), **options)
 
 
@@ -542,20 +560,12 @@ def test_a_sum_that_no_sketches_have_does_not_land() -> None:
     odd[0] += 1
     for total, message in ((large, "cannot exceed 6"), (least, "cannot exceed 6"), (odd, "another parity")):
         with pytest.raises(RejectedSumError, match=message):
-            server.land_batch(0, total, 6)
-    for wrong in (good.astype(np.float64), good[:-1], good.tolist()):
-        with pytest.raises(InvalidInputError, match="total must be int64"):
-            server.land_batch(0, wrong, 6)
-    for count, message in ((5, "at least 6"), (13, "at most 12"), (6.0, "integer"), (True, "integer")):
-        with pytest.raises(InvalidInputError, match=f"num_clients must be .*{message}"):
-            server.land_batch(0, good, count)  # type: ignore[arg-type]
-    with pytest.raises(InvalidInputError, match="opening must be at most 1"):
-        server.land_batch(2, good, 6)
+            server.land_batch(done_leader(plan, total, 6))
     assert server.sketches == []
-    server.land_batch(0, good, 6)
+    server.land_batch(done_leader(plan, good, 6))
     assert server.sketches[0].num_clients == 6
-    several = FrequencyServer(plan_of(two_servers(largest_entry=2), max_items=2))
-    several.land_batch(0, odd, 6)  # of whom nobody knows how many items each has
+    several = plan_of(two_servers(largest_entry=2), max_items=2)
+    FrequencyServer(several).land_batch(done_leader(several, odd, 6))  # nobody knows how many items each has
 
 
 @settings(max_examples=60, deadline=None)
@@ -582,14 +592,15 @@ def test_honest_sums_land_and_larger_rows_do_not(
         total.counters += np.where(total.counters >= 0, bound, -bound)
     elif noise == "few":
         total.counters[:, 0] += bound
-    assert FrequencyServer(plan).land_batch(0, total.counters.reshape(-1), len(held)).num_clients == len(held)
+    leader = done_leader(plan, total.counters.reshape(-1), len(held))
+    assert FrequencyServer(plan).land_batch(leader).num_clients == len(held)
 
     most = len(held) * plan.max_items + bound * WIDTH
     boosted = total.counters.copy()
     boosted[row] += np.where(boosted[row] >= 0, 1, -1) * np.array(boost)
     if np.abs(boosted[row]).sum() > most and np.abs(boosted).max() <= len(held) * plan.max_items + bound:
         with pytest.raises(RejectedSumError, match=f"add up to [0-9]+ without their signs, .* exceed {most}: a client"):
-            FrequencyServer(plan).land_batch(0, boosted.reshape(-1), len(held))
+            FrequencyServer(plan).land_batch(done_leader(plan, boosted.reshape(-1), len(held)))
 
 
 def test_a_client_that_counts_for_many_items_does_not_land() -> None:
@@ -600,13 +611,27 @@ def test_a_client_that_counts_for_many_items_does_not_land() -> None:
     boosted[1] += 2 * np.where(boosted[1] >= 0, 1, -1)  # of even size: parity does not see it
     assert np.abs(boosted).max() <= 6
     with pytest.raises(RejectedSumError, match="a row of the sum add up to 38 without their signs, .* cannot exceed 6"):
-        server.land_batch(0, boosted.reshape(-1), 6)
+        server.land_batch(done_leader(plan, boosted.reshape(-1), 6))
     assert server.sketches == []
 
 
 def test_sums_of_rows_are_exact_beyond_64_bits() -> None:
     for row in ([2**63 - 1] * 8, [-(2**63) + 1, 2**62 + 3, 0, -1], [0], [2**32, -(2**32) + 1]):
         assert _sum_of_sizes(np.array(row, np.int64)) == sum(map(abs, row))
+
+
+def test_nobody_plans_two_reports_of_a_client_in_one_opening() -> None:
+    """Two servers take one: such a plan could be agreed on, and not be run."""
+    asked: dict[str, Any] = {"rows": ROWS, "width": WIDTH, "trust": "distributed", "participations": 2}
+    for together, schedule in ((2, "shared"), (1, "hybrid")):
+        privacy = propose_privacy(epsilon=8.0, delta=1e-6, **asked, per_opening=together)
+        tau = noise_bound(privacy, ROWS * WIDTH, 2 * N)
+        terms = two_servers(n_max=2 * N, noise=tau, bits=modulus_bits(2 * N, 1, tau))
+        if together == 1:
+            assert plan_of(terms, privacy=privacy, schedule=schedule).openings == [range(1), range(1, 2)]
+        else:
+            with pytest.raises(InvalidInputError, match="may be in 2 rounds of an opening: use max_rounds 1"):
+                plan_of(terms, privacy=privacy, schedule=schedule)
 
 
 def test_what_is_not_done_or_not_the_plans_does_not_land() -> None:
@@ -618,7 +643,7 @@ def test_what_is_not_done_or_not_the_plans_does_not_land() -> None:
     with pytest.raises(InvalidInputError, match="the session is of another plan"):
         FrequencyServer(plan_of(secagg(), seed=bytes(32))).land(session)
     with pytest.raises(InvalidInputError, match="not summed by two servers"):
-        server.land_batch(0, session.outcome.total, N)
+        server.land_batch(done_leader(plan_of(two_servers()), session.outcome.total, N))
 
 
 def test_a_session_is_opened_once() -> None:
@@ -728,6 +753,57 @@ def test_no_error_shows_an_item_where_the_number_or_the_domain_is_wrong() -> Non
     ):
         said = said_by(call)
         assert said and "[37" not in said and "37]" not in said, said
+
+
+def failing(after: int) -> Callable[[int], bytes]:
+    """Return a source of bytes that fails at one of its calls."""
+    good, calls = stream("failing"), iter(range(after))
+    return lambda count: good(count) if next(calls, None) is not None else fail()
+
+
+def fail(*_: object) -> Any:
+    raise OSError("the disk, or the source of randomness, is gone")
+
+
+@pytest.mark.parametrize("plan", [plan_of(two_servers()), NOISED])
+def test_no_report_that_fails_leaves_the_items_behind(plan: Plan, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither the items nor their sketch: tools that log the variables of a traceback would show them."""
+    client = FrequencyClient(plan, DOMAIN, [3, 5, 7, 9] if plan.privacy else [3])
+    spent = MemoryJournal(is_spent=True)
+
+    def report(after: int = 99, journal: Any = None) -> two_server.Report:
+        journal = MemoryJournal() if journal is None else journal
+        return client.report(0, POLICY, journal=journal, identity=PEOPLE[0], random=failing(after))
+
+    with pytest.raises(LocalProtocolError, match="refuses") as refused:
+        report(journal=spent)
+    assert left_behind(refused.value) == []
+    calls = 3 if plan.privacy is None else 4  # the items are drawn, an id, a seed, a salt
+    for after in range(calls):
+        journal = MemoryJournal()
+        with pytest.raises(OSError, match="is gone") as failed:
+            report(after, journal)
+        assert left_behind(failed.value) == [] and not journal.is_spent
+    report(calls)
+    for what in ("fedtally.secagg.client.MemoryJournal.spend", "fedtally.crypto.prg.Masking.add"):
+        with monkeypatch.context() as patch:
+            patch.setattr(what, fail)
+            with pytest.raises(OSError, match="is gone") as failed:
+                report()
+        assert left_behind(failed.value) == []
+
+
+def test_no_contribution_that_fails_leaves_the_items_behind() -> None:
+    privacy = propose_privacy(**SHARES, max_items=2)
+    privacy = replace(privacy, event=replace(privacy.event, clip_norm=2.0))  # two items exceed it
+    plan = plan_of(None, max_items=2, privacy=privacy)
+    client = FrequencyClient(plan, DOMAIN, [3, 5, 7])
+    for calls in range(3):  # items are drawn, dropped by the clip, and hidden by a share of noise
+        with pytest.raises(OSError, match="is gone") as failed:
+            client.contribution(0, failing(calls))
+        assert left_behind(failed.value) == []
+    assert client.contribution(0, failing(3)).any()  # the client still holds its items
+    assert client._ids.tolist() == DOMAIN.encode([3, 5, 7]).tolist()
 
 
 def test_a_label_of_an_item_is_not_shown(tmp_path: Path) -> None:

@@ -164,7 +164,7 @@ def test_from_a_grant_to_a_landing(ledger: Ledger) -> None:
     assert reservation == ("plan-0", 4)
     assert ledger.spent("phones") == accounting.epsilon(EVENT, 1e-6)  # before anything landed
     assert ledger.landings("plan-0") == []
-    landing = ledger.land(reservation, b"noised", time=6)
+    landing = ledger.land(reservation, b"noised", RUN, time=6)
     assert landing == ("plan-0", 4, hashlib.sha256(b"noised").hexdigest(), 6)
     assert ledger.landings("plan-0") == [landing]
     assert ledger.sketch("plan-0", 4) == b"noised"
@@ -207,7 +207,7 @@ def test_its_owner_may_ask_again_for_a_release_that_did_not_land(ledger: Ledger,
     for release in (0, 1):  # a plan is run once: nobody else goes on with it
         with pytest.raises(AlreadySpentError, match=f"release {release} of plan plan-0 .* another run charged this"):
             ledger.reserve(charge(release=release), "run 2", time=2)
-    ledger.land(first, b"noised", time=3)
+    ledger.land(first, b"noised", RUN, time=3)
     for owner, why in ((RUN, "has landed: it is not opened again"), ("run 2", "another run charged")):
         with pytest.raises(AlreadySpentError, match=why):
             ledger.reserve(charge(), owner, time=4)
@@ -222,9 +222,24 @@ def test_its_owner_may_ask_again_for_a_release_that_did_not_land(ledger: Ledger,
 
 def test_two_processes_of_one_run_land_one_sketch(ledger: Ledger) -> None:
     twins = [ledger.reserve(charge(), RUN, time=1) for _ in range(2)]
-    ledger.land(twins[1], b"of the second", time=2)
+    ledger.land(twins[1], b"of the second", RUN, time=2)
     with pytest.raises(AlreadySpentError, match="another sketch landed"):
-        ledger.land(twins[0], b"of the first", time=3)
+        ledger.land(twins[0], b"of the first", RUN, time=3)
+
+
+def test_nobody_lands_in_the_release_of_another_run(ledger: Ledger) -> None:
+    """A reservation is no key: anybody can write one down."""
+    ledger.reserve(charge(), RUN, time=1)
+    for owner in ("run 2", "RUN 1"):
+        with pytest.raises(AlreadySpentError, match="release 0 of plan plan-0 .* another run charged this plan"):
+            ledger.land(Reservation("plan-0", 0), b"of another run", owner, time=2)
+    with pytest.raises(InvalidInputError, match="owner must be 1 to 200 printable"):
+        ledger.land(Reservation("plan-0", 0), b"of nobody", "", time=2)
+    assert ledger.landings("plan-0") == []
+    landing = ledger.land(Reservation("plan-0", 0), b"of its run", RUN, time=2)
+    with pytest.raises(AlreadySpentError, match="another run charged this plan"):
+        ledger.land(Reservation("plan-0", 0), b"of its run", "run 2", time=3)
+    assert ledger.landings("plan-0") == [landing]
 
 
 def test_what_a_reservation_costs_does_not_grow_with_the_campaigns(
@@ -314,21 +329,21 @@ def test_a_plan_has_one_population_and_one_event(ledger: Ledger) -> None:
 
 def test_a_sum_lands_once(ledger: Ledger) -> None:
     with pytest.raises(InvalidInputError, match="release 0 of plan plan-0 was not reserved"):
-        ledger.land(Reservation("plan-0", 0), b"noised", time=1)
+        ledger.land(Reservation("plan-0", 0), b"noised", RUN, time=1)
     reservation = ledger.reserve(charge(), RUN, time=1)
     with pytest.raises(InvalidInputError, match="not empty"):
-        ledger.land(reservation, b"", time=2)
-    first = ledger.land(reservation, b"noised", time=2)
-    assert ledger.land(reservation, b"noised", time=3) == first  # the same bytes again: nothing new
+        ledger.land(reservation, b"", RUN, time=2)
+    first = ledger.land(reservation, b"noised", RUN, time=2)
+    assert ledger.land(reservation, b"noised", RUN, time=3) == first  # the same bytes again: nothing new
     with pytest.raises(AlreadySpentError, match="another sketch landed for release 0"):
-        ledger.land(reservation, b"noised otherwise", time=3)
+        ledger.land(reservation, b"noised otherwise", RUN, time=3)
     assert ledger.sketch("plan-0", 0) == b"noised"
     with pytest.raises(InvalidInputError, match="release 1 of plan plan-0 did not land"):
         ledger.sketch("plan-0", 1)
 
 
 def test_constraints_hold_against_a_writer_who_asks_nobody(ledger: Ledger) -> None:
-    ledger.land(ledger.reserve(charge(), RUN, time=1), b"noised", time=2)
+    ledger.land(ledger.reserve(charge(), RUN, time=1), b"noised", RUN, time=2)
     row = {"plan": "plan-0", "release": 0, "time": 9}
     campaign = {"plan": "plan-9", "population": "phones", "number": 2, "owner": "x", "event": "{}", "total": "{}"}
     landing = {**row, "sketch": b"other", "sha256": "0" * 64}
@@ -346,7 +361,7 @@ def test_constraints_hold_against_a_writer_who_asks_nobody(ledger: Ledger) -> No
 
 
 def test_rows_are_never_changed(ledger: Ledger) -> None:
-    ledger.land(ledger.reserve(charge(), RUN, time=1), b"noised", time=2)
+    ledger.land(ledger.reserve(charge(), RUN, time=1), b"noised", RUN, time=2)
     before = ledger.export()
     tables = [table.name for table in (store._schema, *store._ledger.sorted_tables)]
     assert len(tables) == 6
@@ -365,7 +380,7 @@ def test_rows_are_never_changed(ledger: Ledger) -> None:
 
 def test_export_holds_everything_but_the_sketches(ledger: Ledger) -> None:
     ledger.grant("tablets", 2.0, 1e-7, time=0)
-    ledger.land(ledger.reserve(charge(), RUN, time=1), b"noised", time=2)
+    ledger.land(ledger.reserve(charge(), RUN, time=1), b"noised", RUN, time=2)
     ledger.reserve(charge(release=1), RUN, time=3)
     document = ledger.export()
     assert [entry["population"] for entry in document["populations"]] == ["phones", "tablets"]
@@ -452,7 +467,7 @@ def test_without_the_driver(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_damage_is_noticed(tmp_path: Path) -> None:
     books = new_ledger(str(tmp_path / "books.db"))
-    books.land(books.reserve(charge(), RUN, time=1), b"noised", time=2)
+    books.land(books.reserve(charge(), RUN, time=1), b"noised", RUN, time=2)
     books.grant("tablets", 1.0, 1e-6, time=0)
     books.reserve(charge("plan-9", population="tablets"), RUN, time=2)
     with sqlite3.connect(tmp_path / "books.db") as connection:  # as their owner can
@@ -561,7 +576,7 @@ class Operator:
             return
         drawn = self.drawn.setdefault((plan, round), [])
         drawn.append(f"noise {self.crashing.steps}".encode())
-        books.land(reservation, drawn[-1], time=2)
+        books.land(reservation, drawn[-1], RUN, time=2)
         self.acknowledged[plan, round] = drawn[-1]
 
     def check(self, books: Ledger) -> None:
@@ -698,6 +713,10 @@ def test_without_privacy_only_rounds_and_items_are_counted(record: ClientRecord)
         record.take_part("phones", "plan-0", 3, None, time=1)
     with pytest.raises(InvalidInputError, match="without differential privacy before"):
         record.take_part("phones", "plan-0", 5, SHARES, time=1)
+    record.take_part("phones", "plan-1", 0, SHARES, time=1)
+    with pytest.raises(InvalidInputError, match="plan-1 came with differential privacy before, and comes without it"):
+        record.take_part("phones", "plan-1", 1, None, time=1)
+    assert record.participations("plan-1") == [0]
 
 
 def test_an_item_is_contributed_once(record: ClientRecord) -> None:

@@ -67,12 +67,12 @@ _SHARE = "_drawable(skellam(self.event.noise_variance * shares))"
 _ADD = "    total.counters += noise[:size].reshape(total.counters.shape)\n"
 _DRAW = "noise = privacy.noise().draw(Secret(random(KEY_BYTES)), size + 1)"
 _LAST = "    if rounds.start == 0:\n        _opened.last = noise\n"
-_SUMMED = """    total.noised_by = privacy.noised_by
+_SUMMED = """    total.noise = plan.noise_mark
     for sketch in own:
         total.counters += sketch.counters
         sketch.counters.fill(0)
 """
-_SHARES = "            _add_shares(sketch, plan.privacy, random)\n"
+_SHARES = "            _add_shares(plan, sketch, random)\n"
 _ROUND_SHARES = "sketch.counters += noise.draw(Secret(random(KEY_BYTES)), sketch.counters.size)"
 _SERVER = "return lambda: noise.draw(Secret(random(KEY_BYTES)), counters)"
 _HELPER = "two_server.Helper(parameters, rounds, allow_list, policy, journal, key, self._server_noise(random))"
@@ -112,8 +112,8 @@ MUTATIONS = (
     _mutation(
         "one-share-too-few",
         _ENGINE,
-        "noise = privacy.share(sketch.num_clients)",
-        "noise = privacy.share(max(1, sketch.num_clients - 1))",
+        "noise = _terms(plan).share(sketch.num_clients)",
+        "noise = _terms(plan).share(max(1, sketch.num_clients - 1))",
     ),
     _mutation(
         "deviation-for-variance",
@@ -254,8 +254,8 @@ MUTATIONS = (
     _mutation(
         "one-client-in-four-without-share",
         "session.py",
-        "        if privacy.by_clients:\n            share",
-        "        if privacy.by_clients and random(1)[0] % 4:\n            share",
+        "            if privacy.by_clients:\n                share",
+        "            if privacy.by_clients and random(1)[0] % 4:\n                share",
     ),
     _mutation(
         "servers-draw-the-same",
@@ -327,8 +327,8 @@ MUTATIONS = (
     _mutation(
         "client-without-share",
         "session.py",
-        "        if privacy.by_clients:\n            share",
-        "        if privacy.by_clients and len(ids):\n            share",
+        "            if privacy.by_clients:\n                share",
+        "            if privacy.by_clients and len(ids):\n                share",
     ),
     # What else may not show.
     _mutation(
@@ -469,8 +469,8 @@ MUTATIONS = (
     _mutation(
         "items-unbounded",
         "session.py",
-        "ids = drawn(self._ids, self._plan.max_items, random)",
-        "ids = self._ids",
+        "ids = drawn(held, self._plan.max_items, random)",
+        "ids = held",
         "test_session.py::test_under_privacy_nobody_stays_away_for_what_it_holds",
     ),
     _mutation(

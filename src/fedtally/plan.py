@@ -24,7 +24,7 @@ import numpy as np
 from fedtally import _validate
 from fedtally._archive import replacing
 from fedtally.errors import InvalidInputError, UnreadableFileError
-from fedtally.sketch import Schedule, SketchSpec, check_joint_rows
+from fedtally.sketch import NoiseMark, Schedule, SketchSpec, check_joint_rows
 
 if TYPE_CHECKING:
     from fedtally.privacy.terms import PrivacyTerms
@@ -224,6 +224,11 @@ class Plan:
         if self.privacy is None or self.privacy.by_clients:
             return [range(round, round + 1) for round in range(self.num_rounds)]
         return self.schedule.batches_of(self.num_rounds)
+
+    @property
+    def noise_mark(self) -> NoiseMark | None:
+        """The mark of the sums that hold this plan's noise; None: they are exact."""
+        return None if self.privacy is None else NoiseMark(self.privacy.noised_by, self.fingerprint)
 
     @property
     def noise_bound(self) -> int:

@@ -23,7 +23,7 @@ from fedtally.recovery.landed import Decoder, Ids, ask
 from fedtally.recovery.median import MedianDecoder, check_landed
 from fedtally.recovery.shrinkage import ShrunkDecoder
 from fedtally.sketch import JOINT_ROWS, CountSketch, check_joint_rows
-from fedtally.sketch.count_sketch import noised_by
+from fedtally.sketch.count_sketch import noise_mark
 
 SCHEMA = "fedtally-result/1"
 RECOVERIES = ("auto", "joint", "median")
@@ -502,7 +502,7 @@ class Result:
             "domain": self.domain.describe(),
             "rounds": [sketch.round for sketch in self.sketches],
             "num_clients": [sketch.num_clients for sketch in self.sketches],
-            "noised_by": [sketch.noised_by for sketch in self.sketches],
+            "noise": [sketch.noise for sketch in self.sketches],
             "recovery": self.recovery,
             "objective": self.objective,
             "confidence": self.confidence,
@@ -762,17 +762,17 @@ def _check_noised(plan: Plan, sketches: Sequence[CountSketch]) -> None:
     if plan.privacy is None:
         return
     for sketch in sketches:
-        if sketch.noised_by != plan.privacy.noised_by:
-            held = f"holds noise of the {sketch.noised_by}" if sketch.noised_by else "is exact"
+        if sketch.noise != plan.noise_mark:
+            held = f"holds noise of {sketch.noise}" if sketch.noise else "is exact"
             raise InvalidInputError(
-                f"the plan promises differential privacy by noise of the {plan.privacy.noised_by}, and the sum of "
+                f"the plan promises differential privacy by noise of {plan.noise_mark}, and the sum of "
                 f"round {sketch.round} {held}: take the sums from what adds the noise (engines.privacy.released, or a "
                 "session.FrequencyServer where it is in the vectors), or a plan without privacy"
             )
 
 
 def _sketches(plan: Plan, meta: Mapping[str, Any], counters: npt.NDArray[Any]) -> list[CountSketch]:
-    rounds, clients, marks = meta["rounds"], meta["num_clients"], meta["noised_by"]
+    rounds, clients, marks = meta["rounds"], meta["num_clients"], meta["noise"]
     if (
         counters.dtype != np.int64
         or counters.shape != (len(rounds), plan.rows, plan.width)
@@ -783,7 +783,7 @@ def _sketches(plan: Plan, meta: Mapping[str, Any], counters: npt.NDArray[Any]) -
     for round, num_clients, mark, values in zip(rounds, clients, marks, counters, strict=True):
         sketch = CountSketch(plan.spec, round)
         sketch.num_clients = _validate.integer(0, num_clients=num_clients)
-        sketch.noised_by = noised_by(mark)
+        sketch.noise = noise_mark(mark)
         sketch.counters = np.ascontiguousarray(values)
         sketches.append(sketch)
     return sketches

@@ -132,14 +132,20 @@ class FrequencyClient:
             return sketch.counters.reshape(-1)
         if random is None:
             raise InvalidInputError("a contribution with privacy draws items and noise: give it randomness")
-        ids = drawn(self._ids, self._plan.max_items, random)
-        if privacy.event.clip_norm is not None:
-            ids = clipped(self._plan.spec, round, ids, privacy.event.clip_norm, random)
-        sketch.add(ids, num_clients=1)
+        held = ids = self._ids.copy()
         vector = sketch.counters.reshape(-1)
-        if privacy.by_clients:
-            share = privacy.share()
-            vector += share.draw(Secret(random(KEY_BYTES)), len(vector), constant_time=share.is_small)
+        try:
+            ids = drawn(held, self._plan.max_items, random)
+            if privacy.event.clip_norm is not None:
+                ids = clipped(self._plan.spec, round, ids, privacy.event.clip_norm, random)
+            sketch.add(ids, num_clients=1)
+            if privacy.by_clients:
+                share = privacy.share()
+                vector += share.draw(Secret(random(KEY_BYTES)), len(vector), constant_time=share.is_small)
+        except BaseException:  # the frames of its traceback hold these
+            for secret in (held, ids, vector):
+                secret.fill(0)
+            raise
         return vector
 
     def join(
@@ -219,7 +225,7 @@ class FrequencyClient:
         random: Callable[[int], bytes],
         privacy: PrivacyPolicy | None = None,
     ) -> two_server.Report:
-        """Return this client's report to two servers: one in the whole campaign.
+        """Return this client's report to two servers, who take one of an identity in each opening.
 
         Args:
             round: 0 .. num_rounds - 1.
@@ -234,9 +240,11 @@ class FrequencyClient:
         Raises:
             UnsafeParametersError: the policy refuses the plan.
             WeakPrivacyError: `privacy` refuses it.
-            LocalProtocolError: the items were reported, or summed, before.
+            LocalProtocolError: the journal refuses: the items were reported, or summed, before, or the part in the
+                round is one too many or cannot be counted.
             InvalidInputError: the plan is not summed so, there is no such round, or the journal is of another plan or
                 round.
+            Exception: what `journal` or `random` raised, as it was.
         """
         parameters = _two_server(self._plan)
         policy.check(parameters)  # before anything of its size is allocated
@@ -244,11 +252,15 @@ class FrequencyClient:
             privacy.check(self._plan.privacy)
         round = self._checked_round(round, journal)
         vector = self.contribution(round, random)
-        report = two_server.make_report(
-            parameters, vector, round=round, identity=identity, policy=policy, random=random
-        )
+        try:
+            report = two_server.make_report(
+                parameters, vector, round=round, identity=identity, policy=policy, random=random
+            )
+        finally:
+            vector.fill(0)  # it is not masked, and an error that follows has it in its frames
         if not journal.spend(parameters.context):
-            raise LocalProtocolError("these items were reported before; a second report would count them twice")
+            why = getattr(journal, "refusal", "") or "they may be spent, and a second report would count them twice"
+            raise LocalProtocolError(f"the journal refuses these items: {why}")
         return report
 
 
@@ -406,24 +418,26 @@ class FrequencyServer:
         self._sessions_landed.add(session.session)
         return sketch
 
-    def land_batch(self, opening: int, total: I64, num_clients: int) -> CountSketch:
+    def land_batch(self, leader: two_server.Leader) -> CountSketch:
         """Make the sum of a batch the sketch of the first round of its opening: two servers open one batch each.
 
         Args:
-            opening: which of the plan's openings; without privacy each round is one.
-            total: int64 [rows * width], from the leader.
-            num_clients: how many reports are in it, `Leader.count`.
+            leader: that of the batch, done: from `leader`, or restored from its journal. No array will do: under a plan
+                whose servers add noise, a leader has no sum without.
 
         Raises:
             RejectedSumError: as for `land`.
-            LocalProtocolError: the opening has landed.
-            InvalidInputError: the plan is not summed so, or another opening, shape or number.
+            LocalProtocolError: the batch is not done, or the opening has landed.
+            InvalidInputError: the plan is not summed so, or it is a batch of another plan, or of no opening of this.
         """
-        parameters, round = _two_server(self.plan), self._rounds(opening).start
+        if leader.parameters != _two_server(self.plan):
+            raise InvalidInputError("the batch is of another plan")
+        if leader.rounds not in self.plan.openings:
+            raise InvalidInputError(f"the batch is of {leader.rounds}, which is no opening of the plan")
+        round, total = leader.rounds.start, leader.total
         if round in self._landed:
             raise LocalProtocolError(f"round {round} has landed; a second batch would count its clients twice")
-        count = _validate.integer(parameters.min_batch, parameters.n_max, num_clients=num_clients)
-        return self._add(round, total, count)
+        return self._add(round, total, leader.count)
 
     def _rounds(self, opening: int) -> range:
         openings = self.plan.openings
@@ -431,13 +445,11 @@ class FrequencyServer:
 
     def _add(self, round: int, total: I64, num_clients: int) -> CountSketch:
         sketch = CountSketch(self.plan.spec, round)
-        if not isinstance(total, np.ndarray) or total.dtype != np.int64 or total.shape != (sketch.counters.size,):
-            raise InvalidInputError(f"total must be int64 [{sketch.counters.size}]")
         sketch.counters = total.reshape(sketch.counters.shape).copy()
         sketch.num_clients = num_clients
         privacy = self.plan.privacy
         if privacy is not None and privacy.noised_by != "aggregator":  # the noise was in what was summed
-            sketch.noised_by = privacy.noised_by
+            sketch.noise = self.plan.noise_mark
         _check_plausible(sketch, self.plan)
         if round in self._landed:
             self._landed[round].merge(sketch)

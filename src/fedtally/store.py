@@ -25,7 +25,7 @@ Times are arguments, Unix seconds. Importing this module costs what SQLAlchemy c
 ...     _ = ledger.grant("phones", epsilon=2.0, delta=1e-6, time=0)
 ...     event = Event("rounded-gaussian", 16, "zero-out", variance=16 * 4.2247**2)
 ...     reservation = ledger.reserve(Charge("phones", "plan-a", 0, event), owner="run 1", time=1)
-...     landing = ledger.land(reservation, b"the noised sketch", time=2)
+...     landing = ledger.land(reservation, b"the noised sketch", owner="run 1", time=2)
 ...     print(ledger.spent("phones"), ledger.sketch("plan-a", 0))
 epsilon 0.9999 at delta 1e-06 (zero-out, central trust, privacy-loss-distribution) b'the noised sketch'
 """
@@ -367,10 +367,7 @@ class Ledger(_Database):
         """Tell whether the owner of a campaign reserved this release before and it did not land."""
         check_campaign(Charge(campaign.population, campaign.plan, 0, _from_json(campaign.event)), charge)
         if campaign.owner != owner:
-            raise AlreadySpentError(
-                f"release {charge.release} of plan {charge.plan} is not to be had: another run charged this plan, and "
-                "what it reserved counts as spent, landed or not; go on with that run, or with a new plan"
-            )
+            raise _of_another_run(charge.plan, charge.release)
         if connection.execute(_landed(charge.plan, charge.release)).first() is not None:
             raise AlreadySpentError(
                 f"release {charge.release} of plan {charge.plan} has landed: it is not opened again"
@@ -399,19 +396,29 @@ class Ledger(_Database):
         alike = appearance(population)
         return sorted(name for name in names if name != population and appearance(name) == alike)
 
-    def land(self, reservation: Reservation, sketch: bytes, time: int) -> Landing:
+    def land(self, reservation: Reservation, sketch: bytes, owner: str, time: int) -> Landing:
         """Keep the noised sketch of a reserved release for good; afterwards erase the sum without noise.
 
         After an error or a crash the same bytes may be landed again, which changes nothing. Noise is never drawn again.
 
+        Args:
+            reservation: from `reserve`.
+            sketch: with its noise.
+            owner: the run that reserved it.
+            time: now, Unix seconds.
+
         Raises:
-            AlreadySpentError: another sketch landed for that release.
+            AlreadySpentError: the campaign is another owner's, or another sketch landed for that release.
             InvalidInputError: the release was not reserved, or the sketch is empty.
         """
         if not isinstance(sketch, bytes) or not sketch:
             raise InvalidInputError(f"a sketch to land is bytes, and not empty, got {type(sketch).__name__}")
+        owner = checked_name(owner=owner)
         new = Landing(*reservation, hashlib.sha256(sketch).hexdigest(), _seconds(time))
         with self._transaction(write=True) as connection:
+            known = _campaigns.c
+            if connection.execute(sa.select(known.owner).where(known.plan == new.plan)).scalar() not in (None, owner):
+                raise _of_another_run(new.plan, new.release)
             found = connection.execute(_landed(*reservation)).first()
             if found is not None:
                 if found.sha256 == new.sha256:
@@ -572,7 +579,8 @@ class ClientRecord(_Database):
         Raises:
             AlreadySpentError: it took part in that round, or with that item.
             OverspentError: it took part as often as the event allows, or the owner's grant or cap does not cover it.
-            InvalidInputError: as `budget.check_participation`.
+            InvalidInputError: as `budget.check_participation`; or the plan came with an event before and has none now,
+                or the other way round.
         """
         checked_name(population=population)
         checked_name(plan=plan)
@@ -587,6 +595,13 @@ class ClientRecord(_Database):
             if connection.execute(sa.select(known.round).where(twice)).first() is not None:
                 raise AlreadySpentError(f"the client took part in round {round} of plan {plan}, or with this item")
             charge = None if event is None else Charge(population, plan, round, event)
+            before = connection.execute(sa.select(known.event).where(known.plan == plan)).first()
+            if before is not None and (before.event is None) != (event is None):
+                came, comes = ("without", "with") if before.event is None else ("with", "without")
+                raise InvalidInputError(
+                    f"plan {plan} came {came} differential privacy before, and comes {comes} it now: "
+                    "a plan has one event"
+                )
             if charge is not None:
                 self._check_charge(connection, charge)
             self._check_cap(connection, charge)
@@ -598,10 +613,6 @@ class ClientRecord(_Database):
         known = _participations.c
         theirs = (known.population == charge.population) | (known.plan == charge.plan)
         rows = connection.execute(sa.select(_participations).where(theirs)).all()
-        if any(row.event is None and row.plan == charge.plan for row in rows):
-            raise InvalidInputError(
-                f"plan {charge.plan} came without differential privacy before: a plan has one event"
-            )
         charges = [Charge(row.population, row.plan, row.round, _from_json(row.event)) for row in rows if row.event]
         check_participation(charges, charge)
         grant = self._grant(connection, charge.population)
@@ -682,6 +693,13 @@ class Journal:
 
 
 # ---- rows ----
+
+
+def _of_another_run(plan: str, release: int) -> AlreadySpentError:
+    return AlreadySpentError(
+        f"release {release} of plan {plan} is not to be had: another run charged this plan, and what it reserved "
+        "counts as spent, landed or not; go on with that run, or with a new plan"
+    )
 
 
 def _total(connection: sa.Connection, grant: Grant) -> Composition | None:

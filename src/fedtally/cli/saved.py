@@ -281,7 +281,7 @@ def _sketch_fields(sketch: CountSketch) -> dict[str, Any]:
     digest = hashlib.sha256(json.dumps(fields, sort_keys=True).encode() + b"\n")
     digest.update(sketch.counters.astype("<i8").tobytes())
     return fields | {
-        "noised_by": sketch.noised_by,
+        "noised_by": None if sketch.noise is None else sketch.noise.by,
         "largest_cell": int(abs(sketch.counters).max()),
         "fingerprint": digest.hexdigest(),
     }

@@ -240,10 +240,10 @@ def _two_server_batch(
         account.server_seconds += time.process_time() - sent
     start = time.process_time()
     run.reserve(server.plan, opening)
-    total = leader.finish(helper.answer(leader.query(helper.offer())))
+    leader.finish(helper.answer(leader.query(helper.offer())))
     account.server_seconds += time.process_time() - start
     kept = np.array([i for i in range(len(people)) if i not in leaves], np.intp)
-    server.land_batch(opening, total, leader.count)
+    server.land_batch(leader)
     account.add(len(people), len(kept))
     return kept
 

@@ -147,11 +147,6 @@ class Draft:
         summation, asked = self.request.summation, self.request.privacy
         together = [range(i, i + 1) for i in range(self.num_rounds)]
         together = together if asked is None else asked.opens(schedule, self.num_rounds, summation)
-        if summation.method == "two-server" and min(self.participations, max(map(len, together))) > 1:
-            raise InvalidInputError(
-                "two servers take one report of a client in all that they add up, and here a client may be in several "
-                "rounds of an opening: use max_rounds 1, or the schedule hybrid or fresh"
-            )
         if not self.has_room:
             return _summed(summation, self.sizes, together)
         if summation.method != "two-server":

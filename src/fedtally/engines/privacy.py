@@ -323,15 +323,15 @@ class Books:
 
     def land(self, opening: int, sketch: CountSketch) -> None:
         """Keep the noised sum of an opening in the ledger, with its spend."""
-        assert sketch.noised_by is not None
+        assert sketch.noise is not None
         if self._ledger is not None:
-            self._ledger.land(self._reserved[opening], sketch.to_bytes(), int(time.time()))
+            self._ledger.land(self._reserved[opening], sketch.to_bytes(), self._owner, int(time.time()))
 
 
 def released(plan: Plan, sketches: list[CountSketch], random: Random, books: Books) -> list[CountSketch]:
     """Return what leaves the trusted part of a campaign: the sums with their noise, each charged before and kept after.
 
-    What it adds noise to it marks (`CountSketch.noised_by`); a `Result` under a plan with privacy takes nothing else.
+    What it adds noise to it marks (`CountSketch.noise`); a `Result` under a plan with privacy takes nothing else.
 
     Args:
         plan: of the campaign; without privacy, or where noise was in the sums before they were opened, nothing changes.
@@ -346,7 +346,7 @@ def released(plan: Plan, sketches: list[CountSketch], random: Random, books: Boo
     if plan.privacy.by_clients:
         for sketch in sketches:
             books.reserve(plan, sketch.round)
-            _add_shares(sketch, plan.privacy, random)
+            _add_shares(plan, sketch, random)
             books.land(sketch.round, sketch)
         return sketches
     found = []
@@ -372,11 +372,11 @@ def _share_out(plan: Plan, released: Sequence[CountSketch]) -> None:
         sketch.num_clients = stop - start
 
 
-def _add_shares(sketch: CountSketch, privacy: PrivacyTerms, random: Random) -> None:
+def _add_shares(plan: Plan, sketch: CountSketch, random: Random) -> None:
     """Add the noise of all clients of a round to its sum: that of one draw, since shares of Skellam noise add up."""
-    noise = privacy.share(sketch.num_clients)
+    noise = _terms(plan).share(sketch.num_clients)
     sketch.counters += noise.draw(Secret(random(KEY_BYTES)), sketch.counters.size).reshape(sketch.counters.shape)
-    sketch.noised_by = privacy.noised_by
+    sketch.noise = plan.noise_mark
 
 
 def _opened(plan: Plan, rounds: range, sketches: Sequence[CountSketch], random: Random) -> CountSketch:
@@ -387,7 +387,7 @@ def _opened(plan: Plan, rounds: range, sketches: Sequence[CountSketch], random: 
     clients, size = sum(sketch.num_clients for sketch in own), total.counters.size
     noise = privacy.noise().draw(Secret(random(KEY_BYTES)), size + 1)
     total.counters += noise[:size].reshape(total.counters.shape)
-    total.noised_by = privacy.noised_by
+    total.noise = plan.noise_mark
     for sketch in own:
         total.counters += sketch.counters
         sketch.counters.fill(0)

@@ -387,7 +387,7 @@ def _noised(plan: Plan, sketches: list[CountSketch], random: Random) -> list[Cou
         for law in [terms.share(total.num_clients)] if terms.by_clients else [terms.noise()] * 2:
             noise = law.draw(Secret(random(KEY_BYTES)), total.counters.size)
             total.counters += noise.reshape(total.counters.shape)
-        total.noised_by = terms.noised_by
+        total.noise = plan.noise_mark
         opened.append(total)
     return opened
 

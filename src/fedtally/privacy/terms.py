@@ -273,6 +273,11 @@ def check_event(
             f"privacy.event.per_opening must be {together}, the most rounds of one client that this plan adds up "
             f"before it opens them, got {event.per_opening}"
         )
+    if is_two_server and event.per_opening > 1:
+        raise InvalidInputError(
+            "two servers take one report of a client in all that they add up, and here a client may be in "
+            f"{event.per_opening} rounds of an opening: use max_rounds 1, or the schedule hybrid or fresh"
+        )
     shares = event.trust is Trust.DISTRIBUTED and not is_two_server
     if shares != (event.mechanism is Mechanism.SKELLAM):
         needed = "skellam: with one server the clients add" if shares else "rounded-gaussian: who opens the sum adds"

@@ -507,8 +507,10 @@ class Client:
         given, most = self._contribution(self.invite), 2 ** (bits - 1) - 1
         if not isinstance(given, np.ndarray) or given.dtype.kind not in "iu" or given.shape != (length,):
             got = f"{given.dtype} {given.shape}" if isinstance(given, np.ndarray) else type(given).__name__
+            del given  # it is not masked, and the traceback would hold it
             raise LocalProtocolError(f"the contribution must be integers [{length}], got {got}")
         if int(given.max()) > most or int(given.min()) < -most:
+            del given
             raise LocalProtocolError(f"every entry of the contribution must be within +-{most}, for {bits} bits")
         vector = np.ones(length + self._parameters.lanes, lane(bits))
         vector[:length] = given.astype(vector.dtype)

@@ -15,6 +15,7 @@ import numpy.typing as npt
 from fedtally.crypto import keys, shamir
 from fedtally.crypto.keys import Secret
 from fedtally.crypto.prg import Lanes, Masking
+from fedtally.errors import InvalidInputError
 from fedtally.secagg import wire
 from fedtally.secagg.graph import Neighbourhood
 from fedtally.secagg.messages import AbortCode, Bits, RemoteProtocolError, Unmask
@@ -60,6 +61,9 @@ class Opening:
         self._shares = np.zeros((graph.n, holders, shamir.SECRET_ELEMENTS), np.uint32)
         self._caught = np.zeros(graph.n, np.bool_)  # who gave a wrong share, or was dealt one
         self.blamed: list[tuple[int, int | None]] = []
+
+    def __getstate__(self) -> None:
+        raise InvalidInputError("the shares of an opening are secret: they cannot be copied or pickled")
 
     def add(self, holder: int, unmask: Unmask) -> None:
         """Keep the shares that a survivor gave."""

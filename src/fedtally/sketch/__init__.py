@@ -3,6 +3,7 @@
 from fedtally.sketch.count_sketch import (
     JOINT_ROWS,
     CountSketch,
+    NoiseMark,
     RoundHash,
     SketchSpec,
     check_compatible,
@@ -13,6 +14,7 @@ from fedtally.sketch.schedule import Schedule, ScheduleKind
 __all__ = [
     "JOINT_ROWS",
     "CountSketch",
+    "NoiseMark",
     "RoundHash",
     "Schedule",
     "ScheduleKind",

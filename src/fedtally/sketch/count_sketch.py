@@ -8,6 +8,7 @@ int64 arithmetic.
 from __future__ import annotations
 
 import os
+import re
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple, get_args
 
@@ -24,6 +25,22 @@ MAX_ROUNDS = 1 << 20
 NoisedBy = Literal["aggregator", "clients", "servers"]
 JOINT_ROWS = 3  # the fewest by which joint recovery tells a heavy item from what shares a cell with it
 _MAX_WEIGHT = 2**62
+_FINGERPRINT = re.compile("[0-9a-f]{64}")
+
+
+class NoiseMark(NamedTuple):
+    """Whose noise of differential privacy is in a sum, and how much: as a plan says.
+
+    Attributes:
+        by: who adds it.
+        plan: the fingerprint of the plan.
+    """
+
+    by: NoisedBy
+    plan: str
+
+    def __str__(self) -> str:
+        return f"the {self.by} under plan {self.plan[:16]}"
 
 
 class RoundHash(NamedTuple):
@@ -89,9 +106,9 @@ class CountSketch:
         round: its round, counted from 0.
         counters: int64 [rows, width].
         num_clients: how many clients' contributions are in it.
-        noised_by: whose noise of differential privacy is in the counters; None: nobody's, they are exact. What adds
-            noise sets it, and nothing else does. It protects from mistakes, not from forgers: a file of a sketch is
-            data that anybody can write.
+        noise: whose noise of differential privacy is in the counters, by which plan; None: nobody's, they are exact.
+            What adds noise sets it, and nothing else does. It protects from mistakes, not from forgers: a file of a
+            sketch is data that anybody can write.
     """
 
     def __init__(self, spec: SketchSpec, round: int) -> None:
@@ -99,11 +116,11 @@ class CountSketch:
         self.round = _validate.integer(0, spec.num_rounds - 1, round=round)
         self.counters = np.zeros((spec.rows, spec.width), np.int64)
         self.num_clients = 0
-        self.noised_by: NoisedBy | None = None
+        self.noise: NoiseMark | None = None
 
     def __repr__(self) -> str:
         size = f"rows={self.spec.rows}, width={self.spec.width}"
-        noised = "" if self.noised_by is None else f", noised_by={self.noised_by!r}"
+        noised = "" if self.noise is None else f", noised by {self.noise}"
         return f"CountSketch(round={self.round}, {size}, num_clients={self.num_clients}{noised})"
 
     def add(
@@ -175,9 +192,9 @@ class CountSketch:
                 f"sketches of round {self.round} and of round {other.round} have other hashes; "
                 "decode them together instead"
             )
-        if self.noised_by != other.noised_by:
+        if self.noise != other.noise:
             raise IncompatibleError(
-                f"sums with noise of {self.noised_by or 'nobody'} and of {other.noised_by or 'nobody'} do not add up: "
+                f"sums with noise of {self.noise or 'nobody'} and of {other.noise or 'nobody'} do not add up: "
                 "nobody could say how private that is; add exact sums first, and then their noise"
             )
         self._check_total(_largest(other.counters))
@@ -193,7 +210,7 @@ class CountSketch:
         return _archive.pack(SCHEMA, self._meta(), {"counters": self.counters})
 
     def _meta(self) -> dict[str, Any]:
-        own = {"round": self.round, "num_clients": self.num_clients, "noised_by": self.noised_by}
+        own = {"round": self.round, "num_clients": self.num_clients, "noise": self.noise}
         return spec_to_dict(self.spec) | own
 
     @classmethod
@@ -231,7 +248,7 @@ class CountSketch:
             if _largest(counters) >= _MAX_WEIGHT:
                 raise InvalidInputError("a counter is beyond 2^62")
             sketch.num_clients = _validate.integer(0, num_clients=meta["num_clients"])
-            sketch.noised_by = noised_by(meta["noised_by"])
+            sketch.noise = noise_mark(meta["noise"])
         except (KeyError, TypeError, ValueError) as error:
             raise UnreadableFileError(f"{name} is damaged: {error}") from error
         sketch.counters = np.ascontiguousarray(counters)
@@ -245,9 +262,9 @@ class CountSketch:
 
     def _check_exact(self) -> None:
         """Refuse to add clients to a sum with noise: who sees it before and after sees them without any."""
-        if self.noised_by is not None:
+        if self.noise is not None:
             raise InvalidInputError(
-                f"the counters hold the noise of the {self.noised_by} already: add all clients first, and then noise"
+                f"the counters hold the noise of {self.noise} already: add all clients first, and then noise"
             )
 
     def _check_total(self, added: float) -> None:
@@ -293,16 +310,21 @@ def _largest(counters: npt.NDArray[np.int64]) -> float:
     return float(max(int(counters.max()), -int(counters.min())))
 
 
-def noised_by(name: Any) -> NoisedBy | None:
-    """Return the mark of this name, from a file.
+def noise_mark(values: Any) -> NoiseMark | None:
+    """Return the mark that a file holds.
 
-    >>> noised_by("clients"), noised_by(None)
-    ('clients', None)
+    >>> noise_mark(["clients", "ab" * 32])
+    NoiseMark(by='clients', plan='abababababababababababababababababababababababababababababababab')
+    >>> noise_mark(None)
     """
-    found: NoisedBy | None = next((mark for mark in get_args(NoisedBy) if mark == name), None)
-    if found is None and name is not None:
-        raise InvalidInputError(f"noised_by must be null, {', '.join(get_args(NoisedBy))}, got {name!r}")
-    return found
+    if values is None:
+        return None
+    match values:
+        case [by, str(plan)] if by in get_args(NoisedBy) and _FINGERPRINT.fullmatch(plan):
+            return NoiseMark(by, plan)
+    raise InvalidInputError(
+        f"noise must be null, or one of {', '.join(get_args(NoisedBy))} and the fingerprint of a plan, got {values!r}"
+    )
 
 
 def check_joint_rows(rows: int) -> None:

@@ -204,7 +204,7 @@ def make_report(
     policy: BatchPolicy,
     random: Callable[[int], bytes],
 ) -> Report:
-    """Return the report of a client. It makes one a round at most: what it reports twice may be counted twice.
+    """Return the report of a client. It makes one in each range of rounds that is opened: of two, one is refused.
 
     Args:
         parameters: of the plan.
@@ -220,14 +220,19 @@ def make_report(
     """
     policy.check(parameters)
     round = _validate.integer(0, 2**32 - 1, round=round)
-    lanes = with_lanes(parameters, entries_within(parameters.length, parameters.largest_entry, vector=vector), 1)
+    entries_within(parameters.length, parameters.largest_entry, vector=vector)
     id = exactly(ID_BYTES, random_id=random(ID_BYTES))
     seed = Secret(exactly(SEED_BYTES, random_seed=random(SEED_BYTES)))
     salt = exactly(SALT_BYTES, random_salt=random(SALT_BYTES))
     bound = Bound(parameters.context, id, round, identity.public)
     sealed = hpke.seal(parameters.helper_key, seed, Label.TWO_SERVER_SEED, *bound.fields)
-    key, masking = mask_key(seed, bound), Masking(lanes)
-    masking.add(key)
+    key, lanes = mask_key(seed, bound), with_lanes(parameters, vector, 1)
+    masking = Masking(lanes)
+    try:
+        masking.add(key)
+    except BaseException:
+        lanes.fill(0)  # they may not be masked yet, and the traceback holds them
+        raise
     for secret in (masking, key, seed):
         secret.wipe()
     share = salt + packed(parameters, lanes)

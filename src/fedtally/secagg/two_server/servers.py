@@ -152,6 +152,16 @@ class _Server(ABC, Generic[_Held]):
         """What this server does."""
         return self._state
 
+    @property
+    def parameters(self) -> TwoServerParameters:
+        """What all reports and noise of the batch are by."""
+        return self._parameters
+
+    @property
+    def rounds(self) -> range:
+        """The rounds whose reports are in the batch."""
+        return self._rounds
+
     def __getstate__(self) -> None:
         raise InvalidInputError(
             "the state of a server of a batch cannot be copied or pickled: two could open two sums that differ by one "
@@ -460,6 +470,13 @@ class Leader(_Server[bytes]):
             raise LocalProtocolError("the batch is not closed yet; make a query first")
         return len(self._counted)
 
+    @property
+    def total(self) -> I64:
+        """The sum that `finish` returned: int64 [V]."""
+        if self._state is not BatchState.DONE:
+            raise LocalProtocolError(f"this batch has no sum: it is {self._state.value}; finish it first")
+        return self._total.copy()
+
     def finish(self, answer: bytes) -> I64:
         """Return the sum of the batch, with the noise of both servers: int64 [V].
 
@@ -491,8 +508,8 @@ class Leader(_Server[bytes]):
                 "the integrity lanes do not count the reports, or an entry is larger than they can make it: "
                 "a client reported a wrong mask or vector, or a server answered wrongly; this batch is lost"
             )
-        self._state = BatchState.DONE
-        return entries
+        self._state, self._total = BatchState.DONE, entries
+        return entries.copy()
 
     def _hear_once(self, answer: bytes) -> None:
         name = b"answer" + self._context + _NUMBERS.pack(self._rounds[0], self._rounds[-1])
