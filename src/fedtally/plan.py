@@ -233,6 +233,18 @@ class Plan:
         """
         return 0 if self.privacy is None else noise_bound(self.privacy, self.rows * self.width, self._most_clients)
 
+    @cached_property
+    def row_noise_bound(self) -> int:
+        """What the sizes of the noise add up to in a row of a secure sum, at most, but for 2^-40 in all; 0 without.
+
+        The sums of several cohorts are held to it one by one, before they are added up.
+        """
+        if self.privacy is None:
+            return 0
+        from fedtally.privacy.row_noise import row_noise_bound
+
+        return row_noise_bound(self.privacy, self.rows, self.width, self._most_clients)
+
     @property
     def _most_clients(self) -> int:
         return self.cohort if self.secure_sum is None else self.secure_sum.most_clients
