@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import re
+import unicodedata
 from pathlib import Path
 
 import numpy as np
@@ -59,6 +60,8 @@ def changed(**values):
         ("domain", None, "domain must be a table"),
         ("domain", {**DOMAIN, 3: 4}, "domain must be a table"),
         ("domain", {**DOMAIN, "first": np.arange(3)}, "domain.first must be a number"),
+        ("domain", {**DOMAIN, "first": -(10**5000)}, r"domain.first must be an integer from -2\^64 to 2\^64"),
+        ("domain", {**DOMAIN, "last": 2**64 + 1}, r"domain.last must be an integer from -2\^64 to 2\^64"),
         ("rows", 2.5, "rows must be an integer"),
         ("rows", True, "rows must be an integer"),
     ],
@@ -255,6 +258,66 @@ def test_batches_are_those_of_the_page():
     for vector in VECTORS["batches"]:
         found = Schedule.parse(f"batched:{vector['batches']}").batches_of(vector["num_rounds"])
         assert [list(rounds) for rounds in found] == vector["rounds"]
+
+
+def private():
+    """Return a plan with every entry that has a text, as it is read."""
+    found = next(v for v in VECTORS["plans"] if v["name"] == "active, several items, central trust")
+    return json.loads(found["canonical"])
+
+
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [
+        ("seed", lambda seed: seed.upper()),
+        ("seed", lambda seed: f" {seed}"),
+        ("seed", lambda seed: f"{seed[:2]} {seed[2:]}"),
+        ("secure_sum.server_key", lambda key: key.upper()),
+        ("secure_sum.server_key", lambda key: f"{key} "),
+        ("secure_sum.allow_list", lambda digest: digest.upper()),
+        ("privacy.event.trust", lambda _: None),
+        ("privacy.event.collisions", lambda _: None),
+        ("privacy.event.honest_survivors", lambda _: None),
+        ("target", lambda _: None),
+    ],
+)
+def test_a_plan_is_written_in_one_form_alone(tmp_path, path, value):
+    values = private()
+    assert Plan.from_dict(values).to_dict() == values
+    *tables, name = path.split(".")
+    table = values
+    for each in tables:
+        table = table[each]
+    table[name] = value(table.get(name))
+    (tmp_path / "plan.json").write_text(json.dumps(values))
+    with pytest.raises(InvalidInputError, match=f"{name}|target must be a table"):
+        Plan.load(tmp_path / "plan.json")
+
+
+def test_an_entry_that_is_there_twice_is_refused(tmp_path):
+    text = json.dumps(PLAN.to_dict())
+    (tmp_path / "plan.json").write_text(text.replace('"rows": 5', '"rows": 5, "rows": 7'))
+    with pytest.raises(InvalidInputError, match="each entry once"):
+        Plan.load(tmp_path / "plan.json")
+
+
+@pytest.mark.parametrize("domain", [{"name": "\ud800"}, {"kind": "a\udfff"}, {"\udc00": 1}])
+def test_half_a_surrogate_pair_is_refused(tmp_path, domain):
+    (tmp_path / "plan.json").write_text(json.dumps(PLAN.to_dict() | {"domain": DOMAIN | domain}))
+    with pytest.raises(InvalidInputError, match="half of a surrogate pair, got "):
+        Plan.load(tmp_path / "plan.json")
+
+
+def test_printable_is_what_the_page_says():
+    categories = {"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp", "Zs"}
+    assert all(f"{category}" in PAGE for category in categories)
+    for letter in map(chr, range(0x110000)):
+        assert letter.isprintable() == (letter == " " or unicodedata.category(letter) not in categories)
+
+
+def test_a_schedule_is_written_in_one_form_alone():
+    with pytest.raises(InvalidInputError, match="schedule must be written 'batched:4' in a plan, got 'batched:04'"):
+        Plan.from_dict(PLAN.to_dict() | {"schedule": "batched:04"})
 
 
 @pytest.mark.parametrize("value", [float("inf"), float("-inf"), float("nan")])

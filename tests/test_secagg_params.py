@@ -291,6 +291,24 @@ def test_a_range_of_sizes_is_served_at_every_size(n_min: int, n_max: int, corrup
     assert unsafe  # a ring for n_max alone would not do
 
 
+@pytest.mark.parametrize(
+    ("n_min", "n_max", "corrupt", "dropouts"),
+    [(425, 532, 27, 20), (243, 256, 26, 30), (60, 100, 2, 20), (388, 409, 82, 20), (727, 808, 81, 10)],
+)
+def test_chance_stops_a_round_of_any_size_of_a_range_in_one_of_a_million(
+    n_min: int, n_max: int, corrupt: int, dropouts: int
+) -> None:
+    """By exact tails; with rings for both ends alone it is 2.6 of a million for 511 of 425 to 532 clients."""
+    parameters = propose(n_max, n_min=n_min, length=1, bits=32, corrupt=corrupt, max_dropout=dropouts / 100)
+    k, threshold = parameters.graph(n_max)
+    assert not parameters.is_complete
+    for n in range(n_min, n_max + 1):
+        gone = n * dropouts // 100
+        whole = next(cut for cut in range(k + 2) if params.is_whole_ring(n, corrupt, k, cut))
+        assert params.tail_at_most(n, gone, k, k - whole + 1, 2**20 * n * (n - k - 1) // 2), n
+        assert params.tail_at_most(n - 1, gone, k, k - threshold + 1, 2**20 * n), n
+
+
 def test_active_is_the_complete_graph_between_its_bounds() -> None:
     parameters = propose(100, n_min=96, length=1, bits=16, corrupt=5, max_dropout=0.1, adversary="active")
     assert parameters.adversary is Adversary.ACTIVE

@@ -579,28 +579,75 @@ def test_a_sum_that_no_sketches_have_does_not_land() -> None:
 def test_honest_sums_land_and_larger_rows_do_not(
     held: list[set[int]], noise: str, row: int, boost: list[int], seed: int
 ) -> None:
-    """Any items, and any noise within its bound: the sum lands. Beyond clients x items and the noise, it does not."""
+    """Any items, and any noise within its bounds: the sum lands. Beyond clients x items and the noise, it does not."""
     plan = NOISED if noise != "none" else plan_of(two_servers(largest_entry=3), max_items=3)
-    bound, rng = plan.noise_bound, np.random.default_rng(seed)
+    bound, row_bound = plan.noise_bound, plan.row_noise_bound
+    assert row_bound < bound * WIDTH or noise == "none"
     total = CountSketch(plan.spec, 0)
     for one in held:
         total.add(DOMAIN.encode(sorted(one)), num_clients=1)
     shape = total.counters.shape
     if noise == "drawn":
-        total.counters += rng.integers(-bound, bound, shape, endpoint=True)
-    elif noise == "all":  # the worst: every counter by the whole bound, away from zero
-        total.counters += np.where(total.counters >= 0, bound, -bound)
+        assert plan.privacy is not None
+        for server in range(2):
+            key = Secret(stream(("noise", seed, server))(32))
+            total.counters += plan.privacy.noise().draw(key, ROWS * WIDTH).reshape(shape)
+    elif noise == "all":  # the worst: the whole bound of each row, away from zero
+        share, more = divmod(row_bound, WIDTH)
+        sizes = share + (np.arange(WIDTH) < more)
+        total.counters += np.where(total.counters >= 0, sizes, -sizes)
     elif noise == "few":
         total.counters[:, 0] += bound
     leader = done_leader(plan, total.counters.reshape(-1), len(held))
     assert FrequencyServer(plan).land_batch(leader).num_clients == len(held)
 
-    most = len(held) * plan.max_items + bound * WIDTH
+    most = len(held) * plan.max_items + row_bound
     boosted = total.counters.copy()
     boosted[row] += np.where(boosted[row] >= 0, 1, -1) * np.array(boost)
     if np.abs(boosted[row]).sum() > most and np.abs(boosted).max() <= len(held) * plan.max_items + bound:
         with pytest.raises(RejectedSumError, match=f"add up to [0-9]+ without their signs, .* exceed {most}: a client"):
             FrequencyServer(plan).land_batch(done_leader(plan, boosted.reshape(-1), len(held)))
+
+
+ROOM: dict[str, Any] = {"epsilon": 1.0, "delta": 1e-6, "rows": 5, "width": 1000, "trust": "distributed"}
+
+
+def test_the_room_that_noise_leaves_to_liars_is_that_of_the_threat_model() -> None:
+    """1,000 clients of one item, of whom 50 may be corrupt and 50 drop out: the figures on the page."""
+    domain = IntegerRange(1, 5000)
+    parameters = propose(1000, length=5000, bits=24, corrupt=50, max_dropout=0.05)
+    privacy = propose_privacy(**ROOM, honest_survivors=parameters.honest_survivors, most_clients=1000)
+    terms = SecAggTerms(parameters=parameters, server_key=SERVER_KEY.public)
+    asked: dict[str, Any] = {"rows": 5, "width": 1000, "num_rounds": 1, "num_clients": 1000, "cohort": 1000}
+    plan = plan_of(terms, **asked, schedule="shared", domain=domain.describe(), privacy=privacy)
+    honest = CountSketch(plan.spec, 0)
+    honest.add(domain.encode(np.random.default_rng(1).zipf(1.3, 1000) % 5000 + 1), num_clients=1000)
+    drawn = privacy.share(1000).draw(Secret(stream("room")(32)), 5000)
+    total = honest.counters.reshape(-1) + drawn
+    server = FrequencyServer(plan)
+
+    def lands(candidates: list[int], times: int) -> bool:
+        boosted = CountSketch(plan.spec, 0)
+        boosted.add(domain.encode(candidates))
+        try:
+            server._add(0, total + times * boosted.counters.reshape(-1), 1000)
+        except RejectedSumError:
+            return False
+        return True
+
+    many = list(range(3000, 3300))
+    assert lands(many, 0)
+    one, most = (next(times for times in range(2000) if not lands(held, times + 1)) for held in ([4999], many))
+    page = (Path(__file__).parent.parent / "docs" / "threat-model.md").read_text(encoding="utf-8")
+    sizes = np.abs(drawn).reshape(5, 1000).sum(axis=1)
+    mean = round(float(sizes.mean()), -2)
+    figures = (
+        f"{plan.noise_bound} for a counter and {plan.row_noise_bound:,} for a row",
+        f"about {mean:,.0f}",
+        f"one candidate by {one:,} clients, and 300 candidates at once by {most} clients each",
+    )
+    assert [figure for figure in figures if figure not in page] == [], figures
+    assert sizes.max() < plan.row_noise_bound < plan.noise_bound * 1000 / 5
 
 
 def test_a_client_that_counts_for_many_items_does_not_land() -> None:

@@ -339,9 +339,25 @@ PLANS: dict[str, Json] = {
         "privacy": {"epsilon": 1.0, "delta": 1e-6, "population": "clients", "study": True, "event": CERTIFIED},
     },
     "two servers": {**SMALL, "domain": RANGE, "secure_sum": TWO_SERVERS},
+} | {
+    f"a total variation of 2^{power}: digits at a power of two": {
+        **SMALL,
+        "domain": RANGE,
+        "secure_sum": COHORT,
+        "privacy": {
+            "epsilon": 2.0,
+            "delta": 1e-6,
+            "population": "clients",
+            "study": False,
+            "event": SHARES | {"total_variation": 2.0**power},
+        },
+    }
+    for power in (-97, -77)
 }
 NUMBERS = (0.0, -0.0, 1.0, -130.0, 0.1, 1 / 3, 2.5e-4, 1e-4, 9.999e-5, 1e-6, 1.25e-7, 1e15, 123456789012345680.0)
 NUMBERS += (9999999999999998.0, 1e16, 1.5e16, 1e22, 1e100, 5e-324, 1.7976931348623157e308, 0.30000000000000004)
+# Powers of two, below which doubles are closer than above: not every program finds the fewest digits, or the nearest.
+NUMBERS += (2.0**-97, 2.0**-77, 2.0**-44, 2.0**-24, 2.0**89, 2.0**-1022, 9007199254740992.0, 5e-323)
 TEXTS = ("", "phones", 'a "b" \\ /', "\b\t\n\f\r\x00\x1f\x7f", "é", "\u2028", "\U0001f4f1", "<&>'")
 
 

@@ -135,6 +135,10 @@ class Plan:
         for name, value in self.domain.items():
             if not isinstance(value, (bool, int, float, str)):
                 raise InvalidInputError(f"domain.{name} must be a number, a text or a truth value, got {value!r}")
+            if not _is_unicode(name) or not _is_unicode(value):  # no file of UTF-8 can hold it
+                raise InvalidInputError(f"domain must have no half of a surrogate pair, got {name!a}: {value!a}")
+            if isinstance(value, int) and abs(value) > 2**64:  # not shown: it may be too long to be written
+                raise InvalidInputError(f"domain.{name} must be an integer from -2^64 to 2^64")
             if isinstance(value, float) and not math.isfinite(value):  # it has no JSON
                 raise InvalidInputError(f"domain.{name} must be a finite number, got {value!r}")
         if not isinstance(self.domain["kind"], str) or not isinstance(self.domain["public"], bool):
@@ -238,6 +242,18 @@ class Plan:
         """
         return 0 if self.privacy is None else noise_bound(self.privacy, self.rows * self.width, self._most_clients)
 
+    @cached_property
+    def row_noise_bound(self) -> int:
+        """What the sizes of the noise add up to in a row of a secure sum, at most, but for 2^-40 in all; 0 without.
+
+        The sums of several cohorts are held to it one by one, before they are added up.
+        """
+        if self.privacy is None:
+            return 0
+        from fedtally.privacy.row_noise import row_noise_bound
+
+        return row_noise_bound(self.privacy, self.rows, self.width, self._most_clients)
+
     @property
     def _most_clients(self) -> int:
         return self.cohort if self.secure_sum is None else self.secure_sum.most_clients
@@ -295,7 +311,8 @@ class Plan:
         """Return the plan that `to_dict` described.
 
         Raises:
-            InvalidInputError: a parameter is missing, unknown or out of bounds.
+            InvalidInputError: a parameter is missing, unknown or out of bounds, or written in another form than
+                docs/plan.md allows.
         """
         if not isinstance(values, Mapping):
             raise InvalidInputError(f"a plan is a table of values, got {type(values).__name__}")
@@ -325,6 +342,7 @@ class Plan:
         if "target" in found:
             found["target"] = Target.from_dict(found["target"])
         plan = cls(**{**found, "seed": seed})
+        _check_form({name: value for name, value in values.items() if name in known}, plan.to_dict())
         if values.get("fingerprint", plan.fingerprint) != plan.fingerprint:
             raise InvalidInputError(
                 "the plan was changed after it was written: its fingerprint does not match; "
@@ -406,6 +424,21 @@ def noise_bound(privacy: PrivacyTerms, counters: int, clients: int) -> int:
     return params.noise_bound(deviation, counters, "discrete-gaussian") + 1  # two roundings to integers
 
 
+def _check_form(read: Mapping[str, Any], normal: Mapping[str, Any], path: str = "") -> None:
+    """Refuse texts that are not written as in the canonical JSON, and null: two readers would see two plans."""
+    for name, value in read.items():
+        if isinstance(value, Mapping):
+            _check_form(value, normal[name], f"{path}{name}.")
+        elif value is None:
+            raise InvalidInputError(f"{path}{name} must not be null: leave the entry out")
+        elif isinstance(value, str) and value != normal[name]:
+            raise InvalidInputError(f"{path}{name} must be written {normal[name]!r} in a plan, got {value!r}")
+
+
+def _is_unicode(value: Any) -> bool:
+    return not isinstance(value, str) or not any("\ud800" <= letter <= "\udfff" for letter in value)
+
+
 def _toml_table(values: Mapping[str, Any], path: str = "") -> list[str]:
     lines = [f"{_toml_key(key)} = {_toml_value(value)}" for key, value in values.items() if not isinstance(value, dict)]
     for key, value in values.items():
@@ -430,7 +463,14 @@ def _is_json(path: str | os.PathLike[str]) -> bool:
 
 
 def _json_object(text: str) -> dict[str, Any]:
-    value = json.loads(text)
+    value = json.loads(text, object_pairs_hook=_entries)
     if not isinstance(value, dict):
         raise InvalidInputError("a plan is a JSON object")
     return value
+
+
+def _entries(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    entries = dict(pairs)
+    if len(entries) != len(pairs):
+        raise InvalidInputError("a table of a plan must have each entry once, as in TOML")
+    return entries

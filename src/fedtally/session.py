@@ -509,7 +509,11 @@ def _whole(item: Any) -> Any:
 
 
 def _check_plausible(sketch: CountSketch, plan: Plan) -> None:
-    """Refuse a sum that no sketches have: an item adds +1 or -1 to one counter of each row, noise so much to each."""
+    """Refuse a sum that no sketches have: an item adds +1 or -1 to one counter of each row, noise so much to each.
+
+    Noise has a bound for each counter and one for the sizes of a row together; honest noise exceeds either in a sum
+    with a probability of 2^-40 at most.
+    """
     max_items, noise = plan.max_items, plan.noise_bound
     items = sketch.num_clients * max_items
     who = f"{sketch.num_clients} clients of at most {max_items} items {'and their noise ' * (noise > 0)}"
@@ -520,7 +524,7 @@ def _check_plausible(sketch: CountSketch, plan: Plan) -> None:
                 f"a counter of the sum is {largest}, and {who}cannot exceed {items + noise}: "
                 "a client sent something else than a sketch"
             )
-        total, bound = _sum_of_sizes(row), items + noise * len(row)
+        total, bound = _sum_of_sizes(row), items + plan.row_noise_bound
         if total > bound:
             raise RejectedSumError(
                 f"the counters of a row of the sum add up to {total} without their signs, and {who}cannot exceed "
