@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import math
+import re
 import sys
 from collections import Counter
 from dataclasses import replace
@@ -52,6 +53,29 @@ def test_noise_multipliers(target, expected):
     assert found.method == Method.ANALYTIC_GAUSSIAN
     assert target * (1 - 1e-6) <= found.epsilon <= target  # the multiplier is rounded up
     assert delta(wide(noise_multiplier(target, DELTA)), target).delta == pytest.approx(DELTA, rel=1e-6)
+
+
+PRIVACY = (Path(__file__).parent.parent / "docs" / "privacy.md").read_text(encoding="utf-8")
+
+
+def test_the_page_says_what_an_attacker_detects_at_most():
+    """Above 5 % by at most e^epsilon, and below 1 by at least e^-epsilon of 95 %: no test passes either bound."""
+    rows = re.findall(r"^\| ([\d.]+) \| ([\d.,]+) \| ([\d.]+) % \|", PRIVACY, re.MULTILINE)
+    assert [float(row[0]) for row in rows] == [0.1, 0.5, 1, 2, 4, 8]
+    for target, odds, detected in rows:
+        factor = math.exp(float(target))
+        bound = 100 * min(factor * 0.05 + DELTA, 1 - (0.95 - DELTA) / factor)
+        assert float(detected) == round(bound, len(detected.partition(".")[2]))
+        assert float(odds.replace(",", "")) == round(factor, len(odds.partition(".")[2]))
+        # The noise itself lets less be detected: it has this epsilon at this delta alone.
+        assert 100 * ndtr(ndtri(0.05) + 1 / noise_multiplier(float(target), DELTA)) < bound
+
+
+def test_the_page_says_what_is_promised_to_a_group():
+    """Of j clients the difference is at most j times as long, as if the noise were that much less."""
+    [group] = re.findall(r"([\d.]+) for two, ([\d.]+) for three, ([\d.]+) for five \(delta 1e-6", PRIVACY)
+    found = [cost(wide(noise_multiplier(1.0, DELTA) / clients)) for clients in (2, 3, 5)]
+    assert [float(number) for number in group] == [math.ceil(100 * number) / 100 for number in found]
 
 
 @pytest.mark.parametrize(("multiplier", "expected"), [(5.2988, 0.7837), (Z1 / 2**0.5, 1.455), (Z1 / 2, 2.123)])

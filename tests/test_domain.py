@@ -28,6 +28,7 @@ from fedtally.domain import (
     load,
     parse,
 )
+from fedtally.domain.columns import as_integers
 from fedtally.errors import InvalidInputError, OutsideDomainError, UnreadableFileError
 
 PRIME = (1 << 61) - 1
@@ -247,7 +248,39 @@ def test_integers_beyond_int64_are_outside() -> None:
     assert all_negative.contains(texts).tolist() == [False, False, False, False, True, False]
 
 
-@pytest.mark.parametrize("bad", ["", "1.0", " 1", "1 ", "+1", "0x1", "1_0", "--1", "-", "1\n", "١", "1e3", "NaN"])
+def test_whole_numbers_with_zeros_behind_are_integers():
+    """As pandas writes a column of integers that misses a value."""
+    items = ["1.0", "-3.000", "9223372036854775807.0", "9223372036854775808.0", "7", "10.00", "0.0"]
+    values, fits = as_integers(items)
+    assert values.tolist() == [1, -3, 2**63 - 1, 0, 7, 10, 0]
+    assert fits.tolist() == [True, True, True, False, True, True, True]
+    assert IntegerRange(1, 10).inside(pa.array(items)).tolist() == [True, False, False, False, True, True, False]
+    assert IntegerSet(["10.0", "7"]).locate(["7.0", "10"]).tolist() == [0, 1]
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        "",
+        "1.5",
+        "1.",
+        ".0",
+        "-.0",
+        "1.0e0",
+        "1.0.0",
+        " 1",
+        "1 ",
+        "+1",
+        "0x1",
+        "1_0",
+        "--1",
+        "-",
+        "1\n",
+        "١",
+        "1e3",
+        "NaN",
+    ],
+)
 def test_text_that_is_no_integer_is_named(bad: str) -> None:
     with pytest.raises(InvalidInputError) as caught:
         IntegerRange(1, 5).contains(["1", bad, "x"])

@@ -181,8 +181,9 @@ def test_a_law_that_a_pilot_cannot_tell_is_not_used():
     assert "take more clients" in size.message and "0.001" in size.message
     assert planner.calculus(law, 1e-3, campaign).rows == theory.rows_for(D, 0.1)
     assert planner.calculus(law, 0.1, campaign, rows=15).method == "calculus"
-    # Two rows of four columns for 5,000 items: joint recovery has nothing to say, nor has the law.
-    tiny = Law.from_pilot(sketches(zipf(1.05), 5000, rows=2, width=4), IntegerRange(1, D))
+    # Three rows are the fewest that joint recovery takes. With four columns for 5,000 items it has
+    # nothing to say, nor has the law.
+    tiny = Law.from_pilot(sketches(zipf(1.05), 5000, rows=3, width=4), IntegerRange(1, D))
     assert tiny.uncertainty(0.01) > sizes.TOO_UNCERTAIN
 
 

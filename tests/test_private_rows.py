@@ -18,11 +18,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedtally.domain import Dictionary
+from fedtally.domain import Dictionary, parse
 from fedtally.engines import local
 from fedtally.engines.request import Request
 from fedtally.errors import InvalidInputError
-from fedtally.sources import Columns, Source, from_items, open_source, tables
+from fedtally.sources import Columns, Source, from_items, lines, open_source, tables
 from fedtally.sources.tables import Layout, table_source
 
 DRINKS = Dictionary(["tea", "maté", "rice, boiled", "7"])
@@ -257,6 +257,77 @@ def test_lines_too_long_to_hold_are_one_row(tmp_path: Path, monkeypatch: pytest.
         assert (clients, counts) == (4, [2])
 
 
+# ---- an item says nothing of whose it is ----
+
+PARTS = ["tea", "3", '"', '""', ",", '",', ',"', '","', " ", "\r", "\xe9", "x"]
+ANYTHING = st.lists(st.sampled_from(PARTS) | st.characters(codec="utf-8", exclude_characters="\n"), max_size=8)
+CELL = ANYTHING.map(lambda parts: "".join(parts).replace("\r", ""))
+
+
+def as_cell(value: str, bare: str) -> str:
+    """Write a field as tables are: in quotes where it holds a delimiter or starts or ends with a quote, as `bare`."""
+    if bare == "always" or "," in value or value.startswith('"') or value.endswith('"'):
+        return '"' + value.replace('"', '""') + '"'
+    return value  # also with quotes in its midst
+
+
+@settings(max_examples=500)
+@given(
+    before=st.lists(CELL, max_size=3),
+    behind=st.lists(CELL, max_size=3),
+    own=st.integers(1, 3),
+    held=st.lists(ANYTHING.map("".join), min_size=1, max_size=6),
+    quoting=st.sampled_from(["always", "where needed"]),
+)
+def test_other_fields_are_the_same_whatever_the_item_is(
+    before: list[str], behind: list[str], own: int, held: list[str], quoting: str
+) -> None:
+    """All positions: any number of fields on each side, and an item of one field, or of two side by side or apart."""
+    first, width = len(before), len(before) + own + len(behind)
+    items = [f"c{first}"] if own == 1 else [f"c{first}", f"c{first + own - 1}"]
+    others = {f"c{place}": value for place, value in enumerate(before)}
+    others |= {f"c{first + own + place}": value for place, value in enumerate(behind)}
+    places = {name: int(name[1:]) for name in [*others, *items]}
+    columns = Columns(tuple(items) if own > 1 else items[0])  # type: ignore[arg-type]
+    read = lines.rows_of_csv(columns, ",", width, places, width == 1)
+    written = [[as_cell(value, quoting) for value in side] for side in (before, behind)]
+    for item in [*held, ",".join(held), ",".join(['"'] * own), ",".join(["3"] * own)]:
+        row = read(",".join([*written[0], item, *written[1]]))
+        assert {name: value for name, value in (row or {}).items() if name in others} == others
+        assert row or not others
+
+
+@pytest.mark.parametrize("user", ["ann", 'TV 44"', '5" nail', '"x" y', '44"'])
+@pytest.mark.parametrize("item", ["3", "", '"3', '"', '"tea', 'te"a', "tea,rye", '"tea"', '3"', '""', "\xff"])
+def test_a_bare_name_with_a_quote_is_not_joined_to_the_item(user: str, item: str) -> None:
+    read = lines.rows_of_csv(Columns("item", client="user"), ",", 2, {"item": 0, "user": 1}, False)
+    row = read(f"{item},{user}")
+    assert row is not None and row["user"] == user
+    if not user.startswith('"'):  # as a first field such a name is one that a table has in quotes
+        read = lines.rows_of_csv(Columns("item", client="user"), ",", 2, {"item": 1, "user": 0}, False)
+        row = read(f"{user},{item}")
+        assert row is not None and row["user"] == user
+
+
+@pytest.mark.parametrize("role", ["client", "round", "count"])
+def test_nothing_stands_between_the_columns_of_an_item(tmp_path: Path, role: str) -> None:
+    path = tmp_path / "t.csv"
+    path.write_text("lat,n,lon\n1,5,2\n")
+    columns = Columns(("lat", "lon"), **{role: "n"})
+    grid = parse("grid:0..20,0..20,1")
+    with pytest.raises(InvalidInputError, match="'n' must not stand between 'lat' and 'lon'.* put it before or after"):
+        tallied(open_source(str(path), columns), domain=grid)
+    for order in ("n,lat,lon", "lat,lon,n", "n,lat,x,lon", "lat,x,lon,n"):
+        found = []
+        for odd in ("3", '"3', "3,4", "x,y", '"', "", '"3"', '3"', ","):
+            cells = [{"n": "{0}", "lat": "{1}", "lon": "{0}", "x": "0"}[name] for name in order.split(",")]
+            rows = [",".join(cells).format(i + 1, odd if i == 4 else i + 1) for i in range(12)]
+            path.write_text("\n".join([order, *rows]) + "\n")
+            found.append([part[0] for part in tallied(open_source(str(path), columns), domain=grid)])
+        assert all(numbers == found[0] for numbers in found), order
+        assert sum(found[0]) == (78 if role == "count" else 12)
+
+
 # ---- what is public may be refused ----
 
 
@@ -287,6 +358,13 @@ def test_lines_of_an_encoding_are_read_one_by_one_or_refused(tmp_path: Path) -> 
         assert (clients, counts) == (4, [1]), encoding
     path.write_bytes("maté\n".encode("latin-1"))
     assert tallied(open_source(str(path), encoding="latin-1"))[0][2] == [1]
+
+
+@pytest.mark.parametrize("encoding", ["gbk", "shift_jis", "utf-7", "iso2022_jp", "hz", "big5"])
+def test_encodings_in_which_an_item_changes_the_next_field_are_refused(tmp_path: Path, encoding: str) -> None:
+    (tmp_path / "t.csv").write_text("item,user\ntea,ann\n")
+    with pytest.raises(InvalidInputError, match=f"could change whose it is; .* -f {encoding} -t utf-8"):
+        tallied(open_source(str(tmp_path / "t.csv"), Columns("item", client="user"), encoding=encoding))
 
 
 def test_a_header_and_a_name_tell_gzip_and_no_row_does(tmp_path: Path) -> None:

@@ -83,6 +83,21 @@ def test_advice_rests_on_names_alone(tmp_path: Path) -> None:
     assert any("'device' looks like one" in warning for warning in warnings)
 
 
+def test_no_key_of_json_lines_is_advice(tmp_path: Path) -> None:
+    """Keys stand in the rows: which there are is what clients hold."""
+    path = tmp_path / "t.jsonl"
+    said = set()
+    for more in ({}, {"device": 7}):
+        path.write_text("".join(json.dumps({"item": 1, "user_id": client} | more) + "\n" for client in range(50)))
+        out = json.loads(
+            call("estimate", str(path), "--item", "item", "--domain", "range:1..9", "--epsilon", "1", "--json")
+        )
+        said.add(tuple(out["warnings"]))
+    [warnings] = said
+    assert any("counts as a person" in warning for warning in warnings)
+    assert not any("user_id" in warning or "device" in warning for warning in warnings)
+
+
 @pytest.mark.parametrize(
     ("name", "likely"),
     [

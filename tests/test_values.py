@@ -1,4 +1,4 @@
-"""One reading of a value: the same column is the same items, whatever holds it."""
+"""One reading of a value: a typed column is the same items, whatever holds it; text stays what its writer wrote."""
 
 from __future__ import annotations
 
@@ -11,11 +11,15 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.csv as arrow_csv
 import pyarrow.parquet as parquet
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from fedtally.domain import parse
+from fedtally.engines import local
+from fedtally.engines.request import Request
 from fedtally.sources import Columns, Source, from_items, open_source
 from fedtally.sources.values import as_values, of_objects
 
@@ -63,6 +67,67 @@ def test_a_column_is_the_same_items_in_every_format(
         with (tmp_path / "typed.jsonl").open("w") as file:
             file.writelines(json.dumps({"item": value}) + "\n" for value in values)
         assert read(open_source(tmp_path / "typed.jsonl", Columns("item")), private) == expected
+
+
+# What pyarrow, pandas and Polars write into a CSV where it is not the text of the value: another item.
+NOON = "2026-01-22 09:53:12"
+OTHER_TEXT: dict[tuple[str, str], list[str]] = {
+    ("arrow", "timestamp"): [f"{NOON}.000000", f"{NOON}.000500"],
+    ("arrow", "midnight"): ["2026-01-22 00:00:00.000000000"],
+    ("arrow", "zone"): [f"{NOON}.000000+0100"],
+    ("arrow", "utc"): [f"{NOON}.000Z"],
+    ("arrow", "time"): ["09:53:12.000000", "01:02:03.000040"],
+    ("pandas", "timestamp"): [f"{NOON}.000000", f"{NOON}.000500"],
+    ("pandas", "midnight"): ["2026-01-22"],
+    ("pandas", "bool"): ["True", "False"],
+    ("pandas", "time"): ["09:53:12", "01:02:03.000040"],
+    ("polars", "timestamp"): ["2026-01-22T09:53:12.000000", "2026-01-22T09:53:12.000500"],
+    ("polars", "midnight"): ["2026-01-22T00:00:00.000000000"],
+    ("polars", "seconds"): ["2026-01-22T09:53:12.000"],
+    ("polars", "utc"): ["2026-01-22T09:53:12.000+0000"],
+    ("polars", "time"): ["09:53:12.000000000", "01:02:03.000040000"],
+}
+
+
+def write_csv(writer: str, table: Any, path: Path) -> None:
+    if writer == "arrow":
+        arrow_csv.write_csv(table, path)
+    elif writer == "pandas":
+        pytest.importorskip("pandas")
+        table.to_pandas().to_csv(path, index=False)
+    else:
+        pytest.importorskip("polars").from_arrow(table).write_csv(path)
+
+
+@pytest.mark.parametrize("private", [False, True])
+@pytest.mark.parametrize("writer", ["arrow", "pandas", "polars"])
+@pytest.mark.parametrize(("name", "values", "kind", "texts"), COLUMNS, ids=[column[0] for column in COLUMNS])
+def test_a_csv_gives_what_its_writer_wrote(
+    name: str, values: list[Any], kind: Any, texts: list[str], writer: str, private: bool, tmp_path: Path
+) -> None:
+    """The package's docstring says which writers differ; all others give the items of the Parquet file."""
+    if name == "bytes" or (writer, name) == ("polars", "zone"):
+        pytest.skip("the writer has no such column")
+    write_csv(writer, pa.table({"item": pa.array(values, kind), "x": [1] * len(values)}), tmp_path / "t.csv")
+    expected = OTHER_TEXT.get((writer, name), [text for text in texts if text])
+    assert read(open_source(tmp_path / "t.csv", Columns("item")), private) == (expected, texts.count(""))
+
+
+@pytest.mark.parametrize("private", [False, True])
+@pytest.mark.parametrize("writer", ["arrow", "pandas", "polars"])
+def test_integers_beside_a_missing_one_are_the_same_candidates(writer: str, private: bool, tmp_path: Path) -> None:
+    """pandas writes them as 1.0."""
+    table = pa.table({"item": pa.array([1, None, 3, 3, 100, 101]), "user": range(6)})
+    write_csv(writer, table, tmp_path / "t.csv")
+    parquet.write_table(table, tmp_path / "t.parquet")
+    asked = {"domain": parse("range:1..100"), "outside": "drop"}
+    asked |= {"epsilon": 1.0, "study": True, "seed": 1} if private else {}
+    found = []
+    for name in ("t.csv", "t.parquet"):
+        source = open_source(tmp_path / name, Columns("item", client="user"))
+        tally, _ = local.read(source, Request(**asked), bytes(32), lambda *_: None)
+        found.append([(part.ids.tolist(), part.counts.tolist()) for part in tally.finish(individuals=True)])
+    assert found[0] == found[1] == [([1, 3, 100], [1, 2, 1])]
 
 
 def test_whole_floats_are_integers_and_others_are_no_items_or_their_shortest_text(tmp_path: Path) -> None:

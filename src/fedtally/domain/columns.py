@@ -16,12 +16,12 @@ from fedtally.errors import InvalidInputError
 
 _INT64_DIGITS = 18  # any 18 characters of an integer fit int64
 _NUMBER = r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?|[+-]?(?i:inf|infinity|nan)"
-INTEGER = "^-?[0-9]+$"
+INTEGER = r"^-?[0-9]+(\.0+)?$"  # pandas writes 1.0 where an integer column misses a value
 COORDINATES = rf"^\s*(?P<lat>{_NUMBER})\s*,\s*(?P<lon>{_NUMBER})\s*$"
 
 
 def as_integers(items: Any) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
-    """Read a column of integers, or of text that writes integers as ``-?[0-9]+``.
+    """Read a column of integers, or of text that writes integers as ``-?[0-9]+`` or ``-?[0-9]+.0+``.
 
     Returns:
         The values, int64[n], and whether each fits int64 (where not, its value is 0), bool[n].
@@ -29,7 +29,7 @@ def as_integers(items: Any) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_
     Raises:
         InvalidInputError: The column is of another type, has missing values, or an item is no integer.
 
-    >>> as_integers(["12", "-3", "9223372036854775808"])
+    >>> as_integers(["12", "-3.0", "9223372036854775808"])
     (array([12, -3,  0]), array([ True,  True, False]))
     """
     import pyarrow as pa
@@ -208,6 +208,8 @@ def _integers_of_text(column: Any) -> tuple[npt.NDArray[np.int64], npt.NDArray[n
 
     text = pa.concat_arrays([*_chunks(column), pa.array([], pa.large_string())])
     _all_good(text, pc.match_substring_regex(text, INTEGER), "integers, such as 42 or -7")
+    if pc.any(pc.match_substring(text, ".")).as_py():
+        text = pc.replace_substring_regex(text, r"\.0+$", "")
     long = pc.greater(pc.binary_length(text), pa.scalar(_INT64_DIGITS))
     short = pc.if_else(long, pa.scalar("0", pa.large_string()), text)
     values = short.cast(pa.int64()).to_numpy(zero_copy_only=False).copy()

@@ -20,7 +20,7 @@ _MIN, _MAX = -(1 << 63), (1 << 63) - 1
 class IntegerRange(Domain):
     """The integers ``first`` to ``last``, both included, at most 2^63 of them; public.
 
-    Items are integers, or text that writes them in decimal.
+    Items are integers, or text that writes them in decimal; ``7.0`` is 7, as tables write where a value is missing.
 
     Args:
         first: The smallest integer, at least -2^63.

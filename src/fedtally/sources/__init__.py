@@ -7,11 +7,17 @@ codec leaves this package.
 
 What a value becomes, in every format (`sources.values` is the one place that says so):
 
-* Text stays as it is written (``007`` stays ``007``, ``NA`` is a word). Empty text is missing.
-* Integers stay integers where a column has that type; text that writes one is the same item of a range.
-* What has another type becomes the text that a CSV of it holds: ``true`` and ``false``; ``2026-01-22``;
-  ``2026-01-22 09:53:12.5``, without zeros at the end of the second, a zone as ``+01:00``; decimals with all digits of
-  their column. pandas writes ``True``, and a CSV does not tell that from a word: write lower case there.
+* Text stays as it is written (``007`` stays ``007``, ``NA`` is a word). Empty text is missing. So what a CSV or JSON
+  lines hold of a typed column is what their writer made of it.
+* Integers stay integers where a column has that type; text that writes one is the same item of a range or a set of
+  integers, also ``7.0``, which pandas writes where a value of the column is missing. Elsewhere ``7.0`` is a word.
+  Without a domain, integers of 2^63 and more are items as text alone.
+* What has another type becomes one text: ``true`` and ``false``; ``2026-01-22``; ``2026-01-22 09:53:12.5``, without
+  zeros at the end of the second, a zone as ``+01:00``; decimals with all digits of their column; of a duration the
+  number of its units. DuckDB and Python's csv module write the same text, durations apart. Others write other text,
+  which then is another item: pandas ``True``, dates without the time where all are midnight, and ``12.500`` seconds;
+  pyarrow ``12.500000``, and ``Z`` or ``+0100``; Polars also ``T`` between date and time. Keep these columns in Parquet,
+  or write them as above.
 * Whole floats become integers, since that is what integers beside a missing value are in many tables; NaN is missing.
   Any other float is refused as an item, a client or a round, because equal numbers need not be written alike.
 * A pair of columns (latitude, longitude) becomes the text ``lat,lon``.

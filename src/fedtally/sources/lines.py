@@ -7,7 +7,10 @@ may change nothing but what that client holds. So here
 * a line ends at a line feed, also within quotes, and its carriage returns at the end are dropped;
 * a line is decoded, and cut into fields, by itself;
 * whatever names its client, round or count is read from the outside inwards: columns before the item from the start of
-  the line, columns after it from the end. What is left is the item, whatever bytes it has;
+  the line, columns after it from the end. What is left is the item, whatever bytes it has. So none of them may stand
+  between the two columns of an item. They must be written as tables are: a field that holds a delimiter, or a quote at
+  its start or end, is in quotes, and quotes in it are doubled. Nobody can tell whether ``x,"3,TV 44"`` is of a client
+  ``3,TV 44`` or an item ``x,"3``;
 * what cannot be read is missing: without an item the row's client holds nothing, without its client or round the row
   is nobody's;
 * which columns there are is taken from what is public, the header or the options, and never from a row.
@@ -50,6 +53,33 @@ client's bytes could change what another holds; convert the file, for instance w
         )
 
 
+def check_fields(encoding: str) -> None:
+    """Refuse an encoding in which a byte of one field could change the characters of the next.
+
+    That leaves UTF-8, where what is no text is skipped byte by byte, and encodings of one byte a character.
+
+    >>> check_fields("latin-1")
+    >>> check_fields("gbk")
+    Traceback (most recent call last):
+    ...
+    fedtally.errors.InvalidInputError: with epsilon each field is read by itself, which gbk does not allow: the bytes \
+of an item could change whose it is; convert the file, for instance with iconv -f gbk -t utf-8
+    """
+    if line_encoding(encoding) == "utf-8":
+        return
+    try:
+        alone = [bytes([byte]).decode(encoding, "surrogateescape") for byte in range(256)]
+        pairs = bytes(byte for first in range(256) for second in range(256) for byte in (first, second))
+        is_bytewise = pairs.decode(encoding, "surrogateescape") == "".join(alone[byte] for byte in pairs)
+    except UnicodeError:  # a byte below 128 that is no character alone: it changes what follows
+        is_bytewise = False
+    if not is_bytewise or alone[:128] != [chr(byte) for byte in range(128)]:
+        raise InvalidInputError(
+            f"with epsilon each field is read by itself, which {encoding} does not allow: the bytes of an item could "
+            f"change whose it is; convert the file, for instance with iconv -f {encoding} -t utf-8"
+        )
+
+
 def rows_of_csv(
     columns: Columns, delimiter: str, width: int | None, places: dict[str, int], is_single: bool
 ) -> Callable[[str], Row | None]:
@@ -59,7 +89,7 @@ def rows_of_csv(
         columns: resolved.
         delimiter: between fields.
         width: how many columns the header names; None: there is none, and all are counted from the start.
-        places: of the columns that are named, from 0.
+        places: of the columns that are named, from 0; those of clients, rounds and counts not between items.
         is_single: whether the table has one column, in which a blank line is a row whose item is missing.
 
     >>> read = rows_of_csv(Columns("item", client="user"), ",", 2, {"item": 0, "user": 1}, False)
@@ -103,14 +133,19 @@ def _fields(text: str, number: int, delimiter: str, strict: bool = False) -> tup
     """Return the first fields of a line, at most so many, and what follows the delimiter behind them; None: the end.
 
     A field that starts with a quote ends at the quote that closes it. Where none does, or something else follows it,
-    the quote is a character like others; or, if `strict`, there is no field.
+    the quote is a character like others; or, if `strict`, there is no field. Unless `strict`, more of the line must
+    follow a field in quotes that holds a delimiter: else what closes it may be a quote in an item.
+
+    >>> _fields('"Lee, Ann",tea', 1, ","), _fields('"Ann,tea"', 1, ",")
+    ((['Lee, Ann'], 'tea'), (['"Ann'], 'tea"'))
     """
     fields: list[str] = []
     rest: str | None = text
     while rest is not None and len(fields) < number:
         quoted = _QUOTED.match(rest) if rest.startswith('"') else None
         end = quoted.end() if quoted else 0
-        if quoted and rest[end : end + 1] in ("", delimiter):
+        is_whole = end == len(rest) and (strict or delimiter not in rest)
+        if quoted and (is_whole or rest.startswith(delimiter, end)):
             fields.append(quoted[1].replace('""', '"'))
             rest = rest[end + 1 :] if rest[end : end + 1] else None
         elif strict and rest.startswith('"'):

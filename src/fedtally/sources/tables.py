@@ -380,6 +380,7 @@ def _seekable(path: str) -> Iterator[Any]:
 def _read_private_csv(path: str, columns: Columns, layout: Layout, name: str) -> _Tables:
     if not layout.header:
         _check_headless(columns, name)
+    lines.check_fields(layout.encoding)
     with _open_lines(path, layout, has_header=layout.header) as stream:
         encoding = lines.line_encoding(layout.encoding)
         names = columns.names()
@@ -393,6 +394,7 @@ def _read_private_csv(path: str, columns: Columns, layout: Layout, name: str) ->
             names = next(csv.reader([head], delimiter=layout.delimiter))
             columns, width = columns.resolve(names, name), len(names)
             places = {column: names.index(column) for column in columns.names()}
+            _check_order(columns, places, name)
         else:
             places = {column: int(column) - 1 for column in names}
         read = lines.rows_of_csv(columns, layout.delimiter, width, places, width == 1)
@@ -415,6 +417,18 @@ def _check_headless(columns: Columns, name: str) -> None:
             f"{name}: with epsilon and without a header clients, rounds and counts must stand before the item, or what "
             "an item holds could change them: add a header line, or reorder the columns"
         )
+
+
+def _check_order(columns: Columns, places: dict[str, int], name: str) -> None:
+    """Refuse clients, rounds and counts between the columns of an item: what it holds could hide them."""
+    items = [places[column] for column in columns.items]
+    for column in columns.names():
+        if min(items) < places[column] < max(items):
+            first, last = (repr(part) for part in columns.items)
+            raise InvalidInputError(
+                f"{name}: with epsilon the column {column!r} must not stand between {first} and {last}, or what an "
+                "item holds could change it: put it before or after both"
+            )
 
 
 @contextmanager

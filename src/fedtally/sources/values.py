@@ -1,7 +1,8 @@
 """What a value is, whatever the format: Arrow columns and Python objects -> text or integers.
 
-There is one reading. A value that has a type becomes the text that a CSV of it holds, so that the same column is the
-same items from every format; the package's docstring lists what becomes what.
+There is one reading. Text stays as it is. A value that has a type becomes one text, whatever holds it: Parquet, Arrow,
+pandas, Polars or a list. A CSV has no types: it gives the same items where its writer writes that text. The package's
+docstring lists what becomes what, and which writers differ.
 
 With `private`, no value ends the reading, and none changes how another one is read: a value that cannot be read is
 missing. What a column's *type* says is public and may be refused.
