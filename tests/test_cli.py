@@ -124,6 +124,14 @@ def test_merge_answers_for_several_results(call: Call) -> None:
     document = answered(call, "merge", "1.fedtally", "2.fedtally", "--top", "3", "--query", "7")
     assert (document["schema"], document["num_clients"]) == ("fedtally-merged/1", 4000)
     assert [len(document[name]) for name in ("results", "estimates", "queries")] == [2, 3, 1]
+    # What the two kinds of limits hold for is said here as it is of one result.
+    [alone] = [answered(call, "query", "1.fedtally", "7")["intervals"]]
+    shared = ("confidence", "kind", "list", "named")
+    assert {name: document["intervals"][name] for name in shared} == {name: alone[name] for name in shared}
+    said = " ".join(out.split())
+    for kind in ("list", "named"):
+        assert f"for {alone[kind]['covers']}" in said
+    assert document["intervals"]["about"] in said and "add up in squares" in said
     code, _, err = call("merge", "1.fedtally")
     assert code == 2 and "merge takes two results or more, got 1" in err
 

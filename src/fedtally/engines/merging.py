@@ -136,6 +136,20 @@ class Merged:
         surer = [result.decoded(confidence=each).intervals for result in self.results]
         return [intervals for intervals in surer if intervals is not None]
 
+    @property
+    def about(self) -> str | None:
+        """How the intervals came about, in words; None where there are none."""
+        made = self._intervals
+        if not made:
+            return None
+        if len(made) == 1:
+            return made[0].about
+        if all(intervals.centres(_NOBODY) is not None for intervals in made):
+            return "the errors of the results are independent: half-widths add up in squares"
+        return (
+            f"sums of limits of 1 - {1.0 - self.confidence:.3g} / {len(made)} in each result: they hold, and are wide"
+        )
+
     def _limits(self, ids: U64, limits: Sequence[Limits]) -> Limits | None:
         """Return limits of the merged frequencies, float64 [n], not cut to 0 .. 1; of those of `_intervals`."""
         if len(limits) < len(self.results):
