@@ -278,6 +278,20 @@ def test_output_save_query_and_inspect(call: Call, words: str, tmp_path: Path) -
     assert inside["fingerprint"] == asked["fingerprint"] == Result.load("r.fedtally").plan.fingerprint
 
 
+def test_a_result_is_no_plan(call: Call, words: str) -> None:
+    call("estimate", words, "--width", "512", "--seed", "1", "--save", "r.fed", "--quiet")
+    code, out, err = call("audit", "r.fed")
+    assert (code, out) == (2, "")
+    assert "r.fed is no plan: give the text file, .toml or .json," in " ".join(err.split()) and "codec" not in err
+
+
+def test_nothing_is_said_of_errors_where_recovery_is_exact(call: Call, words: str) -> None:
+    call("estimate", words, "--width", "512", "--seed", "1", "--save", "r.fed", "--quiet")
+    code, out, _ = call("query", "r.fed", "the")
+    assert code == 0 and "recovery looks exact" in out and "errors of fitted items" not in out
+    assert answered(call, "query", "r.fed", "the")["intervals"]["about"] == ""
+
+
 def test_inspect_plans_and_sketches(call: Call, words: str) -> None:
     call("estimate", words, "--width", "512", "--seed", "1", "--save", "r.fedtally", "--quiet")
     plan = Result.load("r.fedtally").plan

@@ -66,7 +66,7 @@ class Intervals(Protocol):
     """What gives every id an interval.
 
     Attributes:
-        about: what was computed, in words.
+        about: what was computed, in words; "" where there is nothing to say, since recovery is exact.
     """
 
     about: str
@@ -170,7 +170,8 @@ class NoisyNumberIntervals:
     def __init__(self, intervals: Intervals, relative: float, confidence: float) -> None:
         self.intervals, self.relative = intervals, relative
         self._share = float(-ndtri((1.0 - confidence) / 2)) * relative
-        self.about = f"{intervals.about}; the noise of the number of clients, {100 * relative:.2g} % of it, is in them"
+        noise = f"the noise of the number of clients, {100 * relative:.2g} % of it, is in them"
+        self.about = f"{intervals.about}; {noise}" if intervals.about else noise
 
     @property
     def predicted_linf(self) -> float:
@@ -445,7 +446,7 @@ def _signed_sums(row: F64, rng: np.random.Generator) -> F64:
 
 
 class Kappa(NamedTuple):
-    """The scale of fitted items' errors over that of phantoms, and where it comes from."""
+    """The scale of fitted items' errors over that of phantoms, and where it comes from; "" where nothing is left."""
 
     value: float
     source: str
@@ -477,10 +478,12 @@ class JointIntervals:
         self.kappa = kappa.value
         self._kind, self._size = kind, size
         self._one_client = 1.0 / fit.landed.num_clients + _ROUNDING
-        self.about = (
-            f"{'all intervals hold at once; ' if kind == 'simultaneous' else ''}"
-            f"errors of fitted items are {kappa.value:.3g} times those of ids held by nobody ({kappa.source})"
-        )
+        about = ["all intervals hold at once"] if kind == "simultaneous" else []
+        if kappa.source:
+            about.append(
+                f"errors of fitted items are {kappa.value:.3g} times those of ids held by nobody ({kappa.source})"
+            )
+        self.about = "; ".join(about)
         law = self._law = _PhantomLaw(fit)
         self._stretch = law.excess(self._alpha / 2)  # tails heavier than normal, at high confidence
         tail = self._alpha / (2 * size)
@@ -561,7 +564,7 @@ def kappa_of(fit: Fit) -> Kappa:
     if fit.candidates.size > _MOST_CANDIDATES:
         return Kappa(constant, "a constant, not measured here")
     if fit.scale * landed.num_clients < _NOTHING:
-        return Kappa(1.0, "next to nothing is left of either")
+        return Kappa(1.0, "")
     rng = generator(landed.spec.seed, b"kappa")
     z = fit.fitted * np.sqrt(fit.own_shares) / fit.scale
     pool = fit.fitted[z > fit.threshold + 3]
