@@ -146,9 +146,7 @@ class Merged:
             return made[0].about
         if all(intervals.centres(_NOBODY) is not None for intervals in made):
             return "the errors of the results are independent: half-widths add up in squares"
-        return (
-            f"sums of limits of 1 - {1.0 - self.confidence:.3g} / {len(made)} in each result: they hold, and are wide"
-        )
+        return f"sums of limits of 1 - {1.0 - self.confidence:.3g} / {len(made)} in each result (union bound)"
 
     def _limits(self, ids: U64, limits: Sequence[Limits]) -> Limits | None:
         """Return limits of the merged frequencies, float64 [n], not cut to 0 .. 1; of those of `_intervals`."""
