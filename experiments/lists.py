@@ -123,7 +123,9 @@ def read_counts(path: Path) -> F64:
     """
     try:
         counts = np.array(path.read_text(encoding="utf-8").split(), np.float64)
-    except (OSError, ValueError) as error:
+    except OSError as error:
+        raise UnreadableFileError(f"cannot read the counts {path}: {error.strerror}; name a text file") from error
+    except ValueError as error:
         raise UnreadableFileError(f"{path} holds no counts, one a line: {error}") from error
     if not np.isfinite(counts).all() or (counts < 0).any() or not counts.any():
         raise InvalidInputError(f"{path} must hold counts, one a line, at least 0 and one above it")

@@ -49,9 +49,17 @@ def make_folder(folder: Path) -> None:
 
 
 def check_path(path: Path | None) -> None:
-    """Refuse a table of unknown format before the work starts."""
-    if path is not None and path.suffix not in SUFFIXES:
+    """Refuse a table of unknown format, or in a folder that cannot be written, before the work starts."""
+    if path is None:
+        return
+    if path.suffix not in SUFFIXES:
         raise InvalidInputError(f"--output must end in {' or '.join(SUFFIXES)}, got {path}")
+    if not path.parent.is_dir():
+        raise InvalidInputError(f"cannot write {path}: there is no folder {path.parent}; create it first")
+    if not os.access(path.parent, os.W_OK):
+        raise InvalidInputError(
+            f"cannot write {path}: the folder {path.parent} cannot be written; choose another --output"
+        )
 
 
 def show(rows: Sequence[Row]) -> None:

@@ -124,6 +124,14 @@ def test_merge_answers_for_several_results(call: Call) -> None:
     document = answered(call, "merge", "1.fedtally", "2.fedtally", "--top", "3", "--query", "7")
     assert (document["schema"], document["num_clients"]) == ("fedtally-merged/1", 4000)
     assert [len(document[name]) for name in ("results", "estimates", "queries")] == [2, 3, 1]
+    # What the two kinds of limits hold for is said here as it is of one result.
+    [alone] = [answered(call, "query", "1.fedtally", "7")["intervals"]]
+    shared = ("confidence", "kind", "list", "named")
+    assert {name: document["intervals"][name] for name in shared} == {name: alone[name] for name in shared}
+    said = " ".join(out.split())
+    for kind in ("list", "named"):
+        assert f"for {alone[kind]['covers']}" in said
+    assert document["intervals"]["about"] in said and "add up in squares" in said
     code, _, err = call("merge", "1.fedtally")
     assert code == 2 and "merge takes two results or more, got 1" in err
 
@@ -268,6 +276,20 @@ def test_output_save_query_and_inspect(call: Call, words: str, tmp_path: Path) -
     inside = answered(call, "inspect", "r.fedtally")
     assert (inside["kind"], inside["num_clients_landed"], inside["domain_size"]) == ("result", 100, 3)
     assert inside["fingerprint"] == asked["fingerprint"] == Result.load("r.fedtally").plan.fingerprint
+
+
+def test_a_result_is_no_plan(call: Call, words: str) -> None:
+    call("estimate", words, "--width", "512", "--seed", "1", "--save", "r.fed", "--quiet")
+    code, out, err = call("audit", "r.fed")
+    assert (code, out) == (2, "")
+    assert "r.fed is no plan: give the text file, .toml or .json," in " ".join(err.split()) and "codec" not in err
+
+
+def test_nothing_is_said_of_errors_where_recovery_is_exact(call: Call, words: str) -> None:
+    call("estimate", words, "--width", "512", "--seed", "1", "--save", "r.fed", "--quiet")
+    code, out, _ = call("query", "r.fed", "the")
+    assert code == 0 and "recovery looks exact" in out and "errors of fitted items" not in out
+    assert answered(call, "query", "r.fed", "the")["intervals"]["about"] == ""
 
 
 def test_inspect_plans_and_sketches(call: Call, words: str) -> None:

@@ -278,11 +278,17 @@ def test_a_table_of_counts(tmp_path):
         with pytest.raises(InvalidInputError, match="must hold counts"):
             lists.read_counts(path)
     for bad in (tmp_path / "no.txt", tmp_path):
-        with pytest.raises(UnreadableFileError, match="holds no counts"):
+        with pytest.raises(UnreadableFileError, match="cannot read the counts"):
             lists.read_counts(bad)
     path.write_text("tea\n")
     with pytest.raises(UnreadableFileError, match="holds no counts"):
         lists.read_counts(path)
+
+
+def test_a_folder_that_is_not_there_is_refused_before_the_work(tmp_path, monkeypatch):
+    monkeypatch.setattr(fedtally, "estimate", None)
+    with pytest.raises(InvalidInputError, match="there is no folder .*; create it first"):
+        run(lists.command, "--quick", "--output", tmp_path / "no" / "lists.csv")
 
 
 def test_lists_are_measured(tmp_path, monkeypatch):

@@ -228,7 +228,7 @@ def test_the_law_of_the_median(schedule, rows):
     """What 100,000 phantoms exceed with probability .01 and .001: exact for odd rows, a bound for even ones."""
     sketches, _ = campaign(schedule, rows, 150)
     landed = Landed(sketches[0].spec, sketches)
-    law = intervals._MedianLaw(landed)
+    law = intervals._MedianLaw([landed])
     ids = np.random.default_rng(2).integers(2**63, 2**64, 100_000, dtype=np.uint64)
     values = np.abs(MedianDecoder(sketches).at(ids)) / landed.num_clients
     for probability in (0.01, 0.001):

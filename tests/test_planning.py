@@ -390,7 +390,7 @@ def part(seed, *, clients=20_000, width=60, **options):
 
 
 def test_merged_results_are_of_all_clients():
-    """Sums of counts, and half-widths that add up in squares."""
+    """Sums of counts, and half-widths that add up in squares, around the sum of what each has its limits around."""
     parts = [part(1), part(2, clients=10_000, width=90)]
     merged = Merged(parts)
     assert merged.num_clients == 30_000
@@ -398,8 +398,10 @@ def test_merged_results_are_of_all_clients():
         each, [both] = [one.estimates([item])[0] for one in parts], merged.estimates([item])
         assert both.count == pytest.approx(sum(e.count for e in each))
         assert both.frequency == pytest.approx(both.count / 30_000)
-        half = np.hypot(2 / 3 * (each[0].high - each[0].frequency), 1 / 3 * (each[1].high - each[1].frequency))
-        assert both.high - both.frequency == pytest.approx(half)
+        # Limits are around the leave-one-out value: the estimate of a light item is less than that.
+        centres = [one.intervals.centres(DOMAIN.encode([item]))[0] for one in parts]
+        half = np.hypot(2 / 3 * (each[0].high - centres[0]), 1 / 3 * (each[1].high - centres[1]))
+        assert both.high == pytest.approx(2 / 3 * centres[0] + 1 / 3 * centres[1] + half)
     everything = sum(one.frequencies() * one.num_clients for one in parts)
     top = merged.top(10)
     assert [e.item for e in top] == (np.argsort(-everything, kind="stable")[:10] + 1).tolist()
@@ -412,11 +414,12 @@ def test_limits_of_merged_results_are_cut_last():
     """Half-widths are those of each result before they are cut to 0 .. 1: cut first, they would be too small."""
     parts = [part(1), part(2, clients=10_000, width=90)]
     every = list(range(1, 5001))
-    ids, low = DOMAIN.encode(every), []
+    ids, low, middle = DOMAIN.encode(every), [], 0.0
     for share, one in zip((2 / 3, 1 / 3), parts, strict=True):
-        low.append(share * (one.frequencies() - one.intervals.at(ids).low))
+        middle = middle + share * one.intervals.centres(ids)
+        low.append(share * (one.intervals.centres(ids) - one.intervals.at(ids).low))
     merged = Merged(parts).estimates(every)
-    expected = np.array([e.frequency for e in merged]) - np.hypot(*low)
+    expected = middle - np.hypot(*low)
     assert (expected < 0).mean() > 0.5
     np.testing.assert_allclose([e.low for e in merged], np.maximum(expected, 0.0), atol=1e-12)
 
@@ -433,7 +436,72 @@ def test_later_rounds_have_a_plan_of_their_own(tmp_path):
     parts.append(fedtally.estimate(rest, domain=DOMAIN, plan=found.plan, study=True, evaluate=True))
     held = sum(np.bincount(p.truth.positions, p.truth.counts, 5000) for p in parts)
     inside = [e.low <= held[e.item - 1] / 40_000 <= e.high for e in Merged(parts).estimates(list(range(1, 201)))]
-    assert np.mean(inside) > 0.85
+    assert np.mean(inside) > held_at_least(200)
+
+
+def held_at_least(number):
+    """Five standard errors below .95, of the binomial law: independent intervals hold less often once in 10^6 tests."""
+    return 0.95 - 5 * (0.95 * 0.05 / number) ** 0.5
+
+
+@pytest.mark.parametrize(
+    ("decoding", "repeats"),
+    [
+        ({"rows": 7, "width": 43}, (3, 2, 2)),
+        ({"rows": 7, "width": 43, "objective": "l2"}, (3, 2, 2)),
+        ({"rows": 1, "width": 450}, (60, 15, 10)),
+        ({"rows": 3, "width": 130, "recovery": "median"}, (30, 15, 10)),
+        ({"rows": 18, "width": 17, "recovery": "median", "objective": "l2"}, (12, 8, 6)),
+        ({"rows": 9, "width": 43, "intervals": "order"}, (6, 4, 3)),
+    ],
+    ids=["joint", "joint l2", "one row", "median", "median l2", "order"],
+)
+def test_limits_of_merged_results_hold(decoding, repeats):
+    """Of named items and of lists, at 2, 4 and 8 results.
+
+    Half-widths of medians in squares held in .90, .84 and .76 of the cases with one row, since rare errors are not
+    normal; those around shrunk estimates in .68 (joint) and .37 (median) of eight results.
+    """
+    domain, clients = IntegerRange(0, 999), 2000
+    shares = np.r_[np.full(20, 0.05), np.zeros(980)] if decoding["rows"] < 4 else 1 / (1 + np.arange(1000.0)) ** 0.8
+    shares /= shares.sum()
+    for number, campaigns in zip((2, 4, 8), repeats, strict=True):
+        named, listed = [], []
+        for campaign in range(campaigns):
+            rng = np.random.default_rng([campaign, number])
+            counts = rng.multinomial(clients, shares, number)
+            merged = Merged(
+                [
+                    fedtally.estimate(np.repeat(np.arange(1000), held), domain=domain, seed=rng.bytes(32), **decoding)
+                    for held in counts
+                ]
+            )
+            truth = counts.sum(axis=0) / merged.num_clients
+            for found, shown in ((named, merged.estimates(range(20))), (listed, merged.top(20))):
+                found += [e.low - 1e-9 <= truth[e.item] <= e.high + 1e-9 for e in shown]
+        assert np.mean(named) > held_at_least(len(named))
+        assert np.mean(listed) > held_at_least(len(listed))
+
+
+def test_limits_of_merged_medians_are_no_wider_than_their_errors():
+    """Not the sum of each result's: with eight results that is eight times as wide."""
+    parts = [
+        fedtally.estimate(np.repeat(np.arange(1, 21), 50), domain=DOMAIN, rows=1, width=450, seed=seed)
+        for seed in range(8)
+    ]
+    merged = Merged(parts)
+    [found] = merged.estimates([3])
+    # An item of .05 falls into the same cell in one of eight results, in more than one in 20 cases: .05 / 8 to a side.
+    assert found.high - found.low == pytest.approx(2 * 0.05 / 8, rel=0.01)
+
+
+def test_a_median_beside_joint_recovery_is_merged_by_the_union_bound():
+    parts = [part(1), part(2, recovery="median")]
+    both = Merged(parts).estimates([1, 7])
+    surer = [one.decoded(confidence=0.975).estimates([1, 7]) for one in parts]
+    for place, found in enumerate(both):
+        assert found.low == pytest.approx(np.mean([each[place].low for each in surer]))
+        assert found.high == pytest.approx(np.mean([each[place].high for each in surer]))
 
 
 @pytest.mark.parametrize(
@@ -442,6 +510,7 @@ def test_later_rounds_have_a_plan_of_their_own(tmp_path):
         (lambda one: [], "merge takes two results or more, got 1"),
         (lambda one: [one], "two of the results are of one plan"),
         (lambda one: [one.decoded(confidence=0.5)], "intervals of 0.95 and 0.5"),
+        (lambda one: [one.decoded(intervals="order")], "of kind auto and order: run them with one --intervals"),
         (lambda one: [fedtally.estimate([1, 2], domain=IntegerRange(1, 9))], "over different candidates"),
         (lambda one: [fedtally.estimate(["a"])], "over different candidates"),
     ],

@@ -867,7 +867,7 @@ def test_the_law_of_the_median_of_unequal_rounds(monkeypatch, schedule, sums):
     monkeypatch.setattr(intervals, "_SIGNED_SUMS", sums)
     sketches, _ = unequal(schedule, rows=5, width=150, size=2000)
     landed = Landed(sketches[0].spec, sketches)
-    law = intervals._MedianLaw(landed)
+    law = intervals._MedianLaw([landed])
     ids = np.random.default_rng(2).integers(2**63, 2**64, 200_000, dtype=np.uint64)
     values = np.abs(MedianDecoder(sketches).at(ids)) / landed.num_clients
     for probability in (0.1, 0.02):

@@ -245,10 +245,13 @@ def test_what_is_drawn_away_is_said(tmp_path: Path) -> None:
         assert document(result, [])["draw"] == expected | {"max_items_for_all": most}
         result.save(tmp_path / "r.fed")
         assert Result.load(tmp_path / "r.fed").draw == result.draw
-        said = [warning for warning in result.warnings if "drawn away" in warning]
+        said = [warning for warning in result.warnings if "pairs of a client and an item" in warning]
         assert len(said) == (away > 0)
         if said:
-            assert f"{away:,} of {pairs:,}" in said[0] and f"--max-items {most} counts all" in said[0]
+            assert (
+                f"{away:,} of {pairs:,} pairs of a client and an item are not counted" in said[0]
+                and f"--max-items {most} counts all" in said[0]
+            )
             assert f"{share:.1%} of the clients" in said[0]
     assert document(fedtally.estimate([1, 2, 3], **SMALL), [])["draw"] is None
 

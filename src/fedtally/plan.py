@@ -390,6 +390,11 @@ class Plan:
             return cls.from_dict(_json_object(text)) if _is_json(path) else cls.from_toml(text)
         except InvalidInputError:
             raise
+        except UnicodeDecodeError as error:
+            raise UnreadableFileError(
+                f"{os.fspath(path)} is no plan: give the text file, .toml or .json, that fedtally plan wrote "
+                "(fedtally inspect says what is in another file of fedtally)"
+            ) from error
         except (OSError, ValueError, RecursionError) as error:
             raise UnreadableFileError(
                 f"cannot read the plan {os.fspath(path)}: {getattr(error, 'strerror', None) or error}"

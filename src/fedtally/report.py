@@ -100,13 +100,18 @@ def intervals_fields(result: Result) -> dict[str, Any] | None:
     intervals = result.intervals
     if intervals is None:
         return None
+    said = limits_fields(result.confidence, result.interval_kind, intervals.about)
+    return said | {"predicted_linf": intervals.predicted_linf}
+
+
+def limits_fields(confidence: float, kind: str, about: str) -> dict[str, Any]:
+    """Return what documents say of limits, whatever made them: what was asked for, what they hold for, and how."""
     return {
-        "confidence": result.confidence,
-        "kind": result.interval_kind,
-        "list": {"kind": (listed := listed_kind(result.interval_kind)), "covers": covers(listed)},
-        "named": {"kind": (named := named_kind(result.interval_kind)), "covers": covers(named)},
-        "about": intervals.about,
-        "predicted_linf": intervals.predicted_linf,
+        "confidence": confidence,
+        "kind": kind,
+        "list": {"kind": (listed := listed_kind(kind)), "covers": covers(listed)},
+        "named": {"kind": (named := named_kind(kind)), "covers": covers(named)},
+        "about": about,
     }
 
 
@@ -437,23 +442,31 @@ def _certainty(result: Result, listed: Sequence[Estimate], named: Sequence[Estim
     intervals = result.intervals
     if intervals is None:
         return []
-    kinds = [listed_kind(result.interval_kind)] * bool(listed) + [named_kind(result.interval_kind)] * bool(named)
+    rows = covered(result.confidence, result.interval_kind, intervals.about, listed, named)
+    if not intervals.predicted_linf:
+        return [*rows, ("Expected", "no error beyond rounding: recovery looks exact")]
+    before = " before shrinkage" if result.objective == "l2" else ""
+    expected = f"largest error of all candidates{before} about {_plus_minus(intervals.predicted_linf)}"
+    return [*rows, ("Expected", f"{expected}, predicted from the sums")]
+
+
+def covered(
+    confidence: float, asked: str, about: str, listed: Sequence[Estimate], named: Sequence[Estimate]
+) -> list[tuple[str, str]]:
+    """Return what intervals of a list and of named items cover, how they came about, and what they leave out."""
+    kinds = [listed_kind(asked)] * bool(listed) + [named_kind(asked)] * bool(named)
     said = []
-    for kind in dict.fromkeys(kinds or [named_kind(result.interval_kind)]):
+    for kind in dict.fromkeys(kinds or [named_kind(asked)]):
         each = " each" if kind in ("pointwise", "order") else ""
-        said.append(f"{level(result.confidence)}{each}, for {covers(kind)}")
-    rows = [("Intervals", said[0]), *(("", more) for more in said[1:]), ("", intervals.about)]
+        said.append(f"{level(confidence)}{each}, for {covers(kind)}")
+    rows = [("Intervals", said[0]), *(("", more) for more in [*said[1:], about] if more)]
     sampling = max((e.sampling_error or 0.0 for e in [*listed, *named]), default=0.0)
     if sampling:
         text = (
             f"not in the intervals: the clients as a sample of a wider population, up to {_plus_minus(sampling)} here"
         )
         rows.append(("Sampling", text))
-    if not intervals.predicted_linf:
-        return [*rows, ("Expected", "no error beyond rounding: recovery looks exact")]
-    before = " before shrinkage" if result.objective == "l2" else ""
-    expected = f"largest error of all candidates{before} about {_plus_minus(intervals.predicted_linf)}"
-    return [*rows, ("Expected", f"{expected}, predicted from the sums")]
+    return rows
 
 
 def _plus_minus(share: float) -> str:

@@ -115,6 +115,7 @@ def merge(results: tuple[str, ...], top: int, query: tuple[str, ...], as_json: b
     merged = Merged([Result.load(path) for path in results])
     estimates = merged.top(top) if top else []
     queried = merged.estimates(as_named(merged.domain, query)) if query else []
+    about = merged.about
     if as_json:
         parts = [
             {
@@ -129,6 +130,7 @@ def merge(results: tuple[str, ...], top: int, query: tuple[str, ...], as_json: b
         fields = {
             "schema": "fedtally-merged/1",
             "num_clients": merged.num_clients,
+            "intervals": about and report.limits_fields(merged.confidence, merged.interval_kind, about),
             "results": parts,
             "together": merged.together.to_dict(),
         }
@@ -140,7 +142,7 @@ def merge(results: tuple[str, ...], top: int, query: tuple[str, ...], as_json: b
     for shown, ranked in ((estimates, True), (queried, False)):
         if shown:
             console.show(report.estimates_table(shown, ranked=ranked, confidence=merged.confidence))
-    rows = []
+    rows = report.covered(merged.confidence, merged.interval_kind, about, estimates, queried) if about else []
     for path, part in zip(results, merged.results, strict=True):
         size = (
             f"{part.num_clients:,} clients, {part.plan.rows} x {part.plan.width:,}, plan {part.plan.fingerprint[:16]}"

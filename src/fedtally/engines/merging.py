@@ -10,24 +10,33 @@ plan is charged by itself. Their clients are others; what it costs a client that
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cached_property
 
 import numpy as np
 
 from fedtally import _validate
 from fedtally.errors import InvalidInputError
 from fedtally.privacy.statement import Together, together
-from fedtally.recovery.intervals import Limits
+from fedtally.recovery.intervals import Intervals, Limits, merged_intervals
+from fedtally.recovery.landed import U64
 from fedtally.result import Estimate, Result, possible
+
+_NOBODY = np.empty(0, np.uint64)
 
 
 class Merged:
     """Results over the same candidates, of different clients.
 
     Frequencies are shares of the contributions of all clients together. Errors of different results are independent,
-    since their hashes and noises are: half-widths of intervals add up in squares.
+    since their hashes and noises are. Those of joint recovery are normal: half-widths of intervals add up in squares,
+    around the sum of the values that they belong to, before any shrinkage, which goes the same way in all results.
+    Those of the median are not, and the law of their sum is that of ids that nobody holds in any result. Otherwise
+    (order statistics, or a median beside joint recovery) each of K results has limits of the confidence
+    1 - (1 - P) / K, which add up as they are: together they fail in 1 - P at most (union bound).
 
     Args:
-        results: two or more, of different plans, over one domain; with intervals of one confidence, or without.
+        results: two or more, of different plans, over one domain; with intervals of one kind and confidence, or
+            without.
 
     Raises:
         InvalidInputError: they do not belong together.
@@ -54,14 +63,20 @@ class Merged:
                     f"the results have intervals of {first.confidence:g} and {other.confidence:g}: query them with one "
                     "--confidence, or run them alike"
                 )
+            if other.interval_kind != first.interval_kind:
+                raise InvalidInputError(
+                    f"the results have intervals of kind {first.interval_kind} and {other.interval_kind}: "
+                    "run them with one --intervals"
+                )
         prints = [result.plan.fingerprint for result in results]
         if len(set(prints)) < len(prints):
             raise InvalidInputError("two of the results are of one plan: their errors are not independent")
         self.results = list(results)
         self.domain = first.domain
-        self.confidence = first.confidence
+        self.confidence, self.interval_kind = first.confidence, first.interval_kind
         self.num_clients = sum(result.num_clients for result in results)
         self.num_contributions = sum(result.num_contributions for result in results)
+        self._shares = np.array([result.num_contributions / self.num_contributions for result in results])[:, None]
 
     @property
     def together(self) -> Together:
@@ -80,7 +95,7 @@ class Merged:
         if not len(items):
             return []
         ids = self.domain.encode([items] if isinstance(items, str) else list(items))
-        return self._merged(items, [None if r.intervals is None else r.intervals.at(ids) for r in self.results])
+        return self._merged(items, self._limits(ids, [made.at(ids) for made in self._intervals]))
 
     def top(self, k: int = 20) -> list[Estimate]:
         """Return the k largest estimates, largest first, ties by position in the domain.
@@ -104,22 +119,57 @@ class Merged:
         labels = self.domain.labels(places)
         ids = self.domain.encode(labels)
         # What an estimate had to reach is known of the sum, not of its parts.
-        listed = [None if r.intervals is None else r.intervals.listed(ids, None) for r in self.results]
-        return self._merged(labels, listed)
+        return self._merged(labels, self._limits(ids, [made.listed(ids, None) for made in self._intervals]))
 
-    def _merged(self, items: Sequence[str | int], limits: Sequence[Limits | None]) -> list[Estimate]:
-        """Return the estimates of items, float64 limits [n] of each result's frequencies given, not cut to 0 .. 1."""
+    @cached_property
+    def _intervals(self) -> list[Intervals]:
+        """What gives items their limits: one of the sum, or one of each result, whose limits `_limits` adds."""
+        made = [result.intervals for result in self.results if result.intervals is not None]
+        if not made:
+            return []
+        merged = merged_intervals(made, self._shares[:, 0].tolist(), self.domain, self.confidence, self.interval_kind)
+        if merged is not None:
+            return [merged]
+        if all(intervals.centres(_NOBODY) is not None for intervals in made):
+            return made
+        each = 1.0 - (1.0 - self.confidence) / len(self.results)
+        surer = [result.decoded(confidence=each).intervals for result in self.results]
+        return [intervals for intervals in surer if intervals is not None]
+
+    @property
+    def about(self) -> str | None:
+        """How the intervals came about, in words; None where there are none."""
+        made = self._intervals
+        if not made:
+            return None
+        if len(made) == 1:
+            return made[0].about
+        if all(intervals.centres(_NOBODY) is not None for intervals in made):
+            return "the errors of the results are independent: half-widths add up in squares"
+        return f"sums of limits of 1 - {1.0 - self.confidence:.3g} / {len(made)} in each result (union bound)"
+
+    def _limits(self, ids: U64, limits: Sequence[Limits]) -> Limits | None:
+        """Return limits of the merged frequencies, float64 [n], not cut to 0 .. 1; of those of `_intervals`."""
+        if len(limits) < len(self.results):
+            return limits[0] if limits else None
+        low, high = (self._shares * np.array(ends) for ends in zip(*limits, strict=True))
+        found = [intervals.centres(ids) for intervals in self._intervals]
+        centres = [values for values in found if values is not None]
+        if len(centres) < len(limits):
+            return Limits(low.sum(axis=0), high.sum(axis=0))
+        own = self._shares * np.array(centres)
+        middle = own.sum(axis=0)
+        return Limits(middle - np.hypot.reduce(own - low), middle + np.hypot.reduce(high - own))
+
+    def _merged(self, items: Sequence[str | int], limits: Limits | None) -> list[Estimate]:
+        """Return the estimates of items, with limits of their merged frequencies."""
         parts = [result.estimates(items) for result in self.results]
-        shares = np.array([result.num_contributions / self.num_contributions for result in self.results])[:, None]
         counts = np.sum([[e.count for e in part] for part in parts], axis=0)
         frequencies = counts / self.num_contributions
         columns = (frequencies.tolist(), counts.tolist())
-        if not self.confidence:
+        if limits is None:
             return [Estimate(e.item, f, None, None, n) for e, f, n in zip(parts[0], *columns, strict=True)]
-        own = np.array([[e.frequency for e in part] for part in parts])
-        below = shares * (own - np.array([limit.low for limit in limits if limit is not None]))
-        above = shares * (np.array([limit.high for limit in limits if limit is not None]) - own)
-        low, high = possible(Limits(frequencies - np.hypot.reduce(below), frequencies + np.hypot.reduce(above)))
-        drawn = np.hypot.reduce(shares * np.array([[e.sampling_error or 0.0 for e in part] for part in parts]))
+        low, high = possible(limits)
+        drawn = np.hypot.reduce(self._shares * np.array([[e.sampling_error or 0.0 for e in part] for part in parts]))
         rows = zip(parts[0], columns[0], low.tolist(), high.tolist(), columns[1], drawn.tolist(), strict=True)
         return [Estimate(part.item, *row) for part, *row in rows]

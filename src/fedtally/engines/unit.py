@@ -80,12 +80,12 @@ def _drawn_away(tally: Tally, max_items: int) -> list[str]:
     drawn = tally.drawn
     if drawn is None or drawn.kept == drawn.pairs:
         return []
-    where, were = " in a round" if tally.is_natural else "", "was" if max_items == 1 else "were"
-    several, away = f"{drawn.several / drawn.clients:.1%}", f"{drawn.pairs - drawn.kept:,} of {drawn.pairs:,}"
+    where = " in a round" if tally.is_natural else ""
     note = (
-        f"{several} of the clients hold more than one item{where}, and of each at most {_items(max_items)} {were} "
-        f"counted: {away} (client, item) pairs were drawn away. A frequency is the share of clients whose drawn items "
-        f"include it; --max-items {drawn.most} counts all"
+        f"{drawn.several / drawn.clients:.1%} of the clients hold more than one item{where}. "
+        f"At most {_items(max_items)} of each client {'is' if max_items == 1 else 'are'} counted{where}, drawn at "
+        f"random: {drawn.pairs - drawn.kept:,} of {drawn.pairs:,} pairs of a client and an item are not counted. "
+        f"A frequency is the share of clients whose drawn items include it; --max-items {drawn.most} counts all"
     )
     return [note]
 

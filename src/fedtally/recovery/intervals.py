@@ -66,7 +66,7 @@ class Intervals(Protocol):
     """What gives every id an interval.
 
     Attributes:
-        about: what was computed, in words.
+        about: what was computed, in words; "" where there is nothing to say, since recovery is exact.
     """
 
     about: str
@@ -77,6 +77,12 @@ class Intervals(Protocol):
 
     def at(self, ids: Ids) -> Limits:
         """Return the limits of any ids, named beforehand, in frequencies."""
+
+    def centres(self, ids: Ids) -> F64 | None:
+        """Return the values whose errors the limits bound, in frequencies; None where these are not normal.
+
+        Normal errors of independent results add up in squares; quantiles of others do not.
+        """
 
     def listed(self, ids: U64, threshold: float | None) -> Limits:
         """Return the limits of the items of a list, in frequencies; those of kind "auto" are valid for such a list.
@@ -117,7 +123,37 @@ def make_intervals(
     if kind == "order":
         return OrderIntervals(landed, confidence, domain.size)
     median = decoder if isinstance(decoder, MedianDecoder) else MedianDecoder(sketches, expected=domain.size)
-    return MedianIntervals(median, landed, domain, confidence, kind)
+    return MedianIntervals([median], [landed], domain, confidence, kind)
+
+
+def merged_intervals(
+    made: Sequence[Intervals], shares: Sequence[float], domain: Domain, confidence: float, kind: str
+) -> Intervals | None:
+    """Return intervals of frequencies in several results together; None where they are not all of the median.
+
+    Quantiles of rare and large errors do not add up. So ids that nobody holds are asked of all results, and what
+    they are given in the sum has its own quantile.
+
+    Args:
+        made: of results with different hashes.
+        shares: of each result in the contributions of all.
+        domain: that they have in common.
+        confidence: that they have in common.
+        kind: that they have in common.
+    """
+    noise = [
+        share * one.relative if isinstance(one, NoisyNumberIntervals) else 0.0
+        for one, share in zip(made, shares, strict=True)
+    ]
+    plain = [one.intervals if isinstance(one, NoisyNumberIntervals) else one for one in made]
+    medians = [one for one in plain if isinstance(one, MedianIntervals)]
+    if len(medians) < len(made):
+        return None
+    decoders = [decoder for one in medians for decoder in one.decoders]
+    landed = [each for one in medians for each in one.landed]
+    merged = MedianIntervals(decoders, landed, domain, confidence, kind)
+    relative = float(np.hypot.reduce(noise))
+    return NoisyNumberIntervals(merged, relative, confidence) if relative else merged
 
 
 class NoisyNumberIntervals:
@@ -132,21 +168,27 @@ class NoisyNumberIntervals:
     """
 
     def __init__(self, intervals: Intervals, relative: float, confidence: float) -> None:
-        self._intervals, self._share = intervals, float(-ndtri((1.0 - confidence) / 2)) * relative
-        self.about = f"{intervals.about}; the noise of the number of clients, {100 * relative:.2g} % of it, is in them"
+        self.intervals, self.relative = intervals, relative
+        self._share = float(-ndtri((1.0 - confidence) / 2)) * relative
+        noise = f"the noise of the number of clients, {100 * relative:.2g} % of it, is in them"
+        self.about = f"{intervals.about}; {noise}" if intervals.about else noise
 
     @property
     def predicted_linf(self) -> float:
         """The median of the largest error, the number of clients taken as exact."""
-        return self._intervals.predicted_linf
+        return self.intervals.predicted_linf
 
     def at(self, ids: Ids) -> Limits:
         """Return the limits of any ids, in frequencies."""
-        return self._widened(self._intervals.at(ids))
+        return self._widened(self.intervals.at(ids))
+
+    def centres(self, ids: Ids) -> F64 | None:
+        """Return the values whose errors the limits bound, in frequencies; None where these are not normal."""
+        return self.intervals.centres(ids)
 
     def listed(self, ids: U64, threshold: float | None) -> Limits:
         """Return the limits of the items of a list, in frequencies."""
-        return self._widened(self._intervals.listed(ids, threshold))
+        return self._widened(self.intervals.listed(ids, threshold))
 
     def _widened(self, limits: Limits) -> Limits:
         low, high = limits
@@ -174,12 +216,25 @@ class MedianIntervals:
     the sums: rows are independent, each a uniform cell with uniform signs. For an even number of rows its tail is
     bounded, by that of the upper of the two middle rows. In a list, from phantoms too: the law of an estimate given
     that it reached the list.
+
+    Args:
+        decoders: of one result, or of several whose counts are added.
+        landed: the sums of each.
+        domain: the candidate items.
+        confidence: of each interval, above 0 and below 1.
+        kind: as for `make_intervals`, but "order".
     """
 
     def __init__(
-        self, decoder: MedianDecoder, landed: Landed, domain: Domain, confidence: float, kind: str = "pointwise"
+        self,
+        decoders: Sequence[MedianDecoder],
+        landed: Sequence[Landed],
+        domain: Domain,
+        confidence: float,
+        kind: str = "pointwise",
     ) -> None:
-        self._decoder, self._landed, self._size = decoder, landed, domain.size
+        self.decoders, self.landed, self._size = decoders, landed, domain.size
+        self._num_clients = sum(decoder.num_clients for decoder in decoders)
         self._domain, self._alpha, self._kind = domain, 1.0 - confidence, kind
         if kind == "simultaneous":
             self.half = self._law.exceeded_with((1.0 - confidence) / domain.size)
@@ -188,13 +243,18 @@ class MedianIntervals:
             self.half = self._law.exceeded_with(1.0 - confidence)
             self.about = "one width, from the exact law of the median given the sums"
         else:
-            phantoms = Candidates(domain).fresh_ids(generator(landed.spec.seed, b"median"), NUM_PHANTOMS)
-            self.half = float(np.quantile(np.abs(decoder.at(phantoms)), confidence)) / decoder.num_clients
+            phantoms = Candidates(domain).fresh_ids(generator(landed[0].spec.seed, b"median"), NUM_PHANTOMS)
+            self.half = float(np.quantile(np.abs(self._values(phantoms)), confidence))
             self.about = f"one width, from what {NUM_PHANTOMS:,} ids held by nobody are given"
 
     @cached_property
     def _law(self) -> _MedianLaw:
-        return _MedianLaw(self._landed)
+        return _MedianLaw(self.landed)
+
+    def _values(self, ids: Ids) -> F64:
+        """Return estimated frequencies."""
+        counts: F64 = np.sum([ask(decoder, ids) for decoder in self.decoders], axis=0)
+        return counts / self._num_clients
 
     @cached_property
     def predicted_linf(self) -> float:
@@ -203,15 +263,18 @@ class MedianIntervals:
 
     def at(self, ids: Ids) -> Limits:
         """Return the limits of any ids, in frequencies."""
-        values = ask(self._decoder, ids) / self._decoder.num_clients
+        values = self._values(ids)
         return Limits(values - self.half - _ROUNDING, values + self.half + _ROUNDING)
+
+    def centres(self, ids: Ids) -> None:
+        """Return None: errors are rare and large, and not normal."""
 
     @cached_property
     def _errors(self) -> F64:
         """Sizes of what ids held by nobody are given, rising."""
-        rng = generator(self._landed.spec.seed, b"list")
+        rng = generator(self.landed[0].spec.seed, b"list")
         drawn = Candidates(self._domain).fresh_ids(rng, _LIST_PHANTOMS)
-        errors: F64 = np.sort(np.abs(self._decoder.at(drawn))) / self._decoder.num_clients
+        errors: F64 = np.sort(np.abs(self._values(drawn)))
         return errors
 
     def listed(self, ids: U64, threshold: float | None) -> Limits:
@@ -263,6 +326,9 @@ class OrderIntervals:
         ordered = np.partition(estimates, ends, axis=0)
         return Limits(ordered[ends[0]] - _ROUNDING, ordered[ends[1]] + _ROUNDING)
 
+    def centres(self, ids: Ids) -> None:
+        """Return None: nothing is assumed of the errors but random signs."""
+
     def listed(self, ids: U64, threshold: float | None) -> Limits:
         """Return the limits of any ids, in frequencies: those of items named beforehand."""
         return self.at(ids)
@@ -270,7 +336,7 @@ class OrderIntervals:
     @cached_property
     def predicted_linf(self) -> float:
         """The median of the largest error of the medians; an upper bound of it for an even number of rows."""
-        return _MedianLaw(self._landed).largest_of(self._size)
+        return _MedianLaw([self._landed]).largest_of(self._size)
 
 
 def order_statistic(rows: int, confidence: float) -> tuple[int, float]:
@@ -295,19 +361,23 @@ def order_statistic(rows: int, confidence: float) -> tuple[int, float]:
 
 
 class _MedianLaw:
-    """The law of the paper's estimate of an id held by nobody, over its cells and signs; the sums are fixed."""
+    """The law of the paper's estimate of an id held by nobody, over its cells and signs; the sums are fixed.
 
-    def __init__(self, landed: Landed) -> None:
-        self._sizes: list[list[F64]]  # of each round for fresh, else of all: by row, what a cell gives, rising
-        self._num_clients = landed.num_clients
-        weighted = landed.frequencies * landed.weights
-        if landed.fresh:
-            self._sizes = [list(np.sort(np.abs(weighted[..., m]), axis=1)) for m in range(weighted.shape[2])]
-        else:
-            rng = generator(landed.spec.seed, b"law")
-            self._sizes = [[_signed_sums(row, rng) for row in weighted]]
-        self._need = (landed.spec.rows + 1) // 2
-        if landed.fresh and len(self._sizes) > 1:
+    Of several results with hashes of their own it is that of the estimate from all their clients.
+    """
+
+    def __init__(self, results: Sequence[Landed]) -> None:
+        self._num_clients = sum(landed.num_clients for landed in results)
+        # Of each result, and for fresh of each of its rounds: by row, what a cell gives, rising.
+        self._sizes: list[list[F64]] = []
+        for landed in results:
+            weighted = landed.frequencies * landed.weights * (landed.num_clients / self._num_clients)
+            if landed.fresh:
+                self._sizes += [list(np.sort(np.abs(weighted[..., m]), axis=1)) for m in range(weighted.shape[2])]
+            else:
+                rng = generator(landed.spec.seed, b"law")
+                self._sizes.append([_signed_sums(row, rng) for row in weighted])
+        if len(self._sizes) > 1:
             self._grid, self._tail = self._convolved()
 
     def largest_of(self, size: int) -> float:
@@ -327,7 +397,8 @@ class _MedianLaw:
 
     def _beyond(self, sizes: list[F64], x: F64) -> F64:
         """Return the probability that the median exceeds x in size: at least half of the rows do, on one side."""
-        reached = np.zeros((self._need + 1, len(x)))  # probability of so many rows above x, the last: or more
+        need = (len(sizes) + 1) // 2
+        reached = np.zeros((need + 1, len(x)))  # probability of so many rows above x, the last: or more
         reached[0] = 1.0
         for row in sizes:
             above = 0.5 * (1.0 - np.searchsorted(row, x, side="right") / len(row))
@@ -338,9 +409,9 @@ class _MedianLaw:
         return both
 
     def _convolved(self) -> tuple[F64, F64]:
-        """Return sizes, and the probability that the sum of the rounds' medians exceeds each.
+        """Return sizes, and the probability that the sum of the medians, of rounds or results, exceeds each.
 
-        Of more than a hundred rounds a hundred stand for all.
+        Of more than a hundred a hundred stand for all.
         """
         step = float(max(sum(max(float(row[-1]) for row in sizes) for sizes in self._sizes), 1e-300)) / _GRID
         edges: F64 = step * (np.arange(_GRID + 1.0) + 0.5)
@@ -375,7 +446,7 @@ def _signed_sums(row: F64, rng: np.random.Generator) -> F64:
 
 
 class Kappa(NamedTuple):
-    """The scale of fitted items' errors over that of phantoms, and where it comes from."""
+    """The scale of fitted items' errors over that of phantoms, and where it comes from; "" where nothing is left."""
 
     value: float
     source: str
@@ -407,10 +478,12 @@ class JointIntervals:
         self.kappa = kappa.value
         self._kind, self._size = kind, size
         self._one_client = 1.0 / fit.landed.num_clients + _ROUNDING
-        self.about = (
-            f"{'all intervals hold at once; ' if kind == 'simultaneous' else ''}"
-            f"errors of fitted items are {kappa.value:.3g} times those of ids held by nobody ({kappa.source})"
-        )
+        about = ["all intervals hold at once"] if kind == "simultaneous" else []
+        if kappa.source:
+            about.append(
+                f"errors of fitted items are {kappa.value:.3g} times those of ids held by nobody ({kappa.source})"
+            )
+        self.about = "; ".join(about)
         law = self._law = _PhantomLaw(fit)
         self._stretch = law.excess(self._alpha / 2)  # tails heavier than normal, at high confidence
         tail = self._alpha / (2 * size)
@@ -444,6 +517,10 @@ class JointIntervals:
     def at(self, ids: Ids) -> Limits:
         """Return the limits of any ids, in frequencies."""
         return self._limits(self.fit.leave_one_out(ids))
+
+    def centres(self, ids: Ids) -> F64:
+        """Return the leave-one-out values, in frequencies."""
+        return self.fit.leave_one_out(ids).values
 
     def listed(self, ids: U64, threshold: float | None) -> Limits:
         """Return the limits of the items of a list, in frequencies."""
@@ -487,7 +564,7 @@ def kappa_of(fit: Fit) -> Kappa:
     if fit.candidates.size > _MOST_CANDIDATES:
         return Kappa(constant, "a constant, not measured here")
     if fit.scale * landed.num_clients < _NOTHING:
-        return Kappa(1.0, "next to nothing is left of either")
+        return Kappa(1.0, "")
     rng = generator(landed.spec.seed, b"kappa")
     z = fit.fitted * np.sqrt(fit.own_shares) / fit.scale
     pool = fit.fitted[z > fit.threshold + 3]
