@@ -22,6 +22,7 @@ import numpy.typing as npt
 from fedtally import _validate, kernels
 from fedtally.domain import IntegerRange
 from fedtally.engines import local
+from fedtally.engines.dependence_checks import dependence_checks
 from fedtally.engines.noise_checks import (
     Check,
     Law,
@@ -497,6 +498,9 @@ class _Evidence:
         ]
         checks = checks_of(ranks, [np.stack(own) for own in self._exact], self._plan.rows)
         checks.append(reordered([noise for own in self._residuals for noise in own], self._law(self._clients[0][0])))
+        laws = [[self._law(number) for number in numbers] for numbers in self._clients]
+        noise = [np.stack(own) for own in self._residuals]
+        checks += dependence_checks(noise, laws, self._plan.rows, self._rng)
         checks += self._checks_of_the_rest(ranks)
         counters = len(ranks[0].side) * ranks[0].side.shape[1]
         return AuditResult(
