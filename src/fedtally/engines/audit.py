@@ -1,7 +1,8 @@
 """The audit behind `fedtally audit`: is what a plan's campaigns release as noisy as the plan says?
 
 Whole campaigns of the plan are run (`local.run`) on clients that are made up, so that the exact sums are known. A
-release less its exact sum is noise, and noise must look like the plan's law in every way that `noise_checks` has.
+release less its exact sum is noise, and noise must look like independent draws of the plan's law in every way that
+`noise_checks` and `dependence_checks` have.
 Besides, some clients hold something or not by the toss of a coin: what an attacker who knows everything else tells of
 the coin bounds epsilon from below.
 
