@@ -31,7 +31,7 @@ from fedtally.engines import noise_checks
 from fedtally.engines import privacy as engine
 from fedtally.engines.audit import FALSE_ALARM, Audit, AuditResult, run
 from fedtally.engines.dependence_checks import dependence_checks
-from fedtally.engines.noise_checks import Law, Ranks, checks_of, detectable_scale, epsilon_bound
+from fedtally.engines.noise_checks import Law, Ranks, checks_of, detectable_scale, epsilon_bound, of_products
 from fedtally.errors import InvalidInputError
 from fedtally.plan import Plan
 from fedtally.privacy.mechanism import Noise
@@ -388,6 +388,16 @@ def test_checks_of_sound_noise_alarm_as_seldom_as_they_say(law: Law) -> None:
         laws = [[law] * 6] * 2
         probabilities += [check.probability for check in dependence_checks(list(draws), laws, 4, rng)]
     assert sum(probability < 0.01 for probability in probabilities) <= 36
+
+
+def test_vectors_of_signs_that_agree_are_found_at_any_length() -> None:
+    """Sums of products are beyond what the signs' own type holds."""
+    rng = np.random.default_rng(4)
+    for length in (64, 256, 384, 1000):
+        signs = np.where(rng.integers(0, 2, (3, length)) == 1, 1, -1).astype(np.int8)
+        assert of_products(signs, "", "").probability > 1e-6
+        signs[2] = -signs[0]
+        assert of_products(signs, "", "").probability <= 6 * 2.0**-length
 
 
 def test_depths_are_uniform_also_where_draws_are_equal() -> None:

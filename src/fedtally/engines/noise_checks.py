@@ -214,6 +214,7 @@ def of_products(vectors: npt.NDArray[Any], name: str, failure: str) -> Check:
     number, n = vectors.shape
     if number < 2:
         return Check(name, 1.0, failure)
+    vectors = vectors.astype(np.float64)  # small integers would overflow
     products = np.abs((vectors @ vectors.T)[np.triu_indices(number, 1)])
     return Check(name, len(products) * binomial(round((n + float(products.max())) / 2), n, 0.5), failure)
 
