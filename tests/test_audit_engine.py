@@ -1,7 +1,7 @@
 """The audit of what `fedtally.estimate` releases: sound campaigns pass it, and each planted error is seen.
 
 False alarms: each audit fails with a probability of at most 1e-6 where nothing is wrong (`engines.audit.FALSE_ALARM`,
-by binomial tests and Bonferroni's inequality), and there are about 40 below: one run of this file in 25,000. Noise
+by binomial tests and Bonferroni's inequality), and there are about 50 below: one run of this file in 20,000. Noise
 comes from the operating system, so that every run is another one.
 
 Misses: with 12,000 counters of a release, noise 10 % too small is 8 to 9 standard errors below what is allowed for
@@ -30,7 +30,8 @@ from fedtally.domain import IntegerRange
 from fedtally.engines import noise_checks
 from fedtally.engines import privacy as engine
 from fedtally.engines.audit import FALSE_ALARM, Audit, AuditResult, run
-from fedtally.engines.noise_checks import Law, Ranks, checks_of, detectable_scale, epsilon_bound
+from fedtally.engines.dependence_checks import dependence_checks
+from fedtally.engines.noise_checks import Law, Ranks, checks_of, detectable_scale, epsilon_bound, of_products
 from fedtally.errors import InvalidInputError
 from fedtally.plan import Plan
 from fedtally.privacy.mechanism import Noise
@@ -126,8 +127,9 @@ def test_the_number_of_released_clients_has_noise() -> None:
     assert run(Audit(planned("add-remove"), campaigns=300)).failures == []
 
 
+@pytest.mark.parametrize("clients", [5, 64, 3000])
 @pytest.mark.parametrize("name", ["central, batches", "shares, rounds", "add-remove"])
-def test_noise_is_that_of_the_whole_key(name: str) -> None:
+def test_noise_is_that_of_the_whole_key(name: str, clients: int) -> None:
     """What is released less the sums is what the law of the plan draws from 32 bytes, other ones for each release."""
     plan, keys = planned(name), []
     terms = plan.privacy
@@ -140,16 +142,16 @@ def test_noise_is_that_of_the_whole_key(name: str) -> None:
     sums = [CountSketch(plan.spec, round) for round in range(plan.num_rounds)]
     for number, sketch in enumerate(sums):
         sketch.counters += number + 1
-        sketch.num_clients = 5
+        sketch.num_clients = clients
     found = engine.released(plan, sums, random, engine.Books())
     assert [len(key) for key in keys] == [32] * len(plan.openings) == [32] * len(found)
     for rounds, sketch, key in zip(plan.openings, found, keys, strict=True):
-        law = terms.share(5) if terms.by_clients else terms.noise()
+        law = terms.share(clients) if terms.by_clients else terms.noise()
         noise = law.draw(Secret(key), sketch.counters.size + (not terms.by_clients))
         exact = sum(round + 1 for round in rounds)
         assert np.array_equal(sketch.counters.reshape(-1) - exact, noise[: sketch.counters.size])
     if terms.event.relation == "add-remove":
-        assert found[0].num_clients == max(1, 5 + noise[-1])
+        assert found[0].num_clients == max(1, clients + noise[-1])
 
 
 # ---- errors that are planted ----
@@ -211,7 +213,11 @@ def test_a_key_that_is_laid_out_in_two_ways_is_found(monkeypatch: pytest.MonkeyP
 
     plan = planned("central, batches")
     monkeypatch.setattr(Noise, "draw", turned)
-    assert run(Audit(plan)).failures == ["two releases have the same noise in another order"]
+    assert run(Audit(plan)).failures == [
+        "two releases have the same noise in another order",
+        "two releases have noise of the same sizes, in whatever order",
+        "counters have the same noise as others, or the opposite one, in every campaign",
+    ]
 
 
 def test_noise_that_follows_from_the_data_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -224,6 +230,103 @@ def test_noise_that_follows_from_the_data_is_found(monkeypatch: pytest.MonkeyPat
 
     monkeypatch.setattr(engine, "_opened", derived)
     assert any("a key was used twice" in failure for failure in audited("central").failures)
+
+
+def rows_that_add_up_to_0(noise: Any, _: Any) -> Any:
+    """Move counters of each row by 1 until its sum is 0."""
+    for row in noise[:2000].reshape(5, 400):
+        off = int(row.sum())
+        row[np.random.default_rng().permutation(400)[: abs(off) % 400]] -= np.sign(off)
+        row -= int(row.sum()) // 400
+    return noise
+
+
+def one_row_in_other_orders(noise: Any, _: Any) -> Any:
+    rows = noise[:2000].reshape(5, 400)
+    for number in range(1, 5):
+        rows[number] = np.random.default_rng(number).permutation(rows[0])
+    return noise
+
+
+def fixed_pairs(noise: Any, _: Any) -> Any:
+    places = np.random.default_rng(1).permutation(2000)
+    noise[places[::2]] = -noise[places[1::2]]
+    return noise
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (rows_that_add_up_to_0, "the noise of a row adds up to too little or too much"),
+        (fixed_pairs, "counters have the same noise as others, or the opposite one"),
+        (one_row_in_other_orders, "two rows have noise of the same sizes"),
+    ],
+)
+def test_noise_that_follows_from_noise_of_the_release_is_found(
+    change: Any, said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each draw has the right law or nearly, and a sum or a difference of counters is exact."""
+    plan = planned("central")
+    monkeypatch.setattr(Noise, "draw", wrong(change))
+    found = run(Audit(plan))
+    assert any(said in failure for failure in found.failures), found.failures
+
+
+SIZES = "two releases have noise of the same sizes"
+EQUAL = "counters have the same noise as others, or the opposite one"
+
+
+def but_one(noise: Any, last: Any, order: Any) -> Any:
+    changed = last[order]
+    changed[3] += 1
+    return changed
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (lambda noise, last, order: -last[order], SIZES),
+        (lambda noise, last, order: -last[np.random.default_rng().permutation(len(last))], SIZES),
+        (but_one, SIZES),
+        (lambda noise, last, order: np.where(np.arange(len(noise)) % 2, noise, last[order]), EQUAL),
+        (lambda noise, last, order: np.where(np.arange(len(noise)) % 9, noise, -last[order]), EQUAL),
+    ],
+)
+def test_noise_that_follows_from_another_release_is_found(
+    change: Any, said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    draw, drawn = Noise.draw, []
+
+    def second(self: Noise, key: Any, size: int, constant_time: bool = False) -> Any:
+        noise = draw(self, key, size, constant_time)
+        if len(drawn) % 2:
+            noise = change(noise, drawn[-1], np.random.default_rng(3).permutation(size))
+        drawn.append(noise.copy())
+        return noise
+
+    plan = planned("central, batches")
+    monkeypatch.setattr(Noise, "draw", second)
+    found = run(Audit(plan))
+    assert any(said in failure for failure in found.failures), found.failures
+
+
+def test_more_campaigns_see_weaker_dependence(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The parity of a release is one coin of each campaign; two counters that share signs alone agree once in each."""
+
+    def even(noise: Any, _: Any) -> Any:
+        noise[int(np.random.default_rng().integers(2000))] += noise[:2000].sum() % 2
+        return noise
+
+    def sign_of_another(noise: Any, _: Any) -> Any:
+        noise[1900] = abs(noise[1900]) * (1 if noise[30] > 0 else -1)
+        return noise
+
+    plan = planned("central")
+    for change, said in ((even, "adds up to an even number"), (sign_of_another, "two counters have correlated noise")):
+        with monkeypatch.context() as patch:
+            patch.setattr(Noise, "draw", wrong(change))
+            found = run(Audit(plan, campaigns=100))
+        assert any(said in failure for failure in found.failures), found.failures
 
 
 def test_a_missing_server_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -282,7 +385,19 @@ def test_checks_of_sound_noise_alarm_as_seldom_as_they_say(law: Law) -> None:
         exact = rng.integers(-2, 3, (2, 6, 200))
         ranks = [Ranks.joined([Ranks.of(one, law, rng) for one in release]) for release in draws]
         probabilities += [check.probability for check in checks_of(ranks, list(exact), 4)]
+        laws = [[law] * 6] * 2
+        probabilities += [check.probability for check in dependence_checks(list(draws), laws, 4, rng)]
     assert sum(probability < 0.01 for probability in probabilities) <= 36
+
+
+def test_vectors_of_signs_that_agree_are_found_at_any_length() -> None:
+    """Sums of products are beyond what the signs' own type holds."""
+    rng = np.random.default_rng(4)
+    for length in (64, 256, 384, 1000):
+        signs = np.where(rng.integers(0, 2, (3, length)) == 1, 1, -1).astype(np.int8)
+        assert of_products(signs, "", "").probability > 1e-6
+        signs[2] = -signs[0]
+        assert of_products(signs, "", "").probability <= 6 * 2.0**-length
 
 
 def test_depths_are_uniform_also_where_draws_are_equal() -> None:
@@ -321,7 +436,7 @@ def test_bounds_on_epsilon_hold() -> None:
     assert sum(bound > 1 for bound in bounds) <= 25 and np.mean(bounds) > 0.8
     none = np.zeros(0, bool)
     assert epsilon_bound(none, none, 1e-6, 0.01) == 0.0
-    assert noise_checks._binomial(5, 10, 0.5) == 1.0
+    assert noise_checks.binomial(5, 10, 0.5) == 1.0
 
 
 # ---- the command ----

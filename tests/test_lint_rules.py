@@ -25,6 +25,7 @@ MAY_USE_NUMPY_RANDOM = {
     "cli/options.py",
     "engines/audit.py",
     "engines/cohorts.py",
+    "engines/dependence_checks.py",
     "engines/local.py",
     "engines/noise_checks.py",
     "engines/pilot.py",

@@ -273,6 +273,61 @@ MUTATIONS = (
         "    noise[:size] = np.rint(other)\n" + _ADD,
     ),
     _mutation("slightly-small", _ENGINE, _ADD, "    noise[:size] = np.rint(noise[:size] * 0.93)\n" + _ADD),
+    # Noise of one counter that follows from that of others.
+    _mutation(
+        "rows-add-up-to-0",
+        _ENGINE,
+        _ADD,
+        "    for row in noise[:size].reshape(total.counters.shape):\n"
+        "        off = int(row.sum())\n"
+        "        row[np.random.default_rng().permutation(len(row))[: abs(off) % len(row)]] -= np.sign(off)\n"
+        "        row -= int(row.sum()) // len(row)\n" + _ADD,
+    ),
+    _mutation(
+        "opposite-pairs",
+        _ENGINE,
+        _ADD,
+        "    places = np.random.default_rng(size).permutation(size)\n"
+        "    noise[places[: size // 2]] = -noise[places[size - size // 2 :]]\n" + _ADD,
+    ),
+    _mutation(
+        "rows-of-one-row",
+        _ENGINE,
+        _ADD,
+        "    rows = noise[:size].reshape(total.counters.shape)\n"
+        "    for number in range(1, len(rows)):\n"
+        "        rows[number] = np.random.default_rng(number).permutation(rows[0])\n" + _ADD,
+    ),
+    _mutation(
+        "totals-even",
+        _ENGINE,
+        _ADD,
+        "    noise[np.random.default_rng().integers(size)] += noise[:size].sum() % 2\n" + _ADD,
+    ),
+    _mutation(
+        "release-of-opposites",
+        _ENGINE,
+        _ADD,
+        _LAST + "    if rounds.start:\n        noise = -np.random.default_rng().permutation(_opened.last)\n" + _ADD,
+    ),
+    _mutation(
+        "release-but-one",
+        _ENGINE,
+        _ADD,
+        _LAST
+        + "    if rounds.start:\n        noise = np.random.default_rng().permutation(_opened.last)\n"
+        + "        noise[3] += 1\n"
+        + _ADD,
+    ),
+    _mutation(
+        "half-a-release",
+        _ENGINE,
+        _ADD,
+        _LAST
+        + "    if rounds.start:\n        places = np.random.default_rng(1).permutation(size)[: size // 2]\n"
+        + "        noise[: size // 2] = _opened.last[places]\n"
+        + _ADD,
+    ),
     # Where its key comes from.
     _mutation("same-key-rolled", _ENGINE, _ADD, _LAST + "    noise = np.roll(_opened.last, 7 * rounds.start)\n" + _ADD),
     _mutation(

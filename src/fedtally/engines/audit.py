@@ -1,7 +1,8 @@
 """The audit behind `fedtally audit`: is what a plan's campaigns release as noisy as the plan says?
 
 Whole campaigns of the plan are run (`local.run`) on clients that are made up, so that the exact sums are known. A
-release less its exact sum is noise, and noise must look like the plan's law in every way that `noise_checks` has.
+release less its exact sum is noise, and noise must look like independent draws of the plan's law in every way that
+`noise_checks` and `dependence_checks` have.
 Besides, some clients hold something or not by the toss of a coin: what an attacker who knows everything else tells of
 the coin bounds epsilon from below.
 
@@ -22,6 +23,7 @@ import numpy.typing as npt
 from fedtally import _validate, kernels
 from fedtally.domain import IntegerRange
 from fedtally.engines import local
+from fedtally.engines.dependence_checks import dependence_checks
 from fedtally.engines.noise_checks import (
     Check,
     Law,
@@ -497,6 +499,9 @@ class _Evidence:
         ]
         checks = checks_of(ranks, [np.stack(own) for own in self._exact], self._plan.rows)
         checks.append(reordered([noise for own in self._residuals for noise in own], self._law(self._clients[0][0])))
+        laws = [[self._law(number) for number in numbers] for numbers in self._clients]
+        noise = [np.stack(own) for own in self._residuals]
+        checks += dependence_checks(noise, laws, self._plan.rows, self._rng)
         checks += self._checks_of_the_rest(ranks)
         counters = len(ranks[0].side) * ranks[0].side.shape[1]
         return AuditResult(

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple, Self
 
 import numpy as np
 import numpy.typing as npt
-from scipy import signal, special, stats
+from scipy import fft, special, stats
 
 I64 = npt.NDArray[np.int64]
 F64 = npt.NDArray[np.float64]
@@ -73,13 +73,28 @@ class Law:
         k = np.arange(math.ceil(_REACH * math.sqrt(variance)) + 40, dtype=np.float64)
         return cls(np.asarray(special.ive(k, variance), np.float64))
 
-    @lru_cache(maxsize=64)  # noqa: B019 - laws are few, and kept as long as these
+    @classmethod
+    @lru_cache(maxsize=64)
+    def of_sum(cls, laws: tuple[Law, ...], number: int) -> Self:
+        """Return that of the sum of so many independent draws of each law.
+
+        By Fourier transforms, which are wrong by about 1e-16: probabilities far in the tails are not exact.
+        """
+        variance = number * sum(law.variance for law in laws)
+        widest = number * sum(len(law.pmf) - 1 for law in laws)
+        reach = min(widest, math.ceil(_REACH * math.sqrt(variance)) + _REACH**2)
+        size = fft.next_fast_len(2 * max(reach, *(len(law.pmf) for law in laws)) + 1, real=True)
+        found = np.ones(size // 2 + 1)
+        for law in laws:
+            around = np.zeros(size)
+            around[: len(law.pmf)] = law.pmf
+            around[-len(law.pmf) + 1 :] += law.pmf[:0:-1]
+            found = found * fft.rfft(around).real ** number  # of a symmetric law it is real
+        return cls(np.maximum(fft.irfft(found, size)[: reach + 1], 0.0))
+
     def times(self, number: int) -> Law:
         """Return that of the sum of so many independent draws."""
-        both, found = np.concatenate([self.pmf[:0:-1], self.pmf]), np.ones(1)
-        for _ in range(number):
-            found = np.maximum(signal.convolve(found, both), 0.0)
-        return self if number == 1 else Law(found[len(found) // 2 :])
+        return self if number == 1 else Law.of_sum((self,), number)
 
     @property
     def variance(self) -> float:
@@ -125,9 +140,9 @@ class Ranks(NamedTuple):
         """Check sides, how many draws are far out or near 0, and the whole distribution."""
         n = self.side.size
         counts = [int((self.depth < tail).sum()) for tail in _TAILS]
-        spread = min((_binomial(count, n, tail) for count, tail in zip(counts, _TAILS, strict=True)), default=1.0)
+        spread = min((binomial(count, n, tail) for count, tail in zip(counts, _TAILS, strict=True)), default=1.0)
         return [
-            Check("sign", _binomial(int((self.side > 0).sum()), n, 0.5), f"{where}: more noise of one sign"),
+            Check("sign", binomial(int((self.side > 0).sum()), n, 0.5), f"{where}: more noise of one sign"),
             Check("spread", len(_TAILS) * spread, f"{where}: the noise is too small or too large"),
             Check("law", self._distance(), f"{where}: the noise has another distribution"),
         ]
@@ -158,7 +173,7 @@ def checks_of(releases: Sequence[Ranks], exact: Sequence[I64], rows: int) -> lis
         for part, which in (("counters that are 0", sums == 0), ("counters that are not 0", sums != 0)):
             found.append(ranks.some(which).checks(f"{where}, {part}")[1])
         agree = int((ranks.side[sums != 0] == np.sign(sums[sums != 0])).sum())
-        towards = _binomial(agree, int((sums != 0).sum()), 0.5)
+        towards = binomial(agree, int((sums != 0).sum()), 0.5)
         found.append(Check("shrinkage", towards, f"{where}: the noise has the sign of what it hides, or the opposite"))
         found.append(_parts("rows", ranks, rows, f"{where}: the noise of a row is too small or too large"))
     sides, big = ([getattr(ranks, name) for ranks in releases] for name in ("side", "big"))
@@ -178,29 +193,30 @@ def _parts(name: str, ranks: Ranks, number: int, failure: str) -> Check:
     """Check each of so many parts of a release: its rows, or its counters, over all campaigns."""
     depth = ranks.depth.reshape(len(ranks.depth), number, -1)
     n = depth.shape[0] * depth.shape[2]
-    best = min(float(_binomial((depth < tail).sum(axis=(0, 2)), n, tail).min()) for tail in (0.5, _SCALE_TAIL))
+    best = min(float(binomial((depth < tail).sum(axis=(0, 2)), n, tail).min()) for tail in (0.5, _SCALE_TAIL))
     return Check(name, 2 * number * best, failure)
 
 
 def _between(features: Sequence[npt.NDArray[np.int8]], name: str) -> Check:
     """Check each two releases of a campaign, over all campaigns."""
     flat = np.stack([feature.reshape(-1) for feature in features]).astype(np.float64)
-    return _of_products(flat, f"releases, {name}", "two releases of a campaign have correlated noise")
+    return of_products(flat, f"releases, {name}", "two releases of a campaign have correlated noise")
 
 
 def _pairs(features: npt.NDArray[np.int8], name: str) -> Check:
     """Check each two releases of any campaigns: a key that is used twice."""
     some = features[:_MOST_RELEASES].astype(np.float64)
-    return _of_products(some, f"keys, {name}", "two releases have the same noise: a key was used twice")
+    return of_products(some, f"keys, {name}", "two releases have the same noise: a key was used twice")
 
 
-def _of_products(vectors: npt.NDArray[Any], name: str, failure: str) -> Check:
+def of_products(vectors: npt.NDArray[Any], name: str, failure: str) -> Check:
     """Check that each two of the vectors of signs agree in half of their entries: [vectors, entries]."""
     number, n = vectors.shape
     if number < 2:
         return Check(name, 1.0, failure)
+    vectors = vectors.astype(np.float64)  # small integers would overflow
     products = np.abs((vectors @ vectors.T)[np.triu_indices(number, 1)])
-    return Check(name, len(products) * _binomial(round((n + float(products.max())) / 2), n, 0.5), failure)
+    return Check(name, len(products) * binomial(round((n + float(products.max())) / 2), n, 0.5), failure)
 
 
 def shared_with(sides: npt.NDArray[np.int8], releases: Sequence[Ranks], failure: str) -> Check:
@@ -214,7 +230,7 @@ def shared_with(sides: npt.NDArray[np.int8], releases: Sequence[Ranks], failure:
     counters = np.concatenate([ranks.side for ranks in releases], axis=1).astype(np.float64)
     n = len(sides)
     largest = float(np.abs(sides.astype(np.float64) @ counters).max())
-    return Check("shared", counters.shape[1] * _binomial(round((n + largest) / 2), n, 0.5), failure)
+    return Check("shared", counters.shape[1] * binomial(round((n + largest) / 2), n, 0.5), failure)
 
 
 def reordered(noise: Sequence[I64], law: Law) -> Check:
@@ -249,11 +265,11 @@ def _repeats(line: npt.NDArray[np.int8], name: str) -> Check:
     overlaps = n - np.arange(1, n)
     closest = np.argsort(-np.abs(sums) / np.sqrt(overlaps))[:_CANDIDATES]
     agree = (overlaps[closest] + sums[closest]) / 2
-    best = float(_binomial(agree, overlaps[closest], 0.5).min()) if len(closest) else 1.0
+    best = float(binomial(agree, overlaps[closest], 0.5).min()) if len(closest) else 1.0
     return Check(f"repeats, {name}", len(overlaps) * best, "the noise repeats itself")
 
 
-def _binomial(count: Any, n: Any, p: float) -> Any:
+def binomial(count: Any, n: Any, p: float) -> Any:
     """Return twice the smaller tail of a binomial, at most 1."""
     tail = np.minimum(stats.binom.cdf(count, n, p), stats.binom.sf(np.asarray(count) - 1, n, p))
     return np.minimum(1.0, 2 * tail)
