@@ -7,6 +7,7 @@ import gzip
 import hashlib
 import json
 import types
+from contextlib import redirect_stderr, redirect_stdout
 from io import BytesIO, StringIO
 from pathlib import Path
 from typing import Any
@@ -439,8 +440,6 @@ def test_the_type_of_one_object_does_not_change_the_others() -> None:
 
 def run_in_the_open(monkeypatch: pytest.MonkeyPatch, arguments: list[str]) -> tuple[int, str, str]:
     """Run a command with sums of nothing and noise of a seed: what is left must not depend on what clients hold."""
-    from click.testing import CliRunner
-
     from fedtally.cli import app
 
     count = iter(range(10**9))
@@ -458,11 +457,10 @@ def run_in_the_open(monkeypatch: pytest.MonkeyPatch, arguments: list[str]) -> tu
     monkeypatch.setattr("secrets.token_bytes", token)
     monkeypatch.setattr(local.secrets, "token_bytes", token)
     monkeypatch.setattr(local, "encode", empty)
-    with CliRunner().isolation() as streams:
+    with redirect_stdout(StringIO()) as out, redirect_stderr(StringIO()) as error:
         code = app.run(arguments)
-        out, error = streams[0].getvalue().decode(), streams[1].getvalue().decode()
     monkeypatch.undo()
-    return code, out, error
+    return code, out.getvalue(), error.getvalue()
 
 
 @pytest.mark.parametrize("options", [[], ["--json"], ["--client", "user"], ["--round", "day"], ["--rounds", "3"]])

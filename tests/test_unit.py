@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import io
 import json
+from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from click.testing import CliRunner
 
 import fedtally
 from fedtally.cli import app
@@ -28,11 +29,10 @@ SMALL: dict[str, Any] = {"domain": DOMAIN, "rows": 5, "width": 64}
 
 def call(*arguments: str) -> str:
     """Return what a command that ends well prints, on one line."""
-    with CliRunner().isolation() as streams:
+    with redirect_stdout(io.StringIO()) as out, redirect_stderr(io.StringIO()) as error:
         code = app.run(list(arguments))
-        out, error = streams[0].getvalue().decode(), streams[1].getvalue().decode()
-    assert code == 0, error
-    return " ".join(out.split())
+    assert code == 0, error.getvalue()
+    return " ".join(out.getvalue().split())
 
 
 @pytest.fixture
