@@ -27,6 +27,7 @@ from fedtally.secagg.proposal import propose
 from fedtally.secagg.server import Server
 from fedtally.secagg.terms import TwoServerTerms
 from fedtally.secagg.two_server import BatchState, Leader
+from fedtally.session import FrequencyServer
 from fedtally.sketch import CountSketch
 
 NOW = 1_000_000
@@ -48,6 +49,13 @@ def done_leader(plan: Plan, total: npt.NDArray[np.int64], num_clients: int, open
     leader._rounds, leader._state, leader._total = plan.openings[opening], BatchState.DONE, total
     leader._counted = frozenset(i.to_bytes(16) for i in range(num_clients))
     return leader
+
+
+def land_done(server: FrequencyServer, total: npt.NDArray[np.int64], num_clients: int) -> CountSketch:
+    """Land that sum as the first batch of the server's plan, as if its own leader had finished it."""
+    leader = done_leader(server.plan, total, num_clients)
+    server._leaders.add(leader)
+    return server.land_batch(leader)
 
 
 def left_behind(error: BaseException) -> list[str]:

@@ -336,7 +336,7 @@ def test_merge_says_what_private_results_cost_together(call: Call) -> None:
     assert call("estimate", "zipf:d=100,n=2000", "--seed", "3", "--save", "exact", "--top", "0", "--quiet")[0] == 0
     events = [Result.load(name).plan.privacy.event for name in ("1", "2")]  # type: ignore[union-attr]
     cost = epsilon(events, 1e-6, adaptive=True)
-    assert f"together a client in all of them: {cost}" in " ".join(call("merge", "1", "2", "--top", "1")[1].split())
+    assert f"Together a client in all of them: {cost}" in " ".join(call("merge", "1", "2", "--top", "1")[1].split())
     found = answered(call, "merge", "1", "2", "--top", "1")["together"]
     assert (found["epsilon"], found["delta"], found["neighbours"]) == (cost.epsilon, 1e-6, "zero-out")
     said = " ".join(call("merge", "1", "exact", "--top", "1")[1].split())

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pytest
-from secagg_cohort import done_leader
+from secagg_cohort import land_done
 
 import fedtally
 from fedtally.domain import Dictionary, IntegerRange
@@ -251,7 +251,7 @@ def test_a_saved_result_without_the_mark_promises_nothing(tmp_path: Path) -> Non
 
 def test_what_a_server_lands_under_central_trust_is_exact_and_says_so() -> None:
     plan = estimate(ITEMS[:60], secure_sum="two-server", trust="central").plan
-    landed = FrequencyServer(plan).land_batch(done_leader(plan, np.zeros(plan.rows * plan.width, np.int64), 60))
+    landed = land_done(FrequencyServer(plan), np.zeros(plan.rows * plan.width, np.int64), 60)
     assert landed.noise is None
     [opened] = released(plan, [landed], np.random.default_rng(1).bytes, Books())
     assert opened.noise == ("aggregator", plan.fingerprint)

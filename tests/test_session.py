@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import pickle  # noqa: TID251 - to see that it is refused
 import traceback
+import types
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -14,7 +15,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from secagg_cohort import NOW, done_leader, left_behind, stream
+from secagg_cohort import NOW, done_leader, land_done, left_behind, stream
 
 from fedtally.crypto.hpke import OpeningKey
 from fedtally.crypto.keys import Secret, SigningKey
@@ -172,13 +173,24 @@ def test_two_servers_land_the_sketches_of_who_reported() -> None:
         FrequencyServer(plan_of(two_servers(), seed=bytes(32))).land_batch(leader)
 
 
-@pytest.mark.parametrize("rounds", [range(2), range(2, 3), range(1, 3)])
-def test_a_batch_of_no_opening_of_the_plan_does_not_land(rounds: range) -> None:
+def test_a_batch_of_a_leader_that_was_made_elsewhere_does_not_land() -> None:
+    """Whoever makes a leader without the server gives it any noise, or none."""
     plan = plan_of(two_servers())
     leader = done_leader(plan, plain(plan, 0, list(range(6))).counters.reshape(-1), 6)
-    leader._rounds = rounds
-    with pytest.raises(InvalidInputError, match="no opening of the plan"):
+    with pytest.raises(InvalidInputError, match="this leader was made elsewhere"):
         FrequencyServer(plan).land_batch(leader)
+
+
+def test_a_session_of_other_parameters_does_not_land() -> None:
+    """One that names the plan, and may have fewer clients than the plan's noise counts on."""
+    plan = plan_of(secagg())
+    server, session = FrequencyServer(plan), open_session(plan, 0)
+    outcome = types.SimpleNamespace(total=np.zeros(ROWS * WIDTH, np.int64), survivors=N)
+    fewer = session.terms._replace(parameters=replace(session.terms.parameters, length=ROWS * WIDTH - 1))
+    for terms in (fewer, session.terms._replace(allow_list=bytes([1]) * 32)):
+        fake = types.SimpleNamespace(outcome=outcome, terms=terms, session=bytes(32), state=session.state)
+        with pytest.raises(InvalidInputError, match="the session is of another plan"):
+            server.land(fake)  # type: ignore[arg-type]
 
 
 def test_two_servers_open_nothing_of_a_private_plan_without_its_noise(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -317,11 +329,11 @@ def test_noise_has_room_in_what_may_land(extra: int, lands: bool) -> None:
     total[0] = 6 + noise + extra
     server = FrequencyServer(plan)
     if lands:
-        landed = server.land_batch(done_leader(plan, total, 6))
+        landed = land_done(server, total, 6)
         assert landed.counters.max() == total[0] and landed.noise == ("servers", plan.fingerprint)
     else:
         with pytest.raises(RejectedSumError, match="6 clients of at most 1 items and their noise cannot exceed"):
-            server.land_batch(done_leader(plan, total, 6))
+            land_done(server, total, 6)
 
 
 def test_terms_need_room_for_the_noise() -> None:
@@ -560,12 +572,12 @@ def test_a_sum_that_no_sketches_have_does_not_land() -> None:
     odd[0] += 1
     for total, message in ((large, "cannot exceed 6"), (least, "cannot exceed 6"), (odd, "another parity")):
         with pytest.raises(RejectedSumError, match=message):
-            server.land_batch(done_leader(plan, total, 6))
+            land_done(server, total, 6)
     assert server.sketches == []
-    server.land_batch(done_leader(plan, good, 6))
+    land_done(server, good, 6)
     assert server.sketches[0].num_clients == 6
     several = plan_of(two_servers(largest_entry=2), max_items=2)
-    FrequencyServer(several).land_batch(done_leader(several, odd, 6))  # nobody knows how many items each has
+    land_done(FrequencyServer(several), odd, 6)  # nobody knows how many items each has
 
 
 @settings(max_examples=60, deadline=None)
@@ -598,15 +610,14 @@ def test_honest_sums_land_and_larger_rows_do_not(
         total.counters += np.where(total.counters >= 0, sizes, -sizes)
     elif noise == "few":
         total.counters[:, 0] += bound
-    leader = done_leader(plan, total.counters.reshape(-1), len(held))
-    assert FrequencyServer(plan).land_batch(leader).num_clients == len(held)
+    assert land_done(FrequencyServer(plan), total.counters.reshape(-1), len(held)).num_clients == len(held)
 
     most = len(held) * plan.max_items + row_bound
     boosted = total.counters.copy()
     boosted[row] += np.where(boosted[row] >= 0, 1, -1) * np.array(boost)
     if np.abs(boosted[row]).sum() > most and np.abs(boosted).max() <= len(held) * plan.max_items + bound:
         with pytest.raises(RejectedSumError, match=f"add up to [0-9]+ without their signs, .* exceed {most}: a client"):
-            FrequencyServer(plan).land_batch(done_leader(plan, boosted.reshape(-1), len(held)))
+            land_done(FrequencyServer(plan), boosted.reshape(-1), len(held))
 
 
 ROOM: dict[str, Any] = {"epsilon": 1.0, "delta": 1e-6, "rows": 5, "width": 1000, "trust": "distributed"}
@@ -658,7 +669,7 @@ def test_a_client_that_counts_for_many_items_does_not_land() -> None:
     boosted[1] += 2 * np.where(boosted[1] >= 0, 1, -1)  # of even size: parity does not see it
     assert np.abs(boosted).max() <= 6
     with pytest.raises(RejectedSumError, match="a row of the sum add up to 38 without their signs, .* cannot exceed 6"):
-        server.land_batch(done_leader(plan, boosted.reshape(-1), 6))
+        land_done(server, boosted.reshape(-1), 6)
     assert server.sketches == []
 
 

@@ -386,7 +386,7 @@ class Plan:
             InvalidInputError: it is no valid plan.
         """
         try:
-            text = Path(path).read_text(encoding="utf-8")
+            text = Path(path).read_bytes().decode()  # as it is: no line end is turned into another
             return cls.from_dict(_json_object(text)) if _is_json(path) else cls.from_toml(text)
         except InvalidInputError:
             raise

@@ -21,6 +21,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Set
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NoReturn, Self, SupportsIndex
+from weakref import WeakSet
 
 import numpy as np
 import numpy.typing as npt
@@ -276,6 +277,7 @@ class FrequencyServer:
         self._landed: dict[int, CountSketch] = {}
         self._sessions_opened: set[bytes] = set()
         self._sessions_landed: set[bytes] = set()
+        self._leaders: WeakSet[two_server.Leader] = WeakSet()  # those whose noise is the plan's
 
     @property
     def sketches(self) -> list[CountSketch]:
@@ -363,7 +365,9 @@ class FrequencyServer:
             InvalidInputError: the plan is not summed so, there is no such opening, or no randomness where it is needed.
         """
         parameters, rounds = _two_server(self.plan), self._rounds(opening)
-        return two_server.Leader(parameters, rounds, allow_list, policy, journal, self._server_noise(random))
+        made = two_server.Leader(parameters, rounds, allow_list, policy, journal, self._server_noise(random))
+        self._leaders.add(made)
+        return made
 
     def helper(
         self,
@@ -410,7 +414,11 @@ class FrequencyServer:
         """
         if session.outcome is None:
             raise LocalProtocolError(f"there is no sum to land: the session is {session.state.value}")
-        if session.terms.fingerprint.hex() != self.plan.fingerprint:
+        terms = _secagg(self.plan)
+        # A session can name the plan's fingerprint and have fewer clients than its noise counts on.
+        listed = bytes(KEY_BYTES) if terms.allow_list is None else terms.allow_list
+        agreed = (self.plan.fingerprint, terms.parameters, listed)
+        if (session.terms.fingerprint.hex(), session.terms.parameters, session.terms.allow_list) != agreed:
             raise InvalidInputError("the session is of another plan")
         if session.session in self._sessions_landed:
             raise LocalProtocolError("the sum of this session has landed; a second time would count its clients twice")
@@ -422,18 +430,20 @@ class FrequencyServer:
         """Make the sum of a batch the sketch of the first round of its opening: two servers open one batch each.
 
         Args:
-            leader: that of the batch, done: from `leader`, or restored from its journal. No array will do: under a plan
-                whose servers add noise, a leader has no sum without.
+            leader: that of the batch, done: one that `leader` made, so that the plan's noise is in its sum. After a
+                restart it is made again, of its journal.
 
         Raises:
             RejectedSumError: as for `land`.
             LocalProtocolError: the batch is not done, or the opening has landed.
-            InvalidInputError: the plan is not summed so, or it is a batch of another plan, or of no opening of this.
+            InvalidInputError: the plan is not summed so, or the leader is of another plan, or made elsewhere.
         """
         if leader.parameters != _two_server(self.plan):
             raise InvalidInputError("the batch is of another plan")
-        if leader.rounds not in self.plan.openings:
-            raise InvalidInputError(f"the batch is of {leader.rounds}, which is no opening of the plan")
+        if leader not in self._leaders:
+            raise InvalidInputError(
+                "this leader was made elsewhere, with any noise or none: make it by FrequencyServer.leader"
+            )
         round, total = leader.rounds.start, leader.total
         if round in self._landed:
             raise LocalProtocolError(f"round {round} has landed; a second batch would count its clients twice")

@@ -645,9 +645,9 @@ class ClientRecord(_Database):
             return [row.round for row in rows]
 
 
-@dataclass
+@dataclass(frozen=True)
 class Journal:
-    """The `secagg.client.Journal` of one round of a plan, kept in a client's record.
+    """The `secagg.client.Journal` of one round of a plan, kept in a client's record. It stays that of its round.
 
     The plan says whose budget it is and what is counted: without privacy the population is "clients", and
     participations are not bounded.
@@ -681,15 +681,18 @@ class Journal:
 
     def spend(self, session: bytes) -> bool:
         """Record the part in the round; False if it was taken before, would be one too many, or cannot be counted."""
-        self.refusal = ""
+        self._refuse("")
         try:
             terms = self.plan.privacy
             population, event = ("clients", None) if terms is None else (terms.population, terms.event)
             self.record.take_part(population, self.fingerprint, self.round, event, self.time, self.item)
         except InvalidInputError as error:  # spent; or events that do not add up: either way nothing was recorded
-            self.refusal = str(error)
+            self._refuse(str(error))
             return False
         return True
+
+    def _refuse(self, why: str) -> None:
+        object.__setattr__(self, "refusal", why)
 
 
 # ---- rows ----

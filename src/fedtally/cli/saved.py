@@ -148,8 +148,10 @@ def merge(results: tuple[str, ...], top: int, query: tuple[str, ...], as_json: b
             f"{part.num_clients:,} clients, {part.plan.rows} x {part.plan.width:,}, plan {part.plan.fingerprint[:16]}"
         )
         private = report.privacy_fields(part.plan, part.secure_sum)
-        rows.append((path, f"{size}; {report.NO_PRIVACY if private is None else report.promise(private)}"))
-    rows.append(("together", f"a client in all of them: {merged.together}"))
+        promised = report.NO_PRIVACY if private is None else report.promise(private)
+        # Not the path as the label: a long one would leave no room for what is said.
+        rows.append(("Result", f"{path}: {size}; {promised}"))
+    rows.append(("Together", f"a client in all of them: {merged.together}"))
     warnings = dict.fromkeys(warning for part in merged.results for warning in part.warnings)
     rows += [("Note", report.printable(warning)) for warning in warnings]
     console.show(report.facts(rows))

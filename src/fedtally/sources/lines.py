@@ -90,7 +90,7 @@ def rows_of_csv(
         delimiter: between fields.
         width: how many columns the header names; None: there is none, and all are counted from the start.
         places: of the columns that are named, from 0; those of clients, rounds and counts not between items.
-        is_single: whether the table has one column, in which a blank line is a row whose item is missing.
+        is_single: whether all columns are the item's, so that a blank line is a row whose item is missing.
 
     >>> read = rows_of_csv(Columns("item", client="user"), ",", 2, {"item": 0, "user": 1}, False)
     >>> read('tea,ann'), read('"tea,ann'), read('a,b,"Lee, Ann"')
@@ -171,7 +171,7 @@ def row_of_json(columns: Columns) -> Callable[[str], Row | None]:
         if not line.strip():
             return None
         try:
-            found = json.loads(line, parse_int=str)  # digits as they are: a number may be of any size
+            found = json.loads(line, parse_int=str, strict=False)  # digits as they are, of numbers of any size
         except RecursionError:
             return read(_shallow(line))
         except ValueError:
@@ -224,9 +224,15 @@ def first_line(stream: ByteStream, encoding: str) -> str:
     return ""
 
 
+_UNREADABLE = "\udcff"  # no text
+
+
 def _decoded(line: bytes, encoding: str) -> str:
     """Return a line as text, in which a byte that is none stands as a lone surrogate: its field cannot be read."""
-    return line.rstrip(b"\r\n").decode(encoding, "surrogateescape")
+    try:
+        return line.rstrip(b"\r\n").decode(encoding, "surrogateescape")
+    except UnicodeError:  # encodings of several bytes a character raise for bytes below 128, too
+        return _UNREADABLE
 
 
 def _blocks(stream: ByteStream, block_size: int) -> Iterator[list[bytes | None]]:
