@@ -352,3 +352,11 @@ def test_the_page_has_every_entry():
     ):
         assert entries_on_the_page(table) == (names, absent), table
     assert all(f"`{domain.kind}`" in PAGE for domain in domains)
+
+
+def test_a_file_is_read_as_it_is(tmp_path: Path) -> None:
+    """A carriage return ends no comment in TOML: what stands behind it is none of the plan's."""
+    path = tmp_path / "plan.toml"
+    path.write_bytes(b"# nothing below this line\rrows = 5\n")
+    with pytest.raises(UnreadableFileError, match="not valid TOML"):
+        Plan.load(path)
