@@ -360,3 +360,10 @@ def test_a_file_is_read_as_it_is(tmp_path: Path) -> None:
     path.write_bytes(b"# nothing below this line\rrows = 5\n")
     with pytest.raises(UnreadableFileError, match="not valid TOML"):
         Plan.load(path)
+
+
+@pytest.mark.parametrize("name", ["run.fed", "plan.toml", "plan.json"])
+def test_a_file_that_is_no_text_is_no_plan(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).write_bytes(b"\x89fedtally\xff")
+    with pytest.raises(UnreadableFileError, match="is no plan: give the text file, .toml or .json"):
+        Plan.load(tmp_path / name)
