@@ -18,6 +18,7 @@ import tempfile
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
+from dataclasses import FrozenInstanceError
 from itertools import count
 from pathlib import Path
 from types import SimpleNamespace
@@ -796,6 +797,14 @@ def test_caps_have_bounds(record: ClientRecord, values: tuple[Any, ...], message
     with pytest.raises(InvalidInputError, match=message):
         record.cap(*values)
     record.take_part("phones", "plan-0", 0, None, time=1)
+
+
+def test_a_journal_stays_that_of_its_round(tmp_path: Path) -> None:
+    """`join` compares the round once: what is booked later must be the same."""
+    journal = Journal(ClientRecord.open(tmp_path / "client.db", create=True), PLAN, 0, time=1)
+    for name, value in (("round", 1), ("plan", PLAN), ("item", "tea")):
+        with pytest.raises(FrozenInstanceError):
+            setattr(journal, name, value)
 
 
 def test_a_journal_says_what_the_cap_refuses(record: ClientRecord) -> None:
