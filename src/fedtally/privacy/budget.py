@@ -145,7 +145,7 @@ def checked_name(**named: str) -> str:
 
 
 def is_name(name: object) -> bool:
-    """Tell whether something may be a name, as for `checked_name`.
+    """Tell whether something may be a name, as for `checked_name`, in any Unicode form.
 
     >>> is_name("phones"), is_name(" phones"), is_name(b"phones")
     (True, False, False)
@@ -167,21 +167,6 @@ def appearance(name: str) -> str:
     inked = (one for one in parts if unicodedata.category(one) not in ("Mn", "Me") and one not in _WITHOUT_INK)
     letters = "".join(inked).translate(_LOOK_ALIKES).casefold()
     return _SEPARATORS.sub("-", letters).strip("-")
-
-
-def spent(charges: Sequence[Charge], delta: float) -> Guarantee | None:
-    """Return what the charges of one population cost together, each campaign once; None if there are none.
-
-    Raises:
-        InvalidInputError: as `accounting.epsilon`.
-
-    >>> event = Event("rounded-gaussian", 16, "zero-out", variance=16 * 4.2247**2)
-    >>> charges = [Charge("phones", "plan-a", release, event) for release in range(3)]
-    >>> print(spent(charges, 1e-6))
-    epsilon 0.9999 at delta 1e-06 (zero-out, central trust, privacy-loss-distribution)
-    """
-    campaigns = {charge.plan: charge.event for charge in charges}
-    return Composition.of(list(campaigns.values()), delta).guarantee if campaigns else None
 
 
 def check_spend(grant: Grant, charges: Sequence[Charge], new: Charge) -> Guarantee | None:
