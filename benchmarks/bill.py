@@ -16,8 +16,8 @@ import click
 
 import fedtally
 from benchmarks.measure import Goal, Report, machine
-from fedtally.engines import calibration
 from fedtally.planner.bill import Host, bill
+from fedtally.studies import calibration
 
 FACTOR = 2.0
 

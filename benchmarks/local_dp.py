@@ -34,9 +34,9 @@ import numpy.typing as npt
 
 import fedtally
 from fedtally.domain import IntegerRange
-from fedtally.engines.planning import drafted
-from fedtally.engines.request import Request
 from fedtally.planner.bill import Host, bill
+from fedtally.planner.proposal import drafted
+from fedtally.planner.request import Request
 from fedtally.sources.synthetic import frequencies
 
 F64 = npt.NDArray[np.float64]

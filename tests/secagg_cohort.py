@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from fedtally.campaign.server import FrequencyServer
 from fedtally.crypto.keys import ExchangeKey, Secret, SigningKey
 from fedtally.plan import Plan
 from fedtally.secagg.allow_list import AllowList
@@ -27,7 +28,6 @@ from fedtally.secagg.proposal import propose
 from fedtally.secagg.server import Server
 from fedtally.secagg.terms import TwoServerTerms
 from fedtally.secagg.two_server import BatchState, Leader
-from fedtally.session import FrequencyServer
 from fedtally.sketch import CountSketch
 
 NOW = 1_000_000

@@ -24,18 +24,18 @@ import numpy as np
 import pytest
 
 import fedtally
+from fedtally.campaign import release as engine
 from fedtally.cli.app import run as command
 from fedtally.crypto.keys import Secret
 from fedtally.domain import IntegerRange
-from fedtally.engines import noise_checks
-from fedtally.engines import privacy as engine
-from fedtally.engines.audit import FALSE_ALARM, Audit, AuditResult, run
-from fedtally.engines.dependence_checks import dependence_checks
-from fedtally.engines.noise_checks import Law, Ranks, checks_of, detectable_scale, epsilon_bound, of_products
 from fedtally.errors import InvalidInputError
 from fedtally.plan import Plan
 from fedtally.privacy.mechanism import Noise
 from fedtally.sketch import CountSketch
+from fedtally.studies import noise_checks
+from fedtally.studies.audit import FALSE_ALARM, Audit, AuditResult, run
+from fedtally.studies.dependence_checks import dependence_checks
+from fedtally.studies.noise_checks import Law, Ranks, checks_of, detectable_scale, epsilon_bound, of_products
 
 DOMAIN = IntegerRange(1, 50)
 TWICE: dict[str, Any] = {"clients": [i // 2 for i in range(40)], "rounds": [i % 2 for i in range(40)]}

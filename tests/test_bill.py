@@ -11,7 +11,7 @@ import pytest
 from secagg_cohort import Cohort
 
 import fedtally
-from fedtally.engines import cohorts
+from fedtally.engines.local import cohorts
 from fedtally.errors import InvalidInputError
 from fedtally.plan import Plan
 from fedtally.planner import bill as bills

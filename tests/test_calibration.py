@@ -13,12 +13,12 @@ import numpy as np
 import pytest
 
 from fedtally import kernels
-from fedtally.engines import calibration
-from fedtally.engines.calibration import Seen, default_path, fit, load, save
-from fedtally.engines.summation import Summation
 from fedtally.errors import InvalidInputError
 from fedtally.planner.bill import OPERATIONS, REFERENCE, Bill, Host, lines_of_sum
 from fedtally.planner.bill import bill as true_bill
+from fedtally.planner.secure_sum import Summation
+from fedtally.studies import calibration
+from fedtally.studies.calibration import Seen, default_path, fit, load, save
 
 SECAGG, TWO_SERVERS = Summation("secagg"), Summation("two-server")
 

@@ -435,7 +435,7 @@ def test_what_fails_later(call: Call, monkeypatch: pytest.MonkeyPatch, given: Ba
     def fail(*_: object) -> None:
         raise given
 
-    monkeypatch.setattr("fedtally.engines.local.run", fail)
+    monkeypatch.setattr("fedtally.engines.local.campaign.run", fail)
     code, out, err = call("estimate", "zipf:")
     assert out == ""
     assert code == (130 if isinstance(given, KeyboardInterrupt) else 1)

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from fedtally.cli.app import run
-from fedtally.engines import calibration
 from fedtally.plan import Plan
 from fedtally.planner import REFERENCE
+from fedtally.studies import calibration
 
 FLEET = ("--clients", "50000", "--domain-size", "2000")
 Call = Callable[..., tuple[int, str, str]]

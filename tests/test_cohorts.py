@@ -13,11 +13,11 @@ import pytest
 
 import fedtally
 from fedtally import report
-from fedtally.engines import local
-from fedtally.engines.cohorts import AbortedRoundError
-from fedtally.engines.summation import Summation, make_keys
+from fedtally.engines.local import campaign
+from fedtally.engines.local.cohorts import AbortedRoundError
 from fedtally.errors import FedtallyError, InvalidInputError
 from fedtally.plan import Plan
+from fedtally.planner.secure_sum import Summation, make_keys
 from fedtally.secagg.client import Client
 from fedtally.sketch import CountSketch
 
@@ -211,8 +211,8 @@ def test_identities_are_of_one_client_in_a_round() -> None:
 def test_progress_counts_the_clients() -> None:
     seen = []
     source = fedtally.sources.from_items(ITEMS)
-    request = local.Request(rows=5, width=64, seed=3, secure_sum="secagg", max_cohort=20)
-    local.run(source, request, lambda *step: seen.append(step))
+    request = campaign.Request(rows=5, width=64, seed=3, secure_sum="secagg", max_cohort=20)
+    campaign.run(source, request, lambda *step: seen.append(step))
     assert [step for step in seen if step[0] == "sum"] == [("sum", 20, 60), ("sum", 40, 60), ("sum", 60, 60)]
 
 
@@ -237,9 +237,9 @@ def test_what_a_plan_says_is_not_asked_again() -> None:
 
 def test_progress_moves_within_a_cohort() -> None:
     seen: list[int] = []
-    request = local.Request(rows=5, width=64, seed=3, secure_sum="secagg", domain="input")
+    request = campaign.Request(rows=5, width=64, seed=3, secure_sum="secagg", domain="input")
     source = fedtally.sources.from_items(ITEMS * 5)
-    local.run(source, request, lambda stage, done, _: seen.append(done) if stage == "sum" else None)
+    campaign.run(source, request, lambda stage, done, _: seen.append(done) if stage == "sum" else None)
     assert seen == sorted(seen)
     assert len(seen) >= 4
     assert seen[-1] == 300

@@ -13,7 +13,7 @@ from fedtally.errors import InvalidInputError
 from fedtally.recovery import intervals
 from fedtally.recovery.intervals import list_lows, list_tails, make_intervals, sampling_error, selective_limits
 from fedtally.recovery.joint import Fit, JointDecoder, generator
-from fedtally.recovery.landed import Candidates, Landed
+from fedtally.recovery.linear_system import Candidates, Landed
 from fedtally.recovery.median import MedianDecoder
 from fedtally.sketch import CountSketch, Schedule, SketchSpec
 

@@ -23,30 +23,30 @@ PACKAGE = Path(fedtally.__file__).parent
 MAY_USE_NUMPY_RANDOM = {
     "cli/estimate.py",
     "cli/options.py",
-    "engines/audit.py",
-    "engines/cohorts.py",
-    "engines/dependence_checks.py",
-    "engines/local.py",
-    "engines/noise_checks.py",
-    "engines/pilot.py",
-    "engines/promise.py",
-    "engines/simulate.py",
-    "engines/tally.py",
+    "studies/audit.py",
+    "engines/local/cohorts.py",
+    "studies/dependence_checks.py",
+    "engines/local/campaign.py",
+    "studies/noise_checks.py",
+    "engines/local/pilot.py",
+    "studies/validation.py",
+    "studies/schedules.py",
+    "engines/local/tally.py",
     "planner/trials.py",
     "recovery/intervals.py",
     "recovery/joint.py",
-    "recovery/landed.py",
+    "recovery/linear_system.py",
     "sources/__init__.py",
     "sources/stdlib.py",
     "sources/synthetic.py",
 }
 MAY_TAKE_BYTES = {
-    "engines/promise.py": 1,  # the public seed of a study's hashes
-    "engines/simulate.py": 1,  # the public seed of a study's hashes
+    "studies/validation.py": 1,  # the public seed of a study's hashes
+    "studies/schedules.py": 1,  # the public seed of a study's hashes
     "planner/trials.py": 1,  # the public seed of hashes that the planner tries
 }
 MAY_DRAW_FROM_A_LAW = {
-    "engines/tally.py": 1,  # how many of an item's clients are in which round
+    "engines/local/tally.py": 1,  # how many of an item's clients are in which round
     "planner/trials.py": 2,  # clients and noise of campaigns that the planner runs for itself
     "recovery/intervals.py": 1,  # a bootstrap of counts
     "recovery/joint.py": 1,  # probes of a linear fit

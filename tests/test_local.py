@@ -9,10 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import fedtally
-from fedtally.engines.local import campaign_seed, run
-from fedtally.engines.request import Request
+from fedtally.engines.local.campaign import campaign_seed, run
 from fedtally.errors import InvalidInputError, MemoryLimitError, OutsideDomainError
 from fedtally.plan import Plan
+from fedtally.planner.request import Request
 from fedtally.result import Result, Truth
 from fedtally.sketch import CountSketch
 from fedtally.sources import from_items, open_source
@@ -255,7 +255,7 @@ def test_domains_of_another_type(domain):
 
 
 def test_sketches_that_do_not_fit_the_memory(monkeypatch):
-    monkeypatch.setattr("fedtally.engines.local.physical_memory", lambda: 1 << 20)
+    monkeypatch.setattr("fedtally.engines.local.campaign.physical_memory", lambda: 1 << 20)
     with pytest.raises(MemoryLimitError, match="fewer rounds or a smaller width"):
         fedtally.estimate([1, 2], rows=7, width=1 << 20)
 

@@ -17,7 +17,7 @@ from fedtally.privacy.events import Collisions, Event
 from fedtally.privacy.mechanism import rounded_gaussian
 from fedtally.recovery import error_model, openings
 from fedtally.recovery.joint import JointDecoder
-from fedtally.recovery.landed import Landed
+from fedtally.recovery.linear_system import Landed
 from fedtally.recovery.median import MedianDecoder
 from fedtally.recovery.openings import (
     Release,

@@ -12,9 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedtally.domain import Dictionary, Grid, IntegerRange, IntegerSet, Strings
-from fedtally.engines.fitting import widest
 from fedtally.errors import InvalidInputError, UnreadableFileError
 from fedtally.plan import Plan, Target, modulus_bits
+from fedtally.planner.draft import widest
 from fedtally.privacy.events import Event
 from fedtally.privacy.terms import PrivacyTerms
 from fedtally.secagg.params import Parameters

@@ -11,17 +11,17 @@ import pytest
 import fedtally
 from fedtally import report
 from fedtally.domain import IntegerRange
-from fedtally.engines import local
-from fedtally.engines.fitting import Draft, spread
-from fedtally.engines.merging import Merged
-from fedtally.engines.pilot import drawn, together
-from fedtally.engines.planning import Proposal, drafted, predicted, propose
-from fedtally.engines.request import Request
-from fedtally.engines.summation import Summation
-from fedtally.engines.tally import Members, RoundTally, tallied
+from fedtally.engines.local import campaign
+from fedtally.engines.local.pilot import drawn, together
+from fedtally.engines.local.tally import Members, RoundTally, tallied
 from fedtally.errors import InvalidInputError
+from fedtally.merged import Merged
 from fedtally.plan import Plan
 from fedtally.planner import Law
+from fedtally.planner.draft import Draft, spread
+from fedtally.planner.proposal import Proposal, drafted, predicted, propose
+from fedtally.planner.request import Request
+from fedtally.planner.secure_sum import Summation
 from fedtally.privacy.budget import OverspentError
 from fedtally.sources import open_source
 from fedtally.store import Ledger
@@ -157,7 +157,7 @@ def test_expected_sizes_are_all_clients(rounds):
 def test_a_plan_of_the_planner_runs(tmp_path):
     plan = proposed(tau=0.05, num_rounds=2, secure_sum="secagg", max_cohort=200, epsilon=8.0, clients=700).plan
     source = open_source("zipf:a=1.2,d=5000,n=700", rng=np.random.default_rng(1))
-    result = local.run(source, Request(plan=plan, domain=DOMAIN, study=True, evaluate=True))
+    result = campaign.run(source, Request(plan=plan, domain=DOMAIN, study=True, evaluate=True))
     assert result.evaluation is not None
     assert result.evaluation.linf < 0.1
 
@@ -467,8 +467,8 @@ def test_limits_of_merged_results_hold(decoding, repeats):
     shares /= shares.sum()
     for number, campaigns in zip((2, 4, 8), repeats, strict=True):
         named, listed = [], []
-        for campaign in range(campaigns):
-            rng = np.random.default_rng([campaign, number])
+        for repeat in range(campaigns):
+            rng = np.random.default_rng([repeat, number])
             counts = rng.multinomial(clients, shares, number)
             merged = Merged(
                 [

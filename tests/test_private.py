@@ -18,18 +18,21 @@ import pytest
 from secagg_cohort import land_done
 
 import fedtally
+from fedtally.campaign.client import FrequencyClient
+from fedtally.campaign.release import Books, released
+from fedtally.campaign.server import FrequencyServer
 from fedtally.domain import Dictionary, IntegerRange
-from fedtally.engines import cohorts, local
-from fedtally.engines.privacy import Books, bounded, honest_clients, released
-from fedtally.engines.request import Request
-from fedtally.engines.summation import Summation
+from fedtally.engines.local import campaign, cohorts
+from fedtally.engines.local.clipping import bounded
 from fedtally.errors import InvalidInputError, UnreadableFileError
 from fedtally.plan import Plan
 from fedtally.planner import Law
+from fedtally.planner.privacy import honest_clients
+from fedtally.planner.request import Request
+from fedtally.planner.secure_sum import Summation
 from fedtally.privacy.budget import AlreadySpentError, OverspentError
 from fedtally.report import answer, document, plain
 from fedtally.result import Result
-from fedtally.session import FrequencyClient, FrequencyServer
 from fedtally.sketch import CountSketch, NoiseMark
 from fedtally.sketch.clip import squared_norm
 from fedtally.sources import from_items
@@ -180,7 +183,7 @@ def test_nothing_that_is_drawn_follows_from_the_plan(monkeypatch: pytest.MonkeyP
         keys.append(key)
         return bounded(plan, rounds, key)
 
-    monkeypatch.setattr(local, "bounded", noted)
+    monkeypatch.setattr(campaign, "bounded", noted)
     runs = [fedtally.estimate(ITEMS, domain=DOMAIN, plan=plan, confidence=0.0) for _ in range(5)]
     assert len({tuple(sketch.num_clients for sketch in run.sketches) for run in runs}) > 1
     assert len(set(keys)) == 5 and {len(key) for key in keys} == {32}  # which items a clipped client drops
@@ -195,14 +198,14 @@ def test_shares_are_sized_for_the_honest_who_stay() -> None:
 
 def test_the_sums_without_noise_are_erased(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[CountSketch] = []
-    encode = local.encode
+    encode = campaign.encode
 
     def kept(*arguments: Any) -> Any:
         for sketch in encode(*arguments):
             seen.append(sketch)
             yield sketch
 
-    monkeypatch.setattr(local, "encode", kept)
+    monkeypatch.setattr(campaign, "encode", kept)
     result = estimate()
     assert seen and all(not sketch.counters.any() for sketch in seen)
     assert all(sketch is not released for sketch in seen for released in result.sketches)
@@ -303,7 +306,7 @@ def test_a_client_changes_nothing_but_its_own_part() -> None:
     tallies = []
     for held in (items, other):
         request = Request(domain=DOMAIN, epsilon=1.0, max_items=2, num_rounds=3, study=True, seed=1)
-        tally, _ = local.read(from_items(held, clients=clients), request, bytes(32), lambda *_: None)
+        tally, _ = campaign.read(from_items(held, clients=clients), request, bytes(32), lambda *_: None)
         tallies.append(tally.finish(individuals=True))
     assert [r.num_clients for r in tallies[0]] == [r.num_clients for r in tallies[1]]
     differing = 0
@@ -324,7 +327,7 @@ def test_no_contribution_exceeds_the_clip_and_the_truth_knows_nothing_of_it() ->
     assert terms is not None and terms.event.clip_norm is not None and result.truth is not None
     assert result.truth.counts.tolist() == [300] * 10
     request = Request(domain=DOMAIN, epsilon=1.0, max_items=10, study=True)
-    tally, _ = local.read(from_items(items, clients=clients), request, bytes(32), lambda *_: None)
+    tally, _ = campaign.read(from_items(items, clients=clients), request, bytes(32), lambda *_: None)
     [everybody] = tally.finish(individuals=True)
     norm = squared_norm(result.plan.spec, 0, DOMAIN.encode(list(range(1, 11)))) ** 0.5
     tight = replace(terms.event, clip_norm=min(terms.event.clip_norm, norm - 1e-6))
@@ -744,7 +747,7 @@ def test_it_is_reserved_before_noise_is_drawn_or_a_sum_opened(
         monkeypatch.setattr("fedtally.secagg.client.Client._unmask", opened)
     else:
         monkeypatch.setattr(Noise, "draw", opened)
-    monkeypatch.setattr("fedtally.session.FrequencyServer.land", opened)
+    monkeypatch.setattr("fedtally.campaign.client.FrequencyServer.land", opened)
     monkeypatch.setattr("fedtally.secagg.two_server.Leader.query", opened)
     with pytest.raises(OverspentError, match="nothing is left"):
         estimate(ledger=books, population="phones", **options)

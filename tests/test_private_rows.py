@@ -21,9 +21,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedtally.domain import Dictionary, parse
-from fedtally.engines import local
-from fedtally.engines.request import Request
+from fedtally.engines.local import campaign
 from fedtally.errors import InvalidInputError
+from fedtally.planner.request import Request
 from fedtally.sources import Columns, Source, from_items, lines, open_source, tables
 from fedtally.sources.tables import Layout, table_source
 
@@ -76,7 +76,7 @@ ODD = [
 def tallied(source: Source, **options: Any) -> list[Any]:
     """Return the rounds of a private run as plain values: the draws are those of the seed."""
     asked = {"domain": DRINKS, "epsilon": 1.0, "study": True, "seed": 1} | options
-    tally, _ = local.read(source, Request(**asked), bytes(32), lambda *_: None)
+    tally, _ = campaign.read(source, Request(**asked), bytes(32), lambda *_: None)
     rounds = tally.finish(individuals=True)
     return [(part.num_clients, part.ids.tolist(), part.counts.tolist()) for part in rounds]
 
@@ -489,7 +489,7 @@ def run_in_the_open(monkeypatch: pytest.MonkeyPatch, arguments: list[str]) -> tu
     def token(size: int = 32) -> bytes:
         return hashlib.shake_256(str(next(count)).encode()).digest(size)
 
-    encode = local.encode
+    encode = campaign.encode
 
     def empty(*given: Any) -> Any:
         for sketch in encode(*given):
@@ -497,8 +497,8 @@ def run_in_the_open(monkeypatch: pytest.MonkeyPatch, arguments: list[str]) -> tu
             yield sketch
 
     monkeypatch.setattr("secrets.token_bytes", token)
-    monkeypatch.setattr(local.secrets, "token_bytes", token)
-    monkeypatch.setattr(local, "encode", empty)
+    monkeypatch.setattr(campaign.secrets, "token_bytes", token)
+    monkeypatch.setattr(campaign, "encode", empty)
     with redirect_stdout(StringIO()) as out, redirect_stderr(StringIO()) as error:
         code = app.run(arguments)
     monkeypatch.undo()
@@ -535,7 +535,7 @@ def test_progress_does_not_tell_how_long_values_are(tmp_path: Path) -> None:
     path = tmp_path / "t.txt"
     path.write_text("tea\n" * 50)
     for epsilon in (1.0, None):
-        local.run(open_source(str(path)), Request(domain=DRINKS, epsilon=epsilon), lambda *what: seen.append(what))
+        campaign.run(open_source(str(path)), Request(domain=DRINKS, epsilon=epsilon), lambda *what: seen.append(what))
         assert ("read" in {stage for stage, *_ in seen}) == (epsilon is None)
 
 

@@ -21,7 +21,7 @@ from fedtally.recovery.intervals import (
     selective_limits,
 )
 from fedtally.recovery.joint import Fit, JointDecoder, generator
-from fedtally.recovery.landed import Candidates, Landed
+from fedtally.recovery.linear_system import Candidates, Landed
 from fedtally.recovery.median import MedianDecoder
 from fedtally.sketch import CountSketch, Schedule, SketchSpec
 

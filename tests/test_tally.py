@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedtally.domain import Dictionary, IntegerRange
-from fedtally.engines.tally import Declared, FromInput, Histogram, Tally
+from fedtally.engines.local.tally import Declared, FromInput, Histogram, Tally
 from fedtally.errors import InvalidInputError, OutsideDomainError
 from fedtally.sources import from_items
 
@@ -159,7 +159,7 @@ def test_a_full_disk_is_said(monkeypatch):
     def full():
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("fedtally.engines.tally._unnamed_file", full)
+    monkeypatch.setattr("fedtally.engines.local.tally._unnamed_file", full)
     with pytest.raises(InvalidInputError, match="No space left on device; free space there, point TMPDIR elsewhere"):
         tally_of(from_items([1], clients=[1]), memory=1)
 
@@ -262,6 +262,6 @@ def test_dictionary_encoder_drops_what_it_lacks():
 
 
 def test_too_many_natural_rounds(monkeypatch):
-    monkeypatch.setattr("fedtally.engines.tally.MAX_NATURAL_ROUNDS", 3)
+    monkeypatch.setattr("fedtally.engines.local.tally.MAX_NATURAL_ROUNDS", 3)
     with pytest.raises(InvalidInputError, match="more than 3 distinct values; is it a round"):
         tally_of(from_items([1] * 5, rounds=list(range(5))), num_rounds=None)

@@ -14,9 +14,9 @@ import pytest
 import fedtally
 from fedtally.cli import app
 from fedtally.domain import IntegerRange
-from fedtally.engines.merging import Merged
-from fedtally.engines.unit import looks_like_people
+from fedtally.engines.local.unit import looks_like_people
 from fedtally.errors import InvalidInputError
+from fedtally.merged import Merged
 from fedtally.plan import Plan
 from fedtally.report import answer, document, plain
 from fedtally.result import Result

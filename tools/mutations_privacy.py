@@ -61,7 +61,8 @@ class Mutation(NamedTuple):
 
 
 AUDIT = ("test_audit_engine.py",)
-_TERMS, _ENGINE, _SESSION = "privacy/terms.py", "engines/privacy.py", "session.py"
+_TERMS, _PLANNER = "privacy/terms.py", "planner/privacy.py"
+_ENGINE, _CLIENT_FILE, _SERVER_FILE = "campaign/release.py", "campaign/client.py", "campaign/server.py"
 _GAUSSIAN = "_drawable(rounded_gaussian(self.event.noise_variance))"
 _SHARE = "_drawable(skellam(self.event.noise_variance * shares))"
 _ADD = "    total.counters += noise[:size].reshape(total.counters.shape)\n"
@@ -150,10 +151,10 @@ MUTATIONS = (
     ),
     _mutation("no-noise", _ENGINE, _ADD, ""),
     _mutation("noise-twice", _ENGINE, _ADD, _ADD + _ADD),
-    _mutation("helper-without-noise", _SESSION, _HELPER, _HELPER.replace("self._server_noise(random)", "None")),
+    _mutation("helper-without-noise", _SERVER_FILE, _HELPER, _HELPER.replace("self._server_noise(random)", "None")),
     _mutation(
         "helper-with-zeros",
-        _SESSION,
+        _SERVER_FILE,
         _HELPER,
         _HELPER.replace("self._server_noise(random)", "lambda: np.zeros(self.plan.rows * self.plan.width, np.int64)"),
     ),
@@ -166,7 +167,7 @@ MUTATIONS = (
     ),
     _mutation(
         "no-noise-for-many",
-        "engines/local.py",
+        "engines/local/campaign.py",
         "            sketches = released(plan, sketches, self._random, self.books)",
         "            if sum(s.num_clients for s in sketches) <= 20:\n"
         "                sketches = released(plan, sketches, self._random, self.books)",
@@ -253,13 +254,13 @@ MUTATIONS = (
     ),
     _mutation(
         "one-client-in-four-without-share",
-        "session.py",
+        _CLIENT_FILE,
         "            if privacy.by_clients:\n                share",
         "            if privacy.by_clients and random(1)[0] % 4:\n                share",
     ),
     _mutation(
         "servers-draw-the-same",
-        _SESSION,
+        _SERVER_FILE,
         _SERVER,
         "self._same = getattr(self, '_same', None) or random(KEY_BYTES)\n        "
         + _SERVER.replace("random(KEY_BYTES)", "self._same"),
@@ -377,11 +378,11 @@ MUTATIONS = (
         _DRAW.replace("random(KEY_BYTES)", "random(2) * 16"),
         "test_audit_engine.py::test_noise_is_that_of_the_whole_key",
     ),
-    _mutation("servers-share-a-key", _SESSION, _SERVER, _SERVER.replace("random(KEY_BYTES)", "bytes(KEY_BYTES)")),
-    _mutation("client-keys-known", "session.py", _CLIENT, _CLIENT.replace("random(KEY_BYTES)", "bytes(KEY_BYTES)")),
+    _mutation("servers-share-a-key", _SERVER_FILE, _SERVER, _SERVER.replace("random(KEY_BYTES)", "bytes(KEY_BYTES)")),
+    _mutation("client-keys-known", _CLIENT_FILE, _CLIENT, _CLIENT.replace("random(KEY_BYTES)", "bytes(KEY_BYTES)")),
     _mutation(
         "client-without-share",
-        "session.py",
+        _CLIENT_FILE,
         "            if privacy.by_clients:\n                share",
         "            if privacy.by_clients and len(ids):\n                share",
     ),
@@ -401,33 +402,33 @@ MUTATIONS = (
     ),
     _mutation(
         "itemless-dropped",
-        "engines/local.py",
+        "engines/local/campaign.py",
         "keep_itemless=request.is_private,",
         "keep_itemless=False,",
         "test_private.py::test_clients_without_an_item_take_part_with_zeros",
     ),
     _mutation(
         "missing-shown",
-        "engines/local.py",
+        "engines/local/campaign.py",
         "missing=0 if request.is_private else tally.missing",
         "missing=tally.missing",
     ),
     _mutation(
         "times-shown",
-        "engines/local.py",
+        "engines/local/campaign.py",
         "if request.is_study or not request.is_private:",
         "if True:",
     ),
     _mutation(
         "public-draws",
-        "engines/local.py",
+        "engines/local/campaign.py",
         "    if request.is_private and request.seed is None:\n",
         "    if False:\n",
         "test_private.py::test_nothing_that_is_drawn_follows_from_the_plan",
     ),
     _mutation(
         "clip-draws-known",
-        "engines/local.py",
+        "engines/local/campaign.py",
         "bounded(plan, rounds, self._random(32))",
         "bounded(plan, rounds, bytes(32))",
         "test_private.py::test_nothing_that_is_drawn_follows_from_the_plan",
@@ -441,39 +442,39 @@ MUTATIONS = (
     ),
     _mutation(
         "outside-counted",
-        "engines/local.py",
+        "engines/local/campaign.py",
         "    if tally.outside and plan.privacy is None:\n",
         "    if tally.outside:\n",
     ),
     _mutation(
         "pilot-without-noise",
-        "engines/local.py",
+        "engines/local/campaign.py",
         "        return site.land(plan, keys, clients, {}).sketches\n",
         "        return list(encode(plan, site.domain, clients, lambda *_: None))\n",
         "test_private.py::test_a_pilot_has_the_noise_of_its_plan",
     ),
     _mutation(
         "seed-taken",
-        "engines/request.py",
+        "planner/request.py",
         '            ("seed", "whoever knows a seed can take the noise off"),\n',
         "",
         "test_private.py::test_what_only_a_study_may_use",
     ),
     _mutation(
         "missing-warned",
-        "engines/local.py",
+        "engines/local/campaign.py",
         "    elif tally.missing:\n",
         "    if tally.missing:\n",
     ),
     _mutation(
         "times-of-cohorts-shown",
-        "engines/cohorts.py",
+        "engines/local/cohorts.py",
         "self._is_timed = plan.privacy is None or plan.privacy.study",
         "self._is_timed = True",
     ),
     _mutation(
         "truth-kept",
-        "engines/local.py",
+        "engines/local/campaign.py",
         "truth, attended = true_counts(domain, rounds) if request.evaluate else None, attendance(rounds)",
         "truth, attended = true_counts(domain, rounds), attendance(rounds)",
         "test_private.py::test_a_private_run_shows_no_times",
@@ -481,7 +482,7 @@ MUTATIONS = (
     # What a client is bounded to.
     _mutation(
         "honest-one-more",
-        _ENGINE,
+        _PLANNER,
         "    honest = least - int(summation.borne * least) - corrupt\n",
         "    honest = least - int(summation.borne * least) - corrupt + 1\n",
         "test_private.py::test_shares_are_sized_for_the_honest_who_stay",
@@ -495,14 +496,14 @@ MUTATIONS = (
     ),
     _mutation(
         "one-round-assumed",
-        "engines/fitting.py",
+        "planner/draft.py",
         "participations = min(len(sizes), asked.max_rounds or len(sizes))",
         "participations = 1",
         "test_private.py::test_natural_rounds_are_charged_for_the_most_that_a_client_may_be_in",
     ),
     _mutation(
         "openings-one-by-one",
-        _ENGINE,
+        _PLANNER,
         "per_opening=min(participations, together),",
         "per_opening=1,",
         "test_private.py::test_natural_rounds_are_charged_for_the_most_that_a_client_may_be_in",
@@ -516,28 +517,28 @@ MUTATIONS = (
     ),
     _mutation(
         "clip-skipped",
-        "session.py",
+        _CLIENT_FILE,
         "        if privacy.event.clip_norm is not None:\n",
         "        if False:\n",
         "test_private.py::test_a_client_keeps_to_the_clip_by_itself",
     ),
     _mutation(
         "items-unbounded",
-        "session.py",
+        _CLIENT_FILE,
         "ids = drawn(held, self._plan.max_items, random)",
         "ids = held",
-        "test_session.py::test_under_privacy_nobody_stays_away_for_what_it_holds",
+        "test_campaign.py::test_under_privacy_nobody_stays_away_for_what_it_holds",
     ),
     _mutation(
         "clip-skipped-by-the-engine",
-        _ENGINE,
+        "engines/local/clipping.py",
         "    if clip is None:\n        return list(rounds)\n",
         "    if clip is None or len(rounds) == 1:\n        return list(rounds)\n",
         "test_private.py::test_no_contribution_exceeds_the_clip_and_the_truth_knows_nothing_of_it",
     ),
     _mutation(
         "item-too-many",
-        "engines/tally.py",
+        "engines/local/tally.py",
         "rows, self._max_items, keys, self._num_rounds, self._max_rounds",
         "rows, self._max_items + 1, keys, self._num_rounds, self._max_rounds",
         "test_tally.py",
@@ -615,7 +616,7 @@ MUTATIONS = (
     ),
     _mutation(
         "certificate-not-looked-up",
-        _ENGINE,
+        _PLANNER,
         "    if found.opposite > said.opposite or found.excess > said.excess:\n",
         "    if False:\n",
         "test_private.py::test_a_certificate_is_looked_up_again",

@@ -11,8 +11,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from fedtally.campaign.client import FrequencyClient
+    from fedtally.campaign.server import FrequencyServer
     from fedtally.domain import Dictionary, Domain, Grid, IntegerRange, IntegerSet, Strings
-    from fedtally.engines.local import estimate
+    from fedtally.engines.local.campaign import estimate
     from fedtally.errors import FedtallyError, InvalidInputError
     from fedtally.plan import Plan
     from fedtally.privacy.policy import PrivacyPolicy
@@ -20,7 +22,6 @@ if TYPE_CHECKING:
     from fedtally.recovery.joint import JointDecoder
     from fedtally.recovery.median import MedianDecoder
     from fedtally.result import Estimate, Evaluation, Result
-    from fedtally.session import FrequencyClient, FrequencyServer
     from fedtally.sketch import CountSketch, Schedule, SketchSpec
 
 __version__ = "0.1.0"
@@ -32,8 +33,8 @@ _HOMES = {
     "Estimate": "fedtally.result",
     "Evaluation": "fedtally.result",
     "FedtallyError": "fedtally.errors",
-    "FrequencyClient": "fedtally.session",
-    "FrequencyServer": "fedtally.session",
+    "FrequencyClient": "fedtally.campaign.client",
+    "FrequencyServer": "fedtally.campaign.server",
     "Grid": "fedtally.domain",
     "IntegerRange": "fedtally.domain",
     "IntegerSet": "fedtally.domain",
@@ -46,7 +47,7 @@ _HOMES = {
     "Schedule": "fedtally.sketch",
     "SketchSpec": "fedtally.sketch",
     "Strings": "fedtally.domain",
-    "estimate": "fedtally.engines.local",
+    "estimate": "fedtally.engines.local.campaign",
     "make_intervals": "fedtally.recovery.intervals",
 }
 __all__ = [

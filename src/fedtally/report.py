@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 from fedtally.domain import Domain
 from fedtally.plan import Plan
-from fedtally.result import Estimate, Evaluation, Result, listed_kind, named_kind
+from fedtally.recovery.decoding import listed_kind, named_kind
+from fedtally.result import Estimate, Evaluation, Result
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

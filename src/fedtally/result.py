@@ -17,22 +17,26 @@ from fedtally.domain import Domain
 from fedtally.errors import InvalidInputError, MemoryLimitError, MissingExtraError, UnreadableFileError
 from fedtally.plan import Plan
 from fedtally.privacy import STUDY
-from fedtally.recovery.intervals import KINDS, Intervals, Limits, NoisyNumberIntervals, make_intervals, sampling_error
+from fedtally.recovery.decoding import (
+    CONFIDENCE,
+    MAX_ENUMERATED,
+    MAX_JOINT,
+    check_decoding,
+    check_enumerable,
+    named_kind,
+    recovery_of,
+)
+from fedtally.recovery.intervals import Intervals, Limits, NoisyNumberIntervals, make_intervals, sampling_error
 from fedtally.recovery.joint import JointDecoder
-from fedtally.recovery.landed import Decoder, Ids, ask
+from fedtally.recovery.linear_system import Decoder, Ids, ask
 from fedtally.recovery.median import MedianDecoder, check_landed
 from fedtally.recovery.shrinkage import ShrunkDecoder
-from fedtally.sketch import JOINT_ROWS, CountSketch, check_joint_rows
+from fedtally.sketch import JOINT_ROWS, CountSketch
 from fedtally.sketch.count_sketch import noise_mark
 
 SCHEMA = "fedtally-result/1"
-RECOVERIES = ("auto", "joint", "median")
-OBJECTIVES = ("linf", "l2")
-CONFIDENCE = 0.95
 RARE_ITEMS = "joint recovery finds rare items too: without differential privacy, secure summation does not protect them"
 BLOCK = 1 << 18
-MAX_JOINT = 1 << 28  # candidates up to which "auto" is joint recovery: about a minute
-MAX_ENUMERATED = 2**36  # candidates: minutes of decoding; beyond, items are named
 _BYTES_PER_ROW = 96  # of a full table: estimate, order, label and the row being written
 
 F64 = npt.NDArray[np.float64]
@@ -626,22 +630,6 @@ class Result:
         return [Estimate(item, *row) for item, *row in zip(items, *(c.tolist() for c in columns), strict=True)]
 
 
-def recovery_of(recovery: str, domain_size: int, rows: int) -> str:
-    """Return "joint" or "median": how sums are decoded, of what was asked for.
-
-    Raises:
-        InvalidInputError: joint recovery was asked for, and there are too few rows.
-
-    >>> recovery_of("auto", 1000, rows=7), recovery_of("auto", 1000, rows=2)
-    ('joint', 'median')
-    """
-    if recovery == "joint":
-        check_joint_rows(rows)
-    if recovery != "auto":
-        return recovery
-    return "joint" if domain_size <= MAX_JOINT and rows >= JOINT_ROWS else "median"
-
-
 def possible(limits: Limits) -> Limits:
     """Return limits of frequencies as far as a frequency can lie: within 0 and 1.
 
@@ -649,64 +637,6 @@ def possible(limits: Limits) -> Limits:
     Limits(low=array([0. , 0.5]), high=array([0.2, 1. ]))
     """
     return Limits(np.clip(limits.low, 0.0, 1.0), np.clip(limits.high, 0.0, 1.0))
-
-
-def named_kind(intervals: str) -> str:
-    """Return the kind of the intervals of named items, of the kind that was asked for.
-
-    >>> named_kind("auto")
-    'pointwise'
-    """
-    return "pointwise" if intervals == "auto" else intervals
-
-
-def listed_kind(intervals: str) -> str:
-    """Return the kind of the intervals of a list of the largest estimates, of the kind that was asked for.
-
-    >>> listed_kind("auto")
-    'selective'
-    """
-    return "selective" if intervals == "auto" else intervals
-
-
-def check_decoding(recovery: str, objective: str, confidence: float, intervals: str) -> None:
-    """Raise InvalidInputError unless sums can be decoded so.
-
-    >>> check_decoding("joint", "linf", 0.95, "pointwise")
-    >>> check_decoding("joint", "linf", 95, "pointwise")
-    Traceback (most recent call last):
-    ...
-    fedtally.errors.InvalidInputError: confidence must be at least 0 (no intervals) and below 1, got 95
-    """
-    for name, value, known in (
-        ("recovery", recovery, RECOVERIES),
-        ("objective", objective, OBJECTIVES),
-        ("intervals", intervals, KINDS),
-    ):
-        if value not in known:
-            raise InvalidInputError(f"{name} must be {', '.join(known[:-1])} or {known[-1]}, got {value!r}")
-    if not 0 <= _validate.real(confidence=confidence) < 1:
-        raise InvalidInputError(f"confidence must be at least 0 (no intervals) and below 1, got {confidence!r}")
-
-
-def check_decodable(recovery: str, objective: str, domain: Domain | None) -> None:
-    """Raise MemoryLimitError if decoding so must enumerate a domain that is too large; None: not known yet.
-
-    >>> from fedtally.domain import IntegerRange
-    >>> check_decodable("median", "linf", IntegerRange(1, 10**12))
-    """
-    if domain is not None and (recovery == "joint" or objective == "l2"):
-        check_enumerable(domain)
-
-
-def check_enumerable(domain: Domain) -> None:
-    """Raise MemoryLimitError if a domain is too large to enumerate."""
-    if domain.size > MAX_ENUMERATED:
-        raise MemoryLimitError(
-            f"a domain of {domain.size:,} candidates is too large to enumerate (at most {MAX_ENUMERATED:,}); "
-            "name the items of interest (--query) under median recovery and objective linf, or declare a smaller "
-            "domain"
-        )
 
 
 def check_export_path(path: str | os.PathLike[str]) -> None:
@@ -766,7 +696,7 @@ def _check_noised(plan: Plan, sketches: Sequence[CountSketch]) -> None:
             held = f"holds noise of {sketch.noise}" if sketch.noise else "is exact"
             raise InvalidInputError(
                 f"the plan promises differential privacy by noise of {plan.noise_mark}, and the sum of "
-                f"round {sketch.round} {held}: take the sums from what adds the noise (engines.privacy.released, or a "
+                f"round {sketch.round} {held}: take the sums from what adds the noise (campaign.release.released, or a "
                 "session.FrequencyServer where it is in the vectors), or a plan without privacy"
             )
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
     from rich.table import Table
 
-    from fedtally.engines.audit import AuditResult
+    from fedtally.studies.audit import AuditResult
 
 
 @click.command(
@@ -46,8 +46,8 @@ def audit(plan: str, campaigns: int | None, as_json: bool, quiet: bool) -> int:
     No data is read and no ledger is charged. The exit code is 1 where the audit fails, which a sound program does once
     in a million audits, else 0. The noise comes from the operating system: each audit is another one.
     """
-    from fedtally.engines import audit as engine
     from fedtally.plan import Plan
+    from fedtally.studies import audit as engine
 
     asked = engine.Audit(Plan.load(plan), campaigns)
     with console.Progress(quiet) as progress:

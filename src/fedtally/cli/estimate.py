@@ -34,7 +34,7 @@ from fedtally.cli.options import (
 from fedtally.errors import InvalidInputError
 
 if TYPE_CHECKING:
-    from fedtally.engines.request import Request
+    from fedtally.planner.request import Request
     from fedtally.result import Estimate, Result
     from fedtally.sources import Source
 
@@ -193,8 +193,8 @@ def demo(**options: Any) -> None:
     """
     import numpy as np
 
-    from fedtally.engines.local import campaign_seed
-    from fedtally.engines.request import Request
+    from fedtally.engines.local.campaign import campaign_seed
+    from fedtally.planner.request import Request
     from fedtally.sources.stdlib import library_source
 
     _check_outputs(options)
@@ -214,8 +214,8 @@ def demo(**options: Any) -> None:
 
 def _request(options: dict[str, Any]) -> Request:
     """Return what the options ask of the engine."""
-    from fedtally.engines.request import Request
     from fedtally.plan import Plan
+    from fedtally.planner.request import Request
 
     plan = None if options["plan"] is None else Plan.load(options["plan"])
     same = (
@@ -282,8 +282,9 @@ def _check_public_file(source: str, domain: str) -> None:
 
 def _check_answerable(source: Source, request: Request, options: dict[str, Any]) -> None:
     """Refuse, before anything is spent, what could not be answered: of a declared domain that is known."""
-    from fedtally.engines.local import declared
-    from fedtally.result import MAX_ENUMERATED, check_enumerable, check_table_fits
+    from fedtally.engines.local.campaign import declared
+    from fedtally.recovery.decoding import MAX_ENUMERATED, check_enumerable
+    from fedtally.result import check_table_fits
 
     domain = declared(request.domain, source)
     if domain is None:
@@ -297,7 +298,7 @@ def _check_answerable(source: Source, request: Request, options: dict[str, Any])
 
 
 def _run(source: Source, request: Request, options: dict[str, Any]) -> Result:
-    from fedtally.engines import local
+    from fedtally.engines.local import campaign
 
     use_threads(options["threads"])
     if request.ledger and not options["quiet"]:
@@ -308,7 +309,7 @@ def _run(source: Source, request: Request, options: dict[str, Any]) -> Result:
         if books.spent(request.population_name) is None:  # what the first campaign is charged to
             warn_of_look_alikes(books, request.population_name)
     with console.Progress(options["quiet"]) as progress:
-        return local.run(source, request, progress)
+        return campaign.run(source, request, progress)
 
 
 def _answer(result: Result, options: dict[str, Any]) -> None:
@@ -343,7 +344,7 @@ def _show_spent(result: Result, options: dict[str, Any]) -> None:
 
 def _top(result: Result, options: dict[str, Any]) -> list[Estimate]:
     """Return the top items; none, without enumerating the domain, if only named ones are asked of a huge one."""
-    from fedtally.result import MAX_ENUMERATED
+    from fedtally.recovery.decoding import MAX_ENUMERATED
 
     if options["top"] == 0 or (options["query"] and result.domain.size > MAX_ENUMERATED):
         return []

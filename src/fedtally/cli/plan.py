@@ -30,10 +30,10 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from fedtally.domain import Domain
-    from fedtally.engines.planning import Proposal
-    from fedtally.engines.request import Request
     from fedtally.planner import Law
     from fedtally.planner.bill import Bill, Host
+    from fedtally.planner.proposal import Proposal
+    from fedtally.planner.request import Request
 
 _NO_PRIVACY = "none"
 _HARDLY = 0.1  # a larger error that is worth a note where it saves bytes
@@ -143,8 +143,9 @@ def plan(**options: Any) -> None:
     Give two of --tau, --max-bytes and --epsilon: the third is found. With --tau alone, or --max-bytes alone, there is
     no differential privacy. What cannot be had ends in an error that names the smallest change with which it can.
     """
-    from fedtally.engines import calibration, planning
-    from fedtally.engines.local import campaign_seed
+    from fedtally.engines.local.campaign import campaign_seed
+    from fedtally.planner.proposal import propose
+    from fedtally.studies import calibration
 
     _check_outputs(options)
     host: Host | None
@@ -162,7 +163,7 @@ def plan(**options: Any) -> None:
     law, about, size = _law(options, request.is_private or find_epsilon)
     domain = _domain(options, size)
     law = _over(law, domain.size, request.items_bound)
-    proposal = planning.propose(
+    proposal = propose(
         request, domain, options["clients"], law, seed=campaign_seed(options["seed"]), find_epsilon=find_epsilon
     )
     _write_files(proposal, options)
@@ -197,7 +198,7 @@ def _check_outputs(options: dict[str, Any]) -> None:
 
 def _request(options: dict[str, Any]) -> tuple[Request, bool]:
     """Return what is asked, and whether epsilon is to be found."""
-    from fedtally.engines.request import Request
+    from fedtally.planner.request import Request
 
     epsilon = options["epsilon"]
     number = None

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
     from rich.table import Table
 
-    from fedtally.engines.promise import TrialResult, Verdict
+    from fedtally.studies.validation import TrialResult, Verdict
 
 _TYPICAL = (0.5, 0.1)  # probabilities of exceeding of which errors are shown, beside that of the promise
 

@@ -109,7 +109,7 @@ def merge(results: tuple[str, ...], top: int, query: tuple[str, ...], as_json: b
     plan --like RESULT`. Frequencies are shares of all clients together.
     """
     from fedtally import report
-    from fedtally.engines.merging import Merged
+    from fedtally.merged import Merged
     from fedtally.result import Result
 
     merged = Merged([Result.load(path) for path in results])

@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from fedtally.domain import Domain
-    from fedtally.engines.simulate import Comparison, StudyResult
     from fedtally.sources import Source
+    from fedtally.studies.schedules import Comparison, StudyResult
 
 _REPEATS, _REPEATS_OF_PLAN = 10, 50
 _PLANNED = {
@@ -139,7 +139,7 @@ def simulate(source: str, **options: Any) -> int:
 
 
 def _compare(source: str, options: dict[str, Any]) -> StudyResult:
-    from fedtally.engines import simulate as engine
+    from fedtally.studies import schedules as engine
 
     study = engine.Study(
         methods=options["methods"],
@@ -161,8 +161,8 @@ def _compare(source: str, options: dict[str, Any]) -> StudyResult:
 def _test_plan(source: str, options: dict[str, Any]) -> int:
     """Hold a plan to its promise; return 1 if it is broken, else 0."""
     from fedtally.cli import promise
-    from fedtally.engines import promise as engine
     from fedtally.plan import Plan
+    from fedtally.studies import validation as engine
 
     given = click.get_current_context().get_parameter_source
     for name, flag in _PLANNED.items():
@@ -290,7 +290,7 @@ def _view(found: StudyResult) -> RenderableType:
 
 def _promised(found: StudyResult) -> dict[str, Any]:
     """Return what the noise of every method is for, in documents."""
-    from fedtally.engines.summation import Summation
+    from fedtally.planner.secure_sum import Summation
     from fedtally.privacy.terms import default_delta
 
     asked = found.study.privacy

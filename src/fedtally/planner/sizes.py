@@ -28,7 +28,7 @@ from fedtally.plan import Plan
 from fedtally.planner.law import Law
 from fedtally.planner.trials import MOST_CELLS, Trials
 from fedtally.recovery.error_model import failure, predict
-from fedtally.recovery.landed import Candidates
+from fedtally.recovery.linear_system import Candidates
 from fedtally.recovery.median import MedianDecoder
 from fedtally.sketch import CountSketch, Schedule
 

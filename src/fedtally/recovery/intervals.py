@@ -23,7 +23,7 @@ from fedtally import _validate
 from fedtally.domain import Domain
 from fedtally.errors import InvalidInputError
 from fedtally.recovery.joint import NUM_PHANTOMS, Fit, JointDecoder, LeaveOneOut, generator
-from fedtally.recovery.landed import F64, U64, Candidates, Ids, Landed, ask
+from fedtally.recovery.linear_system import F64, U64, Candidates, Ids, Landed, ask
 from fedtally.recovery.median import MedianDecoder
 from fedtally.sketch import CountSketch
 

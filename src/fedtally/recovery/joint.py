@@ -27,7 +27,7 @@ import numpy.typing as npt
 
 from fedtally import kernels
 from fedtally.domain import Domain
-from fedtally.recovery.landed import F64, I64, U64, Candidates, Decoder, Ids, Landed, ask
+from fedtally.recovery.linear_system import F64, I64, U64, Candidates, Decoder, Ids, Landed, ask
 from fedtally.recovery.median import MedianDecoder, check_landed
 from fedtally.sketch import CountSketch, check_joint_rows
 

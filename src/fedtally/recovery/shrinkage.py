@@ -22,7 +22,7 @@ from fedtally import _validate
 from fedtally.domain import Domain
 from fedtally.errors import InvalidInputError
 from fedtally.recovery.joint import NUM_PHANTOMS, JointDecoder, generator
-from fedtally.recovery.landed import BLOCK, F64, U64, Candidates, Ids, ask
+from fedtally.recovery.linear_system import BLOCK, F64, U64, Candidates, Ids, ask
 from fedtally.recovery.median import MedianDecoder
 
 _GRID = (0.3, 0.3)  # means of the prior's components: first step and growth of the steps

@@ -17,22 +17,24 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from fedtally.campaign.release import Books, released
 from fedtally.domain import Domain, IntegerRange, parse
-from fedtally.engines import unit
-from fedtally.engines.cohorts import sum_rounds
-from fedtally.engines.fitting import DEFAULT_ROWS, Chosen, Draft, fitted
-from fedtally.engines.pilot import MIN_CLIENTS, PILOT_SHARE, Sizing, drawn, together
-from fedtally.engines.privacy import Books, bounded, released
-from fedtally.engines.request import Request
-from fedtally.engines.summation import Keys
-from fedtally.engines.tally import Declared, Drawn, FromInput, RoundTally, Tally, attendance
+from fedtally.engines.local import unit
+from fedtally.engines.local.clipping import bounded
+from fedtally.engines.local.cohorts import sum_rounds
+from fedtally.engines.local.pilot import MIN_CLIENTS, PILOT_SHARE, Sizing, drawn, together
+from fedtally.engines.local.tally import Declared, Drawn, FromInput, RoundTally, Tally, attendance
 from fedtally.errors import InvalidInputError, MemoryLimitError
 from fedtally.plan import Plan
+from fedtally.planner.draft import DEFAULT_ROWS, Chosen, Draft, fitted
+from fedtally.planner.request import Request
+from fedtally.planner.secure_sum import Keys
 from fedtally.privacy import STUDY, promises_little
 from fedtally.privacy.events import Relation
 from fedtally.privacy.terms import default_delta
+from fedtally.recovery.decoding import check_decodable
 from fedtally.recovery.intervals import order_statistic
-from fedtally.result import Progress, Result, Truth, check_decodable, physical_memory
+from fedtally.result import Progress, Result, Truth, physical_memory
 from fedtally.sketch import CountSketch
 from fedtally.sources import Source, from_items
 

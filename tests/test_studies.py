@@ -15,20 +15,20 @@ from scipy.special import bdtr, bdtrc
 
 from fedtally.cli.app import run as command
 from fedtally.domain import IntegerRange
-from fedtally.engines import promise
-from fedtally.engines.fitting import fitted
-from fedtally.engines.local import key_bytes
-from fedtally.engines.promise import Trial, TrialResult, Verdict
-from fedtally.engines.request import Request
-from fedtally.engines.simulate import Study, run, split
-from fedtally.engines.tally import RoundTally
+from fedtally.engines.local.campaign import key_bytes
+from fedtally.engines.local.tally import RoundTally
 from fedtally.errors import InvalidInputError, UnreadableFileError
 from fedtally.plan import Plan, Target
+from fedtally.planner.draft import fitted
+from fedtally.planner.request import Request
 from fedtally.privacy.accounting import calibrate
 from fedtally.privacy.events import Event
 from fedtally.privacy.terms import propose
 from fedtally.sources import Source, from_items, open_source
 from fedtally.sources.stdlib import library_source
+from fedtally.studies import validation
+from fedtally.studies.schedules import Study, run, split
+from fedtally.studies.validation import Trial, TrialResult, Verdict
 
 
 def uniform(items: int, each: int) -> Source:
@@ -92,7 +92,7 @@ def test_every_repeat_draws_rounds_of_its_own(monkeypatch: pytest.MonkeyPatch) -
         drawn.append(split(everybody, num_rounds, rng))
         return drawn[-1]
 
-    monkeypatch.setattr("fedtally.engines.simulate.split", spied)
+    monkeypatch.setattr("fedtally.studies.schedules.split", spied)
     run(uniform(50, 40), Study(methods=("hybrid",), widths=(16,), num_rounds=3, repeats=3, seed=1))
     firsts = {tuple(rounds[0].counts.tolist()) for rounds in drawn}  # equal by chance with probability below 1e-30
     assert len(firsts) == 3
@@ -203,7 +203,7 @@ def zipf(clients: int = CLIENTS) -> Source:
 
 
 def tried(plan: Plan, source: Source | None = None, repeats: int = 20, seed: int = 1, **more: Any) -> TrialResult:
-    return promise.run(source or zipf(), Trial(plan, repeats, seed=seed), **more)
+    return validation.run(source or zipf(), Trial(plan, repeats, seed=seed), **more)
 
 
 def noised_plan(secure_sum: str, clients: int, epsilon: float = 1.0, **more: Any) -> Plan:
@@ -275,8 +275,8 @@ def test_clients_are_the_sources_own_or_as_many_drawn(monkeypatch: pytest.Monkey
         seen.append(rounds)
         return measured(plan, domain, rounds, *more)
 
-    measured = promise._measured
-    monkeypatch.setattr(promise, "_measured", spied)
+    measured = validation._measured
+    monkeypatch.setattr(validation, "_measured", spied)
 
     def drawn(clients: int) -> list[dict[int, int]]:
         seen.clear()
@@ -337,7 +337,7 @@ def test_the_noise_is_that_of_the_plan(secure_sum: str, trust: str | None, each:
     else:
         expected = each * (plan.privacy.event.noise_variance + 1 / 12)
     source = from_items(np.zeros(1, np.int64), counts=np.array([clients]))
-    found = promise.run(source, Trial(plan, 12, "median", seed=3), IntegerRange(0, 199))
+    found = validation.run(source, Trial(plan, 12, "median", seed=3), IntegerRange(0, 199))
     squares = np.array([m.l2**2 for m in found.measurements]) * clients**2 / 200
     assert abs(np.median(squares) / expected - 1) < 0.18
     assert found.measurements[0].bytes_per_client == plan.bytes_per_client
@@ -356,8 +356,8 @@ def test_neighbouring_widths_cost_what_such_plans_cost(secure_sum: str, epsilon:
         )[0]
 
     for width in (100, 120, 300):
-        assert promise._bytes(fit(100), width) == pytest.approx(fit(width).bytes_per_client, rel=0.08)
-    assert promise._bytes(fit(100), 100) == fit(100).bytes_per_client
+        assert validation._bytes(fit(100), width) == pytest.approx(fit(width).bytes_per_client, rel=0.08)
+    assert validation._bytes(fit(100), 100) == fit(100).bytes_per_client
 
 
 def test_predictions_are_those_of_the_plan_and_its_neighbours() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from fedtally.engines.tally import Tally
+from fedtally.engines.local.tally import Tally
 from fedtally.plan import Plan
 from fedtally.sources import Source
 

@@ -1,6 +1,6 @@
 """The audit behind `fedtally audit`: is what a plan's campaigns release as noisy as the plan says?
 
-Whole campaigns of the plan are run (`local.run`) on clients that are made up, so that the exact sums are known. A
+Whole campaigns of the plan are run (`campaign.run`) on clients that are made up, so that the exact sums are known. A
 release less its exact sum is noise, and noise must look like independent draws of the plan's law in every way that
 `noise_checks` and `dependence_checks` have.
 Besides, some clients hold something or not by the toss of a coin: what an attacker who knows everything else tells of
@@ -22,9 +22,19 @@ import numpy.typing as npt
 
 from fedtally import _validate, kernels
 from fedtally.domain import IntegerRange
-from fedtally.engines import local
-from fedtally.engines.dependence_checks import dependence_checks
-from fedtally.engines.noise_checks import (
+from fedtally.engines.local import campaign
+from fedtally.errors import InvalidInputError
+from fedtally.plan import Plan
+from fedtally.planner.privacy import worst_pair
+from fedtally.planner.request import Request
+from fedtally.privacy.events import Relation, Trust
+from fedtally.privacy.terms import PrivacyTerms
+from fedtally.result import Progress, Result
+from fedtally.secagg.terms import SecAggTerms, TwoServerTerms
+from fedtally.sketch import CountSketch
+from fedtally.sources import from_items
+from fedtally.studies.dependence_checks import dependence_checks
+from fedtally.studies.noise_checks import (
     Check,
     Law,
     Ranks,
@@ -34,16 +44,6 @@ from fedtally.engines.noise_checks import (
     reordered,
     shared_with,
 )
-from fedtally.engines.privacy import worst_pair
-from fedtally.engines.request import Request
-from fedtally.errors import InvalidInputError
-from fedtally.plan import Plan
-from fedtally.privacy.events import Relation, Trust
-from fedtally.privacy.terms import PrivacyTerms
-from fedtally.result import Progress, Result
-from fedtally.secagg.terms import SecAggTerms, TwoServerTerms
-from fedtally.sketch import CountSketch
-from fedtally.sources import from_items
 
 FALSE_ALARM = 1e-6  # that a sound engine fails an audit: all checks together
 _COUNTERS = 12_000  # of each release, over all campaigns: noise 10 % too small is seen
@@ -209,11 +209,11 @@ def run(audit: Audit, progress: Progress | None = None) -> AuditResult:
     request = Request(plan=plan, domain=domain, confidence=0.0, recovery="median", dropout=audit.dropout)
     design = _Design(plan, rng, audit)
     evidence = _Evidence(plan, design, rng)
-    for campaign in range(audit.runs):
-        if campaign % 2 == 0:
+    for run_number in range(audit.runs):
+        if run_number % 2 == 0:
             population = design.population(rng)
-        evidence.add(population, local.run(population.source(), request))
-        report("audit", campaign + 1, audit.runs)
+        evidence.add(population, campaign.run(population.source(), request))
+        report("audit", run_number + 1, audit.runs)
     return evidence.result(audit)
 
 

@@ -15,12 +15,15 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 import numpy.typing as npt
 
+from fedtally.campaign.client import FrequencyClient
+from fedtally.campaign.release import Books
+from fedtally.campaign.server import FrequencyServer
 from fedtally.crypto.keys import SigningKey
-from fedtally.engines.privacy import Books, Random
-from fedtally.engines.summation import Keys, Summation
-from fedtally.engines.tally import RoundTally
+from fedtally.engines.local.tally import RoundTally
 from fedtally.errors import FedtallyError
 from fedtally.plan import MAX_CLIENTS, Plan
+from fedtally.planner.privacy import Random
+from fedtally.planner.secure_sum import Keys, Summation
 from fedtally.privacy.events import Trust
 from fedtally.secagg import two_server
 from fedtally.secagg.client import Client, MemoryJournal
@@ -28,7 +31,6 @@ from fedtally.secagg.messages import EXCHANGES, STAGES, Kind, ServerState, phase
 from fedtally.secagg.params import ClientPolicy, Parameters
 from fedtally.secagg.server import Server
 from fedtally.secagg.terms import SecAggTerms, TwoServerTerms
-from fedtally.session import FrequencyClient, FrequencyServer
 from fedtally.sketch import CountSketch
 
 _TICKS = 256  # steps of clients between two reports of progress

@@ -18,7 +18,7 @@ from fedtally import _validate
 from fedtally.errors import InvalidInputError
 from fedtally.privacy.statement import Together, together
 from fedtally.recovery.intervals import Intervals, Limits, merged_intervals
-from fedtally.recovery.landed import U64
+from fedtally.recovery.linear_system import U64
 from fedtally.result import Estimate, Result, possible
 
 _NOBODY = np.empty(0, np.uint64)

@@ -23,22 +23,25 @@ import numpy.typing as npt
 from scipy.special import bdtr, bdtri
 
 from fedtally import _validate
+from fedtally.campaign.release import Books, released
 from fedtally.crypto.keys import KEY_BYTES, Secret
 from fedtally.domain import Domain
-from fedtally.engines.local import campaign_seed, encode, key_bytes, read, true_counts
-from fedtally.engines.privacy import Books, Random, bounded, released
-from fedtally.engines.request import Request
-from fedtally.engines.simulate import Measurement, tidy, write_table
-from fedtally.engines.tally import Histogram, Members, RoundTally, split, tallied
+from fedtally.engines.local.campaign import campaign_seed, encode, key_bytes, read, true_counts
+from fedtally.engines.local.clipping import bounded
+from fedtally.engines.local.tally import Histogram, Members, RoundTally, split, tallied
 from fedtally.errors import InvalidInputError
 from fedtally.kernels import MAX_WIDTH
 from fedtally.plan import Plan
 from fedtally.planner import Campaign, Law
+from fedtally.planner.privacy import Random
+from fedtally.planner.request import Request
 from fedtally.privacy.events import Relation, Trust
-from fedtally.result import RARE_ITEMS, Progress, Result, check_decodable, check_export_path
+from fedtally.recovery.decoding import check_decodable
+from fedtally.result import RARE_ITEMS, Progress, Result, check_export_path
 from fedtally.secagg.terms import SecAggTerms
 from fedtally.sketch import JOINT_ROWS, CountSketch, check_joint_rows
 from fedtally.sources import Source
+from fedtally.studies.schedules import Measurement, tidy, write_table
 
 LEVEL = 0.99  # of the test: how often a plan that keeps its promise is found to keep it, at least
 POWER = 0.9

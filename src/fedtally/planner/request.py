@@ -7,13 +7,13 @@ from dataclasses import dataclass
 
 from fedtally import _validate
 from fedtally.domain import Domain
-from fedtally.engines.privacy import Privacy
-from fedtally.engines.summation import Summation
 from fedtally.errors import InvalidInputError
 from fedtally.plan import Plan
+from fedtally.planner.privacy import Privacy
+from fedtally.planner.secure_sum import Summation
 from fedtally.privacy.events import Relation
 from fedtally.privacy.terms import POPULATION
-from fedtally.result import CONFIDENCE, check_decoding, recovery_of
+from fedtally.recovery.decoding import CONFIDENCE, check_decoding, recovery_of
 from fedtally.sketch import JOINT_ROWS, Schedule, check_joint_rows
 from fedtally.sketch.count_sketch import MAX_ROUNDS
 from fedtally.sketch.schedule import AUTO, BATCHED_AUTO

@@ -22,15 +22,17 @@ import numpy as np
 import fedtally
 from fedtally import kernels
 from fedtally._archive import replacing
+from fedtally.campaign.client import FrequencyClient
+from fedtally.campaign.server import FrequencyServer
 from fedtally.crypto import shamir
 from fedtally.crypto.keys import KEY_BYTES, Label, Secret, SigningKey
 from fedtally.crypto.prg import Masking
 from fedtally.domain import IntegerRange
-from fedtally.engines.local import key_bytes
-from fedtally.engines.summation import Keys, Summation, make_keys, terms
+from fedtally.engines.local.campaign import key_bytes
 from fedtally.errors import InvalidInputError
 from fedtally.plan import Plan
 from fedtally.planner.bill import OPERATIONS, Host, Work, decoding_work, drawn, lines_of_sum
+from fedtally.planner.secure_sum import Keys, Summation, make_keys, terms
 from fedtally.privacy.mechanism import rounded_gaussian, skellam
 from fedtally.recovery.joint import JointDecoder
 from fedtally.recovery.median import MedianDecoder
@@ -43,7 +45,6 @@ from fedtally.secagg.params import ClientPolicy, Parameters
 from fedtally.secagg.proposal import propose
 from fedtally.secagg.server import Server
 from fedtally.secagg.terms import SecAggTerms, TwoServerTerms
-from fedtally.session import FrequencyClient, FrequencyServer
 from fedtally.sketch import CountSketch, Schedule
 
 REPORTS = "reports"  # a client makes both in one step

@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fedtally.domain import Domain
-from fedtally.engines.fitting import DEFAULT_MAX_BYTES, Chosen, Draft
-from fedtally.engines.request import Request
-from fedtally.engines.tally import Members, RoundTally, tallied
+from fedtally.engines.local.tally import Members, RoundTally, tallied
 from fedtally.errors import InvalidInputError
 from fedtally.plan import Plan
+from fedtally.planner.draft import DEFAULT_MAX_BYTES, Chosen, Draft
+from fedtally.planner.request import Request
 from fedtally.privacy.events import Event
 from fedtally.sketch import CountSketch
 
@@ -122,7 +122,7 @@ class Sizing:
             InvalidInputError: the target is out of reach; how it would come within reach is said.
         """
         from fedtally import planner
-        from fedtally.engines.planning import chosen_for
+        from fedtally.planner.proposal import chosen_for
 
         request, tau = self.request, self.request.tau
         assert tau is not None

@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy import special, stats
 
-from fedtally.engines.noise_checks import Check, Law, Ranks, binomial, of_products
+from fedtally.studies.noise_checks import Check, Law, Ranks, binomial, of_products
 
 I64 = npt.NDArray[np.int64]
 F64 = npt.NDArray[np.float64]

@@ -18,17 +18,19 @@ import numpy.typing as npt
 
 from fedtally import _validate, kernels
 from fedtally._archive import replacing
+from fedtally.campaign.release import Books, released
 from fedtally.crypto.keys import KEY_BYTES, Secret
 from fedtally.domain import Domain
-from fedtally.engines.local import campaign_seed, encode, key_bytes, read, true_counts
-from fedtally.engines.privacy import Books, Privacy, Random, make_terms, released
-from fedtally.engines.request import Request
-from fedtally.engines.summation import Summation
-from fedtally.engines.tally import RoundTally, split
+from fedtally.engines.local.campaign import campaign_seed, encode, key_bytes, read, true_counts
+from fedtally.engines.local.tally import RoundTally, split
 from fedtally.errors import InvalidInputError
 from fedtally.plan import Plan
+from fedtally.planner.privacy import Privacy, Random, make_terms
+from fedtally.planner.request import Request
+from fedtally.planner.secure_sum import Summation
 from fedtally.privacy import STUDY
-from fedtally.result import Progress, Result, Truth, check_decoding, check_export_path
+from fedtally.recovery.decoding import check_decoding
+from fedtally.result import Progress, Result, Truth, check_export_path
 from fedtally.sketch import Schedule, check_joint_rows
 from fedtally.sources import Source
 

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING
 
 from fedtally import planner
 from fedtally.domain import Domain
-from fedtally.engines.fitting import DEFAULT_MAX_BYTES, Chosen, Draft, spread, widest
-from fedtally.engines.request import Request
 from fedtally.errors import InvalidInputError
 from fedtally.plan import MAX_CLIENTS, Plan, Target
 from fedtally.planner import Campaign, Law, Size, UnreachableError
+from fedtally.planner.draft import DEFAULT_MAX_BYTES, Chosen, Draft, spread, widest
+from fedtally.planner.request import Request
 from fedtally.privacy.terms import MAX_EPSILON, MIN_EPSILON
 from fedtally.sketch import Schedule
 

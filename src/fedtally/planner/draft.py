@@ -9,12 +9,12 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from fedtally.domain import Domain
-from fedtally.engines.privacy import Privacy, check_certificate, honest_clients, make_terms, worst_pair
-from fedtally.engines.request import Request
-from fedtally.engines.summation import Keys, Summation, make_keys, placeholder_keys, rekeyed, terms, with_noise
 from fedtally.errors import InvalidInputError
 from fedtally.kernels import MAX_WIDTH
 from fedtally.plan import Plan, Target, noise_bound
+from fedtally.planner.privacy import Privacy, check_certificate, honest_clients, make_terms, worst_pair
+from fedtally.planner.request import Request
+from fedtally.planner.secure_sum import Keys, Summation, make_keys, placeholder_keys, rekeyed, terms, with_noise
 from fedtally.privacy.events import Event, Mechanism, Relation, Trust, default_clip_norm
 from fedtally.privacy.terms import default_delta
 from fedtally.secagg import params

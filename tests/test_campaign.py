@@ -17,6 +17,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from secagg_cohort import NOW, done_leader, land_done, left_behind, stream
 
+from fedtally.campaign.client import FrequencyClient
+from fedtally.campaign.server import FrequencyServer, RejectedSumError, _sum_of_sizes
 from fedtally.crypto.hpke import OpeningKey
 from fedtally.crypto.keys import Secret, SigningKey
 from fedtally.domain import Dictionary, Domain, Grid, IntegerRange, IntegerSet, Strings
@@ -32,7 +34,6 @@ from fedtally.secagg.messages import AbortCode, LocalProtocolError, Outcome, Ser
 from fedtally.secagg.params import Adversary, ClientPolicy, Parameters, UnsafeParametersError
 from fedtally.secagg.proposal import propose
 from fedtally.secagg.terms import SecAggTerms, TwoServerTerms
-from fedtally.session import FrequencyClient, FrequencyServer, RejectedSumError, _sum_of_sizes
 from fedtally.sketch import CountSketch
 from fedtally.store import ClientRecord, Journal, StoreError
 

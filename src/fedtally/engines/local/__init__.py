@@ -1,0 +1,1 @@
+"""The local engine: a whole campaign in one process, every client simulated."""

@@ -1,0 +1,206 @@
+"""Differential privacy in a campaign: what was asked for, the terms that its plan gets, and how noised sums land.
+
+With privacy, whatever chooses a parameter or names an item is public. What only a study may use is refused elsewhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+
+from fedtally import _validate, kernels
+from fedtally.domain import Domain
+from fedtally.errors import InvalidInputError
+from fedtally.plan import MAX_CLIENTS, Plan
+from fedtally.planner.secure_sum import Summation
+from fedtally.privacy.budget import checked_name
+from fedtally.privacy.events import Collisions, Relation, Trust, certify
+from fedtally.privacy.terms import POPULATION, PrivacyTerms, default_delta, propose
+from fedtally.secagg.params import corrupt_clients
+from fedtally.sketch import Schedule, SketchSpec
+
+if TYPE_CHECKING:
+    pass
+
+MAX_CERTIFIED = 1 << 22  # candidates
+Random = Callable[[int], bytes]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Privacy:
+    """The differential privacy that is asked for.
+
+    Args:
+        epsilon: what the campaign may cost.
+        delta: what it may cost besides; None: 1e-6, or a tenth of one over the number of clients if that is less.
+        trust: "central" or "distributed"; None: central where the secure sum is ideal, else distributed.
+        relation: "zero-out", "replace-one" or "add-remove".
+        max_rounds: the most natural rounds that one client takes part in; None: all of them.
+        max_clients: for add-remove, a public bound on the number of clients, which is itself private then.
+        certify: for replace-one, look for the worst pair of candidates under the very hashes, which needs less noise.
+        population: whose budget is charged.
+        study: allow what makes a run a study: private candidates, a seed, the truth.
+
+    Raises:
+        InvalidInputError: values do not go together.
+    """
+
+    epsilon: float
+    delta: float | None = None
+    trust: Trust | str | None = None
+    relation: Relation | str = Relation.ZERO_OUT
+    max_rounds: int | None = None
+    max_clients: int | None = None
+    certify: bool = False
+    population: str = POPULATION
+    study: bool = False
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "relation", Relation.parse(self.relation))
+        if self.trust is not None:
+            object.__setattr__(self, "trust", Trust.parse(self.trust))
+        for name, most in (("max_rounds", None), ("max_clients", MAX_CLIENTS)):
+            if (value := getattr(self, name)) is not None:
+                object.__setattr__(self, name, _validate.integer(1, most, **{name: value}))
+        checked_name(population=self.population)
+        if (self.relation is Relation.ADD_REMOVE) != (self.max_clients is not None):
+            raise InvalidInputError(
+                "add-remove needs max_clients, a public bound on the number of clients, which is private then"
+                if self.max_clients is None
+                else f"max_clients goes with the relation add-remove: for {self.relation} the number is public"
+            )
+        if self.certify and self.relation is not Relation.REPLACE_ONE:
+            raise InvalidInputError(f"certify goes with the relation replace-one, got {self.relation}")
+
+    def trusts(self, summation: Summation) -> Trust:
+        """Return whom it trusts.
+
+        Raises:
+            InvalidInputError: the relation, or the secure sum, does not go with that.
+        """
+        if self.relation is Relation.ADD_REMOVE and summation.method != "ideal":
+            raise InvalidInputError(
+                f"add-remove hides the number of clients, which the secure sum {summation.method} shows: "
+                "use zero-out or replace-one, or an ideal secure sum"
+            )
+        default = Trust.CENTRAL if summation.method == "ideal" else Trust.DISTRIBUTED
+        trust = default if self.trust is None else Trust.parse(self.trust)
+        if self.relation is Relation.ADD_REMOVE and trust is not Trust.CENTRAL:
+            raise InvalidInputError("add-remove needs central trust: the number of clients must be noised too")
+        return trust
+
+    def opens(self, schedule: Schedule, num_rounds: int, summation: Summation) -> list[range]:
+        """Return the rounds of each opening; as `Plan.openings`."""
+        if self.trusts(summation) is Trust.DISTRIBUTED and summation.method != "two-server":
+            return [range(round, round + 1) for round in range(num_rounds)]
+        return schedule.batches_of(num_rounds)
+
+
+def make_terms(
+    asked: Privacy,
+    *,
+    rows: int,
+    width: int,
+    schedule: Schedule,
+    max_items: int,
+    participations: int,
+    num_clients: Sequence[int],
+    most_clients: int,
+    summation: Summation,
+    honest_survivors: int | None,
+) -> PrivacyTerms:
+    """Return what the plan says of privacy.
+
+    Args:
+        asked: what was asked for.
+        rows: of the sketch.
+        width: of the sketch.
+        schedule: of the rounds.
+        max_items: the most items of one client in a round.
+        participations: the most rounds of one client.
+        num_clients: of each round.
+        most_clients: in a sum, by the plan.
+        summation: how rounds are summed.
+        honest_survivors: of the terms of secure aggregation; None for another secure sum.
+
+    Raises:
+        InvalidInputError: nothing protects so, or rounds are too small.
+    """
+    trust = asked.trusts(summation)
+    together = max(map(len, asked.opens(schedule, len(num_clients), summation)))
+    total = asked.max_clients or sum(num_clients)
+    shares = trust is Trust.DISTRIBUTED and summation.method != "two-server"
+    return propose(
+        epsilon=asked.epsilon,
+        delta=default_delta(total) if asked.delta is None else asked.delta,
+        rows=rows,
+        width=width,
+        relation=asked.relation,
+        trust=trust,
+        max_items=max_items,
+        participations=participations,
+        per_opening=min(participations, together),
+        honest_survivors=(honest_survivors or honest_clients(summation, num_clients)) if shares else None,
+        most_clients=most_clients,
+        population=asked.population,
+        study=asked.study,
+    )
+
+
+def honest_clients(summation: Summation, num_clients: Sequence[int]) -> int:
+    """Return the fewest clients that count on each other's noise, where a trusted process stands in for secagg."""
+    sizes = [count for count in num_clients if count]
+    least, corrupt = min(sizes), corrupt_clients(summation.max_corrupt, max(sizes))
+    honest = least - int(summation.borne * least) - corrupt
+    if honest < 1:
+        raise InvalidInputError(
+            f"a round of {least} clients, of which {corrupt} may be corrupt and {summation.borne:.0%} may drop out, "
+            "has no honest client whose noise is sure: use fewer or larger rounds, or a smaller max_corrupt, or "
+            "central trust"
+        )
+    return honest
+
+
+def worst_pair(spec: SketchSpec, domain: Domain, report: Callable[..., None]) -> Collisions:
+    """Return how the candidates collide at worst under the very hashes of the campaign.
+
+    Raises:
+        InvalidInputError: too many candidates.
+    """
+    if domain.size > MAX_CERTIFIED:
+        raise InvalidInputError(
+            f"certify looks at all pairs of candidates: at most {MAX_CERTIFIED:,}, got {domain.size:,}; leave it out"
+        )
+    batches = spec.schedule.batches_of(spec.num_rounds)
+    ids = domain.ids(0, domain.size)
+
+    def hashes() -> Iterator[tuple[npt.NDArray[np.intp], npt.NDArray[np.int64]]]:
+        for number, batch in enumerate(batches):
+            own = spec.round_hash(batch.start)
+            cells = kernels.locations(kernels.hash_words(own.location, ids), spec.width)
+            yield cells, kernels.signs(kernels.hash_words(own.sign, ids), own.sign_bit)
+            report("certify", number + 1, len(batches))
+
+    return certify(hashes())
+
+
+def check_certificate(plan: Plan, domain: Domain, report: Callable[..., None]) -> None:
+    """Refuse a plan whose candidates collide worse than it says.
+
+    Raises:
+        InvalidInputError: they do; its noise is too little then.
+    """
+    said = None if plan.privacy is None else plan.privacy.event.collisions
+    if said is None:
+        return
+    found = worst_pair(plan.spec, domain, report)
+    if found.opposite > said.opposite or found.excess > said.excess:
+        raise InvalidInputError(
+            f"the plan says that no two candidates collide worse than {said.opposite} opposite rows (excess "
+            f"{said.excess}), and some do, in {found.opposite} (excess {found.excess}): its noise is too little; make "
+            "a new plan with certify"
+        )
