@@ -12,6 +12,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
+import polars as pl
+import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -38,6 +41,13 @@ from fedtally.sketch import CountSketch
 from fedtally.store import ClientRecord, Journal, StoreError
 
 DOMAIN = IntegerRange(1, 50)
+DOMAINS: dict[str, Domain] = {
+    "range": DOMAIN,
+    "integers": IntegerSet([1, 2], public=True),
+    "dictionary": Dictionary(["tea", "coffee"]),
+    "strings": Strings(["tea", "coffee"], bytes(32), public=True),
+    "grid": Grid(0, 1, 0, 1, 0.5),
+}
 ROWS, WIDTH, N = 3, 16, 12
 SERVER_KEY = SigningKey(Secret(stream("server")(32)))
 HELPER_KEY = OpeningKey(Secret(stream("helper")(32)))
@@ -364,6 +374,111 @@ def test_items_come_as_a_list_or_an_array() -> None:
             FrequencyClient(plan, DOMAIN, wrong)
     seven = FrequencyClient(plan, DOMAIN, [7]).contribution(0, bytes)
     assert np.array_equal(FrequencyClient(plan, DOMAIN, np.array([7.0, np.nan])).contribution(0, bytes), seven)
+
+
+TABLE = pd.DataFrame({"item": ["tea", "rice"], "lat": [0.1, 0.2], "lon": [0.3, 0.4]})
+
+
+@pytest.mark.parametrize("privacy", [False, True])
+@pytest.mark.parametrize(
+    ("kind", "table"),
+    [
+        ("dictionary", TABLE[["item"]]),
+        ("dictionary", TABLE[["item"]].to_numpy()),
+        ("dictionary", TABLE[[]]),
+        ("dictionary", np.array([[["tea"]]])),
+        ("dictionary", np.array("tea")),
+        ("dictionary", np.array([("tea",)], dtype=[("item", "U3")])),
+        ("dictionary", pa.array([["tea"]])),
+        ("dictionary", pa.table({"item": ["tea"]})),
+        ("dictionary", pl.DataFrame({"item": ["tea"]})),
+        ("range", np.rec.array([(7,)], dtype=[("item", int)])),
+        ("range", np.array([[7, 8]])),
+        ("range", bytearray(b"\x07")),
+        ("range", memoryview(b"\x07")),
+        ("grid", TABLE[["lat", "lon"]]),
+        ("grid", np.array([0.1, 0.3])),
+        ("grid", np.array([0, 1])),
+        ("grid", np.array([0.1, np.nan])),
+        ("grid", np.zeros((1, 3))),
+        ("grid", np.zeros((1, 1, 2))),
+    ],
+)
+def test_a_container_that_is_no_column_is_refused(kind: str, table: Any, privacy: bool) -> None:
+    """Also under privacy, where it would be zeros: its form is the caller's, whatever a client holds."""
+    domain = DOMAINS[kind]
+    plan = private(domain=domain.describe()) if privacy else plan_of(domain=domain.describe())
+    with pytest.raises(InvalidInputError, match="items must be a list, an array or a series") as caught:
+        FrequencyClient(plan, domain, table)
+    assert "'tea'" not in str(caught.value) and "0.1" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("kind", "held"),
+    [
+        ("dictionary", [["tea"]]),
+        ("dictionary", [["tea"], ["rice", "coffee"]]),
+        ("dictionary", pd.Series([["tea"], ["rice", "coffee"]]).to_numpy()),
+        ("dictionary", np.array([], object)),
+        ("dictionary", np.array([])),
+        ("dictionary", np.array([np.nan])),
+        ("dictionary", np.array([7, 8])),
+        ("dictionary", pa.array([None])),
+        ("dictionary", pa.array([], pa.string())),
+        ("dictionary", pa.array([b"\xff"]).cast(pa.string(), safe=False)),
+        ("dictionary", pa.array([2**62], pa.timestamp("s"))),  # a year that Python has no date of
+        ("grid", []),
+        ("grid", [0.1, 0.3]),
+        ("grid", [[0.1, 0.3, 0.5]]),
+        ("grid", [[0.1], [0.1, 0.3, 0.5]]),
+        ("grid", np.array([])),  # what NumPy makes of a list of no text
+        ("grid", np.array([np.nan])),  # and of one that lacks its only text
+        ("grid", np.array([None])),
+        ("grid", np.array([0.1, None])),
+        ("grid", np.array([["west", "east"]])),
+        ("grid", np.array([["0.1", None]])),
+        ("grid", np.zeros((0, 2))),
+        ("grid", pd.Series([0.1, 0.3])),
+    ],
+)
+def test_under_privacy_no_value_of_a_column_is_refused(kind: str, held: Any) -> None:
+    domain = DOMAINS[kind]
+    client = FrequencyClient(private(domain=domain.describe()), domain, held)
+    assert not client.contribution(0, stream("any")).any()
+
+
+@pytest.mark.parametrize("privacy", [False, True])
+@pytest.mark.parametrize(
+    ("kind", "column", "plain"),
+    [
+        ("dictionary", pa.array(["tea"]), ["tea"]),
+        ("dictionary", pa.array(["tea"], pa.large_string()), ["tea"]),
+        ("dictionary", pa.chunked_array([["tea"], [], ["coffee"]]), ["tea", "coffee"]),
+        ("dictionary", pa.array(["tea", "tea"]).dictionary_encode(), ["tea"]),
+        ("dictionary", pa.array([b"tea"]), ["tea"]),
+        ("range", pa.array([7, 8], pa.uint8()), [7, 8]),
+        ("grid", pa.array(["0.1,0.3"]), [(0.1, 0.3)]),
+        ("grid", np.array([[0, 0]]), [(0, 0)]),
+        ("grid", np.array([[0.1, 0.3]]), [(0.1, 0.3)]),
+    ],
+)
+def test_arrow_columns_and_coordinates_are_taken(kind: str, column: Any, plain: list[Any], privacy: bool) -> None:
+    domain = DOMAINS[kind]
+    described = {"domain": domain.describe(), "max_items": 2}
+    plan = private(**described) if privacy else plan_of(**described)
+    vector = FrequencyClient(plan, domain, column).contribution(0, stream("any"))
+    assert np.array_equal(vector, FrequencyClient(plan, domain, plain).contribution(0, stream("any")))
+    assert vector.any()
+
+
+def test_under_privacy_arrow_columns_may_hold_anything() -> None:
+    """As of a list, each value is read by itself: one that is no candidate, or that Python has no object for."""
+    plan = private(max_items=2)
+    seven = FrequencyClient(plan, DOMAIN, [7]).contribution(0, bytes)
+    for column in (pa.array([7, 99, None]), pa.array([7.0, 7.5]), pa.array(["7", "tea"]), pa.array([b"7", b"\xff"])):
+        assert np.array_equal(FrequencyClient(plan, DOMAIN, column).contribution(0, bytes), seven)
+    mixed = pa.chunked_array([pa.array([b"7", b"\xff"]).cast(pa.string(), safe=False)])
+    assert np.array_equal(FrequencyClient(plan, DOMAIN, mixed).contribution(0, bytes), seven)
 
 
 def test_a_journal_of_another_plan_is_refused(tmp_path: Path) -> None:
@@ -734,13 +849,6 @@ class Strange:
 
 
 SECRET = "13579 a disease"
-DOMAINS: dict[str, Domain] = {
-    "range": DOMAIN,
-    "integers": IntegerSet([1, 2], public=True),
-    "dictionary": Dictionary(["tea", "coffee"]),
-    "strings": Strings(["tea", "coffee"], bytes(32), public=True),
-    "grid": Grid(0, 1, 0, 1, 0.5),
-}
 UNREADABLE: list[Any] = [
     SECRET,
     SECRET.encode(),

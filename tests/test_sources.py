@@ -495,6 +495,24 @@ def test_from_items_refuses(items: Any, message: str) -> None:
         collect(from_items(items))
 
 
+@pytest.mark.parametrize("private", [False, True])
+@pytest.mark.parametrize(
+    ("items", "message"),
+    [
+        (np.array([["tea"], ["rice"]], object), "1-dimensional"),
+        (np.array([[0.5, 1.5]], object), "1-dimensional"),
+        (np.array("tea"), "1-dimensional"),
+        (bytearray(b"tea"), "got bytearray"),
+        (memoryview(b"tea"), "got memoryview"),
+        (np.array([("tea",)], dtype=[("item", "U3")]), "all text or all integers"),
+        (np.array([1j]), "all text or all integers"),
+    ],
+)
+def test_what_is_no_column_is_refused_whatever_it_holds(items: Any, message: str, private: bool) -> None:
+    with pytest.raises(InvalidInputError, match=message):
+        list(from_items(items).batches(private=private))
+
+
 def test_a_million_strings_come_in_few_batches() -> None:
     whole = from_items([f"word {number}" for number in range(1_500_000)])
     assert [len(batch) for batch in whole.batches()] == [1 << 20, 1_500_000 - (1 << 20)]

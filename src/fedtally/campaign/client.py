@@ -27,7 +27,7 @@ import numpy.typing as npt
 
 from fedtally import _validate
 from fedtally.crypto.keys import KEY_BYTES, Secret, SigningKey
-from fedtally.domain import Domain
+from fedtally.domain import Domain, Grid
 from fedtally.errors import FedtallyError, InvalidInputError, OutsideDomainError
 from fedtally.plan import Plan
 from fedtally.secagg import two_server
@@ -53,14 +53,16 @@ class FrequencyClient:
     Args:
         plan: the campaign's, from a channel that the client trusts.
         domain: the candidate items, of which the plan holds the description.
-        items: what the client holds: text or integers, or [n, 2] coordinates; repeated ones count once. Under a plan
-            with privacy nothing that others can see depends on them: items that are no candidates are left out, of too
-            many some are drawn, and who holds none takes part with zeros.
+        items: what the client holds, as a list, a NumPy or Arrow array or a series of text or integers, or as
+            coordinates [n, 2]; repeated ones count once. Under a plan with privacy nothing that others can see depends
+            on them: items that are no candidates are left out, of too many some are drawn, and who holds none takes
+            part with zeros.
 
     Raises:
         OutsideDomainError: an item is no candidate, and the plan is without privacy.
-        InvalidInputError: the domain is another; the items are no column; or an item cannot be read, there is none, or
-            there are more than the plan's max_items, and the plan is without privacy.
+        InvalidInputError: the domain is another; the items are no column, by their type and dimensions: a table, bytes,
+            or numbers one by one for a grid; or an item cannot be read, there is none, or there are more than the
+            plan's max_items, and the plan is without privacy.
 
     An error about the items shows none of them: neither in its message, nor in what it is chained to, nor in the
     variables of its traceback.
@@ -267,6 +269,8 @@ def _read(plan: Plan, domain: Domain, items: Any) -> tuple[U64, FedtallyError | 
         problem = InvalidInputError("the domain is not the one that the plan describes; use the plan's candidates")
         return _NOTHING, problem
     try:
+        if not _is_column(domain, items):
+            raise TypeError
         ids = domain.encode(items) if plan.privacy is None else _ids_inside(domain, items)
         return np.unique(ids), None
     except OutsideDomainError:
@@ -275,10 +279,34 @@ def _read(plan: Plan, domain: Domain, items: Any) -> tuple[U64, FedtallyError | 
         )
     except Exception:  # of codecs, Arrow, or the items themselves
         problem = InvalidInputError(
-            f"items must be a list, an array or a series, got {type(items).__name__}, "
-            f"and each of the form that the domain {domain} has"
+            f"items must be a list, an array or a series, got {type(items).__name__}; of one dimension, or "
+            f"coordinates [n, 2]; and each of the form that the domain {domain} has"
         )
     return _NOTHING, problem
+
+
+def _is_column(domain: Domain, items: Any) -> bool:
+    """Return whether a container may hold one item after another, by its type and dimensions, never by its values.
+
+    The caller chose these, and a refusal says nothing of what a client holds. What is in a list, in an array of objects
+    or in a series of one dimension may be anything.
+    """
+    import pyarrow as pa
+
+    if isinstance(items, bytearray | memoryview):  # its bytes would be read as integers
+        return False
+    if isinstance(items, pa.Array | pa.ChunkedArray):
+        return not pa.types.is_nested(items.type)
+    shape = getattr(items, "shape", (0,))  # arrays, series and data frames have one, lists have not
+    if not isinstance(items, np.ndarray):
+        return len(shape) == 1
+    if items.dtype.names is not None:  # a record in each place
+        return False
+    if not isinstance(domain, Grid) or len(shape) != 1:
+        return len(shape) == 1 or (isinstance(domain, Grid) and shape[1:] == (2,))
+    # Numbers one by one are no coordinates. NumPy makes numbers of a list of text, too, if there is nothing in it or
+    # only what is missing: refusing these would tell that the client holds nothing.
+    return items.dtype.kind not in "iuf" or bool(np.isnan(items).all())
 
 
 def _ids_inside(domain: Domain, items: Any) -> U64:
@@ -287,6 +315,10 @@ def _ids_inside(domain: Domain, items: Any) -> U64:
     Raises:
         TypeError: the items are no column.
     """
+    import pyarrow as pa
+
+    if isinstance(items, pa.Array | pa.ChunkedArray):
+        items = [_of_arrow(item) for item in items]
     if isinstance(items, str | bytes | Set | Mapping) or not isinstance(items, Collection | np.ndarray):
         raise TypeError
     points = isinstance(items, np.ndarray) and items.ndim == 2
@@ -300,6 +332,13 @@ def _id_inside(domain: Domain, one: Any) -> U64:
         if domain.inside(one)[0]:
             return domain.encode(one)
     return _NOTHING
+
+
+def _of_arrow(item: Any) -> Any:
+    """Return what an Arrow scalar holds; None if Python has no such object: bytes that are no UTF-8, a far date."""
+    with suppress(Exception):
+        return item.as_py()
+    return None
 
 
 def _whole(item: Any) -> Any:

@@ -19,7 +19,8 @@ def from_items(items: Any, *, clients: Any = None, rounds: Any = None, counts: A
 
     Args:
         items: list, tuple, NumPy array, Arrow array, pandas or Polars series of text or integers, or a NumPy float
-            array (n, 2) of latitudes and longitudes. None (and NaN beside text) is missing.
+            array (n, 2) of latitudes and longitudes. None (and NaN beside text) is missing. A container that is no
+            column, by its type and dimensions, is refused also where no value may be.
         clients: column of the same length; equal values are one client. Without it each item is a client.
         rounds: column of the same length.
         counts: whole numbers: how many clients each item stands for; not with `clients`.
@@ -69,6 +70,12 @@ def _sequence(values: Any, name: str) -> Any:
         raise InvalidInputError(
             f"{name} must be a column, got a mapping; pass its keys as items and its values as counts"
         )
+    if isinstance(values, bytearray | memoryview):  # its bytes would be read as integers
+        raise _no_column(values, name)
+    if isinstance(values, np.ndarray) and values.ndim != 1:  # by its form, also where no value may be refused
+        raise InvalidInputError(
+            f"{name} must be a 1-dimensional array (coordinates: floats [n, 2]), got {values.ndim} dimensions"
+        )
     if hasattr(values, "__len__") and not isinstance(values, Set | ValuesView | KeysView):
         return values
     try:
@@ -89,7 +96,7 @@ def _column(values: Any, name: str, private: bool) -> Any:
         return pa.chunked_array([of_objects(objects)])
     try:
         return _arrow(values)
-    except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
+    except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError) as error:
         raise InvalidInputError(f"{name} must be all text or all integers: {error}") from error
     except UnicodeError as error:
         raise InvalidInputError(
