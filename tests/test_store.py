@@ -826,6 +826,28 @@ def test_rows_of_a_record_are_never_changed(record: ClientRecord) -> None:
             connection.exec_driver_sql(f"DELETE FROM {table}")
 
 
+def test_a_row_is_not_replaced_by_any_of_its_unique_columns(record: ClientRecord, tmp_path: Path) -> None:
+    """REPLACE deletes without the trigger of DELETE, also by a unique column that is not the primary key."""
+    record.take_part("phones", "plan-a", 0, EVENT, 1, item="photo 1")
+    record.take_part("phones", "plan-a", 1, EVENT, 2)  # without an item: nothing is equal to a missing one
+    ledger = Ledger.open(tmp_path / "ledger.db", create=True)
+    ledger.grant("phones", THREE, 1e-6, time=0)
+    ledger.reserve(charge(), RUN, time=1)
+    other = "INSERT OR REPLACE INTO {0} SELECT {1} FROM {0} ORDER BY plan, time LIMIT 1"  # one other primary key
+    for books, table, columns in (
+        (record, "fedtally_participations", "'plan-z', 7, population, event, item, time"),
+        (ledger, "fedtally_campaigns", "'plan-z', population, number, owner, event, total, time"),
+    ):
+        with books._transaction(write=False) as connection:
+            before = connection.exec_driver_sql(f"SELECT * FROM {table}").all()
+        with pytest.raises(StoreError, match="append-only"), books._transaction(write=True) as connection:
+            connection.exec_driver_sql(other.format(table, columns))
+        with books._transaction(write=False) as connection:
+            assert connection.exec_driver_sql(f"SELECT * FROM {table}").all() == before
+    assert record.participations("plan-a") == [0, 1]
+    record.take_part("phones", "plan-b", 0, EVENT, 1)  # a second one without an item goes in as before
+
+
 def test_a_client_that_crashes_never_sends_once_too_often(tmp_path: Path) -> None:
     def live(place: Path, crashing: Crashing, sent: list[int]) -> None:
         mine = ClientRecord.open(place, create=True)

@@ -817,14 +817,22 @@ def _triggers(table: sa.Table, dialect: str) -> Sequence[str]:
             trigger.format(name, "kept", "UPDATE OR DELETE", "ROW"),
             trigger.format(name, "whole", "TRUNCATE", "STATEMENT"),
         ]
-    same = " AND ".join(f"{column.name} = NEW.{column.name}" for column in table.primary_key)
+    taken = " OR ".join(
+        " AND ".join(f"{column} = NEW.{column}" for column in columns) for columns in _unique_columns(table)
+    )
     raised = f"BEGIN SELECT RAISE(ABORT, '{refusal}'); END"
-    replaced = f"WHEN EXISTS (SELECT 1 FROM {name} WHERE {same})"  # noqa: S608 REPLACE deletes unseen otherwise
+    replaced = f"WHEN EXISTS (SELECT 1 FROM {name} WHERE {taken})"  # noqa: S608 REPLACE deletes unseen otherwise
     return [
         f"CREATE TRIGGER {name}_update BEFORE UPDATE ON {name} {raised}",
         f"CREATE TRIGGER {name}_delete BEFORE DELETE ON {name} {raised}",
         f"CREATE TRIGGER {name}_insert BEFORE INSERT ON {name} {replaced} {raised}",
     ]
+
+
+def _unique_columns(table: sa.Table) -> list[list[str]]:
+    """Return the names of the columns of each constraint by which REPLACE takes one row for another."""
+    unique = [one for one in table.constraints if isinstance(one, sa.PrimaryKeyConstraint | sa.UniqueConstraint)]
+    return sorted([column.name for column in one.columns] for one in unique)  # constraints are a set: one order
 
 
 def _opened(kind: type[_Opened], url: sa.URL, create: bool) -> _Opened:
