@@ -59,14 +59,14 @@ def land_done(server: FrequencyServer, total: npt.NDArray[np.int64], num_clients
 
 
 def left_behind(error: BaseException) -> list[str]:
-    """Return the arrays that hold anything in the frames of an error, but for those of tests."""
+    """Return the arrays and the secrets that hold anything in the frames of an error, but for those of tests."""
     found, trace = [], error.__traceback__
     while trace is not None:
         frame, trace = trace.tb_frame, trace.tb_next
         if Path(frame.f_code.co_filename).parent != Path(__file__).parent:
             for name, value in frame.f_locals.items():
                 array = value.counters if isinstance(value, CountSketch) else value
-                if isinstance(array, np.ndarray) and array.any():
+                if (isinstance(array, np.ndarray) and array.any()) or (isinstance(value, Secret) and len(value)):
                     found.append(f"{frame.f_code.co_qualname}: {name}")
     return found
 

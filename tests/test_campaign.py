@@ -952,12 +952,27 @@ def test_no_report_that_fails_leaves_the_items_behind(plan: Plan, monkeypatch: p
             report(after, journal)
         assert left_behind(failed.value) == [] and not journal.is_spent
     report(calls)
-    for what in ("fedtally.secagg.client.MemoryJournal.spend", "fedtally.crypto.prg.Masking.add"):
+    for what in (
+        "fedtally.secagg.client.MemoryJournal.spend",
+        "fedtally.crypto.hpke.seal",
+        "fedtally.secagg.two_server.reports.mask_key",
+        "fedtally.crypto.prg.Masking.add",
+    ):
         with monkeypatch.context() as patch:
             patch.setattr(what, fail)
             with pytest.raises(OSError, match="is gone") as failed:
                 report()
         assert left_behind(failed.value) == []
+
+
+@pytest.mark.parametrize("identity", [None, bytes(32), "a key"])
+def test_a_report_needs_the_identity_of_its_client(identity: Any) -> None:
+    """It is asked for before an id or a seed is drawn, and before the items are spent."""
+    client, journal = FrequencyClient(plan_of(two_servers()), DOMAIN, [3]), MemoryJournal()
+    message = f"identity must be the SigningKey .* allow-list, got {type(identity).__name__}"
+    with pytest.raises(InvalidInputError, match=message) as refused:
+        client.report(0, POLICY, journal=journal, identity=identity, random=failing(0))
+    assert left_behind(refused.value) == [] and not journal.is_spent
 
 
 def test_no_contribution_that_fails_leaves_the_items_behind() -> None:

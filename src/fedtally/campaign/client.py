@@ -237,8 +237,8 @@ class FrequencyClient:
             WeakPrivacyError: `privacy` refuses it.
             LocalProtocolError: the journal refuses: the items were reported, or summed, before, or the part in the
                 round is one too many or cannot be counted.
-            InvalidInputError: the plan is not summed so, there is no such round, or the journal is of another plan or
-                round.
+            InvalidInputError: the plan is not summed so, there is no such round, the journal is of another plan or
+                round, or the identity is no SigningKey.
             Exception: what `journal` or `random` raised, as it was.
         """
         parameters = _two_server(self._plan)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import struct
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import NamedTuple
@@ -216,25 +217,32 @@ def make_report(
 
     Raises:
         UnsafeParametersError: the policy refuses the parameters.
-        InvalidInputError: the vector, the round or the randomness is not as above.
+        InvalidInputError: the vector, the round, the identity or the randomness is not as above.
     """
     policy.check(parameters)
+    if not isinstance(identity, SigningKey):
+        raise InvalidInputError(
+            "identity must be the SigningKey that the client registered, whose public key is in the allow-list, "
+            f"got {type(identity).__name__}"
+        )
     round = _validate.integer(0, 2**32 - 1, round=round)
     entries_within(parameters.length, parameters.largest_entry, vector=vector)
     id = exactly(ID_BYTES, random_id=random(ID_BYTES))
-    seed = Secret(exactly(SEED_BYTES, random_seed=random(SEED_BYTES)))
-    salt = exactly(SALT_BYTES, random_salt=random(SALT_BYTES))
-    bound = Bound(parameters.context, id, round, identity.public)
-    sealed = hpke.seal(parameters.helper_key, seed, Label.TWO_SERVER_SEED, *bound.fields)
-    key, lanes = mask_key(seed, bound), with_lanes(parameters, vector, 1)
-    masking = Masking(lanes)
-    try:
-        masking.add(key)
-    except BaseException:
-        lanes.fill(0)  # they may not be masked yet, and the traceback holds them
-        raise
-    for secret in (masking, key, seed):
-        secret.wipe()
+    with ExitStack() as secrets:  # wiped in the end, and by an error, whose traceback holds them
+        seed = Secret(exactly(SEED_BYTES, random_seed=random(SEED_BYTES)))
+        secrets.callback(seed.wipe)
+        salt = exactly(SALT_BYTES, random_salt=random(SALT_BYTES))
+        bound = Bound(parameters.context, id, round, identity.public)
+        sealed = hpke.seal(parameters.helper_key, seed, Label.TWO_SERVER_SEED, *bound.fields)
+        key, lanes = mask_key(seed, bound), with_lanes(parameters, vector, 1)
+        secrets.callback(key.wipe)
+        masking = Masking(lanes)
+        secrets.callback(masking.wipe)
+        try:
+            masking.add(key)
+        except BaseException:
+            lanes.fill(0)  # they may not be masked yet
+            raise
     share = salt + packed(parameters, lanes)
     digests = part_digest(Kind.LEADER_REPORT, share), part_digest(Kind.HELPER_REPORT, sealed)
     signature = identity.sign(Label.TWO_SERVER_REPORT, *bound.fields, *digests)
