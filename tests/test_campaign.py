@@ -255,6 +255,10 @@ def test_a_client_must_have_candidates_and_no_more_than_the_plan_allows() -> Non
         FrequencyClient(plan, DOMAIN, [51])
     with pytest.raises(InvalidInputError, match="not the one that the plan describes"):
         FrequencyClient(plan, IntegerRange(1, 51), [1])
+    for first in (1.0, True):  # equal to 1 in Python, and not in a fingerprint
+        other = plan_of(domain=DOMAIN.describe() | {"first": first})
+        with pytest.raises(InvalidInputError, match="not the one that the plan describes"):
+            FrequencyClient(other, DOMAIN, [1])
     with pytest.raises(InvalidInputError, match="round must be at most 1"):
         FrequencyClient(plan, DOMAIN, [1]).contribution(2)
 

@@ -141,6 +141,16 @@ def test_fingerprint_differs_wherever_plans_differ():
     assert len({plan.fingerprint for plan in [PLAN, *others]}) == len(others) + 1
 
 
+@pytest.mark.parametrize("first", [1.0, True])
+def test_plans_of_two_fingerprints_are_not_equal(first):
+    """Python's 1, 1.0 and True are equal, and three values of a plan."""
+    other = changed(domain=DOMAIN | {"first": first})
+    assert other.domain == PLAN.domain and other.fingerprint != PLAN.fingerprint
+    assert other != PLAN and len({other, PLAN}) == 2
+    assert PLAN.has_domain(IntegerRange(1, 1000).describe()) and not other.has_domain(IntegerRange(1, 1000).describe())
+    assert Plan.from_toml(PLAN.to_toml()) == PLAN and PLAN.fingerprint != PLAN
+
+
 def test_a_changed_file_is_noticed(tmp_path):
     PLAN.save(tmp_path / "plan.toml")
     text = (tmp_path / "plan.toml").read_text().replace("width = 100", "width = 101")

@@ -200,8 +200,20 @@ class Plan:
                 f"every sum, got {honest}: the noise of the others cannot be counted on"
             )
 
+    def __eq__(self, other: object) -> bool:
+        return self.fingerprint == other.fingerprint if isinstance(other, Plan) else NotImplemented
+
     def __hash__(self) -> int:
         return hash(self.fingerprint)
+
+    def has_domain(self, described: Mapping[str, Any]) -> bool:
+        """Return whether this plan describes its domain so, entry by entry and type by type.
+
+        Args:
+            described: `Domain.describe()`. Its 1 is neither the 1.0 nor the true of a plan: these have other
+                fingerprints.
+        """
+        return _canonical(self.domain) == _canonical(described)
 
     @cached_property
     def spec(self) -> SketchSpec:
@@ -285,7 +297,7 @@ class Plan:
     @property
     def canonical(self) -> str:
         """The one JSON text of this plan, ASCII, of which the fingerprint is made: docs/plan.md."""
-        return json.dumps(self.to_dict(), sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
+        return _canonical(self.to_dict())
 
     @cached_property
     def fingerprint(self) -> str:
@@ -399,6 +411,11 @@ class Plan:
             raise UnreadableFileError(
                 f"cannot read the plan {os.fspath(path)}: {getattr(error, 'strerror', None) or error}"
             ) from error
+
+
+def _canonical(values: Mapping[str, Any]) -> str:
+    """Return the one JSON text of a table: docs/plan.md."""
+    return json.dumps(dict(values), sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
 
 
 def modulus_bits(cohort: int, max_items: int, noise: int = 0) -> int:

@@ -265,7 +265,7 @@ def _read(plan: Plan, domain: Domain, items: Any) -> tuple[U64, FedtallyError | 
     The error is returned, to be raised elsewhere: that of a codec, which shows an item, would stay attached to it.
     """
     problem: FedtallyError
-    if domain.describe() != dict(plan.domain):
+    if not plan.has_domain(domain.describe()):
         problem = InvalidInputError("the domain is not the one that the plan describes; use the plan's candidates")
         return _NOTHING, problem
     try:

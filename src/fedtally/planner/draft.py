@@ -407,7 +407,7 @@ def _checked_plan(
         raise InvalidInputError(
             f"the plan allows {plan.cohort:,} clients in a round, the input has {max(sizes):,}; its sums could overflow"
         )
-    if plan.domain["public"] and plan.domain != domain.describe():
+    if plan.domain["public"] and not plan.has_domain(domain.describe()):
         raise InvalidInputError(
             f"the plan is for the domain {_shown(plan.domain)}, the input is read as {_shown(domain.describe())}; "
             "declare the same domain (--domain)"
