@@ -364,6 +364,24 @@ def test_the_page_has_every_entry():
     assert all(f"`{domain.kind}`" in PAGE for domain in domains)
 
 
+@pytest.mark.parametrize("quotes", ['"""', "'''"])
+def test_a_text_with_a_line_end_of_two_characters_is_refused(tmp_path: Path, quotes: str) -> None:
+    r"""TOML's reader makes \n of \r\n, and two texts would have one fingerprint; between entries either may stand."""
+    lines = [line for line in PLAN.to_toml().splitlines() if not line.startswith("fingerprint")]
+    path = tmp_path / "plan.toml"
+
+    def read(end: str, note: str = "") -> Plan:
+        path.write_bytes((end.join(lines) + end + note + end).encode())
+        return Plan.load(path)
+
+    assert read("\r\n") == read("\n") == PLAN
+    split = f"note = {quotes}a\nb{quotes}"
+    assert read("\r\n", split).domain["note"] == "a\nb"
+    with pytest.raises(InvalidInputError, match="a text of the plan holds the line end CR LF"):
+        read("\n", split.replace("\n", "\r\n"))
+    assert read("\n", r'note = "a\r\nb"').domain["note"] == "a\r\nb"  # written out, it stays
+
+
 def test_a_file_is_read_as_it_is(tmp_path: Path) -> None:
     """A carriage return ends no comment in TOML: what stands behind it is none of the plan's."""
     path = tmp_path / "plan.toml"

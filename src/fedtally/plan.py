@@ -373,10 +373,17 @@ class Plan:
 
         Raises:
             UnreadableFileError: the text is no TOML.
-            InvalidInputError: it is no plan.
+            InvalidInputError: it is no plan, or a text in it holds a line end CR LF.
         """
         try:
-            return cls.from_dict(tomllib.loads(text))
+            values = tomllib.loads(text)
+            # The reader makes LF of CR LF. Between entries one line end more changes nothing, within a text it does.
+            if "\r\n" in text and tomllib.loads(text.replace("\r\n", "\n\n")) != values:
+                raise InvalidInputError(
+                    "a text of the plan holds the line end CR LF, which TOML readers may turn into LF: "
+                    r"write \r\n within quotes on one line, or end its lines with LF"
+                )
+            return cls.from_dict(values)
         except InvalidInputError:
             raise
         except (ValueError, RecursionError) as error:  # of the TOML reader
@@ -398,7 +405,7 @@ class Plan:
             InvalidInputError: it is no valid plan.
         """
         try:
-            text = Path(path).read_bytes().decode()  # as it is: no line end is turned into another
+            text = Path(path).read_bytes().decode()  # line ends as they are: `from_toml` looks at them
             return cls.from_dict(_json_object(text)) if _is_json(path) else cls.from_toml(text)
         except InvalidInputError:
             raise
