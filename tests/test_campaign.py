@@ -6,7 +6,7 @@ import copy
 import pickle  # noqa: TID251 - to see that it is refused
 import traceback
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -1032,7 +1032,10 @@ def test_landed_sketches_of_two_plans_do_not_mix() -> None:
         (lambda: secagg(), "asks for at least 12 clients, and the largest round has 11"),
         (lambda: two_servers(min_batch=12), "asks for at least 12 clients, and the largest round has 11"),
         (lambda: replace(secagg(), allow_list=bytes(32)), "an allow_list goes with the adversary active"),
-        (lambda: replace(secagg("active"), allow_list=None), "an allow_list goes with the adversary active"),
+        (lambda: replace(two_servers(), helper_key=b"short"), "secure_sum.helper_key must be 32 bytes"),
+        (lambda: replace(two_servers(), helper_key=bytes(32)), "helper_key is no valid key: .* of low order"),
+        (lambda: replace(two_servers(), helper_key=b"\xff" * 32), "helper_key is no valid key: .* below 2\\^255 - 19"),
+        (lambda: replace(two_servers(), allow_list=bytes(31)), "secure_sum.allow_list must be 32 bytes"),
         (lambda: replace(secagg("active"), allow_list=b""), "secure_sum.allow_list must be 32 bytes"),
     ],
 )
@@ -1074,6 +1077,10 @@ def test_plans_with_terms_survive_their_files(terms: Any, tmp_path: Any) -> None
         ({"method": ["secagg"]}, "secure_sum.method"),
         ({"server_key": "xx"}, "secure_sum.server_key must be 64 hexadecimal digits, got 'xx'"),
         ({"server_key": 7}, "secure_sum.server_key must be 64 hexadecimal digits, got 7"),
+        ({"server_key": None}, "secure_sum.server_key must be 64 hexadecimal digits, got None"),
+        ({"server_key": ""}, "secure_sum.server_key must be 32 bytes"),
+        ({"server_key": "00" * 32}, "secure_sum.server_key is no valid key: .* of low order"),
+        ({"helper_key": HELPER_KEY.public.hex()}, "secure_sum has unknown entries helper_key"),
         ({"surprise": 1}, "secure_sum has unknown entries surprise"),
         ({"n_max": None}, "n_max must be an integer"),
         ({"min_survivors": 0}, "min_survivors must be at least 1, got 0"),
@@ -1088,13 +1095,165 @@ def test_terms_in_a_file_are_checked(change: dict[str, Any], message: str) -> No
 
 
 def test_terms_in_a_file_must_be_whole() -> None:
-    for terms, name in ((secagg(), "corrupt"), (secagg(), "server_key"), (two_servers(), "helper_key")):
+    for terms, name in ((secagg(), "corrupt"), (two_servers(), "corrupt")):
         values = plan_of(terms).to_dict()
         del values["secure_sum"][name]
         with pytest.raises(InvalidInputError, match=f"secure_sum lacks {name}"):
             Plan.from_dict(values)
     with pytest.raises(InvalidInputError, match="secure_sum must be a table"):
         Plan.from_dict(plan_of().to_dict() | {"secure_sum": "secagg"})
+
+
+KEYS = {
+    "server_key": SERVER_KEY.public,
+    "helper_key": HELPER_KEY.public,
+    "allow_list": ALLOWED.digest,
+}
+UNPUBLISHED = [
+    (secagg(), ["server_key"]),
+    (secagg("active"), ["server_key"]),
+    (secagg("active"), ["allow_list"]),
+    (secagg("active"), ["server_key", "allow_list"]),
+    (two_servers(), ["helper_key"]),
+    (two_servers(), ["allow_list"]),
+    (two_servers(), ["helper_key", "allow_list"]),
+]
+
+
+def without(terms: Any, names: Sequence[str]) -> Any:
+    return replace(terms, **dict.fromkeys(names))
+
+
+@pytest.mark.parametrize(("terms", "names"), UNPUBLISHED)
+def test_nobody_runs_a_plan_that_lacks_a_key(terms: Any, names: list[str]) -> None:
+    plan = plan_of(without(terms, names))
+    assert (plan_of().is_published, plan_of(terms).is_published, plan.is_published) == (True, True, False)
+    lacking = rf"the plan lacks {' and '.join(names)}, so nobody may run it: .* Plan.with_keys or fedtally keys add"
+    with pytest.raises(InvalidInputError, match=lacking):
+        plan.check_published()
+    runs = runs_of_secagg(plan) if isinstance(terms, SecAggTerms) else runs_of_two_servers(plan)
+    for run in runs:
+        with pytest.raises(InvalidInputError, match=lacking):
+            run()
+
+
+def runs_of_secagg(plan: Plan) -> list[Callable[[], Any]]:
+    """Return what clients and the server do under a plan; who has a list and an identity gets no further."""
+    client, journal, random = FrequencyClient(plan, DOMAIN, [1]), MemoryJournal(), stream("x")
+    server, outcome = FrequencyServer(plan), types.SimpleNamespace(total=np.zeros(ROWS * WIDTH, np.int64), survivors=N)
+    session: Any = types.SimpleNamespace(outcome=outcome, session=bytes(32), state=ServerState.DONE)
+    lenient, strict = (ClientPolicy(adversary=each, min_honest=2) for each in Adversary)
+    listed: dict[str, Any] = {"identity": PEOPLE[0], "allow_list": ALLOWED}
+    return [
+        lambda: client.join(0, lenient, journal=journal, random=random),
+        lambda: client.join(0, strict, journal=journal, random=random, **listed),
+        lambda: open_session(plan, 0),
+        lambda: open_session(plan, 0, "active"),
+        lambda: server.land(session),
+    ]
+
+
+def runs_of_two_servers(plan: Plan) -> list[Callable[[], Any]]:
+    client, server, batch = (
+        FrequencyClient(plan, DOMAIN, [1]),
+        FrequencyServer(plan),
+        two_server.BatchPolicy(min_honest=2),
+    )
+    full = plan_of(two_servers())
+    finished = done_leader(full, plain(full, 0, list(range(6))).counters.reshape(-1), 6)
+    return [
+        lambda: client.report(0, batch, journal=MemoryJournal(), identity=PEOPLE[0], random=stream("x")),
+        lambda: server.leader(0, batch, ALLOWED, two_server.MemoryJournal()),
+        lambda: server.helper(0, batch, ALLOWED, two_server.MemoryJournal(), HELPER_KEY),
+        lambda: server.land_batch(finished),
+    ]
+
+
+@pytest.mark.parametrize("names", [["helper_key"], ["allow_list"], ["helper_key", "allow_list"]])
+def test_parameters_of_two_servers_have_keys(names: list[str]) -> None:
+    with pytest.raises(InvalidInputError, match=f"secure_sum lacks {' and '.join(names)}; add_keys adds them"):
+        without(two_servers(), names).parameters(bytes(32))
+
+
+@pytest.mark.parametrize(("terms", "names"), UNPUBLISHED)
+def test_keys_make_the_published_plan_of_the_same_size(terms: Any, names: list[str], tmp_path: Path) -> None:
+    sized, published = plan_of(without(terms, names)), plan_of(terms)
+    assert sized.missing_keys == tuple(names)
+    assert sized.with_keys(**{name: KEYS[name] for name in names}) == published
+    assert sized.with_keys(**{name: KEYS[name] for name in terms.needed_keys}) == published  # one may be there already
+    assert published.with_keys() == published
+    assert published.without_keys() == sized.without_keys() == plan_of(without(terms, terms.needed_keys))
+    assert published.without_keys().missing_keys == terms.needed_keys
+    assert sized.bytes_per_client == published.bytes_per_client
+    assert sized.modulus_bits == published.modulus_bits
+    assert sized.fingerprint != published.fingerprint
+    for name in ("plan.toml", "plan.json"):
+        sized.save(tmp_path / name)
+        assert Plan.load(tmp_path / name) == sized
+        assert not any(key in (tmp_path / name).read_text() for key in names)
+
+
+def test_a_plan_without_a_secure_sum_has_no_keys() -> None:
+    plan = plan_of()
+    assert plan.missing_keys == ()
+    assert plan.without_keys() == plan.with_keys() == plan
+
+
+def test_keys_are_added_one_after_the_other() -> None:
+    sized = plan_of(without(two_servers(), ["helper_key", "allow_list"]))
+    with pytest.raises(InvalidInputError, match="the plan lacks allow_list"):
+        sized.with_keys(helper_key=HELPER_KEY.public)
+    with pytest.raises(InvalidInputError, match="the plan lacks helper_key and allow_list"):
+        sized.with_keys()
+    half = sized.with_keys(helper_key=HELPER_KEY.public, may_lack=True)
+    assert half.missing_keys == ("allow_list",)
+    assert half.with_keys(allow_list=ALLOWED.digest) == plan_of(two_servers())
+    assert len({sized.fingerprint, half.fingerprint, plan_of(two_servers()).fingerprint}) == 3
+
+
+@pytest.mark.parametrize(
+    ("terms", "keys", "message"),
+    [
+        (None, {"server_key": SERVER_KEY.public}, "the secure sum ideal has no server_key: it uses no key"),
+        (secagg(), {"helper_key": HELPER_KEY.public}, "has no helper_key: it uses server_key; leave out what"),
+        (secagg(), {"allow_list": ALLOWED.digest}, r"secagg \(semi-honest\) has no allow_list: it uses server_key"),
+        (secagg("active"), {"helper_key": HELPER_KEY.public}, "it uses server_key and allow_list"),
+        (
+            two_servers(),
+            {"server_key": SERVER_KEY.public},
+            "two-server has no server_key: it uses helper_key and allow",
+        ),
+        (secagg(), {"server_key": PEOPLE[0].public}, "the plan has another server_key, .* are not replaced"),
+        (secagg("active"), {"allow_list": bytes(32)}, "the plan has another allow_list, "),
+        (two_servers(), {"helper_key": OpeningKey(Secret(bytes(32))).public}, "the plan has another helper_key, "),
+        (
+            without(two_servers(), ["helper_key"]),
+            {"helper_key": SERVER_KEY.public},
+            r"no valid key: .* below 2\^255 - 19",
+        ),
+        (without(secagg(), ["server_key"]), {"server_key": b"short"}, "secure_sum.server_key must be 32 bytes"),
+        (without(secagg(), ["server_key"]), {"server_key": "00" * 32}, "secure_sum.server_key must be 32 bytes"),
+        (without(secagg(), ["server_key"]), {"server_key": bytes(32)}, "server_key is no valid key: .* low order"),
+        (without(two_servers(), ["helper_key"]), {"helper_key": bytes(32)}, "helper_key is no valid key: .* low order"),
+        (without(two_servers(), ["helper_key"]), {"helper_key": bytes(33)}, "secure_sum.helper_key must be 32 bytes"),
+    ],
+)
+def test_a_plan_takes_the_keys_of_its_protocol_alone(terms: Any, keys: dict[str, Any], message: str) -> None:
+    with pytest.raises(InvalidInputError, match=message):
+        plan_of(terms).with_keys(**keys)
+
+
+@pytest.mark.parametrize(("terms", "names"), UNPUBLISHED)
+def test_a_plan_that_lost_its_keys_is_another_plan(terms: Any, names: list[str]) -> None:
+    published = plan_of(terms)
+    values = published.to_dict()
+    for name in names:
+        del values["secure_sum"][name]
+    stripped = Plan.from_dict(values)
+    assert stripped.missing_keys == tuple(names)
+    assert stripped.fingerprint != published.fingerprint
+    with pytest.raises(InvalidInputError, match="changed after it was written: its fingerprint does not match"):
+        Plan.from_dict({"fingerprint": published.fingerprint, **values})
 
 
 def test_terms_of_numpy_numbers_are_plain() -> None:

@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 
 from fedtally.cli.app import run
+from fedtally.crypto.hpke import OpeningKey
+from fedtally.crypto.keys import Secret, SigningKey
 from fedtally.plan import Plan
 from fedtally.planner import REFERENCE
 from fedtally.studies import calibration
@@ -93,6 +95,36 @@ def test_the_document_holds_what_is_printed(call: Call) -> None:
     assert found["bill"]["calibrated"] is False
     assert [other["width"] for other in found["neighbours"]] == sorted(other["width"] for other in found["neighbours"])
     assert set(found["minimax"]) == {"rows", "width", "bytes_per_client"}
+    assert found["missing_keys"] == ["server_key"]
+
+
+SECURE = ("--clients", "600", "--domain-size", "2000", "--max-bytes", "4kB", "--rows", "7", "--secure-sum")
+
+
+@pytest.mark.parametrize(
+    ("method", "option", "said"),
+    [
+        ("secagg", "--server-key", "without server_key (fedtally keys add --server-key)"),
+        (
+            "two-server",
+            "--helper-key",
+            "without helper_key (fedtally keys add --helper-key) and allow_list, the digest",
+        ),
+    ],
+)
+def test_a_plan_has_no_keys_but_those_that_are_given(call: Call, method: str, option: str, said: str) -> None:
+    again = ("--seed", "1", "--output")
+    code, out, _ = call(*SECURE, method, *again, "plan.toml")
+    plan = Plan.load("plan.toml")
+    assert code == 0 and "not published: it can be simulated, and nobody may run it" in words_of(out)
+    assert said in words_of(out)
+    assert not any(f"{name} =" in Path("plan.toml").read_text() for name in ("server_key", "helper_key", "allow_list"))
+    key = SigningKey(Secret(bytes(32))).public if method == "secagg" else OpeningKey(Secret(bytes(32))).public
+    code, out, _ = call(*SECURE, method, *again, "keyed.toml", option, key.hex())
+    keyed = Plan.load("keyed.toml")
+    assert keyed == plan.with_keys(**{option[2:].replace("-", "_"): key}, may_lack=True)
+    assert ("not published" in words_of(out)) == (method == "two-server")
+    assert keyed.fingerprint != plan.fingerprint and keyed.bytes_per_client == plan.bytes_per_client
 
 
 def test_two_of_three_find_the_third(call: Call) -> None:
@@ -148,6 +180,11 @@ def test_results_that_are_not_private_choose_no_private_plan(call: Call) -> None
         ((*FLEET, "--output", "plan.txt"), "must end in .toml or .json"),
         ((*FLEET, "--tau", "2"), "tau must be above 0 and below 1, got 2"),
         ((*FLEET, "--delta", "1e-6"), "delta goes with epsilon"),
+        ((*FLEET, "--server-key", "77" * 32), "the secure sum ideal has no server_key: it uses no key"),
+        ((*FLEET, "--server-key", "77" * 32, "--secure-sum", "two-server"), "two-server has no server_key"),
+        ((*FLEET, "--helper-key", "77" * 32, "--secure-sum", "secagg"), "secagg (semi-honest) has no helper_key"),
+        ((*FLEET, "--server-key", "nowhere.pub", "--secure-sum", "secagg"), "cannot read 'nowhere.pub'"),
+        ((*FLEET, "--server-key", "00" * 32, "--secure-sum", "secagg"), "server_key is no valid key"),
         ((*FLEET, "--tau", "0.0001", "--epsilon", "0.5"), "any of these would do: tau 0.0"),
         ((*FLEET, "--max-bytes", "4"), "buys no sketch of two columns: give at least 30"),
     ],

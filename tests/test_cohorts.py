@@ -120,6 +120,12 @@ def test_a_plan_with_terms_is_summed_as_it_says(options: dict[str, Any], tmp_pat
     assert again.secure_sum["method"] == options["secure_sum"]
     assert [(e.item, e.count) for e in again.top(3)] == [(e.item, e.count) for e in first.top(3)]
     assert again.plan.fingerprint != plan.fingerprint  # other keys
+    assert again.plan.is_published
+    bare = plan.without_keys()
+    assert not bare.is_published  # and it can be simulated, as `fedtally plan` writes it
+    simulated = fedtally.estimate(ITEMS, plan=bare)
+    assert simulated.plan.is_published
+    assert [(e.item, e.count) for e in simulated.top(3)] == [(e.item, e.count) for e in first.top(3)]
     lossy = fedtally.estimate(ITEMS, plan=plan, secure_sum=options["secure_sum"], dropout=0.04, evaluate=True)
     assert lossy.evaluation is not None
     assert lossy.evaluation.linf == 0

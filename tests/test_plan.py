@@ -354,8 +354,12 @@ def test_the_page_has_every_entry():
     for table, names, absent in (
         ("plan", fields_of(Plan), {"secure_sum", "privacy", "target"}),
         ("domain", described, {"sha256"}),
-        ("secagg", fields_of(SecAggTerms) - {"parameters"} | fields_of(Parameters) | {"method"}, {"allow_list"}),
-        ("two-server", fields_of(TwoServerTerms) | {"method"}, set()),
+        (
+            "secagg",
+            fields_of(SecAggTerms) - {"parameters"} | fields_of(Parameters) | {"method"},
+            {"server_key", "allow_list"},
+        ),
+        ("two-server", fields_of(TwoServerTerms) | {"method"}, {"helper_key", "allow_list"}),
         ("privacy", fields_of(PrivacyTerms), set()),
         ("event", fields_of(Event) | {"schema"}, {"clip_norm", "honest_survivors", "collisions"}),
         ("target", fields_of(Target), set()),

@@ -21,6 +21,7 @@ import fedtally
 from fedtally.campaign.client import FrequencyClient
 from fedtally.campaign.release import Books, released
 from fedtally.campaign.server import FrequencyServer
+from fedtally.crypto.keys import Secret, SigningKey
 from fedtally.domain import Dictionary, IntegerRange
 from fedtally.engines.local import campaign, cohorts
 from fedtally.engines.local.clipping import bounded
@@ -694,6 +695,22 @@ def test_a_plan_is_charged_once_whatever_the_keys(books: Path) -> None:
     assert Ledger.open(books).reserved(plan.fingerprint) == [0]
     with pytest.raises(AlreadySpentError, match="or with a new plan"):
         fedtally.estimate(ITEMS[:60], domain=DOMAIN, plan=plan, ledger=books)
+
+
+def test_a_plan_and_each_of_its_publications_are_charged_by_themselves(books: Path) -> None:
+    sized = estimate(ITEMS[:60], secure_sum="secagg", population="phones", epsilon=0.5).plan.without_keys()
+    keys = [SigningKey(Secret(bytes([i]) * 32)).public for i in range(2)]
+    plans = [sized, *(sized.with_keys(server_key=key) for key in keys)]
+    spent = []
+    for plan in plans:
+        fedtally.estimate(ITEMS[:60], domain=DOMAIN, plan=plan, ledger=books)
+        total = Ledger.open(books).spent("phones")
+        assert total is not None
+        spent.append(total.epsilon)
+        with pytest.raises(AlreadySpentError):
+            fedtally.estimate(ITEMS[:60], domain=DOMAIN, plan=plan, ledger=books)
+    assert [Ledger.open(books).reserved(plan.fingerprint) for plan in plans] == [[0]] * 3
+    assert spent[0] < spent[1] < spent[2]
 
 
 def test_the_cohorts_of_a_round_share_its_reservation(books: Path) -> None:

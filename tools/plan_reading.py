@@ -52,7 +52,7 @@ SECURE_SUMS: dict[str, Json] = {
         "ring_threshold": INT,
         "length": INT,
         "bits": INT,
-        "server_key": TEXT,
+        "server_key?": TEXT,
         "allow_list?": TEXT,
     },
     "two-server": {
@@ -62,8 +62,8 @@ SECURE_SUMS: dict[str, Json] = {
         "n_max": INT,
         "min_batch": INT,
         "corrupt": INT,
-        "helper_key": TEXT,
-        "allow_list": TEXT,
+        "helper_key?": TEXT,
+        "allow_list?": TEXT,
         "largest_entry": INT,
         "noise": INT,
     },
@@ -232,6 +232,19 @@ def batches(num_rounds: int, count: int) -> list[list[int]]:
     return found
 
 
+def without(values: Json, *names: str) -> Json:
+    """Return a table without some of its entries.
+
+    Args:
+        values: The table.
+        names: Of what is left out.
+
+    Returns:
+        The rest.
+    """
+    return {name: value for name, value in values.items() if name not in names}
+
+
 # ---------------------------------------------------------------------------------------------------------------------
 # The vectors.
 
@@ -339,6 +352,23 @@ PLANS: dict[str, Json] = {
         "privacy": {"epsilon": 1.0, "delta": 1e-6, "population": "clients", "study": True, "event": CERTIFIED},
     },
     "two servers": {**SMALL, "domain": RANGE, "secure_sum": TWO_SERVERS},
+    "not published: no server_key": {**SMALL, "domain": RANGE, "secure_sum": without(COHORT, "server_key")},
+    "not published, active: no allow_list": {**SMALL, "domain": RANGE, "secure_sum": without(ACTIVE, "allow_list")},
+    "not published, active: no key": {
+        **SMALL,
+        "domain": RANGE,
+        "secure_sum": without(ACTIVE, "server_key", "allow_list"),
+    },
+    "not published, two servers: no helper_key": {
+        **SMALL,
+        "domain": RANGE,
+        "secure_sum": without(TWO_SERVERS, "helper_key"),
+    },
+    "not published, two servers: no key": {
+        **SMALL,
+        "domain": RANGE,
+        "secure_sum": without(TWO_SERVERS, "helper_key", "allow_list"),
+    },
 } | {
     f"a total variation of 2^{power}: digits at a power of two": {
         **SMALL,

@@ -2,6 +2,9 @@
 
 A plan holds nothing private: of a domain made from the clients' own items it knows the size alone. It is written as
 TOML or JSON; its fingerprint is the SHA-256 of its canonical JSON.
+
+A plan is sized before there are keys. `Plan.with_keys` makes the published plan of it: another plan, with a fingerprint
+of its own. Clients and servers refuse a plan that lacks a key (`Plan.check_published`).
 """
 
 from __future__ import annotations
@@ -13,7 +16,7 @@ import os
 import re
 import tomllib
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from types import MappingProxyType
@@ -92,7 +95,7 @@ class Plan:
         max_items: the most items that one client contributes.
         seed: 32 public bytes from which the hashes are derived.
         secure_sum: the protocol that sums a round, in one or several cohorts; None: none, the sums are those of a
-            trusted server (ideal).
+            trusted server (ideal). It may lack its keys: then the plan can be sized and simulated, and not run.
         privacy: the differential privacy that it promises, with the noise that keeps the promise; None: none.
         target: the error that it is for; None: none was asked for.
 
@@ -229,6 +232,84 @@ class Plan:
     def is_two_server(self) -> bool:
         """Whether two servers sum."""
         return self.secure_sum is not None and self.secure_sum.method == "two-server"
+
+    @property
+    def missing_keys(self) -> tuple[str, ...]:
+        """The names of the keys that its secure sum needs and does not have: a sized plan has none of them yet."""
+        return () if self.secure_sum is None else self.secure_sum.missing_keys
+
+    @property
+    def is_published(self) -> bool:
+        """Whether no key is missing, so that clients and servers may run it."""
+        return not self.missing_keys
+
+    def check_published(self) -> None:
+        """Refuse a plan that may not be run.
+
+        Raises:
+            InvalidInputError: it lacks a key of its secure sum.
+        """
+        if self.missing_keys:
+            raise InvalidInputError(
+                f"the plan lacks {' and '.join(self.missing_keys)}, so nobody may run it: add what is missing by "
+                "Plan.with_keys or fedtally keys add (fedtally keys new makes a server's key)"
+            )
+
+    def with_keys(
+        self,
+        *,
+        server_key: bytes | None = None,
+        helper_key: bytes | None = None,
+        allow_list: bytes | None = None,
+        may_lack: bool = False,
+    ) -> Plan:
+        """Return the published plan: this one under the keys of those who will run it.
+
+        It is another plan, with another fingerprint: a ledger charges the two separately, and two publications of one
+        sized plan are two campaigns.
+
+        Args:
+            server_key: of the secure sum secagg: the Ed25519 public key that signs Invites, 32 bytes.
+            helper_key: of the secure sum two-server: the X25519 public key that clients seal to, 32 bytes.
+            allow_list: `AllowList.digest` of the registered identities, 32 bytes; of secagg against the adversary
+                active, and of two-server.
+            may_lack: whether keys may be missing afterwards, as where those who run it add theirs one after the other.
+
+        Raises:
+            InvalidInputError: a key is missing or not valid, is none that the secure sum uses, or is another one than
+                the plan has already.
+
+        >>> domain = {"kind": "range", "size": 9, "public": True, "first": 1, "last": 9}
+        >>> ideal = Plan(7, 20, "shared", 1, 50, 50, domain, 1, bytes(32))
+        >>> ideal.is_published, ideal.with_keys() == ideal
+        (True, True)
+        """
+        named = {"server_key": server_key, "helper_key": helper_key, "allow_list": allow_list}
+        given = {name: key for name, key in named.items() if key is not None}
+        plan = self
+        if given:
+            from fedtally.secagg.params import Adversary
+            from fedtally.secagg.terms import add_keys, check_keys
+
+            if self.secure_sum is None:
+                check_keys("ideal", Adversary.SEMI_HONEST, given)
+            else:
+                plan = replace(self, secure_sum=add_keys(self.secure_sum, given))
+        if not may_lack:
+            plan.check_published()
+        return plan
+
+    def without_keys(self) -> Plan:
+        """Return the sized plan of this one, which anybody may publish under keys of their own.
+
+        The plan in a result of a simulation has the keys of the simulation, which are not to be published: their
+        secrets are gone, or, where a seed was chosen, known to everybody who has it.
+        """
+        if self.secure_sum is None:
+            return self
+        from fedtally.secagg.terms import remove_keys
+
+        return replace(self, secure_sum=remove_keys(self.secure_sum))
 
     @property
     def openings(self) -> list[range]:

@@ -170,8 +170,8 @@ class FrequencyClient:
         Raises:
             UnsafeParametersError: the policy refuses the plan.
             WeakPrivacyError: `privacy` refuses it.
-            InvalidInputError: the plan is not summed so, there is no such round, the journal is of another plan or
-                round, or the allow-list is not the plan's.
+            InvalidInputError: the plan is not summed so or lacks a key, there is no such round, the journal is of
+                another plan or round, or the allow-list is not the plan's.
         """
         terms = _secagg(self._plan)
         policy.check_invite(terms.parameters)
@@ -180,6 +180,7 @@ class FrequencyClient:
         round = self._checked_round(round, journal)
         if allow_list is not None and allow_list.digest != terms.allow_list:
             raise InvalidInputError("this allow-list is not the one that the plan names")
+        assert terms.server_key is not None  # a plan without it was refused
         pinned = Pinned(
             server_key=terms.server_key,
             fingerprint=bytes.fromhex(self._plan.fingerprint),
@@ -237,8 +238,8 @@ class FrequencyClient:
             WeakPrivacyError: `privacy` refuses it.
             LocalProtocolError: the journal refuses: the items were reported, or summed, before, or the part in the
                 round is one too many or cannot be counted.
-            InvalidInputError: the plan is not summed so, there is no such round, the journal is of another plan or
-                round, or the identity is no SigningKey.
+            InvalidInputError: the plan is not summed so or lacks a key, there is no such round, the journal is of
+                another plan or round, or the identity is no SigningKey.
             Exception: what `journal` or `random` raised, as it was.
         """
         parameters = _two_server(self._plan)
@@ -347,12 +348,16 @@ def _whole(item: Any) -> Any:
 
 
 def _secagg(plan: Plan) -> SecAggTerms:
+    """Return the terms of a plan that this protocol sums, with every key that they need."""
     if not isinstance(plan.secure_sum, SecAggTerms):
         raise InvalidInputError("this plan is not summed by secure aggregation between clients (secure_sum secagg)")
+    plan.check_published()
     return plan.secure_sum
 
 
 def _two_server(plan: Plan) -> two_server.TwoServerParameters:
+    """Return the parameters of a plan that two servers sum, with every key that they need."""
     if not isinstance(plan.secure_sum, TwoServerTerms):
         raise InvalidInputError("this plan is not summed by two servers (secure_sum two-server)")
+    plan.check_published()
     return plan.secure_sum.parameters(bytes.fromhex(plan.fingerprint))

@@ -12,6 +12,7 @@ import click
 from fedtally.cli.audit import audit
 from fedtally.cli.console import complain
 from fedtally.cli.estimate import demo, estimate
+from fedtally.cli.keys import keys
 from fedtally.cli.layout import Group
 from fedtally.cli.ledger import ledger
 from fedtally.cli.plan import plan
@@ -54,7 +55,7 @@ def cli(ctx: click.Context) -> None:
 
 
 cli.add_section("Estimate", estimate, demo)
-cli.add_section("Plan", plan, simulate)
+cli.add_section("Plan", plan, simulate, keys)
 cli.add_section("Files", query, merge, inspect)
 cli.add_section("Privacy", ledger, audit)
 

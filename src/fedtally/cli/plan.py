@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from fedtally.cli import console
+from fedtally.cli.keys import lacking, public_key_options, read_keys
 from fedtally.cli.layout import Command, option, options
 from fedtally.cli.options import (
     budget_options,
@@ -133,6 +134,7 @@ _privacy_options = options(
 )
 @trust_options
 @_privacy_options
+@public_key_options
 @option("Files", "--output", "-o", type=click.Path(), metavar="FILE", help="Write the plan: .toml or .json.")
 @option("Files", "--plot", type=click.Path(), metavar="FILE", help="Chart of error against bytes (extra `plot`).")
 @option("Run", "--calibrate", is_flag=True, help="Measure what CPU the protocol takes on this machine, and keep it.")
@@ -142,9 +144,14 @@ def plan(**options: Any) -> None:
 
     Give two of --tau, --max-bytes and --epsilon: the third is found. With --tau alone, or --max-bytes alone, there is
     no differential privacy. What cannot be had ends in an error that names the smallest change with which it can.
+
+    A plan with a secure sum is written without keys, to be simulated, unless --server-key or --helper-key is given:
+    `fedtally keys` makes keys, and adds them later too.
     """
     from fedtally.engines.local.campaign import campaign_seed
     from fedtally.planner.proposal import propose
+    from fedtally.secagg.params import Adversary
+    from fedtally.secagg.terms import check_keys
     from fedtally.studies import calibration
 
     _check_outputs(options)
@@ -160,12 +167,15 @@ def plan(**options: Any) -> None:
     if options["clients"] is None:
         raise InvalidInputError("--clients is missing: how many clients are there, of all rounds together?")
     request, find_epsilon = _request(options)
+    keys = read_keys(options)
+    check_keys(request.summation.method, Adversary.parse(request.summation.adversary), keys)
     law, about, size = _law(options, request.is_private or find_epsilon)
     domain = _domain(options, size)
     law = _over(law, domain.size, request.items_bound)
     proposal = propose(
         request, domain, options["clients"], law, seed=campaign_seed(options["seed"]), find_epsilon=find_epsilon
     )
+    proposal = replace(proposal, plan=proposal.plan.with_keys(**keys, may_lack=True))
     _write_files(proposal, options)
     if options["as_json"]:
         console.show_json(_document(proposal, host, about))
@@ -330,6 +340,7 @@ def _document(proposal: Proposal, host: Host | None, about: str) -> dict[str, An
     return {
         "schema": "fedtally-proposal/1",
         "plan": report.plan_fields(chosen),
+        "missing_keys": list(chosen.missing_keys),
         "target": target.to_dict(),
         "found": proposal.found,
         "predicted_linf": proposal.linf,
@@ -418,8 +429,8 @@ def _notes(proposal: Proposal, host: Host | None) -> list[str]:
     from fedtally.planner import ROWS
 
     notes = [proposal.size.message] if proposal.size.message else []
-    if proposal.plan.secure_sum is not None:
-        notes.append("its keys are placeholders: a simulation makes its own, a deployment puts those of its servers")
+    if text := lacking(proposal.plan):
+        notes.append(text)
     if proposal.plan.bytes_per_client >= proposal.plan.one_hot_bytes_per_client:
         notes.append("a one-hot vector is no larger than this sketch, and has no collisions")
     least = min(ROWS[proposal.target.recovery])

@@ -241,6 +241,7 @@ def _describe(file: str) -> tuple[str, dict[str, Any]]:
             "cohort": plan.cohort,
             "max_items": plan.max_items,
             "secure_sum": "ideal" if plan.secure_sum is None else plan.secure_sum.method,
+            "missing_keys": list(plan.missing_keys),
             "privacy": report.privacy_fields(plan),
             "target": None if plan.target is None else plan.target.to_dict(),
             "domain": dict(plan.domain),

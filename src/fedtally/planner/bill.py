@@ -413,7 +413,7 @@ def lines_of_sum(plan: Plan, size: int, dropout: float, identities: int) -> list
     if isinstance(agreed, SecAggTerms):
         return _secagg_lines(plan, agreed.parameters, size, gone, identities)
     if isinstance(agreed, TwoServerTerms):
-        return _two_server_lines(plan, agreed.parameters(bytes(32)), size, gone)
+        return _two_server_lines(plan, agreed.sizing, size, gone)
     counters = plan.rows * plan.width
     bits, planes = plan.modulus_bits, counters * (plan.modulus_bits.bit_count() - 1)
     client = _joined(_contributed(plan), message=1, counter=counters, plane=planes)

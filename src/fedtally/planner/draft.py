@@ -14,7 +14,15 @@ from fedtally.kernels import MAX_WIDTH
 from fedtally.plan import Plan, Target, noise_bound
 from fedtally.planner.privacy import Privacy, check_certificate, honest_clients, make_terms, worst_pair
 from fedtally.planner.request import Request
-from fedtally.planner.secure_sum import Keys, Summation, make_keys, placeholder_keys, rekeyed, terms, with_noise
+from fedtally.planner.secure_sum import (
+    Keys,
+    Summation,
+    check_cohorts,
+    make_keys,
+    replace_keys,
+    terms,
+    with_noise,
+)
 from fedtally.privacy.events import Event, Mechanism, Relation, Trust, default_clip_norm
 from fedtally.privacy.terms import default_delta
 from fedtally.secagg import params
@@ -73,7 +81,9 @@ def fitted(
     draft = Draft(request, domain, sizes, seed, clients, participations)
     chosen = draft.for_bytes() if choose is None else choose(draft)
     keys = None if summation.method == "ideal" else make_keys(summation, draft.sums(chosen.schedule), random)
-    plan = draft.plan(*chosen, keys)
+    plan = draft.plan(*chosen)
+    if plan.secure_sum is not None and keys is not None:
+        plan = replace(plan, secure_sum=replace_keys(plan.secure_sum, keys))
     if asked is not None and asked.certify:
         if plan.max_items > 1 or (plan.privacy is not None and plan.privacy.event.per_opening > 1):
             raise InvalidInputError(
@@ -163,14 +173,12 @@ class Draft:
         least, most = spread(expected)
         return max(1, least), min(total, most)
 
-    def plan(self, schedule: Schedule, rows: int, width: int, keys: Keys | None = None) -> Plan:
-        """Return the plan; without keys, that of somebody's, of the same size."""
+    def plan(self, schedule: Schedule, rows: int, width: int) -> Plan:
+        """Return the plan, without the keys of a secure sum: its sizes do not depend on them."""
         asked, summation, counters = self.request.privacy, self.request.summation, rows * width
         agreed = None
         if summation.method != "ideal":
-            agreed = terms(
-                summation, keys or placeholder_keys(summation), self.sums(schedule), self.max_items, counters
-            )
+            agreed = terms(summation, self.sums(schedule), self.max_items, counters)
         privacy = None
         if asked is not None:
             privacy = make_terms(
@@ -238,7 +246,7 @@ class Draft:
             noise = params.noise_bound(self._largest_noise(schedule), counters) if self.noises_sums else 0
             if summation.method == "ideal":
                 return params.modulus_bits(self.clients[1], self.max_items, noise, multiple=1), 0
-            agreed = terms(summation, placeholder_keys(summation), self.sums(schedule), self.max_items, counters)
+            agreed = terms(summation, self.sums(schedule), self.max_items, counters)
             bits = params.modulus_bits(agreed.most_clients, self.max_items, noise)
             return bits, agreed.upload_bytes - -(-counters * agreed.bits // 8)
 
@@ -296,7 +304,7 @@ class Draft:
         summation = self.request.summation
         if summation.method == "ideal":
             return honest_clients(summation, self.sizes)
-        agreed = terms(summation, placeholder_keys(summation), self.sums(self.example), self.max_items, DEFAULT_ROWS)
+        agreed = terms(summation, self.sums(self.example), self.max_items, DEFAULT_ROWS)
         return agreed.honest_survivors
 
     def for_bytes(self) -> Chosen:
@@ -430,10 +438,11 @@ def _checked_plan(
                 "make a plan with it"
             )
         if plan.secure_sum is None:
-            agreed = terms(summation, keys, sizes, plan.max_items, plan.rows * plan.width)
+            agreed = terms(summation, sizes, plan.max_items, plan.rows * plan.width)
         else:
-            agreed = rekeyed(plan.secure_sum, summation, keys, openings)
-        plan = replace(plan, secure_sum=agreed)
+            agreed = plan.secure_sum
+            check_cohorts(agreed, summation, openings)
+        plan = replace(plan, secure_sum=replace_keys(agreed, keys))
     return plan if plan.domain["public"] else replace(plan, domain=domain.describe())
 
 

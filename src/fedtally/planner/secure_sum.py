@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from typing import NamedTuple
 
 from fedtally import _validate
@@ -172,16 +170,8 @@ def make_keys(summation: Summation, num_clients: Sequence[int], random: Callable
     )
 
 
-@lru_cache(maxsize=16)
-def placeholder_keys(summation: Summation) -> Keys:
-    """Return keys that everybody knows, for plans whose size alone is of interest, or whose keys will be others."""
-    counted = itertools.count(1)
-    known = lambda size: next(counted).to_bytes(size, "little")  # noqa: E731
-    return make_keys(summation, [3], known)
-
-
-def terms(summation: Summation, keys: Keys, num_clients: Sequence[int], max_items: int, counters: int) -> Terms:
-    """Return what the plan says of the secure sum, for rounds of so many clients.
+def terms(summation: Summation, num_clients: Sequence[int], max_items: int, counters: int) -> Terms:
+    """Return what the plan says of the secure sum, for rounds of so many clients. It lacks the keys.
 
     Raises:
         InvalidInputError: a round is too small, or nothing protects from so many corrupt clients and dropouts.
@@ -196,8 +186,8 @@ def terms(summation: Summation, keys: Keys, num_clients: Sequence[int], max_item
     corrupt = corrupt_clients(summation.max_corrupt, n_max)
     try:
         if summation.method == "two-server":
-            return _two_server_terms(summation, keys, n_min, n_max, corrupt, max_items, counters)
-        return _secagg_terms(summation, keys, n_min, n_max, corrupt, max_items, counters)
+            return _two_server_terms(summation, n_min, n_max, corrupt, max_items, counters)
+        return _secagg_terms(summation, n_min, n_max, corrupt, max_items, counters)
     except InvalidInputError as error:
         of = f"{n_max}" if n_min == n_max else f"{n_min} to {n_max}"
         raise InvalidInputError(
@@ -207,7 +197,7 @@ def terms(summation: Summation, keys: Keys, num_clients: Sequence[int], max_item
 
 
 def _secagg_terms(
-    summation: Summation, keys: Keys, n_min: int, n_max: int, corrupt: int, max_items: int, counters: int
+    summation: Summation, n_min: int, n_max: int, corrupt: int, max_items: int, counters: int
 ) -> SecAggTerms:
     parameters = propose(
         n_max,
@@ -222,22 +212,18 @@ def _secagg_terms(
         raise InvalidInputError(
             f"{parameters.honest_survivors} honest clients in a sum protect nobody; at least 2 are needed"
         )
-    listed = None if keys.allow_list is None else keys.allow_list.digest
-    return SecAggTerms(parameters=parameters, server_key=keys.server.public, allow_list=listed)
+    return SecAggTerms(parameters=parameters)
 
 
 def _two_server_terms(
-    summation: Summation, keys: Keys, n_min: int, n_max: int, corrupt: int, max_items: int, counters: int
+    summation: Summation, n_min: int, n_max: int, corrupt: int, max_items: int, counters: int
 ) -> TwoServerTerms:
-    assert keys.allow_list is not None
     return TwoServerTerms(
         length=counters,
         bits=modulus_bits(n_max, max_items),
         n_max=n_max,
         min_batch=n_min - int(summation.borne * n_min),
         corrupt=corrupt,
-        helper_key=keys.helper.public,
-        allow_list=keys.allow_list.digest,
         largest_entry=max_items,
     )
 
@@ -250,13 +236,12 @@ def with_noise(agreed: Terms, max_items: int, noise: int) -> Terms:
     return replace(agreed, bits=bits, noise=noise)
 
 
-def rekeyed(agreed: Terms, summation: Summation, keys: Keys, num_clients: Sequence[int]) -> Terms:
-    """Return a plan's terms under the keys of a simulation.
+def check_cohorts(agreed: Terms, summation: Summation, num_clients: Sequence[int]) -> None:
+    """Refuse rounds that do not split into cohorts of the sizes that a plan's terms allow.
 
     Raises:
-        InvalidInputError: a round does not split into cohorts of the sizes that the plan allows.
+        InvalidInputError: which sizes they are.
     """
-    listed = None if keys.allow_list is None else keys.allow_list.digest
     sizes = [size for count in num_clients if count for size in summation.sizes(count)]
     least = agreed.parameters.n_min if isinstance(agreed, SecAggTerms) else agreed.min_batch
     if not least <= min(sizes) <= max(sizes) <= agreed.most_clients:
@@ -264,7 +249,11 @@ def rekeyed(agreed: Terms, summation: Summation, keys: Keys, num_clients: Sequen
             f"the plan allows cohorts of {least} to {agreed.most_clients} clients, and the rounds of this input, where "
             f"clients are drawn at random, make cohorts of {min(sizes)} to {max(sizes)}; use a plan with room for them"
         )
+
+
+def replace_keys(agreed: Terms, keys: Keys) -> Terms:
+    """Return a plan's terms under the keys of a simulation, whichever it has: nobody else's keys are needed for one."""
+    listed = None if keys.allow_list is None else keys.allow_list.digest
     if isinstance(agreed, SecAggTerms):
         return replace(agreed, server_key=keys.server.public, allow_list=listed)
-    assert listed is not None
     return replace(agreed, helper_key=keys.helper.public, allow_list=listed)

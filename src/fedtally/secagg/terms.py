@@ -1,4 +1,8 @@
-"""What a plan says of secure summation: which protocol sums a round, between whom, and under whose keys."""
+"""What a plan says of secure summation: which protocol sums a round, between whom, and under whose keys.
+
+Terms may lack their keys: a plan is sized before anybody has made any, and its sizes do not depend on them.
+`missing_keys` names what is lacking, `add_keys` adds it, and nothing may be summed before that.
+"""
 
 from __future__ import annotations
 
@@ -7,13 +11,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Self, TypeVar, cast
 
-from fedtally.crypto.keys import KEY_BYTES, check_identity
+from fedtally.crypto.keys import KEY_BYTES, RejectedError, check_identity, check_point
 from fedtally.errors import InvalidInputError
 from fedtally.secagg.params import Adversary, Parameters, modulus_bits
 from fedtally.secagg.two_server import TwoServerParameters
 from fedtally.secagg.wire import upload_bytes
 
 _T = TypeVar("_T")
+KEYS = ("server_key", "helper_key", "allow_list")  # of either protocol: what a sized plan may lack
+# X25519's base point, where sizes are computed before there is a key; what is sealed to it, everybody can open.
+_STAND_IN = (9).to_bytes(KEY_BYTES, "little")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -22,29 +29,38 @@ class SecAggTerms:
 
     Args:
         parameters: of every cohort.
-        server_key: the Ed25519 public key that signs Invites, 32 bytes.
-        allow_list: the digest of the identities that may take part, 32 bytes: only and always in `active`.
+        server_key: the Ed25519 public key that signs Invites, 32 bytes; None: not there yet.
+        allow_list: the digest of the identities that may take part, 32 bytes, in `active` alone; None: not there yet,
+            or, in `semi-honest`, none.
 
     Raises:
-        InvalidInputError: a key or the digest is missing or not valid, or the graph protects no roster of the smallest
-            or of the largest size.
+        InvalidInputError: a key or the digest is not valid, or the graph protects no roster of the smallest or of the
+            largest size.
     """
 
     parameters: Parameters
-    server_key: bytes
+    server_key: bytes | None = None
     allow_list: bytes | None = None
 
     method = "secagg"
 
     def __post_init__(self) -> None:
-        _check_bytes(server_key=self.server_key)
-        check_identity(self.server_key)
+        check_key("server_key", self.server_key)
         for n in (self.parameters.n_min, self.parameters.n_max):
             self.parameters.check_roster(n)
-        if (self.allow_list is not None) != (self.parameters.adversary is Adversary.ACTIVE):
+        if self.allow_list is not None and self.parameters.adversary is not Adversary.ACTIVE:
             raise InvalidInputError(f"an allow_list goes with the adversary active, got {self.parameters.adversary}")
-        if self.allow_list is not None:
-            _check_bytes(allow_list=self.allow_list)
+        check_key("allow_list", self.allow_list)
+
+    @property
+    def needed_keys(self) -> tuple[str, ...]:
+        """The names of the keys without which nothing may be summed."""
+        return needed_keys(self.method, self.parameters.adversary)
+
+    @property
+    def missing_keys(self) -> tuple[str, ...]:
+        """Those of `needed_keys` that are not there yet."""
+        return _missing(self)
 
     @property
     def length(self) -> int:
@@ -86,10 +102,9 @@ class SecAggTerms:
         }
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the terms as JSON-able values, keys in hexadecimal."""
+        """Return the terms as JSON-able values, keys in hexadecimal; a key that is not there is left out."""
         values = dataclasses.asdict(self.parameters) | {"adversary": str(self.parameters.adversary)}
-        listed = {} if self.allow_list is None else {"allow_list": self.allow_list.hex()}
-        return {"method": self.method, **values, "server_key": self.server_key.hex(), **listed}
+        return {"method": self.method, **values, **_hex_keys(self)}
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Self:
@@ -101,30 +116,56 @@ class SecAggTerms:
 
 @dataclass(frozen=True, kw_only=True)
 class TwoServerTerms:
-    """Clients report to two servers that do not collude; the fields are those of `TwoServerParameters`."""
+    """Clients report to two servers that do not collude; the fields are those of `TwoServerParameters`.
+
+    `helper_key` and `allow_list` are None where they are not there yet.
+    """
 
     length: int
     bits: int
     n_max: int
     min_batch: int
     corrupt: int
-    helper_key: bytes
-    allow_list: bytes
+    helper_key: bytes | None = None
+    allow_list: bytes | None = None
     largest_entry: int = 1
     noise: int = 0
 
     method = "two-server"
 
     def __post_init__(self) -> None:
-        checked = self.parameters(bytes(KEY_BYTES))
-        for each in dataclasses.fields(self):
-            object.__setattr__(self, each.name, getattr(checked, each.name))
+        check_key("helper_key", self.helper_key)
+        check_key("allow_list", self.allow_list)
+        checked = self.sizing
+        for name in _names(self) - set(KEYS):  # numbers of NumPy become plain ones
+            object.__setattr__(self, name, getattr(checked, name))
+
+    @property
+    def needed_keys(self) -> tuple[str, ...]:
+        """The names of the keys without which nothing may be summed."""
+        return needed_keys(self.method)
+
+    @property
+    def missing_keys(self) -> tuple[str, ...]:
+        """Those of `needed_keys` that are not there yet."""
+        return _missing(self)
 
     def parameters(self, fingerprint: bytes) -> TwoServerParameters:
-        """Return the parameters of the protocol, for the plan with that fingerprint."""
-        return TwoServerParameters(
-            fingerprint=fingerprint, **{f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
-        )
+        """Return the parameters of the protocol, for the plan with that fingerprint.
+
+        Raises:
+            InvalidInputError: a key is missing.
+        """
+        if self.missing_keys:
+            raise InvalidInputError(f"secure_sum lacks {' and '.join(self.missing_keys)}; add_keys adds them")
+        return TwoServerParameters(fingerprint=fingerprint, **{name: getattr(self, name) for name in _names(self)})
+
+    @property
+    def sizing(self) -> TwoServerParameters:
+        """Parameters of the same bounds and sizes, under keys that everybody knows: to count bytes, not to run."""
+        numbers = {name: getattr(self, name) for name in _names(self) - set(KEYS)}
+        nobody = bytes(KEY_BYTES)
+        return TwoServerParameters(helper_key=_STAND_IN, allow_list=nobody, fingerprint=nobody, **numbers)
 
     @property
     def most_clients(self) -> int:
@@ -139,17 +180,16 @@ class TwoServerTerms:
     @property
     def upload_bytes(self) -> int:
         """What a client sends, to both servers together."""
-        return self.parameters(bytes(KEY_BYTES)).report_bytes
+        return self.sizing.report_bytes
 
     def summary(self) -> dict[str, Any]:
         """Return what a reader of a sum must know of how it was made, as JSON-able values."""
         return {"method": self.method, "corrupt": self.corrupt, "min_survivors": self.min_batch, "bits": self.bits}
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the terms as JSON-able values, keys in hexadecimal."""
-        values = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
-        shown = {name: value.hex() if isinstance(value, bytes) else value for name, value in values.items()}
-        return {"method": self.method, **shown}
+        """Return the terms as JSON-able values, keys in hexadecimal; a key that is not there is left out."""
+        numbers = {f.name: getattr(self, f.name) for f in dataclasses.fields(self) if f.name not in KEYS}
+        return {"method": self.method, **numbers, **_hex_keys(self)}
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Self:
@@ -180,6 +220,94 @@ def terms_from_dict(values: Any) -> Terms:
     if not isinstance(method, str) or method not in METHODS:
         raise InvalidInputError(f"secure_sum.method must be {' or '.join(METHODS)}, got {method!r}")
     return METHODS[method].from_dict(found)
+
+
+def needed_keys(method: str, adversary: Adversary = Adversary.SEMI_HONEST) -> tuple[str, ...]:
+    """Return the names of the keys without which a secure sum may not run.
+
+    Args:
+        method: "ideal", "secagg" or "two-server".
+        adversary: of "secagg".
+
+    >>> needed_keys("secagg"), needed_keys("two-server"), needed_keys("ideal")
+    (('server_key',), ('helper_key', 'allow_list'), ())
+    """
+    listed = ("allow_list",) if method == "two-server" or adversary is Adversary.ACTIVE else ()
+    return {"ideal": (), "secagg": ("server_key",), "two-server": ("helper_key",)}[method] + listed
+
+
+def check_keys(method: str, adversary: Adversary, given: Mapping[str, bytes]) -> None:
+    """Refuse keys that a secure sum does not use, or that are not valid.
+
+    A key of another protocol says that the plan is not what whoever gives it believes.
+
+    Args:
+        method: "ideal", "secagg" or "two-server".
+        adversary: of "secagg".
+        given: keys by their names.
+
+    Raises:
+        InvalidInputError: which it does not use, or which is not valid.
+    """
+    needed = needed_keys(method, adversary)
+    surplus = [name for name in given if name not in needed]
+    if surplus:
+        shown = f"{method} ({adversary})" if method == "secagg" else method
+        raise InvalidInputError(
+            f"the secure sum {shown} has no {' or '.join(surplus)}: it uses {' and '.join(needed) or 'no key'}; "
+            "leave out what it does not use"
+        )
+    for name, value in given.items():
+        check_key(name, value)
+
+
+def check_key(name: str, value: Any) -> None:
+    """Refuse a key that is not one: of another length, not in its one form, or one that everybody has the secret of.
+
+    Args:
+        name: one of `KEYS`.
+        value: 32 bytes; None: not there yet.
+
+    Raises:
+        InvalidInputError: why.
+    """
+    if value is None:
+        return
+    if not isinstance(value, bytes) or len(value) != KEY_BYTES:
+        raise InvalidInputError(f"secure_sum.{name} must be {KEY_BYTES} bytes")
+    try:
+        {"server_key": check_identity, "helper_key": check_point, "allow_list": bytes}[name](value)
+    except RejectedError as error:
+        raise InvalidInputError(f"secure_sum.{name} is no valid key: {error}") from error
+
+
+def add_keys(terms: Terms, given: Mapping[str, bytes]) -> Terms:
+    """Return the terms with keys that were not there.
+
+    Args:
+        terms: of a plan.
+        given: keys by their names, some or all of `terms.missing_keys`; one that is there may be given again.
+
+    Raises:
+        InvalidInputError: a key is not valid, is none that the protocol uses, or differs from the one that is there.
+    """
+    adversary = terms.parameters.adversary if isinstance(terms, SecAggTerms) else Adversary.SEMI_HONEST
+    check_keys(terms.method, adversary, given)
+    for name, value in given.items():
+        there = getattr(terms, name)
+        if there is not None and there != value:
+            raise InvalidInputError(
+                f"the plan has another {name}, {there.hex()[:16]}...: keys of a published plan are not replaced; "
+                "add yours to the plan without keys (Plan.without_keys), which makes another plan"
+            )
+    changes: dict[str, Any] = dict(given)
+    return dataclasses.replace(terms, **changes)
+
+
+def remove_keys(terms: Terms) -> Terms:
+    """Return the terms without any key."""
+    nothing: dict[str, Any] = dict.fromkeys(terms.needed_keys)
+    return dataclasses.replace(terms, **nothing)
 
 
 def check_terms(terms: Terms, counters: int, max_items: int, most: int, noise: int) -> None:
@@ -217,10 +345,16 @@ def check_terms(terms: Terms, counters: int, max_items: int, most: int, noise: i
         )
 
 
-def _check_bytes(**named: Any) -> None:
-    ((name, value),) = named.items()
-    if not isinstance(value, bytes) or len(value) != KEY_BYTES:
-        raise InvalidInputError(f"secure_sum.{name} must be {KEY_BYTES} bytes")
+def _missing(terms: Terms) -> tuple[str, ...]:
+    return tuple(name for name in terms.needed_keys if getattr(terms, name) is None)
+
+
+def _hex_keys(terms: Terms) -> dict[str, str]:
+    return {name: getattr(terms, name).hex() for name in terms.needed_keys if getattr(terms, name) is not None}
+
+
+def _names(terms: Terms) -> set[str]:
+    return {field.name for field in dataclasses.fields(terms)}
 
 
 def _unhex(name: str, value: Any) -> bytes:

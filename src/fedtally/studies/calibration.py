@@ -32,7 +32,7 @@ from fedtally.engines.local.campaign import key_bytes
 from fedtally.errors import InvalidInputError
 from fedtally.plan import Plan
 from fedtally.planner.bill import OPERATIONS, Host, Work, decoding_work, drawn, lines_of_sum
-from fedtally.planner.secure_sum import Keys, Summation, make_keys, terms
+from fedtally.planner.secure_sum import Keys, Summation, make_keys, replace_keys, terms
 from fedtally.privacy.mechanism import rounded_gaussian, skellam
 from fedtally.recovery.joint import JointDecoder
 from fedtally.recovery.median import MedianDecoder
@@ -111,7 +111,7 @@ class Clock:
 def campaign(summation: Summation, clients: int, *, rows: int, width: int, max_items: int) -> tuple[Plan, Keys]:
     """Return the plan of one round, and its keys."""
     keys = make_keys(summation, [clients], key_bytes(1, b"calibration"))
-    agreed = terms(summation, keys, [clients], max_items, rows * width)
+    agreed = replace_keys(terms(summation, [clients], max_items, rows * width), keys)
     domain = IntegerRange(1, 1000).describe()
     shared = Schedule.parse("shared")
     return Plan(rows, width, shared, 1, clients, clients, domain, max_items, bytes(32), agreed), keys

@@ -1,0 +1,301 @@
+"""The key files of those who run a campaign: the server of secagg, and the helper of two servers.
+
+A private key file is three lines of ASCII, each ended by one line feed::
+
+    fedtally-private-key/1 ROLE
+    public PUBLIC
+    secret SECRET
+
+ROLE is ``server`` (Ed25519: it signs Invites) or ``helper`` (X25519: clients seal to it). PUBLIC
+and SECRET are 64 lower-case hexadecimal digits. Beside it lies its public key, in a file of the
+same name with ``.pub`` at its end, of one line::
+
+    fedtally-public-key/1 ROLE PUBLIC
+
+`create_key_files` makes both, and never overwrites. `load_server_key` and `load_helper_key` read a
+private one, and refuse it where others than its owner may. `read_public_key` reads what a plan
+takes.
+
+The randomness is an argument. A secret leaves these functions in its file and in the key object
+alone; it is in no error.
+"""
+
+from __future__ import annotations
+
+import binascii
+import os
+import re
+import stat
+import tempfile
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+
+from fedtally.crypto.hpke import OpeningKey
+from fedtally.crypto.keys import KEY_BYTES, Secret, SigningKey
+from fedtally.errors import InvalidInputError, UnreadableFileError
+
+PRIVATE_SCHEMA, PUBLIC_SCHEMA = "fedtally-private-key/1", "fedtally-public-key/1"
+PUBLIC_SUFFIX = ".pub"
+_MOST_BYTES = 4096  # read of a file: more than any version will take, and no device without an end
+_HEX = b"[0-9a-f]{%d}" % (2 * KEY_BYTES)
+_PRIVATE = re.compile(rb"%s (\w+)\npublic (%s)\nsecret (%s)\n" % (PRIVATE_SCHEMA.encode(), _HEX, _HEX))
+_PUBLIC = re.compile(rb"%s (\w+) (%s)\n?" % (PUBLIC_SCHEMA.encode(), _HEX))
+
+
+class Role(StrEnum):
+    """Whose key it is."""
+
+    SERVER = "server"
+    HELPER = "helper"
+
+
+@dataclass(frozen=True)
+class PublicKey:
+    """A public key and whose it is.
+
+    Args:
+        role: whose.
+        value: 32 bytes: of Ed25519 for the server, of X25519 for the helper.
+    """
+
+    role: Role
+    value: bytes
+
+    def to_line(self) -> str:
+        """Return what a public key file holds.
+
+        >>> PublicKey(Role.HELPER, bytes(32)).to_line()[:40]
+        'fedtally-public-key/1 helper 00000000000'
+        """
+        return f"{PUBLIC_SCHEMA} {self.role} {self.value.hex()}\n"
+
+
+def create_key_files(path: str | os.PathLike[str], role: Role | str, random: Callable[[int], bytes]) -> PublicKey:
+    """Write a new private key, and its public key beside it; return the latter.
+
+    The private file has mode 0600, is whole or not there, and is on the disk before this returns.
+    It is not encrypted.
+
+    Args:
+        path: of the private key file; the public one has `.pub` at its end.
+        role: whose key it is.
+        random: returns as many uniform bytes as it is asked for, from a cryptographic source.
+
+    Raises:
+        InvalidInputError: either file exists, or cannot be written; or there is no such role.
+    """
+    role = _parse(role)
+    private, public = Path(path), public_path(path)
+    for each in (private, public):
+        if os.path.lexists(each):
+            raise _exists(each)
+    secret, text = bytearray(random(KEY_BYTES)), bytearray()
+    try:
+        key = PublicKey(role, _key_of(role, Secret(secret)).public)
+        text += f"{PRIVATE_SCHEMA} {role}\npublic {key.value.hex()}\nsecret ".encode()
+        text += binascii.hexlify(secret) + b"\n"
+        _create(private, text, 0o600)
+    finally:  # what an error's traceback would hold
+        _erase(secret, text)
+    try:
+        _create(public, key.to_line().encode(), 0o644)
+    except InvalidInputError:
+        os.unlink(private)  # ours, made above: a key whose public half nobody has is of no use
+        raise
+    return key
+
+
+def public_path(path: str | os.PathLike[str]) -> Path:
+    """Return where the public key of a private key file lies.
+
+    >>> public_path("server.key").name
+    'server.key.pub'
+    """
+    return Path(os.fspath(path) + PUBLIC_SUFFIX)
+
+
+def load_server_key(path: str | os.PathLike[str]) -> SigningKey:
+    """Return the server's key, which signs Invites: `FrequencyServer.open` takes it.
+
+    Raises:
+        UnreadableFileError: there is no such file, or it is no private key file of this version, or
+            it is damaged.
+        InvalidInputError: others than its owner may read or write it, or it is the helper's.
+    """
+    key = _load(path, Role.SERVER)[1]
+    assert isinstance(key, SigningKey)
+    return key
+
+
+def load_helper_key(path: str | os.PathLike[str]) -> OpeningKey:
+    """Return the helper's key, which opens what clients seal: `FrequencyServer.helper` takes it.
+
+    Raises:
+        UnreadableFileError: there is no such file, or it is no private key file of this version, or
+            it is damaged.
+        InvalidInputError: others than its owner may read or write it, or it is the server's.
+    """
+    key = _load(path, Role.HELPER)[1]
+    assert isinstance(key, OpeningKey)
+    return key
+
+
+def public_key_of(path: str | os.PathLike[str]) -> PublicKey:
+    """Return the public key of a private key file, checked against its secret.
+
+    Raises:
+        UnreadableFileError: there is no such file, or it is no private key file of this version, or
+            it is damaged.
+        InvalidInputError: others than its owner may read or write it.
+    """
+    role, key = _load(path, None)
+    return PublicKey(role, key.public)
+
+
+def read_public_key(given: str | os.PathLike[str], role: Role | str) -> bytes:
+    """Return the public key of a role, 32 bytes: from 64 hexadecimal digits or a public key file.
+
+    Digits do not say whose key they are, and a file does: name the file where there is one.
+
+    Args:
+        given: the digits, or the path of the file.
+        role: whose key it must be.
+
+    Raises:
+        UnreadableFileError: it is neither, or the file is damaged.
+        InvalidInputError: it is the key of another role, or a file with a private key.
+
+    >>> read_public_key("09" * 32, "helper") == bytes([9]) * 32
+    True
+    """
+    role = _parse(role)
+    text = os.fspath(given)
+    if re.fullmatch(f"[0-9a-f]{{{2 * KEY_BYTES}}}", text):
+        return bytes.fromhex(text)
+    key = load_public_key(given)
+    if key.role is not role:
+        raise InvalidInputError(f"{text} holds the public key of the {key.role}, and that of the {role} is needed")
+    return key.value
+
+
+def load_public_key(path: str | os.PathLike[str]) -> PublicKey:
+    """Return the key in a public key file.
+
+    Raises:
+        UnreadableFileError: there is no such file, or it is no public key file of this version.
+        InvalidInputError: it is a file with a private key.
+    """
+    name, (text, _) = os.fspath(path), _read(path, "the 64 hexadecimal digits of a public key, or its file")
+    if text.startswith(PRIVATE_SCHEMA.encode()):
+        _erase(text)
+        raise InvalidInputError(f"{name} holds a private key, which nobody else may get: name its {PUBLIC_SUFFIX} file")
+    found = _PUBLIC.fullmatch(text)
+    role = found and _known(found[1])
+    if found is None or role is None:
+        raise UnreadableFileError(
+            f"{name} is no public key of this version: give the {PUBLIC_SUFFIX} file that fedtally keys new wrote"
+        )
+    return PublicKey(role, bytes(binascii.unhexlify(found[2])))
+
+
+def _load(path: str | os.PathLike[str], role: Role | None) -> tuple[Role, SigningKey | OpeningKey]:
+    """Return the key in a private key file, and whose it is; of that role, or of either."""
+    name, (text, mode) = os.fspath(path), _read(path, "a private key file")
+    raw = bytearray()
+    try:
+        if os.name == "posix" and mode & 0o077:
+            raise InvalidInputError(
+                f"{name} is open to others than its owner (mode {mode:04o}): chmod 600 {name}, and make a new key if "
+                "anybody may have read it"
+            )
+        found = _PRIVATE.fullmatch(text)
+        held = found and _known(found[1])
+        if found is None or held is None:
+            raise UnreadableFileError(
+                f"{name} is no private key of this version, or damaged: give the file that fedtally keys new wrote"
+            )
+        if role not in (None, held):
+            raise InvalidInputError(f"{name} holds the key of the {held}, and that of the {role} is needed")
+        raw += binascii.unhexlify(text[slice(*found.span(3))])
+        key = _key_of(held, Secret(raw))
+        if key.public != binascii.unhexlify(found[2]):
+            raise UnreadableFileError(f"{name} is damaged: its secret is not that of its public key")
+        return held, key
+    finally:
+        _erase(text, raw)
+
+
+def _key_of(role: Role, secret: Secret) -> SigningKey | OpeningKey:
+    """Return the key, and wipe the secret that it is made of."""
+    key = SigningKey(secret) if role is Role.SERVER else OpeningKey(secret)
+    secret.wipe()
+    return key
+
+
+def _erase(*buffers: bytearray) -> None:
+    for each in buffers:
+        each[:] = bytes(len(each))
+
+
+def _parse(role: Role | str) -> Role:
+    found = _known(role.encode()) if isinstance(role, str) else None
+    if found is None:
+        raise InvalidInputError(f"the role of a key must be {' or '.join(Role)}, got {role!r}")
+    return found
+
+
+def _known(name: bytes) -> Role | None:
+    return {role.encode(): role for role in Role}.get(bytes(name))
+
+
+def _read(path: str | os.PathLike[str], wanted: str) -> tuple[bytearray, int]:
+    """Return the first bytes of a file, and its mode: that of the very file that was opened."""
+    text = bytearray(_MOST_BYTES)
+    try:
+        with open(path, "rb", buffering=0) as file:
+            mode = stat.S_IMODE(os.fstat(file.fileno()).st_mode)
+            del text[file.readinto(text) :]
+    except (OSError, ValueError) as error:  # ValueError: a path with a zero byte
+        why = getattr(error, "strerror", None) or error
+        raise UnreadableFileError(f"cannot read {os.fspath(path)!r} ({why}): give {wanted}") from None
+    return text, mode
+
+
+def _create(path: Path, text: bytes | bytearray, mode: int) -> None:
+    """Write a file that is not there yet: whole, under its name last, and never over another."""
+    temporary = None
+    try:
+        handle, temporary = tempfile.mkstemp(prefix=".fedtally-", dir=path.parent)  # mode 0600 from the start
+        with os.fdopen(handle, "wb", buffering=0) as file:
+            file.write(text)
+            os.fsync(handle)
+        os.chmod(temporary, mode)
+        os.link(temporary, path)  # unlike a renaming, it fails if the name is taken
+        _sync(path.parent)
+    except FileExistsError:
+        raise _exists(path) from None
+    except OSError as error:
+        raise InvalidInputError(
+            f"cannot write {path} ({error.strerror}): choose a folder that exists, is writable and can have hard links"
+        ) from None
+    finally:
+        if temporary is not None:
+            with suppress(OSError):
+                os.unlink(temporary)
+
+
+def _sync(folder: Path) -> None:
+    """Have the names in a folder on the disk, where the system can open a folder to ask for it."""
+    with suppress(OSError):
+        handle = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+
+
+def _exists(path: Path) -> InvalidInputError:
+    return InvalidInputError(f"{path} exists, and keys are never overwritten: name another file")
