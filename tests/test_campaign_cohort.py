@@ -567,6 +567,19 @@ def test_books_of_a_ledger_charge_it_and_keep_what_leaves(tmp_path: Path) -> Non
     assert other.run.session.state is ServerState.ABORTED
 
 
+def test_books_of_a_ledger_refuse_a_pilot_that_leaves_too_little(tmp_path: Path) -> None:
+    plan = plan_of(trust="central")
+    assert plan.privacy is not None
+    population, event = plan.privacy.population, plan.privacy.event
+    Ledger.open(tmp_path / "books.db", create=True).grant(population, epsilon=9.0, delta=1e-5, time=0)
+    books = LedgerBooks(tmp_path / "books.db", population, owner="a run", clock=lambda: NOW)
+    books.check_pilot(plan, [])  # the pilot alone would do
+    with pytest.raises(OverspentError, match="the pilot and the campaign are both charged"):
+        books.check_pilot(plan, [event])
+    quiet = propose_privacy(epsilon=0.1, delta=1e-6, rows=ROWS, width=WIDTH)
+    books.check_pilot(plan, [quiet.event])
+
+
 def test_the_release_of_a_round_is_that_of_its_hashes() -> None:
     central = replace(plan_of(trust="central", rounds=4), schedule="batched:2")
     assert [release_of(central, round) for round in range(4)] == [0, 0, 1, 1]
