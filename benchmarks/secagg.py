@@ -22,12 +22,11 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass, field
 from functools import partial
-from itertools import islice
-from typing import NamedTuple, ParamSpec, TypeVar
+from typing import NamedTuple
 from unittest import mock
 
 import click
@@ -38,6 +37,7 @@ from benchmarks import secagg_peer
 from benchmarks.kernels import repeated
 from benchmarks.measure import Case, Goal, Report, interleaved, machine
 from benchmarks.secagg_peer import I64, Round
+from fedtally.campaign.cohort import CohortRun, carry, drive
 from fedtally.crypto import keys
 from fedtally.crypto.keys import KEY_BYTES, TAG_BYTES, ExchangeKey, Secret, SigningKey
 from fedtally.crypto.prg import CHUNK_BYTES, Masking, lane
@@ -46,7 +46,7 @@ from fedtally.secagg.client import Client, MemoryJournal, Pinned
 from fedtally.secagg.messages import ServerState
 from fedtally.secagg.params import Adversary, ClientPolicy, Graph, Parameters, corrupt_clients
 from fedtally.secagg.proposal import propose
-from fedtally.secagg.server import Server
+from fedtally.secagg.server import ClientId, Server
 
 BITS = 16
 CORRUPT, LEAST_DROPOUT = 0.05, 0.05
@@ -66,9 +66,6 @@ seconds = time.perf_counter() - start
 peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
 print(json.dumps({"seconds": seconds, "peak": peak, "equal": result.secure_sum["equals_plain_sum"]}))
 """
-
-_P = ParamSpec("_P")
-_T = TypeVar("_T")
 
 
 class Scale(NamedTuple):
@@ -201,41 +198,31 @@ class Cohort:
         self._dropouts, self._measured_from = dropouts, 0 if sample is None else n - sample
         self._agreed: dict[frozenset[bytes], bytes] = {}
         self.seconds, self.up, self.down, self.server_seconds = [0.0] * n, [0] * n, [0] * n, 0.0
-        self._server = self._timed(
-            Server,
-            parameters,
-            session=secrets.token_bytes(32),
-            signing_key=own,
-            fingerprint=FINGERPRINT,
-            round=0,
-            not_before=NOW,
-            not_after=NOW + 3600,
-            salt=secrets.token_bytes(32),
-            random=secrets.token_bytes,
-            allow_list=listed,
-        )
+        with self._serving():
+            self._server = Server(
+                parameters,
+                session=secrets.token_bytes(32),
+                signing_key=own,
+                fingerprint=FINGERPRINT,
+                round=0,
+                not_before=NOW,
+                not_after=NOW + 3600,
+                salt=secrets.token_bytes(32),
+                random=secrets.token_bytes,
+                allow_list=listed,
+            )
 
     def run(self) -> Server:
-        """Run the round to its end."""
-        server = self._server
-        self._exchange([(i, server.invite) for i in range(len(self._clients))])
-        self._timed(server.close_phase, NOW)
-        while True:
-            state, requests = server.state, server.outgoing()
-            while batch := self._timed(list, islice(requests, _BATCH)):
-                asked = [(int(i), frame) for i, frame in batch]
-                gone = 0 if state is ServerState.SHARE else self._dropouts
-                self._exchange([(i, frame) for i, frame in asked if i >= gone])
-            if state in (ServerState.DONE, ServerState.ABORTED):
-                return server
-            self._timed(server.close_phase, NOW)
+        """Run the round to its end, in batches: neither the server nor a client finds the caches of the other."""
+        run = CohortRun(self._server, range(len(self._clients)))
+        drive(run, self._ask, NOW, batch=_BATCH, meter=self._serving)
+        carry(run, self._ask, batch=_BATCH, meter=self._serving)
+        return self._server
 
-    def _exchange(self, requests: list[tuple[int, bytes]]) -> None:
-        """Carry messages to clients, and then their answers back, so that neither finds the caches of the other."""
-        answers = [(i, self._ask(i, frame)) for i, frame in requests]
-        self._timed(self._take, [(i, answer) for i, answer in answers if answer is not None])
-
-    def _ask(self, i: int, frame: bytes) -> bytes | None:
+    def _ask(self, name: ClientId, frame: bytes) -> bytes | None:
+        i = int(name)
+        if i < self._dropouts and self._server.state not in (ServerState.ADVERTISE, ServerState.SHARE):
+            return None
         with nullcontext() if i >= self._measured_from else self._helped():
             start = time.process_time()
             answer = self._clients[i].receive(frame, NOW)
@@ -244,15 +231,12 @@ class Cohort:
         self.up[i] += len(answer or b"")
         return answer
 
-    def _take(self, answers: list[tuple[int, bytes]]) -> None:
-        for i, answer in answers:
-            self._server.receive(i, answer)
-
-    def _timed(self, call: Callable[_P, _T], *arguments: _P.args, **named: _P.kwargs) -> _T:
+    @contextmanager
+    def _serving(self) -> Iterator[None]:
+        """Count the time of what the server does within."""
         start = time.process_time()
-        result = call(*arguments, **named)
+        yield
         self.server_seconds += time.process_time() - start
-        return result
 
     @contextmanager
     def _helped(self) -> Iterator[None]:

@@ -9,13 +9,14 @@ from __future__ import annotations
 import copy
 import functools
 import hashlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from fedtally.campaign.cohort import CohortRun, carry
 from fedtally.campaign.server import FrequencyServer
 from fedtally.crypto.keys import ExchangeKey, Secret, SigningKey
 from fedtally.plan import Plan
@@ -25,7 +26,7 @@ from fedtally.secagg.messages import Kind, ServerState
 from fedtally.secagg.opening import Opening
 from fedtally.secagg.params import Adversary, ClientPolicy, Parameters
 from fedtally.secagg.proposal import propose
-from fedtally.secagg.server import Server
+from fedtally.secagg.server import ClientId, Server
 from fedtally.secagg.terms import TwoServerTerms
 from fedtally.secagg.two_server import BatchState, Leader
 from fedtally.sketch import CountSketch
@@ -38,6 +39,15 @@ KINDS = {
     "mask": Kind.MASKED_INPUT,
     "confirm": Kind.CONFIRM,
     "unmask": Kind.UNMASK,
+}
+
+
+NAMES = {  # of the phases, for those who drop out
+    ServerState.ADVERTISE: "advertise",
+    ServerState.SHARE: "share",
+    ServerState.COLLECT: "mask",
+    ServerState.CONFIRM: "confirm",
+    ServerState.UNMASK: "unmask",
 }
 
 
@@ -55,7 +65,13 @@ def land_done(server: FrequencyServer, total: npt.NDArray[np.int64], num_clients
     """Land that sum as the first batch of the server's plan, as if its own leader had finished it."""
     leader = done_leader(server.plan, total, num_clients)
     server._leaders.add(leader)
-    return server.land_batch(leader)
+    server.land_batch(leader)
+    return landed(server)[0]
+
+
+def landed(server: FrequencyServer) -> list[CountSketch]:
+    """Return the sums that a server holds, exact ones too, which it hands to nobody."""
+    return server._books.sums(server.plan)
 
 
 def left_behind(error: BaseException) -> list[str]:
@@ -165,44 +181,43 @@ class Cohort:
         }
         return Client(self.policy, self.pinned, lambda _: self.vectors[i], **(arguments | changed))
 
-    def phase(self, name: str, frames: Iterable[tuple[Any, bytes]]) -> None:
-        """Carry what the server asks, and the answers back; those who drop out here hear nothing."""
-        for i, frame in frames:
-            if i in self.dropped.get(name, ()):
-                self.clients[i].abandon()
-                continue
-            answer = self.clients[i].receive(self.to_client(i, frame), NOW)
-            if answer is not None:
-                self.sent.append((i, answer))
-                self.server.receive(i, self.to_server(i, answer))
+    @property
+    def cohort_run(self) -> CohortRun:
+        """The run of the server as it is now: tests put another in its place."""
+        return CohortRun(self.server, range(self.n))
 
-    def advertise(self) -> None:
-        """Invite everybody, and close."""
-        self.phase("advertise", [(i, self.server.invite) for i in range(self.n)])
-        self.server.close_phase(NOW)
+    def ask(self, name: ClientId, frame: bytes) -> bytes | None:
+        """Give a client what the server asks, as the network makes of it; return its answer, as that makes of it."""
+        i, state = int(name), self.server.state
+        if i in self.dropped.get(NAMES.get(state, ""), ()):  # those who drop out here hear nothing
+            self.clients[i].abandon()
+            return None
+        answer = self.clients[i].receive(self.to_client(i, frame), NOW)
+        if answer is None:
+            return None
+        self.sent.append((i, answer))
+        return self.to_server(i, answer)
+
+    def phase(self, without: Collection[int] = ()) -> None:
+        """Carry what the server asks of all clients, or of all but some, and the answers back."""
+        carry(self.cohort_run, lambda i, frame: None if i in without else self.ask(i, frame))
 
     def step(self) -> None:
         """Go through one phase."""
-        names = {ServerState.SHARE: "share", ServerState.COLLECT: "mask", ServerState.CONFIRM: "confirm"}
-        self.phase(names.get(self.server.state, "unmask"), self.server.outgoing())
-        self.server.close_phase(NOW)
+        self.phase()
+        self.cohort_run.deadline_passed(NOW)
 
     def run(self, until: ServerState = ServerState.DONE) -> Server:
         """Run to a state, or to the end."""
-        if self.server.state is ServerState.ADVERTISE is not until:
-            self.advertise()
         while self.server.state not in (until, ServerState.DONE, ServerState.ABORTED):
             self.step()
         if self.server.state is ServerState.DONE:
-            for i, frame in self.server.outgoing():
-                self.clients[int(i)].receive(frame, NOW)
+            self.phase()
         return self.server
 
     def request(self, i: int) -> bytes:
         """Return what the server now asks client i."""
-        if self.server.state is ServerState.ADVERTISE:
-            return self.server.invite
-        return next(frame for client, frame in self.server.outgoing() if client == i)
+        return next(frame for client, frame in self.cohort_run.outgoing() if client == i)
 
     def fork(self) -> Cohort:
         """Return a copy that goes on by itself, from where this one is."""
@@ -227,7 +242,7 @@ class Cohort:
 def _recorded(adversary: Adversary) -> dict[ServerState, Cohort]:
     cohort = Cohort(5, adversary=adversary, length=3, max_dropout=0.0 if adversary is Adversary.ACTIVE else 0.2)
     states = {ServerState.ADVERTISE: cohort.fork()}
-    cohort.advertise()
+    cohort.step()
     while cohort.server.state is not ServerState.DONE:
         states[cohort.server.state] = cohort.fork()
         cohort.step()

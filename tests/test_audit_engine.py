@@ -25,6 +25,8 @@ import pytest
 
 import fedtally
 from fedtally.campaign import release as engine
+from fedtally.campaign.books import MemoryBooks
+from fedtally.campaign.server import FrequencyServer
 from fedtally.cli.app import run as command
 from fedtally.crypto.keys import Secret
 from fedtally.domain import IntegerRange
@@ -143,13 +145,18 @@ def test_noise_is_that_of_the_whole_key(name: str, clients: int) -> None:
     for number, sketch in enumerate(sums):
         sketch.counters += number + 1
         sketch.num_clients = clients
-    found = engine.released(plan, sums, random, engine.Books())
+    server = FrequencyServer(plan, MemoryBooks())
+    exact = [sketch.counters for sketch in sums]
+    for sketch in sums:
+        server.land_plain(sketch)
+    found = server.release(random)
+    assert not any(counters.any() for counters in exact)  # erased
     assert [len(key) for key in keys] == [32] * len(plan.openings) == [32] * len(found)
     for rounds, sketch, key in zip(plan.openings, found, keys, strict=True):
         law = terms.share(clients) if terms.by_clients else terms.noise()
         noise = law.draw(Secret(key), sketch.counters.size + (not terms.by_clients))
-        exact = sum(round + 1 for round in rounds)
-        assert np.array_equal(sketch.counters.reshape(-1) - exact, noise[: sketch.counters.size])
+        summed = sum(round + 1 for round in rounds)
+        assert np.array_equal(sketch.counters.reshape(-1) - summed, noise[: sketch.counters.size])
     if terms.event.relation == "add-remove":
         assert found[0].num_clients == max(1, clients + noise[-1])
 

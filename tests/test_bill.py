@@ -11,6 +11,7 @@ import pytest
 from secagg_cohort import Cohort
 
 import fedtally
+from fedtally.campaign import cohort
 from fedtally.engines.local import cohorts
 from fedtally.errors import InvalidInputError
 from fedtally.plan import Plan
@@ -44,7 +45,7 @@ def made(sizes: list[int], **options: Any) -> Plan:
 
 
 def test_stages_have_the_names_that_the_account_gives_them() -> None:
-    assert bills.STAGES == cohorts.STAGES
+    assert bills.STAGES == cohort.STAGES
 
 
 @pytest.mark.parametrize(

@@ -18,9 +18,11 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from secagg_cohort import NOW, done_leader, land_done, left_behind, stream
+from secagg_cohort import NOW, done_leader, land_done, landed, left_behind, stream
 
+from fedtally.campaign.books import MemoryBooks
 from fedtally.campaign.client import FrequencyClient
+from fedtally.campaign.cohort import CohortRun, drive
 from fedtally.campaign.server import FrequencyServer, RejectedSumError, _sum_of_sizes
 from fedtally.crypto.hpke import OpeningKey
 from fedtally.crypto.keys import Secret, SigningKey
@@ -36,6 +38,7 @@ from fedtally.secagg.client import MemoryJournal, read_invite
 from fedtally.secagg.messages import AbortCode, LocalProtocolError, Outcome, ServerState
 from fedtally.secagg.params import Adversary, ClientPolicy, Parameters, UnsafeParametersError
 from fedtally.secagg.proposal import propose
+from fedtally.secagg.server import Server
 from fedtally.secagg.terms import SecAggTerms, TwoServerTerms
 from fedtally.sketch import CountSketch
 from fedtally.store import ClientRecord, Journal, StoreError
@@ -101,7 +104,9 @@ def plain(plan: Plan, round: int, who: list[int]) -> CountSketch:
     return sketch
 
 
-def open_session(plan: Plan, round: int, adversary: str = "semi-honest", **changed: Any) -> Any:
+def open_session(
+    plan: Plan, round: int, adversary: str = "semi-honest", server: FrequencyServer | None = None, **changed: Any
+) -> Server:
     values: dict[str, Any] = {
         "session": stream(("session", round))(32),
         "signing_key": SERVER_KEY,
@@ -111,7 +116,11 @@ def open_session(plan: Plan, round: int, adversary: str = "semi-honest", **chang
         "not_after": NOW + 60,
         "allow_list": ALLOWED if adversary == "active" else None,
     }
-    return FrequencyServer(plan).open(round, **(values | changed))
+    return (server or server_of(plan)).open(round, **(values | changed))
+
+
+def server_of(plan: Plan) -> FrequencyServer:
+    return FrequencyServer(plan, MemoryBooks())
 
 
 @pytest.mark.parametrize("adversary", Adversary)
@@ -140,19 +149,17 @@ def test_rounds_of_cohorts_land_as_the_sketches_of_their_survivors(adversary: Ad
             )
             for i in range(N)
         ]
-        frames = [(i, session.invite) for i in range(N)]
-        while session.state not in (ServerState.DONE, ServerState.ABORTED):
-            for i, frame in frames:
-                if not (i == 5 and session.state is ServerState.COLLECT):
-                    session.receive(i, clients[i].receive(frame, NOW) or b"")
-            session.close_phase(NOW)
-            frames = list(session.outgoing())
-        sketch = server.land(session)
+
+        def ask(i: Any, frame: bytes, session: Server = session, clients: list[Any] = clients) -> bytes | None:
+            gone = i == 5 and session.state is ServerState.COLLECT
+            return None if gone else clients[i].receive(frame, NOW)
+
+        drive(CohortRun(session, range(N)), ask, NOW)
+        server.land(session)
         with pytest.raises(LocalProtocolError, match="has landed"):
             server.land(session)
-    assert sketch is server.sketches[1]
     survivors = [i for i in range(N) if i != 5]
-    for sketch, times in zip(server.sketches, (1, 2), strict=True):
+    for sketch, times in zip(server.release(), (1, 2), strict=True):
         expected = plain(plan, sketch.round, survivors * times)
         np.testing.assert_array_equal(sketch.counters, expected.counters)
         assert sketch.num_clients == expected.num_clients
@@ -175,9 +182,10 @@ def test_two_servers_land_the_sketches_of_who_reported() -> None:
         server.land_batch(leader)
     leader.finish(answer).fill(0)  # what the caller does to its array does not land
     leader.total.fill(0)
-    sketch = server.land_batch(leader)
+    server.land_batch(leader)
     with pytest.raises(LocalProtocolError, match="round 1 has landed"):
         server.land_batch(leader)
+    [sketch] = server.release()
     np.testing.assert_array_equal(sketch.counters, plain(plan, 1, list(range(8))).counters)
     assert sketch.noise is None
     with pytest.raises(InvalidInputError, match="the batch is of another plan"):
@@ -194,21 +202,41 @@ def test_a_batch_of_a_leader_that_was_made_elsewhere_does_not_land() -> None:
 
 def test_a_session_of_other_parameters_does_not_land() -> None:
     """One that names the plan, and may have fewer clients than the plan's noise counts on."""
-    plan = plan_of(secagg())
-    server, session = FrequencyServer(plan), open_session(plan, 0)
-    outcome = types.SimpleNamespace(total=np.zeros(ROWS * WIDTH, np.int64), survivors=N)
-    fewer = session.terms._replace(parameters=replace(session.terms.parameters, length=ROWS * WIDTH - 1))
-    for terms in (fewer, session.terms._replace(allow_list=bytes([1]) * 32)):
-        fake = types.SimpleNamespace(outcome=outcome, terms=terms, session=bytes(32), state=session.state)
-        with pytest.raises(InvalidInputError, match="the session is of another plan"):
-            server.land(fake)  # type: ignore[arg-type]
+    for plan in (plan_of(secagg()), private(secagg())):
+        server, session = server_of(plan), open_session(plan, 0)
+        outcome = Outcome(np.zeros(ROWS * WIDTH, np.int64), np.ones(N, np.bool_), bytes(32))
+        fewer = session.terms._replace(parameters=replace(session.terms.parameters, length=ROWS * WIDTH - 1))
+        for terms in (fewer, session.terms._replace(allow_list=bytes([1]) * 32)):
+            other = Server(
+                terms.parameters,
+                session=bytes(32),
+                signing_key=SERVER_KEY,
+                fingerprint=terms.fingerprint,
+                round=0,
+                not_before=NOW,
+                not_after=NOW + 60,
+                salt=bytes(32),
+                random=stream("server"),
+            )
+            other.outcome, other.state = outcome, ServerState.DONE
+            other._alive, other._terms = outcome.alive, terms
+            with pytest.raises(InvalidInputError, match="this session was made elsewhere"):
+                server.land(other)
+            for check in (server._check_own, server._reserve_session):
+                with pytest.raises(InvalidInputError, match="the session is of another plan"):
+                    check(other)
+            if terms is fewer:  # that of another list cannot be read at all
+                other.outcome, other.state, other._alive = None, ServerState.ADVERTISE, np.zeros(0, np.bool_)
+                with pytest.raises(InvalidInputError, match="the session is of another plan"):
+                    server.restore(other.checkpoint(), random=stream("server"))
+        assert landed(server) == []
 
 
 def test_two_servers_open_nothing_of_a_private_plan_without_its_noise(monkeypatch: pytest.MonkeyPatch) -> None:
     terms = propose_privacy(epsilon=4.0, delta=1e-6, rows=ROWS, width=WIDTH, trust="distributed", most_clients=N)
     tau = noise_bound(terms, ROWS * WIDTH, N)
     plan = plan_of(two_servers(noise=tau, bits=modulus_bits(N, 1, tau)), privacy=terms)
-    server, policy = FrequencyServer(plan), two_server.BatchPolicy(min_honest=2)
+    server, policy = server_of(plan), two_server.BatchPolicy(min_honest=2)
     arguments = 1, policy, ALLOWED, two_server.MemoryJournal()
     for make in (lambda: server.leader(*arguments), lambda: server.helper(*arguments, HELPER_KEY)):
         with pytest.raises(InvalidInputError, match="each server adds the plan's noise before a sum is opened"):
@@ -342,10 +370,10 @@ def test_noise_has_room_in_what_may_land(extra: int, lands: bool) -> None:
     plan = replace(plan_of(None), secure_sum=replace(terms, noise=noise), privacy=privacy)
     total = np.zeros(ROWS * WIDTH, np.int64)
     total[0] = 6 + noise + extra
-    server = FrequencyServer(plan)
+    server = server_of(plan)
     if lands:
-        landed = land_done(server, total, 6)
-        assert landed.counters.max() == total[0] and landed.noise == ("servers", plan.fingerprint)
+        sketch = land_done(server, total, 6)
+        assert sketch.counters.max() == total[0] and sketch.noise == ("servers", plan.fingerprint)
     else:
         with pytest.raises(RejectedSumError, match="6 clients of at most 1 items and their noise cannot exceed"):
             land_done(server, total, 6)
@@ -623,8 +651,6 @@ def test_a_client_refuses_an_invite_that_is_not_of_its_plan() -> None:
 
 
 def forged_invite(plan: Plan, terms: SecAggTerms, round: int = 0) -> bytes:
-    from fedtally.secagg.server import Server
-
     return Server(
         terms.parameters,
         session=stream("forged")(32),
@@ -693,9 +719,9 @@ def test_a_sum_that_no_sketches_have_does_not_land() -> None:
     for total, message in ((large, "cannot exceed 6"), (least, "cannot exceed 6"), (odd, "another parity")):
         with pytest.raises(RejectedSumError, match=message):
             land_done(server, total, 6)
-    assert server.sketches == []
+    assert server.release() == []
     land_done(server, good, 6)
-    assert server.sketches[0].num_clients == 6
+    assert server.release()[0].num_clients == 6
     several = plan_of(two_servers(largest_entry=2), max_items=2)
     land_done(FrequencyServer(several), odd, 6)  # nobody knows how many items each has
 
@@ -730,14 +756,14 @@ def test_honest_sums_land_and_larger_rows_do_not(
         total.counters += np.where(total.counters >= 0, sizes, -sizes)
     elif noise == "few":
         total.counters[:, 0] += bound
-    assert land_done(FrequencyServer(plan), total.counters.reshape(-1), len(held)).num_clients == len(held)
+    assert land_done(server_of(plan), total.counters.reshape(-1), len(held)).num_clients == len(held)
 
     most = len(held) * plan.max_items + row_bound
     boosted = total.counters.copy()
     boosted[row] += np.where(boosted[row] >= 0, 1, -1) * np.array(boost)
     if np.abs(boosted[row]).sum() > most and np.abs(boosted).max() <= len(held) * plan.max_items + bound:
         with pytest.raises(RejectedSumError, match=f"add up to [0-9]+ without their signs, .* exceed {most}: a client"):
-            land_done(FrequencyServer(plan), boosted.reshape(-1), len(held))
+            land_done(server_of(plan), boosted.reshape(-1), len(held))
 
 
 ROOM: dict[str, Any] = {"epsilon": 1.0, "delta": 1e-6, "rows": 5, "width": 1000, "trust": "distributed"}
@@ -755,13 +781,13 @@ def test_the_room_that_noise_leaves_to_liars_is_that_of_the_threat_model() -> No
     honest.add(domain.encode(np.random.default_rng(1).zipf(1.3, 1000) % 5000 + 1), num_clients=1000)
     drawn = privacy.share(1000).draw(Secret(stream("room")(32)), 5000)
     total = honest.counters.reshape(-1) + drawn
-    server = FrequencyServer(plan)
+    server = server_of(plan)
 
     def lands(candidates: list[int], times: int) -> bool:
         boosted = CountSketch(plan.spec, 0)
         boosted.add(domain.encode(candidates))
         try:
-            server._add(0, total + times * boosted.counters.reshape(-1), 1000)
+            server._sketch(0, total + times * boosted.counters.reshape(-1), 1000)
         except RejectedSumError:
             return False
         return True
@@ -790,7 +816,7 @@ def test_a_client_that_counts_for_many_items_does_not_land() -> None:
     assert np.abs(boosted).max() <= 6
     with pytest.raises(RejectedSumError, match="a row of the sum add up to 38 without their signs, .* cannot exceed 6"):
         land_done(server, boosted.reshape(-1), 6)
-    assert server.sketches == []
+    assert server.release() == []
 
 
 def test_sums_of_rows_are_exact_beyond_64_bits() -> None:
@@ -814,12 +840,17 @@ def test_nobody_plans_two_reports_of_a_client_in_one_opening() -> None:
 
 def test_what_is_not_done_or_not_the_plans_does_not_land() -> None:
     plan = plan_of(secagg())
-    session, server = open_session(plan, 0), FrequencyServer(plan)
+    server = FrequencyServer(plan)
+    session = open_session(plan, 0, server=server)
     with pytest.raises(LocalProtocolError, match="there is no sum to land: the session is advertise"):
         server.land(session)
     session.outcome = Outcome(np.zeros(ROWS * WIDTH, np.int64), np.ones(N, np.bool_), bytes(32))
+    other = FrequencyServer(plan_of(secagg(), seed=bytes(32)))
+    for elsewhere in (other, FrequencyServer(plan)):
+        with pytest.raises(InvalidInputError, match="this session was made elsewhere, and may be of another plan"):
+            elsewhere.land(session)
     with pytest.raises(InvalidInputError, match="the session is of another plan"):
-        FrequencyServer(plan_of(secagg(), seed=bytes(32))).land(session)
+        other.restore(session.checkpoint(), random=stream("server"))
     with pytest.raises(InvalidInputError, match="not summed by two servers"):
         server.land_batch(done_leader(plan_of(two_servers()), session.outcome.total, N))
 

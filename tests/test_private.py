@@ -18,8 +18,8 @@ import pytest
 from secagg_cohort import land_done
 
 import fedtally
+from fedtally.campaign.books import LedgerBooks, MemoryBooks
 from fedtally.campaign.client import FrequencyClient
-from fedtally.campaign.release import Books, released
 from fedtally.campaign.server import FrequencyServer
 from fedtally.crypto.keys import Secret, SigningKey
 from fedtally.domain import Dictionary, IntegerRange
@@ -255,9 +255,11 @@ def test_a_saved_result_without_the_mark_promises_nothing(tmp_path: Path) -> Non
 
 def test_what_a_server_lands_under_central_trust_is_exact_and_says_so() -> None:
     plan = estimate(ITEMS[:60], secure_sum="two-server", trust="central").plan
-    landed = land_done(FrequencyServer(plan), np.zeros(plan.rows * plan.width, np.int64), 60)
+    server = FrequencyServer(plan, MemoryBooks())
+    landed = land_done(server, np.eye(1, plan.rows * plan.width, dtype=np.int64)[0], 60)
     assert landed.noise is None
-    [opened] = released(plan, [landed], np.random.default_rng(1).bytes, Books())
+    [opened] = server.release(np.random.default_rng(1).bytes)
+    assert not landed.counters.any() and opened is not landed
     assert opened.noise == ("aggregator", plan.fingerprint)
     assert Result(plan, DOMAIN, [opened]).num_clients == 60
 
@@ -734,7 +736,7 @@ def test_a_crash_after_the_reservation_counts_as_spent(books: Path, monkeypatch:
     def crash(*_: Any) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(Books, "land", crash)
+    monkeypatch.setattr(LedgerBooks, "release", crash)
     with pytest.raises(KeyboardInterrupt):
         fedtally.estimate(ITEMS, domain=DOMAIN, plan=plan, ledger=books)
     monkeypatch.undo()
@@ -759,13 +761,14 @@ def test_it_is_reserved_before_noise_is_drawn_or_a_sum_opened(
     def opened(*_: Any, **__: Any) -> None:
         raise AssertionError("too early")
 
-    monkeypatch.setattr(Books, "reserve", refused)
+    monkeypatch.setattr(LedgerBooks, "reserve", refused)
     if options.get("secure_sum") == "secagg":  # clients have drawn their shares by then, and sent masked vectors
         monkeypatch.setattr("fedtally.secagg.client.Client._unmask", opened)
     else:
         monkeypatch.setattr(Noise, "draw", opened)
-    monkeypatch.setattr("fedtally.campaign.client.FrequencyServer.land", opened)
-    monkeypatch.setattr("fedtally.secagg.two_server.Leader.query", opened)
+    monkeypatch.setattr(FrequencyServer, "land", opened)
+    monkeypatch.setattr("fedtally.secagg.two_server.Leader._record", opened)
+    monkeypatch.setattr("fedtally.secagg.two_server.Helper._record", opened)
     with pytest.raises(OverspentError, match="nothing is left"):
         estimate(ledger=books, population="phones", **options)
 

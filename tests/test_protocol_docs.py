@@ -230,7 +230,7 @@ def test_anchors_lead_somewhere(name: str) -> None:
 @pytest.mark.parametrize("adversary", Adversary)
 def test_slots_of_the_two_ends_of_an_edge_are_as_the_page_says(adversary: Adversary) -> None:
     cohort = Cohort(100, adversary=adversary, max_dropout=0.1)
-    cohort.advertise()
+    cohort.step()
     graph, ring = cohort.server._graph, adversary is Adversary.SEMI_HONEST
     assert ring != cohort.parameters.is_complete
     k = graph.neighbours

@@ -797,7 +797,7 @@ ARC = 12
 def cut_off(phase: str) -> tuple[Cohort, set[int]]:
     """Return a round of 200 in which the clients on both sides of an arc, 40 of the 60 that may, drop out."""
     cohort = Cohort(200, corrupt=10, max_dropout=0.3, length=8, policy={"corrupt": 1})
-    cohort.advertise()
+    cohort.step()
     order, half = cohort.server._graph._order.tolist(), cohort.parameters.ring_neighbours // 2
     cohort.dropped = {phase: set(order[:half] + order[half + ARC : 2 * half + ARC])}
     cohort.run()
@@ -853,7 +853,7 @@ def test_who_comes_when_does_not_choose_the_ring() -> None:
     rings = set()
     for draws in range(3):
         cohort = Cohort(12, random=stream(draws))
-        cohort.advertise()
+        cohort.step()
         rings.add(cohort.server._ctx2)
     assert len(rings) == 3
 
@@ -916,7 +916,7 @@ def test_without_writing_first_the_phase_would_leave_before_it_is_durable(monkey
         seen.clear()
         cohort = Cohort(9, adversary=Adversary.ACTIVE, max_dropout=0.2, journal=full)
         cohort.run(until=ServerState.COLLECT)
-        cohort.phase("mask", cohort.server.outgoing())
+        cohort.phase()
         seen.append(True)
         with pytest.raises(OSError, match="full"):
             cohort.server.close_phase(NOW)
@@ -932,7 +932,7 @@ def test_a_vector_counts_once(monkeypatch: pytest.MonkeyPatch) -> None:
     def twice() -> Cohort:
         cohort = Cohort(9, adversary=Adversary.ACTIVE, max_dropout=0.2)
         cohort.run(until=ServerState.COLLECT)
-        cohort.phase("mask", cohort.server.outgoing())
+        cohort.phase()
         cohort.server.receive(3, next(frame for i, frame in reversed(cohort.sent) if i == 3))
         cohort.server.close_phase(NOW)
         cohort.run()
@@ -1011,7 +1011,7 @@ def test_the_largest_entries_are_summed_exactly_and_larger_ones_refused_before_t
 def test_a_malformed_vector_is_not_in_the_sum() -> None:
     cohort = Cohort(9, adversary=Adversary.ACTIVE, max_dropout=0.2, bits=11)
     cohort.run(until=ServerState.COLLECT)
-    cohort.phase("mask", [(i, frame) for i, frame in cohort.server.outgoing() if i != 3])
+    cohort.phase(without=(3,))
     rank = next(wire.parse(f).sender for i, f in cohort.sent if i == 3)  # type: ignore[union-attr]
     good = pack(np.ones(24 + cohort.parameters.lanes, "<u2"), 11)
     for body in (b"", good[:-1], good + bytes(1), bytes([*good[:-1], good[-1] | 0x80]), bytes(10**6)):

@@ -367,7 +367,7 @@ def test_a_roster_has_a_size(adversary: Adversary, n: int) -> None:
         policy={"corrupt": 0},
         dropped={"advertise": range(n, 6)},
     )
-    cohort.phase("advertise", [(i, cohort.server.invite) for i in range(6)])
+    cohort.phase()
     assert cohort.server.can_close() == Closing(None if n > 3 else AbortCode.TOO_FEW_CLIENTS, (), n, 5)
     assert finish(cohort) is (None if n > 3 else AbortCode.TOO_FEW_CLIENTS)
     if n < 4:
@@ -386,7 +386,7 @@ def test_a_full_roster_takes_nobody_more(adversary: Adversary) -> None:
 def test_a_ring_that_is_not_safe_for_who_came_is_not_begun() -> None:
     small = dataclasses.replace(RING, n_min=9, n_max=20, min_survivors=7, corrupt=2)
     cohort = Cohort(10, parameters=small, policy={"corrupt": 2})
-    cohort.advertise()
+    cohort.step()
     assert cohort.server.code is AbortCode.TOO_FEW_CLIENTS
 
 
@@ -753,7 +753,7 @@ def test_a_server_that_crashed_in_every_phase_still_sums(adversary: Adversary) -
     disk = Disk()
     cohort = cohort_on(disk, adversary, dropped={"mask": [4]})
     restart(cohort, disk)
-    cohort.advertise()
+    cohort.step()
     while cohort.server.state is not ServerState.DONE:
         restart(cohort, disk)
         cohort.step()
@@ -771,7 +771,7 @@ def test_what_cannot_be_written_down_does_not_leave(adversary: Adversary, step: 
     disk = Disk(failing=number)
     cohort = cohort_on(disk, adversary)
     cohort.run(step.phase)
-    cohort.phase("", [(i, cohort.server.invite) for i in range(5)] if number == 1 else cohort.server.outgoing())
+    cohort.phase()
     with pytest.raises(OSError, match="disk full"):
         cohort.server.close_phase(NOW)
     assert (cohort.server.state, cohort.server.code) == (ServerState.ABORTED, AbortCode.INTERNAL)
@@ -866,7 +866,7 @@ def test_the_order_of_the_roster_is_drawn_once_after_the_last_advert_and_comes_b
         return in_order(size)[::-1]
 
     cohort = cohort_on(disk, SEMI, random=falling)
-    cohort.phase("advertise", [(i, cohort.server.invite) for i in range(5)])
+    cohort.phase()
     assert asked == []
     cohort.server.close_phase(NOW)
     assert asked == [5 * 16]
@@ -893,7 +893,7 @@ def test_in_active_identities_make_the_order_and_nothing_is_drawn() -> None:
 def test_a_source_that_draws_something_else_ends_the_round(drawn: bytes) -> None:
     cohort = Cohort(5, random=lambda size: drawn)
     with pytest.raises(InvalidInputError, match="random must return the 80 bytes"):
-        cohort.advertise()
+        cohort.step()
     assert cohort.server.code is AbortCode.INTERNAL
 
 
@@ -923,7 +923,7 @@ def held(server: Server) -> list[npt.NDArray[Any]]:
 def test_shares_and_totals_are_erased_when_they_are_used_up(adversary: Adversary, end: str) -> None:
     """Erased in place, and not kept by a view of a part: `base` would be the whole array."""
     cohort, seen = five(adversary, ServerState.ADVERTISE), []
-    cohort.advertise()
+    cohort.step()
     while cohort.server.state not in (ServerState.DONE, ServerState.ABORTED):
         state = cohort.server.state
         if end == "aborted" and state is ServerState.UNMASK:
@@ -931,8 +931,7 @@ def test_shares_and_totals_are_erased_when_they_are_used_up(adversary: Adversary
             continue
         if end == "no share opens":
             cohort.to_server = spoiled
-        names = {ServerState.SHARE: "share", ServerState.COLLECT: "mask", ServerState.CONFIRM: "confirm"}
-        cohort.phase(names.get(state, "unmask"), cohort.server.outgoing())
+        cohort.phase()
         now = held(cohort.server)
         assert any(array.any() for array in now) or state is ServerState.CONFIRM
         seen += now

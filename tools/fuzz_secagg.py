@@ -29,6 +29,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from fedtally.campaign.cohort import CohortRun, carry, drive
 from fedtally.crypto import keys, shamir
 from fedtally.crypto.hpke import OpeningKey
 from fedtally.crypto.keys import ExchangeKey, Secret, SigningKey
@@ -40,7 +41,7 @@ from fedtally.secagg.messages import TRANSITIONS, ClientState, Invite, Kind, Rem
 from fedtally.secagg.packing import pack, unpack
 from fedtally.secagg.params import Adversary, ClientPolicy, Parameters
 from fedtally.secagg.proposal import propose
-from fedtally.secagg.server import Server
+from fedtally.secagg.server import ClientId, Server
 
 NOW = 1_000_000
 FINGERPRINT = hashlib.sha256(b"plan").digest()
@@ -137,11 +138,14 @@ class Cohort:
             self.saved[-1 - back], random=stream("order again"), allow_list=self.allowed, journal=self.saved.append
         )
 
+    @property
+    def run(self) -> CohortRun:
+        """The run of the server as it is now: after a restart it is another."""
+        return CohortRun(self.server, range(self.n))
+
     def outgoing(self) -> list[tuple[int, bytes]]:
         """Return what the server says now, and to whom."""
-        if self.server.state is ServerState.ADVERTISE:
-            return [(i, self.server.invite) for i in range(self.n)]
-        return [(int(i), frame) for i, frame in self.server.outgoing()]
+        return [(int(i), frame) for i, frame in self.run.outgoing()]
 
 
 # ---- the decoders ----
@@ -340,16 +344,16 @@ def _restore_targets() -> list[Target]:
 def run_through(cohort: Cohort) -> list[bytes]:
     """Run a session without faults; return all frames."""
     frames: list[bytes] = []
-    while True:
-        for i, frame in cohort.outgoing():
-            frames.append(frame)
-            answer = cohort.clients[i].receive(frame, NOW)
-            if answer is not None:
-                frames.append(answer)
-                cohort.server.receive(i, answer)
-        if cohort.server.state in (ServerState.DONE, ServerState.ABORTED):
-            return frames
-        cohort.server.close_phase(NOW)
+
+    def ask(i: ClientId, frame: bytes) -> bytes | None:
+        answer = cohort.clients[int(i)].receive(frame, NOW)
+        frames.extend([frame] if answer is None else [frame, answer])
+        return answer
+
+    run = cohort.run
+    drive(run, ask, NOW)
+    carry(run, ask)
+    return frames
 
 
 def _transcripts() -> list[tuple[int, bytes]]:
@@ -515,7 +519,7 @@ class Machines:
         """Give the server a frame as from a client, and check what it does."""
         cohort = self.cohorts[number]
         before = cohort.server.state
-        taken = cohort.server.receive(i, frame)
+        taken = cohort.run.receive(i, frame)
         if cohort.server.state is not before:
             raise Failure("a message alone moved the server")
         message = wire.parse(frame)
@@ -528,10 +532,10 @@ class Machines:
 
     def close(self, number: int, now: int = NOW) -> None:
         """Close a phase, and check where that leads."""
-        server, before = self.cohorts[number].server, self.cohorts[number].server.state
-        if before in (ServerState.DONE, ServerState.ABORTED):
+        server, run, before = self.cohorts[number].server, self.cohorts[number].run, self.cohorts[number].server.state
+        if run.done:
             return
-        server.close_phase(now)
+        run.deadline_passed(now)
         places = SERVER_ORDER.index(before), SERVER_ORDER.index(server.state)
         if server.state is not ServerState.ABORTED and not 0 < places[1] - places[0] <= 2:
             raise Failure(f"the server went from {before} to {server.state}")
@@ -570,7 +574,7 @@ def run_machines(tape: Tape, label: object = 0) -> int:
 def _session(game: Machines, number: int, tape: Tape) -> None:
     cohort, faults = game.cohorts[number], (0, 4, 12, 40)[tape.below(4)]
     for _ in range(8):
-        if cohort.server.state in (ServerState.DONE, ServerState.ABORTED):
+        if cohort.run.done:
             break
         outgoing = cohort.outgoing()
         if tape.below(4) == 0:

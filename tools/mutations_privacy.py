@@ -71,12 +71,13 @@ _LAST = "    if rounds.start == 0:\n        _opened.last = noise\n"
 _SUMMED = """    total.noise = plan.noise_mark
     for sketch in own:
         total.counters += sketch.counters
-        sketch.counters.fill(0)
 """
 _SHARES = "            _add_shares(plan, sketch, random)\n"
 _ROUND_SHARES = "sketch.counters += noise.draw(Secret(random(KEY_BYTES)), sketch.counters.size)"
 _SERVER = "return lambda: noise.draw(Secret(random(KEY_BYTES)), counters)"
-_HELPER = "two_server.Helper(parameters, rounds, allow_list, policy, journal, key, self._server_noise(random))"
+_HELPER = "two_server.Helper(parameters, rounds, allow_list, policy, journal, key, noise, reserve)"
+_BOOKS_FILE, _SESSION_FILE, _PAIR_FILE = "campaign/books.py", "secagg/server.py", "secagg/two_server/servers.py"
+_RUNS = "test_campaign_cohort.py"
 _CLIENT = "vector += share.draw(Secret(random(KEY_BYTES)), len(vector), constant_time=share.is_small)"
 _RELEASED = """        books.reserve(plan, number)
         found.append(_opened(plan, rounds, sketches, random))"""
@@ -143,34 +144,35 @@ MUTATIONS = (
         "first-shares-twice-last-none",
         _ENGINE,
         _SHARES,
-        "            many = len(sketches) > 1\n"
-        "            if not (many and sketch is sketches[-1]):\n    "
+        "            many = len(shared) > 1\n"
+        "            if not (many and sketch is shared[-1]):\n    "
         + _SHARES
-        + "            if many and sketch is sketches[0]:\n    "
+        + "            if many and sketch is shared[0]:\n    "
         + _SHARES,
     ),
     _mutation("no-noise", _ENGINE, _ADD, ""),
     _mutation("noise-twice", _ENGINE, _ADD, _ADD + _ADD),
-    _mutation("helper-without-noise", _SERVER_FILE, _HELPER, _HELPER.replace("self._server_noise(random)", "None")),
+    _mutation("helper-without-noise", _SERVER_FILE, _HELPER, _HELPER.replace("noise, reserve", "None, reserve")),
     _mutation(
         "helper-with-zeros",
         _SERVER_FILE,
         _HELPER,
-        _HELPER.replace("self._server_noise(random)", "lambda: np.zeros(self.plan.rows * self.plan.width, np.int64)"),
+        _HELPER.replace("noise, reserve", "lambda: np.zeros(self.plan.rows * self.plan.width, np.int64), reserve"),
     ),
     _mutation(
         "no-noise-for-one",
         _ENGINE,
         "    found = []\n    for number, rounds in enumerate(plan.openings):\n",
-        "    if sum(sketch.num_clients for sketch in sketches) == 1:\n        return sketches\n"
+        "    if sum(sketch.num_clients for sketch in sketches) == 1:\n        return dict(enumerate(sketches))\n"
         "    found = []\n    for number, rounds in enumerate(plan.openings):\n",
     ),
     _mutation(
         "no-noise-for-many",
         "engines/local/campaign.py",
-        "            sketches = released(plan, sketches, self._random, self.books)",
+        "            sketches = server.release(self._random)",
+        "            sketches = self.books.sums(plan)\n"
         "            if sum(s.num_clients for s in sketches) <= 20:\n"
-        "                sketches = released(plan, sketches, self._random, self.books)",
+        "                sketches = server.release(self._random)",
     ),
     # Which noise it is.
     _mutation("noise-of-one-sign", _ENGINE, _ADD, _ADD.replace("noise[:size]", "np.abs(noise[:size])")),
@@ -359,9 +361,9 @@ MUTATIONS = (
     _mutation(
         "same-key-of-shares",
         _ENGINE,
-        "        for sketch in sketches:\n            books.reserve(plan, sketch.round)\n" + _SHARES,
+        "        for sketch in shared:\n            books.reserve(plan, sketch.round)\n" + _SHARES,
         "        one = random(KEY_BYTES)\n"
-        "        for sketch in sketches:\n            books.reserve(plan, sketch.round)\n"
+        "        for sketch in shared:\n            books.reserve(plan, sketch.round)\n"
         + _SHARES.replace("random)", "lambda _: one)"),
     ),
     _mutation(
@@ -435,9 +437,9 @@ MUTATIONS = (
     ),
     _mutation(
         "sums-kept",
-        _ENGINE,
-        "        sketch.counters.fill(0)\n",
-        "",
+        _BOOKS_FILE,
+        "                    sketch.counters.fill(0)\n",
+        "                    pass\n",
         "test_private.py::test_the_sums_without_noise_are_erased",
     ),
     _mutation(
@@ -571,6 +573,85 @@ MUTATIONS = (
         _RELEASED,
         "\n".join(reversed(_RELEASED.split("\n"))),
         "test_private.py::test_it_is_reserved_before_noise_is_drawn_or_a_sum_opened",
+    ),
+    # The order that a deployment must keep.
+    _mutation(
+        "unmasked-unreserved",
+        _SESSION_FILE,
+        "                self._make_reservation()\n            self._commit()\n",
+        "                pass\n            self._commit()\n",
+        _RUNS,
+    ),
+    _mutation(
+        "reserved-after-unmasking",
+        _SESSION_FILE,
+        "                self._make_reservation()\n            self._commit()\n            self._enter(following)\n",
+        "                self._enter(following)\n                self._make_reservation()\n"
+        "            self._commit()\n            self._enter(following)\n",
+        _RUNS,
+    ),
+    _mutation(
+        "restored-unreserved",
+        _SESSION_FILE,
+        "        if server.state in (ServerState.UNMASK, ServerState.DONE):\n",
+        "        if server.state is ServerState.DONE:\n",
+        _RUNS,
+    ),
+    _mutation(
+        "asked-unreserved",
+        _PAIR_FILE,
+        "        self._check_batch(rounds, len(ids))\n        self._make_reservation()\n",
+        "        self._check_batch(rounds, len(ids))\n",
+        _RUNS,
+    ),
+    _mutation(
+        "answered-unreserved",
+        _PAIR_FILE,
+        'are not held here")\n        self._make_reservation()\n',
+        'are not held here")\n',
+        _RUNS,
+    ),
+    _mutation(
+        "landed-without-asking",
+        _SERVER_FILE,
+        "        if not self._books.land(self.plan, name, sketch):\n",
+        "        if self._books.land(self.plan, name, sketch) is None:\n",
+        _RUNS,
+    ),
+    _mutation(
+        "landed-forgotten",
+        _BOOKS_FILE,
+        "        self._landed.add((plan.fingerprint, session))\n",
+        "",
+        _RUNS,
+    ),
+    _mutation(
+        "landed-from-elsewhere",
+        _SERVER_FILE,
+        "        if self._sessions.get(session.session) is not session:\n",
+        "        if False:\n",
+        _RUNS,
+    ),
+    _mutation(
+        "released-exact",
+        _SERVER_FILE,
+        "        return release_sums(self.plan, self._books, random)\n",
+        "        return self._books.sums(self.plan)\n",
+        _RUNS,
+    ),
+    _mutation(
+        "exact-without-randomness",
+        _SERVER_FILE,
+        "        if self.plan.privacy is None:\n            return self._books.sums(self.plan)\n",
+        "        if self.plan.privacy is None or random is None:\n            return self._books.sums(self.plan)\n",
+        _RUNS,
+    ),
+    _mutation(
+        "released-into",
+        _SERVER_FILE,
+        "        if release_of(self.plan, sketch.round) in self._books.released(self.plan):\n",
+        "        if False:\n",
+        _RUNS,
     ),
     _mutation(
         "not-reserved",

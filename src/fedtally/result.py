@@ -696,8 +696,8 @@ def _check_noised(plan: Plan, sketches: Sequence[CountSketch]) -> None:
             held = f"holds noise of {sketch.noise}" if sketch.noise else "is exact"
             raise InvalidInputError(
                 f"the plan promises differential privacy by noise of {plan.noise_mark}, and the sum of "
-                f"round {sketch.round} {held}: take the sums from what adds the noise (campaign.release.released, or a "
-                "session.FrequencyServer where it is in the vectors), or a plan without privacy"
+                f"round {sketch.round} {held}: take the sums from what adds the noise (FrequencyServer.release), or a "
+                "plan without privacy"
             )
 
 

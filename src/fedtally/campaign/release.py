@@ -1,137 +1,85 @@
-"""What a campaign spends and releases: reserve before a sum is opened, noise before it leaves."""
+"""The release of what landed: reserve, add the aggregator's noise, keep what leaves, erase what it was made of."""
 
 from __future__ import annotations
 
-import os
-import secrets
-import time
 from collections.abc import Callable, Sequence
 from itertools import pairwise
-from typing import TYPE_CHECKING
 
+from fedtally.campaign.books import Books
 from fedtally.crypto.keys import KEY_BYTES, Secret
-from fedtally.errors import InvalidInputError
 from fedtally.plan import Plan
-from fedtally.privacy.accounting import MOST_ADAPTIVE
-from fedtally.privacy.budget import Charge, OverspentError
-from fedtally.privacy.events import Event, Relation, Trust
-from fedtally.privacy.terms import POPULATION, PrivacyTerms
+from fedtally.privacy.events import Relation, Trust
+from fedtally.privacy.terms import PrivacyTerms
 from fedtally.sketch import CountSketch
-
-if TYPE_CHECKING:
-    from fedtally.store import Ledger, Reservation
 
 Random = Callable[[int], bytes]
 
 
-class Books:
-    """The ledger that a campaign is charged to, opening by opening; or none.
-
-    It is one run of a campaign, and of the pilot before it: another one gets nothing of what this one reserved.
-
-    Args:
-        location: of the ledger; None: nothing is written.
-        population: whose budget is charged.
-        fingerprint: of the plan that was given, so that it is charged once whatever keys a simulation makes; None: that
-            of the plan that runs.
-
-    Raises:
-        InvalidInputError: nothing was granted to the population.
-        UnreadableFileError: there is no ledger.
-    """
-
-    def __init__(
-        self,
-        location: str | os.PathLike[str] | None = None,
-        population: str = POPULATION,
-        fingerprint: str | None = None,
-    ) -> None:
-        self._fingerprint, self._owner = fingerprint, secrets.token_hex(32)
-        self._ledger: Ledger | None = None
-        self._reserved: dict[int, Reservation] = {}
-        if location is not None:
-            from fedtally.store import Ledger
-
-            self._ledger = Ledger.open(location)
-            if self._ledger.granted(population) is None:
-                alike = ", ".join(map(ascii, self._ledger.look_alikes(population)))
-                raise InvalidInputError(
-                    f"{self._ledger.name} grants nothing to population {population!r}"
-                    f"{f', but to what looks like it: {alike}' if alike else ''}: fedtally ledger grant "
-                    f"--ledger {self._ledger.name} --population {population} --epsilon ... --delta ..."
-                )
-
-    def check_pilot(self, plan: Plan, later: Sequence[Event]) -> None:
-        """Refuse a pilot, before anything is spent, whose population could not also bear what may follow.
-
-        Args:
-            plan: of the pilot.
-            later: what the campaign may cost, one of them.
-
-        Raises:
-            OverspentError: it could not.
-        """
-        if self._ledger is None:
-            return
-        terms = _terms(plan)
-        population, granted = terms.population, self._ledger.granted(terms.population)
-        pilot = Charge(population, plan.fingerprint, 0, terms.event)
-        for event in later:
-            total = self._ledger.spent(population, [pilot, Charge(population, "campaign", 0, event)])
-            if granted is not None and total is not None and total.epsilon > min(granted.epsilon, MOST_ADAPTIVE):
-                raise OverspentError(
-                    f"the pilot and the campaign are both charged, and could take population {population!r} to "
-                    f"{total}, and epsilon {granted.epsilon:g} was granted: use a smaller epsilon, or size the sketch "
-                    "without a pilot (--sizing minimax, --max-bytes, or a plan of fedtally plan)"
-                )
-
-    def reserve(self, plan: Plan, opening: int) -> None:
-        """Charge an opening, before anything of it can be opened and before its noise is drawn.
-
-        Every cohort that is summed for it asks again.
-        """
-        if self._ledger is not None:
-            terms = _terms(plan)
-            charge = Charge(terms.population, self._fingerprint or plan.fingerprint, opening, terms.event)
-            self._reserved[opening] = self._ledger.reserve(charge, self._owner, int(time.time()))
-
-    def land(self, opening: int, sketch: CountSketch) -> None:
-        """Keep the noised sum of an opening in the ledger, with its spend."""
-        assert sketch.noise is not None
-        if self._ledger is not None:
-            self._ledger.land(self._reserved[opening], sketch.to_bytes(), self._owner, int(time.time()))
-
-
-def released(plan: Plan, sketches: list[CountSketch], random: Random, books: Books) -> list[CountSketch]:
+def release_sums(plan: Plan, books: Books, random: Random) -> list[CountSketch]:
     """Return what leaves the trusted part of a campaign: the sums with their noise, each charged before and kept after.
 
     What it adds noise to it marks (`CountSketch.noise`); a `Result` under a plan with privacy takes nothing else.
+    Called by `FrequencyServer.release`, which says more.
 
     Args:
-        plan: of the campaign; without privacy, or where noise was in the sums before they were opened, nothing changes.
-        sketches: the sums of all rounds that have clients. A trusted aggregator's are erased.
+        plan: of the campaign, with privacy.
+        books: hold the sums that landed, and are charged.
         random: returns as many uniform bytes as it is asked for.
-        books: are charged.
 
     Proof: docs/privacy-proofs/central.md.
     """
-    if plan.privacy is None or (plan.secure_sum is not None and plan.privacy.event.trust is Trust.DISTRIBUTED):
-        return sketches
-    if plan.privacy.by_clients:
-        for sketch in sketches:
+    if is_noised_before(plan):
+        books.release(plan, {release_of(plan, sketch.round): sketch for sketch in books.sums(plan)})
+    elif _terms(plan).by_clients or not books.released(plan):
+        books.release(plan, add_noise(plan, books.sums(plan), random, books))
+    return [sketch for _, sketch in sorted(books.released(plan).items()) if sketch.num_clients]
+
+
+def is_noised_before(plan: Plan) -> bool:
+    """Tell whether the noise of a plan with privacy is in its sums before anybody can open them."""
+    return plan.secure_sum is not None and _terms(plan).event.trust is Trust.DISTRIBUTED
+
+
+def release_of(plan: Plan, round: int) -> int:
+    """Return which of the plan's releases has a round.
+
+    >>> from fedtally.domain import IntegerRange
+    >>> plan = Plan(rows=3, width=8, schedule="shared", num_rounds=4, num_clients=50, cohort=50,
+    ...             domain=IntegerRange(1, 100).describe(), max_items=1, seed=bytes(32))
+    >>> release_of(plan, 2)
+    2
+    """
+    return next(number for number, rounds in enumerate(plan.openings) if round in rounds)
+
+
+def add_noise(plan: Plan, sketches: list[CountSketch], random: Random, books: Books) -> dict[int, CountSketch]:
+    """Return the noised sum of each release, charged before its noise is drawn. The sums stay as they are.
+
+    Args:
+        plan: with privacy, whose noise is not in the sums.
+        sketches: the sums of all rounds that have clients.
+        random: returns as many uniform bytes as it is asked for.
+        books: are charged.
+    """
+    if _terms(plan).by_clients:
+        shared = [_copy(sketch) for sketch in sketches]
+        for sketch in shared:
             books.reserve(plan, sketch.round)
             _add_shares(plan, sketch, random)
-            books.land(sketch.round, sketch)
-        return sketches
+        return {sketch.round: sketch for sketch in shared}
     found = []
     for number, rounds in enumerate(plan.openings):
         books.reserve(plan, number)
         found.append(_opened(plan, rounds, sketches, random))
-    if plan.privacy.event.relation is Relation.ADD_REMOVE:
+    if _terms(plan).event.relation is Relation.ADD_REMOVE:
         _share_out(plan, found)
-    for number, sketch in enumerate(found):
-        books.land(number, sketch)
-    return [sketch for sketch in found if sketch.num_clients]
+    return dict(enumerate(found))
+
+
+def _copy(sketch: CountSketch) -> CountSketch:
+    other = CountSketch(sketch.spec, sketch.round)
+    other.merge(sketch)
+    return other
 
 
 def _share_out(plan: Plan, released: Sequence[CountSketch]) -> None:
@@ -154,7 +102,7 @@ def _add_shares(plan: Plan, sketch: CountSketch, random: Random) -> None:
 
 
 def _opened(plan: Plan, rounds: range, sketches: Sequence[CountSketch], random: Random) -> CountSketch:
-    """Return the noised sum of the rounds of an opening, under the first round's number, and erase the sums."""
+    """Return the noised sum of the rounds of an opening, under the first round's number."""
     privacy = _terms(plan)
     own = [sketch for sketch in sketches if sketch.round in rounds]
     total = CountSketch(plan.spec, rounds.start)
@@ -164,7 +112,6 @@ def _opened(plan: Plan, rounds: range, sketches: Sequence[CountSketch], random: 
     total.noise = plan.noise_mark
     for sketch in own:
         total.counters += sketch.counters
-        sketch.counters.fill(0)
     hidden = privacy.event.relation is Relation.ADD_REMOVE
     total.num_clients = clients + int(noise[size]) if hidden else clients
     return total

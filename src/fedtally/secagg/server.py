@@ -95,6 +95,9 @@ class Server:
             `semi_honest`, for the order of the roster, when everybody is in it.
         allow_list: who may take part; only and always in `active`.
         journal: writes a checkpoint durably before it returns; None: a server that crashes abandons the session.
+        reserve: called with this server before the session enters the unmasking phase, from which on its sum can be
+            opened; and after each restart from there on, before the server can say anything. If it raises, the session
+            is closed, and the caller gets the error.
 
     Attributes:
         state: what it waits for.
@@ -124,6 +127,7 @@ class Server:
         random: Callable[[int], bytes],
         allow_list: AllowList | None = None,
         journal: Callable[[bytes], None] | None = None,
+        reserve: Callable[[Server], None] | None = None,
     ) -> None:
         if (parameters.adversary is Adversary.ACTIVE) != (allow_list is not None):
             raise InvalidInputError(f"an allow_list goes with the adversary active, got {parameters.adversary}")
@@ -137,7 +141,9 @@ class Server:
         terms = wire.encode_terms(Invite(parameters, not_before, not_after, number, fingerprint, listed))
         unsigned = wire.frame(Kind.INVITE, session, wire.SERVER, terms + bytes(keys.SIGNATURE_BYTES))
         header = unsigned[: wire.HEADER.size]
-        self._begin(header + terms + signing_key.sign(Label.INVITE, header, terms), salt, random, allow_list, journal)
+        self._begin(
+            header + terms + signing_key.sign(Label.INVITE, header, terms), salt, random, allow_list, journal, reserve
+        )
         self._save()
 
     def __getstate__(self) -> None:
@@ -153,6 +159,7 @@ class Server:
         random: Callable[[int], bytes],
         allow_list: AllowList | None,
         journal: Callable[[bytes], None] | None,
+        reserve: Callable[[Server], None] | None,
     ) -> None:
         message = wire.parse(invite)
         assert message is not None
@@ -166,6 +173,7 @@ class Server:
         self._parameters = self._terms.parameters
         self._is_active = self._parameters.adversary is Adversary.ACTIVE
         self._salt, self._random, self._allow_list, self._journal = salt, random, allow_list, journal
+        self._reserve = reserve
         self._clients: list[ClientId] = []  # in the order of the roster, once there is one
         self._adverts: list[bytes] = []
         self._ranks: list[int] = []  # of the clients in the allow-list, `active` alone
@@ -362,6 +370,7 @@ class Server:
 
         Raises:
             LocalProtocolError: the session has ended.
+            Exception: what `reserve`, `random` or `journal` raised, as it was; the session is closed, without a sum.
         """
         code, short = self._verdict()
         try:
@@ -371,14 +380,22 @@ class Server:
                 self.blamed = [Blame(self._clients[place], None) for place in short]
             if code is not None:
                 raise RemoteProtocolError(code)
+            following = next_phase(self._parameters.adversary, self.state)
+            if following is ServerState.UNMASK:
+                self._make_reservation()
             self._commit()
-            self._enter(next_phase(self._parameters.adversary, self.state))
+            self._enter(following)
         except RemoteProtocolError as error:
             self._end(error.code)
         except BaseException:
             self._end(AbortCode.INTERNAL)
             raise
         self._save()
+
+    def _make_reservation(self) -> None:
+        """Ask whoever keeps the books: what the server says from the unmasking phase on opens the sum."""
+        if self._reserve is not None:
+            self._reserve(self)
 
     def _save(self) -> None:
         """Write the checkpoint before anything of the phase can leave; without it nothing does."""
@@ -582,6 +599,7 @@ class Server:
         random: Callable[[int], bytes],
         allow_list: AllowList | None = None,
         journal: Callable[[bytes], None] | None = None,
+        reserve: Callable[[Server], None] | None = None,
     ) -> Server:
         """Return the server that wrote the checkpoint, at the beginning of the phase that it was in.
 
@@ -592,9 +610,11 @@ class Server:
             random: as for a new one.
             allow_list: as for a new one.
             journal: as for a new one.
+            reserve: as for a new one; it is asked again if the sum could be opened when the checkpoint was written.
 
         Raises:
             UnreadableFileError: this is no checkpoint, or of another allow-list.
+            Exception: what `reserve` raised, as it was.
         """
         try:
             with np.load(io.BytesIO(checkpoint), allow_pickle=False) as file:
@@ -604,12 +624,14 @@ class Server:
                 raise ValueError("another schema")
             server = cls.__new__(cls)
             salt = bytes.fromhex(facts["salt"])
-            server._begin(arrays["invite"].tobytes(), salt, random, allow_list, journal)
+            server._begin(arrays["invite"].tobytes(), salt, random, allow_list, journal, reserve)
             if server._terms.allow_list != (bytes(keys.KEY_BYTES) if allow_list is None else allow_list.digest):
                 raise ValueError("another allow-list")
             server._resume(facts, arrays)
         except Exception as error:  # whatever zip, NumPy and JSON raise on damaged bytes: a list would never be whole
             raise UnreadableFileError(f"this is not a checkpoint of a session with this allow-list: {error}") from error
+        if server.state in (ServerState.UNMASK, ServerState.DONE):
+            server._make_reservation()  # the process before may have died, or had other books
         return server
 
     def _resume(self, facts: dict[str, Any], arrays: dict[str, npt.NDArray[Any]]) -> None:

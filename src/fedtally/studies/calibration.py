@@ -11,7 +11,7 @@ import json
 import os
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -23,6 +23,7 @@ import fedtally
 from fedtally import kernels
 from fedtally._archive import replacing
 from fedtally.campaign.client import FrequencyClient
+from fedtally.campaign.cohort import CohortRun, drive
 from fedtally.campaign.server import FrequencyServer
 from fedtally.crypto import shamir
 from fedtally.crypto.keys import KEY_BYTES, Label, Secret, SigningKey
@@ -37,18 +38,17 @@ from fedtally.privacy.mechanism import rounded_gaussian, skellam
 from fedtally.recovery.joint import JointDecoder
 from fedtally.recovery.median import MedianDecoder
 from fedtally.secagg import two_server, wire
-from fedtally.secagg.client import Client, MemoryJournal
+from fedtally.secagg.client import MemoryJournal
 from fedtally.secagg.graph import Neighbourhood
-from fedtally.secagg.messages import EXCHANGES, STAGES, ServerState, Unmask, phase
+from fedtally.secagg.messages import EXCHANGES, Unmask
 from fedtally.secagg.opening import Opening
 from fedtally.secagg.params import ClientPolicy, Parameters
 from fedtally.secagg.proposal import propose
-from fedtally.secagg.server import Server
+from fedtally.secagg.server import ClientId
 from fedtally.secagg.terms import SecAggTerms, TwoServerTerms
 from fedtally.sketch import CountSketch, Schedule
 
 REPORTS = "reports"  # a client makes both in one step
-_LIFETIME = 3600  # seconds of a session
 _IGNORED = 2e-4  # seconds: what takes less is hardly measured
 TURNS = 3  # the shortest of which counts
 _CLIENTS = 100_000  # of a campaign that is decoded
@@ -141,14 +141,13 @@ def _run_secagg(
     plan: Plan, agreed: SecAggTerms, keys: Keys, people: list[FrequencyClient], gone: int, clock: Clock
 ) -> None:
     random, now, p = key_bytes(1, b"round"), int(time.time()), agreed.parameters
-    session = FrequencyServer(plan).open(
+    run = CohortRun.begin(
+        FrequencyServer(plan),
         0,
-        session=random(32),
+        range(len(people)),
         signing_key=keys.server,
-        salt=random(32),
         random=random,
-        not_before=now,
-        not_after=now + _LIFETIME,
+        now=now,
         allow_list=keys.allow_list,
     )
     policy = ClientPolicy(adversary=p.adversary, min_honest=2, max_neighbours=p.n_max)
@@ -165,34 +164,17 @@ def _run_secagg(
     ]
     later = [step.phase for step in EXCHANGES[p.adversary][1:]]
     leaves = {i: later[i % len(later)] for i in range(gone)}
-    while session.state not in (ServerState.DONE, ServerState.ABORTED):
-        _run_phase(session, clients, leaves, now, clock)
-    assert session.outcome is not None
 
+    def ask(i: ClientId, frame: bytes) -> bytes | None:
+        client = clients[int(i)]
+        if leaves.get(int(i)) is run.session.state:
+            client.abandon()
+        with clock(run.stage, "client"):
+            return client.receive(frame, now)
 
-def _run_phase(
-    session: Server, clients: Sequence[Client], leaves: Mapping[int, ServerState], now: int, clock: Clock
-) -> None:
-    """Carry the messages of a phase one by one, as in `engines.cohorts`: nobody finds its own data in the caches."""
-    state = session.state
-    stage = STAGES[phase(session.terms.parameters.adversary, state).reply]
-    first = state is ServerState.ADVERTISE
-    asked = ((i, session.invite) for i in range(len(clients))) if first else session.outgoing()
-    while True:
-        with clock(stage, "server"):
-            request = next(asked, None)
-        if request is None:
-            break
-        i, frame = request
-        if leaves.get(int(i)) is state:
-            clients[int(i)].abandon()
-        with clock(stage, "client"):
-            answer = clients[int(i)].receive(frame, now)
-        with clock(stage, "server"):
-            if answer is not None:
-                session.receive(i, answer)
-    with clock(stage, "server"):
-        session.close_phase(now)
+    # One message at a time, as in `engines.local.cohorts`: nobody finds its own data in the caches.
+    drive(run, ask, now, meter=lambda: clock(run.stage, "server"))
+    assert run.session.outcome is not None
 
 
 def _run_two_server(

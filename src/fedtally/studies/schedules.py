@@ -18,7 +18,8 @@ import numpy.typing as npt
 
 from fedtally import _validate, kernels
 from fedtally._archive import replacing
-from fedtally.campaign.release import Books, released
+from fedtally.campaign.books import MemoryBooks
+from fedtally.campaign.server import FrequencyServer
 from fedtally.crypto.keys import KEY_BYTES, Secret
 from fedtally.domain import Domain
 from fedtally.engines.local.campaign import campaign_seed, encode, key_bytes, read, true_counts
@@ -292,8 +293,11 @@ def _measurements(study: Study, population: _Population, rng: np.random.Generato
 def _errors(
     plan: Plan, population: _Population, rounds: Sequence[RoundTally], recovery: str, random: Random
 ) -> tuple[float, float]:
-    sketches = [s for s in encode(plan, population.domain, rounds, lambda *_: None) if s.num_clients]
-    sketches = released(plan, sketches, random, Books())
+    server = FrequencyServer(plan, MemoryBooks())
+    for sketch in encode(plan, population.domain, rounds, lambda *_: None):
+        if sketch.num_clients:
+            server.land_plain(sketch)
+    sketches = server.release(random)
     result = Result(plan, population.domain, sketches, recovery=recovery, confidence=0.0, truth=population.truth)
     found = result.evaluate(k=0)
     return found.linf, found.l2

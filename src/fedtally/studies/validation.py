@@ -23,7 +23,9 @@ import numpy.typing as npt
 from scipy.special import bdtr, bdtri
 
 from fedtally import _validate
-from fedtally.campaign.release import Books, released
+from fedtally.campaign.books import MemoryBooks
+from fedtally.campaign.release import is_noised_before
+from fedtally.campaign.server import FrequencyServer
 from fedtally.crypto.keys import KEY_BYTES, Secret
 from fedtally.domain import Domain
 from fedtally.engines.local.campaign import campaign_seed, encode, key_bytes, read, true_counts
@@ -35,7 +37,7 @@ from fedtally.plan import Plan
 from fedtally.planner import Campaign, Law
 from fedtally.planner.privacy import Random
 from fedtally.planner.request import Request
-from fedtally.privacy.events import Relation, Trust
+from fedtally.privacy.events import Relation
 from fedtally.recovery.decoding import check_decodable
 from fedtally.result import RARE_ITEMS, Progress, Result, check_export_path
 from fedtally.secagg.terms import SecAggTerms
@@ -367,16 +369,24 @@ def _measured(
 
 
 def _noised(plan: Plan, sketches: list[CountSketch], random: Random) -> list[CountSketch]:
-    """Return what is opened: as `released`, and also where the noise is added before a secure sum.
+    """Return what is released of the sums, as if they had been made by the plan's secure sum.
 
     Args:
         plan: of the campaign.
         sketches: the sums of all rounds that have clients, which change.
         random: returns as many uniform bytes as it is asked for.
     """
+    server = FrequencyServer(plan, MemoryBooks())
+    summed = _summed_with_noise(plan, sketches, random) if plan.privacy and is_noised_before(plan) else sketches
+    for sketch in summed:
+        server.land_plain(sketch)
+    return server.release(random)
+
+
+def _summed_with_noise(plan: Plan, sketches: list[CountSketch], random: Random) -> list[CountSketch]:
+    """Return the secure sum of each release of a plan whose clients, or two servers, add the noise before it."""
     terms = plan.privacy
-    if terms is None or plan.secure_sum is None or terms.event.trust is Trust.CENTRAL:
-        return released(plan, sketches, random, Books())
+    assert terms is not None
     opened = []
     for rounds in plan.openings:
         own = [sketch for sketch in sketches if sketch.round in rounds]

@@ -17,7 +17,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from fedtally.campaign.release import Books, released
+from fedtally.campaign.books import LedgerBooks, MemoryBooks
+from fedtally.campaign.server import FrequencyServer
 from fedtally.domain import Domain, IntegerRange, parse
 from fedtally.engines.local import unit
 from fedtally.engines.local.clipping import bounded
@@ -90,7 +91,7 @@ def run(source: Source, request: Request, progress: Progress | None = None) -> R
     check_decodable(request.recovery, request.objective, declared(request.domain, source))
     seed = request.plan.seed if request.plan is not None else campaign_seed(request.seed)
     given = None if request.plan is None else request.plan.fingerprint
-    books = Books(request.ledger, request.population_name, given)
+    books = _books(request, given)
     timings: dict[str, float] = {}
     with _timed(timings, "read"):
         tally, encoder = read(source, request, seed, report)
@@ -172,7 +173,7 @@ class _Site:
         by_client: bool,
         seed: bytes,
         purpose: bytes,
-        books: Books,
+        books: MemoryBooks,
         report: Callable[..., None],
     ) -> None:
         self.domain, self.by_client = domain, by_client
@@ -199,17 +200,20 @@ class _Site:
     def land(self, plan: Plan, keys: Keys | None, rounds: list[RoundTally], timings: dict[str, float]) -> _Landed:
         """Sum the rounds as the plan says, and add the noise."""
         contributed, account = bounded(plan, rounds, self._random(32)), None
+        server = FrequencyServer(plan, self.books)
         if keys is None:
             with _timed(timings, "encode"):
-                sketches = [s for s in encode(plan, self.domain, contributed, self._report) if s.num_clients]
+                for sketch in encode(plan, self.domain, contributed, self._report):
+                    if sketch.num_clients:
+                        server.land_plain(sketch)
         else:
             with _timed(timings, "sum"):
-                sketches, alive, account = sum_rounds(
-                    plan, contributed, self._summation, keys, self.rng, self._random, self.books, self._report
+                alive, account = sum_rounds(
+                    server, contributed, self._summation, keys, self.rng, self._random, self._report
                 )
             rounds = [r.of(who) for r, who in zip(rounds, alive, strict=True)]
         with _timed(timings, "noise"):
-            sketches = released(plan, sketches, self._random, self.books)
+            sketches = server.release(self._random)
         return _Landed(sketches, rounds, account)
 
 
@@ -240,6 +244,24 @@ def _sizing(request: Request, site: _Site, rounds: list[RoundTally]) -> tuple[Si
         return site.land(plan, keys, clients, {}).sketches
 
     return Sizing(request, site.domain, pilot, site.fit, land, site.books.check_pilot, frequencies), rounds
+
+
+def _books(request: Request, given: str | None) -> MemoryBooks:
+    """Return the books of a run: of the ledger that is charged, or in memory.
+
+    Args:
+        request: what is asked.
+        given: the fingerprint of the plan that was given, if any.
+    """
+    if request.ledger is None:
+        return MemoryBooks()
+    return LedgerBooks(
+        request.ledger,
+        request.population_name,
+        owner=secrets.token_hex(32),
+        clock=lambda: int(time.time()),
+        fingerprint=given,
+    )
 
 
 def campaign_seed(seed: int | str | bytes | None) -> bytes:

@@ -8,7 +8,7 @@ made too, and the two must be equal.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple, TypeVar
 
@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fedtally.campaign.client import FrequencyClient
-from fedtally.campaign.release import Books
+from fedtally.campaign.cohort import CohortRun, carry, drive
 from fedtally.campaign.server import FrequencyServer
 from fedtally.crypto.keys import SigningKey
 from fedtally.engines.local.tally import RoundTally
@@ -26,15 +26,14 @@ from fedtally.planner.privacy import Random
 from fedtally.planner.secure_sum import Keys, Summation
 from fedtally.privacy.events import Trust
 from fedtally.secagg import two_server
-from fedtally.secagg.client import Client, MemoryJournal
-from fedtally.secagg.messages import EXCHANGES, STAGES, Kind, ServerState, phase
+from fedtally.secagg.client import MemoryJournal
+from fedtally.secagg.messages import EXCHANGES
 from fedtally.secagg.params import ClientPolicy, Parameters
-from fedtally.secagg.server import Server
+from fedtally.secagg.server import ClientId
 from fedtally.secagg.terms import SecAggTerms, TwoServerTerms
 from fedtally.sketch import CountSketch
 
 _TICKS = 256  # steps of clients between two reports of progress
-_LIFETIME = 3600  # seconds of a session
 
 _Stage = TypeVar("_Stage")
 I64 = npt.NDArray[np.int64]
@@ -44,46 +43,44 @@ class AbortedRoundError(FedtallyError):
     """Say that a round could not be finished safely, and why; nothing was learnt from it."""
 
 
-class Landed(NamedTuple):
-    """What came of the rounds: the sketch of each opening, who of each round is in it, and the JSON-able account."""
+class Summed(NamedTuple):
+    """How the rounds were summed: who of each round is in its sum, and the JSON-able account."""
 
-    sketches: list[CountSketch]
     survivors: list[I64]
     account: dict[str, Any]
 
 
 def sum_rounds(
-    plan: Plan,
+    server: FrequencyServer,
     rounds: Sequence[RoundTally],
     summation: Summation,
     keys: Keys,
     rng: np.random.Generator,
     random: Random,
-    books: Books,
     report: Callable[[str, int, int | None], None],
-) -> Landed:
-    """Sum every round by the protocol of the plan.
+) -> Summed:
+    """Sum every round by the protocol of the server's plan; the sums land in the server.
 
     Args:
-        plan: with a secure sum.
+        server: of a plan with a secure sum.
         rounds: with their members, whose items are within the bounds of the plan.
         summation: how.
         keys: of which the plan names the public ones.
         rng: draws cohorts, dropouts and their stages.
         random: returns as many uniform bytes as it is asked for: keys, masks and noise.
-        books: are charged before a sum can be opened, where the sums are noised; and keep what lands.
         report: called as ("sum", clients done, of all).
 
     Raises:
         AbortedRoundError: a round cannot be finished.
     """
-    server, run = FrequencyServer(plan), _Run(plan, summation, keys, rng, random, books)
+    plan = server.plan
+    run = _Run(plan, summation, keys, rng, random)
     run.begin(sum(tally.num_clients for tally in rounds), report)
     sum_up = _by_two_servers if isinstance(plan.secure_sum, TwoServerTerms) else _by_cohorts
     alive = sum_up(server, rounds, run)
     if not run.is_noised:
-        run.account.compare(server.sketches, rounds, alive)
-    return Landed(server.sketches, alive, run.account.to_dict())
+        run.account.compare(rounds, alive)
+    return Summed(alive, run.account.to_dict())
 
 
 def _by_cohorts(server: FrequencyServer, rounds: Sequence[RoundTally], run: _Run) -> list[I64]:
@@ -99,25 +96,23 @@ def _by_cohorts(server: FrequencyServer, rounds: Sequence[RoundTally], run: _Run
             people = [FrequencyClient.of_ids(plan, tally.members.of(client)) for client in cohort.tolist()]
             with run.cohort(size):
                 alive.append(cohort[_cohort(server, number, people, run)])
-        if tally.num_clients and run.is_noised:
-            run.books.land(number, next(sketch for sketch in server.sketches if sketch.round == number))
         survivors.append(np.concatenate(alive))
     return survivors
 
 
 def _cohort(server: FrequencyServer, number: int, people: Sequence[FrequencyClient], run: _Run) -> npt.NDArray[np.intp]:
     """Sum one cohort; return which of its clients are in the sum."""
-    now, agreed = int(time.time()), run.secagg
-    session = server.open(
+    now, agreed, account = int(time.time()), run.secagg, run.account
+    cohort = CohortRun.begin(
+        server,
         number,
-        session=run.random(32),
+        range(len(people)),
         signing_key=run.keys.server,
-        salt=run.random(32),
         random=run.random,
-        not_before=now,
-        not_after=now + _LIFETIME,
+        now=now,
         allow_list=run.keys.allow_list,
     )
+    session, exchanges = cohort.session, EXCHANGES[agreed.parameters.adversary]
     identities = run.take_identities(len(people))
     clients = [
         person.join(
@@ -130,53 +125,35 @@ def _cohort(server: FrequencyServer, number: int, people: Sequence[FrequencyClie
         )
         for person, identity in zip(people, identities, strict=True)
     ]
-    leaves = run.dropouts(len(people), [step.phase for step in EXCHANGES[agreed.parameters.adversary][1:]])
-    _exchange(session, clients, ((i, session.invite) for i in range(len(clients))), {}, run)
-    while session.state not in (ServerState.DONE, ServerState.ABORTED):
-        if phase(agreed.parameters.adversary, session.state).reply is Kind.UNMASK:
-            run.reserve(server.plan, number)  # from what the server sends now on, the sum can be opened
-        _exchange(session, clients, session.outgoing(), leaves, run)
-    for i, frame in session.outgoing():
-        run.account.carry("result", "down", len(frame))
+    leaves = run.dropouts(len(people), [step.phase for step in exchanges[1:]])
+
+    def ask(i: ClientId, frame: bytes) -> bytes | None:
+        client = clients[int(i)]
+        if leaves.get(int(i)) is session.state:
+            client.abandon()
+        account.carry(cohort.stage, "down", len(frame))
+        start = time.process_time()
+        answer = client.receive(frame, now)
+        account.client_seconds += time.process_time() - start
+        run.tick(len(clients) * len(exchanges))
+        if answer is not None:
+            account.carry(cohort.stage, "up", len(answer))
+        return answer
+
+    def tell(i: ClientId, frame: bytes) -> None:
+        account.carry(cohort.stage, "down", len(frame))
         clients[int(i)].receive(frame, now)
+
+    drive(cohort, ask, now, meter=account.serving)
+    carry(cohort, tell)
     if session.outcome is None:
-        assert session.code is not None
+        assert cohort.code is not None
         raise AbortedRoundError(
-            f"round {number + 1} was aborted and nothing was learnt: {session.code.meaning} (code {session.code:d}); "
+            f"round {number + 1} was aborted and nothing was learnt: {cohort.code.meaning} (code {cohort.code:d}); "
             "allow more dropouts, or larger cohorts"
         )
-    server.land(session)
-    run.account.add(len(people), session.outcome.survivors)
+    account.add(number, len(people), session.outcome.survivors, session.outcome.total)
     return np.sort([int(session.clients[place]) for place in np.flatnonzero(session.outcome.alive)])
-
-
-def _exchange(
-    session: Server,
-    clients: Sequence[Client],
-    frames: Iterable[tuple[int | str, bytes]],
-    leaves: Mapping[int, ServerState],
-    run: _Run,
-) -> None:
-    """Carry what the server asks in a phase, and what the clients answer; then close the phase."""
-    now, state, account = int(time.time()), session.state, run.account
-    stage = STAGES[phase(run.secagg.parameters.adversary, state).reply]
-    start = time.process_time()
-    for i, frame in frames:
-        asked = time.process_time()
-        account.server_seconds += asked - start
-        client = clients[int(i)]
-        if leaves.get(int(i)) is state:
-            client.abandon()
-        account.carry(stage, "down", len(frame))
-        answer = client.receive(frame, now)
-        run.tick(len(clients) * len(EXCHANGES[run.secagg.parameters.adversary]))
-        start = time.process_time()
-        account.client_seconds += start - asked
-        if answer is not None:
-            account.carry(stage, "up", len(answer))
-            session.receive(i, answer)
-    session.close_phase(now)
-    account.server_seconds += time.process_time() - start
 
 
 def _policy(parameters: Parameters) -> ClientPolicy:
@@ -209,8 +186,6 @@ def _by_two_servers(server: FrequencyServer, rounds: Sequence[RoundTally], run: 
             continue
         with run.cohort(len(people)):
             alive = _two_server_batch(server, number, people, run)
-        if run.is_noised:
-            run.books.land(number, next(sketch for sketch in server.sketches if sketch.round == opening.start))
         starts = np.cumsum([0, *map(len, places)])
         for round, order, start in zip(opening, places, starts, strict=False):
             survivors[round] = order[alive[(alive >= start) & (alive < start + len(order))] - start]
@@ -240,13 +215,11 @@ def _two_server_batch(
                 party.receive(frame)
         account.client_seconds += sent - start
         account.server_seconds += time.process_time() - sent
-    start = time.process_time()
-    run.reserve(server.plan, opening)
-    leader.finish(helper.answer(leader.query(helper.offer())))
-    account.server_seconds += time.process_time() - start
+    with account.serving():
+        total = leader.finish(helper.answer(leader.query(helper.offer())))
     kept = np.array([i for i in range(len(people)) if i not in leaves], np.intp)
     server.land_batch(leader)
-    account.add(len(people), len(kept))
+    account.add(server.plan.openings[opening].start, len(people), len(kept), total)
     return kept
 
 
@@ -260,21 +233,15 @@ class _Run:
         keys: Keys,
         rng: np.random.Generator,
         random: Random,
-        books: Books,
     ) -> None:
         self.keys, self.account, self.summation = keys, _Account(plan, summation), summation
-        self.rng, self.random, self.books = rng, random, books
+        self.rng, self.random = rng, random
         self._agreed, self._privacy, self._taken = plan.secure_sum, plan.privacy, 0
 
     @property
     def is_noised(self) -> bool:
         """Whether the sums are opened with noise in them."""
         return self._privacy is not None and self._privacy.event.trust is Trust.DISTRIBUTED
-
-    def reserve(self, plan: Plan, opening: int) -> None:
-        """Charge an opening, if it is opened with noise."""
-        if self.is_noised:
-            self.books.reserve(plan, opening)
 
     @property
     def secagg(self) -> SecAggTerms:
@@ -323,6 +290,13 @@ class _Run:
         return {i: stages[stage] for i, stage in zip(gone.tolist(), when.tolist(), strict=True)}
 
 
+class _Sum(NamedTuple):
+    """What secure sums of a round add up to: int64 [rows * width], and over how many clients."""
+
+    total: I64
+    num_clients: int
+
+
 class _Account:
     """What the protocol did and cost, for the reader of the result."""
 
@@ -330,6 +304,7 @@ class _Account:
         self._plan, self._summation = plan, summation
         self._carried: dict[str, dict[str, list[int]]] = {}
         self._sizes: list[int] = []
+        self._sums: dict[int, _Sum] = {}  # by the first round of what was opened together
         self._survivors, self._fewest = 0, MAX_CLIENTS
         self._is_equal = False
         self._is_timed = plan.privacy is None or plan.privacy.study  # else it is part of what a private run shows
@@ -342,13 +317,22 @@ class _Account:
         counted[0] += 1
         counted[1] += size
 
-    def add(self, size: int, survivors: int) -> None:
-        """Count a cohort whose sum has landed."""
+    @contextmanager
+    def serving(self) -> Iterator[None]:
+        """Count the time of what a server does within."""
+        start = time.process_time()
+        yield
+        self.server_seconds += time.process_time() - start
+
+    def add(self, round: int, size: int, survivors: int, total: I64) -> None:
+        """Count a cohort, or a batch that begins with this round, whose sum has landed."""
         self._sizes.append(size)
         self._survivors += survivors
         self._fewest = min(self._fewest, survivors)
+        before = self._sums.get(round, _Sum(np.zeros_like(total), 0))
+        self._sums[round] = _Sum(before.total + total, before.num_clients + survivors)
 
-    def compare(self, sketches: Sequence[CountSketch], rounds: Sequence[RoundTally], survivors: Sequence[I64]) -> None:
+    def compare(self, rounds: Sequence[RoundTally], survivors: Sequence[I64]) -> None:
         """Check that the secure sums are those that the survivors would have made in the clear.
 
         Raises:
@@ -356,15 +340,16 @@ class _Account:
         """
         together = self._plan.openings if self._summation.method == "two-server" else []
         opened = {opening.start: opening for opening in together}
-        for sketch in sketches:
-            plain = CountSketch(self._plan.spec, sketch.round)
-            for number in opened.get(sketch.round, [sketch.round]):
+        for first, found in self._sums.items():
+            plain = CountSketch(self._plan.spec, first)
+            for number in opened.get(first, [first]):
                 members = rounds[number].members
                 assert members is not None
                 tally = members.tally(survivors[number])
                 plain.add(tally.ids, tally.counts, tally.num_clients)
-            if plain.num_clients != sketch.num_clients or not np.array_equal(plain.counters, sketch.counters):
-                raise FedtallyError(f"the secure sum of round {sketch.round} is not the plain sum: please report this")
+            if plain.num_clients != found.num_clients or not np.array_equal(plain.counters.reshape(-1), found.total):
+                raise FedtallyError(f"the secure sum of round {first} is not the plain sum: please report this")
+            found.total.fill(0)  # of a central plan it is exact
         self._is_equal = True
 
     def to_dict(self) -> dict[str, Any]:

@@ -124,6 +124,7 @@ class _Server(ABC, Generic[_Held]):
         policy: BatchPolicy,
         journal: Journal,
         noise: Noise | None = None,
+        reserve: Callable[[], None] | None = None,
     ) -> None:
         policy.check(parameters)
         if (noise is None) != (parameters.noise == 0):
@@ -139,6 +140,7 @@ class _Server(ABC, Generic[_Held]):
         _validate.integer(0, 2**32 - 1, last_round=rounds[-1])
         self._parameters, self._context, self._rounds = parameters, parameters.context, rounds
         self._allow_list, self._journal, self._draw = allow_list, journal, noise
+        self._reserve = reserve
         self._state = BatchState.COLLECTING
         self._identities: set[bytes] = set()  # whose report is held
         self._held: dict[bytes, _Held] = {}  # by id
@@ -249,6 +251,11 @@ class _Server(ABC, Generic[_Held]):
         if not low <= count <= high:
             raise BatchRefusedError(f"a batch must have {low} .. {high} reports that both servers hold, got {count}")
 
+    def _make_reservation(self) -> None:
+        """Ask whoever keeps the books, before noise is drawn and before anything leaves that opens the sum."""
+        if self._reserve is not None:
+            self._reserve()
+
     def _noise(self) -> Lanes:
         """Return a vector with new noise, and none in the lanes."""
         parameters = self._parameters
@@ -316,6 +323,7 @@ class Helper(_Server[Secret]):
         key: the secret key of `parameters.helper_key`.
         noise: draws int64 [V], within +-parameters.noise, anew at each call: the helper's own noise; None where the
             parameters have none.
+        reserve: called before each answer; if it raises, nothing was drawn, and nothing is said.
 
     A batch of these rounds that the journal keeps is closed: its answer can be had again, and no other.
 
@@ -336,8 +344,9 @@ class Helper(_Server[Secret]):
         journal: Journal,
         key: OpeningKey,
         noise: Noise | None = None,
+        reserve: Callable[[], None] | None = None,
     ) -> None:
-        super().__init__(parameters, rounds, allow_list, policy, journal, noise)
+        super().__init__(parameters, rounds, allow_list, policy, journal, noise, reserve)
         if key.public != parameters.helper_key:
             raise InvalidInputError("the key is not the one that clients seal to; use that of parameters.helper_key")
         self._key = key
@@ -356,11 +365,14 @@ class Helper(_Server[Secret]):
             BatchRefusedError: the query is malformed, of other rounds or other reports than are held, has fewer than
                 min_batch or more than n_max, overlaps another, or is the second.
             InvalidInputError: the noise that was drawn is of another type or shape, or too large.
+            Exception: what `reserve` raised, as it was.
         """
         rounds, ids = decode_ids(self._parameters, query, Kind.QUERY, LEADER)
         recorded = self._journal.kept(self._name_of_batch(rounds))
         if recorded is None:
             recorded = self._record(query, self._summed(rounds, ids))
+        elif rounds == self._rounds:
+            self._make_reservation()  # whoever recorded the answer may have had other books
         if rounds == self._rounds:
             self._close(recorded)
         asked, answer = _parts(recorded, self._answer_bytes)
@@ -374,6 +386,7 @@ class Helper(_Server[Secret]):
         unknown = sum(id not in self._held for id in ids)
         if unknown:
             raise BatchRefusedError(f"{unknown} of {len(ids)} reports of the query are not held here")
+        self._make_reservation()
         total = self._noise()
         masking = Masking(total)
         for id in ids:
@@ -411,6 +424,8 @@ class Leader(_Server[bytes]):
         journal: the leader's own, which the helper must not see: with what the helper answered it gives the sum.
         noise: draws int64 [V], within +-parameters.noise, anew at each call: the leader's own noise; None where the
             parameters have none.
+        reserve: called before each query, and before an answer is taken; if it raises, nothing was drawn, and nothing
+            is said.
 
     A batch of these rounds that the journal keeps is closed: `resume` asks its query again.
 
@@ -435,18 +450,20 @@ class Leader(_Server[bytes]):
                 another batch.
             LocalProtocolError: the batch is closed.
             InvalidInputError: the noise that was drawn is of another type or shape, or too large.
+            Exception: what `reserve` raised, as it was.
         """
         if self._state is not BatchState.COLLECTING:
             raise LocalProtocolError(f"this batch is {self._state.value}; a leader asks once")
         rounds, offered = decode_ids(self._parameters, offer, Kind.OFFER, HELPER)
         ids = [id for id in offered if id in self._held]
         self._check_batch(rounds, len(ids))
+        self._make_reservation()
         total = self._noise()
         for id in ids:
             total += self._vector(self._held[id])
         query = frame_of(Kind.QUERY, self._context, LEADER, encode_ids(rounds, ids))
         self._close(self._record(query, packed(self._parameters, total)))
-        return self.resume()
+        return self._query
 
     def resume(self) -> bytes:
         """Return the query of the batch, as it was asked: after a restart, or if it was lost on its way.
@@ -456,6 +473,7 @@ class Leader(_Server[bytes]):
         """
         if self._state is BatchState.COLLECTING:
             raise LocalProtocolError("this batch is not closed yet; make a query first")
+        self._make_reservation()  # after a restart nobody has asked yet
         return self._query
 
     def _close(self, recorded: bytes) -> None:
@@ -489,12 +507,14 @@ class Leader(_Server[bytes]):
                 could try several would learn from which are refused. Or the sum is wrong: a lane does not count the
                 reports, or an entry is larger than they can make it; then the batch is lost.
             LocalProtocolError: the leader does not wait for an answer.
+            Exception: what `reserve` raised, as it was; the same answer may follow.
         """
         if self._state not in (BatchState.WAITING, BatchState.DONE):
             raise LocalProtocolError(f"this batch is {self._state.value}; make a query first")
         body = body_of(answer, Kind.ANSWER, self._context, HELPER, 32 + self._parameters.packed_bytes)
         if body is None or body[:32] != self._batch:
             raise BatchRefusedError("this is no answer to the query of this batch")
+        self._make_reservation()  # a leader that was made of its journal can get here at once
         try:
             total = self._vector(body[32:]) + self._vector(self._share)
         except InvalidInputError as error:

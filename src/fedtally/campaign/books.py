@@ -1,0 +1,226 @@
+"""The books of a campaign: what was reserved, which sums landed, and what was released of them.
+
+A `FrequencyServer` asks them before a sum can be opened and before it counts one. `MemoryBooks` end with the process;
+`LedgerBooks` charge a ledger as well.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Protocol
+
+from fedtally.errors import InvalidInputError
+from fedtally.plan import Plan
+from fedtally.privacy.accounting import MOST_ADAPTIVE
+from fedtally.privacy.budget import AlreadySpentError, Charge, OverspentError
+from fedtally.privacy.events import Event
+from fedtally.privacy.terms import PrivacyTerms
+from fedtally.sketch import CountSketch
+
+if TYPE_CHECKING:
+    from fedtally.store import Reservation
+
+
+class Books(Protocol):
+    """What a server must not forget, over restarts and over other servers of the same campaign.
+
+    One object keeps the books of several plans, such as a pilot's and its campaign's. Errors of a method reach whoever
+    drives the server; nothing was opened, or counted, then.
+    """
+
+    def reserve(self, plan: Plan, release: int) -> None:
+        """Charge a release of a plan with privacy, before its sum can be opened and before its noise is drawn.
+
+        Whoever reserved it may repeat that, for another cohort or after a restart, until it is released.
+
+        Args:
+            plan: of the campaign.
+            release: 0 .. len(plan.openings) - 1.
+
+        Raises:
+            AlreadySpentError: it was released, or another run reserved it.
+            OverspentError: the population has too little left.
+        """
+
+    def has_landed(self, plan: Plan, session: bytes) -> bool:
+        """Tell whether the sum of a session has landed."""
+
+    def land(self, plan: Plan, session: bytes, sketch: CountSketch) -> bool:
+        """Add the sum of a session to the sum of its round, once; return whether it is counted now.
+
+        False: it had landed, and nothing changes. One transaction: of two that land a session at once, one counts.
+
+        Args:
+            plan: of the campaign.
+            session: the name under which the sum lands: 32 bytes of a session, or what names a batch or a plain sum.
+            sketch: the sum, which is the books' from now on.
+        """
+
+    def sums(self, plan: Plan) -> list[CountSketch]:
+        """Return the sums of the rounds that landed and are not released, by round.
+
+        Under central trust they are exact: they are for `campaign.release` alone, which adds the noise.
+        """
+
+    def release(self, plan: Plan, noised: Mapping[int, CountSketch]) -> None:
+        """Keep what is released, by the number of the release, and erase the sums that it was made of.
+
+        One transaction. Afterwards nothing lands in these releases.
+
+        Raises:
+            InvalidInputError: a release was not reserved.
+            AlreadySpentError: one was released before.
+        """
+
+    def released(self, plan: Plan) -> dict[int, CountSketch]:
+        """Return what was released, by the number of the release."""
+
+
+class MemoryBooks:
+    """Books that end with the process and charge nobody: for plans without privacy, simulations and tests."""
+
+    def __init__(self) -> None:
+        self._reserved: set[tuple[str, int]] = set()
+        self._landed: set[tuple[str, bytes]] = set()
+        self._sums: dict[str, dict[int, CountSketch]] = {}  # by plan and round
+        self._released: dict[str, dict[int, CountSketch]] = {}  # by plan and release
+
+    def check_pilot(self, plan: Plan, later: Sequence[Event]) -> None:
+        """Refuse no pilot: nothing is charged."""
+
+    def reserve(self, plan: Plan, release: int) -> None:
+        """Note a release, before its sum can be opened and before its noise is drawn."""
+        if release in self.released(plan):
+            raise _released_before(plan, release)
+        self._reserved.add((plan.fingerprint, release))
+
+    def has_landed(self, plan: Plan, session: bytes) -> bool:
+        """Tell whether the sum of a session has landed."""
+        return (plan.fingerprint, session) in self._landed
+
+    def land(self, plan: Plan, session: bytes, sketch: CountSketch) -> bool:
+        """Add the sum of a session to the sum of its round, once; return whether it is counted now."""
+        if self.has_landed(plan, session):
+            return False
+        rounds = self._sums.setdefault(plan.fingerprint, {})
+        if sketch.round in rounds:
+            rounds[sketch.round].merge(sketch)
+        else:
+            rounds[sketch.round] = sketch
+        self._landed.add((plan.fingerprint, session))
+        return True
+
+    def sums(self, plan: Plan) -> list[CountSketch]:
+        """Return the sums of the rounds that landed and are not released, by round."""
+        return [sketch for _, sketch in sorted(self._sums.get(plan.fingerprint, {}).items())]
+
+    def release(self, plan: Plan, noised: Mapping[int, CountSketch]) -> None:
+        """Keep what is released, by the number of the release, and erase the sums that it was made of."""
+        for number in noised:
+            if (plan.fingerprint, number) not in self._reserved:
+                raise InvalidInputError(
+                    f"release {number} of plan {plan.fingerprint} was not reserved: reserve it, then draw its noise"
+                )
+            if number in self.released(plan):
+                raise _released_before(plan, number)
+        sums = self._sums.get(plan.fingerprint, {})
+        for number, kept in noised.items():
+            for round in plan.openings[number]:
+                sketch = sums.pop(round, kept)
+                if sketch is not kept:
+                    sketch.counters.fill(0)
+        self._released.setdefault(plan.fingerprint, {}).update(noised)
+
+    def released(self, plan: Plan) -> dict[int, CountSketch]:
+        """Return what was released, by the number of the release."""
+        return dict(self._released.get(plan.fingerprint, {}))
+
+
+class LedgerBooks(MemoryBooks):
+    """Books that charge a population's ledger release by release, and keep there what is released.
+
+    They are one run of a campaign, and of the pilot before it: another one gets nothing of what this one reserved. The
+    sums that landed and are not released are in memory: a run that ends before has spent what it reserved.
+
+    Args:
+        location: of the ledger.
+        population: whose budget is charged.
+        owner: names this run and no other, such as 32 random bytes in hexadecimal.
+        clock: returns the time, Unix seconds.
+        fingerprint: of the plan that was given, so that it is charged once whatever keys a simulation makes; None: that
+            of the plan that runs.
+
+    Raises:
+        InvalidInputError: nothing was granted to the population.
+        UnreadableFileError: there is no ledger.
+    """
+
+    def __init__(
+        self,
+        location: str | os.PathLike[str],
+        population: str,
+        *,
+        owner: str,
+        clock: Callable[[], int],
+        fingerprint: str | None = None,
+    ) -> None:
+        from fedtally.store import Ledger  # it loads a database library, which nothing else here needs
+
+        super().__init__()
+        self._owner, self._clock, self._fingerprint = owner, clock, fingerprint
+        self._reservations: dict[tuple[str, int], Reservation] = {}
+        self._ledger = Ledger.open(location)
+        if self._ledger.granted(population) is None:
+            alike = ", ".join(map(ascii, self._ledger.look_alikes(population)))
+            raise InvalidInputError(
+                f"{self._ledger.name} grants nothing to population {population!r}"
+                f"{f', but to what looks like it: {alike}' if alike else ''}: fedtally ledger grant "
+                f"--ledger {self._ledger.name} --population {population} --epsilon ... --delta ..."
+            )
+
+    def check_pilot(self, plan: Plan, later: Sequence[Event]) -> None:
+        """Refuse a pilot, before anything is spent, whose population could not also bear what may follow.
+
+        Args:
+            plan: of the pilot.
+            later: what the campaign may cost, one of them.
+
+        Raises:
+            OverspentError: it could not.
+        """
+        terms = _terms(plan)
+        population, granted = terms.population, self._ledger.granted(terms.population)
+        pilot = Charge(population, plan.fingerprint, 0, terms.event)
+        for event in later:
+            total = self._ledger.spent(population, [pilot, Charge(population, "campaign", 0, event)])
+            if granted is not None and total is not None and total.epsilon > min(granted.epsilon, MOST_ADAPTIVE):
+                raise OverspentError(
+                    f"the pilot and the campaign are both charged, and could take population {population!r} to "
+                    f"{total}, and epsilon {granted.epsilon:g} was granted: use a smaller epsilon, or size the sketch "
+                    "without a pilot (--sizing minimax, --max-bytes, or a plan of fedtally plan)"
+                )
+
+    def reserve(self, plan: Plan, release: int) -> None:
+        """Charge a release, before its sum can be opened and before its noise is drawn."""
+        terms = _terms(plan)
+        charge = Charge(terms.population, self._fingerprint or plan.fingerprint, release, terms.event)
+        reservation = self._ledger.reserve(charge, self._owner, self._clock())
+        super().reserve(plan, release)
+        self._reservations[plan.fingerprint, release] = reservation
+
+    def release(self, plan: Plan, noised: Mapping[int, CountSketch]) -> None:
+        """Keep what is released in the ledger, with its spend, and erase the sums that it was made of."""
+        for number, sketch in noised.items():
+            reservation = self._reservations[plan.fingerprint, number]
+            self._ledger.land(reservation, sketch.to_bytes(), self._owner, self._clock())
+        super().release(plan, noised)
+
+
+def _released_before(plan: Plan, release: int) -> AlreadySpentError:
+    return AlreadySpentError(f"release {release} of plan {plan.fingerprint} was released: its sum is not opened again")
+
+
+def _terms(plan: Plan) -> PrivacyTerms:
+    assert plan.privacy is not None
+    return plan.privacy

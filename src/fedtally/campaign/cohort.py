@@ -1,0 +1,219 @@
+"""One cohort, from its Invite to the landing of its sum. Sans-IO.
+
+A `CohortRun` says which bytes go to which client, takes the bytes that come back, and closes a phase when its caller's
+clock says so. What carries the bytes is a loop around it; `carry` and `drive` are that loop where whoever is asked
+answers at once, as simulated clients do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, nullcontext
+from itertools import islice
+from typing import Self
+
+from fedtally.campaign.server import FrequencyServer
+from fedtally.crypto.keys import SigningKey
+from fedtally.secagg.allow_list import AllowList
+from fedtally.secagg.messages import STAGES, AbortCode, ServerState, phase
+from fedtally.secagg.server import ClientId, Server
+
+LIFETIME = 3600  # seconds that a session may last unless its opener says otherwise
+RESULT = "result"  # the stage after the last: whoever took part hears how it ended
+
+
+class CohortRun:
+    """The server's side of one cohort.
+
+    `begin` and `resume` make one that lands in the round of a `FrequencyServer`, and whose sum can be opened only after
+    that server's books have reserved it. A phase ends with `deadline_passed`, whenever its caller says so; nothing ends
+    by itself.
+
+    Args:
+        session: the server's state machine, new or restored.
+        clients: whom to invite.
+        on_done: called with the session as soon as it has a sum, before anybody is told: where the sum goes. It is
+            called again if the session is restored with its sum, since the process may have died in between.
+
+    Attributes:
+        session: as it was given.
+    """
+
+    def __init__(
+        self,
+        session: Server,
+        clients: Iterable[ClientId],
+        on_done: Callable[[Server], None] | None = None,
+    ) -> None:
+        self.session, self._invited, self._on_done = session, tuple(clients), on_done
+        self._land()
+
+    @classmethod
+    def begin(
+        cls,
+        server: FrequencyServer,
+        round: int,
+        clients: Iterable[ClientId],
+        *,
+        signing_key: SigningKey,
+        random: Callable[[int], bytes],
+        now: int,
+        lifetime: int = LIFETIME,
+        allow_list: AllowList | None = None,
+        journal: Callable[[bytes], None] | None = None,
+    ) -> Self:
+        """Return a new run, whose sum lands in a round of the server's plan.
+
+        Args:
+            server: of the campaign.
+            round: 0 .. num_rounds - 1.
+            clients: whom to invite, by the names that the transport has for them.
+            signing_key: the key that the plan names.
+            random: returns as many uniform bytes as it is asked for, from a cryptographic source.
+            now: the time, Unix seconds.
+            lifetime: seconds until the session is aborted, whatever its phase.
+            allow_list: the registered identities, in `active`.
+            journal: writes a checkpoint durably before it returns: what `resume` goes on from.
+
+        Raises:
+            InvalidInputError: as for `FrequencyServer.open`.
+        """
+        session = server.open(
+            round,
+            session=random(32),
+            signing_key=signing_key,
+            salt=random(32),
+            random=random,
+            not_before=now,
+            not_after=now + lifetime,
+            allow_list=allow_list,
+            journal=journal,
+        )
+        return cls(session, clients, _landing(server))
+
+    @classmethod
+    def resume(
+        cls,
+        server: FrequencyServer,
+        checkpoint: bytes,
+        clients: Iterable[ClientId],
+        *,
+        random: Callable[[int], bytes],
+        allow_list: AllowList | None = None,
+        journal: Callable[[bytes], None] | None = None,
+    ) -> Self:
+        """Return the run of a process that died, at the beginning of the phase that it was in.
+
+        What it was sent in that phase is lost; the clients answer the same again. A sum that had not landed lands now.
+
+        Args:
+            server: of the campaign, with the books of the server before.
+            checkpoint: the last that was written.
+            clients: as for `begin`, the same.
+            random: as for `begin`.
+            allow_list: as for `begin`.
+            journal: as for `begin`.
+
+        Raises:
+            UnreadableFileError: this is no checkpoint.
+            InvalidInputError: it is one of another plan, or the session goes on in this process.
+        """
+        session = server.restore(checkpoint, random=random, allow_list=allow_list, journal=journal)
+        return cls(session, clients, _landing(server))
+
+    @property
+    def done(self) -> bool:
+        """Whether the session has ended, with a sum or without; what is then outgoing says which."""
+        return self.session.state in (ServerState.DONE, ServerState.ABORTED)
+
+    @property
+    def code(self) -> AbortCode | None:
+        """Why there is no sum; None: there is one, or the session goes on."""
+        return self.session.code
+
+    @property
+    def stage(self) -> str:
+        """What clients are asked for in this phase, in words of the protocol's documents; or "result"."""
+        if self.done:
+            return RESULT
+        return STAGES[phase(self.session.terms.parameters.adversary, self.session.state).reply]
+
+    def outgoing(self) -> Iterator[tuple[ClientId, bytes]]:
+        """Yield what goes to whom in this phase, or how the session ended: the same bytes however often."""
+        if self.session.state is ServerState.ADVERTISE:
+            return ((client, self.session.invite) for client in self._invited)
+        return self.session.outgoing()
+
+    def receive(self, client: ClientId, data: bytes) -> bool:
+        """Take what a client sent; whether it counts. Nothing that a client sends is an exception."""
+        return self.session.receive(client, data)
+
+    def deadline_passed(self, now: int) -> None:
+        """Close the phase: go on with those who have answered, land the sum, or abort.
+
+        Args:
+            now: the time, Unix seconds.
+
+        Raises:
+            LocalProtocolError: the session has ended.
+            Exception: what the books, the journal or the source of randomness raised: the session is closed then; or
+                `on_done`, whose sum has not landed.
+        """
+        self.session.close_phase(now)
+        self._land()
+
+    def _land(self) -> None:
+        if self.session.state is ServerState.DONE and self._on_done is not None:
+            self._on_done(self.session)
+
+
+def _landing(server: FrequencyServer) -> Callable[[Server], None]:
+    """Return what lands a sum that has not landed yet."""
+
+    def land(session: Server) -> None:
+        if not server.has_landed(session.session):
+            server.land(session)
+
+    return land
+
+
+Ask = Callable[[ClientId, bytes], bytes | None]
+Meter = Callable[[], AbstractContextManager[object]]
+
+
+def carry(run: CohortRun, ask: Ask, *, batch: int = 1, meter: Meter = nullcontext) -> None:
+    """Carry what a run asks, and what the clients answer, without closing the phase.
+
+    Args:
+        run: of the cohort.
+        ask: gives a client its bytes, and returns what it answers at once, if anything.
+        batch: how many messages leave before the answers to them are taken.
+        meter: makes a context in which the server works, such as one that adds up its time.
+    """
+    frames = run.outgoing()
+    while True:
+        with meter():
+            asked = list(islice(frames, batch))
+        if not asked:
+            return
+        answers = [(client, ask(client, frame)) for client, frame in asked]
+        with meter():
+            for client, answer in answers:
+                if answer is not None:
+                    run.receive(client, answer)
+
+
+def drive(run: CohortRun, ask: Ask, now: int, *, batch: int = 1, meter: Meter = nullcontext) -> None:
+    """Carry a run to its end, at one time. What is then outgoing, the result, is not carried.
+
+    Args:
+        run: of the cohort.
+        ask: as for `carry`.
+        now: the time of all of it, Unix seconds.
+        batch: as for `carry`.
+        meter: as for `carry`.
+    """
+    while not run.done:
+        carry(run, ask, batch=batch, meter=meter)
+        with meter():
+            run.deadline_passed(now)
