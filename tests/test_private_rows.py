@@ -24,6 +24,7 @@ from fedtally.domain import Dictionary, parse
 from fedtally.engines.local import campaign
 from fedtally.errors import InvalidInputError
 from fedtally.planner.request import Request
+from fedtally.sketch import CountSketch
 from fedtally.sources import Columns, Source, from_items, lines, open_source, tables
 from fedtally.sources.tables import Layout, table_source
 
@@ -528,6 +529,75 @@ def test_nothing_shown_depends_on_a_value(tmp_path: Path, monkeypatch: pytest.Mo
         shown.add(run_in_the_open(monkeypatch, ["estimate", str(tmp_path / "t.csv"), *given, *options]))
     [(code, out, _)] = shown
     assert code == 0 and out
+
+
+NOBODY = {
+    "t.csv": ("user,n,item\n", ["ann,1,tea\n", "bob,1,7\n"]),
+    "t.tsv": ("user\tn\titem\n", ["ann\t1\ttea\n", "bob\t1\t7\n"]),
+    "t.jsonl": ("", ['{"user": "ann", "n": 1, "item": "tea"}\n', '{"user": "bob", "n": 1, "item": "7"}\n']),
+    "t.txt": ("", ["tea\n", "7\n"]),
+}
+PARTS_OF_A_ROW = [
+    ({}, {}),
+    ({"client": "user"}, {}),
+    ({"client": "user"}, {"max_items": 3}),
+    ({"count": "n"}, {}),
+    ({"round": "n"}, {}),
+    ({}, {"max_items": 3}),
+    ({}, {"max_rounds": 2}),
+]
+
+
+def source_of(folder: Path, kind: str, number: int, names: dict[str, str]) -> Source:
+    """Return the source of so many rows of two."""
+    columns = Columns(None if kind == "t.txt" else "item", **names)  # type: ignore[arg-type]
+    if kind in NOBODY:
+        head, rows = NOBODY[kind]
+        (folder / kind).write_text(head + "".join(rows[:number]))
+        return open_source(str(folder / kind), columns)
+    held = {"user": ["ann", "bob"][:number], "n": [1, 1][:number], "item": ["tea", "7"][:number]}
+    if kind == "memory":
+        given = {f"{role}s": held[name] for role, name in names.items()}
+        return from_items(held["item"], **given)
+    types = {"user": pa.string(), "n": pa.int64(), "item": pa.string()}
+    table = pa.table({name: pa.array(values, types[name]) for name, values in held.items()})
+    parquet.write_table(table, folder / "t.parquet")
+    return open_source(str(folder / "t.parquet"), columns)
+
+
+@pytest.mark.parametrize("kind", [*NOBODY, "memory", "t.parquet"])
+@pytest.mark.parametrize(("names", "options"), PARTS_OF_A_ROW)
+def test_add_remove_does_not_tell_whether_anybody_takes_part(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, names: dict[str, str], options: dict[str, Any]
+) -> None:
+    """The notes and the errors of no row are those of one and of two; the noise is taken out of the comparison."""
+    if kind == "t.txt" and names:
+        pytest.skip("plain text has no columns")
+
+    def hidden(plan: Any, *_: Any) -> Any:
+        sketch = CountSketch(plan.spec, 0)
+        sketch.num_clients, sketch.noise = 100, plan.noise_mark
+        return [sketch]
+
+    monkeypatch.setattr(campaign, "released", hidden)
+    asked = {"domain": DRINKS, "epsilon": 1.0, "neighbours": "add-remove", "max_clients": 1000, "confidence": 0.0}
+    said = set()
+    for number in range(3):
+        source = source_of(tmp_path, kind, number, names)
+        try:
+            result = campaign.run(source, Request(**asked, rows=3, width=16, **options))
+        except InvalidInputError as error:
+            said.add((str(error),))
+        else:
+            said.add((result.plan.max_items, *result.warnings))
+    assert len(said) == 1, said
+
+
+def test_a_private_table_has_a_header(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text("\n\n")
+    asked = Request(domain=DRINKS, epsilon=1.0, neighbours="add-remove", max_clients=9)
+    with pytest.raises(InvalidInputError, match="no header"):
+        campaign.run(open_source(str(tmp_path / "t.csv"), Columns("item")), asked)
 
 
 def test_progress_does_not_tell_how_long_values_are(tmp_path: Path) -> None:

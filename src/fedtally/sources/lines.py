@@ -25,7 +25,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from fedtally.errors import InvalidInputError
-from fedtally.sources.batches import Columns
+from fedtally.sources.batches import Columns, no_rows
 from fedtally.sources.streams import ByteStream
 from fedtally.sources.values import of_objects
 
@@ -197,7 +197,7 @@ def _shallow(line: str) -> str:
 def tables(
     stream: ByteStream, read: Callable[[str], Row | None], columns: Columns, encoding: str, block_size: int
 ) -> Iterator[Any]:
-    """Yield the rows of a stream's lines as record batches of the named columns, text or integers.
+    """Yield the rows of a stream's lines as record batches of the named columns, all text; first one without rows.
 
     Args:
         stream: of the file's own bytes.
@@ -209,6 +209,7 @@ def tables(
     import pyarrow as pa
 
     names = columns.names()
+    yield no_rows(pa.schema([(name, pa.large_string()) for name in names]))
     for lines in _blocks(stream, block_size):
         rows = [{} if line is None else read(_decoded(line, encoding)) for line in lines]
         kept = [row for row in rows if row is not None]
