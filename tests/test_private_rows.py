@@ -260,6 +260,82 @@ def test_lines_too_long_to_hold_are_one_row(tmp_path: Path, monkeypatch: pytest.
         assert (clients, counts) == (4, [2])
 
 
+LONG = {
+    "first": ("user,item\n", "{0},{1}\n", {"client": "user"}),
+    "last": ("item,user\n", "{1},{0}\n", {"client": "user"}),
+    "middle": ("n,item,user\n", '1,{1},"{0}"\n', {"client": "user", "round": "n"}),
+    "counted": ("item,n\n", "{1},1\n", {"count": "n"}),
+}
+
+
+@pytest.mark.parametrize("layout", LONG)
+@pytest.mark.parametrize("kind", ["csv", "tsv"])
+def test_a_long_item_does_not_take_its_client_away(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, layout: str, kind: str
+) -> None:
+    """Lengths around the limit, and blocks that end at every place of the line: the same clients, and no item more."""
+    monkeypatch.setattr("fedtally.sources.lines._LONGEST_LINE", 40)
+    head, row, names = LONG[layout]
+    separator = "," if kind == "csv" else "\t"
+    path = tmp_path / f"t.{kind}"
+
+    def rounds(item: str, size: int) -> list[Any]:
+        rows = [("ann", "tea"), ("bob", item), ("eve", "7")]
+        text = head + "".join(row.format(*each) for each in rows)
+        path.write_text(text.replace(",", separator))
+        layout = Layout(kind, separator, block_size=size)
+        return tallied(table_source(str(path), Columns("item", **names), layout))  # type: ignore[arg-type]
+
+    nothing = rounds("", 1000)
+    assert sum(part[0] for part in nothing) == 3
+    for item in ("x" * 20, "x" * 33, "x" * 41, "x" * 79, '"' + "x" * 50 + '"', '"x""' * 30, "\r" * 60 + "x", "é" * 31):
+        for size in range(1, len(item) + 40, 1 if item == "x" * 79 else 7):
+            assert rounds(item, size) == nothing, (item, size)
+
+
+def test_what_a_line_holds_depends_on_no_other_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A word of 40 bytes is read and one of 41 is not, wherever blocks end."""
+    monkeypatch.setattr("fedtally.sources.lines._LONGEST_LINE", 40)
+    path, words = tmp_path / "t.txt", Dictionary(["a" * 40, "a" * 41, "tea"])
+    for word, held in (("a" * 40, 1), ("a" * 41, 0)):
+        path.write_text(f"{word}\ntea\n{word}\n{word}")
+        for size in range(1, 130):
+            source = table_source(str(path), Columns(), Layout("text", block_size=size))
+            [(clients, ids, counts)] = tallied(source, domain=words)
+            assert (clients, ids, counts) == (4, [0, 2] if held else [2], [3, 1] if held else [1])
+
+
+@pytest.mark.parametrize("layout", ["first", "last"])
+def test_a_long_cut_is_no_text_in_any_encoding(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, layout: str) -> None:
+    """In latin-1 every byte is a character: the mark between the two ends is none."""
+    monkeypatch.setattr("fedtally.sources.lines._LONGEST_LINE", 40)
+    head, row, names = LONG[layout]
+    (tmp_path / "t.csv").write_text(head + row.format("bob", "x" * 60))
+    source = open_source(str(tmp_path / "t.csv"), Columns("item", **names), encoding="latin-1")  # type: ignore[arg-type]
+    batches = list(source.batches(private=True))
+    assert [len(batch) for batch in batches] == [0, 0]
+    assert batches[1].itemless is not None and batches[1].itemless.clients.to_pylist() == ["bob"]
+
+
+def test_a_long_line_of_json_is_its_clients_or_nobodys(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Never somebody else's."""
+    monkeypatch.setattr("fedtally.sources.lines._LONGEST_LINE", 60)
+    path, names = tmp_path / "t.jsonl", set()
+    odd = ["x", '"', "\\", '","user":"eve', '\\"', '"}', "},"]
+    for item in [part * number for part in odd for number in (*range(6, 30), 90)]:
+        for row in (
+            {"user": "bob", "item": item},
+            {"item": item, "user": "bob"},
+            {"item": [{"user": item}], "user": "bob"},
+        ):
+            path.write_text(json.dumps(row) + "\n")
+            source = open_source(str(path), Columns("item", client="user"))
+            for batch in source.batches(private=True, may_be_empty=True):
+                names |= set(batch.clients.to_pylist()) if batch.clients is not None else set()
+                names |= set(batch.itemless.clients.to_pylist()) if batch.itemless is not None else set()
+    assert names == {"bob"}
+
+
 # ---- an item says nothing of whose it is ----
 
 PARTS = ["tea", "3", '"', '""', ",", '",', ',"', '","', " ", "\r", "\xe9", "x"]
