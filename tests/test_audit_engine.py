@@ -188,6 +188,32 @@ def test_wrong_noise_is_found(name: str, change: Any, said: str, monkeypatch: py
     assert any(said in failure for failure in found.failures), found.failures
 
 
+@pytest.mark.parametrize("name", ["central", "central, fresh rounds", "central, many clients", "shares"])
+def test_one_counter_without_noise_is_found(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By the audit as it is run without options; also where that counter has the same noise always."""
+    plan = planned(name)
+    place = plan.width + 7
+    for value in (0, 3):
+        with monkeypatch.context() as patch:
+            change = wrong(lambda noise, _, value=value: np.where(np.arange(len(noise)) == place, value, noise))
+            patch.setattr(Noise, "draw", change)
+            found = run(Audit(plan))
+        assert "a counter has the same noise in every campaign" in found.failures
+
+
+def test_counters_that_never_change_are_counted_exactly() -> None:
+    """Of three fair coins in four campaigns one is constant as often as 1 - (7/8)^3 says; the bound is 3/8."""
+    coin = Law(np.array([0.0, 0.5]))
+    rng, alarms = np.random.default_rng(3), 0
+    for _ in range(2000):
+        draws = rng.choice([-1, 1], (4, 3))
+        probability = noise_checks.unchanging([draws], [[coin] * 4]).probability
+        assert probability in (1.0, 3 / 8)
+        alarms += probability < 1
+    expected = 1 - (7 / 8) ** 3
+    assert abs(alarms / 2000 - expected) < 6 * math.sqrt(expected * (1 - expected) / 2000)
+
+
 def test_a_key_that_is_used_twice_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """The third release of a campaign takes the key of the first."""
     opened, first = engine._opened, [bytes(32)]

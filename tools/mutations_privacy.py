@@ -123,6 +123,12 @@ MUTATIONS = (
         "_drawable(rounded_gaussian(max(0.1, self.event.noise_variance**0.5)))",
     ),
     _mutation(
+        "counter-without-noise",
+        _ENGINE,
+        _ADD,
+        _ADD + "    total.counters[-1, -1] -= int(noise[size - 1])\n",
+    ),
+    _mutation(
         "first-twice-last-none",
         _ENGINE,
         _ADD,

@@ -38,17 +38,20 @@ from fedtally.studies.noise_checks import (
     Check,
     Law,
     Ranks,
+    campaigns_to_see_unchanging,
     checks_of,
     detectable_scale,
     epsilon_bound,
     reordered,
     shared_with,
+    unchanging,
 )
 
 FALSE_ALARM = 1e-6  # that a sound engine fails an audit: all checks together
 _COUNTERS = 12_000  # of each release, over all campaigns: noise 10 % too small is seen
 _MOST_CAMPAIGNS = 1000
-_FEWEST_CAMPAIGNS = 4
+_MOST_FOR_A_COUNTER = 40  # campaigns that are run to see one counter without noise; enough but for very little noise
+_SURE = FALSE_ALARM / 1000  # the level of each check is above it
 _CANDIDATES = 4096  # stand-ins for those of the plan
 _CLIENTS = 64  # of a round, where the plan leaves it open
 _COINS = 512  # clients with a coin in a campaign, at most
@@ -65,7 +68,7 @@ class Audit:
     Args:
         plan: with differential privacy.
         campaigns: how many are run, each population in two of them; None: as many as show noise that is 10 % too
-            small in each release, at most 1,000. An odd number is rounded up.
+            small in each release, at most 1,000, and a counter without noise, at most 40. An odd number is rounded up.
         dropout: of a real secure sum, the share of clients that drop out. Then all clients hold the same, so that the
             exact sum follows from their number, and epsilon is not bounded.
         clients: in each round; None: as few as the plan takes, or 64 where it leaves that open. Not used where their
@@ -95,7 +98,11 @@ class Audit:
     def runs(self) -> int:
         """How many campaigns are run."""
         needed = math.ceil(_COUNTERS / (self.plan.rows * self.plan.width))
-        number = self.campaigns or min(max(_FEWEST_CAMPAIGNS, needed), _MOST_CAMPAIGNS)
+        terms = _terms(self.plan)
+        law = law_of(terms, terms.event.honest_survivors or 1)
+        counters = self.plan.rows * self.plan.width * len(self.plan.openings)
+        unchanging = min(campaigns_to_see_unchanging(counters, law, _SURE), _MOST_FOR_A_COUNTER)
+        number = self.campaigns or min(max(unchanging, needed), _MOST_CAMPAIGNS)
         return number + number % 2
 
 
@@ -501,6 +508,7 @@ class _Evidence:
         checks.append(reordered([noise for own in self._residuals for noise in own], self._law(self._clients[0][0])))
         laws = [[self._law(number) for number in numbers] for numbers in self._clients]
         noise = [np.stack(own) for own in self._residuals]
+        checks.append(unchanging(noise, laws))
         checks += dependence_checks(noise, laws, self._plan.rows, self._rng)
         checks += self._checks_of_the_rest(ranks)
         counters = len(ranks[0].side) * ranks[0].side.shape[1]
