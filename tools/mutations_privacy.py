@@ -543,6 +543,18 @@ MUTATIONS = (
         "test_private.py::test_no_contribution_exceeds_the_clip_and_the_truth_knows_nothing_of_it",
     ),
     _mutation(
+        "clip-left-out-of-the-campaign",
+        "engines/local/campaign.py",
+        "bounded(plan, rounds, self._random(32))",
+        "rounds",
+    ),
+    _mutation(
+        "draw-unbounded",
+        "engines/local/tally.py",
+        "rows, self._max_items, keys, self._num_rounds, self._max_rounds",
+        "rows, 1 << 20, keys, self._num_rounds, self._max_rounds",
+    ),
+    _mutation(
         "item-too-many",
         "engines/local/tally.py",
         "rows, self._max_items, keys, self._num_rounds, self._max_rounds",

@@ -285,6 +285,34 @@ def campaigns_to_see_unchanging(counters: int, law: Law, level: float) -> int:
     return 2 + math.floor(math.log(counters / level) / -math.log(float(law.pmf.max())))
 
 
+def weighted_tail(excess: float, weights: I64, laws: Sequence[Law]) -> float:
+    """Return a bound on the probability that a weighted sum of independent draws reaches `excess`: Chernoff's.
+
+    Any point of the exponent gives a bound; that of a Gaussian is taken, up to 7 standard deviations of the sum, where
+    what laws lack beyond their reach changes nothing.
+
+    Args:
+        excess: what is reached.
+        weights: int64 [n], of the draws of each law, not all 0.
+        laws: n draws of each.
+
+    >>> round(weighted_tail(300.0, np.array([1, -2, 1]), [Law.rounded_gaussian(100.0)] * 4), 4)
+    0.1537
+    """
+    sizes, numbers = np.unique(np.abs(weights[weights != 0]), return_counts=True)
+    square = float((numbers * sizes**2).sum())
+    variance = square * sum(law.variance for law in laws)
+    if excess <= 0 or not variance:
+        return 1.0
+    point = min(excess / variance, 7 / math.sqrt(variance))
+    logarithm = -point * excess
+    for law in set(laws):
+        k = np.arange(1, len(law.pmf))
+        moments = [law.pmf[0] + 2 * float((law.pmf[1:] * np.cosh(point * size * k)).sum()) for size in sizes.tolist()]
+        logarithm += laws.count(law) * float((numbers * np.log(moments)).sum())
+    return math.exp(min(0.0, logarithm))
+
+
 def _repeats(line: npt.NDArray[np.int8], name: str) -> Check:
     """Check that signs do not repeat at any distance, within a release or over releases and campaigns in one line.
 
