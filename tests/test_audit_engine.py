@@ -30,6 +30,8 @@ from fedtally.campaign.server import FrequencyServer
 from fedtally.cli.app import run as command
 from fedtally.crypto.keys import Secret
 from fedtally.domain import IntegerRange
+from fedtally.engines.local import campaign as local
+from fedtally.engines.local import tally
 from fedtally.errors import InvalidInputError
 from fedtally.plan import Plan
 from fedtally.privacy.mechanism import Noise
@@ -195,6 +197,32 @@ def test_wrong_noise_is_found(name: str, change: Any, said: str, monkeypatch: py
     assert any(said in failure for failure in found.failures), found.failures
 
 
+@pytest.mark.parametrize("name", ["central", "central, fresh rounds", "central, many clients", "shares"])
+def test_one_counter_without_noise_is_found(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By the audit as it is run without options; also where that counter has the same noise always."""
+    plan = planned(name)
+    place = plan.width + 7
+    for value in (0, 3):
+        with monkeypatch.context() as patch:
+            change = wrong(lambda noise, _, value=value: np.where(np.arange(len(noise)) == place, value, noise))
+            patch.setattr(Noise, "draw", change)
+            found = run(Audit(plan))
+        assert "a counter has the same noise in every campaign" in found.failures
+
+
+def test_counters_that_never_change_are_counted_exactly() -> None:
+    """Of three fair coins in four campaigns one is constant as often as 1 - (7/8)^3 says; the bound is 3/8."""
+    coin = Law(np.array([0.0, 0.5]))
+    rng, alarms = np.random.default_rng(3), 0
+    for _ in range(2000):
+        draws = rng.choice([-1, 1], (4, 3))
+        probability = noise_checks.unchanging([draws], [[coin] * 4]).probability
+        assert probability in (1.0, 3 / 8)
+        alarms += probability < 1
+    expected = 1 - (7 / 8) ** 3
+    assert abs(alarms / 2000 - expected) < 6 * math.sqrt(expected * (1 - expected) / 2000)
+
+
 def test_a_key_that_is_used_twice_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """The third release of a campaign takes the key of the first."""
     opened, first = engine._opened, [bytes(32)]
@@ -334,6 +362,52 @@ def test_more_campaigns_see_weaker_dependence(monkeypatch: pytest.MonkeyPatch) -
             patch.setattr(Noise, "draw", wrong(change))
             found = run(Audit(plan, campaigns=100))
         assert any(said in failure for failure in found.failures), found.failures
+
+
+BOUNDED = ["central", "central, fresh rounds", "central, several items", "add-remove", "shares"]
+
+
+@pytest.mark.parametrize("name", BOUNDED)
+def test_clients_that_hold_too_much_are_held_to_the_plan(name: str) -> None:
+    """The bounds that a plan relies on are tested, and a sound engine passes."""
+    found = audited(name, campaigns=2)
+    several = "several items" in name
+    assert found.failures == [] and set(found.bounds) >= ({"clip"} if several else {"items"})
+
+
+@pytest.mark.parametrize("name", ["central, several items"])
+def test_a_clip_that_is_left_out_is_found(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    plan = planned(name)
+    monkeypatch.setattr(local, "bounded", lambda plan, rounds, key: list(rounds))
+    found = run(Audit(plan, campaigns=2))
+    assert any("(clip) move a release" in failure for failure in found.failures), found.failures
+
+
+@pytest.mark.parametrize("more", [1, 1000])
+@pytest.mark.parametrize("name", ["central", "central, fresh rounds", "add-remove"])
+def test_a_draw_of_too_many_items_is_found(name: str, more: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    plan, draw = planned(name), tally._bounded
+    monkeypatch.setattr(tally, "_bounded", lambda rows, most, *rest: draw(rows, most + more, *rest))
+    found = run(Audit(plan, campaigns=2))
+    assert any("(items) move a release" in failure for failure in found.failures), found.failures
+
+
+def test_tails_of_weighted_sums_are_bounds() -> None:
+    """Against the exact law of the sum, by convolution: never below, and above by a factor that grows with sigma."""
+    law, weights = Law.rounded_gaussian(4.0), np.array([1, -2, 3])
+    whole = np.concatenate([law.pmf[:0:-1], law.pmf])
+    total = np.ones(1)
+    for weight in (1, 2, 3):
+        spread = np.zeros(weight * (len(whole) - 1) + 1)
+        spread[::weight] = whole
+        total = np.convolve(total, spread)
+    middle = len(total) // 2
+    deviation = math.sqrt(14 * law.variance)
+    for sigmas in (0.5, 1.0, 3.0, 6.0):
+        excess = math.ceil(sigmas * deviation)
+        exact, bound = float(total[middle + excess :].sum()), noise_checks.weighted_tail(excess, weights, [law])
+        assert exact <= bound <= 15 * exact * max(1.0, sigmas)
+    assert noise_checks.weighted_tail(-1.0, weights, [law]) == 1.0
 
 
 def test_a_missing_server_is_found(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -24,6 +24,7 @@ from fedtally.domain import Dictionary, parse
 from fedtally.engines.local import campaign
 from fedtally.errors import InvalidInputError
 from fedtally.planner.request import Request
+from fedtally.sketch import CountSketch
 from fedtally.sources import Columns, Source, from_items, lines, open_source, tables
 from fedtally.sources.tables import Layout, table_source
 
@@ -259,6 +260,82 @@ def test_lines_too_long_to_hold_are_one_row(tmp_path: Path, monkeypatch: pytest.
         assert (clients, counts) == (4, [2])
 
 
+LONG = {
+    "first": ("user,item\n", "{0},{1}\n", {"client": "user"}),
+    "last": ("item,user\n", "{1},{0}\n", {"client": "user"}),
+    "middle": ("n,item,user\n", '1,{1},"{0}"\n', {"client": "user", "round": "n"}),
+    "counted": ("item,n\n", "{1},1\n", {"count": "n"}),
+}
+
+
+@pytest.mark.parametrize("layout", LONG)
+@pytest.mark.parametrize("kind", ["csv", "tsv"])
+def test_a_long_item_does_not_take_its_client_away(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, layout: str, kind: str
+) -> None:
+    """Lengths around the limit, and blocks that end at every place of the line: the same clients, and no item more."""
+    monkeypatch.setattr("fedtally.sources.lines._LONGEST_LINE", 40)
+    head, row, names = LONG[layout]
+    separator = "," if kind == "csv" else "\t"
+    path = tmp_path / f"t.{kind}"
+
+    def rounds(item: str, size: int) -> list[Any]:
+        rows = [("ann", "tea"), ("bob", item), ("eve", "7")]
+        text = head + "".join(row.format(*each) for each in rows)
+        path.write_text(text.replace(",", separator))
+        layout = Layout(kind, separator, block_size=size)
+        return tallied(table_source(str(path), Columns("item", **names), layout))  # type: ignore[arg-type]
+
+    nothing = rounds("", 1000)
+    assert sum(part[0] for part in nothing) == 3
+    for item in ("x" * 20, "x" * 33, "x" * 41, "x" * 79, '"' + "x" * 50 + '"', '"x""' * 30, "\r" * 60 + "x", "é" * 31):
+        for size in range(1, len(item) + 40, 1 if item == "x" * 79 else 7):
+            assert rounds(item, size) == nothing, (item, size)
+
+
+def test_what_a_line_holds_depends_on_no_other_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A word of 40 bytes is read and one of 41 is not, wherever blocks end."""
+    monkeypatch.setattr("fedtally.sources.lines._LONGEST_LINE", 40)
+    path, words = tmp_path / "t.txt", Dictionary(["a" * 40, "a" * 41, "tea"])
+    for word, held in (("a" * 40, 1), ("a" * 41, 0)):
+        path.write_text(f"{word}\ntea\n{word}\n{word}")
+        for size in range(1, 130):
+            source = table_source(str(path), Columns(), Layout("text", block_size=size))
+            [(clients, ids, counts)] = tallied(source, domain=words)
+            assert (clients, ids, counts) == (4, [0, 2] if held else [2], [3, 1] if held else [1])
+
+
+@pytest.mark.parametrize("layout", ["first", "last"])
+def test_a_long_cut_is_no_text_in_any_encoding(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, layout: str) -> None:
+    """In latin-1 every byte is a character: the mark between the two ends is none."""
+    monkeypatch.setattr("fedtally.sources.lines._LONGEST_LINE", 40)
+    head, row, names = LONG[layout]
+    (tmp_path / "t.csv").write_text(head + row.format("bob", "x" * 60))
+    source = open_source(str(tmp_path / "t.csv"), Columns("item", **names), encoding="latin-1")  # type: ignore[arg-type]
+    batches = list(source.batches(private=True))
+    assert [len(batch) for batch in batches] == [0, 0]
+    assert batches[1].itemless is not None and batches[1].itemless.clients.to_pylist() == ["bob"]
+
+
+def test_a_long_line_of_json_is_its_clients_or_nobodys(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Never somebody else's."""
+    monkeypatch.setattr("fedtally.sources.lines._LONGEST_LINE", 60)
+    path, names = tmp_path / "t.jsonl", set()
+    odd = ["x", '"', "\\", '","user":"eve', '\\"', '"}', "},"]
+    for item in [part * number for part in odd for number in (*range(6, 30), 90)]:
+        for row in (
+            {"user": "bob", "item": item},
+            {"item": item, "user": "bob"},
+            {"item": [{"user": item}], "user": "bob"},
+        ):
+            path.write_text(json.dumps(row) + "\n")
+            source = open_source(str(path), Columns("item", client="user"))
+            for batch in source.batches(private=True, may_be_empty=True):
+                names |= set(batch.clients.to_pylist()) if batch.clients is not None else set()
+                names |= set(batch.itemless.clients.to_pylist()) if batch.itemless is not None else set()
+    assert names == {"bob"}
+
+
 # ---- an item says nothing of whose it is ----
 
 PARTS = ["tea", "3", '"', '""', ",", '",', ',"', '","', " ", "\r", "\xe9", "x"]
@@ -464,6 +541,55 @@ def test_objects_in_memory(odd: Any, others: list[Any]) -> None:
     assert whole[0][0] == len(others) + 1
 
 
+def raising(*_: Any) -> Any:
+    raise RuntimeError("secret")
+
+
+def of_class(base: type, value: Any, *methods: str, **other: Any) -> Any:
+    """Return a value whose class raises in these methods."""
+    made = type(base)("Raising", (base,), dict.fromkeys(methods, raising))
+    return made(value, **other)
+
+
+class Kind(type):
+    __hash__ = raising  # type: ignore[assignment]
+
+
+class OfKind(metaclass=Kind):
+    """An object whose class cannot be kept in a set."""
+
+
+RAISING = {
+    "encode": of_class(str, "tea", "encode"),
+    "text": of_class(str, "tea", "__str__", "__eq__", "__hash__", "__len__", "__iter__"),
+    "item": of_class(np.float64, 7.0, "item"),
+    "float": of_class(float, 7.0, "__float__", "__repr__", "is_integer"),
+    "int": of_class(int, 7, "__int__", "__index__", "__str__", "__le__", "__lt__", "__ge__", "__gt__"),
+    "bytes": of_class(bytes, b"tea", "decode", "__bytes__"),
+    "decimal": of_class(Decimal, 7, "as_tuple", "__str__"),
+    "kind": OfKind(),
+    "class": type("Posing", (), {"__class__": property(raising)})(),
+    "attribute": type("Hiding", (), {"__getattribute__": raising})(),
+}
+
+
+@pytest.mark.parametrize("place", ["items", "clients", "rounds", "counts"])
+@pytest.mark.parametrize("name", RAISING)
+def test_an_object_whose_class_raises_ends_nothing(name: str, place: str) -> None:
+    """It holds nothing, or what a plain value would; as a client or a round it is nobody's, as a count 0."""
+    columns: dict[str, list[Any]] = {"items": ["tea", "7", "tea"], place: ["7", "7", "7"]}
+    if place == "items":
+        columns["clients"] = ["ann", "bob", "eve"]
+    nothing, odd = (
+        tallied(from_items(**(columns | {place: [*columns[place][:2], value]}))) for value in (None, RAISING[name])
+    )
+    if place == "items":
+        assert less(odd, nothing) <= 1
+    else:
+        more = sum(part[0] for part in odd) - sum(part[0] for part in nothing)
+        assert more in (0, 7 if place == "counts" else 1)
+
+
 def test_the_type_of_one_object_does_not_change_the_others() -> None:
     import datetime
     from decimal import Decimal
@@ -528,6 +654,75 @@ def test_nothing_shown_depends_on_a_value(tmp_path: Path, monkeypatch: pytest.Mo
         shown.add(run_in_the_open(monkeypatch, ["estimate", str(tmp_path / "t.csv"), *given, *options]))
     [(code, out, _)] = shown
     assert code == 0 and out
+
+
+NOBODY = {
+    "t.csv": ("user,n,item\n", ["ann,1,tea\n", "bob,1,7\n"]),
+    "t.tsv": ("user\tn\titem\n", ["ann\t1\ttea\n", "bob\t1\t7\n"]),
+    "t.jsonl": ("", ['{"user": "ann", "n": 1, "item": "tea"}\n', '{"user": "bob", "n": 1, "item": "7"}\n']),
+    "t.txt": ("", ["tea\n", "7\n"]),
+}
+PARTS_OF_A_ROW = [
+    ({}, {}),
+    ({"client": "user"}, {}),
+    ({"client": "user"}, {"max_items": 3}),
+    ({"count": "n"}, {}),
+    ({"round": "n"}, {}),
+    ({}, {"max_items": 3}),
+    ({}, {"max_rounds": 2}),
+]
+
+
+def source_of(folder: Path, kind: str, number: int, names: dict[str, str]) -> Source:
+    """Return the source of so many rows of two."""
+    columns = Columns(None if kind == "t.txt" else "item", **names)  # type: ignore[arg-type]
+    if kind in NOBODY:
+        head, rows = NOBODY[kind]
+        (folder / kind).write_text(head + "".join(rows[:number]))
+        return open_source(str(folder / kind), columns)
+    held = {"user": ["ann", "bob"][:number], "n": [1, 1][:number], "item": ["tea", "7"][:number]}
+    if kind == "memory":
+        given = {f"{role}s": held[name] for role, name in names.items()}
+        return from_items(held["item"], **given)
+    types = {"user": pa.string(), "n": pa.int64(), "item": pa.string()}
+    table = pa.table({name: pa.array(values, types[name]) for name, values in held.items()})
+    parquet.write_table(table, folder / "t.parquet")
+    return open_source(str(folder / "t.parquet"), columns)
+
+
+@pytest.mark.parametrize("kind", [*NOBODY, "memory", "t.parquet"])
+@pytest.mark.parametrize(("names", "options"), PARTS_OF_A_ROW)
+def test_add_remove_does_not_tell_whether_anybody_takes_part(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, names: dict[str, str], options: dict[str, Any]
+) -> None:
+    """The notes and the errors of no row are those of one and of two; the noise is taken out of the comparison."""
+    if kind == "t.txt" and names:
+        pytest.skip("plain text has no columns")
+
+    def hidden(plan: Any, *_: Any) -> Any:
+        sketch = CountSketch(plan.spec, 0)
+        sketch.num_clients, sketch.noise = 100, plan.noise_mark
+        return [sketch]
+
+    monkeypatch.setattr(campaign, "released", hidden)
+    asked = {"domain": DRINKS, "epsilon": 1.0, "neighbours": "add-remove", "max_clients": 1000, "confidence": 0.0}
+    said = set()
+    for number in range(3):
+        source = source_of(tmp_path, kind, number, names)
+        try:
+            result = campaign.run(source, Request(**asked, rows=3, width=16, **options))
+        except InvalidInputError as error:
+            said.add((str(error),))
+        else:
+            said.add((result.plan.max_items, *result.warnings))
+    assert len(said) == 1, said
+
+
+def test_a_private_table_has_a_header(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text("\n\n")
+    asked = Request(domain=DRINKS, epsilon=1.0, neighbours="add-remove", max_clients=9)
+    with pytest.raises(InvalidInputError, match="no header"):
+        campaign.run(open_source(str(tmp_path / "t.csv"), Columns("item")), asked)
 
 
 def test_progress_does_not_tell_how_long_values_are(tmp_path: Path) -> None:

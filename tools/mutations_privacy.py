@@ -124,6 +124,12 @@ MUTATIONS = (
         "_drawable(rounded_gaussian(max(0.1, self.event.noise_variance**0.5)))",
     ),
     _mutation(
+        "counter-without-noise",
+        _ENGINE,
+        _ADD,
+        _ADD + "    total.counters[-1, -1] -= int(noise[size - 1])\n",
+    ),
+    _mutation(
         "first-twice-last-none",
         _ENGINE,
         _ADD,
@@ -537,6 +543,18 @@ MUTATIONS = (
         "    if clip is None:\n        return list(rounds)\n",
         "    if clip is None or len(rounds) == 1:\n        return list(rounds)\n",
         "test_private.py::test_no_contribution_exceeds_the_clip_and_the_truth_knows_nothing_of_it",
+    ),
+    _mutation(
+        "clip-left-out-of-the-campaign",
+        "engines/local/campaign.py",
+        "bounded(plan, rounds, self._random(32))",
+        "rounds",
+    ),
+    _mutation(
+        "draw-unbounded",
+        "engines/local/tally.py",
+        "rows, self._max_items, keys, self._num_rounds, self._max_rounds",
+        "rows, 1 << 20, keys, self._num_rounds, self._max_rounds",
     ),
     _mutation(
         "item-too-many",

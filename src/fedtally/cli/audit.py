@@ -73,6 +73,7 @@ def document(found: AuditResult) -> dict[str, Any]:
             release._asdict() | {"rounds": [release.rounds.start, release.rounds.stop]} for release in found.releases
         ],
         "epsilon": None if found.detection is None else found.detection._asdict(),
+        "bounds": dict(found.bounds),
         "checks": len(found.checks),
         "false_alarm": found.false_alarm,
         "detectable": found.detectable,
@@ -95,12 +96,26 @@ def view(found: AuditResult) -> RenderableType:
         seen = found.detection
         what = f"at least {seen.bound:.3g} by {seen.clients:,} single clients; promised {seen.promised:.4g}"
         rows.append(("Epsilon", what))
-        moved = f"one client moves all releases by {seen.distance:.4g} (l2); the noise is for {seen.sensitivity:.4g}"
-        rows.append(("", moved))
+        moved = f"one client as planned moves all releases by {seen.distance:.4g} (l2)"
+        rows.append(("", f"{moved}; the noise is for {seen.sensitivity:.4g}"))
+    rows.append(("Bounds", _bounds(found)))
     rows += [("Power", _power(found)), *report.privacy_rows(plan), ("Plan", plan.fingerprint[:16])]
     number = report.counted(found.audit.runs, "campaign")
     title = f"Audit of {number}, {report.counted(len(found.releases), 'release')} each"
     return Group(report.heading(title), _table(found), Text(), report.facts(rows))
+
+
+def _bounds(found: AuditResult) -> str:
+    """Say which bounds on a client were tested: what it holds may exceed its items, or the clip of its sketch."""
+    from fedtally import report
+
+    privacy = found.audit.plan.privacy
+    planned = ["items", *(["clip"] if privacy is not None and privacy.event.is_clipped else [])]
+    tested = [f"{name}, {report.counted(found.bounds[name], 'campaign')}" for name in planned if name in found.bounds]
+    parts = [f"tested on clients that hold too much: {'; '.join(tested)}"] if tested else []
+    if left := [name for name in planned if name not in found.bounds]:
+        parts.append(f"taken as planned, not tested: {', '.join(left)}")
+    return "; ".join(parts)
 
 
 def _verdict(found: AuditResult) -> Any:

@@ -140,7 +140,8 @@ class Source:
 
     Attributes:
         name: what messages call it.
-        read: yields the batches; private is as in `batches`.
+        read: yields the batches; private is as in `batches`, and then there is one batch at least: it says which
+            columns there are, and need not have rows.
         size_bytes: what `Batch.bytes_read` ends at (about); None if unknown, as for standard input.
         synthetic_size: d for a synthetic population, whose items are the integers 1..d; None otherwise.
         about: what a reader of the numbers should know of the source.
@@ -162,7 +163,7 @@ class Source:
         Args:
             private: read each row by itself: what a row holds changes no other one and ends nothing, and a value that
                 cannot be read is missing; and count rows that lack the item alone as rows.
-            may_be_empty: let there be no row.
+            may_be_empty: let there be no row. With `private` a batch without rows says which columns there are.
 
         Raises:
             InvalidInputError: values that cannot be used, a missing column, or (at the end) no row at all.
@@ -184,6 +185,18 @@ class Source:
             raise InvalidInputError(f"{self.name}: the item, client or round is missing in all of its {missing} rows")
         if not rows:
             raise InvalidInputError(f"{self.name} is empty: it has no rows")
+
+
+def no_rows(schema: Any) -> Any:
+    """Return an Arrow record batch of a schema without any row.
+
+    >>> import pyarrow as pa
+    >>> no_rows(pa.schema([("item", pa.string())])).num_rows
+    0
+    """
+    import pyarrow as pa
+
+    return pa.record_batch([pa.nulls(0, field.type) for field in schema], schema=schema)
 
 
 def to_batch(table: Any, columns: Columns, where: str, bytes_read: int, private: bool = False) -> Batch:

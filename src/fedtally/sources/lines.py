@@ -11,6 +11,8 @@ may change nothing but what that client holds. So here
   between the two columns of an item. They must be written as tables are: a field that holds a delimiter, or a quote at
   its start or end, is in quotes, and quotes in it are doubled. Nobody can tell whether ``x,"3,TV 44"`` is of a client
   ``3,TV 44`` or an item ``x,"3``;
+* of a line above 64 MiB the first and the last 32 MiB are read, with a mark between them that is no text: it hides the
+  item it stands in, and not whose that is. In JSON lines the row is often nobody's then;
 * what cannot be read is missing: without an item the row's client holds nothing, without its client or round the row
   is nobody's;
 * which columns there are is taken from what is public, the header or the options, and never from a row.
@@ -22,17 +24,26 @@ import codecs
 import json
 import re
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from fedtally.errors import InvalidInputError
-from fedtally.sources.batches import Columns
+from fedtally.sources.batches import Columns, no_rows
 from fedtally.sources.streams import ByteStream
 from fedtally.sources.values import of_objects
 
-_LONGEST_LINE = 1 << 26
+_LONGEST_LINE = 1 << 26  # bytes that are held; of a longer line its ends are, half of them each
 _QUOTED = re.compile(r'"((?:[^"]|"")*+)"')
 _TOKEN = re.compile(r'"(?:[^"\\]|\\.)*+"|[\[\]{}]')  # of JSON, as far as its depth goes
 
+
+class _Ends(NamedTuple):
+    """The first and the last bytes of a line that is too long to be held."""
+
+    first: bytes
+    last: bytes
+
+
+Line = bytes | _Ends
 Row = dict[str, Any]  # value by column, for the columns that are named and can be read
 
 
@@ -197,7 +208,7 @@ def _shallow(line: str) -> str:
 def tables(
     stream: ByteStream, read: Callable[[str], Row | None], columns: Columns, encoding: str, block_size: int
 ) -> Iterator[Any]:
-    """Yield the rows of a stream's lines as record batches of the named columns, text or integers.
+    """Yield the rows of a stream's lines as record batches of the named columns, all text; first one without rows.
 
     Args:
         stream: of the file's own bytes.
@@ -209,8 +220,9 @@ def tables(
     import pyarrow as pa
 
     names = columns.names()
+    yield no_rows(pa.schema([(name, pa.large_string()) for name in names]))
     for lines in _blocks(stream, block_size):
-        rows = [{} if line is None else read(_decoded(line, encoding)) for line in lines]
+        rows = [read(_decoded(line, encoding)) for line in lines]
         kept = [row for row in rows if row is not None]
         texts = [pa.array(of_objects([row.get(name) for row in kept]), pa.large_string()) for name in names]
         yield pa.record_batch(texts, names)
@@ -227,30 +239,36 @@ def first_line(stream: ByteStream, encoding: str) -> str:
 _UNREADABLE = "\udcff"  # no text
 
 
-def _decoded(line: bytes, encoding: str) -> str:
+def _decoded(line: Line, encoding: str) -> str:
     """Return a line as text, in which a byte that is none stands as a lone surrogate: its field cannot be read."""
+    *before, last = line if isinstance(line, _Ends) else (line,)
+    parts = [*before, last.rstrip(b"\r\n")]
     try:
-        return line.rstrip(b"\r\n").decode(encoding, "surrogateescape")
+        return _UNREADABLE.join(part.decode(encoding, "surrogateescape") for part in parts)
     except UnicodeError:  # encodings of several bytes a character raise for bytes below 128, too
         return _UNREADABLE
 
 
-def _blocks(stream: ByteStream, block_size: int) -> Iterator[list[bytes | None]]:
-    """Yield the lines of a stream; None for a line that is too long to be held."""
-    rest, is_skipped = b"", False
+def _blocks(stream: ByteStream, block_size: int) -> Iterator[list[Line]]:
+    """Yield the lines of a stream. What is held of one depends on that line alone, not on where blocks end."""
+    rest: Line = b""
     while block := stream.read(block_size):
-        lines: list[bytes | None] = list((rest + block).split(b"\n"))
-        last = lines.pop()
-        assert last is not None
-        if lines and is_skipped:
-            lines[0], is_skipped = None, False
-        rest = last
-        if len(rest) > _LONGEST_LINE:
-            rest, is_skipped = b"", True
-        if lines:
-            yield lines
-    if rest or is_skipped:
-        yield [None if is_skipped else rest]
+        first, *others = block.split(b"\n")
+        rest = _held(rest, first)
+        if others:
+            yield [rest, *(_held(b"", line) for line in others[:-1])]
+            rest = _held(b"", others[-1])
+    if rest:
+        yield [rest]
+
+
+def _held(line: Line, more: bytes) -> Line:
+    """Return a line, of which more was read: whole, or its ends if it is too long."""
+    half = _LONGEST_LINE // 2
+    if isinstance(line, _Ends):
+        return _Ends(line.first, (line.last + more)[-half:])
+    line += more
+    return line if len(line) <= _LONGEST_LINE else _Ends(line[:half], line[-half:])
 
 
 def line_encoding(encoding: str) -> str:

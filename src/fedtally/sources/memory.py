@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from fedtally.errors import InvalidInputError
-from fedtally.sources.batches import Batch, Columns, Source, to_batch
+from fedtally.sources.batches import Batch, Columns, Source, no_rows, to_batch
 from fedtally.sources.values import of_objects
 
 _ROWS = 1 << 20
@@ -51,6 +51,8 @@ def from_items(items: Any, *, clients: Any = None, rounds: Any = None, counts: A
     def read(private: bool) -> Iterator[Batch]:
         table = pa.table({name: _column(values, name, private) for name, values in held.items()})
         done, size = 0, table.get_total_buffer_size()
+        if private:  # which columns there are is known without rows
+            yield to_batch(no_rows(table.schema), columns, "items", 0, private)
         for part in table.to_batches(max_chunksize=_ROWS):
             done += part.num_rows
             yield to_batch(part, columns, "items", size * done // table.num_rows, private)

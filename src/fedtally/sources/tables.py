@@ -18,7 +18,7 @@ import numpy as np
 
 from fedtally.errors import InvalidInputError, UnreadableFileError
 from fedtally.sources import lines
-from fedtally.sources.batches import Batch, Columns, Source, to_batch
+from fedtally.sources.batches import Batch, Columns, Source, no_rows, to_batch
 from fedtally.sources.streams import ByteStream, check_encoding, reading
 
 _FORMATS = {
@@ -353,6 +353,7 @@ def _json_type(column: str, columns: Columns, sample: Sequence[dict[str, Any]], 
 
 
 def _read_parquet(path: str, columns: Columns, layout: Layout, name: str, *, private: bool = False) -> _Tables:
+    import pyarrow as pa
     import pyarrow.parquet as parquet
 
     size = 0 if path == "-" else _file_size(path) or 0
@@ -361,6 +362,8 @@ def _read_parquet(path: str, columns: Columns, layout: Layout, name: str, *, pri
         resolved = columns.resolve(file.schema_arrow.names, name)
         if private:
             _check_plain(file.schema_arrow, resolved, name)
+            # Which columns there are is known without rows.
+            yield no_rows(pa.schema([file.schema_arrow.field(column) for column in resolved.names()])), resolved, 0
         for batch in file.iter_batches(batch_size=rows, columns=resolved.names()):
             done += batch.num_rows
             yield batch, resolved, size * done // file.metadata.num_rows
@@ -402,8 +405,8 @@ def _read_private_csv(path: str, columns: Columns, layout: Layout, name: str) ->
         width = None
         if layout.header:
             head = lines.first_line(stream, encoding)
-            if not head:
-                return
+            if not head:  # no row tells it: a table of nobody has a header as well
+                raise InvalidInputError(f"{name} is empty: it has no rows, and no header")
             if "\0" in head:
                 raise UnreadableFileError(f"{name} is no text: its header holds NUL bytes; is it a table?")
             names = next(csv.reader([head], delimiter=layout.delimiter))

@@ -153,12 +153,14 @@ def of_objects(values: Sequence[Any]) -> Any:
     """
     import pyarrow as pa
 
-    plain = [value.item() if isinstance(value, np.generic) else value for value in values]
-    types = {type(value) for value in plain} - {type(None)}
-    if types <= {int} and all(value is None or -(2**63) <= value < 2**63 for value in plain):
+    plain = [_plain(value) for value in values]
+    # By identity: what a class says of its own hash and equality is its own.
+    types = {id(type(value)): type(value) for value in plain if value is not None}
+    is_whole = all(kind is int for kind in types.values())
+    if is_whole and all(value is None or -(2**63) <= value < 2**63 for value in plain):
         return pa.array(plain, pa.int64())
     texts: list[str | None] = [None] * len(plain)
-    for kind in types:
+    for kind in types.values():
         places = [place for place, value in enumerate(plain) if type(value) is kind]
         held = [plain[place] for place in places]
         for place, text in zip(places, _texts_of(kind, held), strict=True):
@@ -166,15 +168,26 @@ def of_objects(values: Sequence[Any]) -> Any:
     return pa.array(texts, pa.large_string())
 
 
+def _plain(value: Any) -> Any:
+    """Return a scalar of NumPy as the Python object that it stands for."""
+    if not issubclass(type(value), np.generic):
+        return value
+    try:
+        return value.item()
+    except Exception:  # whatever a class raises, its object has no reading
+        return None
+
+
 def _texts_of(kind: type, values: list[Any]) -> list[str | None]:
     """Return the text of objects of one Python type."""
     import pyarrow as pa
 
     if issubclass(kind, str):
-        return [value if _is_writable(value) else None for value in values]
+        return [_writable(value) for value in values]
     if kind is int:
         return [_digits(value) for value in values]
-    arrow = {bool: pa.bool_(), float: pa.float64(), bytes: pa.binary(), datetime.date: pa.date32()}.get(kind)
+    known = {bool: pa.bool_(), float: pa.float64(), bytes: pa.binary(), datetime.date: pa.date32()}
+    arrow = next((found for own, found in known.items() if kind is own), None)
     if arrow is not None:
         columns = [pa.array(values, arrow)]
     elif issubclass(kind, datetime.datetime | datetime.time | decimal.Decimal):
@@ -197,12 +210,13 @@ def _alone(value: Any) -> Any:
         return pa.nulls(1)
 
 
-def _is_writable(text: str) -> bool:
+def _writable(text: str) -> str | None:
+    """Return a text that UTF-8 can write, as a plain one; None for others, as with a lone surrogate."""
     try:
         text.encode()
-    except UnicodeEncodeError:  # a lone surrogate
-        return False
-    return True
+        return str.encode(text).decode()  # whatever a class of its own gives, text
+    except Exception:  # such a class may raise anything: the value is read alone, so nothing else is hidden
+        return None
 
 
 def _digits(number: int) -> str | None:

@@ -13,8 +13,9 @@ from __future__ import annotations
 
 import math
 import secrets
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from fractions import Fraction
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -38,17 +39,26 @@ from fedtally.studies.noise_checks import (
     Check,
     Law,
     Ranks,
+    campaigns_to_see_unchanging,
     checks_of,
     detectable_scale,
     epsilon_bound,
     reordered,
     shared_with,
+    unchanging,
+    weighted_tail,
 )
 
 FALSE_ALARM = 1e-6  # that a sound engine fails an audit: all checks together
 _COUNTERS = 12_000  # of each release, over all campaigns: noise 10 % too small is seen
 _MOST_CAMPAIGNS = 1000
-_FEWEST_CAMPAIGNS = 4
+_MOST_FOR_A_COUNTER = 40  # campaigns that are run to see one counter without noise; enough but for very little noise
+_CROWD = 1024  # clients of a round that hold too much, where the plan leaves it open
+_STARTS = 16  # items with which a crowd's choice begins
+_CHOICES = 1024  # of an item, about, for all releases
+_MOST_OF_CROWDS = 16  # campaigns of each kind of crowd
+_SEEN = 10.0  # standard deviations by which a crowd without its bound moves a release
+_SURE = FALSE_ALARM / 1000  # the level of each check is above it
 _CANDIDATES = 4096  # stand-ins for those of the plan
 _CLIENTS = 64  # of a round, where the plan leaves it open
 _COINS = 512  # clients with a coin in a campaign, at most
@@ -65,7 +75,7 @@ class Audit:
     Args:
         plan: with differential privacy.
         campaigns: how many are run, each population in two of them; None: as many as show noise that is 10 % too
-            small in each release, at most 1,000. An odd number is rounded up.
+            small in each release, at most 1,000, and a counter without noise, at most 40. An odd number is rounded up.
         dropout: of a real secure sum, the share of clients that drop out. Then all clients hold the same, so that the
             exact sum follows from their number, and epsilon is not bounded.
         clients: in each round; None: as few as the plan takes, or 64 where it leaves that open. Not used where their
@@ -95,7 +105,11 @@ class Audit:
     def runs(self) -> int:
         """How many campaigns are run."""
         needed = math.ceil(_COUNTERS / (self.plan.rows * self.plan.width))
-        number = self.campaigns or min(max(_FEWEST_CAMPAIGNS, needed), _MOST_CAMPAIGNS)
+        terms = _terms(self.plan)
+        law = law_of(terms, terms.event.honest_survivors or 1)
+        counters = self.plan.rows * self.plan.width * len(self.plan.openings)
+        unchanging = min(campaigns_to_see_unchanging(counters, law, _SURE), _MOST_FOR_A_COUNTER)
+        number = self.campaigns or min(max(unchanging, needed), _MOST_CAMPAIGNS)
         return number + number % 2
 
 
@@ -150,6 +164,7 @@ class AuditResult:
         detection: what single clients gave away; None where none could be told apart.
         detectable: the deviation of the noise, as a share of the planned, that would be seen 99 times in 100 in one
             release if it were smaller by this.
+        bounds: on a client, that clients who hold too much were tested by: "items", "clip"; in how many campaigns.
     """
 
     audit: Audit
@@ -158,6 +173,7 @@ class AuditResult:
     checks: tuple[Check, ...]
     detection: Detection | None
     detectable: float | None
+    bounds: Mapping[str, int]
 
     @property
     def false_alarm(self) -> float:
@@ -209,11 +225,19 @@ def run(audit: Audit, progress: Progress | None = None) -> AuditResult:
     request = Request(plan=plan, domain=domain, confidence=0.0, recovery="median", dropout=audit.dropout)
     design = _Design(plan, rng, audit)
     evidence = _Evidence(plan, design, rng)
+    crowds = design.crowds(rng)
+    total = audit.runs + sum(crowd.campaigns for crowd in crowds)
     for run_number in range(audit.runs):
         if run_number % 2 == 0:
             population = design.population(rng)
         evidence.add(population, campaign.run(population.source(), request))
-        report("audit", run_number + 1, audit.runs)
+        report("audit", run_number + 1, total)
+    done = audit.runs
+    for crowd in crowds:
+        for _ in range(crowd.campaigns):
+            evidence.add_crowd(crowd, campaign.run(crowd.population.source(), request))
+            done += 1
+            report("audit", done, total)
     return evidence.result(audit)
 
 
@@ -260,6 +284,24 @@ class _Moved(NamedTuple):
     def square(self) -> float:
         """The squared length."""
         return float(self.by @ self.by)
+
+
+class _Crowd(NamedTuple):
+    """Clients that all hold more than they may contribute, so that what they move a release by shows.
+
+    Attributes:
+        bound: which one they exceed: "items", or "clip".
+        population: all of them.
+        towards: of each release, the direction in which they would move it without that bound: int64 [rows * width].
+        most: of each release, the largest product of one client's contribution with that direction.
+        campaigns: in which a missing bound is seen.
+    """
+
+    bound: str
+    population: _Population
+    towards: Sequence[I64]
+    most: Sequence[float]
+    campaigns: int
 
 
 class _Population(NamedTuple):
@@ -336,14 +378,88 @@ class _Design:
         sketch.add(np.array(items, np.uint64))
         return sketch.counters.reshape(-1)
 
-    def _places(self) -> list[tuple[int, ...]]:
-        """Return the rounds of each client."""
+    def crowds(self, rng: np.random.Generator) -> list[_Crowd]:
+        """Return crowds that exceed the bounds on a client; none for a bound that they could not show to be missing."""
+        if self.is_hidden and len(self._openings) > 1:  # nobody knows their rounds
+            return []
+        event = self.terms.event
+        more = event.max_items + 1
+        numbers = [more] if event.is_clipped else [more << i for i in range(9)]  # the fewest that show it
+        found = next(filter(None, (self._crowd("items", number, rng) for number in numbers)), None)
+        clip = self._crowd("clip", event.max_items, rng) if event.is_clipped else None
+        return [crowd for crowd in (found, clip) if crowd is not None]
+
+    def _crowd(self, bound: str, number: int, rng: np.random.Generator) -> _Crowd | None:
+        """Return clients of so many items each, or None if too few or too short to be seen."""
+        if number > len(self._ids):
+            return None
+        held = [self._together(rounds.start, number, 1 if bound == "clip" else -1, rng) for rounds in self._openings]
+        towards = [self.sketch(rounds.start, own) for rounds, own in zip(self._openings, held, strict=True)]
+        places = self._places(_CROWD)
+        clients = [_Client(rounds, own, own) for rounds in places for own in (held[self._release_of[rounds[0]]],)]
+        sets = [
+            {held[self._release_of[rounds[0]]] for rounds in places if any(self._release_of[r] == k for r in rounds)}
+            for k in range(len(self._openings))
+        ]
+        most = [max(self._product(k, vector, own) for own in sets[k]) for k, vector in enumerate(towards)]
+        norm = math.sqrt(self._square())
+        needed = 0
+        for k, vector in enumerate(towards):
+            length = math.sqrt(float(vector @ vector))
+            # What a client without this bound, but with the other one, contributes: all that it holds.
+            passes = bound == "clip" or not self.terms.event.is_clipped or length <= norm
+            gap = length**2 - most[k] if passes else 0.0
+            number_there = sum(self._release_of[r] == k for rounds in places for r in rounds)
+            noise = length * math.sqrt(law_of(self.terms, number_there).variance)
+            if gap * number_there * math.sqrt(_MOST_OF_CROWDS) < _SEEN * noise:
+                return None
+            needed = max(needed, math.ceil((_SEEN * noise / (gap * number_there)) ** 2))
+        population = _Population(
+            clients, np.ones(len(clients), np.bool_), not self.is_hidden, self.is_hidden, len(self._ids) + 1
+        )
+        return _Crowd(bound, population, towards, most, needed)
+
+    def _square(self) -> int:
+        """Return the largest square of the norm of one contribution to a round, by the plan: items and clip."""
+        event = self.terms.event
+        most = event.max_items**2 * self.plan.rows
+        return most if event.clip_norm is None else min(most, max(1, math.floor(Fraction(event.clip_norm) ** 2)))
+
+    def _product(self, release: int, towards: I64, held: Sequence[int]) -> float:
+        """Return the largest product with a direction that the plan lets a client contribute of what it holds."""
+        cells, signs = self._hash(self._openings[release].start)
+        places = np.array(held, np.intp) - 1
+        rows = np.arange(self.plan.rows)[:, None]
+        each = (towards.reshape(self.plan.rows, -1)[rows, cells[:, places]] * signs[:, places]).sum(axis=0)
+        best = np.sort(each[each > 0])[::-1][: self.terms.event.max_items]
+        return min(float(best.sum()), math.sqrt(self._square() * float(towards @ towards)))  # Cauchy and Schwarz
+
+    def _together(self, round: int, number: int, sense: int, rng: np.random.Generator) -> tuple[int, ...]:
+        """Return so many items whose sketch is long (`sense` 1) or short (-1): the best of some greedy choices."""
+        cells, signs = self._hash(round)
+        rows, best, best_square = np.arange(self.plan.rows)[:, None], (), -math.inf
+        starts = max(1, min(_STARTS, len(self._ids), _CHOICES // (number * len(self._openings))))
+        for first in rng.choice(self._ids, starts, replace=False).tolist():
+            found = [first]
+            away = self.sketch(round, found)
+            while len(found) < number:
+                lengths = sense * (away.reshape(self.plan.rows, -1)[rows, cells] * signs).sum(axis=0)
+                lengths[np.array(found) - 1] = -(1 << 40)
+                found.append(int(lengths.argmax()) + 1)
+                away += self.sketch(round, found[-1:])
+            square = sense * int(away @ away)
+            if square > best_square:
+                best, best_square = tuple(found), square
+        return best
+
+    def _places(self, most_usual: int = _CLIENTS) -> list[tuple[int, ...]]:
+        """Return the rounds of each client; `most_usual` of them in a round where the plan leaves it open."""
         plan, together = self.plan, self.terms.event.participations
         if self.is_hidden:  # so many that noise does not take the number to 0; they are drawn where nobody sees it
             most = 24 * self.terms.deviation * math.sqrt(len(self._openings))
             return [(0,)] * (_CLIENTS + math.ceil(most))
         least = min(plan.cohort, math.ceil(self._fewest() / (1 - self._dropout)))
-        usual = min(_CLIENTS, plan.cohort) if plan.secure_sum is None else least
+        usual = min(most_usual, plan.cohort) if plan.secure_sum is None else least
         starting = min(-(-max(least, self._asked or usual) // together), plan.cohort // together)
         if starting < 1 or starting * together < least:
             raise InvalidInputError(
@@ -453,6 +569,31 @@ class _Evidence:
         self._numbers: list[int] = []
         self._told: list[tuple[int | None, bool, F64]] = []
         self._shown: list[Any] = []
+        self._crowds: dict[str, list[tuple[_Crowd, list[float], list[Law]]]] = {}
+
+    def add_crowd(self, crowd: _Crowd, result: Result) -> None:
+        """Add a campaign of clients that hold too much: by how much they move each release too far."""
+        found = {sketch.round: sketch for sketch in result.sketches}
+        excess, laws = [], []
+        for rounds, towards, most in zip(self._plan.openings, crowd.towards, crowd.most, strict=True):
+            sketch = found[rounds.start]
+            number = len(crowd.population.clients) if self._design.is_hidden else sketch.num_clients
+            excess.append(float(sketch.counters.reshape(-1) @ towards) - number * most)
+            laws.append(self._law(number))
+        self._crowds.setdefault(crowd.bound, []).append((crowd, excess, laws))
+
+    def _bounds(self) -> list[Check]:
+        """Check that no crowd moves a release by more than the plan lets its clients."""
+        checks = []
+        for bound, seen in self._crowds.items():
+            crowd = seen[0][0]
+            tails = [
+                weighted_tail(sum(excess[k] for _, excess, _ in seen), towards, [laws[k] for _, _, laws in seen])
+                for k, towards in enumerate(crowd.towards)
+            ]
+            failure = f"clients that hold too much ({bound}) move a release by more than the plan says one client may"
+            checks.append(Check(f"bounds, {bound}", len(tails) * min(tails), failure))
+        return checks
 
     def add(self, population: _Population, result: Result) -> None:
         """Add a campaign."""
@@ -501,8 +642,10 @@ class _Evidence:
         checks.append(reordered([noise for own in self._residuals for noise in own], self._law(self._clients[0][0])))
         laws = [[self._law(number) for number in numbers] for numbers in self._clients]
         noise = [np.stack(own) for own in self._residuals]
+        checks.append(unchanging(noise, laws))
         checks += dependence_checks(noise, laws, self._plan.rows, self._rng)
         checks += self._checks_of_the_rest(ranks)
+        checks += self._bounds()
         counters = len(ranks[0].side) * ranks[0].side.shape[1]
         return AuditResult(
             audit,
@@ -511,6 +654,7 @@ class _Evidence:
             tuple(checks),
             self._detection(FALSE_ALARM / 2),
             detectable_scale(counters, _level(len(checks))),
+            {bound: len(seen) for bound, seen in self._crowds.items()},
         )
 
     def _checks_of_the_rest(self, ranks: list[Ranks]) -> list[Check]:

@@ -252,6 +252,67 @@ def reordered(noise: Sequence[I64], law: Law) -> Check:
     return Check("orders", 1.0 if are_other else pairs * math.exp(min(0.0, log)), failure)
 
 
+def unchanging(noise: Sequence[I64], laws: Sequence[Sequence[Law]]) -> Check:
+    """Check that no counter has the same noise in every campaign, as one that gets none.
+
+    Of independent draws all are equal with at most the product of the masses of the likeliest value of each but one; so
+    much for each counter of all releases is a union bound.
+
+    Args:
+        noise: of each release: int64 [campaigns, rows * width].
+        laws: of each release in each campaign.
+    """
+    probability, is_found = 0.0, False
+    for draws, own in zip(noise, laws, strict=True):
+        likeliest = sorted(float(law.pmf.max()) for law in own)
+        probability += draws.shape[1] * math.prod(likeliest[:-1])
+        is_found |= bool((draws == draws[0]).all(axis=0).any())
+    failure = "a counter has the same noise in every campaign"
+    return Check("unchanging", probability if is_found else 1.0, failure)
+
+
+def campaigns_to_see_unchanging(counters: int, law: Law, level: float) -> int:
+    """Return in how many campaigns one of so many counters without noise is certainly seen by `unchanging`.
+
+    Args:
+        counters: of all releases of a campaign.
+        law: of the noise, not that of a constant.
+        level: below which a check fails.
+
+    >>> campaigns_to_see_unchanging(1200, Law.rounded_gaussian(90.0), 1e-8)
+    10
+    """
+    return 2 + math.floor(math.log(counters / level) / -math.log(float(law.pmf.max())))
+
+
+def weighted_tail(excess: float, weights: I64, laws: Sequence[Law]) -> float:
+    """Return a bound on the probability that a weighted sum of independent draws reaches `excess`: Chernoff's.
+
+    Any point of the exponent gives a bound; that of a Gaussian is taken, up to 7 standard deviations of the sum, where
+    what laws lack beyond their reach changes nothing.
+
+    Args:
+        excess: what is reached.
+        weights: int64 [n], of the draws of each law, not all 0.
+        laws: n draws of each.
+
+    >>> round(weighted_tail(300.0, np.array([1, -2, 1]), [Law.rounded_gaussian(100.0)] * 4), 4)
+    0.1537
+    """
+    sizes, numbers = np.unique(np.abs(weights[weights != 0]), return_counts=True)
+    square = float((numbers * sizes**2).sum())
+    variance = square * sum(law.variance for law in laws)
+    if excess <= 0 or not variance:
+        return 1.0
+    point = min(excess / variance, 7 / math.sqrt(variance))
+    logarithm = -point * excess
+    for law in set(laws):
+        k = np.arange(1, len(law.pmf))
+        moments = [law.pmf[0] + 2 * float((law.pmf[1:] * np.cosh(point * size * k)).sum()) for size in sizes.tolist()]
+        logarithm += laws.count(law) * float((numbers * np.log(moments)).sum())
+    return math.exp(min(0.0, logarithm))
+
+
 def _repeats(line: npt.NDArray[np.int8], name: str) -> Check:
     """Check that signs do not repeat at any distance, within a release or over releases and campaigns in one line.
 

@@ -315,7 +315,7 @@ def read(
     asked = request.plan.num_rounds if request.plan is not None else request.num_rounds
     tally: Tally | None = None
     hides_clients = request.relation is Relation.ADD_REMOVE
-    for batch in source.batches(private=request.is_private, may_be_empty=hides_clients):
+    for batch in source.batches(private=request.is_private, may_be_empty=hides_clients and domain is not None):
         if tally is None:
             if batch.rounds is not None and request.num_rounds is not None:
                 raise InvalidInputError("a round column already says the rounds; leave num_rounds (--rounds) out")
@@ -344,10 +344,8 @@ def read(
         tally.add(batch)
         if not request.is_private:  # how many bytes rows take tells what is in them
             report("read", batch.bytes_read, source.size_bytes)
-    if tally is None and (not hides_clients or domain is None):
+    if tally is None:  # no batch, not even one that says which columns there are
         raise InvalidInputError(f"{source.name} is empty: it has no rows")
-    if tally is None:
-        tally = Tally(encoder, asked or 1, request.items_bound, _simulation_rng(seed, request), DEFAULT_MEMORY)
     return tally, encoder
 
 
