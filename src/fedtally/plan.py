@@ -25,6 +25,7 @@ from fedtally import _validate
 from fedtally._archive import replacing
 from fedtally.errors import InvalidInputError, UnreadableFileError
 from fedtally.sketch import NoiseMark, Schedule, SketchSpec, check_joint_rows
+from fedtally.sketch.clip import Clip
 
 if TYPE_CHECKING:
     from fedtally.privacy.terms import PrivacyTerms
@@ -207,6 +208,11 @@ class Plan:
     def spec(self) -> SketchSpec:
         """What the sketches of this campaign share."""
         return SketchSpec(self.rows, self.width, self.schedule, self.num_rounds, self.seed)
+
+    def clip(self, round: int) -> Clip | None:
+        """What bounds the norm of the sketch of a client's items in a round; None: nothing does."""
+        norm = None if self.privacy is None else self.privacy.event.clip_norm
+        return None if norm is None else Clip(self.spec, round, norm)
 
     @property
     def domain_size(self) -> int:

@@ -27,7 +27,7 @@ from fedtally.campaign.release import Books, released
 from fedtally.crypto.keys import KEY_BYTES, Secret
 from fedtally.domain import Domain
 from fedtally.engines.local.campaign import campaign_seed, encode, key_bytes, read, true_counts
-from fedtally.engines.local.clipping import bounded
+from fedtally.engines.local.clipping import clip_rounds
 from fedtally.engines.local.tally import Histogram, Members, RoundTally, split, tallied
 from fedtally.errors import InvalidInputError
 from fedtally.kernels import MAX_WIDTH
@@ -358,7 +358,7 @@ def _fits(plan: Plan, rounds: Sequence[RoundTally]) -> bool:
 def _measured(
     plan: Plan, domain: Domain, rounds: Sequence[RoundTally], trial: Trial, repeat: int, random: Random
 ) -> Measurement:
-    contributed = bounded(plan, rounds, random(32))
+    contributed = clip_rounds(plan, rounds, random(32))
     sketches = [sketch for sketch in encode(plan, domain, contributed, lambda *_: None) if sketch.num_clients]
     truth = true_counts(domain, rounds)
     result = Result(plan, domain, _noised(plan, sketches, random), recovery=trial.decoder, confidence=0.0, truth=truth)

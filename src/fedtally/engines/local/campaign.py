@@ -20,7 +20,7 @@ import numpy.typing as npt
 from fedtally.campaign.release import Books, released
 from fedtally.domain import Domain, IntegerRange, parse
 from fedtally.engines.local import unit
-from fedtally.engines.local.clipping import bounded
+from fedtally.engines.local.clipping import clip_rounds
 from fedtally.engines.local.cohorts import sum_rounds
 from fedtally.engines.local.pilot import MIN_CLIENTS, PILOT_SHARE, Sizing, drawn, together
 from fedtally.engines.local.tally import Declared, Drawn, FromInput, RoundTally, Tally, attendance
@@ -198,7 +198,7 @@ class _Site:
 
     def land(self, plan: Plan, keys: Keys | None, rounds: list[RoundTally], timings: dict[str, float]) -> _Landed:
         """Sum the rounds as the plan says, and add the noise."""
-        contributed, account = bounded(plan, rounds, self._random(32)), None
+        contributed, account = clip_rounds(plan, rounds, self._random(32)), None
         if keys is None:
             with _timed(timings, "encode"):
                 sketches = [s for s in encode(plan, self.domain, contributed, self._report) if s.num_clients]
