@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
 SCHEMA = "fedtally-plan/1"
 _TERMS = ("secure_sum", "privacy", "target")  # tables that a plan may lack
+_OF_FILES = ("schema", "fingerprint")  # entries that a file adds, and may lack
 MAX_CLIENTS = 2**40
 MAX_ITEMS = 2**20
 
@@ -71,10 +72,7 @@ class Target:
         Raises:
             InvalidInputError: an entry is missing, unknown or out of bounds.
         """
-        known = list(cls.__dataclass_fields__)
-        if not isinstance(values, Mapping) or sorted(values) != sorted(known):
-            raise InvalidInputError(f"target must be a table with the entries {', '.join(known)}, got {values!r}")
-        return cls(**values)
+        return cls(**_validate.table("target", values, list(cls.__dataclass_fields__)))
 
 
 @dataclass(frozen=True)
@@ -320,17 +318,13 @@ class Plan:
             InvalidInputError: a parameter is missing, unknown or out of bounds, or written in another form than
                 docs/plan.md allows.
         """
-        if not isinstance(values, Mapping):
-            raise InvalidInputError(f"a plan is a table of values, got {type(values).__name__}")
-        if values.get("schema", SCHEMA) != SCHEMA:
+        if isinstance(values, Mapping) and values.get("schema", SCHEMA) != SCHEMA:  # its entries may be others
             raise InvalidInputError(f"the plan is of schema {values['schema']!r}, this version reads {SCHEMA!r}")
-        known = list(cls.__dataclass_fields__)
-        found = {key: value for key, value in values.items() if key not in ("schema", "fingerprint")}
-        missing = [k for k in known if k not in found and k not in _TERMS]
-        unknown = [k for k in found if k not in known]
-        if missing or unknown:
-            problem = f"lacks {', '.join(missing)}" if missing else f"has unknown entries {', '.join(unknown)}"
-            raise InvalidInputError(f"the plan {problem}; its entries are {', '.join(known)}")
+        known = [*cls.__dataclass_fields__, *_OF_FILES]
+        written = _validate.table("the plan", values, known, optional=(*_TERMS, *_OF_FILES))
+        fingerprint = written.pop("fingerprint", None)
+        written.pop("schema", None)
+        found = dict(written)
         try:
             seed = bytes.fromhex(found["seed"])
         except (TypeError, ValueError):
@@ -348,8 +342,8 @@ class Plan:
         if "target" in found:
             found["target"] = Target.from_dict(found["target"])
         plan = cls(**{**found, "seed": seed})
-        _check_form({name: value for name, value in values.items() if name in known}, plan.to_dict())
-        if values.get("fingerprint", plan.fingerprint) != plan.fingerprint:
+        _check_form(written, plan.to_dict())
+        if "fingerprint" in values and fingerprint != plan.fingerprint:
             raise InvalidInputError(
                 "the plan was changed after it was written: its fingerprint does not match; "
                 "remove that line to accept the change"

@@ -5,15 +5,14 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Self, TypeVar, cast
+from typing import Any, Self
 
+from fedtally import _validate
 from fedtally.crypto.keys import KEY_BYTES, check_identity
 from fedtally.errors import InvalidInputError
 from fedtally.secagg.params import Adversary, Parameters, modulus_bits
 from fedtally.secagg.two_server import TwoServerParameters
 from fedtally.secagg.wire import upload_bytes
-
-_T = TypeVar("_T")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,9 +93,10 @@ class SecAggTerms:
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Self:
         """Return the terms that `to_dict` described."""
-        found = dict(values)
-        keys = {name: _unhex(name, found.pop(name)) for name in ("server_key", "allow_list") if name in found}
-        return _built(cls, parameters=_built(Parameters, **found), **keys)
+        names = [f.name for f in dataclasses.fields(Parameters)]
+        found = _validate.table("secure_sum", values, [*names, "server_key", "allow_list"], optional=["allow_list"])
+        keys = {name: _unhex(name, value) for name, value in found.items() if name not in names}
+        return cls(parameters=Parameters(**{name: found[name] for name in names}), **keys)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -154,8 +154,10 @@ class TwoServerTerms:
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Self:
         """Return the terms that `to_dict` described."""
-        keys = {name: _unhex(name, values[name]) for name in ("helper_key", "allow_list") if name in values}
-        return _built(cls, **{**values, **keys})
+        fields = dataclasses.fields(cls)
+        optional = [f.name for f in fields if f.default is not dataclasses.MISSING]
+        found = _validate.table("secure_sum", values, [f.name for f in fields], optional)
+        return cls(**found | {name: _unhex(name, found[name]) for name in ("helper_key", "allow_list")})
 
 
 Terms = SecAggTerms | TwoServerTerms
@@ -174,7 +176,7 @@ def terms_from_dict(values: Any) -> Terms:
     fedtally.errors.InvalidInputError: secure_sum.method must be secagg or two-server, got 'trust me'
     """
     if not isinstance(values, Mapping):
-        raise InvalidInputError(f"secure_sum must be a table, got {values!r}")
+        raise InvalidInputError(f"secure_sum must be a table, got {type(values).__name__}")
     found = dict(values)
     method = found.pop("method", None)
     if not isinstance(method, str) or method not in METHODS:
@@ -230,14 +232,3 @@ def _unhex(name: str, value: Any) -> bytes:
         raise InvalidInputError(
             f"secure_sum.{name} must be {2 * KEY_BYTES} hexadecimal digits, got {value!r}"
         ) from None
-
-
-def _built(kind: type[_T], **values: Any) -> _T:
-    """Return an object of these fields, of which none may be missing or unknown."""
-    known = {f.name: f.default is dataclasses.MISSING for f in dataclasses.fields(cast(Any, kind))}
-    missing = [name for name, needed in known.items() if needed and name not in values]
-    unknown = [name for name in values if name not in known]
-    if missing or unknown:
-        problem = f"lacks {', '.join(missing)}" if missing else f"has unknown entries {', '.join(unknown)}"
-        raise InvalidInputError(f"secure_sum {problem}")
-    return kind(**values)
