@@ -24,7 +24,7 @@ import numpy as np
 from fedtally import _validate
 from fedtally._archive import replacing
 from fedtally.errors import InvalidInputError, UnreadableFileError
-from fedtally.sketch import NoiseMark, Schedule, SketchSpec, check_joint_rows
+from fedtally.sketch import NoiseMark, Recovery, Schedule, SketchSpec
 from fedtally.sketch.clip import Clip
 
 if TYPE_CHECKING:
@@ -58,8 +58,7 @@ class Target:
     def __post_init__(self) -> None:
         for name in ("linf", "failure_probability"):
             object.__setattr__(self, name, _validate.inside(**{name: getattr(self, name)}))
-        if self.recovery not in ("joint", "median"):
-            raise InvalidInputError(f"target.recovery must be joint or median, got {self.recovery!r}")
+        object.__setattr__(self, "recovery", str(Recovery.parse(self.recovery, "target.recovery")))
 
     def to_dict(self) -> dict[str, Any]:
         """Return the entries as JSON-able values."""
@@ -151,8 +150,8 @@ class Plan:
                 f"{self.num_rounds} rounds of at most {self.cohort} clients cannot hold "
                 f"num_clients {self.num_clients}; raise cohort or num_rounds"
             )
-        if self.target is not None and self.target.recovery == "joint":
-            check_joint_rows(self.rows)
+        if self.target is not None:
+            Recovery(self.target.recovery).check_rows(self.rows)
         if self.privacy is not None:
             self._check_privacy(self.privacy)
         if self.secure_sum is not None:

@@ -415,14 +415,14 @@ def _secure_sum(proposal: Proposal) -> list[tuple[str, str]]:
 
 
 def _notes(proposal: Proposal, host: Host | None) -> list[str]:
-    from fedtally.planner import ROWS
+    from fedtally.recovery.decoding import kind_of
 
     notes = [proposal.size.message] if proposal.size.message else []
     if proposal.plan.secure_sum is not None:
         notes.append("its keys are placeholders: a simulation makes its own, a deployment puts those of its servers")
     if proposal.plan.bytes_per_client >= proposal.plan.one_hot_bytes_per_client:
         notes.append("a one-hot vector is no larger than this sketch, and has no collisions")
-    least = min(ROWS[proposal.target.recovery])
+    least = min(kind_of(proposal.target.recovery).planned_rows)
     if proposal.plan.rows < least:
         notes.append(f"with fewer than {least} rows campaigns differ more than is predicted: hold it to its promise")
     for other, error in proposal.neighbours:

@@ -17,6 +17,7 @@ from fedtally.planner.request import Request
 from fedtally.planner.secure_sum import Keys, Summation, make_keys, placeholder_keys, rekeyed, terms, with_noise
 from fedtally.privacy.events import Event, Mechanism, Relation, Trust, default_clip_norm
 from fedtally.privacy.terms import default_delta
+from fedtally.recovery.decoding import kind_of
 from fedtally.secagg import params
 from fedtally.secagg.terms import SecAggTerms
 from fedtally.sketch import Schedule
@@ -306,7 +307,7 @@ class Draft:
         `Law.assumed`.
         """
         asked = self.request
-        rows = asked.rows or (DEFAULT_ROWS if asked.width or self.recovery == "joint" else None)
+        rows = asked.rows or (DEFAULT_ROWS if asked.width or kind_of(self.recovery).fits_items else None)
         schedule = self._only_schedule
         budget = asked.max_bytes or DEFAULT_MAX_BYTES
         if rows is None or schedule is None:

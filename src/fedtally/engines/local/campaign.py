@@ -32,7 +32,6 @@ from fedtally.planner.secure_sum import Keys
 from fedtally.privacy import STUDY, promises_little
 from fedtally.privacy.events import Relation
 from fedtally.privacy.terms import default_delta
-from fedtally.recovery.decoding import check_decodable
 from fedtally.recovery.intervals import order_statistic
 from fedtally.result import Progress, Result, Truth, physical_memory
 from fedtally.sketch import CountSketch
@@ -87,7 +86,7 @@ def run(source: Source, request: Request, progress: Progress | None = None) -> R
     report = progress or (lambda *_: None)
     if request.confidence and request.intervals == "order":
         order_statistic(request.plan.rows if request.plan else request.rows or DEFAULT_ROWS, request.confidence)
-    check_decodable(request.recovery, request.objective, declared(request.domain, source))
+    request.decoding.check_domain(declared(request.domain, source))
     seed = request.plan.seed if request.plan is not None else campaign_seed(request.seed)
     given = None if request.plan is None else request.plan.fingerprint
     books = Books(request.ledger, request.population_name, given)
@@ -124,10 +123,7 @@ def run(source: Source, request: Request, progress: Progress | None = None) -> R
             *unit.notes(source, tally, plan, has_ledger=request.ledger is not None),
             *_of_cohorts(plan, account),
         ],
-        recovery=request.recovery,
-        objective=request.objective,
-        confidence=request.confidence,
-        intervals=request.intervals,
+        decoding=request.decoding,
         missing=0 if request.is_private else tally.missing,
         attendance=attended,
         draw=None if request.is_private or tally.drawn is None else drawn_away(tally.drawn, plan.max_items),
