@@ -24,13 +24,13 @@ from experiments import (
     natural,
     official,
     openings,
+    options,
     output,
     planner,
     privacy,
     recovery,
     released,
     shrinkage,
-    study,
     tradeoff,
     vectors,
 )
@@ -73,21 +73,12 @@ for module in (
 
 @main.command("all")
 @click.option("--quick", is_flag=True, help="A small run of each, in minutes, to see that everything works.")
-@click.option(
-    "--data",
-    type=click.Path(path_type=Path),
-    help="Folder of the real tables. [default: FEDTALLY_DATA or ../shared/data]",
-)
-@click.option(
-    "--output",
-    "folder",
-    type=click.Path(file_okay=False, path_type=Path),
-    help=f"Folder of the results. [default: {study.FOLDER}, of quick runs {study.QUICK_FOLDER}]",
-)
-@click.option("--jobs", type=click.IntRange(1), default=1, help="Processes of one experiment.")
+@options.data("Folder of the real tables. [default: FEDTALLY_DATA or ../shared/data]")
+@options.folder(None, f"Folder of the results. [default: {options.FOLDER}, of quick runs {options.QUICK_FOLDER}]")
+@options.jobs
 def everything(quick: bool, data: Path | None, folder: Path | None, jobs: int) -> None:
     """Run every experiment, one after the other; exit code 1 if any missed what it is held to."""
-    folder = folder or (study.QUICK_FOLDER if quick else study.FOLDER)
+    folder = folder or (options.QUICK_FOLDER if quick else options.FOLDER)
     output.make_folder(folder)
     tables = output.data_folder(data)
     missed, left_out = [], []
@@ -96,10 +87,8 @@ def everything(quick: bool, data: Path | None, folder: Path | None, jobs: int) -
             continue
         given: dict[str, object] = {"folder": folder, "path": folder / f"{name}.parquet", "jobs": jobs}
         given |= {"data": tables} if tables.is_dir() else {}
-        options = [
-            (parameter.opts[0], given[parameter.name]) for parameter in command.params if parameter.name in given
-        ]
-        arguments = [str(word) for option in options for word in option] + ["--quick"] * quick
+        passed = [(parameter.opts[0], given[parameter.name]) for parameter in command.params if parameter.name in given]
+        arguments = [str(word) for option in passed for word in option] + ["--quick"] * quick
         click.secho(f"\n== {name}", bold=True)
         start = time.perf_counter()
         try:

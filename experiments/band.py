@@ -16,10 +16,9 @@ from typing import NamedTuple
 import click
 import numpy as np
 
-from experiments import output, rounds
+from experiments import options, output, rounds
 from experiments.coverage import Case, Scale, campaign, holds, in_turn, main_cases
 from experiments.recovery import SCHEDULES
-from experiments.study import smaller
 from fedtally.domain import IntegerRange
 from fedtally.recovery.intervals import make_intervals
 from fedtally.recovery.joint import JointDecoder
@@ -117,23 +116,23 @@ def judge(row: dict[str, object]) -> list[tuple[bool, str]]:
 
 
 @click.command("band")
-@smaller(
+@options.quick(
     laws=("1.5",), sizes=("5x100",), noises=("off",), domain_size=2_000, clients=20_000, repeats=4, median_repeats=2
 )
-@click.option("--schedule", "schedules", multiple=True, default=SCHEDULES)
-@click.option("--size", "sizes", multiple=True, default=("5x500", "16x100"), help="Rows x width.")
-@click.option("--law", "laws", multiple=True, default=("1.1", "1.5", "zm"), help="An exponent, or zm.")
+@options.schedules(SCHEDULES)
+@options.sizes(("5x500", "16x100"))
+@options.laws(("1.1", "1.5", "zm"))
 @click.option("--noise", "noises", multiple=True, type=click.Choice(["off", "on"]), default=("off", "on"))
 @click.option(
     "--decoder", "decoders", multiple=True, type=click.Choice(["joint", "median"]), default=("joint", "median")
 )
-@click.option("--domain-size", default=20_000)
-@click.option("--clients", default=200_000)
-@click.option("--repeats", type=click.IntRange(1), default=200, help="Runs of each cell, for joint recovery.")
+@options.domain_size(20_000)
+@options.clients(200_000)
+@options.repeats(200, help="Runs of each cell, for joint recovery.")
 @click.option("--median-repeats", type=click.IntRange(1), default=50, help="The same for the paper's decoder.")
-@click.option("--seed", default=0)
-@click.option("--jobs", default=1, help="Processes.")
-@click.option("--output", "path", type=click.Path(path_type=Path), help="Also write the tables: .csv or .parquet.")
+@options.seed
+@options.jobs
+@options.table
 def command(
     schedules: tuple[str, ...],
     sizes: tuple[str, ...],

@@ -26,10 +26,9 @@ import click
 import numpy as np
 import numpy.typing as npt
 
-from experiments import output, rounds
+from experiments import options, output, rounds
 from experiments.privacy import add_noise, calibrated
 from experiments.recovery import SCHEDULES, law
-from experiments.study import smaller
 from fedtally.domain import IntegerRange
 from fedtally.errors import InvalidInputError
 from fedtally.privacy.mechanism import rounded_gaussian, skellam
@@ -563,26 +562,19 @@ def details(found: dict[Case, Tallies]) -> list[dict[str, object]]:
 
 
 @click.command("coverage")
-@smaller(laws=("1.5",), sizes=("5x200",), noises=("off",), domain_size=2_000, clients=20_000, repeats=1)
-@click.option(
-    "--schedule", "schedules", multiple=True, help="[default: shared, fresh, hybrid; robustness: batched too]"
-)
-@click.option("--size", "sizes", multiple=True, help="Rows x width.  [default: 5x1000, 16x200, 16x1000]")
-@click.option(
-    "--law",
-    "laws",
-    multiple=True,
-    help="An exponent, zm, or a real table. [default: 1.1, 1.5, 2, zm; tables with --data]",
-)
+@options.quick(laws=("1.5",), sizes=("5x200",), noises=("off",), domain_size=2_000, clients=20_000, repeats=1)
+@options.schedules(help="[default: shared, fresh, hybrid; robustness: batched too]")
+@options.sizes(help="Rows x width.  [default: 5x1000, 16x200, 16x1000]")
+@options.laws(help="An exponent, zm, or a real table. [default: 1.1, 1.5, 2, zm; tables with --data]")
 @click.option("--noise", "noises", multiple=True, type=click.Choice(NOISES), default=("off", "on"))
-@click.option("--data", type=click.Path(path_type=Path), help="Folder of the real tables.")
+@options.data()
 @click.option("--robustness", is_flag=True, help="Measure other rounds, batches, noise and sizes instead.")
-@click.option("--domain-size", default=100_000, help="Of the synthetic populations.")
-@click.option("--clients", default=1_000_000, help="Of the synthetic populations.")
-@click.option("--repeats", type=click.IntRange(1), default=8, help="Seeds of each cell.")
-@click.option("--seed", default=0)
-@click.option("--jobs", default=1, help="Processes.")
-@click.option("--output", "path", type=click.Path(path_type=Path), help="Write every cell: .csv or .parquet.")
+@options.domain_size(100_000, help="Of the synthetic populations.")
+@options.clients(1_000_000, help="Of the synthetic populations.")
+@options.repeats(8, help="Seeds of each cell.")
+@options.seed
+@options.jobs
+@options.table
 def command(
     schedules: tuple[str, ...],
     sizes: tuple[str, ...],

@@ -32,7 +32,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import click
 import numpy as np
 
-from experiments import recovery, rounds, study, tradeoff
+from experiments import options, recovery, rounds, study, tradeoff
 from experiments.openings import DELTA
 from experiments.privacy import add_noise
 from fedtally import theory
@@ -437,7 +437,7 @@ def parse_size(text: str) -> tuple[int, int]:
 
 
 @click.command("epsilon")
-@study.options(
+@options.study(
     domain_size=2000,
     clients=32_000,
     laws=("1.1",),
@@ -446,16 +446,14 @@ def parse_size(text: str) -> tuple[int, int]:
     epsilons=(0.5, 2.0),
     repeats=3,
 )
-@click.option("--law", "laws", multiple=True, default=("1.1", "2"), help="An exponent, or zm.")
-@click.option("--size", "sizes", multiple=True, default=("16x500", "5x2000"), help="Rows x width.")
+@options.laws(("1.1", "2"))
+@options.sizes(("16x500", "5x2000"))
 @click.option("--rounds", "numbers", multiple=True, type=click.IntRange(1), default=ROUNDS, help="M; two or more.")
 @click.option("--epsilon", "epsilons", multiple=True, type=click.FloatRange(MIN_EPSILON, MAX_EPSILON), default=EPSILONS)
-@click.option("--domain-size", type=click.IntRange(1), default=recovery.SIZE)
-@click.option(
-    "--clients", type=click.IntRange(1), default=recovery.CLIENTS, help="N; of the largest M also where n is fixed."
-)
-@click.option("--repeats", type=click.IntRange(1), default=20, help="Campaigns of each size.")
-@click.option("--seed", type=click.IntRange(0), default=0)
+@options.domain_size(recovery.SIZE)
+@options.clients(recovery.CLIENTS, help="N; of the largest M also where n is fixed.")
+@options.repeats(20, help="Campaigns of each size.")
+@options.seed
 def command(
     laws: tuple[str, ...],
     sizes: tuple[str, ...],

@@ -17,9 +17,8 @@ from pathlib import Path
 import click
 import numpy as np
 
-from experiments import output, rounds
+from experiments import options, output, rounds
 from experiments.recovery import law
-from experiments.study import smaller
 from fedtally.domain import IntegerRange
 from fedtally.recovery.error_model import predict
 from fedtally.recovery.joint import JointDecoder
@@ -161,11 +160,11 @@ def summary(cells: Sequence[dict[str, tuple[float, float]]]) -> list[str]:
 
 
 @click.command("error_model")
-@smaller(laws=("1.5",), rows=(5,), widths=(200,), domain_size=5_000, clients=50_000, repeats=1)
-@click.option("--law", "laws", multiple=True, default=("1.1", "1.5", "2", "zm"), help="An exponent, or zm.")
+@options.quick(laws=("1.5",), rows=(5,), widths=(200,), domain_size=5_000, clients=50_000, repeats=1)
+@options.laws(("1.1", "1.5", "2", "zm"))
 @click.option("--rows", multiple=True, type=int, default=(5, 16))
 @click.option("--width", "widths", multiple=True, type=int, default=(200, 1000, 4000))
-@click.option("--schedule", "schedules", multiple=True, default=("shared", "fresh", "hybrid", "batched:2"))
+@options.schedules(("shared", "fresh", "hybrid", "batched:2"))
 @click.option(
     "--noise",
     "multipliers",
@@ -174,11 +173,11 @@ def summary(cells: Sequence[dict[str, tuple[float, float]]]) -> list[str]:
     default=(0.0, 4.2247),
     help="Standard deviation in each counter of each round's sum, over the square root of the rows.",
 )
-@click.option("--domain-size", default=100_000)
-@click.option("--clients", default=1_000_000)
-@click.option("--repeats", type=click.IntRange(1), default=3)
-@click.option("--data", type=click.Path(path_type=Path), help="Folder of the real tables; they are then added.")
-@click.option("--output", "path", type=click.Path(path_type=Path), help="Also write the table: .csv or .parquet.")
+@options.domain_size(100_000)
+@options.clients(1_000_000)
+@options.repeats(3)
+@options.data("Folder of the real tables; they are then added.")
+@options.table
 def command(
     laws: tuple[str, ...],
     rows: tuple[int, ...],

@@ -17,8 +17,7 @@ from pathlib import Path
 import click
 import numpy as np
 
-from experiments import output, recovery, rounds
-from experiments.study import smaller
+from experiments import options, output, recovery, rounds
 from fedtally.recovery import error_model
 from fedtally.sketch import SketchSpec
 
@@ -85,19 +84,17 @@ def compare(
 
 
 @click.command("exceedance")
-@smaller(laws=("1.2",), rows=(5,), numbers=(1,), domain_size=5_000, clients=10_000, repeats=4)
-@click.option("--law", "laws", multiple=True, default=("1.05", "1.2", "2"), help="An exponent, or zm.")
+@options.quick(laws=("1.2",), rows=(5,), numbers=(1,), domain_size=5_000, clients=10_000, repeats=4)
+@options.laws(("1.05", "1.2", "2"))
 @click.option("--rows", multiple=True, type=int, default=(5, 15, 16))
 @click.option("--width", "widths", multiple=True, type=int, default=(200,))
 @click.option("--rounds", "numbers", multiple=True, type=int, default=(1, 10))
-@click.option(
-    "--schedule", "schedules", multiple=True, default=("shared", "hybrid", "fresh"), help="Of several rounds."
-)
+@options.schedules(("shared", "hybrid", "fresh"), help="Of several rounds.")
 @click.option("--share", "shares", multiple=True, type=float, default=(1e-2, 1e-3))
-@click.option("--domain-size", default=recovery.SIZE)
-@click.option("--clients", default=100_000, help="All rounds together.")
-@click.option("--repeats", type=click.IntRange(1), default=40, help="Campaigns of each cell.")
-@click.option("--output", "path", type=click.Path(path_type=Path), help="Also write the table: .csv or .parquet.")
+@options.domain_size(recovery.SIZE)
+@options.clients(100_000)
+@options.repeats(40)
+@options.table
 def command(
     laws: tuple[str, ...],
     rows: tuple[int, ...],

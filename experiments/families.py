@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import click
 import numpy as np
 
-from experiments import rounds, study
+from experiments import options, rounds, study
 from experiments.study import Row
 from fedtally import planner, theory
 from fedtally.errors import InvalidInputError
@@ -225,13 +225,13 @@ def _stated(member: Member) -> str:
 
 
 @click.command("families")
-@study.options(families=("geometric", "zipf a=2", "uniform"), points=2, smallest=1e-3, domain_size=100_000)
+@options.study(families=("geometric", "zipf a=2", "uniform"), points=2, smallest=1e-3, domain_size=100_000)
 @click.option("--family", "families", multiple=True, type=click.Choice(list(MEMBERS)), help="[default: all]")
 @click.option("--largest", type=click.FloatRange(1e-12), default=1e-2, help="Largest tau.")
 @click.option("--smallest", type=click.FloatRange(1e-12), default=1e-5, help="Smallest tau.")
 @click.option("--points", type=click.IntRange(2), default=7, help="Taus between them, in equal ratios.")
 @click.option("--rows", type=click.IntRange(1), default=15)
-@click.option("--domain-size", type=click.IntRange(1), default=1_000_000)
+@options.domain_size(1_000_000)
 def command(
     families: Sequence[str],
     largest: float,

@@ -13,7 +13,7 @@ import click
 
 from experiments import figure1_rounds as several
 from experiments import figure1_single as single
-from experiments import populations, recovery, study
+from experiments import options, populations, recovery, study
 from experiments.populations import Population
 from experiments.study import Row, Study
 from fedtally.errors import InvalidInputError
@@ -131,7 +131,7 @@ def make(
 @click.option("--points", type=click.IntRange(1), default=9, help="Taus within (1e-3, 1e-1).")
 @click.option("--spacing", type=click.Choice(["log", "linear"]), default="log", help="Of the taus.")
 @click.option("--pilots", type=click.IntRange(2), default=12, help="Of each tau.")
-@click.option("--repeats", type=click.IntRange(1), default=12, help="Campaigns of each pilot.")
+@options.repeats(12, help="Campaigns of each pilot.")
 @click.option(
     "--width",
     "widths",
@@ -142,9 +142,9 @@ def make(
 )
 @click.option("--round-repeats", type=click.IntRange(2), default=50, help="Campaigns of ten rounds, paper's decoder.")
 @click.option("--joint-repeats", type=click.IntRange(2), default=10, help="Campaigns of ten rounds, joint recovery.")
-@click.option("--seed", type=click.IntRange(0), default=0)
-@click.option("--data", type=click.Path(path_type=Path), help="Folder of the tables or official files.")
-@study.options(**QUICK)
+@options.seed
+@options.data("Folder of the tables or official files.")
+@options.study(**QUICK)
 def command(
     names: tuple[str, ...],
     points: int,

@@ -23,7 +23,7 @@ import click
 import numpy as np
 import numpy.typing as npt
 
-from experiments import ratios, recovery, rounds, study
+from experiments import options, ratios, recovery, rounds, study
 from experiments.ratios import Claim
 from experiments.tradeoff import LOOKS
 from fedtally.domain import IntegerRange
@@ -268,13 +268,13 @@ cells with the heaviest one in most rows: in all rounds of hybrid, but only in o
 
 
 @click.command("figure2")
-@study.options(widths=(100, 400), domain_size=10_000, repeats=20, joint_repeats=2)
+@options.study(widths=(100, 400), domain_size=10_000, repeats=20, joint_repeats=2)
 @click.option("-a", "--exponent", "exponents", type=float, multiple=True, default=(1.1, 2.0, 3.0, 5.0))
 @click.option("--width", "widths", type=click.IntRange(1), multiple=True, default=(50, 100, 200, 400, 800))
-@click.option("--domain-size", type=click.IntRange(1), default=100_000)
+@options.domain_size(100_000)
 @click.option("--rounds", "num_rounds", default=10, type=click.IntRange(1, 16))
 @click.option("--rows", default=5)
-@click.option("--repeats", type=click.IntRange(2), default=1000, help="The paper takes 1,000.")
+@options.repeats(1000, least=2, help="The paper takes 1,000.")
 @click.option(
     "--joint-repeats",
     type=click.IntRange(0),
@@ -282,7 +282,7 @@ cells with the heaviest one in most rows: in all rounds of hybrid, but only in o
     default=50,
     help="Of these, also with joint recovery; 0: none.",
 )
-@click.option("--seed", type=click.IntRange(0), default=0)
+@options.seed
 def command(
     folder: Path,
     jobs: int,

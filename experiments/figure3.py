@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import click
 import numpy as np
 
-from experiments import output, populations, ratios, recovery, rounds, study, tradeoff
+from experiments import options, output, populations, ratios, recovery, rounds, study, tradeoff
 from experiments.figure3_tables import (
     ABSOLUTE,
     OWN,
@@ -184,17 +184,12 @@ is held to less: with joint recovery one of the smallest that were tried will do
 
 
 @click.command("figure3")
-@study.options(widths=(150, 400), repeats=2, joint_rows=(5,), joint_repeats=2, cells=(64, 128, 256))
-@click.option(
-    "--data",
-    type=click.Path(path_type=Path),
-    help="Folder of C4's official table, or of its stand-in. [default: FEDTALLY_DATA, or ../shared/data, or a formula]",
+@options.study(widths=(150, 400), repeats=2, joint_rows=(5,), joint_repeats=2, cells=(64, 128, 256))
+@options.data(
+    "Folder of C4's official table, or of its stand-in. [default: FEDTALLY_DATA, or ../shared/data, or a formula]"
 )
-@click.option(
-    "--clients",
-    type=click.IntRange(recovery.ROUNDS),
-    default=150_000,
-    help="All rounds together; the numbers of the data set's notes are for 150,000.",
+@options.clients(
+    150_000, least=recovery.ROUNDS, help="All rounds together; the numbers of the data set's notes are for 150,000."
 )
 @click.option(
     "--width",
@@ -204,9 +199,7 @@ is held to less: with joint recovery one of the smallest that were tried will do
     default=(150, 300, 400, 800),
     help="Beside the figure's.",
 )
-@click.option(
-    "--repeats", type=click.IntRange(2), default=100, help="Campaigns, each with clients and hashes of its own."
-)
+@options.repeats(100, least=2, help="Campaigns, each with clients and hashes of its own.")
 @click.option(
     "--joint-rows", type=click.IntRange(1), multiple=True, default=JOINT_ROWS, help="Of the grid for joint recovery."
 )
@@ -218,7 +211,7 @@ is held to less: with joint recovery one of the smallest that were tried will do
     default=10,
     help="Campaigns for each of the grid; 0: none.",
 )
-@click.option("--seed", type=click.IntRange(0), default=0)
+@options.seed
 def command(
     folder: Path,
     jobs: int,

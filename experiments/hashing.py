@@ -15,8 +15,7 @@ import click
 import numpy as np
 import numpy.typing as npt
 
-from experiments import figure2, output
-from experiments.study import smaller
+from experiments import figure2, options, output
 from fedtally.sketch import Schedule, ScheduleKind
 
 F64 = npt.NDArray[np.float64]
@@ -96,15 +95,15 @@ def measure(
 
 
 @click.command("hashing")
-@smaller(domain_size=200, repeats=20)
+@options.quick(domain_size=200, repeats=20)
 @click.option("-a", "--exponent", "exponents", type=float, multiple=True, default=(1.1, 2.0, 3.0))
-@click.option("--domain-size", default=2000)
+@options.domain_size(2000)
 @click.option("--rounds", "num_rounds", default=10, type=click.IntRange(2, 16))
 @click.option("--rows", default=5)
 @click.option("--width", default=50)
-@click.option("--repeats", default=200)
-@click.option("--seed", default=0)
-@click.option("--output", "path", type=click.Path(path_type=Path), help="Also write the table: .csv or .parquet.")
+@options.repeats(200)
+@options.seed
+@options.table
 def command(
     exponents: tuple[float, ...],
     domain_size: int,

@@ -28,10 +28,9 @@ import numpy as np
 import numpy.typing as npt
 
 import fedtally
-from experiments import coverage, output
+from experiments import coverage, options, output
 from experiments.coverage import Scale, in_turn
 from experiments.recovery import law
-from experiments.study import smaller
 from fedtally.domain import IntegerRange
 from fedtally.errors import InvalidInputError, UnreadableFileError
 from fedtally.recovery.intervals import JointIntervals, Kappa, Limits
@@ -214,20 +213,20 @@ def _mean(values: F64) -> float | str:
 
 
 @click.command("lists")
-@smaller(names=("readme",), recoveries=("joint",), rounds=(1,), epsilons=(2.0,), repeats=2)
+@options.quick(names=("readme",), recoveries=("joint",), rounds=(1,), epsilons=(2.0,), repeats=2)
 @click.option("--table", "names", multiple=True, help=f"Of {', '.join(TABLES)}, and with --data {', '.join(REAL)}.")
 @click.option("--counts", type=click.Path(path_type=Path), help="Measure this table instead: counts, one a line.")
-@click.option("--clients", type=click.IntRange(1), default=50_000, help="Drawn from the table of --counts.")
+@options.clients(50_000, help="Drawn from the table of --counts.")
 @click.option("--max-bytes", type=click.IntRange(1), default=4000, help="Of a client, for the table of --counts.")
 @click.option("--recovery", "recoveries", multiple=True, type=click.Choice(["joint", "median"]))
 @click.option("--rounds", multiple=True, type=click.IntRange(1), default=(1, 10))
 @click.option("--epsilon", "epsilons", multiple=True, type=click.FloatRange(0.0), default=(0.0, 2.0), help="0: none.")
 @click.option("--top", "k", type=click.IntRange(1), default=20, help="Items of a list.")
-@click.option("--data", type=click.Path(path_type=Path), help="Folder of the real tables.")
-@click.option("--repeats", type=click.IntRange(1), default=20, help="Lists of each cell.")
-@click.option("--seed", default=0)
-@click.option("--jobs", default=1, help="Processes.")
-@click.option("--output", "path", type=click.Path(path_type=Path), help="Write every cell: .csv or .parquet.")
+@options.data()
+@options.repeats(20, help="Lists of each cell.")
+@options.seed
+@options.jobs
+@options.table
 def command(
     names: tuple[str, ...],
     counts: Path | None,

@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import click
 import numpy as np
 
-from experiments import rounds, study
+from experiments import options, rounds, study
 from experiments.study import Row
 from fedtally.sketch import SketchSpec
 from fedtally.sources.synthetic import frequencies
@@ -231,14 +231,14 @@ def draw(rows: list[Row]) -> Figure:
 
 
 @click.command("log-factor")
-@study.options(exponents=(1.1, 3.0), lengths=(5,), counts=(1, 10, 40), repeats=40, domain_size=3000)
+@options.study(exponents=(1.1, 3.0), lengths=(5,), counts=(1, 10, 40), repeats=40, domain_size=3000)
 @click.option("-a", "--exponent", "exponents", type=float, multiple=True, default=(0.5, 1.1, 2.0, 3.0))
 @click.option("--rows", "lengths", type=click.IntRange(1), multiple=True, default=(5, 15))
 @click.option("--rounds", "counts", type=click.IntRange(1, 256), multiple=True, default=(1, 3, 10, 30, 100))
 @click.option("--width", default=100, type=click.IntRange(2))
-@click.option("--domain-size", default=10_000, type=click.IntRange(2, 10_000_000))
-@click.option("--repeats", default=1000, type=click.IntRange(2), help="Campaigns of each cell.")
-@click.option("--seed", default=0, type=click.IntRange(0))
+@options.domain_size(10_000, least=2, most=10_000_000)
+@options.repeats(1000, least=2)
+@options.seed
 def command(
     exponents: tuple[float, ...],
     lengths: tuple[int, ...],

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import click
 import numpy as np
 
-from experiments import output, recovery, rounds, study
+from experiments import options, output, recovery, rounds, study
 from experiments.natural_rounds import ARRANGEMENTS, TABLES, arrange, digest, load, predicted
 from experiments.study import Row
 from fedtally.domain import IntegerRange
@@ -240,13 +240,13 @@ def draw(rows: list[Row]) -> Figure:
 
 
 @click.command("natural")
-@study.options(names=("drift",), widths=(50, 200), repeats=4)
+@options.study(names=("drift",), widths=(50, 200), repeats=4)
 @click.option("--table", "names", multiple=True, type=click.Choice(list(TABLES)), default=("hour", "month", "decade"))
-@click.option("--data", type=click.Path(file_okay=False, path_type=Path), help="Folder of the tables.")
+@options.data("Folder of the tables.")
 @click.option("--rows", default=5, type=click.IntRange(1))
 @click.option("--width", "widths", multiple=True, type=click.IntRange(2), default=(200, 800, 3200))
-@click.option("--repeats", default=20, type=click.IntRange(2), help="Campaigns of each cell.")
-@click.option("--seed", default=0, type=click.IntRange(0))
+@options.repeats(20, least=2)
+@options.seed
 def command(
     names: tuple[str, ...],
     data: Path | None,

@@ -18,9 +18,8 @@ from typing import NamedTuple
 import click
 import numpy as np
 
-from experiments import output, recovery, rounds
+from experiments import options, output, recovery, rounds
 from experiments.privacy import add_noise
-from experiments.study import smaller
 from fedtally.domain import IntegerRange
 from fedtally.errors import InvalidInputError
 from fedtally.privacy.events import Event
@@ -158,16 +157,16 @@ def compare(
 
 
 @click.command("openings")
-@smaller(laws=("1.1", "2"), sizes=("16x500",), epsilons=(1.0,), repeats=1)
-@click.option("--law", "laws", multiple=True, help="An exponent, or zm.  [default: all of the study]")
-@click.option("--size", "sizes", multiple=True, help="Rows x width.  [default: all of the study]")
+@options.quick(laws=("1.1", "2"), sizes=("16x500",), epsilons=(1.0,), repeats=1)
+@options.laws(help="An exponent, or zm.  [default: all of the study]")
+@options.sizes(help="Rows x width.  [default: all of the study]")
 @click.option("--epsilon", "epsilons", multiple=True, type=float, help="[default: all of the study]")
 @click.option("--batches", multiple=True, type=click.IntRange(1, ROUNDS), default=BATCHES)
-@click.option("--domain-size", default=recovery.SIZE)
-@click.option("--clients", default=recovery.CLIENTS, help="All rounds together.")
-@click.option("--repeats", type=click.IntRange(1), default=3, help="Campaigns of each cell.")
-@click.option("--seed", default=0)
-@click.option("--output", "path", type=click.Path(path_type=Path), help="Also write the table: .csv or .parquet.")
+@options.domain_size(recovery.SIZE)
+@options.clients(recovery.CLIENTS)
+@options.repeats(3)
+@options.seed
+@options.table
 def command(
     laws: tuple[str, ...],
     sizes: tuple[str, ...],

@@ -28,8 +28,7 @@ import click
 import numpy as np
 from scipy.stats import binom
 
-from experiments import output, recovery, rounds
-from experiments.study import smaller
+from experiments import options, output, recovery, rounds
 from fedtally import planner
 from fedtally.domain import IntegerRange
 from fedtally.errors import InvalidInputError
@@ -220,25 +219,21 @@ def keeps(successes: int, trials: int) -> bool:
 
 
 @click.command("planner")
-@smaller(laws=("1.5",), taus=(0.02,), domain_size=10_000, pilots=3, draws=20, trials=40)
-@click.option(
-    "--law", "laws", multiple=True, default=("1.05", "1.2", "1.5", "2", "3"), help="An exponent, zm, or a table's name."
-)
+@options.quick(laws=("1.5",), taus=(0.02,), domain_size=10_000, pilots=3, draws=20, trials=40)
+@options.laws(("1.05", "1.2", "1.5", "2", "3"), help="An exponent, zm, or a table's name.")
 @click.option("--tau", "taus", multiple=True, type=float, default=(0.002, 0.01, 0.05))
 @click.option("--decoder", "recoveries", multiple=True, type=click.Choice(["median", "joint"]), default=("median",))
 @click.option("--rows", multiple=True, default=("15",), help="A number, or chosen.")
-@click.option("--domain-size", default=100_000, help="Of laws that are no tables.")
-@click.option("--clients", default=10_000)
+@options.domain_size(100_000, help="Of laws that are no tables.")
+@options.clients(10_000)
 @click.option("--pilot-rows", default=planner.Pilot.rows)
 @click.option("--pilot-width", default=planner.Pilot.width)
 @click.option("--pilots", type=click.IntRange(1), default=12)
 @click.option("--draws", type=click.IntRange(1), default=100, help="Campaigns per width, in the search for the least.")
 @click.option("--trials", type=click.IntRange(1), default=200, help="Campaigns at the width that is chosen.")
-@click.option(
-    "--data", type=click.Path(path_type=Path), help=f"Folder of the real tables, which are {', '.join(TABLES)}."
-)
-@click.option("--jobs", type=click.IntRange(1), default=1, help="Processes, each with a cell at a time.")
-@click.option("--output", "path", type=click.Path(path_type=Path), help="Also write the table: .csv or .parquet.")
+@options.data(f"Folder of the real tables, which are {', '.join(TABLES)}.")
+@options.jobs
+@options.table
 def command(
     pilot_rows: int, pilot_width: int, data: Path | None, jobs: int, path: Path | None, **values: object
 ) -> None:

@@ -29,8 +29,7 @@ from typing import NamedTuple
 import click
 import numpy as np
 
-from experiments import output, recovery, rounds
-from experiments.study import smaller
+from experiments import options, output, recovery, rounds
 from fedtally.crypto.keys import Secret
 from fedtally.domain import IntegerRange
 from fedtally.errors import InvalidInputError
@@ -215,17 +214,13 @@ def verdict(size: tuple[int, int], ratio: float) -> str:
 
 
 @click.command("privacy")
-@smaller(sizes=("5x1000",), repeats=1)
+@options.quick(sizes=("5x1000",), repeats=1)
 @click.option("--table", "tables", multiple=True, type=click.Choice(list(FIGURES)), help="[default: all]")
-@click.option(
-    "--data", type=click.Path(path_type=Path), help="Folder of the real tables; without it nothing is judged."
-)
-@click.option("--repeats", type=click.IntRange(1), default=4, help="Campaigns of each cell.")
-@click.option(
-    "--size", "sizes", multiple=True, type=click.Choice([f"{r}x{w}" for r, w in SIZES]), help="[default: all]"
-)
-@click.option("--seed", default=0)
-@click.option("--output", "path", type=click.Path(path_type=Path), help="Also write the table: .csv or .parquet.")
+@options.data("Folder of the real tables; without it nothing is judged.")
+@options.repeats(4)
+@options.sizes(help="[default: all]", type=click.Choice([f"{r}x{w}" for r, w in SIZES]))
+@options.seed
+@options.table
 def command(
     tables: tuple[str, ...], data: Path | None, repeats: int, sizes: tuple[str, ...], seed: int, path: Path | None
 ) -> None:

@@ -25,8 +25,7 @@ from typing import NamedTuple
 import click
 import numpy as np
 
-from experiments import output, rounds
-from experiments.study import smaller
+from experiments import options, output, rounds
 from fedtally.domain import IntegerRange
 from fedtally.errors import InvalidInputError, UnreadableFileError
 from fedtally.recovery.joint import JointDecoder
@@ -351,7 +350,7 @@ def savings(repeats: int, seed: int, clients: int, size: int) -> list[dict[str, 
 
 
 @click.command("recovery")
-@smaller(parts=("grid",), laws=("1.1",), rows=(5,), domain_size=5_000, clients=50_000, repeats=1)
+@options.quick(parts=("grid",), laws=("1.1",), rows=(5,), domain_size=5_000, clients=50_000, repeats=1)
 @click.option(
     "--part",
     "parts",
@@ -359,18 +358,16 @@ def savings(repeats: int, seed: int, clients: int, size: int) -> list[dict[str, 
     type=click.Choice(list(REPEATS)),
     help="Only this; may be repeated. [default: all]",
 )
-@click.option("--law", "laws", multiple=True, help="Only these of the study's: exponents, zm, or a table's name.")
+@options.laws(help="Only these of the study's: exponents, zm, or a table's name.")
 @click.option("--rows", multiple=True, type=int, help="Only these of the study's.")
 @click.option("--width", "widths", multiple=True, type=int, help="Only these of the study's.")
-@click.option("--schedule", "schedules", multiple=True, type=click.Choice(SCHEDULES), default=SCHEDULES)
-@click.option(
-    "--data", type=click.Path(path_type=Path), help="Folder of the real tables; without it they are left out."
-)
-@click.option("--domain-size", default=SIZE, help="Verdicts are given at the study's.")
-@click.option("--clients", default=CLIENTS, help="Verdicts are given at the study's.")
-@click.option("--repeats", type=click.IntRange(1), help="[default: grid 5, rounds 6, savings 9, tables 4]")
-@click.option("--seed", default=0)
-@click.option("--output", "path", type=click.Path(path_type=Path), help="Also write the errors: .csv or .parquet.")
+@options.schedules(SCHEDULES, type=click.Choice(SCHEDULES))
+@options.data("Folder of the real tables; without it they are left out.")
+@options.domain_size(SIZE, help="Verdicts are given at the study's.")
+@options.clients(CLIENTS, help="Verdicts are given at the study's.")
+@options.repeats(None, help="[default: grid 5, rounds 6, savings 9, tables 4]")
+@options.seed
+@options.table
 def command(
     parts: tuple[str, ...],
     laws: tuple[str, ...],

@@ -41,7 +41,7 @@ import click
 import numpy as np
 from scipy import special
 
-from experiments import epsilon, recovery, rounds, study
+from experiments import epsilon, options, recovery, rounds, study
 from experiments.epsilon import Cell, grouped, logs, mean, standard_error
 from experiments.openings import DELTA
 from experiments.privacy import add_noise
@@ -460,18 +460,18 @@ def draw_lines(axes: Any, rows: Sequence[study.Row], over: str, part: str) -> No
 
 
 @click.command("released")
-@study.options(
+@options.study(
     domain_size=2000, clients=32_000, laws=("1.1",), sizes=("13x50",), numbers=(1, 8, 64), buckets=(25, 50), repeats=2
 )
-@click.option("--law", "laws", multiple=True, default=("1.1", "2"), help="An exponent, or zm.")
-@click.option("--size", "sizes", multiple=True, default=("16x500", "5x2000"), help="Rows x width.")
+@options.laws(("1.1", "2"))
+@options.sizes(("16x500", "5x2000"))
 @click.option("--rounds", "numbers", multiple=True, type=click.IntRange(1), default=(1, 4, 16, 64, 256), help="M.")
 @click.option("--bucket", "buckets", multiple=True, type=click.IntRange(1, 100_000), default=tuple(BUCKETS), help="B.")
 @click.option("--epsilon", "level", type=click.FloatRange(MIN_EPSILON, MAX_EPSILON), default=epsilon.MAIN)
-@click.option("--domain-size", type=click.IntRange(1), default=recovery.SIZE)
-@click.option("--clients", type=click.IntRange(1), default=1_024_000, help="N.")
-@click.option("--repeats", type=click.IntRange(2), default=10, help="Campaigns of each size, hash seeds, matrices.")
-@click.option("--seed", type=click.IntRange(0), default=0)
+@options.domain_size(recovery.SIZE)
+@options.clients(1_024_000, help="N.")
+@options.repeats(10, least=2, help="Campaigns of each size, hash seeds, matrices.")
+@options.seed
 def command(
     laws: tuple[str, ...],
     sizes: tuple[str, ...],

@@ -15,9 +15,8 @@ from pathlib import Path
 import click
 import numpy as np
 
-from experiments import output, rounds
+from experiments import options, output, rounds
 from experiments.recovery import SCHEDULES, law
-from experiments.study import smaller
 from fedtally.domain import IntegerRange
 from fedtally.recovery.joint import JointDecoder
 from fedtally.recovery.median import MedianDecoder
@@ -92,18 +91,18 @@ def measure(
 
 
 @click.command("shrinkage")
-@smaller(laws=("2",), rows=(5,), widths=(200,), domain_size=5_000, clients=50_000, repeats=1)
-@click.option("--law", "laws", multiple=True, default=("1.1", "zm", "2"), help="An exponent, or zm.")
+@options.quick(laws=("2",), rows=(5,), widths=(200,), domain_size=5_000, clients=50_000, repeats=1)
+@options.laws(("1.1", "zm", "2"))
 @click.option("--rows", multiple=True, type=int, default=(5, 16))
 @click.option("--width", "widths", multiple=True, type=int, default=(200, 1000, 4000))
-@click.option("--schedule", "schedules", multiple=True, type=click.Choice(SCHEDULES), default=SCHEDULES)
+@options.schedules(SCHEDULES, type=click.Choice(SCHEDULES))
 @click.option("--noise", "noises", multiple=True, type=float, default=(0.0, 4.2247), help="4.2247: about epsilon = 1.")
-@click.option("--domain-size", default=100_000)
-@click.option("--clients", default=1_000_000)
-@click.option("--data", type=click.Path(path_type=Path), help="Folder of real tables, to take in place of the laws.")
+@options.domain_size(100_000)
+@options.clients(1_000_000)
+@options.data("Folder of real tables, to take in place of the laws.")
 @click.option("--table", "tables", multiple=True, type=click.Choice(list(TABLES)), default=list(TABLES))
-@click.option("--repeats", type=click.IntRange(1), default=5)
-@click.option("--output", "path", type=click.Path(path_type=Path), help="Also write the table: .csv or .parquet.")
+@options.repeats(5)
+@options.table
 def command(
     laws: tuple[str, ...],
     rows: tuple[int, ...],

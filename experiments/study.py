@@ -12,7 +12,6 @@ runs of different settings never mix. The file goes when the run is whole.
 
 from __future__ import annotations
 
-import functools
 import hashlib
 import json
 import multiprocessing
@@ -20,10 +19,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
-from click.core import ParameterSource
 
 import fedtally
 from experiments import output
@@ -37,9 +35,6 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 Row = dict[str, Any]
-Run = TypeVar("Run", bound=Callable[..., None])
-FOLDER = Path("results")
-QUICK_FOLDER = FOLDER / "quick"
 NEEDED = ("seed", "plan")  # keys of every row
 
 
@@ -75,49 +70,6 @@ def describe(spec: SketchSpec, clients: int) -> str:
     return json.dumps(plan | {"num_clients": clients, "hash_seed": spec.seed.hex()})
 
 
-def options(**quick: object) -> Callable[[Run], Run]:
-    """Give a command --output, --jobs, --plot/--no-plot and --quick, whose values are `quick` where none is given.
-
-    The command gets `folder`, `jobs` and `plot`; it passes them to `run`.
-    """
-    added = (
-        click.option(
-            "--output",
-            "folder",
-            type=click.Path(file_okay=False, path_type=Path),
-            default=FOLDER,
-            help="Folder of the results, where the same command goes on if it was stopped. Quick runs have their own.",
-        ),
-        click.option("--jobs", type=click.IntRange(1), default=1, help="Processes, each with a task at a time."),
-        click.option("--plot/--no-plot", default=True, help="Also draw it; needs the extra plot."),
-        smaller(folder=QUICK_FOLDER, **quick),
-    )
-    return lambda command: functools.reduce(lambda inner, option: option(inner), reversed(added), command)
-
-
-def smaller(**small: object) -> Callable[[Run], Run]:
-    """Give a command --quick: a run of seconds, with these values where the command line has none."""
-
-    def decorate(command: Run) -> Run:
-        @click.option("--quick", is_flag=True, help="A small run, of seconds, that shows that everything works.")
-        @functools.wraps(command)
-        def run(*, quick: bool, **values: object) -> None:
-            given = click.get_current_context().get_parameter_source
-            values = {name: _unique(value) for name, value in values.items()}
-            if quick:
-                values |= {name: value for name, value in small.items() if given(name) is ParameterSource.DEFAULT}
-            try:
-                command(**values)
-            except SystemExit as verdict:
-                if not quick or verdict.code != 1:
-                    raise
-                click.echo("(what a quick run misses means nothing)")
-
-        return run  # type: ignore[return-value]
-
-    return decorate
-
-
 def run(study: Study, folder: Path, jobs: int = 1, plot: bool = True) -> list[Row]:
     """Do what is left to do of a study, write its files, print its tables and return all rows.
 
@@ -148,11 +100,6 @@ def run(study: Study, folder: Path, jobs: int = 1, plot: bool = True) -> list[Ro
         output.show(table)
     click.echo(f"\nwrote {', '.join(str(path) for path in (*files, *pictures))}")
     return rows
-
-
-def _unique(value: object) -> object:
-    """Return a tuple without what was in it before."""
-    return tuple(dict.fromkeys(value)) if isinstance(value, tuple) else value
 
 
 def fingerprint(study: Study) -> str:

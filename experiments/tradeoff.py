@@ -12,8 +12,7 @@ from typing import Any
 import click
 import numpy as np
 
-from experiments import output, recovery
-from experiments.study import smaller
+from experiments import options, output, recovery
 from fedtally import charts
 from fedtally.domain import IntegerRange
 from fedtally.plan import Plan
@@ -160,21 +159,15 @@ def _lowest(group: list[float]) -> float:
 
 
 @click.command("tradeoff")
-@smaller(widths=(100, 400, 1600), domain_size=5_000, clients=50_000, repeats=1)
+@options.quick(widths=(100, 400, 1600), domain_size=5_000, clients=50_000, repeats=1)
 @click.option("--law", "name", default="zm", help="An exponent, or zm.")
 @click.option("--rows", default=5)
 @click.option("--width", "widths", multiple=True, type=int, default=WIDTHS)
-@click.option(
-    "--schedule",
-    "schedules",
-    multiple=True,
-    type=click.Choice(recovery.SCHEDULES),
-    default=recovery.SCHEDULES,
-)
-@click.option("--domain-size", default=recovery.SIZE)
-@click.option("--clients", default=recovery.CLIENTS, help="All rounds together.")
-@click.option("--repeats", default=15, type=click.IntRange(1))
-@click.option("--output", "path", type=click.Path(path_type=Path), help="Also write the table: .csv or .parquet.")
+@options.schedules(recovery.SCHEDULES, type=click.Choice(recovery.SCHEDULES))
+@options.domain_size(recovery.SIZE)
+@options.clients(recovery.CLIENTS)
+@options.repeats(15)
+@options.table
 @click.option("--plot", type=click.Path(path_type=Path), help="Also draw it: .svg, .png or .pdf.")
 def command(
     name: str,

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import click
 import numpy as np
 
-from experiments import study
+from experiments import options, study
 from experiments.natural import CERTAIN, Ratio, ratio
 from experiments.rounds import F64
 from experiments.study import Row
@@ -223,14 +223,14 @@ def draw(rows: list[Row]) -> Figure:
 
 
 @click.command("vectors")
-@study.options(size=2000, widths=(50, 200, 800), repeats=10)
+@options.study(size=2000, widths=(50, 200, 800), repeats=10)
 @click.option("--case", "cases", multiple=True, type=click.Choice(list(NOISE)), default=tuple(NOISE))
 @click.option("--size", default=10_000, type=click.IntRange(2, 10_000_000), help="Entries of a vector.")
 @click.option("--rounds", "num_rounds", default=10, type=click.IntRange(1, 256))
 @click.option("--rows", default=15, type=click.IntRange(1))
 @click.option("--width", "widths", multiple=True, type=click.IntRange(2), default=(50, 100, 200, 400, 800, 1600))
-@click.option("--repeats", default=100, type=click.IntRange(2), help="Campaigns of each cell.")
-@click.option("--seed", default=0, type=click.IntRange(0))
+@options.repeats(100, least=2)
+@options.seed
 def command(
     cases: tuple[str, ...],
     size: int,

@@ -1015,11 +1015,11 @@ def test_no_contribution_that_fails_leaves_the_items_behind() -> None:
     privacy = replace(privacy, event=replace(privacy.event, clip_norm=2.0))  # two items exceed it
     plan = plan_of(None, max_items=2, privacy=privacy)
     client = FrequencyClient(plan, DOMAIN, [3, 5, 7])
-    for calls in range(3):  # items are drawn, dropped by the clip, and hidden by a share of noise
+    for calls in range(2):  # items are dropped by an order that is drawn, and hidden by a share of noise
         with pytest.raises(OSError, match="is gone") as failed:
             client.contribution(0, failing(calls))
         assert left_behind(failed.value) == []
-    assert client.contribution(0, failing(3)).any()  # the client still holds its items
+    assert client.contribution(0, failing(2)).any()  # the client still holds its items
     assert client._ids.tolist() == DOMAIN.encode([3, 5, 7]).tolist()
 
 

@@ -60,6 +60,11 @@ def words_for(order: Sequence[int]) -> Callable[[int], bytes]:
     return lambda _: words.tobytes()
 
 
+def clipped(spec: SketchSpec, round: int, ids: U64, clip_norm: float, random: Callable[[int], bytes]) -> U64:
+    """Return what the clip alone leaves: as many items as there are may stay."""
+    return clip.bounded(ids, len(ids), random, clip.Clip(spec, round, clip_norm))
+
+
 def by_dropping(spec: SketchSpec, round: int, ids: Sequence[int], order: Sequence[int], clip_norm: float) -> list[int]:
     """Return what is left when items are dropped one by one from the end of the order: as it is defined."""
     left = [ids[i] for i in order]
@@ -110,7 +115,7 @@ def test_no_items_exceed_it(
     shape: tuple[int, int], ids: list[int], clip_norm: float, schedule: str, round: int, seed: int
 ) -> None:
     spec = spec_of(*shape, schedule)
-    kept = clip.clipped(spec, round, array(ids), clip_norm, np.random.default_rng(seed).bytes).tolist()
+    kept = clipped(spec, round, array(ids), clip_norm, np.random.default_rng(seed).bytes).tolist()
     assert plain_square(spec, round, kept) <= Fraction(clip_norm) ** 2
     assert kept == [id_ for id_ in ids if id_ in set(kept)]  # some of them, in their order
     if plain_square(spec, round, ids) <= Fraction(clip_norm) ** 2:
@@ -124,7 +129,7 @@ def test_no_colliding_items_exceed_it(shape: tuple[int, int], data: st.DataObjec
     assert pool[0] == 0 and plain_square(spec, 3, pool[:20]) == 20**2 * spec.rows
     ids = data.draw(st.lists(st.sampled_from(pool), unique=True))
     order = data.draw(st.permutations(range(len(ids))))
-    kept = clip.clipped(spec, 3, array(ids), clip_norm, words_for(order)).tolist()
+    kept = clipped(spec, 3, array(ids), clip_norm, words_for(order)).tolist()
     assert plain_square(spec, 3, kept) <= Fraction(clip_norm) ** 2
     assert sorted(kept) == sorted(by_dropping(spec, 3, ids, order, clip_norm))
 
@@ -133,7 +138,7 @@ def test_no_colliding_items_exceed_it(shape: tuple[int, int], data: st.DataObjec
 def test_colliding_items_are_dropped_until_they_fit(count: int) -> None:
     spec, ids = spec_of(3, 2), colliding(3, 2)[:count]
     assert plain_square(spec, 3, ids) > 1.5 * 3 * count  # items that do not meet: 3 count
-    kept = clip.clipped(spec, 3, array(ids), math.sqrt(3 * count), np.random.default_rng(1).bytes)
+    kept = clipped(spec, 3, array(ids), math.sqrt(3 * count), np.random.default_rng(1).bytes)
     assert 0 < len(kept) < count
 
 
@@ -141,9 +146,9 @@ def test_a_square_is_compared_exactly() -> None:
     """sqrt(3) as a float has a square below 3, sqrt(5) one above 5: one item of 3 rows is dropped, one of 5 stays."""
     assert Fraction(math.sqrt(3)) ** 2 < 3 and Fraction(math.sqrt(5)) ** 2 > 5
     for rows, kept in ((3, 0), (5, 1)):
-        found = clip.clipped(spec_of(rows, 8), 0, array([1]), math.sqrt(rows), np.random.default_rng(0).bytes)
+        found = clipped(spec_of(rows, 8), 0, array([1]), math.sqrt(rows), np.random.default_rng(0).bytes)
         assert len(found) == kept
-        found = clip.clipped(spec_of(rows, 8), 0, array([1]), math.nextafter(math.sqrt(rows), 9), refused)
+        found = clipped(spec_of(rows, 8), 0, array([1]), math.nextafter(math.sqrt(rows), 9), refused)
         assert len(found) == 1
 
 
@@ -165,7 +170,7 @@ def test_items_are_dropped_from_the_end_of_the_order(
         asked.append(size)
         return words_for(order)(size)
 
-    kept = clip.clipped(spec, 3, array(ids), clip_norm, random).tolist()
+    kept = clipped(spec, 3, array(ids), clip_norm, random).tolist()
     assert sorted(kept) == sorted(by_dropping(spec, 3, ids, order, clip_norm))
     assert asked == ([8 * len(ids)] if len(kept) < len(ids) else [])
 
@@ -174,14 +179,14 @@ def test_each_order_is_as_likely() -> None:
     """Distinct uniform words come in any order, as likely: each order of the words makes one of the items."""
 
     orders = list(permutations(range(5)))
-    assert [tuple(clip._permutation(5, words_for(order)).tolist()) for order in orders] == orders
+    assert [tuple(np.argsort(clip.draw_words(5, words_for(order))).tolist()) for order in orders] == orders
 
 
 def test_equal_words_are_drawn_again() -> None:
     """Else the order of equal words would be that of the items."""
     draws = [array([3, 3, 1]), array([7, 1, 7]), array([5, 2, 9])]
-    order = clip._permutation(3, lambda size: draws.pop(0).tobytes())
-    assert order.tolist() == [1, 0, 2] and not draws
+    words = clip.draw_words(3, lambda size: draws.pop(0).tobytes())
+    assert words.tolist() == [5, 2, 9] and not draws
 
 
 def test_each_item_is_dropped_as_often() -> None:
@@ -194,7 +199,7 @@ def test_each_item_is_dropped_as_often() -> None:
     clients = rng.integers(0, 2**64, (500, 12), dtype=np.uint64)
 
     def chi_square(random: Callable[[int], bytes]) -> float:
-        counts = np.sum([~np.isin(ids, clip.clipped(spec, 3, ids, 7.0, random)) for ids in clients], axis=0)
+        counts = np.sum([~np.isin(ids, clipped(spec, 3, ids, 7.0, random)) for ids in clients], axis=0)
         assert counts.sum() > 1000
         return float(((counts - counts.mean()) ** 2).sum() / counts.mean())
 
@@ -205,22 +210,22 @@ def test_items_are_drawn_as_likely() -> None:
     """The first of the order, so that each choice is made by as many orders; in the order of the ids."""
     ids, choices = array([70, 50, 60, 90]), Counter[tuple[int, ...]]()
     for order in permutations(range(4)):
-        choices[tuple(clip.drawn(ids, 2, words_for(order)).tolist())] += 1
+        choices[tuple(clip.bounded(ids, 2, words_for(order)).tolist())] += 1
     assert choices == {(ids[a], ids[b]): 4 for a, b in combinations(range(4), 2)}
     for most in (4, 9):
-        assert clip.drawn(ids, most, refused).tolist() == ids.tolist()
-    assert clip.drawn(ids, 0, np.random.default_rng(0).bytes).tolist() == []
+        assert clip.bounded(ids, most, refused).tolist() == ids.tolist()
+    assert clip.bounded(ids, 0, np.random.default_rng(0).bytes).tolist() == []
 
 
 @pytest.mark.parametrize("clip_norm", [0.0, 1e-9, 2.2])
 def test_less_than_one_item_is_none(clip_norm: float) -> None:
-    kept = clip.clipped(spec_of(5, 100), 0, array([1, 2, 3]), clip_norm, np.random.default_rng(0).bytes)
+    kept = clipped(spec_of(5, 100), 0, array([1, 2, 3]), clip_norm, np.random.default_rng(0).bytes)
     assert kept.tolist() == [] and kept.dtype == np.uint64
 
 
 def test_no_item_is_no_sketch() -> None:
     assert clip.squared_norm(spec_of(5, 100), 0, array([])) == 0
-    assert clip.clipped(spec_of(5, 100), 0, array([]), 0.0, refused).tolist() == []
+    assert clipped(spec_of(5, 100), 0, array([]), 0.0, refused).tolist() == []
 
 
 # ---- many clients ----
@@ -242,7 +247,7 @@ def test_who_exceeds_it(
     starts = np.cumsum([0, *map(len, clients)])
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(clip, "_BLOCK", block)
-        found = clip.exceeding(spec, 3, array([id_ for ids in clients for id_ in ids]), starts, clip_norm)
+        found = clip.exceeding(clip.Clip(spec, 3, clip_norm), array([id_ for ids in clients for id_ in ids]), starts)
     expected = [i for i, ids in enumerate(clients) if plain_square(spec, 3, ids) > Fraction(clip_norm) ** 2]
     assert found.tolist() == expected and found.dtype == np.int64
 
@@ -258,13 +263,74 @@ def test_clients_are_computed_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(clip, "_increments", increments)
     monkeypatch.setattr(clip, "_BLOCK", 100)
     starts = np.cumsum([0, *[3] * 50, *[1] * 1000, 300, 3])
-    clip.exceeding(spec_of(5, 50), 0, np.arange(starts[-1], dtype=np.uint64), starts, 5.0)  # 2 sqrt(5) < 5
+    clip.exceeding(clip.Clip(spec_of(5, 50), 0, 5.0), np.arange(starts[-1], dtype=np.uint64), starts)  # 2 sqrt(5) < 5
     assert sizes == [102, 48 + 300, 3]
 
 
 def test_no_clients_exceed_nothing() -> None:
     nobody = np.zeros(1, np.int64)
-    assert clip.exceeding(spec_of(5, 50), 0, array([]), nobody, 1.0).tolist() == []
+    assert clip.exceeding(clip.Clip(spec_of(5, 50), 0, 1.0), array([]), nobody).tolist() == []
+
+
+@given(
+    SHAPES,
+    st.integers(1, 20),
+    st.lists(IDS, max_size=8),
+    st.integers(0, 30),
+    st.one_of(st.none(), NORMS),
+    st.sampled_from([1, 7, 99]),
+    st.data(),
+)
+def test_many_clients_keep_the_same_items_as_each_one_by_itself(
+    shape: tuple[int, int],
+    wider: int,
+    clients: list[list[int]],
+    max_items: int,
+    clip_norm: float | None,
+    block: int,
+    data: st.DataObject,
+) -> None:
+    """Given the same words, of which a client is asked exactly where it drops something; in whatever parts."""
+    spec = spec_of(shape[0], shape[1] * wider)
+    bound = None if clip_norm is None else clip.Clip(spec, 3, clip_norm)
+    orders = [data.draw(st.permutations(range(len(ids)))) for ids in clients]
+    asked: list[list[int]] = [[], []]
+
+    def words(some: npt.NDArray[np.int64]) -> U64:
+        asked[0] += some.tolist()
+        return np.concatenate([np.frombuffer(words_for(orders[i])(0), np.uint64) for i in some.tolist()])
+
+    def random_of(client: int) -> Callable[[int], bytes]:
+        def random(size: int) -> bytes:
+            asked[1].append(client)
+            return words_for(orders[client])(size)
+
+        return random
+
+    held = [array(ids) for ids in clients]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(clip, "_BLOCK", block)
+        starts = np.cumsum([0, *map(len, clients)])
+        stays = clip.bounded_of_each(array([id_ for ids in clients for id_ in ids]), starts, max_items, words, bound)
+    parts = [ids[stays[start:end]].tolist() for ids, start, end in zip(held, starts, starts[1:], strict=False)]
+    alone = [clip.bounded(ids, max_items, random_of(i), bound).tolist() for i, ids in enumerate(held)]
+    assert parts == alone and asked[0] == asked[1] and len(stays) == starts[-1]
+    for ids, kept, order in zip(clients, alone, orders, strict=True):  # both as the rule is defined
+        first = [ids[i] for i in order[:max_items]]
+        if bound is not None:
+            first = by_dropping(spec, 3, first, range(len(first)), bound.norm)
+        assert sorted(kept) == sorted(first)
+
+
+def test_who_has_too_many_items_is_bounded_before_its_norm_is_taken() -> None:
+    """Of more items than a norm is computed of, some are drawn first: then it is."""
+    number = clip.MAX_ITEMS + 1
+    ids, bound = np.arange(number, dtype=np.uint64), clip.Clip(spec_of(2, 50), 0, 3.0)
+    words = np.random.default_rng(0).permutation(number).astype(np.uint64)
+    kept = clip.bounded(ids, 9, lambda _: words.tobytes(), bound)
+    assert 0 < len(kept) < 9
+    stays = clip.bounded_of_each(ids, np.array([0, number]), 9, lambda _: words, bound)
+    assert ids[stays].tolist() == kept.tolist()
 
 
 # ---- refused ----
@@ -273,17 +339,17 @@ def test_no_clients_exceed_nothing() -> None:
 @pytest.mark.parametrize("clip_norm", [-1.0, math.inf, math.nan, "2", True])
 def test_norms_that_are_none(clip_norm: Any) -> None:
     with pytest.raises(InvalidInputError, match="clip_norm must be"):
-        clip.clipped(spec_of(3, 8), 0, array([1]), clip_norm, refused)
+        clipped(spec_of(3, 8), 0, array([1]), clip_norm, refused)
     with pytest.raises(InvalidInputError, match="clip_norm must be"):
-        clip.exceeding(spec_of(3, 8), 0, array([1]), np.array([0, 1]), clip_norm)
+        clip.exceeding(clip.Clip(spec_of(3, 8), 0, clip_norm), array([1]), np.array([0, 1]))
 
 
 def test_clients_of_too_many_items() -> None:
     ids = np.zeros(clip.MAX_ITEMS + 1, np.uint64)
     calls: list[Callable[[], object]] = [
         lambda: clip.squared_norm(spec_of(3, 8), 0, ids),
-        lambda: clip.clipped(spec_of(3, 8), 0, ids, 1.0, refused),
-        lambda: clip.exceeding(spec_of(3, 8), 0, ids, np.array([0, len(ids)]), 1.0),
+        lambda: clipped(spec_of(3, 8), 0, ids, 1.0, refused),
+        lambda: clip.exceeding(clip.Clip(spec_of(3, 8), 0, 1.0), ids, np.array([0, len(ids)])),
     ]
     for call in calls:
         with pytest.raises(InvalidInputError, match="items must be at most 1048576, got 1048577"):
@@ -309,5 +375,5 @@ def test_the_default_hardly_ever_binds(rows: int, width: int, max_items: int) ->
     spec = spec_of(rows, width, seed=rng.bytes(32))
     default = default_clip_norm(rows, width, max_items)
     one_above = math.sqrt((default**2 + 3 * max_items * rows) / 4)
-    found = [len(clip.exceeding(spec, 3, ids, starts, norm)) / num_clients for norm in (default, one_above)]
+    found = [len(clip.exceeding(clip.Clip(spec, 3, norm), ids, starts)) / num_clients for norm in (default, one_above)]
     assert found[0] < 2e-3 and found[1] > 2e-2

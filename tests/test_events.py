@@ -195,7 +195,7 @@ def test_a_record_without_an_entry_is_not_read_as_the_cheapest_event(entry):
     record = skellam(5, variance=100.0, participations=3, max_items=2, total_variation=1e-12).to_dict()
     assert Event.from_dict(record).to_dict() == record
     del record[entry]
-    with pytest.raises(InvalidInputError, match=f"unknown or missing entries of an event: {entry}"):
+    with pytest.raises(InvalidInputError, match=f"an event lacks {entry};"):
         Event.from_dict(record)
 
 

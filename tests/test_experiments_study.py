@@ -13,7 +13,7 @@ from click.testing import CliRunner
 pytest.importorskip("experiments", reason="run from the root of the repository: python -m pytest")
 
 from experiments import __main__ as commands
-from experiments import output, study
+from experiments import options, output, study
 from pyarrow import parquet
 
 import fedtally
@@ -145,7 +145,7 @@ def test_a_folder_that_cannot_be_made_is_refused_first(tmp_path: Path) -> None:
 
 
 @click.command()
-@study.smaller(size=1, name="small")
+@options.quick(size=1, name="small")
 @click.option("--size", default=100)
 @click.option("--name", default="large")
 @click.option("--miss", is_flag=True)
@@ -165,7 +165,7 @@ def test_quick_changes_what_the_command_line_does_not_say(arguments: list[str], 
 
 
 @click.command()
-@study.smaller()
+@options.quick()
 @click.option("--width", "widths", multiple=True, type=int)
 def wide(widths: tuple[int, ...]) -> None:
     """Say which."""

@@ -237,7 +237,7 @@ def test_too_few_bytes():
 
 
 def test_a_plan_in_a_document_is_a_table_with_a_table():
-    with pytest.raises(InvalidInputError, match="a plan is a table of values, got list"):
+    with pytest.raises(InvalidInputError, match="the plan must be a table with the entries rows, width, .*, got list"):
         Plan.from_dict([])
     with pytest.raises(InvalidInputError, match="domain must be a table, got 'words'"):
         Plan.from_dict(changed().to_dict() | {"domain": "words"})

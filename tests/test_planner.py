@@ -15,10 +15,11 @@ from fedtally.errors import InvalidInputError
 from fedtally.planner import Campaign, Law, Pilot, Size, sizes, tail
 from fedtally.planner import law as laws
 from fedtally.recovery import error_model
+from fedtally.recovery.decoding import DECODERS
 from fedtally.recovery.error_model import failure, predict
 from fedtally.recovery.joint import JointDecoder
 from fedtally.recovery.median import MedianDecoder
-from fedtally.sketch import CountSketch, SketchSpec
+from fedtally.sketch import CountSketch, Recovery, SketchSpec
 
 D = 5000
 PLAN = {"rows": 7, "width": 100, "num_rounds": 6, "num_clients": 20_000}
@@ -704,4 +705,4 @@ def test_experiment_compares_chosen_with_least_widths(tmp_path):
     assert float(row["two-phase"]) < 0.75 < float(row["calculus"]) < 1.6
     assert int(row["fell back"]) == 0
     assert row["least"] in result.output
-    assert error_model.RECOVERIES == ("joint", "median")
+    assert list(error_model.MODELS) == list(DECODERS) == list(Recovery) == ["joint", "median"]

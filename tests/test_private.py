@@ -24,7 +24,7 @@ from fedtally.campaign.server import FrequencyServer
 from fedtally.crypto.keys import Secret, SigningKey
 from fedtally.domain import Dictionary, IntegerRange
 from fedtally.engines.local import campaign, cohorts
-from fedtally.engines.local.clipping import bounded
+from fedtally.engines.local.clipping import clip_rounds
 from fedtally.errors import InvalidInputError, UnreadableFileError
 from fedtally.plan import Plan
 from fedtally.planner import Law
@@ -182,9 +182,9 @@ def test_nothing_that_is_drawn_follows_from_the_plan(monkeypatch: pytest.MonkeyP
 
     def noted(plan: Plan, rounds: Any, key: bytes) -> Any:
         keys.append(key)
-        return bounded(plan, rounds, key)
+        return clip_rounds(plan, rounds, key)
 
-    monkeypatch.setattr(campaign, "bounded", noted)
+    monkeypatch.setattr(campaign, "clip_rounds", noted)
     runs = [fedtally.estimate(ITEMS, domain=DOMAIN, plan=plan, confidence=0.0) for _ in range(5)]
     assert len({tuple(sketch.num_clients for sketch in run.sketches) for run in runs}) > 1
     assert len(set(keys)) == 5 and {len(key) for key in keys} == {32}  # which items a clipped client drops
@@ -335,7 +335,7 @@ def test_no_contribution_exceeds_the_clip_and_the_truth_knows_nothing_of_it() ->
     norm = squared_norm(result.plan.spec, 0, DOMAIN.encode(list(range(1, 11)))) ** 0.5
     tight = replace(terms.event, clip_norm=min(terms.event.clip_norm, norm - 1e-6))
     plan = replace(result.plan, privacy=replace(terms, event=tight))
-    [clipped] = bounded(plan, [everybody], bytes(32))
+    [clipped] = clip_rounds(plan, [everybody], bytes(32))
     assert clipped.members is not None and len(clipped.members.ids) < len(items)
     norms = [squared_norm(plan.spec, 0, clipped.members.of(client)) for client in range(300)]
     assert max(norms) <= (tight.clip_norm or 0.0) ** 2 and clipped.num_clients == 300

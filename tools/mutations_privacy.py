@@ -437,8 +437,8 @@ MUTATIONS = (
     _mutation(
         "clip-draws-known",
         "engines/local/campaign.py",
-        "bounded(plan, rounds, self._random(32))",
-        "bounded(plan, rounds, bytes(32))",
+        "clip_rounds(plan, rounds, self._random(32))",
+        "clip_rounds(plan, rounds, bytes(32))",
         "test_private.py::test_nothing_that_is_drawn_follows_from_the_plan",
     ),
     _mutation(
@@ -519,29 +519,29 @@ MUTATIONS = (
     _mutation(
         "clip-loose",
         "sketch/clip.py",
-        "    return min(exact, np.iinfo(np.int64).max)",
-        "    return min(2 * exact, np.iinfo(np.int64).max)",
+        "        return min(exact, np.iinfo(np.int64).max)",
+        "        return min(2 * exact, np.iinfo(np.int64).max)",
         "test_clip.py::test_no_items_exceed_it",
     ),
     _mutation(
         "clip-skipped",
         _CLIENT_FILE,
-        "        if privacy.event.clip_norm is not None:\n",
-        "        if False:\n",
+        "bounded(held, self._plan.max_items, random, self._plan.clip(round))",
+        "bounded(held, self._plan.max_items, random)",
         "test_private.py::test_a_client_keeps_to_the_clip_by_itself",
     ),
     _mutation(
         "items-unbounded",
         _CLIENT_FILE,
-        "ids = drawn(held, self._plan.max_items, random)",
-        "ids = held",
+        "bounded(held, self._plan.max_items, random, self._plan.clip(round))",
+        "bounded(held, len(held), random, self._plan.clip(round))",
         "test_campaign.py::test_under_privacy_nobody_stays_away_for_what_it_holds",
     ),
     _mutation(
         "clip-skipped-by-the-engine",
         "engines/local/clipping.py",
-        "    if clip is None:\n        return list(rounds)\n",
-        "    if clip is None or len(rounds) == 1:\n        return list(rounds)\n",
+        "        tally if clip is None else _clip_round(",
+        "        tally if clip is None or len(rounds) == 1 else _clip_round(",
         "test_private.py::test_no_contribution_exceeds_the_clip_and_the_truth_knows_nothing_of_it",
     ),
     _mutation(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from fedtally.errors import InvalidInputError
@@ -69,6 +70,36 @@ def inside(**named: Any) -> float:
     if not 0.0 < number < 1.0:
         raise InvalidInputError(f"{name} must be above 0 and below 1, got {value}")
     return number
+
+
+def table(name: str, values: Any, known: Sequence[str], optional: Collection[str] = ()) -> dict[str, Any]:
+    """Return the entries of a table that was read from a file: all of them known, and none missing.
+
+    Every table of a plan is read by this; what the entries hold is checked by what is made of them.
+
+    Args:
+        name: of the table, for the error.
+        values: what was read.
+        known: the names of its entries.
+        optional: those of them that it may lack.
+
+    Raises:
+        InvalidInputError: it is no table, or an entry is missing or unknown.
+
+    >>> table("target", {"linf": 0.1, "tau": 0.1}, ["linf"])
+    Traceback (most recent call last):
+    ...
+    fedtally.errors.InvalidInputError: target has unknown entries tau; target must be a table with the entries linf
+    """
+    form = f"{name} must be a table with the entries {', '.join(known)}"
+    if not isinstance(values, Mapping):
+        raise InvalidInputError(f"{form}, got {type(values).__name__}")  # a value may be too long to be shown
+    missing = [entry for entry in known if entry not in values and entry not in optional]
+    unknown = [str(entry) for entry in values if entry not in known]
+    if missing or unknown:
+        problem = f"lacks {', '.join(missing)}" if missing else f"has unknown entries {', '.join(unknown)}"
+        raise InvalidInputError(f"{name} {problem}; {form}")
+    return dict(values)
 
 
 def _is_bool(value: Any) -> bool:

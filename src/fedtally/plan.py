@@ -27,7 +27,8 @@ import numpy as np
 from fedtally import _validate
 from fedtally._archive import replacing
 from fedtally.errors import InvalidInputError, UnreadableFileError
-from fedtally.sketch import NoiseMark, Schedule, SketchSpec, check_joint_rows
+from fedtally.sketch import NoiseMark, Recovery, Schedule, SketchSpec
+from fedtally.sketch.clip import Clip
 
 if TYPE_CHECKING:
     from fedtally.privacy.terms import PrivacyTerms
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
 
 SCHEMA = "fedtally-plan/1"
 _TERMS = ("secure_sum", "privacy", "target")  # tables that a plan may lack
+_OF_FILES = ("schema", "fingerprint")  # entries that a file adds, and may lack
 MAX_CLIENTS = 2**40
 MAX_ITEMS = 2**20
 
@@ -59,8 +61,7 @@ class Target:
     def __post_init__(self) -> None:
         for name in ("linf", "failure_probability"):
             object.__setattr__(self, name, _validate.inside(**{name: getattr(self, name)}))
-        if self.recovery not in ("joint", "median"):
-            raise InvalidInputError(f"target.recovery must be joint or median, got {self.recovery!r}")
+        object.__setattr__(self, "recovery", str(Recovery.parse(self.recovery, "target.recovery")))
 
     def to_dict(self) -> dict[str, Any]:
         """Return the entries as JSON-able values."""
@@ -73,10 +74,7 @@ class Target:
         Raises:
             InvalidInputError: an entry is missing, unknown or out of bounds.
         """
-        known = list(cls.__dataclass_fields__)
-        if not isinstance(values, Mapping) or sorted(values) != sorted(known):
-            raise InvalidInputError(f"target must be a table with the entries {', '.join(known)}, got {values!r}")
-        return cls(**values)
+        return cls(**_validate.table("target", values, list(cls.__dataclass_fields__)))
 
 
 @dataclass(frozen=True)
@@ -155,8 +153,8 @@ class Plan:
                 f"{self.num_rounds} rounds of at most {self.cohort} clients cannot hold "
                 f"num_clients {self.num_clients}; raise cohort or num_rounds"
             )
-        if self.target is not None and self.target.recovery == "joint":
-            check_joint_rows(self.rows)
+        if self.target is not None:
+            Recovery(self.target.recovery).check_rows(self.rows)
         if self.privacy is not None:
             self._check_privacy(self.privacy)
         if self.secure_sum is not None:
@@ -222,6 +220,11 @@ class Plan:
     def spec(self) -> SketchSpec:
         """What the sketches of this campaign share."""
         return SketchSpec(self.rows, self.width, self.schedule, self.num_rounds, self.seed)
+
+    def clip(self, round: int) -> Clip | None:
+        """What bounds the norm of the sketch of a client's items in a round; None: nothing does."""
+        norm = None if self.privacy is None else self.privacy.event.clip_norm
+        return None if norm is None else Clip(self.spec, round, norm)
 
     @property
     def domain_size(self) -> int:
@@ -407,17 +410,13 @@ class Plan:
             InvalidInputError: a parameter is missing, unknown or out of bounds, or written in another form than
                 docs/plan.md allows.
         """
-        if not isinstance(values, Mapping):
-            raise InvalidInputError(f"a plan is a table of values, got {type(values).__name__}")
-        if values.get("schema", SCHEMA) != SCHEMA:
+        if isinstance(values, Mapping) and values.get("schema", SCHEMA) != SCHEMA:  # its entries may be others
             raise InvalidInputError(f"the plan is of schema {values['schema']!r}, this version reads {SCHEMA!r}")
-        known = list(cls.__dataclass_fields__)
-        found = {key: value for key, value in values.items() if key not in ("schema", "fingerprint")}
-        missing = [k for k in known if k not in found and k not in _TERMS]
-        unknown = [k for k in found if k not in known]
-        if missing or unknown:
-            problem = f"lacks {', '.join(missing)}" if missing else f"has unknown entries {', '.join(unknown)}"
-            raise InvalidInputError(f"the plan {problem}; its entries are {', '.join(known)}")
+        known = [*cls.__dataclass_fields__, *_OF_FILES]
+        written = _validate.table("the plan", values, known, optional=(*_TERMS, *_OF_FILES))
+        fingerprint = written.pop("fingerprint", None)
+        written.pop("schema", None)
+        found = dict(written)
         try:
             seed = bytes.fromhex(found["seed"])
         except (TypeError, ValueError):
@@ -435,8 +434,8 @@ class Plan:
         if "target" in found:
             found["target"] = Target.from_dict(found["target"])
         plan = cls(**{**found, "seed": seed})
-        _check_form({name: value for name, value in values.items() if name in known}, plan.to_dict())
-        if values.get("fingerprint", plan.fingerprint) != plan.fingerprint:
+        _check_form(written, plan.to_dict())
+        if "fingerprint" in values and fingerprint != plan.fingerprint:
             raise InvalidInputError(
                 "the plan was changed after it was written: its fingerprint does not match; "
                 "remove that line to accept the change"

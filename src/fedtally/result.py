@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -21,22 +21,23 @@ from fedtally.recovery.decoding import (
     CONFIDENCE,
     MAX_ENUMERATED,
     MAX_JOINT,
-    check_decoding,
+    Decoding,
     check_enumerable,
+    kind_of,
     named_kind,
-    recovery_of,
 )
 from fedtally.recovery.intervals import Intervals, Limits, NoisyNumberIntervals, make_intervals, sampling_error
 from fedtally.recovery.joint import JointDecoder
 from fedtally.recovery.linear_system import Decoder, Ids, ask
 from fedtally.recovery.median import MedianDecoder, check_landed
 from fedtally.recovery.shrinkage import ShrunkDecoder
-from fedtally.sketch import JOINT_ROWS, CountSketch
+from fedtally.sketch import CountSketch, Recovery
 from fedtally.sketch.count_sketch import noise_mark
 
 SCHEMA = "fedtally-result/1"
 RARE_ITEMS = "joint recovery finds rare items too: without differential privacy, secure summation does not protect them"
 BLOCK = 1 << 18
+AS_USUAL = Decoding()
 _BYTES_PER_ROW = 96  # of a full table: estimate, order, label and the row being written
 
 F64 = npt.NDArray[np.float64]
@@ -121,12 +122,7 @@ class Result:
         domain: the candidate items.
         sketches: the landed sums, at most one per round; under a plan with privacy with the noise of that plan, and
             marked so by what added it.
-        recovery: "joint", which needs 3 rows, "median", the paper's, or "auto": joint, if there are so many rows, up to
-            2^28 candidates.
-        objective: "linf", or "l2": estimates shrunk towards 0 for a small sum of squared errors.
-        confidence: of the intervals, below 1; 0 for none.
-        intervals: "auto": lists get limits that allow for the choice of their items, named items pointwise ones;
-            "pointwise", "simultaneous" or "order": see `recovery.intervals.make_intervals`.
+        decoding: how the sums are decoded.
         truth: true counts, where a simulation knows them and evaluation was asked for.
         warnings: what the reader of the numbers must know.
         missing: rows without an item, client or round, which were dropped.
@@ -138,6 +134,7 @@ class Result:
         draw: what the bound on a client's items drew away, JSON-able; None: nothing, or it is private.
 
     Attributes:
+        decoding: how the sums are decoded, with the name of the decoder in place of "auto".
         num_clients: how many took part, each counted once.
         num_contributions: how many sketches are in the sums: a client of three rounds has three. Frequencies are shares
             of them.
@@ -162,10 +159,7 @@ class Result:
         domain: Domain,
         sketches: Sequence[CountSketch],
         *,
-        recovery: str = "auto",
-        objective: str = "linf",
-        confidence: float = CONFIDENCE,
-        intervals: str = "auto",
+        decoding: Decoding = AS_USUAL,
         truth: Truth | None = None,
         warnings: Sequence[str] = (),
         missing: int = 0,
@@ -188,9 +182,9 @@ class Result:
         self.draw = None if draw is None else dict(draw)
         self.sizing = None if sizing is None else dict(sizing)
         self.timings = dict(timings or {})
-        check_decoding(recovery, objective, confidence, intervals)
-        self.recovery = recovery_of(recovery, domain.size, plan.rows)
-        self.objective, self.confidence, self.interval_kind = objective, float(confidence), intervals
+        self.decoding = decoding.resolved(domain.size, plan.rows)
+        self.recovery, self.objective = self.decoding.recovery, self.decoding.objective
+        self.confidence, self.interval_kind = self.decoding.confidence, self.decoding.intervals
         self.evaluation: Evaluation | None = None
         self.num_contributions = sum(sketch.num_clients for sketch in self.sketches)
         if self.num_contributions < 1:
@@ -221,11 +215,10 @@ class Result:
 
     @cached_property
     def _recovered(self) -> MedianDecoder | JointDecoder:
-        if self.recovery == "median":
-            return MedianDecoder(self.sketches, expected=min(self.domain.size, 1 << 24))
-        check_enumerable(self.domain)
-        report = self._progress
-        return JointDecoder(
+        kind, report = kind_of(self.recovery), self._progress
+        if kind.fits_items:
+            check_enumerable(self.domain)
+        return kind.make(
             self.sketches, self.domain, None if report is None else lambda done, total: report("recover", done, total)
         )
 
@@ -272,14 +265,13 @@ class Result:
         >>> result.decoded(recovery="median", confidence=0).top(1)[0].low is None
         True
         """
+        asked = {"recovery": recovery, "objective": objective, "confidence": confidence, "intervals": intervals}
+        changed: dict[str, Any] = {name: value for name, value in asked.items() if value is not None}
         return Result(
             self.plan,
             self.domain,
             self.sketches,
-            recovery=self.recovery if recovery is None else recovery,
-            objective=self.objective if objective is None else objective,
-            confidence=self.confidence if confidence is None else confidence,
-            intervals=self.interval_kind if intervals is None else intervals,
+            decoding=replace(self.decoding, **changed),
             truth=self.truth,
             warnings=self._warnings,
             missing=self.missing,
@@ -298,7 +290,7 @@ class Result:
                 f"a client of several rounds counts in each: frequencies are shares of {self.num_contributions:,} "
                 f"contributions of {self.num_clients:,} clients"
             )
-        if self.recovery == "joint":
+        if kind_of(self.recovery).fits_items:
             if self.plan.privacy is None:
                 notes.append(RARE_ITEMS)
             decoder = self.__dict__.get("_recovered")
@@ -306,10 +298,10 @@ class Result:
                 notes.append(
                     "nothing stands out of the noise: the paper's decoder is better here, and answered instead"
                 )
-        elif self.plan.rows < JOINT_ROWS:
+        elif self.plan.rows < Recovery.JOINT.fewest_rows:
             notes.append(
-                f"with fewer than {JOINT_ROWS} rows the paper's decoder is used: joint recovery, several times as "
-                "accurate, needs more"
+                f"with fewer than {Recovery.JOINT.fewest_rows} rows the paper's decoder is used: joint recovery, "
+                "several times as accurate, needs more"
             )
         elif MAX_JOINT < self.domain.size <= MAX_ENUMERATED:
             notes.append(
@@ -541,10 +533,12 @@ class Result:
                 plan,
                 domains.load(meta["domain"], parts),
                 sketches,
-                recovery=meta["recovery"],
-                objective=meta.get("objective", "linf"),
-                confidence=meta.get("confidence", CONFIDENCE),
-                intervals=meta.get("intervals", "auto"),
+                decoding=Decoding(
+                    meta["recovery"],
+                    meta.get("objective", "linf"),
+                    meta.get("confidence", CONFIDENCE),
+                    meta.get("intervals", "auto"),
+                ),
                 warnings=meta["warnings"],
                 missing=meta["missing"],
                 secure_sum=meta.get("secure_sum"),

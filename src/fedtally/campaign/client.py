@@ -37,7 +37,7 @@ from fedtally.secagg.messages import LocalProtocolError
 from fedtally.secagg.params import ClientPolicy
 from fedtally.secagg.terms import SecAggTerms, TwoServerTerms
 from fedtally.sketch import CountSketch
-from fedtally.sketch.clip import clipped, drawn
+from fedtally.sketch.clip import bounded
 
 if TYPE_CHECKING:
     from fedtally.privacy.policy import PrivacyPolicy
@@ -130,9 +130,7 @@ class FrequencyClient:
         held = ids = self._ids.copy()
         vector = sketch.counters.reshape(-1)
         try:
-            ids = drawn(held, self._plan.max_items, random)
-            if privacy.event.clip_norm is not None:
-                ids = clipped(self._plan.spec, round, ids, privacy.event.clip_norm, random)
+            ids = bounded(held, self._plan.max_items, random, self._plan.clip(round))
             sketch.add(ids, num_clients=1)
             if privacy.by_clients:
                 share = privacy.share()

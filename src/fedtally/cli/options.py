@@ -7,7 +7,7 @@ import re
 import sys
 from collections.abc import Sequence
 from decimal import Decimal
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
@@ -312,20 +312,24 @@ def use_threads(threads: int | None) -> None:
         os.environ["FEDTALLY_NUM_THREADS"] = str(threads)
 
 
-def read_domain(text: str | None) -> Domain | str | None:
-    """Return what `--domain` says: text for the engine, or the dictionary in a file.
+def read_domain(text: str | None) -> Domain | Literal["input"] | None:
+    """Return the candidates that `--domain` says: a range, a grid, those in a file, or "input".
 
     Raises:
         InvalidInputError: it is no file and has no form that is known.
     """
-    if text is None or text == "input" or text.startswith(("range:", "grid:")):
-        return text
+    from fedtally.domain import Dictionary, parse
+
+    if text is None:
+        return None
+    if text == "input":
+        return "input"
+    if text.startswith(("range:", "grid:")):
+        return parse(text)
     if not os.path.exists(text):
         raise InvalidInputError(
             f"--domain {text}: there is no such file; give a file, input, range:A..B or grid:S..N,W..E,STEP"
         )
-    from fedtally.domain import Dictionary
-
     return Dictionary.from_file(text)
 
 

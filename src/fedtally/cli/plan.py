@@ -228,17 +228,17 @@ def _request(options: dict[str, Any]) -> tuple[Request, bool]:
 
 def _domain(options: dict[str, Any], size: int | None) -> Domain:
     """Return the candidates: declared, or as many as are like what is named."""
-    from fedtally import domain as domains
+    from fedtally.domain import IntegerRange
 
     declared = read_domain(options["domain"])
     if declared is not None:
-        if options["domain_size"] is not None or declared == "input":
+        if options["domain_size"] is not None or isinstance(declared, str):
             raise InvalidInputError("give --domain (a FILE, range:A..B or grid:...) or --domain-size, one of them")
-        return domains.parse(declared) if isinstance(declared, str) else declared
+        return declared
     number = options["domain_size"] or size
     if number is None:
         raise InvalidInputError("--domain-size is missing: how many candidate items are there? Or name --domain")
-    return domains.IntegerRange(1, number)
+    return IntegerRange(1, number)
 
 
 def _over(law: Law | None, size: int, max_items: int) -> Law:
@@ -426,14 +426,14 @@ def _secure_sum(proposal: Proposal) -> list[tuple[str, str]]:
 
 
 def _notes(proposal: Proposal, host: Host | None) -> list[str]:
-    from fedtally.planner import ROWS
+    from fedtally.recovery.decoding import kind_of
 
     notes = [proposal.size.message] if proposal.size.message else []
     if text := lacking(proposal.plan):
         notes.append(text)
     if proposal.plan.bytes_per_client >= proposal.plan.one_hot_bytes_per_client:
         notes.append("a one-hot vector is no larger than this sketch, and has no collisions")
-    least = min(ROWS[proposal.target.recovery])
+    least = min(kind_of(proposal.target.recovery).planned_rows)
     if proposal.plan.rows < least:
         notes.append(f"with fewer than {least} rows campaigns differ more than is predicted: hold it to its promise")
     for other, error in proposal.neighbours:

@@ -243,6 +243,7 @@ def _plot(found: StudyResult, path: str) -> None:
 
 
 def _document(found: StudyResult) -> dict[str, Any]:
+    from fedtally.recovery.decoding import kind_of
     from fedtally.result import RARE_ITEMS
 
     study = found.study
@@ -255,7 +256,7 @@ def _document(found: StudyResult) -> dict[str, Any]:
         "repeats": study.repeats,
         "recovery": study.recovery,
         "privacy": None if study.privacy is None else _promised(found),
-        "warnings": [RARE_ITEMS] if study.recovery == "joint" and study.privacy is None else [],
+        "warnings": [RARE_ITEMS] if kind_of(study.recovery).fits_items and study.privacy is None else [],
         "comparisons": [c._asdict() | {"linf": c.linf._asdict(), "l2": c.l2._asdict()} for c in found.comparisons()],
     }
 
@@ -307,10 +308,11 @@ def _promised(found: StudyResult) -> dict[str, Any]:
 def _privacy_in_words(found: StudyResult) -> str:
     from fedtally import report
     from fedtally.privacy import STUDY
+    from fedtally.recovery.decoding import kind_of
     from fedtally.result import RARE_ITEMS
 
     if found.study.privacy is None:
-        return report.NO_PRIVACY + (f"; {RARE_ITEMS}" if found.study.recovery == "joint" else "")
+        return report.NO_PRIVACY + (f"; {RARE_ITEMS}" if kind_of(found.study.recovery).fits_items else "")
     promised = _promised(found)
     return (
         f"{STUDY}: the noise of epsilon {promised['epsilon']:g}, delta {promised['delta']:g} "

@@ -5,7 +5,6 @@ from fedtally.planner.choice import Choice, Question, best, best_schedule, least
 from fedtally.planner.law import Fit, Law, Pilot
 from fedtally.planner.sizes import (
     RISK,
-    ROWS,
     Campaign,
     Size,
     UnreachableError,
@@ -20,7 +19,6 @@ from fedtally.planner.sizes import (
 __all__ = [
     "REFERENCE",
     "RISK",
-    "ROWS",
     "Bill",
     "Campaign",
     "Choice",

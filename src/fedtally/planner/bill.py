@@ -20,6 +20,7 @@ from fedtally.errors import InvalidInputError
 from fedtally.plan import Plan
 from fedtally.privacy.events import Trust
 from fedtally.privacy.mechanism import Noise
+from fedtally.recovery.decoding import kind_of
 from fedtally.recovery.joint import (
     LARGEST_SUPPORT,
     NUM_PHANTOMS,
@@ -37,11 +38,10 @@ from fedtally.secagg.terms import SecAggTerms, TwoServerTerms
 from fedtally.secagg.two_server import Kind as ReportKind
 from fedtally.secagg.two_server import TwoServerParameters
 from fedtally.secagg.two_server.reports import ID_BYTES, message_bytes
-from fedtally.sketch import ScheduleKind
+from fedtally.sketch import Recovery, ScheduleKind
 from fedtally.sketch.hashing import SIGNS_PER_GROUP
 
 SCHEMA = "fedtally-host/1"
-RECOVERIES = ("joint", "median")
 HEAVY = 0.1  # fitted items of joint recovery, as a share of the counters of one sketch, where nothing is known
 SKETCH, NOISE, RESULT = "sketch", "noise", "result"
 TO_LEADER, TO_HELPER, OPENING = "report to the leader", "report to the helper", "opening"
@@ -295,8 +295,7 @@ def bill(
     >>> bill(plan).upload_bytes, bill(plan).received_bytes
     (26250, 3937500000)
     """
-    if recovery not in RECOVERIES:
-        raise InvalidInputError(f"recovery must be {' or '.join(RECOVERIES)}, got {recovery!r}")
+    Recovery.parse(recovery)
     if not 0 <= _validate.real(dropout=dropout) < 1:
         raise InvalidInputError(f"dropout must be at least 0 and below 1, got {dropout}")
     host, sizes = host or REFERENCE, _checked_rounds(plan, rounds)
@@ -553,7 +552,7 @@ def decoding_work(
     size = plan.domain_size if candidates is None else _validate.integer(1, candidates=candidates)
     is_exact = plan.num_clients * plan.max_items < _EXACT
     once = _looked(plan, backend, size, 4 if is_exact else 8)
-    if recovery == "median":
+    if not kind_of(recovery).fits_items:
         return once
     cells, batches = plan.rows * plan.width, plan.schedule.num_batches(plan.num_rounds)
     several = batches > 1

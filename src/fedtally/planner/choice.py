@@ -22,7 +22,8 @@ from fedtally import _validate
 from fedtally.errors import InvalidInputError
 from fedtally.kernels import MAX_WIDTH
 from fedtally.planner.law import Law
-from fedtally.planner.sizes import MARGIN, RISK, ROWS, Campaign, Size, calculus, within
+from fedtally.planner.sizes import MARGIN, RISK, Campaign, Size, calculus, within
+from fedtally.recovery.decoding import kind_of
 from fedtally.recovery.openings import numbers_of_batches
 from fedtally.sketch import Schedule
 from fedtally.sketch.schedule import AUTO, BATCHED_AUTO
@@ -118,7 +119,7 @@ def schedules(name: Schedule | str, num_rounds: int, recovery: str, *, noised_by
     if num_rounds == 1:
         return [Schedule.parse("shared" if name == AUTO else "batched:1")]
     if name == AUTO and not noised_by_opening:
-        return [Schedule.parse(one) for one in (("hybrid",) if recovery == "joint" else ("hybrid", "fresh"))]
+        return [Schedule.parse(one) for one in kind_of(recovery).schedules]
     few = sorted(numbers_of_batches(num_rounds) - {1, num_rounds}, reverse=True)
     ends = ("hybrid", "shared") if name == AUTO else (f"batched:{num_rounds}", "batched:1")
     return [Schedule.parse(one) for one in (ends[0], *(f"batched:{number}" for number in few), ends[1])]
@@ -229,7 +230,7 @@ def least(suffices: Callable[[float], bool], low: float, high: float, ratio: flo
 
 def _middle(question: Question) -> int:
     """Return rows in the middle of those to choose from."""
-    rows = ROWS[question.recovery] if question.rows is None else question.rows
+    rows = kind_of(question.recovery).planned_rows if question.rows is None else question.rows
     searched = [rows] if isinstance(rows, int) else sorted(rows)
     return searched[len(searched) // 2]
 

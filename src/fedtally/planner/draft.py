@@ -25,6 +25,7 @@ from fedtally.planner.secure_sum import (
 )
 from fedtally.privacy.events import Event, Mechanism, Relation, Trust, default_clip_norm
 from fedtally.privacy.terms import default_delta
+from fedtally.recovery.decoding import kind_of
 from fedtally.secagg import params
 from fedtally.secagg.terms import SecAggTerms
 from fedtally.sketch import Schedule
@@ -314,7 +315,7 @@ class Draft:
         `Law.assumed`.
         """
         asked = self.request
-        rows = asked.rows or (DEFAULT_ROWS if asked.width or self.recovery == "joint" else None)
+        rows = asked.rows or (DEFAULT_ROWS if asked.width or kind_of(self.recovery).fits_items else None)
         schedule = self._only_schedule
         budget = asked.max_bytes or DEFAULT_MAX_BYTES
         if rows is None or schedule is None:

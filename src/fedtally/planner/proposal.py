@@ -16,7 +16,8 @@ from fedtally.planner import Campaign, Law, Size, UnreachableError
 from fedtally.planner.draft import DEFAULT_MAX_BYTES, Chosen, Draft, spread, widest
 from fedtally.planner.request import Request
 from fedtally.privacy.terms import MAX_EPSILON, MIN_EPSILON
-from fedtally.sketch import Schedule
+from fedtally.recovery.decoding import kind_of
+from fedtally.sketch import Recovery, Schedule
 
 if TYPE_CHECKING:
     from fedtally.planner.bill import Bill, Host
@@ -26,7 +27,6 @@ _WIDER = 1.1  # what is added where exact noise is larger than that of Gaussian 
 _FEW = 20  # campaigns that say what other small sketches would do
 _NOTHING = 0.5  # an error of a frequency that tells nothing
 _PRECISION = 1.02  # of what is said to do instead
-_USUAL_ROWS = {"joint": 7, "median": 15}
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,7 @@ class Proposal:
 
     def curves(self) -> dict[str, list[tuple[float, float]]]:
         """Return predicted errors against the bytes of a client: of the plan's rows, and of the paper's decoder."""
-        rows = {self.target.recovery: self.plan.rows, "median": _USUAL_ROWS["median"]}
+        rows = {self.target.recovery: self.plan.rows, Recovery.MEDIAN: kind_of(Recovery.MEDIAN).usual_rows}
         return {f"{recovery}, {number} rows": self._curve(recovery, number) for recovery, number in rows.items()}
 
     def _curve(self, recovery: str, rows: int) -> list[tuple[float, float]]:
@@ -238,7 +238,7 @@ def reaches(draft: Draft, law: Law) -> bool:
     """Whether some sketch, within max_bytes if there are, meets the draft's tau; of usual rows, to be quick."""
     tau = draft.request.tau
     assert tau is not None
-    rows = draft.request.rows or _USUAL_ROWS[draft.recovery]
+    rows = draft.request.rows or kind_of(draft.recovery).usual_rows
     return planner.reach(draft.question(law, rows), rows, draft.request.max_bytes) <= tau
 
 

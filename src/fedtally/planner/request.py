@@ -13,8 +13,8 @@ from fedtally.planner.privacy import Privacy
 from fedtally.planner.secure_sum import Summation
 from fedtally.privacy.events import Relation
 from fedtally.privacy.terms import POPULATION
-from fedtally.recovery.decoding import CONFIDENCE, check_decoding, recovery_of
-from fedtally.sketch import JOINT_ROWS, Schedule, check_joint_rows
+from fedtally.recovery.decoding import CONFIDENCE, Decoding, recovery_of
+from fedtally.sketch import Recovery, Schedule
 from fedtally.sketch.count_sketch import MAX_ROUNDS
 from fedtally.sketch.schedule import AUTO, BATCHED_AUTO
 
@@ -121,9 +121,9 @@ class Request:
         if self.num_rounds is not None:
             _validate.integer(1, MAX_ROUNDS, num_rounds=self.num_rounds)
         _validate.integer(0, top=self.top)
-        check_decoding(self.recovery, self.objective, self.confidence, self.intervals)
-        if self.recovery == "joint" and self._rows is not None:
-            check_joint_rows(self._rows)
+        decoding = self.decoding
+        if self._rows is not None:
+            decoding.check_rows(self._rows)
         if self.outside not in (None, "error", "drop"):
             raise InvalidInputError(f"outside must be error or drop, got {self.outside!r}")
         if self.width is not None and self.max_bytes is not None:
@@ -160,6 +160,11 @@ class Request:
             )
 
     @property
+    def decoding(self) -> Decoding:
+        """How the sums are to be decoded."""
+        return Decoding(self.recovery, self.objective, self.confidence, self.intervals)
+
+    @property
     def sizing_method(self) -> str:
         """How the sketch for tau is found."""
         return self.sizing or "calculus"
@@ -180,7 +185,7 @@ class Request:
             domain_size: candidates.
             rows: of the sketch; None: as many as were asked for, or enough.
         """
-        return recovery_of(self.recovery, domain_size, rows or self._rows or JOINT_ROWS)
+        return recovery_of(self.recovery, domain_size, rows or self._rows or Recovery.JOINT.fewest_rows)
 
     def _has(self, name: str) -> bool:
         """Whether an option was given: 0 is, None is not; a flag is if it is true."""

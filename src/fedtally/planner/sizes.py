@@ -27,13 +27,13 @@ from fedtally.kernels import MAX_ROWS, MAX_WIDTH
 from fedtally.plan import Plan
 from fedtally.planner.law import Law
 from fedtally.planner.trials import MOST_CELLS, Trials
+from fedtally.recovery.decoding import kind_of
 from fedtally.recovery.error_model import failure, predict
 from fedtally.recovery.linear_system import Candidates
 from fedtally.recovery.median import MedianDecoder
 from fedtally.sketch import CountSketch, Schedule
 
 F64 = npt.NDArray[np.float64]
-ROWS = {"median": range(3, 32), "joint": range(7, 17)}  # with fewer the prediction for joint recovery fails
 MARGIN = 1.1  # by which the width exceeds the predicted one, ...
 RISK = 0.5  # ... and the share of p that is planned for: what a pilot gets wrong is to fit in the rest
 TOO_UNCERTAIN = 0.5  # relative standard error of the hardness from which a pilot says too little
@@ -142,7 +142,7 @@ class Campaign:
         """
         law = self._careful(law, tau)
         found = self._failure(law, tau, rows, width)
-        if self.recovery == "joint" and found < 1.0 and (narrower := int(width / JUMP)) >= 2:
+        if self._fits_items and found < 1.0 and (narrower := int(width / JUMP)) >= 2:
             found = max(found, self._failure(law, FALL * tau, rows, narrower))
         return found
 
@@ -157,7 +157,7 @@ class Campaign:
         found, known, narrower = 0.0, law, int(width / JUMP)
         for _ in range(_STEPS):  # from below to the least error that is exceeded with p if items below it are alike
             before, found = found, self._linf(known, p, rows, width)
-            if self.recovery == "joint" and narrower >= 2:
+            if self._fits_items and narrower >= 2:
                 found = max(found, self._linf(known, p, rows, narrower) / FALL)
             known = self._careful(law, found)
             if known is law or found <= _CLOSE * before:
@@ -166,7 +166,7 @@ class Campaign:
 
     def _careful(self, law: Law, tau: float) -> Law:
         """Return the law that joint recovery is planned with: rare items of which a pilot tells little are alike."""
-        if self.recovery != "joint" or law.fit is None:
+        if not self._fits_items or law.fit is None:
             return law
         return _alike_below(law, min(tau, law.fit.resolved / 2))
 
@@ -183,12 +183,16 @@ class Campaign:
         items, or a half, the decoder mostly stops before it is there. Then its error is at most that of the widest
         sketch that is not predicted to be exact.
         """
-        while width > 2 and self.recovery == "joint":
+        while width > 2 and self._fits_items:
             found = predict(law.frequencies, rows=rows, width=width, **self._plan(law, rows))
             if found.scale > 0.0 or found.support * CELLS_PER_ITEM <= rows * width:
                 break
             width = max(2, int(0.9 * width))
         return width
+
+    @property
+    def _fits_items(self) -> bool:
+        return kind_of(self.recovery).fits_items
 
     def _plan(self, law: Law, rows: int) -> dict[str, Any]:
         return {
@@ -210,9 +214,7 @@ class Campaign:
     def _rows(self, rows: Iterable[int] | int | None) -> list[int]:
         """Return the rows to search, from the middle outwards."""
         if rows is None:
-            if self.recovery not in ROWS:
-                raise InvalidInputError(f"recovery must be {' or '.join(ROWS)}, got {self.recovery!r}")
-            rows = ROWS[self.recovery]
+            rows = kind_of(self.recovery).planned_rows
         searched = sorted(
             {_validate.integer(1, MAX_ROWS, rows=one) for one in ([rows] if isinstance(rows, int) else rows)}
         )
@@ -444,7 +446,7 @@ def _guessed(law: Law, tau: float, campaign: Campaign) -> str:
             f"tau {tau:g} is {tau * law.fit.clients:.2g} of the pilot's {law.fit.clients:,} clients: how many items "
             "are about as frequent hardly shows, and the width may be too small; take a larger pilot"
         )
-    if campaign.recovery == "joint":
+    if kind_of(campaign.recovery).fits_items:
         if tau >= law.fit.resolved:
             return ""
         return (

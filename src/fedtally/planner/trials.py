@@ -24,8 +24,8 @@ from scipy.special import bdtr, ndtri
 
 from fedtally.domain import IntegerRange
 from fedtally.planner.law import Law
-from fedtally.recovery.joint import JointDecoder, generator
-from fedtally.recovery.median import MedianDecoder
+from fedtally.recovery.decoding import kind_of
+from fedtally.recovery.joint import generator
 from fedtally.sketch import CountSketch, Schedule, SketchSpec
 
 F64 = npt.NDArray[np.float64]
@@ -118,7 +118,7 @@ class Trials:
             noise = rng.normal(0.0, deviation, sketch.counters.shape)
             sketch.counters += np.rint(noise).astype(np.int64)
         candidates = IntegerRange(_FIRST_ID, len(counts))
-        decoder = JointDecoder([sketch], candidates) if self.recovery == "joint" else MedianDecoder([sketch])
+        decoder = kind_of(self.recovery).make([sketch], candidates, None)
         errors = np.abs(decoder.range(_FIRST_ID, len(counts)) - counts)
         light = errors[counts == 0].max(initial=0.0) * _growth(len(counts), self.law.domain_size)
         return max(float(errors.max()), float(light)) / self.num_clients

@@ -263,14 +263,10 @@ class Event:
         Raises:
             InvalidInputError: another schema, an unknown or missing entry, or a value out of bounds.
         """
-        if not isinstance(values, Mapping) or values.get("schema") != SCHEMA:
-            raise InvalidInputError(f"an event is a table of schema {SCHEMA!r}, got {values!r}")
-        found = {name: value for name, value in values.items() if name != "schema"}
-        known = [field.name for field in fields(cls)]
-        wrong = [name for name in found if name not in known]
-        wrong += [name for name in known if name not in found and name not in _OPTIONAL]
-        if wrong:
-            raise InvalidInputError(f"unknown or missing entries of an event: {', '.join(map(str, wrong))}")
+        if isinstance(values, Mapping) and values.get("schema") != SCHEMA:  # its entries may be others
+            raise InvalidInputError(f"an event is a table of schema {SCHEMA!r}, got {values.get('schema')!r}")
+        found = _validate.table("an event", values, ["schema", *(field.name for field in fields(cls))], _OPTIONAL)
+        del found["schema"]
         if "collisions" in found:
             found["collisions"] = _pair(found["collisions"])
         return cls(**found)

@@ -10,7 +10,6 @@ epsilon 1 at delta 1e-06 (zero-out, central trust, privacy-loss-distribution)
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, Literal, Self
@@ -155,10 +154,8 @@ class PrivacyTerms:
         Raises:
             InvalidInputError: an entry is missing, unknown or out of bounds.
         """
-        known = list(cls.__dataclass_fields__)
-        if not isinstance(values, Mapping) or sorted(values) != sorted(known):
-            raise InvalidInputError(f"privacy must be a table with the entries {', '.join(known)}, got {values!r}")
-        return cls(**{**values, "event": Event.from_dict(values["event"])})
+        found = _validate.table("privacy", values, list(cls.__dataclass_fields__))
+        return cls(**found | {"event": Event.from_dict(found["event"])})
 
 
 def propose(

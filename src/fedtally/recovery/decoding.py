@@ -1,34 +1,175 @@
-"""How landed sums are decoded: which decoder, objective and intervals go together."""
+"""The decoders: everything that the rest of the house must know of one stands in its entry of `DECODERS`.
+
+To add a decoder: its file beside this one, its name in `fedtally.sketch.Recovery`, its entry here, and its error in
+`error_model.MODELS`.
+"""
 
 from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from types import MappingProxyType
 
 from fedtally import _validate
 from fedtally.domain import Domain
 from fedtally.errors import InvalidInputError, MemoryLimitError
 from fedtally.recovery.intervals import KINDS
-from fedtally.sketch import JOINT_ROWS, check_joint_rows
+from fedtally.recovery.joint import JointDecoder
+from fedtally.recovery.median import MedianDecoder
+from fedtally.sketch import CountSketch, Recovery
 
-RECOVERIES = ("auto", "joint", "median")
+AUTO = "auto"
+RECOVERIES = (AUTO, *Recovery)
 OBJECTIVES = ("linf", "l2")
 CONFIDENCE = 0.95
 MAX_JOINT = 1 << 28  # candidates up to which "auto" is joint recovery: about a minute
 MAX_ENUMERATED = 2**36  # candidates: minutes of decoding; beyond, items are named
+_MAX_EXPECTED = 1 << 24  # candidates that the paper's decoder prepares for
+Progress = Callable[[int, int], None]
 
 
-def recovery_of(recovery: str, domain_size: int, rows: int) -> str:
-    """Return "joint" or "median": how sums are decoded, of what was asked for.
+@dataclass(frozen=True, kw_only=True)
+class DecoderKind:
+    """What is known of a decoder.
+
+    Attributes:
+        make: from landed sums, the candidates, and what is called with (looks done, all looks), to the decoder.
+        fits_items: whether it finds the heavy items and fits them together. Then it looks at every candidate, so that
+            the domain must be enumerable; it finds rare items, too; its error jumps where the width is about what the
+            items need; and more rows of the same bytes change its error little.
+        most_candidates: up to which "auto" takes it, where there are rows enough.
+        planned_rows: the rows among which a planner searches: with fewer its error is not predicted well.
+        usual_rows: the rows of a quick search.
+        schedules: what a planner tries for several rounds whose sums are exact.
+    """
+
+    make: Callable[[Sequence[CountSketch], Domain, Progress | None], MedianDecoder | JointDecoder]
+    fits_items: bool
+    most_candidates: int
+    planned_rows: range
+    usual_rows: int
+    schedules: tuple[str, ...]
+
+
+def _make_joint(sketches: Sequence[CountSketch], domain: Domain, progress: Progress | None) -> JointDecoder:
+    return JointDecoder(sketches, domain, progress)
+
+
+def _make_median(sketches: Sequence[CountSketch], domain: Domain, progress: Progress | None) -> MedianDecoder:
+    return MedianDecoder(sketches, expected=min(domain.size, _MAX_EXPECTED))
+
+
+DECODERS: Mapping[Recovery, DecoderKind] = MappingProxyType(  # "auto" is the first that will do
+    {
+        Recovery.JOINT: DecoderKind(
+            make=_make_joint,
+            fits_items=True,
+            most_candidates=MAX_JOINT,
+            planned_rows=range(7, 17),
+            usual_rows=7,
+            schedules=("hybrid",),
+        ),
+        Recovery.MEDIAN: DecoderKind(
+            make=_make_median,
+            fits_items=False,
+            most_candidates=2**64,
+            planned_rows=range(3, 32),
+            usual_rows=15,
+            schedules=("hybrid", "fresh"),
+        ),
+    }
+)
+
+
+def kind_of(recovery: str) -> DecoderKind:
+    """Return what is known of the decoder of that name.
 
     Raises:
-        InvalidInputError: joint recovery was asked for, and there are too few rows.
+        InvalidInputError: there is no such decoder.
 
-    >>> recovery_of("auto", 1000, rows=7), recovery_of("auto", 1000, rows=2)
-    ('joint', 'median')
+    >>> kind_of("median").usual_rows
+    15
     """
-    if recovery == "joint":
-        check_joint_rows(rows)
-    if recovery != "auto":
-        return recovery
-    return "joint" if domain_size <= MAX_JOINT and rows >= JOINT_ROWS else "median"
+    return DECODERS[Recovery.parse(recovery)]
+
+
+def recovery_of(recovery: str, domain_size: int, rows: int) -> Recovery:
+    """Return how sums are decoded, of what was asked for: a decoder's name, or "auto".
+
+    Raises:
+        InvalidInputError: a decoder was asked for that there is not, or that needs more rows.
+
+    >>> [str(recovery_of("auto", 1000, rows)) for rows in (7, 2)]
+    ['joint', 'median']
+    """
+    if recovery != AUTO:
+        found = Recovery.parse(recovery)
+        found.check_rows(rows)
+        return found
+    return next(
+        name for name, kind in DECODERS.items() if domain_size <= kind.most_candidates and rows >= name.fewest_rows
+    )
+
+
+@dataclass(frozen=True)
+class Decoding:
+    """How an answer is made of landed sums.
+
+    Args:
+        recovery: a decoder's name, or "auto": joint recovery, if there are rows enough, up to 2^28 candidates.
+        objective: "linf", or "l2": estimates shrunk towards 0 for a small sum of squared errors.
+        confidence: of the intervals, below 1; 0 for none.
+        intervals: "auto": lists get limits that allow for the choice of their items, named items pointwise ones;
+            "pointwise", "simultaneous" or "order": see `recovery.intervals.make_intervals`.
+
+    Raises:
+        InvalidInputError: a value is none of these.
+
+    >>> Decoding(confidence=95)
+    Traceback (most recent call last):
+    ...
+    fedtally.errors.InvalidInputError: confidence must be at least 0 (no intervals) and below 1, got 95
+    """
+
+    recovery: str = AUTO
+    objective: str = "linf"
+    confidence: float = CONFIDENCE
+    intervals: str = "auto"
+
+    def __post_init__(self) -> None:
+        for name, known in (("recovery", RECOVERIES), ("objective", OBJECTIVES), ("intervals", KINDS)):
+            value = getattr(self, name)
+            if value not in known:
+                raise InvalidInputError(f"{name} must be {', '.join(known[:-1])} or {known[-1]}, got {value!r}")
+        confidence = _validate.real(confidence=self.confidence)
+        if not 0 <= confidence < 1:
+            raise InvalidInputError(
+                f"confidence must be at least 0 (no intervals) and below 1, got {self.confidence!r}"
+            )
+        object.__setattr__(self, "confidence", confidence)
+
+    def resolved(self, domain_size: int, rows: int) -> Decoding:
+        """Return the same with the decoder that is used for so many candidates and rows.
+
+        Raises:
+            InvalidInputError: the decoder that was asked for needs more rows.
+        """
+        return replace(self, recovery=str(recovery_of(self.recovery, domain_size, rows)))
+
+    def check_rows(self, rows: int) -> None:
+        """Raise InvalidInputError if the decoder that was asked for needs more rows."""
+        if self.recovery != AUTO:
+            Recovery(self.recovery).check_rows(rows)
+
+    def check_domain(self, domain: Domain | None) -> None:
+        """Raise MemoryLimitError if decoding so must enumerate a domain that is too large; None: not known yet.
+
+        >>> from fedtally.domain import IntegerRange
+        >>> Decoding("median").check_domain(IntegerRange(1, 10**12))
+        """
+        fits_items = self.recovery != AUTO and kind_of(self.recovery).fits_items
+        if domain is not None and (fits_items or self.objective == "l2"):
+            check_enumerable(domain)
 
 
 def named_kind(intervals: str) -> str:
@@ -47,36 +188,6 @@ def listed_kind(intervals: str) -> str:
     'selective'
     """
     return "selective" if intervals == "auto" else intervals
-
-
-def check_decoding(recovery: str, objective: str, confidence: float, intervals: str) -> None:
-    """Raise InvalidInputError unless sums can be decoded so.
-
-    >>> check_decoding("joint", "linf", 0.95, "pointwise")
-    >>> check_decoding("joint", "linf", 95, "pointwise")
-    Traceback (most recent call last):
-    ...
-    fedtally.errors.InvalidInputError: confidence must be at least 0 (no intervals) and below 1, got 95
-    """
-    for name, value, known in (
-        ("recovery", recovery, RECOVERIES),
-        ("objective", objective, OBJECTIVES),
-        ("intervals", intervals, KINDS),
-    ):
-        if value not in known:
-            raise InvalidInputError(f"{name} must be {', '.join(known[:-1])} or {known[-1]}, got {value!r}")
-    if not 0 <= _validate.real(confidence=confidence) < 1:
-        raise InvalidInputError(f"confidence must be at least 0 (no intervals) and below 1, got {confidence!r}")
-
-
-def check_decodable(recovery: str, objective: str, domain: Domain | None) -> None:
-    """Raise MemoryLimitError if decoding so must enumerate a domain that is too large; None: not known yet.
-
-    >>> from fedtally.domain import IntegerRange
-    >>> check_decodable("median", "linf", IntegerRange(1, 10**12))
-    """
-    if domain is not None and (recovery == "joint" or objective == "l2"):
-        check_enumerable(domain)
 
 
 def check_enumerable(domain: Domain) -> None:

@@ -85,10 +85,9 @@ from scipy.special import betainc, gammaln, ndtr, ndtri, xlogy
 from fedtally import _validate
 from fedtally.errors import InvalidInputError
 from fedtally.recovery.joint import FALSE_ITEMS, LARGEST_SUPPORT, SELECTED, SMALLER_SUPPORTS, WELL_CONDITIONED
-from fedtally.sketch import Schedule, ScheduleKind, check_joint_rows
+from fedtally.sketch import Recovery, Schedule, ScheduleKind
 
 F64 = npt.NDArray[np.float64]
-RECOVERIES = ("joint", "median")
 _MANY = 60.0  # clients from which an item's count is taken as its expectation
 _GROUP = 1.03  # items within this ratio are taken together
 _WIDE_GROUP = 1.1
@@ -224,7 +223,7 @@ def predict(
     plan = _plan(rows, width, rounds, num_rounds, noise, recovery, _candidates(number, candidates))
     if not 0.0 < _validate.real(probability=probability) < 1.0:
         raise InvalidInputError(f"probability must be above 0 and below 1, got {probability}")
-    return (_joint if recovery == "joint" else _median)(known[known > 0], plan, number[known > 0], probability)
+    return MODELS[Recovery(recovery)].predict(known[known > 0], plan, number[known > 0], probability)
 
 
 def failure(
@@ -275,9 +274,7 @@ def failure(
     plan = _plan(rows, width, rounds, num_rounds, noise, recovery, _candidates(number, candidates))
     if _validate.real(0.0, tau=tau) == 0.0:
         raise InvalidInputError(f"tau must be above 0, got {tau}")
-    return (_failure_of_joint if recovery == "joint" else _failure_of_median)(
-        known[known > 0], plan, number[known > 0], tau
-    )
+    return MODELS[Recovery(recovery)].failure(known[known > 0], plan, number[known > 0], tau)
 
 
 def exceedance(
@@ -313,7 +310,7 @@ def exceedance(
     """
     known, number = _known(frequencies, None, 1)
     rounds = _rounds(Schedule.parse(schedule), num_rounds, num_clients, None, 1.0)
-    plan = _plan(rows, width, rounds, num_rounds, noise, "median", max(len(known), 1))
+    plan = _plan(rows, width, rounds, num_rounds, noise, Recovery.MEDIAN, max(len(known), 1))
     if _validate.real(0.0, size=size) == 0.0:
         raise InvalidInputError(f"size must be above 0, got {size}")
     return _item_exceeds(known[known > 0], plan, number[known > 0], size)
@@ -358,11 +355,8 @@ def _rounds(
 def _plan(
     rows: int, width: int, rounds: _Rounds, num_rounds: int, noise: float, recovery: str, candidates: int
 ) -> _Plan:
-    if recovery not in RECOVERIES:
-        raise InvalidInputError(f"recovery must be {' or '.join(RECOVERIES)}, got {recovery!r}")
-    rows = _validate.integer(1, rows=rows)
-    if recovery == "joint":
-        check_joint_rows(rows)
+    decoder, rows = Recovery.parse(recovery), _validate.integer(1, rows=rows)
+    decoder.check_rows(rows)
     return _Plan(
         rows,
         _validate.integer(1, width=width),
@@ -823,3 +817,21 @@ def _pairs(low: F64, high: F64) -> F64:
     law[2 * half :] += _pairs(low[half:], high[half:])
     law[half : half + size - 1] += np.maximum(fftconvolve(low[:half], high[half:]), 0.0)
     return law
+
+
+class ErrorModel(NamedTuple):
+    """How the error of a decoder is predicted, from rising frequencies, the plan, and how many items have each.
+
+    Attributes:
+        predict: the prediction, also given the probability with which the largest error exceeds its `linf`.
+        failure: the probability that the largest error exceeds a size, which is also given, above 0.
+    """
+
+    predict: Callable[[F64, _Plan, F64, float], Prediction]
+    failure: Callable[[F64, _Plan, F64, float], float]
+
+
+MODELS = {
+    Recovery.JOINT: ErrorModel(_joint, _failure_of_joint),
+    Recovery.MEDIAN: ErrorModel(_median, _failure_of_median),
+}

@@ -29,7 +29,7 @@ from fedtally import kernels
 from fedtally.domain import Domain
 from fedtally.recovery.linear_system import F64, I64, U64, Candidates, Decoder, Ids, Landed, ask
 from fedtally.recovery.median import MedianDecoder, check_landed
-from fedtally.sketch import CountSketch, check_joint_rows
+from fedtally.sketch import CountSketch, Recovery
 
 Progress = Callable[[int, int], None]
 THRESHOLDS = (32.0, 16.0, 8.0, 6.0, 5.0, 4.0, 4.0)  # in robust standard deviations of the estimates
@@ -335,7 +335,7 @@ class JointDecoder:
 
     def __init__(self, sketches: Sequence[CountSketch], domain: Domain, progress: Progress | None = None) -> None:
         self.spec = check_landed(sketches)
-        check_joint_rows(self.spec.rows)
+        Recovery.JOINT.check_rows(self.spec.rows)
         landed = Landed(self.spec, sketches)
         self.num_clients = landed.num_clients
         self.fit = _best_fit(landed, Candidates(domain), progress)

@@ -9,15 +9,15 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Self, TypeVar, cast
+from typing import Any, Self
 
+from fedtally import _validate
 from fedtally.crypto.keys import KEY_BYTES, RejectedError, check_identity, check_point
 from fedtally.errors import InvalidInputError
 from fedtally.secagg.params import Adversary, Parameters, modulus_bits
 from fedtally.secagg.two_server import TwoServerParameters
 from fedtally.secagg.wire import upload_bytes
 
-_T = TypeVar("_T")
 KEYS = ("server_key", "helper_key", "allow_list")  # of either protocol: what a sized plan may lack
 # X25519's base point, where sizes are computed before there is a key; what is sealed to it, everybody can open.
 _STAND_IN = (9).to_bytes(KEY_BYTES, "little")
@@ -109,9 +109,11 @@ class SecAggTerms:
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Self:
         """Return the terms that `to_dict` described."""
-        found = dict(values)
-        keys = {name: _unhex(name, found.pop(name)) for name in ("server_key", "allow_list") if name in found}
-        return _built(cls, parameters=_built(Parameters, **found), **keys)
+        names = [f.name for f in dataclasses.fields(Parameters)]
+        own = ["server_key", "allow_list"]
+        found = _validate.table("secure_sum", values, [*names, *own], optional=own)
+        keys = {name: _unhex(name, value) for name, value in found.items() if name not in names}
+        return cls(parameters=Parameters(**{name: found[name] for name in names}), **keys)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -194,8 +196,11 @@ class TwoServerTerms:
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Self:
         """Return the terms that `to_dict` described."""
-        keys = {name: _unhex(name, values[name]) for name in ("helper_key", "allow_list") if name in values}
-        return _built(cls, **{**values, **keys})
+        fields = dataclasses.fields(cls)
+        optional = [f.name for f in fields if f.default is not dataclasses.MISSING]
+        found = _validate.table("secure_sum", values, [f.name for f in fields], optional)
+        keys = {name: _unhex(name, found[name]) for name in ("helper_key", "allow_list") if name in found}
+        return cls(**found | keys)
 
 
 Terms = SecAggTerms | TwoServerTerms
@@ -214,7 +219,7 @@ def terms_from_dict(values: Any) -> Terms:
     fedtally.errors.InvalidInputError: secure_sum.method must be secagg or two-server, got 'trust me'
     """
     if not isinstance(values, Mapping):
-        raise InvalidInputError(f"secure_sum must be a table, got {values!r}")
+        raise InvalidInputError(f"secure_sum must be a table, got {type(values).__name__}")
     found = dict(values)
     method = found.pop("method", None)
     if not isinstance(method, str) or method not in METHODS:
@@ -364,14 +369,3 @@ def _unhex(name: str, value: Any) -> bytes:
         raise InvalidInputError(
             f"secure_sum.{name} must be {2 * KEY_BYTES} hexadecimal digits, got {value!r}"
         ) from None
-
-
-def _built(kind: type[_T], **values: Any) -> _T:
-    """Return an object of these fields, of which none may be missing or unknown."""
-    known = {f.name: f.default is dataclasses.MISSING for f in dataclasses.fields(cast(Any, kind))}
-    missing = [name for name, needed in known.items() if needed and name not in values]
-    unknown = [name for name in values if name not in known]
-    if missing or unknown:
-        problem = f"lacks {', '.join(missing)}" if missing else f"has unknown entries {', '.join(unknown)}"
-        raise InvalidInputError(f"secure_sum {problem}")
-    return kind(**values)

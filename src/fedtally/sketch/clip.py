@@ -1,10 +1,13 @@
-"""The clip in sketch space: a client of many items drops some until the norm of its sketch is at most `clip_norm`.
+"""What one client may contribute to a round: so many items, and a sketch of so large a norm.
 
-The hashes are public, so a client knows the sketch of its items before it sends anything. The bound holds for every
-input, also for items chosen to collide: privacy rests on it (docs/privacy-proofs/clip.md). What is dropped is
-drawn without looking at the hashes; at the default norm hardly anything is.
+A client of more items drops some, which it draws. `bounded` is the rule; `bounded_of_each` is the same rule for many
+clients at once, which a simulation needs.
 
-Norms are squared integers, compared with the exact square of `clip_norm`: no rounding lets a sketch pass.
+The hashes are public, so a client knows the sketch of its items before it sends anything. The bound on the norm, the
+clip, holds for every input, also for items chosen to collide: privacy rests on it (docs/privacy-proofs/clip.md). What
+is dropped is drawn without looking at the hashes; at the default norm hardly anything is.
+
+Norms are squared integers, compared with the exact square of the clip's norm: no rounding lets a sketch pass.
 """
 
 from __future__ import annotations
@@ -12,6 +15,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from fractions import Fraction
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -23,6 +27,30 @@ I64 = npt.NDArray[np.int64]
 U64 = npt.NDArray[np.uint64]
 MAX_ITEMS = 1 << 20  # of one client: squared norms stay below 2^50, and what `_increments` sorts below 2^63
 _BLOCK = 1 << 17
+
+
+class Clip(NamedTuple):
+    """The bound on the norm of the sketch that one client's items have in a round.
+
+    Attributes:
+        spec: of the sketch.
+        round: 0 .. num_rounds - 1.
+        norm: the largest l2 norm, at least 0; nothing is left below sqrt(rows).
+    """
+
+    spec: SketchSpec
+    round: int
+    norm: float
+
+    @property
+    def largest_square(self) -> int:
+        """The largest squared norm that is not above the norm: the floor of its square, of which nothing is lost.
+
+        Raises:
+            InvalidInputError: the norm is no number of at least 0.
+        """
+        exact = math.floor(Fraction(_validate.real(0.0, clip_norm=self.norm)) ** 2)
+        return min(exact, np.iinfo(np.int64).max)
 
 
 def squared_norm(spec: SketchSpec, round: int, ids: U64) -> int:
@@ -40,105 +68,154 @@ def squared_norm(spec: SketchSpec, round: int, ids: U64) -> int:
     return int(_increments(spec, round, ids, _nobody_else(ids)).sum())
 
 
-def clipped(spec: SketchSpec, round: int, ids: U64, clip_norm: float, random: Callable[[int], bytes]) -> U64:
-    """Return those of a client's items that it contributes to a round: their sketch has a norm of at most `clip_norm`.
+def bounded(ids: U64, max_items: int, random: Callable[[int], bytes], clip: Clip | None = None) -> U64:
+    """Return those of a client's items that it contributes to a round: the rule, which every client follows.
 
-    All of them where that holds; else as many as may stay, in an order drawn uniformly and without regard to the
-    hashes, when items are dropped one by one from its end.
+    All of them where they are at most `max_items` and keep to the clip. Else they are put in an order that is drawn
+    uniformly and without regard to the hashes, all but the first `max_items` are dropped, and then one by one from
+    the end until the rest keeps to the clip.
 
     Args:
-        spec: of the sketch.
-        round: 0 .. num_rounds - 1.
-        ids: uint64 [n], distinct, n <= 2^20.
-        clip_norm: at least 0; nothing is left below sqrt(rows).
+        ids: uint64 [n], distinct.
+        max_items: the most items, at least 0; with a clip, at most 2^20 are left by it.
         random: returns as many uniform bytes as it is asked for; asked only where items are dropped.
+        clip: what bounds the norm of their sketch; None: nothing does.
 
     Returns:
         uint64 [kept], in the order of `ids`.
 
-    >>> spec = SketchSpec(rows=3, width=2, schedule="shared", num_rounds=1, seed=bytes(32))
-    >>> len(clipped(spec, 0, np.array([4, 5], np.uint64), 3.0, np.random.default_rng(0).bytes))
+    >>> clip = Clip(SketchSpec(rows=3, width=2, schedule="shared", num_rounds=1, seed=bytes(32)), round=0, norm=3.0)
+    >>> len(bounded(np.array([4, 5], np.uint64), 2, np.random.default_rng(0).bytes, clip))
     1
-    """
-    most = _largest_square(clip_norm)
-    if squared_norm(spec, round, ids) <= most:
-        return ids
-    order = _permutation(len(ids), random)
-    squares = np.cumsum(_increments(spec, round, ids[order], _nobody_else(ids)))
-    kept = np.max(np.flatnonzero(squares <= most), initial=-1) + 1
-    return ids[np.sort(order[:kept])]
-
-
-def drawn(ids: U64, most: int, random: Callable[[int], bytes]) -> U64:
-    """Return at most so many of a client's items, each choice as likely: uint64, in the order of `ids`.
-
-    >>> len(drawn(np.arange(9, dtype=np.uint64), 4, np.random.default_rng(0).bytes))
+    >>> len(bounded(np.arange(9, dtype=np.uint64), 4, np.random.default_rng(0).bytes))
     4
     """
-    return ids if len(ids) <= most else ids[np.sort(_permutation(len(ids), random)[:most])]
+    if len(ids) <= max_items and (clip is None or squared_norm(clip.spec, clip.round, ids) <= clip.largest_square):
+        return ids
+    order = np.argsort(draw_words(len(ids), random))[:max_items]
+    if clip is not None:
+        squares = np.cumsum(_increments(clip.spec, clip.round, ids[order], _nobody_else(order)))
+        order = order[: np.max(np.flatnonzero(squares <= clip.largest_square), initial=-1) + 1]
+    return ids[np.sort(order)]
 
 
-def exceeding(spec: SketchSpec, round: int, ids: U64, starts: I64, clip_norm: float) -> I64:
-    """Return the clients of a round who must drop items: those whose sketch has a norm above `clip_norm`.
+def bounded_of_each(
+    ids: U64, starts: I64, max_items: int, words: Callable[[I64], U64], clip: Clip | None = None
+) -> npt.NDArray[np.bool_]:
+    """Return which items of many clients stay by the rule of `bounded`: given the same words, the same ones.
 
     Args:
-        spec: of the sketches.
-        round: 0 .. num_rounds - 1.
+        ids: uint64 [items]; client i holds the distinct ids[starts[i] : starts[i + 1]].
+        starts: int64 [clients + 1], from 0 to `items`, not falling.
+        max_items: the most items of one client; with a clip, at most 2^20 are left by it.
+        words: from some of the clients, int64, rising, to one word for each of their items, uint64, client by client:
+            the words of one client differ, and its items are ordered by them. Asked only for those who drop items.
+        clip: what bounds the norm of each one's sketch; None: nothing does.
+
+    Returns:
+        bool [items].
+
+    >>> ids, starts = np.array([4, 5, 6, 4], np.uint64), np.array([0, 3, 4])
+    >>> bounded_of_each(ids, starts, 2, lambda clients: np.array([7, 9, 8], np.uint64)).tolist()
+    [True, False, True, True]
+    """
+    sizes = np.diff(starts)
+    drops = sizes > max_items
+    if clip is not None:
+        few = np.flatnonzero(~drops)  # whoever has too many items drops some anyway
+        drops[_exceeding(clip, ids, starts, few)] = True
+    stays = np.ones(len(ids), np.bool_)
+    dropping = np.flatnonzero(drops)
+    for block in _blocks(dropping, sizes[dropping]):
+        owners = np.repeat(np.arange(len(block)), sizes[block])
+        places = places_of(block, starts)
+        places = places[np.lexsort((words(block), owners))]
+        stays[places] = False
+        # The owners are in order, so that an item's place in its client's order is its distance from the first one's.
+        rank = np.arange(len(owners)) - np.searchsorted(owners, owners)
+        places, owners, rank = (part[rank < max_items] for part in (places, owners, rank))
+        if clip is not None:
+            fits = _running_squares(clip, ids[places], owners) <= clip.largest_square
+            kept = np.zeros(len(block), np.int64)
+            np.maximum.at(kept, owners[fits], rank[fits] + 1)
+            places = places[rank < kept[owners]]
+        stays[places] = True
+    return stays
+
+
+def places_of(clients: I64, starts: I64) -> I64:
+    """Return where the items of some clients are, client by client: int64, where client i's are from starts[i] on.
+
+    >>> places_of(np.array([0, 2]), np.array([0, 3, 4, 6])).tolist()
+    [0, 1, 2, 4, 5]
+    """
+    sizes = starts[clients + 1] - starts[clients]
+    ends = np.cumsum(sizes)
+    return np.repeat(starts[clients] - (ends - sizes), sizes) + np.arange(sizes.sum())
+
+
+def draw_words(count: int, random: Callable[[int], bytes]) -> U64:
+    """Return distinct random words, uint64 [count], each order of them as likely. If two are equal, all are redrawn."""
+    while True:
+        words = np.frombuffer(random(8 * count), "<u8", count)
+        if np.all(np.diff(np.sort(words))):
+            return words
+
+
+def exceeding(clip: Clip, ids: U64, starts: I64) -> I64:
+    """Return the clients of a round whose sketch has a norm above the clip's, and who must drop items for it.
+
+    Args:
+        clip: of each one's sketch.
         ids: uint64 [items]; client i holds ids[starts[i] : starts[i + 1]], at most 2^20.
         starts: int64 [clients + 1], from 0 to `items`, not falling.
-        clip_norm: at least 0.
 
     Returns:
         int64 [found], rising.
 
-    >>> spec = SketchSpec(rows=3, width=2, schedule="shared", num_rounds=1, seed=bytes(32))
-    >>> exceeding(spec, 0, np.array([5, 4, 5, 3, 5], np.uint64), np.array([0, 1, 3, 5]), clip_norm=3.0).tolist()
+    >>> clip = Clip(SketchSpec(rows=3, width=2, schedule="shared", num_rounds=1, seed=bytes(32)), round=0, norm=3.0)
+    >>> exceeding(clip, np.array([5, 4, 5, 3, 5], np.uint64), np.array([0, 1, 3, 5])).tolist()
     [1]
     """
-    most = _largest_square(clip_norm)
-    sizes = np.diff(starts)
+    return _exceeding(clip, ids, starts, np.arange(len(starts) - 1))
+
+
+def _exceeding(clip: Clip, ids: U64, starts: I64, clients: I64) -> I64:
+    """Return which of these clients exceed the clip."""
+    sizes, most = starts[clients + 1] - starts[clients], clip.largest_square
     _validate.integer(0, MAX_ITEMS, items=np.max(sizes, initial=0))
-    suspects = np.flatnonzero(spec.rows * sizes**2 > most)  # k items have a squared norm of at most k^2 rows
-    found = [
-        block[_squared_norms(spec, round, ids, starts[block], sizes[block]) > most]
-        for block in _blocks(suspects, sizes[suspects])
-    ]
+    is_suspect = clip.spec.rows * sizes**2 > most  # k items have a squared norm of at most k^2 rows
+    suspects = clients[is_suspect]
+    found = [block[_squared_norms(clip, ids, starts, block) > most] for block in _blocks(suspects, sizes[is_suspect])]
     return np.concatenate(found) if found else suspects
 
 
-def _largest_square(clip_norm: float) -> int:
-    """Return the largest squared norm that is not above `clip_norm`: the floor of its square, of which none is lost."""
-    exact = math.floor(Fraction(_validate.real(0.0, clip_norm=clip_norm)) ** 2)
-    return min(exact, np.iinfo(np.int64).max)
+def _nobody_else(items: npt.NDArray[Any]) -> I64:
+    _validate.integer(0, MAX_ITEMS, items=len(items))
+    return np.zeros(len(items), np.int64)
 
 
-def _permutation(count: int, random: Callable[[int], bytes]) -> npt.NDArray[np.intp]:
-    """Return one of all orders, each as likely: that of random words. If two are equal, all are drawn again."""
-    while True:
-        words = np.frombuffer(random(8 * count), "<u8", count)
-        order = np.argsort(words)
-        if np.all(np.diff(words[order])):
-            return order
-
-
-def _nobody_else(ids: U64) -> I64:
-    _validate.integer(0, MAX_ITEMS, items=len(ids))
-    return np.zeros(len(ids), np.int64)
-
-
-def _blocks(clients: npt.NDArray[np.intp], sizes: I64) -> Iterator[npt.NDArray[np.intp]]:
+def _blocks(clients: I64, sizes: I64) -> Iterator[I64]:
     """Yield the clients, in order, in parts that begin within 2^17 items."""
     if len(clients):
         block = (np.cumsum(sizes) - sizes) // _BLOCK
         yield from np.split(clients, np.flatnonzero(np.diff(block)) + 1)
 
 
-def _squared_norms(spec: SketchSpec, round: int, ids: U64, starts: I64, sizes: I64) -> I64:
-    """Return the squared norms of clients of at least one item each: `sizes` of them, in `ids` from `starts` on."""
-    ends = np.cumsum(sizes)
-    own = ids[np.repeat(starts - (ends - sizes), sizes) + np.arange(ends[-1])]
-    squares: I64 = np.add.reduceat(_increments(spec, round, own, np.repeat(np.arange(len(sizes)), sizes)), ends - sizes)
+def _squared_norms(clip: Clip, ids: U64, starts: I64, clients: I64) -> I64:
+    """Return the squared norms of some of the clients, of at least one item each."""
+    sizes = starts[clients + 1] - starts[clients]
+    own, owners = ids[places_of(clients, starts)], np.repeat(np.arange(len(sizes)), sizes)
+    squares: I64 = np.add.reduceat(_increments(clip.spec, clip.round, own, owners), np.cumsum(sizes) - sizes)
     return squares
+
+
+def _running_squares(clip: Clip, ids: U64, owners: I64) -> I64:
+    """Return the squared norm of the sketch of each item and its owner's items before it; `owners` do not fall."""
+    increments = _increments(clip.spec, clip.round, ids, owners)
+    squares = np.cumsum(increments)
+    first = np.searchsorted(owners, owners)
+    return squares - (squares - increments)[first]
 
 
 def _increments(spec: SketchSpec, round: int, ids: U64, owners: I64) -> I64:

@@ -23,7 +23,6 @@ from fedtally.sketch.schedule import Schedule, ScheduleKind
 SCHEMA = "fedtally-sketch/1"
 MAX_ROUNDS = 1 << 20
 NoisedBy = Literal["aggregator", "clients", "servers"]
-JOINT_ROWS = 3  # the fewest by which joint recovery tells a heavy item from what shares a cell with it
 _MAX_WEIGHT = 2**62
 _FINGERPRINT = re.compile("[0-9a-f]{64}")
 
@@ -325,23 +324,6 @@ def noise_mark(values: Any) -> NoiseMark | None:
     raise InvalidInputError(
         f"noise must be null, or one of {', '.join(get_args(NoisedBy))} and the fingerprint of a plan, got {values!r}"
     )
-
-
-def check_joint_rows(rows: int) -> None:
-    """Raise InvalidInputError unless sketches of so many rows can be decoded jointly.
-
-    With one row nothing tells a heavy item from another candidate of its cell; with two, not which of both cells lies.
-
-    >>> check_joint_rows(1)  # doctest: +ELLIPSIS
-    Traceback (most recent call last):
-    ...
-    fedtally.errors.InvalidInputError: joint recovery needs at least 3 rows, got 1: ...
-    """
-    if rows < JOINT_ROWS:
-        raise InvalidInputError(
-            f"joint recovery needs at least {JOINT_ROWS} rows, got {rows}: with fewer, rows do not tell which of the "
-            "candidates of a cell is heavy; take more rows, or recovery median"
-        )
 
 
 def check_compatible(first: SketchSpec, second: SketchSpec) -> None:

@@ -35,8 +35,8 @@ from fedtally.plan import Plan
 from fedtally.planner.bill import OPERATIONS, Host, Work, decoding_work, drawn, lines_of_sum
 from fedtally.planner.secure_sum import Keys, Summation, make_keys, replace_keys, terms
 from fedtally.privacy.mechanism import rounded_gaussian, skellam
+from fedtally.recovery.decoding import kind_of
 from fedtally.recovery.joint import JointDecoder
-from fedtally.recovery.median import MedianDecoder
 from fedtally.secagg import two_server, wire
 from fedtally.secagg.client import MemoryJournal
 from fedtally.secagg.graph import Neighbourhood
@@ -223,11 +223,9 @@ def decode(sums: Sums, recovery: str) -> Seen:
     """Decode all candidates; return what it took."""
     size, heavy = sums.plan.domain_size, None
     start = time.process_time()
-    if recovery == "median":
-        MedianDecoder(sums.sketches, expected=size).range(1, size)
-    else:
-        decoder = JointDecoder(sums.sketches, IntegerRange(1, size))
-        decoder.range(1, size)
+    decoder = kind_of(recovery).make(sums.sketches, IntegerRange(1, size), None)
+    decoder.range(1, size)
+    if isinstance(decoder, JointDecoder):
         heavy = decoder.support_size
     spent = time.process_time() - start
     return Seen(decoding_work(sums.plan, kernels.backend(), recovery, heavy=heavy), spent)

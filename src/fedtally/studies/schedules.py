@@ -30,9 +30,9 @@ from fedtally.planner.privacy import Privacy, Random, make_terms
 from fedtally.planner.request import Request
 from fedtally.planner.secure_sum import Summation
 from fedtally.privacy import STUDY
-from fedtally.recovery.decoding import check_decoding
+from fedtally.recovery.decoding import Decoding
 from fedtally.result import Progress, Result, Truth, check_export_path
-from fedtally.sketch import Schedule, check_joint_rows
+from fedtally.sketch import Schedule
 from fedtally.sources import Source
 
 EXACT = ("one-hot", "binary")
@@ -80,9 +80,7 @@ class Study:
         _validate.integer(1, 1 << 20, repeats=self.repeats)
         for width in self.widths:
             _validate.integer(1, kernels.MAX_WIDTH, width=width)
-        check_decoding(self.recovery, "linf", 0.0, "auto")
-        if self.recovery == "joint":
-            check_joint_rows(self.rows)
+        Decoding(self.recovery).check_rows(self.rows)
         for name in ("delta", "trust"):
             if self.epsilon is None and getattr(self, name) is not None:
                 raise InvalidInputError(f"{name} goes with epsilon: give one, or leave {name} out")
@@ -298,7 +296,9 @@ def _errors(
         if sketch.num_clients:
             server.land_plain(sketch)
     sketches = server.release(random)
-    result = Result(plan, population.domain, sketches, recovery=recovery, confidence=0.0, truth=population.truth)
+    result = Result(
+        plan, population.domain, sketches, decoding=Decoding(recovery, confidence=0.0), truth=population.truth
+    )
     found = result.evaluate(k=0)
     return found.linf, found.l2
 

@@ -29,7 +29,7 @@ from fedtally.campaign.server import FrequencyServer
 from fedtally.crypto.keys import KEY_BYTES, Secret
 from fedtally.domain import Domain
 from fedtally.engines.local.campaign import campaign_seed, encode, key_bytes, read, true_counts
-from fedtally.engines.local.clipping import bounded
+from fedtally.engines.local.clipping import clip_rounds
 from fedtally.engines.local.tally import Histogram, Members, RoundTally, split, tallied
 from fedtally.errors import InvalidInputError
 from fedtally.kernels import MAX_WIDTH
@@ -38,10 +38,10 @@ from fedtally.planner import Campaign, Law
 from fedtally.planner.privacy import Random
 from fedtally.planner.request import Request
 from fedtally.privacy.events import Relation
-from fedtally.recovery.decoding import check_decodable
+from fedtally.recovery.decoding import DECODERS, Decoding, kind_of
 from fedtally.result import RARE_ITEMS, Progress, Result, check_export_path
 from fedtally.secagg.terms import SecAggTerms
-from fedtally.sketch import JOINT_ROWS, CountSketch, check_joint_rows
+from fedtally.sketch import CountSketch, Recovery
 from fedtally.sources import Source
 from fedtally.studies.schedules import Measurement, tidy, write_table
 
@@ -81,10 +81,8 @@ class Trial:
 
     def __post_init__(self) -> None:
         _validate.integer(1, 1 << 20, repeats=self.repeats)
-        if self.recovery not in (None, "joint", "median"):
-            raise InvalidInputError(f"recovery must be joint or median, got {self.recovery!r}")
-        if self.recovery == "joint":
-            check_joint_rows(self.plan.rows)
+        if self.recovery is not None:
+            Recovery.parse(self.recovery).check_rows(self.plan.rows)
 
     @property
     def decoder(self) -> str:
@@ -93,7 +91,7 @@ class Trial:
             return self.recovery
         if self.plan.target is not None:
             return self.plan.target.recovery
-        return "joint" if self.plan.rows >= JOINT_ROWS else "median"
+        return next(one for one in DECODERS if self.plan.rows >= one.fewest_rows)
 
     @cached_property
     def study_plan(self) -> Plan:
@@ -284,7 +282,7 @@ def _check(plan: Plan, recovery: str, domain: Domain, people: RoundTally) -> Non
         )
     if not people.num_clients:
         raise InvalidInputError("no client is left: every item is missing, outside the domain, or counted 0 times")
-    check_decodable(recovery, "linf", domain)
+    Decoding(recovery).check_domain(domain)
 
 
 # ---- clients and rounds ----
@@ -360,10 +358,12 @@ def _fits(plan: Plan, rounds: Sequence[RoundTally]) -> bool:
 def _measured(
     plan: Plan, domain: Domain, rounds: Sequence[RoundTally], trial: Trial, repeat: int, random: Random
 ) -> Measurement:
-    contributed = bounded(plan, rounds, random(32))
+    contributed = clip_rounds(plan, rounds, random(32))
     sketches = [sketch for sketch in encode(plan, domain, contributed, lambda *_: None) if sketch.num_clients]
     truth = true_counts(domain, rounds)
-    result = Result(plan, domain, _noised(plan, sketches, random), recovery=trial.decoder, confidence=0.0, truth=truth)
+    result = Result(
+        plan, domain, _noised(plan, sketches, random), decoding=Decoding(trial.decoder, confidence=0.0), truth=truth
+    )
     found = result.evaluate(k=0)
     return Measurement(str(plan.schedule), plan.width, repeat, plan.bytes_per_client, found.linf, found.l2)
 
@@ -428,7 +428,7 @@ def _warnings(source: Source, trial: Trial, missing: int, unfit: int, law: Law |
         notes.append("nothing is predicted: clients hold several items each, and the error model is for one")
     if missing:
         notes.append(f"dropped for want of an item or client: {missing:,} of the rows")
-    if trial.decoder == "joint" and plan.privacy is None:
+    if kind_of(trial.decoder).fits_items and plan.privacy is None:
         notes.append(RARE_ITEMS)
     return notes
 

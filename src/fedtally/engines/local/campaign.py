@@ -21,7 +21,7 @@ from fedtally.campaign.books import LedgerBooks, MemoryBooks
 from fedtally.campaign.server import FrequencyServer
 from fedtally.domain import Domain, IntegerRange, parse
 from fedtally.engines.local import unit
-from fedtally.engines.local.clipping import bounded
+from fedtally.engines.local.clipping import clip_rounds
 from fedtally.engines.local.cohorts import sum_rounds
 from fedtally.engines.local.pilot import MIN_CLIENTS, PILOT_SHARE, Sizing, drawn, together
 from fedtally.engines.local.tally import Declared, Drawn, FromInput, RoundTally, Tally, attendance
@@ -33,7 +33,6 @@ from fedtally.planner.secure_sum import Keys
 from fedtally.privacy import STUDY, promises_little
 from fedtally.privacy.events import Relation
 from fedtally.privacy.terms import default_delta
-from fedtally.recovery.decoding import check_decodable
 from fedtally.recovery.intervals import order_statistic
 from fedtally.result import Progress, Result, Truth, physical_memory
 from fedtally.sketch import CountSketch
@@ -88,7 +87,7 @@ def run(source: Source, request: Request, progress: Progress | None = None) -> R
     report = progress or (lambda *_: None)
     if request.confidence and request.intervals == "order":
         order_statistic(request.plan.rows if request.plan else request.rows or DEFAULT_ROWS, request.confidence)
-    check_decodable(request.recovery, request.objective, declared(request.domain, source))
+    request.decoding.check_domain(declared(request.domain, source))
     seed = request.plan.seed if request.plan is not None else campaign_seed(request.seed)
     given = None if request.plan is None else request.plan.fingerprint
     books = _books(request, given)
@@ -125,10 +124,7 @@ def run(source: Source, request: Request, progress: Progress | None = None) -> R
             *unit.notes(source, tally, plan, has_ledger=request.ledger is not None),
             *_of_cohorts(plan, account),
         ],
-        recovery=request.recovery,
-        objective=request.objective,
-        confidence=request.confidence,
-        intervals=request.intervals,
+        decoding=request.decoding,
         missing=0 if request.is_private else tally.missing,
         attendance=attended,
         draw=None if request.is_private or tally.drawn is None else drawn_away(tally.drawn, plan.max_items),
@@ -199,7 +195,7 @@ class _Site:
 
     def land(self, plan: Plan, keys: Keys | None, rounds: list[RoundTally], timings: dict[str, float]) -> _Landed:
         """Sum the rounds as the plan says, and add the noise."""
-        contributed, account = bounded(plan, rounds, self._random(32)), None
+        contributed, account = clip_rounds(plan, rounds, self._random(32)), None
         server = FrequencyServer(plan, self.books)
         if keys is None:
             with _timed(timings, "encode"):

@@ -20,6 +20,7 @@ from fedtally.plan import Plan
 from fedtally.planner.draft import DEFAULT_MAX_BYTES, Chosen, Draft
 from fedtally.planner.request import Request
 from fedtally.privacy.events import Event
+from fedtally.recovery.decoding import kind_of
 from fedtally.sketch import CountSketch
 
 if TYPE_CHECKING:
@@ -218,10 +219,10 @@ class Sizing:
 
     def _events(self, draft: Draft) -> list[Event]:
         """Return what the campaign may cost: with the fewest and the most rows that may be chosen."""
-        from fedtally import planner, theory
+        from fedtally import theory
 
         paper = theory.rows_for(self.domain.size, self.request.failure_probability)
-        rows = {self.request.rows} if self.request.rows else {paper, *planner.ROWS[draft.recovery]}
+        rows = {self.request.rows} if self.request.rows else {paper, *kind_of(draft.recovery).planned_rows}
         plans = [draft.plan(draft.example, each, _USUAL_WIDTH) for each in sorted({min(rows), max(rows)})]
         return [plan.privacy.event for plan in plans if plan.privacy is not None]
 

@@ -21,6 +21,7 @@ from fedtally.domain import Domain, IntegerSet, Strings, fingerprint_key, finger
 from fedtally.domain.columns import as_integers, as_text, text_chunks
 from fedtally.errors import InvalidInputError
 from fedtally.plan import MAX_CLIENTS
+from fedtally.sketch.clip import bounded_of_each, places_of
 from fedtally.sources import Batch
 
 U64 = npt.NDArray[np.uint64]
@@ -397,7 +398,7 @@ class Tally:
         keys = self._rng.integers(0, 2**64, 3, np.uint64)
         for rows in self._pairs.buckets():
             rows[:, 1] = places[rows[:, 1].astype(np.intp)]
-            ids, sizes, participants, who, before = _bounded(
+            ids, sizes, participants, who, before = _bound_clients(
                 rows, self._max_items, keys, self._num_rounds, self._max_rounds
             )
             drawn = Drawn(
@@ -482,7 +483,7 @@ def _units(ids: U64, counts: I64, itemless: int) -> RoundTally:
     return RoundTally(int(counts.sum()) + itemless, ids, counts)
 
 
-def _bounded(
+def _bound_clients(
     rows: U64, max_items: int, keys: U64, num_rounds: int | None, max_rounds: int | None
 ) -> tuple[U64, I64, I64, U64, I64]:
     """Bound every client of a bucket to `max_items` distinct items a round, drawn uniformly.
@@ -509,18 +510,23 @@ def _bounded(
     rows = rows[np.concatenate([[True], np.any(rows[1:] != rows[:-1], axis=1)])]
     if max_rounds is not None:
         rows = rows[_in_drawn_rounds(rows, max_rounds, keys[2])]
-    rows = rows[
-        np.lexsort((_mixed(keys[0], rows[:, 0], rows[:, 1], rows[:, 3]), rows[:, 2] == 0, rows[:, 1], rows[:, 0]))
-    ]
-    starts = np.flatnonzero(np.concatenate([[True], np.any(rows[1:, :2] != rows[:-1, :2], axis=1)]))
-    client = np.repeat(np.arange(len(starts)), np.diff([*starts, len(rows)]))
-    kept = (np.arange(len(rows)) - starts[client] < max_items) & (rows[:, 2] > 0)
+    first = np.flatnonzero(np.concatenate([[True], np.any(rows[1:, :2] != rows[:-1, :2], axis=1)]))
+    who = rows[first, 0]
     if num_rounds is None:
-        drawn = rows[starts, 1].astype(np.int64)
+        drawn = rows[first, 1].astype(np.int64)
     else:
-        drawn = ((_mixed(keys[1], rows[starts, 0]) >> np.uint64(11)) * (num_rounds / 2**53)).astype(np.int64)
-    sizes = (np.bincount(client[those], minlength=len(starts)) for those in (kept, rows[:, 2] > 0))
-    return rows[kept, 3], next(sizes), drawn, rows[starts, 0], next(sizes)
+        drawn = ((_mixed(keys[1], who) >> np.uint64(11)) * (num_rounds / 2**53)).astype(np.int64)
+    has_item = rows[:, 2] > 0
+    before = np.add.reduceat(has_item, first, dtype=np.int64)
+    items, starts = rows[has_item], np.concatenate([np.zeros(1, np.int64), np.cumsum(before)])
+
+    def words(clients: I64) -> U64:
+        own = items[places_of(clients, starts)]
+        return _mixed(keys[0], own[:, 0], own[:, 1], own[:, 3])  # one to one in the id: a client's words differ
+
+    kept = bounded_of_each(items[:, 3], starts, max_items, words)
+    sizes = np.diff(np.concatenate([np.zeros(1, np.int64), np.cumsum(kept)])[starts])
+    return items[kept, 3], sizes, drawn, who, before
 
 
 def _mixed(key: np.uint64, *columns: U64) -> U64:

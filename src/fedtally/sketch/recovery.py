@@ -1,0 +1,59 @@
+"""The names of the decoders, and how many rows of a sketch each needs: what a plan must know of them.
+
+What else is known of a decoder stands in `fedtally.recovery.decoding.DECODERS`.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+from fedtally.errors import InvalidInputError
+
+_FEWEST_ROWS = {"joint": 3, "median": 1}
+_WHY = "with fewer, rows do not tell which of the candidates of a cell is heavy; take more rows, or recovery median"
+
+
+class Recovery(StrEnum):
+    """How landed sums are decoded: `JOINT` fits the heavy items together, `MEDIAN` is the paper's decoder."""
+
+    JOINT = "joint"
+    MEDIAN = "median"
+
+    @classmethod
+    def parse(cls, name: str, argument: str = "recovery") -> Recovery:
+        """Return the decoder of that name.
+
+        Args:
+            name: its name.
+            argument: what the name was given as, for the error.
+
+        Raises:
+            InvalidInputError: there is no such decoder.
+
+        >>> str(Recovery.parse("joint"))
+        'joint'
+        """
+        try:
+            return cls(name)
+        except ValueError:
+            raise InvalidInputError(f"{argument} must be {' or '.join(cls)}, got {name!r}") from None
+
+    @property
+    def fewest_rows(self) -> int:
+        """The fewest rows that it needs.
+
+        Joint recovery needs three: with one row nothing tells a heavy item from another candidate of its cell; with
+        two, not which of both cells lies.
+        """
+        return _FEWEST_ROWS[self]
+
+    def check_rows(self, rows: int) -> None:
+        """Raise InvalidInputError unless sketches of so many rows can be decoded so.
+
+        >>> Recovery.JOINT.check_rows(1)  # doctest: +ELLIPSIS
+        Traceback (most recent call last):
+        ...
+        fedtally.errors.InvalidInputError: joint recovery needs at least 3 rows, got 1: ...
+        """
+        if rows < self.fewest_rows:
+            raise InvalidInputError(f"{self} recovery needs at least {self.fewest_rows} rows, got {rows}: {_WHY}")
