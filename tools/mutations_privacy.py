@@ -547,7 +547,7 @@ MUTATIONS = (
     _mutation(
         "clip-left-out-of-the-campaign",
         "engines/local/campaign.py",
-        "bounded(plan, rounds, self._random(32))",
+        "clip_rounds(plan, rounds, self._random(32))",
         "rounds",
     ),
     _mutation(

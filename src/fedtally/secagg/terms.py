@@ -199,8 +199,10 @@ class TwoServerTerms:
         fields = dataclasses.fields(cls)
         optional = [f.name for f in fields if f.default is not dataclasses.MISSING]
         found = _validate.table("secure_sum", values, [f.name for f in fields], optional)
-        keys = {name: _unhex(name, found[name]) for name in ("helper_key", "allow_list") if name in found}
-        return cls(**found | keys)
+        for name in ("helper_key", "allow_list"):
+            if name in found:
+                found[name] = _unhex(name, found[name])
+        return cls(**found)
 
 
 Terms = SecAggTerms | TwoServerTerms
