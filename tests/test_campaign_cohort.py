@@ -586,3 +586,16 @@ def test_the_release_of_a_round_is_that_of_its_hashes() -> None:
     assert [release_of(plan_of(rounds=3), round) for round in range(3)] == [0, 1, 2]
     done = FrequencyServer(replace(two_servers(None), num_rounds=1), MemoryBooks())
     assert land_done(done, plain(done.plan, list(range(N))).counters.reshape(-1), N).num_clients == N
+
+
+def test_releases_that_hide_the_number_of_clients_share_out_a_noised_one() -> None:
+    """At least one client a round, and in all what the draws of the releases say."""
+    hiding = propose_privacy(epsilon=8.0, delta=1e-6, rows=ROWS, width=WIDTH, relation="add-remove")
+    plan = replace(plan_of(trust=None, rounds=2), secure_sum=None, privacy=hiding, schedule="fresh")
+    server, _, _ = exact(plan, 2)
+    keys = [bytes([i]) * 32 for i in (1, 2)]
+    draws = iter(keys)
+    found = server.release(lambda _: next(draws))
+    noise = sum(int(hiding.noise().draw(Secret(key), ROWS * WIDTH + 1)[-1]) for key in keys)
+    total = max(2, 2 * N + noise)
+    assert [sketch.num_clients for sketch in found] == [total // 2, total - total // 2]
