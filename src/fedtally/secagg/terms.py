@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import Any, Self, TypeVar, cast
 
 from fedtally.crypto.keys import KEY_BYTES, check_identity
@@ -14,6 +15,27 @@ from fedtally.secagg.two_server import TwoServerParameters
 from fedtally.secagg.wire import upload_bytes
 
 _T = TypeVar("_T")
+
+
+class SecureSum(StrEnum):
+    """The closed list of ways to sum a round: `IDEAL` trusts one server with the vectors, the others are protocols."""
+
+    IDEAL = "ideal"
+    SECAGG = "secagg"
+    TWO_SERVER = "two-server"
+
+    @classmethod
+    def parse(cls, name: str) -> SecureSum:
+        """Return the member of that name.
+
+        >>> SecureSum.parse("secagg") is SecureSum.SECAGG
+        True
+        """
+        try:
+            return cls(name)
+        except ValueError:
+            *others, last = cls
+            raise InvalidInputError(f"secure_sum must be {', '.join(others)} or {last}, got {name!r}") from None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,7 +56,7 @@ class SecAggTerms:
     server_key: bytes
     allow_list: bytes | None = None
 
-    method = "secagg"
+    method = SecureSum.SECAGG
 
     def __post_init__(self) -> None:
         _check_bytes(server_key=self.server_key)
@@ -75,7 +97,7 @@ class SecAggTerms:
         """Return what a reader of a sum must know of how it was made, as JSON-able values."""
         graph = self.parameters.graph(self.parameters.n_max)
         return {
-            "method": self.method,
+            "method": str(self.method),
             "adversary": str(self.parameters.adversary),
             "neighbours": graph.neighbours,
             "threshold": graph.threshold,
@@ -89,7 +111,7 @@ class SecAggTerms:
         """Return the terms as JSON-able values, keys in hexadecimal."""
         values = dataclasses.asdict(self.parameters) | {"adversary": str(self.parameters.adversary)}
         listed = {} if self.allow_list is None else {"allow_list": self.allow_list.hex()}
-        return {"method": self.method, **values, "server_key": self.server_key.hex(), **listed}
+        return {"method": str(self.method), **values, "server_key": self.server_key.hex(), **listed}
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Self:
@@ -113,7 +135,7 @@ class TwoServerTerms:
     largest_entry: int = 1
     noise: int = 0
 
-    method = "two-server"
+    method = SecureSum.TWO_SERVER
 
     def __post_init__(self) -> None:
         checked = self.parameters(bytes(KEY_BYTES))
@@ -143,13 +165,13 @@ class TwoServerTerms:
 
     def summary(self) -> dict[str, Any]:
         """Return what a reader of a sum must know of how it was made, as JSON-able values."""
-        return {"method": self.method, "corrupt": self.corrupt, "min_survivors": self.min_batch, "bits": self.bits}
+        return {"method": str(self.method), "corrupt": self.corrupt, "min_survivors": self.min_batch, "bits": self.bits}
 
     def to_dict(self) -> dict[str, Any]:
         """Return the terms as JSON-able values, keys in hexadecimal."""
         values = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
         shown = {name: value.hex() if isinstance(value, bytes) else value for name, value in values.items()}
-        return {"method": self.method, **shown}
+        return {"method": str(self.method), **shown}
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Self:
@@ -159,7 +181,9 @@ class TwoServerTerms:
 
 
 Terms = SecAggTerms | TwoServerTerms
-METHODS: dict[str, type[SecAggTerms] | type[TwoServerTerms]] = {"secagg": SecAggTerms, "two-server": TwoServerTerms}
+METHODS: dict[str, type[SecAggTerms] | type[TwoServerTerms]] = {
+    terms.method: terms for terms in (SecAggTerms, TwoServerTerms)
+}
 
 
 def terms_from_dict(values: Any) -> Terms:
