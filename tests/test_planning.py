@@ -21,7 +21,7 @@ from fedtally.plan import Plan
 from fedtally.planner import Law
 from fedtally.planner.draft import Draft, spread
 from fedtally.planner.proposal import Proposal, drafted, predicted, propose
-from fedtally.planner.request import Request, resolve
+from fedtally.planner.request import Request
 from fedtally.planner.secure_sum import Summation
 from fedtally.privacy.budget import OverspentError
 from fedtally.sources import open_source
@@ -34,7 +34,7 @@ CLIENTS = 40_000
 
 def proposed(clients: int = CLIENTS, law: Law = LAW, find_epsilon: bool = False, **options: object) -> Proposal:
     return propose(
-        resolve(Request(**options)),
+        Request(**options).resolve(),
         DOMAIN,
         clients,
         law,
@@ -147,7 +147,7 @@ def test_planned_rounds_have_room():
 
 @pytest.mark.parametrize("rounds", [1, 2, 3, 7, 10])
 def test_expected_sizes_are_all_clients(rounds):
-    sizes = drafted(resolve(Request(num_rounds=rounds)), DOMAIN, 70_001, bytes(32)).sizes
+    sizes = drafted(Request(num_rounds=rounds).resolve(), DOMAIN, 70_001, bytes(32)).sizes
     assert (len(sizes), sum(sizes)) == (rounds, 70_001)
     if rounds > 1:
         least, most = spread(70_001 / rounds)
@@ -319,7 +319,7 @@ def test_small_rounds_have_room():
 def test_exact_recovery_is_relied_on_where_cells_are_many():
     """50 items in 104 cells: predicted to be exact, and hardly ever is."""
     law = Law.from_frequencies(np.full(50, 0.02), 200)
-    plan = propose(resolve(Request(tau=0.01, num_rounds=10)), IntegerRange(1, 200), 300, law, seed=bytes(32)).plan
+    plan = propose(Request(tau=0.01, num_rounds=10).resolve(), IntegerRange(1, 200), 300, law, seed=bytes(32)).plan
     assert plan.rows * plan.width >= 4 * 50
 
 
@@ -358,7 +358,7 @@ def test_a_draft_knows_its_bytes():
         {"secure_sum": "two-server", "epsilon": 1.0},
         {"epsilon": 0.5, "trust": "distributed"},
     ):
-        spec = resolve(Request(num_rounds=3, **options))  # type: ignore[arg-type]
+        spec = Request(num_rounds=3, **options).resolve()  # type: ignore[arg-type]
         draft: Draft = drafted(spec, DOMAIN, CLIENTS, bytes(32))
         schedule = draft.usual_schedule
         for rows, width in ((3, 700), (16, 90)):
@@ -431,7 +431,7 @@ def test_later_rounds_have_a_plan_of_their_own(tmp_path):
     private = {"epsilon": 4.0, "study": True, "num_rounds": 2}
     parts = [part(3, **private)]
     law = Law.from_pilot(parts[0].sketches, DOMAIN, parts[0].plan.privacy.deviation ** 2)
-    asked = resolve(Request(tau=0.004, epsilon=4.0, num_rounds=3))
+    asked = Request(tau=0.004, epsilon=4.0, num_rounds=3).resolve()
     found = propose(asked, DOMAIN, 20_000, law, seed=bytes(range(32)))
     assert found.plan.width != parts[0].plan.width
     rest = np.random.default_rng(4).permutation(items(40_000))[:20_000]

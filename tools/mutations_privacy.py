@@ -422,7 +422,7 @@ MUTATIONS = (
     _mutation(
         "public-draws",
         "engines/local/campaign.py",
-        "    if spec.is_private and own is None:\n",
+        "    if is_private and own is None:\n",
         "    if False:\n",
         "test_private.py::test_nothing_that_is_drawn_follows_from_the_plan",
     ),

@@ -7,16 +7,17 @@ Five small campaigns run under `sys.setprofile`: by bytes; by a target and a pil
 private, over secure aggregation; and of a plan that is given.
 What is followed are the *carriers*: the request, and the objects that it is resolved into (`CARRIERS`).
 
-- A *move* is a pair of functions of which one hands the other a carrier: as an argument other than its own `self`, as a
-  variable that it closes over, or as what it returns.
-  It is counted once however often it happens.
+- A *move* is a pair of functions of which one hands the other a carrier: as an argument, as a variable that the other
+  closes over, or as what it returns.
+  It is counted once, however often it happens.
+- A *question* is a pair of a function and a method or property of a carrier, of another module, that it calls.
+  It is no move: the carrier is asked, and not passed on.
 - A *room* is a module with a function at either end of a move.
 - A *climb* is a move to a module on a higher floor.
   The floor of a module is the longest path of imports below it, inside the package; imports in functions count, those
   for type checking do not.
-- A *question* is a pair of a function and a field, property or method of the request itself that it asks for.
 
-Generated functions (those of data classes) belong to whoever calls them.
+A function inside another one is part of it, and what Python generates (for data classes) is part of its caller.
 The tool runs on whichever fedtally the interpreter imports, also on an older one.
 """
 
@@ -26,6 +27,7 @@ import argparse
 import ast
 import sys
 from collections.abc import Callable, Iterator
+from enum import Enum
 from functools import cache
 from pathlib import Path
 from types import CodeType, FrameType
@@ -40,7 +42,7 @@ CARRIERS = {
     "Summation": "how rounds are summed",
     "Privacy": "the privacy that is asked for",
     "Draft": "a plan to be",
-    "Sizing": "how a size is chosen",
+    "Sizing": "what chose a size, before it was an Enum",
     "_Site": "where a campaign is fitted and summed",
 }
 ROOT = Path(fedtally.__file__).parent
@@ -122,13 +124,13 @@ def _place(code: CodeType) -> Place | None:
     path = Path(code.co_filename)
     if not path.is_absolute() or not path.is_relative_to(ROOT):
         return None
-    return Place(module_of(path), code.co_qualname)
+    return Place(module_of(path), code.co_qualname.partition(".<locals>")[0])
 
 
 def _carriers(value: Any, depth: int = MAX_DEPTH) -> Iterator[str]:
     """Yield the names of the carriers that a value is, or holds in a tuple or list."""
     kind = type(value)
-    if kind.__name__ in CARRIERS and kind.__module__.startswith("fedtally"):
+    if kind.__name__ in CARRIERS and kind.__module__.startswith("fedtally") and not isinstance(value, Enum):
         yield kind.__name__
     elif depth and kind in (tuple, list):
         for each in value:
@@ -142,7 +144,7 @@ class Walk:
 
     def __init__(self) -> None:
         self.moves: set[Move] = set()
-        self.selfs: set[Move] = set()
+        self.questions: set[Move] = set()
 
     def __call__(self, frame: FrameType, event: str, value: Any) -> None:
         """Look at a call or a return, as `sys.setprofile` asks."""
@@ -163,7 +165,7 @@ class Walk:
         code = frame.f_code
         names = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
         for name in (*names, *code.co_freevars):
-            into = self.selfs if name == "self" and name in names else self.moves
+            into = self.questions if name == "self" and name in names else self.moves
             into.update(Move(there, here, kind) for kind in _carriers(frame.f_locals.get(name)))
 
     def of(self, run: Callable[[], object]) -> None:
@@ -177,15 +179,18 @@ class Walk:
 
 def campaigns() -> list[Callable[[], object]]:
     """Return the campaigns that are run."""
-    words = [f"w{i % 40 if i % 3 else 0}" for i in range(4000)]
-    few, domain = words[:200], fedtally.Dictionary([f"w{i}" for i in range(40)])
-    plan = fedtally.estimate(words, domain=domain, num_rounds=2, width=100, seed=1).plan
+    words = [f"w{i % 20 if i % 3 else 0}" for i in range(2000)]
+    domain = fedtally.Dictionary([f"w{i}" for i in range(20)])
+    estimate, few = fedtally.estimate, words[:30]
+    plan = estimate(words, domain=domain, num_rounds=2, width=100, seed=1).plan
+    private = {"domain": domain, "epsilon": 8.0}
+    secagg = {"secure_sum": "secagg", "dropout": 0.1, "rows": 3, "width": 8}
     return [
-        lambda: fedtally.estimate(words, num_rounds=2, seed=1, evaluate=True),
-        lambda: fedtally.estimate(words, num_rounds=2, seed=1, tau=0.05),
-        lambda: fedtally.estimate(words, domain=domain, tau=0.2, epsilon=2.0, failure_probability=0.2),
-        lambda: fedtally.estimate(few, domain=domain, epsilon=4.0, width=50, secure_sum="secagg", dropout=0.1),
-        lambda: fedtally.estimate(words, domain=domain, plan=plan, seed=1),
+        lambda: estimate(words, num_rounds=2, max_bytes=2000, seed=1, evaluate=True),
+        lambda: estimate(words, num_rounds=2, rows=5, tau=0.2, seed=1),
+        lambda: estimate(words, **private, tau=0.2, rows=5, sizing="two-phase"),
+        lambda: estimate(few, **private, **secagg),
+        lambda: estimate(words, domain=domain, plan=plan, seed=1),
     ]
 
 
@@ -200,14 +205,13 @@ def main() -> int:
     pairs = {(move.start, move.end) for move in walk.moves}
     climbs = {(start, end) for start, end in pairs if level[end.module] > level[start.module]}
     rooms = {place.module for pair in pairs for place in pair}
+    questions = {(move.start, move.end) for move in walk.questions if move.start.module != move.end.module}
     if options.moves:
         for start, end in sorted(pairs):
-            carried = ", ".join(sorted({m.carrier for m in walk.moves if (m.start, m.end) == (start, end)}))
+            carried = ", ".join(sorted({move.carrier for move in walk.moves if (move.start, move.end) == (start, end)}))
             mark = "^" if (start, end) in climbs else " "
             print(f"{mark} {start.module}.{start.function} -> {end.module}.{end.function}: {carried}")
-    selfs = {(m.start, m.end) for m in walk.selfs}
-    up = [1 for s, e in selfs - pairs if level[e.module] > level[s.module]]
-    print(f"rooms {len(rooms)}, moves {len(pairs)}, climbs {len(climbs)}; self {len(selfs - pairs)} {len(up)}")
+    print(f"rooms {len(rooms)}, moves {len(pairs)}, climbs {len(climbs)}, questions {len(questions)}")
     return 0
 
 

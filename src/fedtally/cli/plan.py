@@ -197,7 +197,7 @@ def _check_outputs(options: dict[str, Any]) -> None:
 
 def _spec(options: dict[str, Any]) -> tuple[CampaignSpec, bool]:
     """Return what is asked, resolved, and whether epsilon is to be found."""
-    from fedtally.planner.request import Request, resolve
+    from fedtally.planner.request import Request
 
     epsilon = options["epsilon"]
     number = None
@@ -213,7 +213,7 @@ def _spec(options: dict[str, Any]) -> tuple[CampaignSpec, bool]:
     if options["neighbours"] == "add-remove":
         asked["max_clients"] = options["clients"]
     request = Request(**asked, num_rounds=options["rounds"] or 1, epsilon=number)
-    return resolve(request, study=options["study"]), find
+    return request.resolve(study=options["study"]), find
 
 
 def _domain(options: dict[str, Any], size: int | None) -> Domain:

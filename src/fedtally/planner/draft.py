@@ -6,15 +6,15 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 from fedtally.domain import Domain
 from fedtally.errors import InvalidInputError
 from fedtally.kernels import MAX_WIDTH
 from fedtally.plan import Plan, Target, noise_bound
-from fedtally.planner.privacy import Privacy, check_certificate, honest_clients, make_terms, worst_pair
+from fedtally.planner.privacy import check_certificate, honest_clients, make_terms, worst_pair
 from fedtally.planner.request import CampaignSpec
-from fedtally.planner.secure_sum import Keys, Summation, make_keys, placeholder_keys, rekeyed, terms, with_noise
+from fedtally.planner.secure_sum import Keys, make_keys, placeholder_keys, rekeyed, terms, with_noise
 from fedtally.privacy.events import Event, Mechanism, Relation, default_clip_norm
 from fedtally.privacy.terms import NoiseBy, default_delta
 from fedtally.secagg import params
@@ -29,93 +29,6 @@ DEFAULT_ROWS = 7  # of joint recovery: more rows of the same bytes change its er
 DEFAULT_MAX_BYTES = 32_000
 _MARGIN = 6  # standard deviations of the size of a round
 _USUAL_WIDTH = 1000  # for which a clip's norm is taken while the width is still searched: it hardly depends on it
-
-
-def fit_plan(
-    spec: CampaignSpec,
-    domain: Domain,
-    sizes: Sequence[int],
-    *,
-    seed: bytes,
-    by_client: bool,
-    random: Callable[[int], bytes],
-    report: Callable[..., None],
-) -> tuple[Plan, Keys | None]:
-    """Return the plan that is asked for, fitted to the clients that came, and the keys that it names.
-
-    A target for which a sketch is to be found is not looked at: see `proposal.chosen_for`.
-
-    Args:
-        spec: what is asked.
-        domain: the candidates.
-        sizes: clients of each round.
-        seed: of the hashes.
-        by_client: whether a client may be in several of the rounds.
-        random: returns as many bytes as it is asked for, for the keys.
-        report: called for what takes long.
-
-    Raises:
-        InvalidInputError: they do not fit each other.
-    """
-    if spec.plan is not None:
-        return _fit_existing(spec.plan, spec, domain, sizes, random, report)
-    draft = fit_draft(spec, domain, sizes, seed=seed, by_client=by_client)
-    return finish_plan(draft, draft.for_bytes(), random, report)
-
-
-def _fit_existing(
-    plan: Plan,
-    spec: CampaignSpec,
-    domain: Domain,
-    sizes: Sequence[int],
-    random: Callable[[int], bytes],
-    report: Callable[..., None],
-) -> tuple[Plan, Keys | None]:
-    """Return a plan that exists, under the keys of a simulation, if it is for such clients."""
-    openings = _summed(spec.summation, sizes, plan.openings)
-    keys = None if spec.summation.is_ideal else make_keys(spec.summation, openings, random)
-    plan = _checked_plan(plan, spec, domain, sizes, openings, keys)
-    check_certificate(plan, domain, report)
-    return plan, keys
-
-
-def fit_draft(spec: CampaignSpec, domain: Domain, sizes: Sequence[int], *, seed: bytes, by_client: bool) -> Draft:
-    """Return what is known of a plan for the clients that came; the arguments are those of `fit_plan`."""
-    asked, natural = spec.privacy, spec.num_rounds is None
-    participations, clients = 1, (sum(sizes), max(sizes))
-    if asked is not None:
-        clients = _public_sizes(asked, sizes, natural)
-        if by_client and natural:
-            participations = min(len(sizes), asked.max_rounds or len(sizes))
-    return Draft(spec, domain, sizes, seed, clients, participations)
-
-
-def finish_plan(
-    draft: Draft, chosen: Chosen, random: Callable[[int], bytes], report: Callable[..., None]
-) -> tuple[Plan, Keys | None]:
-    """Return the plan of a draft whose schedule and size are chosen, and the keys that it names.
-
-    Args:
-        draft: everything else.
-        chosen: schedule, rows and columns.
-        random: returns as many bytes as it is asked for, for the keys.
-        report: called for what takes long.
-
-    Raises:
-        InvalidInputError: nothing protects so, or a certificate is asked for that the plan cannot have.
-    """
-    summation, asked = draft.spec.summation, draft.spec.privacy
-    keys = None if summation.is_ideal else make_keys(summation, draft.sums(chosen.schedule), random)
-    plan = draft.plan(*chosen, keys)
-    if asked is not None and asked.certify:
-        if plan.max_items > 1 or (plan.privacy is not None and plan.privacy.event.per_opening > 1):
-            raise InvalidInputError(
-                "certify is for clients of one item whose rounds are opened one by one: leave it out, or use max_items "
-                "1 and a schedule that adds up no two rounds of a client (hybrid, fresh)"
-            )
-        assert plan.privacy is not None
-        plan = replace(plan, privacy=plan.privacy.certified(worst_pair(plan.spec, draft.domain, report)))
-    return plan, keys
 
 
 class Chosen(NamedTuple):
@@ -148,6 +61,54 @@ class Draft:
     participations: int = 1
     has_room: bool = False
 
+    @classmethod
+    def fit(
+        cls, spec: CampaignSpec, domain: Domain, sizes: Sequence[int], *, seed: bytes, by_client: bool = False
+    ) -> Self:
+        """Return what is known of a plan for the clients that came.
+
+        Args:
+            spec: what is asked.
+            domain: the candidates.
+            sizes: clients of each round.
+            seed: of the hashes.
+            by_client: whether a client may be in several natural rounds.
+        """
+        asked, natural = spec.privacy, spec.num_rounds is None
+        participations, clients = 1, (sum(sizes), max(sizes))
+        if asked is not None:
+            bound = asked.max_clients  # where the number of clients is hidden, the plan says a public bound
+            clients = _public_sizes(sizes, natural) if bound is None else (bound, bound)
+            if by_client and natural:
+                participations = min(len(sizes), asked.max_rounds or len(sizes))
+        return cls(spec, domain, sizes, seed, clients, participations)
+
+    def finish(
+        self, chosen: Chosen, random: Callable[[int], bytes], report: Callable[..., None]
+    ) -> tuple[Plan, Keys | None]:
+        """Return the plan, now that its schedule and size are chosen, and the keys that it names.
+
+        Args:
+            chosen: schedule, rows and columns.
+            random: returns as many bytes as it is asked for, for the keys.
+            report: called for what takes long.
+
+        Raises:
+            InvalidInputError: nothing protects so, or a certificate is asked for that the plan cannot have.
+        """
+        summation, asked = self.spec.summation, self.spec.privacy
+        keys = None if summation.is_ideal else make_keys(summation, self.sums(chosen.schedule), random)
+        plan = self.plan(*chosen, keys)
+        if asked is None or not asked.certify:
+            return plan, keys
+        if plan.max_items > 1 or (plan.privacy is not None and plan.privacy.event.per_opening > 1):
+            raise InvalidInputError(
+                "certify is for clients of one item whose rounds are opened one by one: leave it out, or use max_items "
+                "1 and a schedule that adds up no two rounds of a client (hybrid, fresh)"
+            )
+        assert plan.privacy is not None
+        return replace(plan, privacy=plan.privacy.certified(worst_pair(plan.spec, self.domain, report))), keys
+
     @property
     def num_rounds(self) -> int:
         """How many rounds there are."""
@@ -175,7 +136,7 @@ class Draft:
         together = [range(i, i + 1) for i in range(self.num_rounds)]
         together = together if asked is None else asked.opens(schedule, self.num_rounds)
         if not self.has_room:
-            return _summed(summation, self.sizes, together)
+            return summation.sums(self.sizes, together)
         if not summation.is_two_server:
             together = [range(1)]
         shares = sorted({len(rounds) for rounds in together})
@@ -384,17 +345,8 @@ def spread(expected: float) -> tuple[int, int]:
     return math.floor(expected - room), math.ceil(expected + room)
 
 
-def _summed(summation: Summation, sizes: Sequence[int], openings: Sequence[range]) -> list[int]:
-    """Return the clients of each secure sum: two servers add up the rounds of an opening, others sum round by round."""
-    if not summation.is_two_server:
-        return list(sizes)
-    return [sum(sizes[opening.start : opening.stop]) for opening in openings]
-
-
-def _public_sizes(asked: Privacy, sizes: Sequence[int], natural: bool) -> tuple[int, int]:
+def _public_sizes(sizes: Sequence[int], natural: bool) -> tuple[int, int]:
     """Return the clients of all rounds, and of the largest; where rounds are drawn, the plan can be used again."""
-    if asked.max_clients is not None:
-        return asked.max_clients, asked.max_clients
     total, largest = sum(sizes), max(sizes)
     if not natural and len(sizes) > 1:
         largest = min(total, max(largest, spread(total / len(sizes))[1]))
@@ -427,37 +379,35 @@ def widest(planned: Callable[[int], Plan], max_bytes: int) -> Plan:
     return plan
 
 
-def _checked_plan(
+def fit_existing(
     plan: Plan,
     spec: CampaignSpec,
     domain: Domain,
     sizes: Sequence[int],
-    openings: Sequence[int],
-    keys: Keys | None,
-) -> Plan:
-    if plan.num_rounds != len(sizes):
-        raise InvalidInputError(f"the plan has {plan.num_rounds} rounds, the input {len(sizes)}")
-    hidden = plan.privacy is not None and plan.privacy.event.relation is Relation.ADD_REMOVE
-    if max(sizes) > plan.cohort and not hidden:
-        raise InvalidInputError(
-            f"the plan allows {plan.cohort:,} clients in a round, the input has {max(sizes):,}; its sums could overflow"
-        )
-    if plan.domain["public"] and plan.domain != domain.describe():
-        raise InvalidInputError(
-            f"the plan is for the domain {_shown(plan.domain)}, the input is read as {_shown(domain.describe())}; "
-            "declare the same domain (--domain)"
-        )
-    privacy, summation = plan.privacy, spec.summation
+    *,
+    random: Callable[[int], bytes],
+    report: Callable[..., None],
+) -> tuple[Plan, Keys | None]:
+    """Return a plan that exists, under the keys of a simulation, for the clients that came.
+
+    Args:
+        plan: that is given.
+        spec: what is asked besides.
+        domain: the candidates.
+        sizes: clients of each round.
+        random: returns as many bytes as it is asked for, for the keys.
+        report: called for what takes long.
+
+    Raises:
+        InvalidInputError: the plan is not for such clients.
+    """
+    summation = spec.summation
+    openings = summation.sums(sizes, plan.openings)
+    keys = None if summation.is_ideal else make_keys(summation, openings, random)
+    _check_fits(plan, domain, sizes, has_keys=keys is not None)
+    privacy = plan.privacy
     if privacy is not None and spec.is_study and not privacy.study:
-        privacy = replace(privacy, study=True)
-        plan = replace(plan, privacy=privacy)
-    if privacy is not None and privacy.noised_by is NoiseBy.CLIENTS and keys is None:
-        least, honest = min(size for size in sizes if size), privacy.event.honest_survivors or 0
-        if least < honest:
-            raise InvalidInputError(
-                f"the plan counts on the noise of {honest:,} clients in every round, and a round of the input has "
-                f"{least:,}; use fewer rounds, or a plan for smaller ones"
-            )
+        plan = replace(plan, privacy=replace(privacy, study=True))
     if keys is not None:
         if plan.secure_sum is None and privacy is not None:
             raise InvalidInputError(
@@ -469,7 +419,33 @@ def _checked_plan(
         else:
             agreed = rekeyed(plan.secure_sum, summation, keys, openings)
         plan = replace(plan, secure_sum=agreed)
-    return plan if plan.domain["public"] else replace(plan, domain=domain.describe())
+    plan = plan if plan.domain["public"] else replace(plan, domain=domain.describe())
+    check_certificate(plan, domain, report)
+    return plan, keys
+
+
+def _check_fits(plan: Plan, domain: Domain, sizes: Sequence[int], *, has_keys: bool) -> None:
+    """Refuse a plan that is not for rounds of these sizes, or not for these candidates."""
+    if plan.num_rounds != len(sizes):
+        raise InvalidInputError(f"the plan has {plan.num_rounds} rounds, the input {len(sizes)}")
+    privacy = plan.privacy
+    hidden = privacy is not None and privacy.event.relation is Relation.ADD_REMOVE
+    if max(sizes) > plan.cohort and not hidden:
+        raise InvalidInputError(
+            f"the plan allows {plan.cohort:,} clients in a round, the input has {max(sizes):,}; its sums could overflow"
+        )
+    if plan.domain["public"] and plan.domain != domain.describe():
+        raise InvalidInputError(
+            f"the plan is for the domain {_shown(plan.domain)}, the input is read as {_shown(domain.describe())}; "
+            "declare the same domain (--domain)"
+        )
+    if privacy is not None and privacy.noised_by is NoiseBy.CLIENTS and not has_keys:
+        least, honest = min(size for size in sizes if size), privacy.event.honest_survivors or 0
+        if least < honest:
+            raise InvalidInputError(
+                f"the plan counts on the noise of {honest:,} clients in every round, and a round of the input has "
+                f"{least:,}; use fewer rounds, or a plan for smaller ones"
+            )
 
 
 def _shown(description: Mapping[str, Any]) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from fedtally import _validate
@@ -12,7 +12,7 @@ from fedtally.plan import Plan
 from fedtally.planner.privacy import Privacy, resolve_privacy
 from fedtally.planner.secure_sum import Summation
 from fedtally.privacy.events import Relation
-from fedtally.privacy.terms import POPULATION, NoiseBy
+from fedtally.privacy.terms import POPULATION, NoiseBy, default_delta
 from fedtally.recovery.decoding import CONFIDENCE, check_decoding, recovery_of
 from fedtally.secagg.terms import SecureSum
 from fedtally.sketch import JOINT_ROWS, Schedule, check_joint_rows
@@ -90,6 +90,126 @@ class Request:
     tau: float | None = None
     failure_probability: float = 0.1
 
+    def resolve(self, *, dropout: float = 0.0, study: bool = False) -> CampaignSpec:
+        """Return what the request means, checked. Nothing below asks the request again.
+
+        Args:
+            dropout: the share of each cohort's clients that drops out of a simulation.
+            study: with privacy, allow what is not private: a seed, the truth, the input's own items as candidates.
+
+        Raises:
+            InvalidInputError: options are out of bounds, or do not go together.
+
+        >>> spec = Request(epsilon=1.0, secure_sum="two-server").resolve()
+        >>> spec.max_items, spec.population, str(spec.noise_by)
+        (1, 'clients', 'servers')
+        """
+        plan = self.plan
+        summation = Summation.asked(
+            None if plan is None else plan.secure_sum,
+            method=self.secure_sum,
+            adversary=self.adversary,
+            dropout=dropout,
+            max_corrupt=self.max_corrupt,
+            max_cohort=self.max_cohort,
+            max_dropout=self.max_dropout,
+        )
+        privacy = self._privacy(SecureSum.parse(summation.method), study)
+        planned = None if plan is None else plan.privacy
+        numbers = {name: _integer(name, getattr(self, name)) for name in _SIZES}
+        if self.num_rounds is not None:
+            _validate.integer(1, MAX_ROUNDS, num_rounds=self.num_rounds)
+        rows = numbers["rows"] if plan is None else plan.rows
+        check_decoding(self.recovery, self.objective, self.confidence, self.intervals)
+        if self.recovery == "joint" and rows is not None:
+            check_joint_rows(rows)
+        if self.width is not None and self.max_bytes is not None:
+            raise InvalidInputError("width and max_bytes both size the sketch; give one of them")
+        failure_probability = _validate.inside(failure_probability=self.failure_probability)
+        tau = self._target()
+        schedule = self.schedule
+        if schedule not in (AUTO, BATCHED_AUTO):
+            schedule = Schedule.parse(schedule)
+        sized = [name for name, number in numbers.items() if number is not None]
+        if plan is not None and (sized or schedule != AUTO):
+            named = ", ".join(sized or ["schedule"])
+            raise InvalidInputError(f"a plan already says {named}; leave {named} out, or the plan")
+        relation, max_rounds, population = None, None, self.population or POPULATION
+        if privacy is not None:
+            relation, max_rounds = Relation.parse(privacy.relation), privacy.max_rounds
+        elif planned is not None:
+            relation, max_rounds, population = planned.event.relation, planned.event.participations, planned.population
+        return CampaignSpec(
+            domain=self.domain,
+            plan=plan,
+            rows=rows,
+            width=numbers["width"],
+            max_bytes=numbers["max_bytes"],
+            num_rounds=numbers["num_rounds"],
+            schedule=schedule,
+            max_items=numbers["max_items"] or 1 if plan is None else plan.max_items,
+            recovery=self.recovery,
+            objective=self.objective,
+            confidence=self.confidence,
+            intervals=self.intervals,
+            summation=summation,
+            privacy=privacy,
+            relation=relation,
+            max_rounds=max_rounds,
+            population=population,
+            is_study=study or (planned is not None and planned.study),
+            tau=tau,
+            failure_probability=failure_probability,
+        )
+
+    def _given(self, names: tuple[str, ...]) -> list[str]:
+        """Return which options were given: 0 is, None is not; a flag is if it is true."""
+        values = {name: getattr(self, name) for name in names}
+        return [name for name, value in values.items() if (value if name == "certify" else value is not None)]
+
+    def _privacy(self, method: SecureSum, study: bool) -> Privacy | None:
+        """Return the differential privacy that is asked for; None if there is none, or a plan says it."""
+        check_flag(certify=self.certify, study=study)
+        planned = None if self.plan is None else self.plan.privacy
+        if self.plan is not None:
+            given = self._given(("epsilon", *_OF_EPSILON))
+            if given and planned is not None:
+                raise InvalidInputError(f"a plan already says {given[0]}; leave {given[0]} out, or the plan")
+            if given:
+                raise InvalidInputError(f"the plan is one without privacy; leave {given[0]} out, or the plan")
+            if planned is not None and self.population not in (None, planned.population):
+                raise InvalidInputError(
+                    f"the plan is of population {planned.population!r}, got {self.population!r}; leave population out"
+                )
+        if self.epsilon is not None:
+            return resolve_privacy(
+                method,
+                epsilon=self.epsilon,
+                delta=self.delta,
+                trust=self.trust,
+                neighbours=Relation.ZERO_OUT if self.neighbours is None else self.neighbours,
+                max_rounds=self.max_rounds,
+                max_clients=self.max_clients,
+                certify=self.certify,
+                population=POPULATION if self.population is None else self.population,
+                study=study,
+            )
+        if planned is None:
+            for name in [*self._given((*_OF_EPSILON, "population")), *["study"] * study]:
+                raise InvalidInputError(f"{name} goes with epsilon: give one, or leave {name} out")
+        return None
+
+    def _target(self) -> float | None:
+        """Return the largest error that is asked for, if there is one."""
+        if self.tau is None:
+            return None
+        tau = _validate.inside(tau=self.tau)
+        if self.width is not None:
+            raise InvalidInputError("tau chooses the width; leave width out, or tau")
+        if self.plan is not None:
+            raise InvalidInputError("a plan already says the sizes; leave tau out, or the plan")
+        return tau
+
 
 @dataclass(frozen=True, kw_only=True)
 class CampaignSpec:
@@ -144,6 +264,13 @@ class CampaignSpec:
         """Whether the campaign is differentially private, or a study of one that is."""
         return self.relation is not None
 
+    def with_delta(self, num_clients: int) -> CampaignSpec:
+        """Return the spec with the default delta for so many clients, where none is asked for."""
+        asked = self.privacy
+        if asked is None or asked.delta is not None or asked.max_clients is not None:
+            return self
+        return replace(self, privacy=replace(asked, delta=default_delta(max(1, num_clients))))
+
     @property
     def noise_by(self) -> NoiseBy | None:
         """Who adds the noise that is asked for; None: nobody, or a plan says it."""
@@ -159,80 +286,6 @@ class CampaignSpec:
         return recovery_of(self.recovery, domain_size, rows or self.rows or JOINT_ROWS)
 
 
-def resolve(request: Request, *, dropout: float = 0.0, study: bool = False) -> CampaignSpec:
-    """Check a request, and return what it means. Nothing below asks the request again.
-
-    Args:
-        request: what is asked.
-        dropout: the share of each cohort's clients that drops out of a simulation.
-        study: with privacy, allow what is not private: a seed, the truth, the input's own items as candidates.
-
-    Raises:
-        InvalidInputError: options are out of bounds, or do not go together.
-
-    >>> spec = resolve(Request(epsilon=1.0, secure_sum="two-server"))
-    >>> spec.max_items, spec.population, str(spec.noise_by)
-    (1, 'clients', 'servers')
-    """
-    plan = request.plan
-    summation = Summation.asked(
-        None if plan is None else plan.secure_sum,
-        method=request.secure_sum,
-        adversary=request.adversary,
-        dropout=dropout,
-        max_corrupt=request.max_corrupt,
-        max_cohort=request.max_cohort,
-        max_dropout=request.max_dropout,
-    )
-    privacy = _privacy(request, summation, study)
-    planned = None if plan is None else plan.privacy
-    numbers = {name: _integer(name, getattr(request, name)) for name in _SIZES}
-    if request.num_rounds is not None:
-        _validate.integer(1, MAX_ROUNDS, num_rounds=request.num_rounds)
-    rows = numbers["rows"] if plan is None else plan.rows
-    check_decoding(request.recovery, request.objective, request.confidence, request.intervals)
-    if request.recovery == "joint" and rows is not None:
-        check_joint_rows(rows)
-    if request.width is not None and request.max_bytes is not None:
-        raise InvalidInputError("width and max_bytes both size the sketch; give one of them")
-    failure_probability = _validate.inside(failure_probability=request.failure_probability)
-    tau = _target(request)
-    schedule = request.schedule
-    if schedule not in (AUTO, BATCHED_AUTO):
-        schedule = Schedule.parse(schedule)
-    sized = [name for name, number in numbers.items() if number is not None]
-    if plan is not None and (sized or schedule != AUTO):
-        named = ", ".join(sized or ["schedule"])
-        raise InvalidInputError(f"a plan already says {named}; leave {named} out, or the plan")
-    relation, max_rounds, population = None, None, request.population or POPULATION
-    if privacy is not None:
-        relation, max_rounds = Relation.parse(privacy.relation), privacy.max_rounds
-    elif planned is not None:
-        relation, max_rounds, population = planned.event.relation, planned.event.participations, planned.population
-    return CampaignSpec(
-        domain=request.domain,
-        plan=plan,
-        rows=rows,
-        width=numbers["width"],
-        max_bytes=numbers["max_bytes"],
-        num_rounds=numbers["num_rounds"],
-        schedule=schedule,
-        max_items=numbers["max_items"] or 1 if plan is None else plan.max_items,
-        recovery=request.recovery,
-        objective=request.objective,
-        confidence=request.confidence,
-        intervals=request.intervals,
-        summation=summation,
-        privacy=privacy,
-        relation=relation,
-        max_rounds=max_rounds,
-        population=population,
-        is_study=study or (planned is not None and planned.study),
-        tau=tau,
-        failure_probability=failure_probability,
-    )
-
-
 def _integer(name: str, value: Any) -> int | None:
     return None if value is None else _validate.integer(1, **{name: value})
 
@@ -242,54 +295,3 @@ def check_flag(**named: Any) -> None:
     for name, value in named.items():
         if not isinstance(value, bool):
             raise InvalidInputError(f"{name} must be true or false, got {value!r}")
-
-
-def _given(request: Request, names: tuple[str, ...]) -> list[str]:
-    """Return which options were given: 0 is, None is not; a flag is if it is true."""
-    values = {name: getattr(request, name) for name in names}
-    return [name for name, value in values.items() if (value if name == "certify" else value is not None)]
-
-
-def _privacy(request: Request, summation: Summation, study: bool) -> Privacy | None:
-    """Return the differential privacy that is asked for; None if there is none, or a plan says it."""
-    check_flag(certify=request.certify, study=study)
-    planned = None if request.plan is None else request.plan.privacy
-    if request.plan is not None:
-        given = _given(request, ("epsilon", *_OF_EPSILON))
-        if given and planned is not None:
-            raise InvalidInputError(f"a plan already says {given[0]}; leave {given[0]} out, or the plan")
-        if given:
-            raise InvalidInputError(f"the plan is one without privacy; leave {given[0]} out, or the plan")
-        if planned is not None and request.population not in (None, planned.population):
-            raise InvalidInputError(
-                f"the plan is of population {planned.population!r}, got {request.population!r}; leave population out"
-            )
-    if request.epsilon is not None:
-        return resolve_privacy(
-            SecureSum.parse(summation.method),
-            epsilon=request.epsilon,
-            delta=request.delta,
-            trust=request.trust,
-            neighbours=Relation.ZERO_OUT if request.neighbours is None else request.neighbours,
-            max_rounds=request.max_rounds,
-            max_clients=request.max_clients,
-            certify=request.certify,
-            population=POPULATION if request.population is None else request.population,
-            study=study,
-        )
-    if planned is None:
-        for name in [*_given(request, (*_OF_EPSILON, "population")), *["study"] * study]:
-            raise InvalidInputError(f"{name} goes with epsilon: give one, or leave {name} out")
-    return None
-
-
-def _target(request: Request) -> float | None:
-    """Return the largest error that is asked for, if there is one."""
-    if request.tau is None:
-        return None
-    tau = _validate.inside(tau=request.tau)
-    if request.width is not None:
-        raise InvalidInputError("tau chooses the width; leave width out, or tau")
-    if request.plan is not None:
-        raise InvalidInputError("a plan already says the sizes; leave tau out, or the plan")
-    return tau

@@ -132,6 +132,17 @@ class Summation:
         small, larger = divmod(num_clients, max(1, number))
         return [small + 1] * larger + [small] * (number - larger)
 
+    def sums(self, sizes: Sequence[int], openings: Sequence[range]) -> list[int]:
+        """Return the clients of each secure sum: two servers add up the rounds of an opening, others sum by rounds.
+
+        Args:
+            sizes: clients of each round.
+            openings: the rounds of each opening.
+        """
+        if not self.is_two_server:
+            return list(sizes)
+        return [sum(sizes[opening.start : opening.stop]) for opening in openings]
+
     def extremes(self, least: int, most: int) -> list[int]:
         """Return numbers of clients from `least` to `most` whose cohorts have all sizes between which others lie.
 

@@ -11,7 +11,6 @@ import secrets
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -25,25 +24,23 @@ from fedtally.engines.local.cohorts import sum_rounds
 from fedtally.engines.local.pilot import (
     MIN_CLIENTS,
     PILOT_SHARE,
+    Sized,
     drawn,
     law_of,
     paper_size,
     pilot_spec,
     possible_events,
-    sizing_document,
     together,
 )
 from fedtally.engines.local.simulation import Simulation, Sizing
 from fedtally.engines.local.tally import Declared, Drawn, FromInput, RoundTally, Tally, attendance
 from fedtally.errors import InvalidInputError, MemoryLimitError
 from fedtally.plan import Plan
-from fedtally.planner.draft import DEFAULT_ROWS, Chosen, Draft, finish_plan, fit_draft, fit_plan
+from fedtally.planner.draft import DEFAULT_ROWS, Draft, fit_existing
 from fedtally.planner.proposal import chosen_for
-from fedtally.planner.request import CampaignSpec
 from fedtally.planner.secure_sum import Keys
 from fedtally.privacy import STUDY, promises_little
 from fedtally.privacy.events import Relation
-from fedtally.privacy.terms import default_delta
 from fedtally.recovery.decoding import check_decodable
 from fedtally.recovery.intervals import order_statistic
 from fedtally.result import Progress, Result, Truth, physical_memory
@@ -104,26 +101,28 @@ def run(source: Source, simulation: Simulation, progress: Progress | None = None
     timings: dict[str, float] = {}
     with _timed(timings, "read"):
         tally, encoder = read(source, simulation, seed, report)
-        rounds = tally.finish(individuals=_needs_clients(simulation))
+        rounds = tally.finish(individuals=simulation.needs_clients)
         domain = encoder.domain()
     pilot: list[RoundTally] = []
     if spec.tau is not None:
-        spec = _with_delta(spec, rounds)  # one, for pilot and campaign
+        spec = spec.with_delta(sum(part.num_clients for part in rounds))  # one, for pilot and campaign
         pilot_site = _Site(simulation, domain, campaign_seed(b"pilot" + seed), b"pilot ", books, report)
         if simulation.pilots:
             pilot, rounds = _draw_pilot(simulation, tally, rounds, pilot_site.rng)
     sizes = [r.num_clients for r in rounds]
     if not sum(sizes) and spec.relation is not Relation.ADD_REMOVE:
         raise InvalidInputError("no client is left: every item is missing, outside the domain, or counted 0 times")
-    site, by_client = _Site(simulation, domain, seed, b"", books, report), tally.is_bounded_by_client
+    site = _Site(simulation, domain, seed, b"", books, report)
+    sized: Sized | None = None
     with _timed(timings, "plan"):
-        if spec.tau is None:
-            sizing = None
-            plan, keys = fit_plan(spec, domain, sizes, seed=seed, by_client=by_client, random=site.keys, report=report)
+        if spec.plan is not None:
+            plan, keys = fit_existing(spec.plan, spec, domain, sizes, random=site.keys, report=report)
         else:
-            draft = fit_draft(spec, domain, sizes, seed=seed, by_client=by_client)
-            chosen, sizing = _choose_size(draft, simulation, pilot_site, pilot, rounds)
-            plan, keys = finish_plan(draft, chosen, site.keys, report)
+            draft = Draft.fit(spec, domain, sizes, seed=seed, by_client=tally.is_bounded_by_client)
+            if spec.tau is not None:
+                sized = _choose_size(draft, simulation, pilot_site, pilot, rounds)
+            chosen = draft.for_bytes() if sized is None else sized.chosen
+            plan, keys = draft.finish(chosen, site.keys, report)
     _check_memory(plan, len(rounds))
     sketches, rounds, account = site.land(plan, keys, rounds, timings)
     truth, attended = true_counts(domain, rounds) if simulation.evaluate else None, attendance(rounds)
@@ -145,7 +144,7 @@ def run(source: Source, simulation: Simulation, progress: Progress | None = None
         attendance=attended,
         draw=None if spec.is_private or tally.drawn is None else drawn_away(tally.drawn, plan.max_items),
         secure_sum=account,
-        sizing=sizing,
+        sizing=None if sized is None or plan.target is None else sized.document(plan.target),
     )
     with _timed(timings, "recover"):
         result.prepare(report)
@@ -155,22 +154,6 @@ def run(source: Source, simulation: Simulation, progress: Progress | None = None
     if spec.is_study or not spec.is_private:  # else how long it took could tell how much a client holds
         result.timings = timings
     return result
-
-
-def _needs_clients(simulation: Simulation) -> bool:
-    """Say whether it must be known what each client holds: to send it, to clip it, or to draw a pilot."""
-    spec = simulation.spec
-    clipped = spec.is_private and (spec.max_items > 1 or spec.plan is not None)
-    return not spec.summation.is_ideal or clipped or (simulation.pilots and spec.max_items > 1)
-
-
-def _with_delta(spec: CampaignSpec, rounds: Sequence[RoundTally]) -> CampaignSpec:
-    """Return the spec with the default delta for the clients of all rounds, where none is asked for."""
-    asked = spec.privacy
-    if asked is None or asked.delta is not None or asked.max_clients is not None:
-        return spec
-    delta = default_delta(max(1, sum(part.num_clients for part in rounds)))
-    return replace(spec, privacy=replace(asked, delta=delta))
 
 
 class _Landed(NamedTuple):
@@ -203,10 +186,11 @@ class _Site:
         report: Callable[..., None],
     ) -> None:
         self.domain, self.seed, self.books, self.report = domain, seed, books, report
-        self._summation = simulation.spec.summation
-        self.keys = key_bytes(simulation.seed, purpose + b"keys")
-        self._random = key_bytes(simulation.seed, purpose + b"run")
-        self.rng = _simulation_rng(seed, simulation).spawn(1)[0]
+        spec, own = simulation.spec, simulation.seed
+        self._summation = spec.summation
+        self.keys = key_bytes(own, purpose + b"keys")
+        self._random = key_bytes(own, purpose + b"run")
+        self.rng = _simulation_rng(seed, own, is_private=spec.is_private, has_plan=spec.plan is not None).spawn(1)[0]
 
     def land(self, plan: Plan, keys: Keys | None, rounds: list[RoundTally], timings: dict[str, float]) -> _Landed:
         """Sum the rounds as the plan says, and add the noise."""
@@ -252,8 +236,8 @@ def _draw_pilot(
 
 def _choose_size(
     draft: Draft, simulation: Simulation, site: _Site, pilot: list[RoundTally], rounds: Sequence[RoundTally]
-) -> tuple[Chosen, dict[str, Any]]:
-    """Return schedule and size of the sketch for a target, and what a result says of it; a pilot is run for it.
+) -> Sized:
+    """Return schedule and size of the sketch for a target; run the pilot for it.
 
     Args:
         draft: the campaign's plan to be.
@@ -279,7 +263,7 @@ def _choose_size(
             raise InvalidInputError(f"{error}{spent}") from None
     else:
         chosen, size = paper_size(draft, sizing, sketches, lambda: _frequencies(draft.domain, rounds))
-    return chosen, sizing_document(draft, size, plan, sketches)
+    return Sized(chosen, size, plan, sketches)
 
 
 def _run_pilot(
@@ -287,11 +271,8 @@ def _run_pilot(
 ) -> tuple[Plan, list[CountSketch]]:
     """Plan a pilot and run it; return its plan, and its sums with their noise."""
     spec = pilot_spec(draft.spec, pilot, simulation.sizing_method)
-    sizes = [part.num_clients for part in pilot]
-    # Under privacy a pilot has one round, so that none of its clients is in several.
-    plan, keys = fit_plan(
-        spec, site.domain, sizes, seed=site.seed, by_client=False, random=site.keys, report=site.report
-    )
+    of_pilot = Draft.fit(spec, site.domain, [part.num_clients for part in pilot], seed=site.seed)
+    plan, keys = of_pilot.finish(of_pilot.for_bytes(), site.keys, site.report)
     if simulation.ledger is not None:  # before anything of the pilot is released
         site.books.check_pilot(plan, possible_events(draft))
     return plan, site.land(plan, keys, pilot, {}).sketches
@@ -328,14 +309,21 @@ def key_bytes(seed: int | str | bytes | None, purpose: bytes) -> Callable[[int],
     return lambda size: hashlib.shake_256(chosen + next(counted).to_bytes(8, "little")).digest(size)
 
 
-def _simulation_rng(seed: bytes, simulation: Simulation) -> np.random.Generator:
+def _simulation_rng(
+    seed: bytes, own: int | str | bytes | None, *, is_private: bool, has_plan: bool
+) -> np.random.Generator:
     """Return the generator of the simulated draws (rounds, items of a client), which no hash depends on.
 
     The seed of the hashes is public. A private run draws from a seed that is not.
+
+    Args:
+        seed: of the hashes.
+        own: the seed that was chosen, or None.
+        is_private: whether the campaign is.
+        has_plan: whether the hashes are those of a plan, so that their seed is not that which was chosen.
     """
-    spec, own = simulation.spec, simulation.seed
-    chosen = seed if spec.plan is None or own is None else campaign_seed(own)
-    if spec.is_private and own is None:
+    chosen = seed if not has_plan or own is None else campaign_seed(own)
+    if is_private and own is None:
         chosen = secrets.token_bytes(32)
     return np.random.default_rng(
         int.from_bytes(hashlib.shake_256(b"fedtally/1/simulation\x00" + chosen).digest(32), "little")
@@ -348,11 +336,16 @@ def read(
     """Return the source's rows, counted, and what encoded them."""
     spec = simulation.spec
     domain = declared(spec.domain, source)
-    if domain is None or not domain.public:
-        _check_public(spec, source)
+    if (domain is None or not domain.public) and spec.is_private and not spec.is_study:
+        raise InvalidInputError(
+            f"with epsilon the candidates must be public, and the distinct items of the input ({source.name}) show who "
+            "holds what whatever the noise: declare a domain (--domain FILE, range:A..B, grid:...), or mark the run as "
+            "a study (--study)"
+        )
     outside = simulation.outside or ("drop" if spec.is_private else "error")
     encoder: Declared | FromInput = FromInput(seed) if domain is None else Declared(domain, outside, spec.is_private)
     asked = spec.plan.num_rounds if spec.plan is not None else spec.num_rounds
+    rng = _simulation_rng(seed, simulation.seed, is_private=spec.is_private, has_plan=spec.plan is not None)
     tally: Tally | None = None
     hides_clients = spec.relation is Relation.ADD_REMOVE
     for batch in source.batches(private=spec.is_private, may_be_empty=hides_clients):
@@ -376,7 +369,7 @@ def read(
                 encoder,
                 None if natural else asked or 1,
                 spec.max_items,
-                _simulation_rng(seed, simulation),
+                rng,
                 simulation.memory or DEFAULT_MEMORY,
                 keep_itemless=spec.is_private,
                 max_rounds=spec.max_rounds if natural else None,
@@ -387,17 +380,8 @@ def read(
     if tally is None and (not hides_clients or domain is None):
         raise InvalidInputError(f"{source.name} is empty: it has no rows")
     if tally is None:
-        tally = Tally(encoder, asked or 1, spec.max_items, _simulation_rng(seed, simulation), DEFAULT_MEMORY)
+        tally = Tally(encoder, asked or 1, spec.max_items, rng, DEFAULT_MEMORY)
     return tally, encoder
-
-
-def _check_public(spec: CampaignSpec, source: Source) -> None:
-    if spec.is_private and not spec.is_study:
-        raise InvalidInputError(
-            f"with epsilon the candidates must be public, and the distinct items of the input ({source.name}) show who "
-            "holds what whatever the noise: declare a domain (--domain FILE, range:A..B, grid:...), or mark the run as "
-            "a study (--study)"
-        )
 
 
 def declared(domain: Domain | str | None, source: Source) -> Domain | None:

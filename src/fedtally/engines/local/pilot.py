@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -18,7 +18,7 @@ from fedtally.domain import Domain
 from fedtally.engines.local.simulation import Sizing
 from fedtally.engines.local.tally import Members, RoundTally, tallied
 from fedtally.errors import InvalidInputError
-from fedtally.plan import Plan
+from fedtally.plan import Plan, Target
 from fedtally.planner.draft import DEFAULT_MAX_BYTES, Chosen, Draft
 from fedtally.planner.request import CampaignSpec
 from fedtally.privacy.events import Event
@@ -193,30 +193,42 @@ def paper_size(
     return chosen, size
 
 
-def sizing_document(draft: Draft, size: Size, pilot: Plan | None, sketches: Sequence[CountSketch]) -> dict[str, Any]:
-    """Return what a result says of how its sketch was chosen, JSON-able.
+class Sized(NamedTuple):
+    """A sketch that was chosen for a target, and how.
 
-    Args:
-        draft: the plan to be that was sized.
-        size: what was found.
-        pilot: the pilot's plan; None: there was none.
-        sketches: its sums.
+    Attributes:
+        chosen: schedule, rows and columns.
+        size: how these came about.
+        pilot: the plan of the pilot; None: there was none.
+        sketches: the pilot's sums, with their noise.
     """
-    about = None
-    if pilot is not None:
-        about = {
-            "num_clients": sum(sketch.num_clients for sketch in sketches),
-            "rows": pilot.rows,
-            "width": pilot.width,
-            "bytes_per_client": pilot.bytes_per_client,
-            "fingerprint": pilot.fingerprint,
-            "epsilon": None if pilot.privacy is None else pilot.privacy.epsilon,
+
+    chosen: Chosen
+    size: Size
+    pilot: Plan | None
+    sketches: Sequence[CountSketch]
+
+    def document(self, target: Target) -> dict[str, Any]:
+        """Return what a result says of it, JSON-able.
+
+        Args:
+            target: of the campaign's plan.
+        """
+        pilot, about = self.pilot, None
+        if pilot is not None:
+            about = {
+                "num_clients": sum(sketch.num_clients for sketch in self.sketches),
+                "rows": pilot.rows,
+                "width": pilot.width,
+                "bytes_per_client": pilot.bytes_per_client,
+                "fingerprint": pilot.fingerprint,
+                "epsilon": None if pilot.privacy is None else pilot.privacy.epsilon,
+            }
+        return {
+            "sizing": self.size.method,
+            "tau": target.linf,
+            "failure_probability": target.failure_probability,
+            "predicted_linf": self.size.linf,
+            "pilot": about,
+            "message": self.size.message,
         }
-    return {
-        "sizing": size.method,
-        "tau": draft.spec.tau,
-        "failure_probability": draft.spec.failure_probability,
-        "predicted_linf": size.linf,
-        "pilot": about,
-        "message": size.message,
-    }

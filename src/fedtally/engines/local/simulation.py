@@ -9,7 +9,7 @@ from typing import Any, Self
 
 from fedtally import _validate
 from fedtally.errors import InvalidInputError
-from fedtally.planner.request import CampaignSpec, Request, check_flag, resolve
+from fedtally.planner.request import CampaignSpec, Request, check_flag
 
 
 class Sizing(StrEnum):
@@ -106,7 +106,7 @@ leave it out, or mark it with study
             raise InvalidInputError(f"unknown option {unknown[0]!r}; known are {', '.join(OPTIONS)}")
         asked = {name: options.pop(name) for name in _ASKED if name in options}
         marks = {name: options.pop(name) for name in _MARKS if name in options}
-        return cls(spec=resolve(Request(**asked), **marks), **options)
+        return cls(spec=Request(**asked).resolve(**marks), **options)
 
     @property
     def sizing_method(self) -> Sizing:
@@ -117,6 +117,13 @@ leave it out, or mark it with study
     def pilots(self) -> bool:
         """Whether some clients are a pilot."""
         return self.spec.tau is not None and self.sizing_method.has_pilot
+
+    @property
+    def needs_clients(self) -> bool:
+        """Whether it must be known what each client holds: to send it, to clip it, or to draw a pilot."""
+        spec = self.spec
+        is_clipped = spec.is_private and (spec.max_items > 1 or spec.plan is not None)
+        return not spec.summation.is_ideal or is_clipped or (self.pilots and spec.max_items > 1)
 
     def _check_privacy(self) -> None:
         spec = self.spec
