@@ -12,7 +12,7 @@ from fedtally.domain import Domain
 from fedtally.errors import InvalidInputError
 from fedtally.kernels import MAX_WIDTH
 from fedtally.plan import Plan, Target, noise_bound
-from fedtally.planner.privacy import check_certificate, honest_clients, make_terms, worst_pair
+from fedtally.planner.privacy import check_certificate, honest_clients, worst_pair
 from fedtally.planner.request import CampaignSpec
 from fedtally.planner.secure_sum import Keys, make_keys, placeholder_keys, rekeyed, terms, with_noise
 from fedtally.privacy.events import Event, Mechanism, Relation, default_clip_norm
@@ -161,8 +161,7 @@ class Draft:
             )
         privacy = None
         if asked is not None:
-            privacy = make_terms(
-                asked,
+            privacy = asked.make_terms(
                 rows=rows,
                 width=width,
                 schedule=schedule,

@@ -83,6 +83,51 @@ class Privacy:
             return schedule.batches_of(num_rounds)
         return [range(round, round + 1) for round in range(num_rounds)]
 
+    def make_terms(
+        self,
+        *,
+        rows: int,
+        width: int,
+        schedule: Schedule,
+        max_items: int,
+        participations: int,
+        num_clients: Sequence[int],
+        most_clients: int,
+        honest_survivors: int | None,
+    ) -> PrivacyTerms:
+        """Return what the plan says of privacy.
+
+        Args:
+            rows: of the sketch.
+            width: of the sketch.
+            schedule: of the rounds.
+            max_items: the most items of one client in a round.
+            participations: the most rounds of one client.
+            num_clients: of each round.
+            most_clients: in a sum, by the plan.
+            honest_survivors: the fewest clients that count on each other's noise; None unless clients add it.
+
+        Raises:
+            InvalidInputError: no noise keeps that promise.
+        """
+        together = max(map(len, self.opens(schedule, len(num_clients))))
+        total = self.max_clients or sum(num_clients)
+        return propose(
+            epsilon=self.epsilon,
+            delta=default_delta(total) if self.delta is None else self.delta,
+            rows=rows,
+            width=width,
+            relation=self.relation,
+            trust=self.trust,
+            max_items=max_items,
+            participations=participations,
+            per_opening=min(participations, together),
+            honest_survivors=honest_survivors,
+            most_clients=most_clients,
+            population=self.population,
+            study=self.study,
+        )
+
 
 def resolve_privacy(
     method: SecureSum, *, trust: str | None = None, neighbours: str = Relation.ZERO_OUT, **asked: Any
@@ -114,53 +159,6 @@ def resolve_privacy(
     if relation is Relation.ADD_REMOVE and trusted is not Trust.CENTRAL:
         raise InvalidInputError("add-remove needs central trust: the number of clients must be noised too")
     return privacy
-
-
-def make_terms(
-    asked: Privacy,
-    *,
-    rows: int,
-    width: int,
-    schedule: Schedule,
-    max_items: int,
-    participations: int,
-    num_clients: Sequence[int],
-    most_clients: int,
-    honest_survivors: int | None,
-) -> PrivacyTerms:
-    """Return what the plan says of privacy.
-
-    Args:
-        asked: what was asked for.
-        rows: of the sketch.
-        width: of the sketch.
-        schedule: of the rounds.
-        max_items: the most items of one client in a round.
-        participations: the most rounds of one client.
-        num_clients: of each round.
-        most_clients: in a sum, by the plan.
-        honest_survivors: the fewest clients that count on each other's noise; None unless clients add it.
-
-    Raises:
-        InvalidInputError: no noise keeps that promise.
-    """
-    together = max(map(len, asked.opens(schedule, len(num_clients))))
-    total = asked.max_clients or sum(num_clients)
-    return propose(
-        epsilon=asked.epsilon,
-        delta=default_delta(total) if asked.delta is None else asked.delta,
-        rows=rows,
-        width=width,
-        relation=asked.relation,
-        trust=asked.trust,
-        max_items=max_items,
-        participations=participations,
-        per_opening=min(participations, together),
-        honest_survivors=honest_survivors,
-        most_clients=most_clients,
-        population=asked.population,
-        study=asked.study,
-    )
 
 
 def honest_clients(summation: Summation, num_clients: Sequence[int]) -> int:

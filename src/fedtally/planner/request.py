@@ -114,7 +114,21 @@ class Request:
             max_cohort=self.max_cohort,
             max_dropout=self.max_dropout,
         )
-        privacy = self._privacy(SecureSum.parse(summation.method), study)
+        self._check_privacy(study)
+        privacy = None
+        if self.epsilon is not None:
+            privacy = resolve_privacy(
+                SecureSum.parse(summation.method),
+                epsilon=self.epsilon,
+                delta=self.delta,
+                trust=self.trust,
+                neighbours=Relation.ZERO_OUT if self.neighbours is None else self.neighbours,
+                max_rounds=self.max_rounds,
+                max_clients=self.max_clients,
+                certify=self.certify,
+                population=POPULATION if self.population is None else self.population,
+                study=study,
+            )
         planned = None if plan is None else plan.privacy
         numbers = {name: _integer(name, getattr(self, name)) for name in _SIZES}
         if self.num_rounds is not None:
@@ -167,8 +181,8 @@ class Request:
         values = {name: getattr(self, name) for name in names}
         return [name for name, value in values.items() if (value if name == "certify" else value is not None)]
 
-    def _privacy(self, method: SecureSum, study: bool) -> Privacy | None:
-        """Return the differential privacy that is asked for; None if there is none, or a plan says it."""
+    def _check_privacy(self, study: bool) -> None:
+        """Refuse options of privacy where there is none, or where a plan says them."""
         check_flag(certify=self.certify, study=study)
         planned = None if self.plan is None else self.plan.privacy
         if self.plan is not None:
@@ -181,23 +195,9 @@ class Request:
                 raise InvalidInputError(
                     f"the plan is of population {planned.population!r}, got {self.population!r}; leave population out"
                 )
-        if self.epsilon is not None:
-            return resolve_privacy(
-                method,
-                epsilon=self.epsilon,
-                delta=self.delta,
-                trust=self.trust,
-                neighbours=Relation.ZERO_OUT if self.neighbours is None else self.neighbours,
-                max_rounds=self.max_rounds,
-                max_clients=self.max_clients,
-                certify=self.certify,
-                population=POPULATION if self.population is None else self.population,
-                study=study,
-            )
-        if planned is None:
+        if planned is None and self.epsilon is None:
             for name in [*self._given((*_OF_EPSILON, "population")), *["study"] * study]:
                 raise InvalidInputError(f"{name} goes with epsilon: give one, or leave {name} out")
-        return None
 
     def _target(self) -> float | None:
         """Return the largest error that is asked for, if there is one."""
@@ -270,6 +270,28 @@ class CampaignSpec:
         if asked is None or asked.delta is not None or asked.max_clients is not None:
             return self
         return replace(self, privacy=replace(asked, delta=default_delta(max(1, num_clients))))
+
+    def for_pilot(self, *, rows: int, width: int | None, max_bytes: int | None, num_rounds: int | None) -> CampaignSpec:
+        """Return what is asked of a pilot before the campaign: a sketch of that size, with the same noise.
+
+        No certificate is asked for, and under privacy each of a pilot's clients is in its one round.
+
+        Args:
+            rows: of its sketch.
+            width: counters per row; None: what `max_bytes` buy.
+            max_bytes: upload per client, where no width is given.
+            num_rounds: of the pilot; None: natural ones.
+        """
+        return replace(
+            self,
+            rows=rows,
+            width=width,
+            max_bytes=max_bytes,
+            num_rounds=num_rounds,
+            schedule=Schedule.parse("shared"),
+            tau=None,
+            privacy=None if self.privacy is None else replace(self.privacy, certify=False, max_rounds=None),
+        )
 
     @property
     def noise_by(self) -> NoiseBy | None:

@@ -27,7 +27,7 @@ from fedtally.engines.local.simulation import Simulation
 from fedtally.engines.local.tally import RoundTally, split
 from fedtally.errors import InvalidInputError
 from fedtally.plan import Plan
-from fedtally.planner.privacy import Privacy, Random, honest_clients, make_terms, resolve_privacy
+from fedtally.planner.privacy import Privacy, Random, honest_clients, resolve_privacy
 from fedtally.planner.secure_sum import Summation
 from fedtally.privacy import STUDY
 from fedtally.privacy.terms import NoiseBy
@@ -266,8 +266,7 @@ def _measurements(study: Study, population: _Population, rng: np.random.Generato
             privacy = None
             if (asked := study.privacy) is not None:
                 shares = asked.noise_by is NoiseBy.CLIENTS
-                privacy = make_terms(
-                    asked,
+                privacy = asked.make_terms(
                     rows=rows,
                     width=width,
                     schedule=name,

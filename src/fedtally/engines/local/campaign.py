@@ -25,10 +25,11 @@ from fedtally.engines.local.pilot import (
     MIN_CLIENTS,
     PILOT_SHARE,
     Sized,
+    check_enough,
     drawn,
     law_of,
     paper_size,
-    pilot_spec,
+    pilot_size,
     possible_events,
     together,
 )
@@ -270,7 +271,9 @@ def _run_pilot(
     draft: Draft, simulation: Simulation, site: _Site, pilot: list[RoundTally]
 ) -> tuple[Plan, list[CountSketch]]:
     """Plan a pilot and run it; return its plan, and its sums with their noise."""
-    spec = pilot_spec(draft.spec, pilot, simulation.sizing_method)
+    check_enough(pilot)
+    size = pilot_size(simulation.sizing_method, draft.spec.max_bytes)
+    spec = draft.spec.for_pilot(**size, num_rounds=None if len(pilot) > 1 else 1)
     of_pilot = Draft.fit(spec, site.domain, [part.num_clients for part in pilot], seed=site.seed)
     plan, keys = of_pilot.finish(of_pilot.for_bytes(), site.keys, site.report)
     if simulation.ledger is not None:  # before anything of the pilot is released

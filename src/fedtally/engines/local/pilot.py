@@ -8,7 +8,6 @@ together cost it what one of them costs; a ledger, which does not know who was w
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -20,9 +19,8 @@ from fedtally.engines.local.tally import Members, RoundTally, tallied
 from fedtally.errors import InvalidInputError
 from fedtally.plan import Plan, Target
 from fedtally.planner.draft import DEFAULT_MAX_BYTES, Chosen, Draft
-from fedtally.planner.request import CampaignSpec
 from fedtally.privacy.events import Event
-from fedtally.sketch import CountSketch, Schedule
+from fedtally.sketch import CountSketch
 
 if TYPE_CHECKING:
     from fedtally.planner import Law, Size
@@ -93,38 +91,28 @@ def _added(parts: Sequence[RoundTally]) -> RoundTally:
     return RoundTally(sum(part.num_clients for part in parts), ids, counts)
 
 
-def pilot_spec(spec: CampaignSpec, rounds: Sequence[RoundTally], sizing: Sizing) -> CampaignSpec:
-    """Return what is asked of the pilot: a sketch of the usual size, or of as many columns as the paper's has.
-
-    Args:
-        spec: of the campaign.
-        rounds: the pilot's.
-        sizing: how the campaign's sketch is found.
-
-    Raises:
-        InvalidInputError: too few clients.
-    """
-    from fedtally.planner import Pilot
-
+def check_enough(rounds: Sequence[RoundTally]) -> None:
+    """Refuse a pilot of so few clients that it tells nothing."""
     clients = sum(part.num_clients for part in rounds)
     if clients < MIN_CLIENTS:
         raise InvalidInputError(
             f"a pilot needs at least {MIN_CLIENTS} clients, got {clients}: use a larger pilot_share, or size "
             "the sketch without a pilot (sizing minimax, or max_bytes)"
         )
-    bytes_ = min(DEFAULT_MAX_BYTES, spec.max_bytes or DEFAULT_MAX_BYTES)
-    width, max_bytes = (Pilot.width, None) if sizing is Sizing.TWO_PHASE else (None, bytes_)
-    return replace(
-        spec,
-        rows=Pilot.rows,
-        width=width,
-        max_bytes=max_bytes,
-        num_rounds=None if len(rounds) > 1 else 1,
-        schedule=Schedule.parse("shared"),
-        tau=None,
-        # Of the pilot no certificate is asked for, and each of its clients is in one round.
-        privacy=None if spec.privacy is None else replace(spec.privacy, certify=False, max_rounds=None),
-    )
+
+
+def pilot_size(sizing: Sizing, max_bytes: int | None) -> dict[str, Any]:
+    """Return rows, columns and bytes of the pilot's sketch: as wide as the paper's, or what the usual bytes buy.
+
+    Args:
+        sizing: how the campaign's sketch is found.
+        max_bytes: upload per client of the campaign, as asked.
+    """
+    from fedtally.planner import Pilot
+
+    if sizing is Sizing.TWO_PHASE:
+        return {"rows": Pilot.rows, "width": Pilot.width, "max_bytes": None}
+    return {"rows": Pilot.rows, "width": None, "max_bytes": min(DEFAULT_MAX_BYTES, max_bytes or DEFAULT_MAX_BYTES)}
 
 
 def possible_events(draft: Draft) -> list[Event]:
