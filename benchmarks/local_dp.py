@@ -200,7 +200,7 @@ def ours(protocol: str, epsilon: float, cell: Cell, items: I64, truth: F64, host
     result = fedtally.estimate(items + 1, trust=trust, study=True, seed=seed, confidence=0, **options)
     plan = result.plan
     if not is_central:
-        asked = Request(secure_sum="secagg", max_cohort=COHORT + COHORT // 10, **options)
+        asked = Request(secure_sum="secagg", max_cohort=COHORT + COHORT // 10, **options).resolve()
         plan = drafted(asked, domain, cell.clients, plan.seed).plan(plan.schedule, ROWS, WIDTH)
     cost, shrunk = bill(plan, host), result.decoded(objective="l2")
     return Row(

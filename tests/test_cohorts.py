@@ -15,6 +15,7 @@ import fedtally
 from fedtally import report
 from fedtally.engines.local import campaign
 from fedtally.engines.local.cohorts import AbortedRoundError
+from fedtally.engines.local.simulation import Simulation
 from fedtally.errors import FedtallyError, InvalidInputError
 from fedtally.plan import Plan
 from fedtally.planner.secure_sum import Summation, make_keys
@@ -217,7 +218,7 @@ def test_identities_are_of_one_client_in_a_round() -> None:
 def test_progress_counts_the_clients() -> None:
     seen = []
     source = fedtally.sources.from_items(ITEMS)
-    request = campaign.Request(rows=5, width=64, seed=3, secure_sum="secagg", max_cohort=20)
+    request = Simulation.of(rows=5, width=64, seed=3, secure_sum="secagg", max_cohort=20)
     campaign.run(source, request, lambda *step: seen.append(step))
     assert [step for step in seen if step[0] == "sum"] == [("sum", 20, 60), ("sum", 40, 60), ("sum", 60, 60)]
 
@@ -243,7 +244,7 @@ def test_what_a_plan_says_is_not_asked_again() -> None:
 
 def test_progress_moves_within_a_cohort() -> None:
     seen: list[int] = []
-    request = campaign.Request(rows=5, width=64, seed=3, secure_sum="secagg", domain="input")
+    request = Simulation.of(rows=5, width=64, seed=3, secure_sum="secagg", domain="input")
     source = fedtally.sources.from_items(ITEMS * 5)
     campaign.run(source, request, lambda stage, done, _: seen.append(done) if stage == "sum" else None)
     assert seen == sorted(seen)

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 import fedtally
 from fedtally.engines.local.campaign import campaign_seed, run
+from fedtally.engines.local.simulation import Simulation
 from fedtally.errors import InvalidInputError, MemoryLimitError, OutsideDomainError
 from fedtally.plan import Plan
-from fedtally.planner.request import Request
 from fedtally.result import Result, Truth
 from fedtally.sketch import CountSketch
 from fedtally.sources import from_items, open_source
@@ -110,14 +110,16 @@ def test_missing_items_are_dropped_and_counted():
 
 def test_synthetic_population_has_its_own_public_domain():
     source = open_source("uniform:d=1e5,k=10,n=500", rng=np.random.default_rng(1))
-    result = run(source, Request(seed=1))
+    result = run(source, Simulation.of(seed=1))
     assert result.domain.size == 100_000
     assert result.domain.public
     assert [note.split(":")[0] for note in result.warnings] == ["joint recovery finds rare items too"]
 
 
 def test_profiles_say_what_they_were_measured_from():
-    result = run(open_source("profile:foursquare-us,n=500", rng=np.random.default_rng(1)), Request(seed=1, width=8))
+    result = run(
+        open_source("profile:foursquare-us,n=500", rng=np.random.default_rng(1)), Simulation.of(seed=1, width=8)
+    )
     assert any("frequencies measured from" in note for note in result.warnings)
 
 
@@ -129,7 +131,7 @@ def test_natural_rounds_of_nobody_count_as_missing_rounds():
 def test_progress_is_reported():
     stages = []
     source = from_items(list(range(100)))
-    run(source, Request(seed=1, num_rounds=3), lambda stage, done, total: stages.append((stage, done, total)))
+    run(source, Simulation.of(seed=1, num_rounds=3), lambda stage, done, total: stages.append((stage, done, total)))
     assert ("encode", 3, 3) in stages
     assert stages[0][0] == "read"
 

@@ -13,6 +13,7 @@ from fedtally import report
 from fedtally.domain import IntegerRange
 from fedtally.engines.local import campaign
 from fedtally.engines.local.pilot import drawn, together
+from fedtally.engines.local.simulation import Simulation
 from fedtally.engines.local.tally import Members, RoundTally, tallied
 from fedtally.errors import InvalidInputError
 from fedtally.merged import Merged
@@ -33,7 +34,7 @@ CLIENTS = 40_000
 
 def proposed(clients: int = CLIENTS, law: Law = LAW, find_epsilon: bool = False, **options: object) -> Proposal:
     return propose(
-        Request(**options),
+        Request(**options).resolve(),
         DOMAIN,
         clients,
         law,
@@ -85,7 +86,7 @@ def test_bytes_buy_an_error_that_is_promised(options):
 
 
 def test_the_least_epsilon_is_found():
-    found = proposed(tau=0.004, max_bytes=3000, num_rounds=4, find_epsilon=True)
+    found = proposed(tau=0.004, max_bytes=3000, num_rounds=4, epsilon=1.0, find_epsilon=True)
     assert found.found == "epsilon"
     assert found.plan.privacy is not None
     epsilon = found.plan.privacy.epsilon
@@ -146,7 +147,7 @@ def test_planned_rounds_have_room():
 
 @pytest.mark.parametrize("rounds", [1, 2, 3, 7, 10])
 def test_expected_sizes_are_all_clients(rounds):
-    sizes = drafted(Request(num_rounds=rounds), DOMAIN, 70_001, bytes(32)).sizes
+    sizes = drafted(Request(num_rounds=rounds).resolve(), DOMAIN, 70_001, bytes(32)).sizes
     assert (len(sizes), sum(sizes)) == (rounds, 70_001)
     if rounds > 1:
         least, most = spread(70_001 / rounds)
@@ -157,7 +158,7 @@ def test_expected_sizes_are_all_clients(rounds):
 def test_a_plan_of_the_planner_runs(tmp_path):
     plan = proposed(tau=0.05, num_rounds=2, secure_sum="secagg", max_cohort=200, epsilon=8.0, clients=700).plan
     source = open_source("zipf:a=1.2,d=5000,n=700", rng=np.random.default_rng(1))
-    result = campaign.run(source, Request(plan=plan, domain=DOMAIN, study=True, evaluate=True))
+    result = campaign.run(source, Simulation.of(plan=plan, domain=DOMAIN, study=True, evaluate=True))
     assert result.evaluation is not None
     assert result.evaluation.linf < 0.1
 
@@ -318,7 +319,7 @@ def test_small_rounds_have_room():
 def test_exact_recovery_is_relied_on_where_cells_are_many():
     """50 items in 104 cells: predicted to be exact, and hardly ever is."""
     law = Law.from_frequencies(np.full(50, 0.02), 200)
-    plan = propose(Request(tau=0.01, num_rounds=10), IntegerRange(1, 200), 300, law, seed=bytes(32)).plan
+    plan = propose(Request(tau=0.01, num_rounds=10).resolve(), IntegerRange(1, 200), 300, law, seed=bytes(32)).plan
     assert plan.rows * plan.width >= 4 * 50
 
 
@@ -357,7 +358,8 @@ def test_a_draft_knows_its_bytes():
         {"secure_sum": "two-server", "epsilon": 1.0},
         {"epsilon": 0.5, "trust": "distributed"},
     ):
-        draft: Draft = drafted(Request(num_rounds=3, **options), DOMAIN, CLIENTS, bytes(32))  # type: ignore[arg-type]
+        spec = Request(num_rounds=3, **options).resolve()  # type: ignore[arg-type]
+        draft: Draft = drafted(spec, DOMAIN, CLIENTS, bytes(32))
         schedule = draft.usual_schedule
         for rows, width in ((3, 700), (16, 90)):
             exact = draft.plan(schedule, rows, width).bytes_per_client
@@ -429,7 +431,7 @@ def test_later_rounds_have_a_plan_of_their_own(tmp_path):
     private = {"epsilon": 4.0, "study": True, "num_rounds": 2}
     parts = [part(3, **private)]
     law = Law.from_pilot(parts[0].sketches, DOMAIN, parts[0].plan.privacy.deviation ** 2)
-    asked = Request(tau=0.004, epsilon=4.0, num_rounds=3)
+    asked = Request(tau=0.004, epsilon=4.0, num_rounds=3).resolve()
     found = propose(asked, DOMAIN, 20_000, law, seed=bytes(range(32)))
     assert found.plan.width != parts[0].plan.width
     rest = np.random.default_rng(4).permutation(items(40_000))[:20_000]

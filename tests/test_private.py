@@ -25,11 +25,11 @@ from fedtally.crypto.keys import Secret, SigningKey
 from fedtally.domain import Dictionary, IntegerRange
 from fedtally.engines.local import campaign, cohorts
 from fedtally.engines.local.clipping import clip_rounds
+from fedtally.engines.local.simulation import Simulation
 from fedtally.errors import InvalidInputError, UnreadableFileError
 from fedtally.plan import Plan
 from fedtally.planner import Law
 from fedtally.planner.privacy import honest_clients
-from fedtally.planner.request import Request
 from fedtally.planner.secure_sum import Summation
 from fedtally.privacy.budget import AlreadySpentError, OverspentError
 from fedtally.report import answer, document, plain
@@ -308,7 +308,7 @@ def test_a_client_changes_nothing_but_its_own_part() -> None:
     other[:5] = [50, 49, 48, 48, 48]  # client 0 holds fewer distinct items
     tallies = []
     for held in (items, other):
-        request = Request(domain=DOMAIN, epsilon=1.0, max_items=2, num_rounds=3, study=True, seed=1)
+        request = Simulation.of(domain=DOMAIN, epsilon=1.0, max_items=2, num_rounds=3, study=True, seed=1)
         tally, _ = campaign.read(from_items(held, clients=clients), request, bytes(32), lambda *_: None)
         tallies.append(tally.finish(individuals=True))
     assert [r.num_clients for r in tallies[0]] == [r.num_clients for r in tallies[1]]
@@ -329,7 +329,7 @@ def test_no_contribution_exceeds_the_clip_and_the_truth_knows_nothing_of_it() ->
     terms = result.plan.privacy
     assert terms is not None and terms.event.clip_norm is not None and result.truth is not None
     assert result.truth.counts.tolist() == [300] * 10
-    request = Request(domain=DOMAIN, epsilon=1.0, max_items=10, study=True)
+    request = Simulation.of(domain=DOMAIN, epsilon=1.0, max_items=10, study=True)
     tally, _ = campaign.read(from_items(items, clients=clients), request, bytes(32), lambda *_: None)
     [everybody] = tally.finish(individuals=True)
     norm = squared_norm(result.plan.spec, 0, DOMAIN.encode(list(range(1, 11)))) ** 0.5

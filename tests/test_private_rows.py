@@ -22,8 +22,8 @@ from hypothesis import strategies as st
 
 from fedtally.domain import Dictionary, parse
 from fedtally.engines.local import campaign
+from fedtally.engines.local.simulation import Simulation
 from fedtally.errors import InvalidInputError
-from fedtally.planner.request import Request
 from fedtally.sketch import CountSketch
 from fedtally.sources import Columns, Source, from_items, lines, open_source, tables
 from fedtally.sources.tables import Layout, table_source
@@ -77,7 +77,7 @@ ODD = [
 def tallied(source: Source, **options: Any) -> list[Any]:
     """Return the rounds of a private run as plain values: the draws are those of the seed."""
     asked = {"domain": DRINKS, "epsilon": 1.0, "study": True, "seed": 1} | options
-    tally, _ = campaign.read(source, Request(**asked), bytes(32), lambda *_: None)
+    tally, _ = campaign.read(source, Simulation.of(**asked), bytes(32), lambda *_: None)
     rounds = tally.finish(individuals=True)
     return [(part.num_clients, part.ids.tolist(), part.counts.tolist()) for part in rounds]
 
@@ -710,7 +710,7 @@ def test_add_remove_does_not_tell_whether_anybody_takes_part(
     for number in range(3):
         source = source_of(tmp_path, kind, number, names)
         try:
-            result = campaign.run(source, Request(**asked, rows=3, width=16, **options))
+            result = campaign.run(source, Simulation.of(**asked, rows=3, width=16, **options))
         except InvalidInputError as error:
             said.add((str(error),))
         else:
@@ -720,7 +720,7 @@ def test_add_remove_does_not_tell_whether_anybody_takes_part(
 
 def test_a_private_table_has_a_header(tmp_path: Path) -> None:
     (tmp_path / "t.csv").write_text("\n\n")
-    asked = Request(domain=DRINKS, epsilon=1.0, neighbours="add-remove", max_clients=9)
+    asked = Simulation.of(domain=DRINKS, epsilon=1.0, neighbours="add-remove", max_clients=9)
     with pytest.raises(InvalidInputError, match="no header"):
         campaign.run(open_source(str(tmp_path / "t.csv"), Columns("item")), asked)
 
@@ -730,7 +730,9 @@ def test_progress_does_not_tell_how_long_values_are(tmp_path: Path) -> None:
     path = tmp_path / "t.txt"
     path.write_text("tea\n" * 50)
     for epsilon in (1.0, None):
-        campaign.run(open_source(str(path)), Request(domain=DRINKS, epsilon=epsilon), lambda *what: seen.append(what))
+        campaign.run(
+            open_source(str(path)), Simulation.of(domain=DRINKS, epsilon=epsilon), lambda *what: seen.append(what)
+        )
         assert ("read" in {stage for stage, *_ in seen}) == (epsilon is None)
 
 

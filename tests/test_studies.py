@@ -19,7 +19,7 @@ from fedtally.engines.local.campaign import key_bytes
 from fedtally.engines.local.tally import RoundTally
 from fedtally.errors import InvalidInputError, UnreadableFileError
 from fedtally.plan import Plan, Target
-from fedtally.planner.draft import fitted
+from fedtally.planner.draft import Draft
 from fedtally.planner.request import Request
 from fedtally.privacy.accounting import calibrate
 from fedtally.privacy.events import Event
@@ -215,14 +215,13 @@ def noised_plan(secure_sum: str, clients: int, epsilon: float = 1.0, **more: Any
         width=1 << 16,
         num_rounds=4,
         schedule="batched:2",
-        study=True,
         max_cohort=60 if secure_sum == "secagg" else None,
         max_corrupt=0.0,
         **more,
     )
     domain, sizes, keys = IntegerRange(0, 199), [clients // 4] * 4, key_bytes(1, b"keys")
-    plan, _ = fitted(request, domain, sizes, seed=bytes(32), by_client=False, random=keys, report=lambda *_: None)
-    return plan
+    draft = Draft.fit(request.resolve(study=True), domain, sizes, seed=bytes(32))
+    return draft.finish(draft.for_bytes(), keys, lambda *_: None)[0]
 
 
 def test_a_promise_that_is_kept_and_one_that_is_broken() -> None:
@@ -347,13 +346,9 @@ def test_the_noise_is_that_of_the_plan(secure_sum: str, trust: str | None, each:
 @pytest.mark.parametrize("epsilon", [None, 1.0])
 def test_neighbouring_widths_cost_what_such_plans_cost(secure_sum: str, epsilon: float | None) -> None:
     def fit(width: int) -> Plan:
-        request = Request(
-            secure_sum=secure_sum, rows=3, width=width, epsilon=epsilon, study=epsilon is not None, num_rounds=1
-        )
-        keys = key_bytes(1, b"keys")
-        return fitted(
-            request, IntegerRange(1, 9), [90], seed=bytes(32), by_client=False, random=keys, report=lambda *_: None
-        )[0]
+        request = Request(secure_sum=secure_sum, rows=3, width=width, epsilon=epsilon, num_rounds=1)
+        draft = Draft.fit(request.resolve(study=epsilon is not None), IntegerRange(1, 9), [90], seed=bytes(32))
+        return draft.finish(draft.for_bytes(), key_bytes(1, b"keys"), lambda *_: None)[0]
 
     for width in (100, 120, 300):
         assert validation._bytes(fit(100), width) == pytest.approx(fit(width).bytes_per_client, rel=0.08)

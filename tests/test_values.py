@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 from fedtally.domain import parse
 from fedtally.engines.local import campaign
-from fedtally.planner.request import Request
+from fedtally.engines.local.simulation import Simulation
 from fedtally.sources import Columns, Source, from_items, open_source
 from fedtally.sources.values import as_values, of_objects
 
@@ -125,7 +125,7 @@ def test_integers_beside_a_missing_one_are_the_same_candidates(writer: str, priv
     found = []
     for name in ("t.csv", "t.parquet"):
         source = open_source(tmp_path / name, Columns("item", client="user"))
-        tally, _ = campaign.read(source, Request(**asked), bytes(32), lambda *_: None)
+        tally, _ = campaign.read(source, Simulation.of(**asked), bytes(32), lambda *_: None)
         found.append([(part.ids.tolist(), part.counts.tolist()) for part in tally.finish(individuals=True)])
     assert found[0] == found[1] == [([1, 3, 100], [1, 2, 1])]
 

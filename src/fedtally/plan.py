@@ -328,7 +328,7 @@ class Plan:
     @property
     def noise_mark(self) -> NoiseMark | None:
         """The mark of the sums that hold this plan's noise; None: they are exact."""
-        return None if self.privacy is None else NoiseMark(self.privacy.noised_by, self.fingerprint)
+        return None if self.privacy is None else NoiseMark(str(self.privacy.noised_by), self.fingerprint)
 
     @property
     def noise_bound(self) -> int:

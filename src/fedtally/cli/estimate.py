@@ -34,7 +34,7 @@ from fedtally.cli.options import (
 from fedtally.errors import InvalidInputError
 
 if TYPE_CHECKING:
-    from fedtally.planner.request import Request
+    from fedtally.engines.local.simulation import Simulation
     from fedtally.result import Estimate, Result
     from fedtally.sources import Source
 
@@ -156,11 +156,11 @@ def estimate(source: str, **options: Any) -> None:
       profile:gowalla-us,n=150000     uniform:k=100
     """  # noqa: D301 - click reads the backspace
     _check_outputs(options, source)
-    request = _request(options)
+    simulation = _simulation(options)
     is_grid = str(options["domain"]).startswith("grid:")
     data = open_input(source, options, is_grid)
-    _check_answerable(data, request, options)
-    result = _run(data, request, options)
+    _check_answerable(data, simulation, options)
+    result = _run(data, simulation, options)
     _answer(result, options)
     if options["ledger"]:
         _show_spent(result, options)
@@ -194,7 +194,7 @@ def demo(**options: Any) -> None:
     import numpy as np
 
     from fedtally.engines.local.campaign import campaign_seed
-    from fedtally.planner.request import Request
+    from fedtally.engines.local.simulation import Simulation
     from fedtally.sources.stdlib import library_source
 
     _check_outputs(options)
@@ -206,16 +206,17 @@ def demo(**options: Any) -> None:
     asked["study"] = asked["epsilon"] is not None
     if asked["width"] is None:
         asked["max_bytes"] = asked["max_bytes"] or _DEMO_BYTES
-    result = _run(source, Request(**asked, num_rounds=options["rounds"] or 10, seed=seed, evaluate=True), options)
+    simulation = Simulation.of(**asked, num_rounds=options["rounds"] or 10, seed=seed, evaluate=True)
+    result = _run(source, simulation, options)
     _answer(result, options)
     if not options["as_json"]:
         console.show(_next_steps())
 
 
-def _request(options: dict[str, Any]) -> Request:
+def _simulation(options: dict[str, Any]) -> Simulation:
     """Return what the options ask of the engine."""
+    from fedtally.engines.local.simulation import Simulation
     from fedtally.plan import Plan
-    from fedtally.planner.request import Request
 
     plan = None if options["plan"] is None else Plan.load(options["plan"])
     same = (
@@ -243,7 +244,8 @@ def _request(options: dict[str, Any]) -> Request:
         *PRIVACY,
     )
     domain = read_domain(options["domain"])
-    return Request(**{name: options[name] for name in same}, num_rounds=options["rounds"], domain=domain, plan=plan)
+    asked = {name: options[name] for name in same}
+    return Simulation.of(**asked, num_rounds=options["rounds"], domain=domain, plan=plan)
 
 
 def _check_outputs(options: dict[str, Any], source: str | None = None) -> None:
@@ -280,13 +282,13 @@ def _check_public_file(source: str, domain: str) -> None:
         )
 
 
-def _check_answerable(source: Source, request: Request, options: dict[str, Any]) -> None:
+def _check_answerable(source: Source, simulation: Simulation, options: dict[str, Any]) -> None:
     """Refuse, before anything is spent, what could not be answered: of a declared domain that is known."""
     from fedtally.engines.local.campaign import declared
     from fedtally.recovery.decoding import MAX_ENUMERATED, check_enumerable
     from fedtally.result import check_table_fits
 
-    domain = declared(request.domain, source)
+    domain = declared(simulation.spec.domain, source)
     if domain is None:
         return
     if options["query"]:
@@ -297,19 +299,20 @@ def _check_answerable(source: Source, request: Request, options: dict[str, Any])
         check_table_fits(domain.size, options["memory"])
 
 
-def _run(source: Source, request: Request, options: dict[str, Any]) -> Result:
+def _run(source: Source, simulation: Simulation, options: dict[str, Any]) -> Result:
     from fedtally.engines.local import campaign
 
     use_threads(options["threads"])
-    if request.ledger and not options["quiet"]:
+    if simulation.ledger and not options["quiet"]:
         from fedtally.cli.ledger import warn_of_look_alikes
         from fedtally.store import Ledger
 
-        books = Ledger.open(request.ledger)
-        if books.spent(request.population_name) is None:  # what the first campaign is charged to
-            warn_of_look_alikes(books, request.population_name)
+        books = Ledger.open(simulation.ledger)
+        population = simulation.spec.population
+        if books.spent(population) is None:  # what the first campaign is charged to
+            warn_of_look_alikes(books, population)
     with console.Progress(options["quiet"]) as progress:
-        return campaign.run(source, request, progress)
+        return campaign.run(source, simulation, progress)
 
 
 def _answer(result: Result, options: dict[str, Any]) -> None:

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from fedtally.planner import Law
     from fedtally.planner.bill import Bill, Host
     from fedtally.planner.proposal import Proposal
-    from fedtally.planner.request import Request
+    from fedtally.planner.request import CampaignSpec
 
 _NO_PRIVACY = "none"
 _HARDLY = 0.1  # a larger error that is worth a note where it saves bytes
@@ -55,7 +55,6 @@ _SAME = (
     "trust",
     "neighbours",
     "population",
-    "study",
 )
 
 _plan_options = options(
@@ -166,14 +165,14 @@ def plan(**options: Any) -> None:
         host = calibration.load()
     if options["clients"] is None:
         raise InvalidInputError("--clients is missing: how many clients are there, of all rounds together?")
-    request, find_epsilon = _request(options)
+    spec, find_epsilon = _spec(options)
     keys = read_keys(options)
-    check_keys(request.summation.method, Adversary.parse(request.summation.adversary), keys)
-    law, about, size = _law(options, request.is_private or find_epsilon)
+    check_keys(spec.summation.method, Adversary.parse(spec.summation.adversary), keys)
+    law, about, size = _law(options, spec.is_private)
     domain = _domain(options, size)
-    law = _over(law, domain.size, request.items_bound)
+    law = _over(law, domain.size, spec.max_items)
     proposal = propose(
-        request, domain, options["clients"], law, seed=campaign_seed(options["seed"]), find_epsilon=find_epsilon
+        spec, domain, options["clients"], law, seed=campaign_seed(options["seed"]), find_epsilon=find_epsilon
     )
     proposal = replace(proposal, plan=proposal.plan.with_keys(**keys, may_lack=True))
     _write_files(proposal, options)
@@ -206,8 +205,8 @@ def _check_outputs(options: dict[str, Any]) -> None:
         charts.check(options["plot"])
 
 
-def _request(options: dict[str, Any]) -> tuple[Request, bool]:
-    """Return what is asked, and whether epsilon is to be found."""
+def _spec(options: dict[str, Any]) -> tuple[CampaignSpec, bool]:
+    """Return what is asked, resolved, and whether epsilon is to be found."""
     from fedtally.planner.request import Request
 
     epsilon = options["epsilon"]
@@ -219,11 +218,12 @@ def _request(options: dict[str, Any]) -> tuple[Request, bool]:
             raise InvalidInputError(f"--epsilon must be a number or {_NO_PRIVACY}, got {epsilon!r}") from None
     find = epsilon is None and options["tau"] is not None and options["max_bytes"] is not None
     asked = {name: options[name] for name in _SAME}
-    if find:  # what goes with epsilon is checked with one, whichever
+    if find:  # with any epsilon, which is replaced by the least
         number = 1.0
     if options["neighbours"] == "add-remove":
         asked["max_clients"] = options["clients"]
-    return Request(**asked, num_rounds=options["rounds"] or 1, epsilon=number), find
+    request = Request(**asked, num_rounds=options["rounds"] or 1, epsilon=number)
+    return request.resolve(study=options["study"]), find
 
 
 def _domain(options: dict[str, Any], size: int | None) -> Domain:

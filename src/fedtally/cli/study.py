@@ -291,7 +291,6 @@ def _view(found: StudyResult) -> RenderableType:
 
 def _promised(found: StudyResult) -> dict[str, Any]:
     """Return what the noise of every method is for, in documents."""
-    from fedtally.planner.secure_sum import Summation
     from fedtally.privacy.terms import default_delta
 
     asked = found.study.privacy
@@ -300,7 +299,7 @@ def _promised(found: StudyResult) -> dict[str, Any]:
         "epsilon": asked.epsilon,
         "delta": default_delta(found.num_clients) if asked.delta is None else asked.delta,
         "neighbours": str(asked.relation),
-        "trust": str(asked.trusts(Summation())),
+        "trust": str(asked.trust),
         "study": True,
     }
 

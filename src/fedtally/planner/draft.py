@@ -6,28 +6,20 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 from fedtally.domain import Domain
 from fedtally.errors import InvalidInputError
 from fedtally.kernels import MAX_WIDTH
 from fedtally.plan import Plan, Target, noise_bound
-from fedtally.planner.privacy import Privacy, check_certificate, honest_clients, make_terms, worst_pair
-from fedtally.planner.request import Request
-from fedtally.planner.secure_sum import (
-    Keys,
-    Summation,
-    check_cohorts,
-    make_keys,
-    replace_keys,
-    terms,
-    with_noise,
-)
-from fedtally.privacy.events import Event, Mechanism, Relation, Trust, default_clip_norm
-from fedtally.privacy.terms import default_delta
+from fedtally.planner.privacy import check_certificate, honest_clients, worst_pair
+from fedtally.planner.request import CampaignSpec
+from fedtally.planner.secure_sum import Keys, check_cohorts, make_keys, replace_keys, terms, with_noise
+from fedtally.privacy.events import Event, Mechanism, Relation, default_clip_norm
+from fedtally.privacy.terms import NoiseBy, default_delta
 from fedtally.recovery.decoding import kind_of
 from fedtally.secagg import params
-from fedtally.secagg.terms import SecAggTerms
+from fedtally.secagg.terms import Terms
 from fedtally.sketch import Schedule
 from fedtally.sketch.schedule import AUTO, BATCHED_AUTO
 
@@ -38,62 +30,6 @@ DEFAULT_ROWS = 7  # of joint recovery: more rows of the same bytes change its er
 DEFAULT_MAX_BYTES = 32_000
 _MARGIN = 6  # standard deviations of the size of a round
 _USUAL_WIDTH = 1000  # for which a clip's norm is taken while the width is still searched: it hardly depends on it
-
-
-def fitted(
-    request: Request,
-    domain: Domain,
-    sizes: Sequence[int],
-    *,
-    seed: bytes,
-    by_client: bool,
-    random: Callable[[int], bytes],
-    report: Callable[..., None],
-    choose: Callable[[Draft], Chosen] | None = None,
-) -> tuple[Plan, Keys | None]:
-    """Return the plan that is asked for, fitted to the clients that came, and the keys that it names.
-
-    Args:
-        request: what is asked.
-        domain: the candidates.
-        sizes: clients of each round.
-        seed: of the hashes.
-        by_client: whether a client may be in several of the rounds.
-        random: returns as many bytes as it is asked for, for the keys.
-        report: called for what takes long.
-        choose: chooses schedule, rows and columns where the request has a target.
-
-    Raises:
-        InvalidInputError: they do not fit each other.
-    """
-    summation, asked = request.summation, request.privacy
-    if request.plan is not None:
-        openings = _summed(summation, sizes, request.plan.openings)
-        keys = None if summation.method == "ideal" else make_keys(summation, openings, random)
-        plan = _checked_plan(request.plan, request.study, domain, sizes, openings, summation, keys)
-        check_certificate(plan, domain, report)
-        return plan, keys
-    natural = request.num_rounds is None
-    participations, clients = 1, (sum(sizes), max(sizes))
-    if asked is not None:
-        clients = _public_sizes(asked, sizes, natural)
-        if by_client and natural:
-            participations = min(len(sizes), asked.max_rounds or len(sizes))
-    draft = Draft(request, domain, sizes, seed, clients, participations)
-    chosen = draft.for_bytes() if choose is None else choose(draft)
-    keys = None if summation.method == "ideal" else make_keys(summation, draft.sums(chosen.schedule), random)
-    plan = draft.plan(*chosen)
-    if plan.secure_sum is not None and keys is not None:
-        plan = replace(plan, secure_sum=replace_keys(plan.secure_sum, keys))
-    if asked is not None and asked.certify:
-        if plan.max_items > 1 or (plan.privacy is not None and plan.privacy.event.per_opening > 1):
-            raise InvalidInputError(
-                "certify is for clients of one item whose rounds are opened one by one: leave it out, or use max_items "
-                "1 and a schedule that adds up no two rounds of a client (hybrid, fresh)"
-            )
-        assert plan.privacy is not None
-        plan = replace(plan, privacy=plan.privacy.certified(worst_pair(plan.spec, domain, report)))
-    return plan, keys
 
 
 class Chosen(NamedTuple):
@@ -109,7 +45,7 @@ class Draft:
     """A plan to be: everything but its schedule, rows, columns and keys.
 
     Args:
-        request: what is asked.
+        spec: what is asked.
         domain: the candidates.
         sizes: clients of each round.
         seed: of the hashes.
@@ -118,7 +54,7 @@ class Draft:
         has_room: whether rounds may be of other sizes, as many clients being drawn at random, than those in `sizes`.
     """
 
-    request: Request
+    spec: CampaignSpec
     domain: Domain
     sizes: Sequence[int]
     seed: bytes
@@ -126,41 +62,85 @@ class Draft:
     participations: int = 1
     has_room: bool = False
 
+    @classmethod
+    def fit(
+        cls, spec: CampaignSpec, domain: Domain, sizes: Sequence[int], *, seed: bytes, by_client: bool = False
+    ) -> Self:
+        """Return what is known of a plan for the clients that came.
+
+        Args:
+            spec: what is asked.
+            domain: the candidates.
+            sizes: clients of each round.
+            seed: of the hashes.
+            by_client: whether a client may be in several natural rounds.
+        """
+        asked, natural = spec.privacy, spec.num_rounds is None
+        participations, clients = 1, (sum(sizes), max(sizes))
+        if asked is not None:
+            bound = asked.max_clients  # where the number of clients is hidden, the plan says a public bound
+            clients = _public_sizes(sizes, natural) if bound is None else (bound, bound)
+            if by_client and natural:
+                participations = min(len(sizes), asked.max_rounds or len(sizes))
+        return cls(spec, domain, sizes, seed, clients, participations)
+
+    def finish(
+        self, chosen: Chosen, random: Callable[[int], bytes], report: Callable[..., None]
+    ) -> tuple[Plan, Keys | None]:
+        """Return the plan, now that its schedule and size are chosen, and the keys that it names.
+
+        Args:
+            chosen: schedule, rows and columns.
+            random: returns as many bytes as it is asked for, for the keys.
+            report: called for what takes long.
+
+        Raises:
+            InvalidInputError: nothing protects so, or a certificate is asked for that the plan cannot have.
+        """
+        summation, asked = self.spec.summation, self.spec.privacy
+        keys = None if summation.is_ideal else make_keys(summation, self.sums(chosen.schedule), random)
+        plan = self.plan(*chosen)
+        if plan.secure_sum is not None and keys is not None:
+            plan = replace(plan, secure_sum=replace_keys(plan.secure_sum, keys))
+        if asked is None or not asked.certify:
+            return plan, keys
+        if plan.max_items > 1 or (plan.privacy is not None and plan.privacy.event.per_opening > 1):
+            raise InvalidInputError(
+                "certify is for clients of one item whose rounds are opened one by one: leave it out, or use max_items "
+                "1 and a schedule that adds up no two rounds of a client (hybrid, fresh)"
+            )
+        assert plan.privacy is not None
+        return replace(plan, privacy=plan.privacy.certified(worst_pair(plan.spec, self.domain, report))), keys
+
     @property
     def num_rounds(self) -> int:
         """How many rounds there are."""
         return len(self.sizes)
 
     @property
-    def max_items(self) -> int:
-        """The most items of one client."""
-        return self.request.max_items or 1
-
-    @property
     def recovery(self) -> str:
         """How the sums are to be decoded."""
-        return self.request.recovery_of(self.domain.size)
+        return self.spec.recovery_of(self.domain.size)
 
     @property
-    def is_noised_by_opening(self) -> bool:
+    def is_noised_once(self) -> bool:
         """Whether noise is added once to whatever is opened, so that rounds are better added up first."""
-        asked, summation = self.request.privacy, self.request.summation
-        return asked is not None and (asked.trusts(summation) is Trust.CENTRAL or summation.method == "two-server")
+        noise_by = self.spec.noise_by
+        return noise_by is not None and noise_by.is_once
 
     @property
     def noises_sums(self) -> bool:
         """Whether there is noise in what is summed, by clients or by two servers, for which counters need room."""
-        asked, summation = self.request.privacy, self.request.summation
-        return asked is not None and asked.trusts(summation) is Trust.DISTRIBUTED
+        return self.spec.noise_by in (NoiseBy.CLIENTS, NoiseBy.SERVERS)
 
     def sums(self, schedule: Schedule) -> list[int]:
         """Return the clients of the secure sums: of each, or, where there is room, of the extreme ones."""
-        summation, asked = self.request.summation, self.request.privacy
+        summation, asked = self.spec.summation, self.spec.privacy
         together = [range(i, i + 1) for i in range(self.num_rounds)]
-        together = together if asked is None else asked.opens(schedule, self.num_rounds, summation)
+        together = together if asked is None else asked.opens(schedule, self.num_rounds)
         if not self.has_room:
-            return _summed(summation, self.sizes, together)
-        if summation.method != "two-server":
+            return summation.sums(self.sizes, together)
+        if not summation.is_two_server:
             together = [range(1)]
         shares = sorted({len(rounds) for rounds in together})
         return sorted({size for share in shares for size in summation.extremes(*self._between(share))})
@@ -176,33 +156,39 @@ class Draft:
 
     def plan(self, schedule: Schedule, rows: int, width: int) -> Plan:
         """Return the plan, without the keys of a secure sum: its sizes do not depend on them."""
-        asked, summation, counters = self.request.privacy, self.request.summation, rows * width
+        asked, summation, counters = self.spec.privacy, self.spec.summation, rows * width
         agreed = None
-        if summation.method != "ideal":
-            agreed = terms(summation, self.sums(schedule), self.max_items, counters)
+        if not summation.is_ideal:
+            agreed = terms(summation, self.sums(schedule), self.spec.max_items, counters)
         privacy = None
         if asked is not None:
-            privacy = make_terms(
-                asked,
+            privacy = asked.make_terms(
                 rows=rows,
                 width=width,
                 schedule=schedule,
-                max_items=self.max_items,
+                max_items=self.spec.max_items,
                 participations=self.participations,
                 num_clients=self.sizes,
                 most_clients=self.clients[1] if agreed is None else agreed.most_clients,
-                summation=summation,
-                honest_survivors=agreed.parameters.honest_survivors if isinstance(agreed, SecAggTerms) else None,
+                honest_survivors=self._sharers(agreed),
             )
             if agreed is not None:
-                agreed = with_noise(agreed, self.max_items, noise_bound(privacy, counters, agreed.most_clients))
+                agreed = with_noise(agreed, self.spec.max_items, noise_bound(privacy, counters, agreed.most_clients))
         target = None
-        if self.request.tau is not None:
-            recovery = self.request.recovery_of(self.domain.size, rows)
-            target = Target(self.request.tau, self.request.failure_probability, recovery)
-        described, items = self.domain.describe(), self.max_items
+        if self.spec.tau is not None:
+            recovery = self.spec.recovery_of(self.domain.size, rows)
+            target = Target(self.spec.tau, self.spec.failure_probability, recovery)
+        described, items = self.domain.describe(), self.spec.max_items
         fixed = (self.num_rounds, *self.clients, described, items, self.seed)
         return Plan(rows, width, schedule, *fixed, secure_sum=agreed, privacy=privacy, target=target)
+
+    def _sharers(self, agreed: Terms | None) -> int | None:
+        """Return the fewest clients that count on each other's noise; None where clients add none."""
+        if self.spec.noise_by is not NoiseBy.CLIENTS:
+            return None
+        if agreed is None:
+            return honest_clients(self.spec.summation, self.sizes)
+        return agreed.honest_survivors
 
     # ---- sizes ----
 
@@ -215,40 +201,38 @@ class Draft:
             num_clients=self.clients[0],
             num_rounds=self.num_rounds,
             schedules=self._possible(
-                schedules(
-                    self.request.schedule, self.num_rounds, self.recovery, noised_by_opening=self.is_noised_by_opening
-                )
+                schedules(self.spec.schedule, self.num_rounds, self.recovery, noised_by_opening=self.is_noised_once)
             ),
             bytes_of=self.bytes_of(),
             recovery=self.recovery,
             rows=rows,
-            failure_probability=self.request.failure_probability,
+            failure_probability=self.spec.failure_probability,
             noise=self._noise(),
             round_sizes=None if self.has_room or not self._are_told else tuple(self.sizes),
         )
 
     def _possible(self, listed: list[Schedule]) -> list[Schedule]:
         """Return the schedules whose openings two servers can sum at once; all, if none is."""
-        if self.request.summation.method != "two-server" or len(listed) == 1:
+        if not self.spec.summation.is_two_server or len(listed) == 1:
             return listed
         return [one for one in listed if max(self.sums(one)) <= params.MAX_CLIENTS] or listed
 
     @property
     def _are_told(self) -> bool:
         """Whether the sizes of rounds are public, those of all clients, and none is empty."""
-        return self.request.relation is not Relation.ADD_REMOVE and min(self.sizes) > 0
+        return self.spec.relation is not Relation.ADD_REMOVE and min(self.sizes) > 0
 
     def bytes_of(self) -> Callable[[int, int, Schedule], int]:
         """Return what gives the bytes that a client sends in its round, of rows, columns and schedule, to a few."""
 
         @cache
         def bits_and_rest(schedule: Schedule) -> tuple[int, int]:
-            summation, counters = self.request.summation, DEFAULT_ROWS * _USUAL_WIDTH
+            summation, counters = self.spec.summation, DEFAULT_ROWS * _USUAL_WIDTH
             noise = params.noise_bound(self._largest_noise(schedule), counters) if self.noises_sums else 0
-            if summation.method == "ideal":
-                return params.modulus_bits(self.clients[1], self.max_items, noise, multiple=1), 0
-            agreed = terms(summation, self.sums(schedule), self.max_items, counters)
-            bits = params.modulus_bits(agreed.most_clients, self.max_items, noise)
+            if summation.is_ideal:
+                return params.modulus_bits(self.clients[1], self.spec.max_items, noise, multiple=1), 0
+            agreed = terms(summation, self.sums(schedule), self.spec.max_items, counters)
+            bits = params.modulus_bits(agreed.most_clients, self.spec.max_items, noise)
             return bits, agreed.upload_bytes - -(-counters * agreed.bits // 8)
 
         def bytes_of(rows: int, width: int, schedule: Schedule) -> int:
@@ -260,19 +244,19 @@ class Draft:
     @property
     def example(self) -> Schedule:
         """A schedule that may be taken."""
-        name = self.request.schedule
+        name = self.spec.schedule
         return Schedule.parse("hybrid" if name in (AUTO, BATCHED_AUTO) else name)
 
     def _noise(self) -> Callable[[int, Schedule], float]:
         """Return what gives the noise of a round's sum, of rows and a schedule: that of Gaussian accounting."""
-        asked, summation = self.request.privacy, self.request.summation
+        asked = self.spec.privacy
         if asked is None:
             return lambda *_: 0.0
         from fedtally.recovery.openings import Release
 
-        trust, relation, (total, _), rounds = asked.trusts(summation), asked.relation, self.clients, self.num_rounds
+        trust, relation, (total, _), rounds = asked.trust, asked.relation, self.clients, self.num_rounds
         honest, provision = None, 1.0
-        if not self.is_noised_by_opening:
+        if asked.noise_by is NoiseBy.CLIENTS:
             honest = self._honest()
             provision = max(1.0, total / rounds / honest)
         mechanism = Mechanism.ROUNDED_GAUSSIAN if honest is None else Mechanism.SKELLAM
@@ -284,8 +268,10 @@ class Draft:
                 mechanism,
                 rows=rows,
                 relation=Relation.parse(relation),
-                max_items=self.max_items,
-                clip_norm=default_clip_norm(rows, _USUAL_WIDTH, self.max_items) if self.max_items > 1 else None,
+                max_items=self.spec.max_items,
+                clip_norm=default_clip_norm(rows, _USUAL_WIDTH, self.spec.max_items)
+                if self.spec.max_items > 1
+                else None,
                 participations=self.participations,
                 honest_survivors=honest,
                 trust=trust,
@@ -297,15 +283,15 @@ class Draft:
 
     def _largest_noise(self, schedule: Schedule) -> float:
         """Return about the largest standard deviation of the noise in a counter of a sum."""
-        openings = schedule.num_batches(self.num_rounds) if self.is_noised_by_opening else self.num_rounds
+        openings = schedule.num_batches(self.num_rounds) if self.is_noised_once else self.num_rounds
         return self._noise()(DEFAULT_ROWS, schedule) * math.sqrt(self.num_rounds / openings)
 
     def _honest(self) -> int:
         """Return the fewest clients that count on each other's noise."""
-        summation = self.request.summation
-        if summation.method == "ideal":
+        summation = self.spec.summation
+        if summation.is_ideal:
             return honest_clients(summation, self.sizes)
-        agreed = terms(summation, self.sums(self.example), self.max_items, DEFAULT_ROWS)
+        agreed = terms(summation, self.sums(self.example), self.spec.max_items, DEFAULT_ROWS)
         return agreed.honest_survivors
 
     def for_bytes(self) -> Chosen:
@@ -314,14 +300,14 @@ class Draft:
         Nothing is known of the frequencies: where a schedule, or the median's rows, are to be chosen, they are for
         `Law.assumed`.
         """
-        asked = self.request
+        asked = self.spec
         rows = asked.rows or (DEFAULT_ROWS if asked.width or kind_of(self.recovery).fits_items else None)
         schedule = self._only_schedule
         budget = asked.max_bytes or DEFAULT_MAX_BYTES
         if rows is None or schedule is None:
             from fedtally import planner
 
-            question = self.question(planner.Law.assumed(self.domain.size, max_items=self.max_items), rows)
+            question = self.question(planner.Law.assumed(self.domain.size, max_items=self.spec.max_items), rows)
             if asked.width and rows is not None:
                 schedule = planner.best_schedule(question, rows, asked.width)
             else:
@@ -339,12 +325,12 @@ class Draft:
     @property
     def _only_schedule(self) -> Schedule | None:
         """The schedule, if it is named, or if there is nothing to choose."""
-        name = self.request.schedule
+        name = self.spec.schedule
         if name not in (AUTO, BATCHED_AUTO):
             return Schedule.parse(name)
         if self.num_rounds == 1:
             return Schedule.parse("shared")
-        return Schedule.parse("hybrid") if name == AUTO and not self.is_noised_by_opening else None
+        return Schedule.parse("hybrid") if name == AUTO and not self.is_noised_once else None
 
 
 def spread(expected: float) -> tuple[int, int]:
@@ -357,17 +343,8 @@ def spread(expected: float) -> tuple[int, int]:
     return math.floor(expected - room), math.ceil(expected + room)
 
 
-def _summed(summation: Summation, sizes: Sequence[int], openings: Sequence[range]) -> list[int]:
-    """Return the clients of each secure sum: two servers add up the rounds of an opening, others sum round by round."""
-    if summation.method != "two-server":
-        return list(sizes)
-    return [sum(sizes[opening.start : opening.stop]) for opening in openings]
-
-
-def _public_sizes(asked: Privacy, sizes: Sequence[int], natural: bool) -> tuple[int, int]:
+def _public_sizes(sizes: Sequence[int], natural: bool) -> tuple[int, int]:
     """Return the clients of all rounds, and of the largest; where rounds are drawn, the plan can be used again."""
-    if asked.max_clients is not None:
-        return asked.max_clients, asked.max_clients
     total, largest = sum(sizes), max(sizes)
     if not natural and len(sizes) > 1:
         largest = min(total, max(largest, spread(total / len(sizes))[1]))
@@ -400,38 +377,35 @@ def widest(planned: Callable[[int], Plan], max_bytes: int) -> Plan:
     return plan
 
 
-def _checked_plan(
+def fit_existing(
     plan: Plan,
-    study: bool,
+    spec: CampaignSpec,
     domain: Domain,
     sizes: Sequence[int],
-    openings: Sequence[int],
-    summation: Summation,
-    keys: Keys | None,
-) -> Plan:
-    if plan.num_rounds != len(sizes):
-        raise InvalidInputError(f"the plan has {plan.num_rounds} rounds, the input {len(sizes)}")
-    hidden = plan.privacy is not None and plan.privacy.event.relation is Relation.ADD_REMOVE
-    if max(sizes) > plan.cohort and not hidden:
-        raise InvalidInputError(
-            f"the plan allows {plan.cohort:,} clients in a round, the input has {max(sizes):,}; its sums could overflow"
-        )
-    if plan.domain["public"] and not plan.has_domain(domain.describe()):
-        raise InvalidInputError(
-            f"the plan is for the domain {_shown(plan.domain)}, the input is read as {_shown(domain.describe())}; "
-            "declare the same domain (--domain)"
-        )
+    *,
+    random: Callable[[int], bytes],
+    report: Callable[..., None],
+) -> tuple[Plan, Keys | None]:
+    """Return a plan that exists, under the keys of a simulation, for the clients that came.
+
+    Args:
+        plan: that is given.
+        spec: what is asked besides.
+        domain: the candidates.
+        sizes: clients of each round.
+        random: returns as many bytes as it is asked for, for the keys.
+        report: called for what takes long.
+
+    Raises:
+        InvalidInputError: the plan is not for such clients.
+    """
+    summation = spec.summation
+    openings = summation.sums(sizes, plan.openings)
+    keys = None if summation.is_ideal else make_keys(summation, openings, random)
+    _check_fits(plan, domain, sizes, has_keys=keys is not None)
     privacy = plan.privacy
-    if privacy is not None and study and not privacy.study:
-        privacy = replace(privacy, study=True)
-        plan = replace(plan, privacy=privacy)
-    if privacy is not None and privacy.by_clients and keys is None:
-        least, honest = min(size for size in sizes if size), privacy.event.honest_survivors or 0
-        if least < honest:
-            raise InvalidInputError(
-                f"the plan counts on the noise of {honest:,} clients in every round, and a round of the input has "
-                f"{least:,}; use fewer rounds, or a plan for smaller ones"
-            )
+    if privacy is not None and spec.is_study and not privacy.study:
+        plan = replace(plan, privacy=replace(privacy, study=True))
     if keys is not None:
         if plan.secure_sum is None and privacy is not None:
             raise InvalidInputError(
@@ -444,7 +418,33 @@ def _checked_plan(
             agreed = plan.secure_sum
             check_cohorts(agreed, summation, openings)
         plan = replace(plan, secure_sum=replace_keys(agreed, keys))
-    return plan if plan.domain["public"] else replace(plan, domain=domain.describe())
+    plan = plan if plan.domain["public"] else replace(plan, domain=domain.describe())
+    check_certificate(plan, domain, report)
+    return plan, keys
+
+
+def _check_fits(plan: Plan, domain: Domain, sizes: Sequence[int], *, has_keys: bool) -> None:
+    """Refuse a plan that is not for rounds of these sizes, or not for these candidates."""
+    if plan.num_rounds != len(sizes):
+        raise InvalidInputError(f"the plan has {plan.num_rounds} rounds, the input {len(sizes)}")
+    privacy = plan.privacy
+    hidden = privacy is not None and privacy.event.relation is Relation.ADD_REMOVE
+    if max(sizes) > plan.cohort and not hidden:
+        raise InvalidInputError(
+            f"the plan allows {plan.cohort:,} clients in a round, the input has {max(sizes):,}; its sums could overflow"
+        )
+    if plan.domain["public"] and not plan.has_domain(domain.describe()):
+        raise InvalidInputError(
+            f"the plan is for the domain {_shown(plan.domain)}, the input is read as {_shown(domain.describe())}; "
+            "declare the same domain (--domain)"
+        )
+    if privacy is not None and privacy.noised_by is NoiseBy.CLIENTS and not has_keys:
+        least, honest = min(size for size in sizes if size), privacy.event.honest_survivors or 0
+        if least < honest:
+            raise InvalidInputError(
+                f"the plan counts on the noise of {honest:,} clients in every round, and a round of the input has "
+                f"{least:,}; use fewer rounds, or a plan for smaller ones"
+            )
 
 
 def _shown(description: Mapping[str, Any]) -> str:

@@ -1,4 +1,4 @@
-"""Differential privacy in a campaign: what was asked for, the terms that its plan gets, and how noised sums land.
+"""Differential privacy in a campaign: what is asked for, resolved once, and the terms that its plan gets.
 
 With privacy, whatever chooses a parameter or names an item is public. What only a study may use is refused elsewhere.
 """
@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -19,12 +19,10 @@ from fedtally.plan import MAX_CLIENTS, Plan
 from fedtally.planner.secure_sum import Summation
 from fedtally.privacy.budget import checked_name
 from fedtally.privacy.events import Collisions, Relation, Trust, certify
-from fedtally.privacy.terms import POPULATION, PrivacyTerms, default_delta, propose
+from fedtally.privacy.terms import POPULATION, NoiseBy, PrivacyTerms, default_delta, propose
 from fedtally.secagg.params import corrupt_clients
+from fedtally.secagg.terms import SecureSum
 from fedtally.sketch import Schedule, SketchSpec
-
-if TYPE_CHECKING:
-    pass
 
 MAX_CERTIFIED = 1 << 22  # candidates
 Random = Callable[[int], bytes]
@@ -32,12 +30,12 @@ Random = Callable[[int], bytes]
 
 @dataclass(frozen=True, kw_only=True)
 class Privacy:
-    """The differential privacy that is asked for.
+    """The differential privacy that is asked for; `resolve_privacy` makes it.
 
     Args:
         epsilon: what the campaign may cost.
         delta: what it may cost besides; None: 1e-6, or a tenth of one over the number of clients if that is less.
-        trust: "central" or "distributed"; None: central where the secure sum is ideal, else distributed.
+        noise_by: who adds the noise.
         relation: "zero-out", "replace-one" or "add-remove".
         max_rounds: the most natural rounds that one client takes part in; None: all of them.
         max_clients: for add-remove, a public bound on the number of clients, which is itself private then.
@@ -51,7 +49,7 @@ class Privacy:
 
     epsilon: float
     delta: float | None = None
-    trust: Trust | str | None = None
+    noise_by: NoiseBy = NoiseBy.AGGREGATOR
     relation: Relation | str = Relation.ZERO_OUT
     max_rounds: int | None = None
     max_clients: int | None = None
@@ -61,8 +59,6 @@ class Privacy:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "relation", Relation.parse(self.relation))
-        if self.trust is not None:
-            object.__setattr__(self, "trust", Trust.parse(self.trust))
         for name, most in (("max_rounds", None), ("max_clients", MAX_CLIENTS)):
             if (value := getattr(self, name)) is not None:
                 object.__setattr__(self, name, _validate.integer(1, most, **{name: value}))
@@ -76,79 +72,93 @@ class Privacy:
         if self.certify and self.relation is not Relation.REPLACE_ONE:
             raise InvalidInputError(f"certify goes with the relation replace-one, got {self.relation}")
 
-    def trusts(self, summation: Summation) -> Trust:
-        """Return whom it trusts.
+    @property
+    def trust(self) -> Trust:
+        """Whom it trusts: central, an aggregator that sees exact sums, or distributed, nobody."""
+        return Trust.CENTRAL if self.noise_by is NoiseBy.AGGREGATOR else Trust.DISTRIBUTED
+
+    def opens(self, schedule: Schedule, num_rounds: int) -> list[range]:
+        """Return the rounds of each opening; as `Plan.openings`."""
+        if self.noise_by.is_once:
+            return schedule.batches_of(num_rounds)
+        return [range(round, round + 1) for round in range(num_rounds)]
+
+    def make_terms(
+        self,
+        *,
+        rows: int,
+        width: int,
+        schedule: Schedule,
+        max_items: int,
+        participations: int,
+        num_clients: Sequence[int],
+        most_clients: int,
+        honest_survivors: int | None,
+    ) -> PrivacyTerms:
+        """Return what the plan says of privacy.
+
+        Args:
+            rows: of the sketch.
+            width: of the sketch.
+            schedule: of the rounds.
+            max_items: the most items of one client in a round.
+            participations: the most rounds of one client.
+            num_clients: of each round.
+            most_clients: in a sum, by the plan.
+            honest_survivors: the fewest clients that count on each other's noise; None unless clients add it.
 
         Raises:
-            InvalidInputError: the relation, or the secure sum, does not go with that.
+            InvalidInputError: no noise keeps that promise.
         """
-        if self.relation is Relation.ADD_REMOVE and summation.method != "ideal":
-            raise InvalidInputError(
-                f"add-remove hides the number of clients, which the secure sum {summation.method} shows: "
-                "use zero-out or replace-one, or an ideal secure sum"
-            )
-        default = Trust.CENTRAL if summation.method == "ideal" else Trust.DISTRIBUTED
-        trust = default if self.trust is None else Trust.parse(self.trust)
-        if self.relation is Relation.ADD_REMOVE and trust is not Trust.CENTRAL:
-            raise InvalidInputError("add-remove needs central trust: the number of clients must be noised too")
-        return trust
+        together = max(map(len, self.opens(schedule, len(num_clients))))
+        total = self.max_clients or sum(num_clients)
+        return propose(
+            epsilon=self.epsilon,
+            delta=default_delta(total) if self.delta is None else self.delta,
+            rows=rows,
+            width=width,
+            relation=self.relation,
+            trust=self.trust,
+            max_items=max_items,
+            participations=participations,
+            per_opening=min(participations, together),
+            honest_survivors=honest_survivors,
+            most_clients=most_clients,
+            population=self.population,
+            study=self.study,
+        )
 
-    def opens(self, schedule: Schedule, num_rounds: int, summation: Summation) -> list[range]:
-        """Return the rounds of each opening; as `Plan.openings`."""
-        if self.trusts(summation) is Trust.DISTRIBUTED and summation.method != "two-server":
-            return [range(round, round + 1) for round in range(num_rounds)]
-        return schedule.batches_of(num_rounds)
 
-
-def make_terms(
-    asked: Privacy,
-    *,
-    rows: int,
-    width: int,
-    schedule: Schedule,
-    max_items: int,
-    participations: int,
-    num_clients: Sequence[int],
-    most_clients: int,
-    summation: Summation,
-    honest_survivors: int | None,
-) -> PrivacyTerms:
-    """Return what the plan says of privacy.
+def resolve_privacy(
+    method: SecureSum, *, trust: str | None = None, neighbours: str = Relation.ZERO_OUT, **asked: Any
+) -> Privacy:
+    """Return the privacy that is asked for: who adds the noise is decided here, from trust and protocol.
 
     Args:
-        asked: what was asked for.
-        rows: of the sketch.
-        width: of the sketch.
-        schedule: of the rounds.
-        max_items: the most items of one client in a round.
-        participations: the most rounds of one client.
-        num_clients: of each round.
-        most_clients: in a sum, by the plan.
-        summation: how rounds are summed.
-        honest_survivors: of the terms of secure aggregation; None for another secure sum.
+        method: how rounds are summed.
+        trust: "central" or "distributed"; None: central where the secure sum is ideal, else distributed.
+        neighbours: the relation, or its name.
+        asked: the other arguments of `Privacy`.
 
     Raises:
-        InvalidInputError: nothing protects so, or rounds are too small.
+        InvalidInputError: a value is out of bounds, or the relation or trust does not go with the secure sum.
+
+    >>> resolve_privacy(SecureSum.SECAGG, epsilon=1.0).noise_by
+    <NoiseBy.CLIENTS: 'clients'>
     """
-    trust = asked.trusts(summation)
-    together = max(map(len, asked.opens(schedule, len(num_clients), summation)))
-    total = asked.max_clients or sum(num_clients)
-    shares = trust is Trust.DISTRIBUTED and summation.method != "two-server"
-    return propose(
-        epsilon=asked.epsilon,
-        delta=default_delta(total) if asked.delta is None else asked.delta,
-        rows=rows,
-        width=width,
-        relation=asked.relation,
-        trust=trust,
-        max_items=max_items,
-        participations=participations,
-        per_opening=min(participations, together),
-        honest_survivors=(honest_survivors or honest_clients(summation, num_clients)) if shares else None,
-        most_clients=most_clients,
-        population=asked.population,
-        study=asked.study,
-    )
+    relation = Relation.parse(neighbours)
+    default = Trust.CENTRAL if method is SecureSum.IDEAL else Trust.DISTRIBUTED
+    trusted = default if trust is None else Trust.parse(trust)
+    noise_by = NoiseBy.of(trusted, is_two_server=method is SecureSum.TWO_SERVER)
+    privacy = Privacy(relation=relation, noise_by=noise_by, **asked)
+    if relation is Relation.ADD_REMOVE and method is not SecureSum.IDEAL:
+        raise InvalidInputError(
+            f"add-remove hides the number of clients, which the secure sum {method} shows: "
+            "use zero-out or replace-one, or an ideal secure sum"
+        )
+    if relation is Relation.ADD_REMOVE and trusted is not Trust.CENTRAL:
+        raise InvalidInputError("add-remove needs central trust: the number of clients must be noised too")
+    return privacy
 
 
 def honest_clients(summation: Summation, num_clients: Sequence[int]) -> int:

@@ -14,9 +14,11 @@ from fedtally.errors import InvalidInputError
 from fedtally.plan import MAX_CLIENTS, Plan, Target
 from fedtally.planner import Campaign, Law, Size, UnreachableError
 from fedtally.planner.draft import DEFAULT_MAX_BYTES, Chosen, Draft, spread, widest
-from fedtally.planner.request import Request
+from fedtally.planner.request import CampaignSpec
+from fedtally.privacy.events import Relation
 from fedtally.privacy.terms import MAX_EPSILON, MIN_EPSILON
 from fedtally.recovery.decoding import kind_of
+from fedtally.secagg.terms import SecureSum
 from fedtally.sketch import Recovery, Schedule
 
 if TYPE_CHECKING:
@@ -80,29 +82,30 @@ class Proposal:
 
 
 def propose(
-    request: Request, domain: Domain, num_clients: int, law: Law, *, seed: bytes, find_epsilon: bool = False
+    spec: CampaignSpec, domain: Domain, num_clients: int, law: Law, *, seed: bytes, find_epsilon: bool = False
 ) -> Proposal:
     """Return a plan for a fleet.
 
-    Of tau, max_bytes and epsilon the request says what is given. tau: the fewest bytes are found; max_bytes: the
+    Of tau, max_bytes and epsilon the spec says what is given. tau: the fewest bytes are found; max_bytes: the
     smallest error; both, and `find_epsilon`: the least epsilon. Without tau and max_bytes: the smallest error for the
     usual bytes.
 
     Args:
-        request: what is asked.
+        spec: what is asked.
         domain: the candidates.
         num_clients: of all rounds together, each in one of them, drawn at random.
         law: what is known of the frequencies.
         seed: 32 bytes, of the hashes.
-        find_epsilon: whether epsilon is looked for; tau, max_bytes and no epsilon must be given.
+        find_epsilon: whether the least epsilon is looked for; tau, max_bytes and some epsilon must be given, which is
+            not taken.
 
     Raises:
         InvalidInputError: what is asked for cannot be had; the smallest changes with which it can are named.
     """
-    draft = drafted(request, domain, num_clients, seed)
+    draft = drafted(spec, domain, num_clients, seed)
     if find_epsilon:
         draft = _least_private(draft, law)
-    tau, p = request.tau, request.failure_probability
+    tau, p = spec.tau, spec.failure_probability
     if tau is None:
         chosen, size = _for_bytes(draft, law)
         plan = draft.plan(*chosen)
@@ -124,7 +127,7 @@ def propose(
 
 def _with_exact_noise(draft: Draft, plan: Plan, law: Law) -> tuple[Plan, float]:
     """Return the plan, and its error, made wider where exact accounting asks for more noise than was planned with."""
-    tau, budget, p = draft.request.tau, draft.request.max_bytes, draft.request.failure_probability
+    tau, budget, p = draft.spec.tau, draft.spec.max_bytes, draft.spec.failure_probability
     assert tau is not None
     linf = predicted(plan, law, draft.recovery, p)
     while linf > tau:
@@ -135,17 +138,18 @@ def _with_exact_noise(draft: Draft, plan: Plan, law: Law) -> tuple[Plan, float]:
     return plan, linf
 
 
-def drafted(request: Request, domain: Domain, num_clients: int, seed: bytes) -> Draft:
+def drafted(spec: CampaignSpec, domain: Domain, num_clients: int, seed: bytes) -> Draft:
     """Return what is known of a plan for so many clients, over rounds drawn at random."""
-    rounds = request.num_rounds or 1
+    rounds = spec.num_rounds or 1
     if num_clients < rounds:
         raise InvalidInputError(f"num_clients must be at least the number of rounds, {rounds}, got {num_clients}")
     if num_clients > MAX_CLIENTS:
         raise InvalidInputError(f"num_clients must be at most {MAX_CLIENTS:,}, got {num_clients:,}")
     sizes = _sizes(num_clients, rounds)
-    hidden = request.max_clients is not None
-    largest = num_clients if hidden else min(num_clients, max(sizes[-1], spread(num_clients / rounds)[1]))
-    return Draft(request, domain, sizes, seed, (num_clients, largest), has_room=rounds > 1)
+    largest = num_clients
+    if spec.relation is not Relation.ADD_REMOVE:  # else how many there are in a round is hidden
+        largest = min(num_clients, max(sizes[-1], spread(num_clients / rounds)[1]))
+    return Draft(spec, domain, sizes, seed, (num_clients, largest), has_room=rounds > 1)
 
 
 def _sizes(num_clients: int, rounds: int) -> list[int]:
@@ -177,26 +181,26 @@ def chosen_for(draft: Draft, law: Law) -> tuple[Chosen, Size]:
     Raises:
         InvalidInputError: nothing does; what would is named.
     """
-    request = draft.request
-    assert request.tau is not None
-    question = draft.question(law, request.rows)
+    spec = draft.spec
+    assert spec.tau is not None
+    question = draft.question(law, spec.rows)
     try:
-        schedule, size = planner.smallest(question, request.tau)
+        schedule, size = planner.smallest(question, spec.tau)
         chosen = Chosen(schedule, size.rows, size.width)
-        if request.max_bytes is None or draft.plan(*chosen).bytes_per_client <= request.max_bytes:
+        if spec.max_bytes is None or draft.plan(*chosen).bytes_per_client <= spec.max_bytes:
             return chosen, size
         chosen, size = _for_bytes(draft, law)  # with a smaller margin than the usual one
     except UnreachableError:
         raise _unreachable(draft, law) from None
-    if (size.linf or 0.0) > request.tau:
+    if (size.linf or 0.0) > spec.tau:
         raise _unreachable(draft, law)
     return chosen, size
 
 
 def _for_bytes(draft: Draft, law: Law) -> tuple[Chosen, Size]:
     """Return what has the smallest error within max_bytes, or the usual bytes."""
-    budget = draft.request.max_bytes or DEFAULT_MAX_BYTES
-    schedule, size = planner.best(draft.question(law, draft.request.rows), budget)
+    budget = draft.spec.max_bytes or DEFAULT_MAX_BYTES
+    schedule, size = planner.best(draft.question(law, draft.spec.rows), budget)
     width = widest(lambda width: draft.plan(schedule, size.rows, width), budget).width
     return Chosen(schedule, size.rows, width), replace(size, width=width)
 
@@ -212,12 +216,12 @@ def _neighbours(draft: Draft, plan: Plan, law: Law) -> Iterator[tuple[Plan, floa
         width = max(1, round(factor * plan.width))
         with suppress(InvalidInputError):  # wider than a sketch may be
             other = draft.plan(plan.schedule, plan.rows, width)
-            yield other, predicted(other, law, draft.recovery, draft.request.failure_probability, _FEW)
+            yield other, predicted(other, law, draft.recovery, draft.spec.failure_probability, _FEW)
 
 
 def _minimax(draft: Draft, schedule: Schedule, tau: float) -> tuple[Size, int]:
     size = planner.minimax(
-        tau, num_clients=draft.clients[0], domain_size=draft.domain.size, p=draft.request.failure_probability
+        tau, num_clients=draft.clients[0], domain_size=draft.domain.size, p=draft.spec.failure_probability
     )
     return size, draft.bytes_of()(size.rows, size.width, schedule)
 
@@ -227,6 +231,8 @@ def _minimax(draft: Draft, schedule: Schedule, tau: float) -> tuple[Size, int]:
 
 def _least_private(draft: Draft, law: Law) -> Draft:
     """Return the draft with the least epsilon, of two digits, at which its tau is met within max_bytes."""
+    if draft.spec.privacy is None:
+        raise InvalidInputError("where epsilon is to be found, ask for privacy with any epsilon: it is replaced")
     found = planner.least(lambda x: reaches(_asking(draft, epsilon=x), law), MIN_EPSILON, MAX_EPSILON, _PRECISION)
     if found is None:
         draft = _asking(draft, epsilon=MAX_EPSILON)
@@ -236,72 +242,79 @@ def _least_private(draft: Draft, law: Law) -> Draft:
 
 def reaches(draft: Draft, law: Law) -> bool:
     """Whether some sketch, within max_bytes if there are, meets the draft's tau; of usual rows, to be quick."""
-    tau = draft.request.tau
+    tau = draft.spec.tau
     assert tau is not None
-    rows = draft.request.rows or kind_of(draft.recovery).usual_rows
-    return planner.reach(draft.question(law, rows), rows, draft.request.max_bytes) <= tau
+    rows = draft.spec.rows or kind_of(draft.recovery).usual_rows
+    return planner.reach(draft.question(law, rows), rows, draft.spec.max_bytes) <= tau
 
 
 def _unreachable(draft: Draft, law: Law) -> InvalidInputError:
     """Return the error that says why a target is out of reach, and which smallest change brings it within."""
     ways = list(_ways(draft, law))
     out = f"any of these would do: {'; '.join(ways)}" if ways else "no single change of it would do"
-    return InvalidInputError(f"tau {draft.request.tau:g} {_why(draft)}; {out}")
+    return InvalidInputError(f"tau {draft.spec.tau:g} {_why(draft)}; {out}")
 
 
 def _why(draft: Draft) -> str:
-    request, clients = draft.request, f"{draft.clients[0]:,} clients"
-    within = "" if request.max_bytes is None else f" within {request.max_bytes:,} bytes"
-    if request.epsilon is None:
+    spec, clients = draft.spec, f"{draft.clients[0]:,} clients"
+    within = "" if spec.max_bytes is None else f" within {spec.max_bytes:,} bytes"
+    if spec.privacy is None:
         return f"cannot be met with {clients}{within}"
-    return f"cannot be met at epsilon {request.epsilon:g} with {clients}{within}"
+    return f"cannot be met at epsilon {spec.privacy.epsilon:g} with {clients}{within}"
 
 
 def _ways(draft: Draft, law: Law) -> Iterator[str]:
     """Yield the smallest changes, one at a time, with which a draft's target is met."""
-    request = draft.request
-    tau = request.tau
+    spec, tau = draft.spec, draft.spec.tau
     assert tau is not None
     best = planner.least(lambda x: reaches(_asking(draft, tau=x), law), tau, 0.5, _PRECISION)
     if best is not None:
         yield f"tau {_up(best)}"
-    if request.epsilon is not None:
-        epsilon = planner.least(
-            lambda x: reaches(_asking(draft, epsilon=x), law), request.epsilon, MAX_EPSILON, _PRECISION
-        )
+    if spec.privacy is not None:
+        now = spec.privacy.epsilon
+        epsilon = planner.least(lambda x: reaches(_asking(draft, epsilon=x), law), now, MAX_EPSILON, _PRECISION)
         if epsilon is not None:
             yield f"epsilon {_up(epsilon)}"
-    now = draft.clients[0]
-    most = min(MAX_CLIENTS, 100 * now)
-    clients = planner.least(lambda x: reaches(_of_clients(draft, math.ceil(x)), law), now, most, _PRECISION)
+    few = draft.clients[0]
+    clients = planner.least(
+        lambda x: reaches(_of_clients(draft, math.ceil(x)), law), few, min(MAX_CLIENTS, 100 * few), _PRECISION
+    )
     if clients is not None:
         yield f"{int(float(_up(clients))):,} clients"
-    most, whole = request.summation.most_clients, draft.clients[1]
-    if request.summation.method == "secagg" and request.is_private and whole > most:  # of each cohort noise is opened
+    most, whole = spec.summation.most_clients, draft.clients[1]
+    # Of secagg each cohort is opened, and each with the noise of a whole: fewer and larger ones have less.
+    if spec.summation.method is SecureSum.SECAGG and spec.is_private and whole > most:
         cohort = planner.least(lambda x: reaches(_of_cohort(draft, math.ceil(x)), law), most, whole, _PRECISION)
         if cohort is not None:
             yield f"cohorts of up to {int(float(_up(cohort))):,} (max_cohort)"
-    if request.max_bytes is not None:
+    if spec.max_bytes is not None:
         with suppress(UnreachableError):
-            question = draft.question(law, request.rows)
+            question = draft.question(law, spec.rows)
             schedule, size = planner.smallest(question, tau)
             yield f"{int(float(_up(question.cost(schedule, size)))):,} bytes"
 
 
 def _asking(draft: Draft, *, tau: float | None = None, epsilon: float | None = None) -> Draft:
-    request = draft.request if tau is None else replace(draft.request, tau=tau)
-    return replace(draft, request=request if epsilon is None else replace(request, epsilon=epsilon))
+    """Return the draft with another target, or another epsilon."""
+    spec = draft.spec if tau is None else replace(draft.spec, tau=tau)
+    if epsilon is not None:
+        assert spec.privacy is not None
+        spec = replace(spec, privacy=replace(spec.privacy, epsilon=epsilon))
+    return replace(draft, spec=spec)
 
 
 def _of_clients(draft: Draft, num_clients: int) -> Draft:
-    request = draft.request
-    if request.max_clients is not None:
-        request = replace(request, max_clients=num_clients)
-    return drafted(request, draft.domain, num_clients, draft.seed)
+    """Return the draft for so many clients."""
+    spec = draft.spec
+    if spec.privacy is not None and spec.privacy.max_clients is not None:
+        spec = replace(spec, privacy=replace(spec.privacy, max_clients=num_clients))
+    return drafted(spec, draft.domain, num_clients, draft.seed)
 
 
 def _of_cohort(draft: Draft, most: int) -> Draft:
-    return drafted(replace(draft.request, max_cohort=most), draft.domain, draft.clients[0], draft.seed)
+    """Return the draft with cohorts of up to so many clients."""
+    spec = replace(draft.spec, summation=replace(draft.spec.summation, max_cohort=most))
+    return drafted(spec, draft.domain, draft.clients[0], draft.seed)
 
 
 def _up(number: float) -> str:

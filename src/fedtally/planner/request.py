@@ -1,31 +1,31 @@
-"""What is asked of a campaign that runs in one process: every option, checked together before anything is read."""
+"""What is asked of a campaign before there are clients, and what that means: resolved once, checked together."""
 
 from __future__ import annotations
 
-import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
 from fedtally import _validate
 from fedtally.domain import Domain
 from fedtally.errors import InvalidInputError
 from fedtally.plan import Plan
-from fedtally.planner.privacy import Privacy
+from fedtally.planner.privacy import Privacy, resolve_privacy
 from fedtally.planner.secure_sum import Summation
 from fedtally.privacy.events import Relation
-from fedtally.privacy.terms import POPULATION
+from fedtally.privacy.terms import POPULATION, NoiseBy, default_delta
 from fedtally.recovery.decoding import CONFIDENCE, Decoding, recovery_of
+from fedtally.secagg.terms import SecureSum
 from fedtally.sketch import Recovery, Schedule
 from fedtally.sketch.count_sketch import MAX_ROUNDS
 from fedtally.sketch.schedule import AUTO, BATCHED_AUTO
 
-SIZINGS = ("calculus", "two-phase", "minimax", "linear", "oracle")
-_FLAGS = ("evaluate", "certify", "study")
+_SIZES = ("rows", "width", "max_bytes", "num_rounds", "max_items")  # that a plan says, too
 _OF_EPSILON = ("delta", "trust", "neighbours", "max_rounds", "max_clients", "certify")
 
 
 @dataclass(frozen=True)
 class Request:
-    """What is asked of a campaign; everything has a default.
+    """What is asked of a campaign; everything has a default. It is checked when it is resolved (`resolve`).
 
     Args:
         domain: the candidate items: a `Domain`, text that `domain.parse` reads, "input" for the distinct items of the
@@ -43,18 +43,13 @@ class Request:
         confidence: of the intervals, below 1; 0 for none.
         intervals: "auto": of a list such that they allow for its choice, of named items pointwise; or "pointwise",
             "simultaneous" or "order" (order statistics of the rows) for both.
-        seed: of hashes and draws: an int, text or bytes; from the operating system if None.
-        evaluate: compare with the truth, which a simulation knows.
-        outside: what becomes of items outside a declared domain: "error" (the default) or "drop" (with epsilon).
         plan: use this plan's sizes, schedule and hash seed.
-        memory: bytes of client rows held in memory before they go to disk (1 GiB).
-        top: the k of the evaluation (20).
-        secure_sum: "ideal", a trusted server's sums, or the real protocol between simulated clients: "secagg" or
-            "two-server"; by default what the plan says, else ideal.
+        secure_sum: "ideal", a trusted server's sums, or the real protocol between clients: "secagg" or "two-server";
+            by default what the plan says, else ideal.
         adversary: against whom "secagg" protects: "semi-honest" (the default) or "active".
-        dropout: the share of each cohort's clients that drop out of it.
         max_corrupt: the share of a cohort that may collude with the server (0.05).
         max_cohort: the most clients that sum together; larger rounds are split.
+        max_dropout: the share of a cohort that may drop out without loss of the sum (as many as do, at least 0.05).
         epsilon: makes the campaign (epsilon, delta)-differentially private; None: it is not.
         delta: 1e-6 by default, or a tenth of one over the number of clients if that is less.
         trust: "central", an aggregator that adds the noise (the default with an ideal secure sum), or "distributed".
@@ -63,14 +58,8 @@ class Request:
         max_clients: with "add-remove", a public bound on the number of clients.
         certify: with "replace-one", look for the worst pair of candidates, which needs less noise.
         population: whose budget is charged ("clients").
-        ledger: where: a path or URL; None: nowhere.
-        max_dropout: the share of a cohort that may drop out without loss of the sum (as many as do, at least 0.05).
         tau: the largest error of any frequency; the sketch is made as small as it may be.
         failure_probability: with which tau may be exceeded (0.1).
-        pilot_share: of the clients, who are the pilot and not in the campaign (0.1).
-        sizing: how the sketch for tau is found: "calculus" (the default, from a pilot), or the paper's "two-phase"
-            (from a pilot), "minimax", "linear" or "oracle" (from the truth).
-        study: with epsilon, allow what is not private: a seed, the truth, the input's own items as candidates.
     """
 
     domain: Domain | str | None = None
@@ -78,23 +67,18 @@ class Request:
     width: int | None = None
     max_bytes: int | None = None
     num_rounds: int | None = None
-    schedule: Schedule | str = "auto"
+    schedule: Schedule | str = AUTO
     max_items: int | None = None
     recovery: str = "auto"
     objective: str = "linf"
     confidence: float = CONFIDENCE
     intervals: str = "auto"
-    seed: int | str | bytes | None = None
-    evaluate: bool = False
-    outside: str | None = None
     plan: Plan | None = None
-    memory: int | None = None
-    top: int = 20
     secure_sum: str | None = None
     adversary: str | None = None
-    dropout: float = 0.0
     max_corrupt: float | None = None
     max_cohort: int | None = None
+    max_dropout: float | None = None
     epsilon: float | None = None
     delta: float | None = None
     trust: str | None = None
@@ -103,171 +87,103 @@ class Request:
     max_clients: int | None = None
     certify: bool = False
     population: str | None = None
-    ledger: str | os.PathLike[str] | None = None
-    study: bool = False
-    max_dropout: float | None = None
     tau: float | None = None
     failure_probability: float = 0.1
-    sizing: str | None = None
-    pilot_share: float | None = None
 
-    def __post_init__(self) -> None:
-        _ = self.summation
-        self._check_privacy()
-        for name in ("rows", "width", "max_bytes", "num_rounds", "max_items", "memory"):
-            value = getattr(self, name)
-            if value is not None:
-                object.__setattr__(self, name, _validate.integer(1, **{name: value}))
-        if self.num_rounds is not None:
-            _validate.integer(1, MAX_ROUNDS, num_rounds=self.num_rounds)
-        _validate.integer(0, top=self.top)
-        decoding = self.decoding
-        if self._rows is not None:
-            decoding.check_rows(self._rows)
-        if self.outside not in (None, "error", "drop"):
-            raise InvalidInputError(f"outside must be error or drop, got {self.outside!r}")
-        if self.width is not None and self.max_bytes is not None:
-            raise InvalidInputError("width and max_bytes both size the sketch; give one of them")
-        self._check_target()
-        if self.schedule not in (AUTO, BATCHED_AUTO):
-            object.__setattr__(self, "schedule", Schedule.parse(self.schedule))
-        sized = [n for n in ("rows", "width", "max_bytes", "num_rounds", "max_items") if getattr(self, n) is not None]
-        if self.plan is not None and (sized or self.schedule != AUTO):
-            named = ", ".join(sized or ["schedule"])
-            raise InvalidInputError(f"a plan already says {named}; leave {named} out, or the plan")
-
-    def _check_target(self) -> None:
-        object.__setattr__(self, "failure_probability", _validate.inside(failure_probability=self.failure_probability))
-        if self.sizing not in (None, *SIZINGS):
-            raise InvalidInputError(f"sizing must be {', '.join(SIZINGS[:-1])} or {SIZINGS[-1]}, got {self.sizing!r}")
-        if self.tau is None:
-            for name in ("sizing", "pilot_share"):
-                if getattr(self, name) is not None:
-                    raise InvalidInputError(
-                        f"{name} goes with tau, the error that is asked for: give one, or leave {name} out"
-                    )
-            return
-        object.__setattr__(self, "tau", _validate.inside(tau=self.tau))
-        if self.pilot_share is not None:
-            _validate.inside(pilot_share=self.pilot_share)
-        if self.width is not None:
-            raise InvalidInputError("tau chooses the width; leave width out, or tau")
-        if self.plan is not None:
-            raise InvalidInputError("a plan already says the sizes; leave tau out, or the plan")
-        if self.sizing == "oracle" and self.is_private and not self.is_study:
-            raise InvalidInputError(
-                "sizing oracle reads the truth, which is not private: use another one, or mark the run with study"
-            )
-
-    @property
-    def decoding(self) -> Decoding:
-        """How the sums are to be decoded."""
-        return Decoding(self.recovery, self.objective, self.confidence, self.intervals)
-
-    @property
-    def sizing_method(self) -> str:
-        """How the sketch for tau is found."""
-        return self.sizing or "calculus"
-
-    @property
-    def pilots(self) -> bool:
-        """Whether some clients are a pilot, from which the sketch's size follows."""
-        return self.tau is not None and self.sizing_method in ("calculus", "two-phase")
-
-    @property
-    def _rows(self) -> int | None:
-        return self.rows if self.plan is None else self.plan.rows
-
-    def recovery_of(self, domain_size: int, rows: int | None = None) -> str:
-        """Return how sums over so many candidates are decoded.
+    def resolve(self, *, dropout: float = 0.0, study: bool = False) -> CampaignSpec:
+        """Return what the request means, checked. Nothing below asks the request again.
 
         Args:
-            domain_size: candidates.
-            rows: of the sketch; None: as many as were asked for, or enough.
+            dropout: the share of each cohort's clients that drops out of a simulation.
+            study: with privacy, allow what is not private: a seed, the truth, the input's own items as candidates.
+
+        Raises:
+            InvalidInputError: options are out of bounds, or do not go together.
+
+        >>> spec = Request(epsilon=1.0, secure_sum="two-server").resolve()
+        >>> spec.max_items, spec.population, str(spec.noise_by)
+        (1, 'clients', 'servers')
         """
-        return recovery_of(self.recovery, domain_size, rows or self._rows or Recovery.JOINT.fewest_rows)
-
-    def _has(self, name: str) -> bool:
-        """Whether an option was given: 0 is, None is not; a flag is if it is true."""
-        value = getattr(self, name)
-        return value is True if name in _FLAGS else value is not None
-
-    def _check_privacy(self) -> None:
-        if isinstance(self.seed, bool):
-            raise InvalidInputError(f"seed must be an integer, text or bytes, got {self.seed!r}")
-        for name in _FLAGS:
-            if not isinstance(getattr(self, name), bool):
-                raise InvalidInputError(f"{name} must be true or false, got {getattr(self, name)!r}")
-        if self.ledger is not None and not isinstance(self.ledger, str | os.PathLike):
-            raise InvalidInputError(f"ledger must be a path or a URL, got {self.ledger!r}")
-        asked = self.privacy
-        if asked is not None:
-            asked.trusts(self.summation)
-        if not self.is_private:
-            for name in (*_OF_EPSILON, "population", "ledger", "study"):
-                if self._has(name):
-                    raise InvalidInputError(f"{name} goes with epsilon: give one, or leave {name} out")
-            return
-        if self.is_study and self.ledger is not None:
-            raise InvalidInputError("a study is not private, so nothing of it is charged: leave ledger or study out")
-        if self.is_study:
-            return
-        if self.outside == "error":
-            raise InvalidInputError(
-                "with epsilon, an error for an item outside the domain would tell what a client holds: leave outside "
-                "out (such clients contribute zeros), or mark the run with study"
+        plan = self.plan
+        summation = Summation.asked(
+            None if plan is None else plan.secure_sum,
+            method=self.secure_sum,
+            adversary=self.adversary,
+            dropout=dropout,
+            max_corrupt=self.max_corrupt,
+            max_cohort=self.max_cohort,
+            max_dropout=self.max_dropout,
+        )
+        self._check_privacy(study)
+        privacy = None
+        if self.epsilon is not None:
+            privacy = resolve_privacy(
+                SecureSum.parse(summation.method),
+                epsilon=self.epsilon,
+                delta=self.delta,
+                trust=self.trust,
+                neighbours=Relation.ZERO_OUT if self.neighbours is None else self.neighbours,
+                max_rounds=self.max_rounds,
+                max_clients=self.max_clients,
+                certify=self.certify,
+                population=POPULATION if self.population is None else self.population,
+                study=study,
             )
-        for name, why in (
-            ("seed", "whoever knows a seed can take the noise off"),
-            ("evaluate", "the truth is not private"),
-        ):
-            if self._has(name):
-                raise InvalidInputError(f"{name} is not for a private run: {why}; leave it out, or mark it with study")
+        planned = None if plan is None else plan.privacy
+        numbers = {name: _integer(name, getattr(self, name)) for name in _SIZES}
+        if self.num_rounds is not None:
+            _validate.integer(1, MAX_ROUNDS, num_rounds=self.num_rounds)
+        rows = numbers["rows"] if plan is None else plan.rows
+        decoding = Decoding(self.recovery, self.objective, self.confidence, self.intervals)
+        if rows is not None:
+            decoding.check_rows(rows)
+        if self.width is not None and self.max_bytes is not None:
+            raise InvalidInputError("width and max_bytes both size the sketch; give one of them")
+        failure_probability = _validate.inside(failure_probability=self.failure_probability)
+        tau = self._target()
+        schedule = self.schedule
+        if schedule not in (AUTO, BATCHED_AUTO):
+            schedule = Schedule.parse(schedule)
+        sized = [name for name, number in numbers.items() if number is not None]
+        if plan is not None and (sized or schedule != AUTO):
+            named = ", ".join(sized or ["schedule"])
+            raise InvalidInputError(f"a plan already says {named}; leave {named} out, or the plan")
+        relation, max_rounds, population = None, None, self.population or POPULATION
+        if privacy is not None:
+            relation, max_rounds = Relation.parse(privacy.relation), privacy.max_rounds
+        elif planned is not None:
+            relation, max_rounds, population = planned.event.relation, planned.event.participations, planned.population
+        return CampaignSpec(
+            domain=self.domain,
+            plan=plan,
+            rows=rows,
+            width=numbers["width"],
+            max_bytes=numbers["max_bytes"],
+            num_rounds=numbers["num_rounds"],
+            schedule=schedule,
+            max_items=numbers["max_items"] or 1 if plan is None else plan.max_items,
+            decoding=decoding,
+            summation=summation,
+            privacy=privacy,
+            relation=relation,
+            max_rounds=max_rounds,
+            population=population,
+            is_study=study or (planned is not None and planned.study),
+            tau=tau,
+            failure_probability=failure_probability,
+        )
 
-    @property
-    def is_study(self) -> bool:
-        """Whether what is not private may be used: then nothing is promised."""
-        planned = None if self.plan is None else self.plan.privacy
-        return self.study or (planned is not None and planned.study)
+    def _given(self, names: tuple[str, ...]) -> list[str]:
+        """Return which options were given: 0 is, None is not; a flag is if it is true."""
+        values = {name: getattr(self, name) for name in names}
+        return [name for name, value in values.items() if (value if name == "certify" else value is not None)]
 
-    @property
-    def relation(self) -> Relation | None:
-        """The neighbouring relation, if the campaign is to be private."""
-        if self.privacy is not None:
-            return Relation.parse(self.privacy.relation)
-        planned = None if self.plan is None else self.plan.privacy
-        return None if planned is None else planned.event.relation
-
-    @property
-    def population_name(self) -> str:
-        """Whose budget is charged."""
-        planned = None if self.plan is None else self.plan.privacy
-        if self.population is not None:
-            return self.population
-        return POPULATION if planned is None else planned.population
-
-    @property
-    def items_bound(self) -> int:
-        """The most items of one client in a round."""
-        return self.max_items or 1 if self.plan is None else self.plan.max_items
-
-    @property
-    def rounds_bound(self) -> int | None:
-        """The most natural rounds of one client; None: all."""
-        planned = None if self.plan is None else self.plan.privacy
-        return self.max_rounds if planned is None else planned.event.participations
-
-    @property
-    def is_private(self) -> bool:
-        """Whether the campaign is to be differentially private, or a study of one that is."""
-        return self.epsilon is not None or (self.plan is not None and self.plan.privacy is not None)
-
-    @property
-    def privacy(self) -> Privacy | None:
-        """The differential privacy that is asked for; None if there is none, or a plan already says."""
+    def _check_privacy(self, study: bool) -> None:
+        """Refuse options of privacy where there is none, or where a plan says them."""
+        check_flag(certify=self.certify, study=study)
         planned = None if self.plan is None else self.plan.privacy
         if self.plan is not None:
-            given = [name for name in ("epsilon", *_OF_EPSILON) if self._has(name)]
+            given = self._given(("epsilon", *_OF_EPSILON))
             if given and planned is not None:
                 raise InvalidInputError(f"a plan already says {given[0]}; leave {given[0]} out, or the plan")
             if given:
@@ -276,29 +192,119 @@ class Request:
                 raise InvalidInputError(
                     f"the plan is of population {planned.population!r}, got {self.population!r}; leave population out"
                 )
-        if self.epsilon is None:
+        if planned is None and self.epsilon is None:
+            for name in [*self._given((*_OF_EPSILON, "population")), *["study"] * study]:
+                raise InvalidInputError(f"{name} goes with epsilon: give one, or leave {name} out")
+
+    def _target(self) -> float | None:
+        """Return the largest error that is asked for, if there is one."""
+        if self.tau is None:
             return None
-        return Privacy(
-            epsilon=self.epsilon,
-            delta=self.delta,
-            trust=self.trust,
-            relation=Relation.ZERO_OUT if self.neighbours is None else self.neighbours,
-            max_rounds=self.max_rounds,
-            max_clients=self.max_clients,
-            certify=self.certify,
-            population=POPULATION if self.population is None else self.population,
-            study=self.study,
+        tau = _validate.inside(tau=self.tau)
+        if self.width is not None:
+            raise InvalidInputError("tau chooses the width; leave width out, or tau")
+        if self.plan is not None:
+            raise InvalidInputError("a plan already says the sizes; leave tau out, or the plan")
+        return tau
+
+
+@dataclass(frozen=True, kw_only=True)
+class CampaignSpec:
+    """What is asked of a campaign, resolved: checked facts, with every default that no client decides.
+
+    Attributes:
+        domain: as in `Request`: which domain that is, the source says.
+        plan: that exists already; then sizes, schedule, rounds and privacy are its own.
+        rows: of the sketch: of the plan, or as asked; None: to be chosen.
+        width: counters per row, as asked; None: to be chosen.
+        max_bytes: upload per client and round, as asked; None: the usual ones.
+        num_rounds: rounds that clients are drawn for, as asked; None: natural ones, those of the plan, or one.
+        schedule: a `Schedule`, "auto" or "batched:auto".
+        max_items: the most items of one client in a round.
+        decoding: how the sums are to be decoded; "auto" is resolved by `recovery_of`.
+        summation: how rounds are summed.
+        privacy: that is asked for; None: none, or a plan says it.
+        relation: of the privacy that is asked for, or of the plan's; None: the campaign is not private.
+        max_rounds: the most natural rounds of one client; None: all.
+        population: whose budget is charged.
+        is_study: whether what is not private may be used: then nothing is promised.
+        tau: the largest error of any frequency; None: no target.
+        failure_probability: with which tau may be exceeded, in (0, 1).
+    """
+
+    domain: Domain | str | None
+    plan: Plan | None
+    rows: int | None
+    width: int | None
+    max_bytes: int | None
+    num_rounds: int | None
+    schedule: Schedule | str
+    max_items: int
+    decoding: Decoding
+    summation: Summation
+    privacy: Privacy | None
+    relation: Relation | None
+    max_rounds: int | None
+    population: str
+    is_study: bool
+    tau: float | None
+    failure_probability: float
+
+    @property
+    def is_private(self) -> bool:
+        """Whether the campaign is differentially private, or a study of one that is."""
+        return self.relation is not None
+
+    def with_delta(self, num_clients: int) -> CampaignSpec:
+        """Return the spec with the default delta for so many clients, where none is asked for."""
+        asked = self.privacy
+        if asked is None or asked.delta is not None or asked.max_clients is not None:
+            return self
+        return replace(self, privacy=replace(asked, delta=default_delta(max(1, num_clients))))
+
+    def for_pilot(self, *, rows: int, width: int | None, max_bytes: int | None, num_rounds: int | None) -> CampaignSpec:
+        """Return what is asked of a pilot before the campaign: a sketch of that size, with the same noise.
+
+        No certificate is asked for, and under privacy each of a pilot's clients is in its one round.
+
+        Args:
+            rows: of its sketch.
+            width: counters per row; None: what `max_bytes` buy.
+            max_bytes: upload per client, where no width is given.
+            num_rounds: of the pilot; None: natural ones.
+        """
+        return replace(
+            self,
+            rows=rows,
+            width=width,
+            max_bytes=max_bytes,
+            num_rounds=num_rounds,
+            schedule=Schedule.parse("shared"),
+            tau=None,
+            privacy=None if self.privacy is None else replace(self.privacy, certify=False, max_rounds=None),
         )
 
     @property
-    def summation(self) -> Summation:
-        """How the rounds are summed."""
-        return Summation.asked(
-            None if self.plan is None else self.plan.secure_sum,
-            method=self.secure_sum,
-            adversary=self.adversary,
-            dropout=self.dropout,
-            max_corrupt=self.max_corrupt,
-            max_cohort=self.max_cohort,
-            max_dropout=self.max_dropout,
-        )
+    def noise_by(self) -> NoiseBy | None:
+        """Who adds the noise that is asked for; None: nobody, or a plan says it."""
+        return None if self.privacy is None else self.privacy.noise_by
+
+    def recovery_of(self, domain_size: int, rows: int | None = None) -> str:
+        """Return how sums over so many candidates are decoded.
+
+        Args:
+            domain_size: candidates.
+            rows: of the sketch; None: as many as were asked for, or enough.
+        """
+        return recovery_of(self.decoding.recovery, domain_size, rows or self.rows or Recovery.JOINT.fewest_rows)
+
+
+def _integer(name: str, value: Any) -> int | None:
+    return None if value is None else _validate.integer(1, **{name: value})
+
+
+def check_flag(**named: Any) -> None:
+    """Refuse what is neither true nor false: a text would count as true."""
+    for name, value in named.items():
+        if not isinstance(value, bool):
+            raise InvalidInputError(f"{name} must be true or false, got {value!r}")

@@ -13,9 +13,8 @@ from fedtally.errors import InvalidInputError
 from fedtally.secagg.allow_list import AllowList
 from fedtally.secagg.params import Adversary, corrupt_clients, modulus_bits
 from fedtally.secagg.proposal import propose
-from fedtally.secagg.terms import SecAggTerms, Terms, TwoServerTerms
+from fedtally.secagg.terms import SecAggTerms, SecureSum, Terms, TwoServerTerms
 
-METHODS = ("ideal", "secagg", "two-server")
 MAX_COHORT = {Adversary.SEMI_HONEST: 2000, Adversary.ACTIVE: 200}  # what a client costs grows with the cohort if active
 MAX_CORRUPT = 0.05
 MIN_DROPOUT = 0.05  # that a cohort bears, however few are expected
@@ -26,7 +25,7 @@ class Summation:
     """How the rounds of a simulation are to be summed.
 
     Args:
-        method: "ideal", "secagg" or "two-server".
+        method: a `SecureSum`, or its name.
         adversary: of "secagg": "semi-honest" or "active".
         dropout: the share of every cohort that drops out.
         max_corrupt: the share of a cohort that may be corrupt.
@@ -37,7 +36,7 @@ class Summation:
         InvalidInputError: a value is out of bounds, or does not go with the method.
     """
 
-    method: str = "ideal"
+    method: SecureSum | str = SecureSum.IDEAL
     adversary: Adversary | str = Adversary.SEMI_HONEST
     dropout: float = 0.0
     max_corrupt: float = MAX_CORRUPT
@@ -45,10 +44,7 @@ class Summation:
     max_dropout: float | None = None
 
     def __post_init__(self) -> None:
-        if self.method not in METHODS:
-            raise InvalidInputError(
-                f"secure_sum must be {', '.join(METHODS[:-1])} or {METHODS[-1]}, got {self.method!r}"
-            )
+        object.__setattr__(self, "method", SecureSum.parse(self.method))
         object.__setattr__(self, "adversary", Adversary.parse(self.adversary))
         if self.max_dropout is None:
             object.__setattr__(self, "max_dropout", max(self.dropout, MIN_DROPOUT))
@@ -59,14 +55,24 @@ class Summation:
             raise InvalidInputError(f"max_dropout must be at least dropout, {self.dropout:g}, got {self.borne:g}")
         if self.max_cohort is not None:
             object.__setattr__(self, "max_cohort", _validate.integer(3, max_cohort=self.max_cohort))
-        if self.method != "secagg" and self.adversary is not Adversary.SEMI_HONEST:
+        if self.method is not SecureSum.SECAGG and self.adversary is not Adversary.SEMI_HONEST:
             raise InvalidInputError(
                 f"the adversary {self.adversary} goes with the secure sum secagg, got {self.method}"
             )
-        if self.method == "ideal" and self.dropout:
+        if self.is_ideal and self.dropout:
             raise InvalidInputError("dropout goes with a real secure sum: secagg or two-server, got ideal")
-        if self.method != "secagg" and self.max_cohort is not None:
+        if self.method is not SecureSum.SECAGG and self.max_cohort is not None:
             raise InvalidInputError(f"max_cohort goes with the secure sum secagg, got {self.method}")
+
+    @property
+    def is_ideal(self) -> bool:
+        """Whether one trusted server sums, without a protocol."""
+        return self.method is SecureSum.IDEAL
+
+    @property
+    def is_two_server(self) -> bool:
+        """Whether two servers sum, which add up the rounds of a release before they open it."""
+        return self.method is SecureSum.TWO_SERVER
 
     @property
     def borne(self) -> float:
@@ -96,7 +102,9 @@ class Summation:
         """
         if agreed is None:
             corrupt = MAX_CORRUPT if max_corrupt is None else max_corrupt
-            return cls(method or "ideal", adversary or Adversary.SEMI_HONEST, dropout, corrupt, max_cohort, max_dropout)
+            return cls(
+                method or SecureSum.IDEAL, adversary or Adversary.SEMI_HONEST, dropout, corrupt, max_cohort, max_dropout
+            )
         is_secagg = isinstance(agreed, SecAggTerms)
         planned = agreed.parameters.adversary if isinstance(agreed, SecAggTerms) else Adversary.SEMI_HONEST
         if method not in (None, agreed.method) or adversary not in (None, planned):
@@ -116,11 +124,22 @@ class Summation:
         >>> Summation("secagg", max_cohort=1000).sizes(2500)
         [834, 833, 833]
         """
-        if self.method == "two-server":
+        if self.is_two_server:
             return [num_clients] if num_clients else []
         number = -(-num_clients // self.most_clients)
         small, larger = divmod(num_clients, max(1, number))
         return [small + 1] * larger + [small] * (number - larger)
+
+    def sums(self, sizes: Sequence[int], openings: Sequence[range]) -> list[int]:
+        """Return the clients of each secure sum: two servers add up the rounds of an opening, others sum by rounds.
+
+        Args:
+            sizes: clients of each round.
+            openings: the rounds of each opening.
+        """
+        if not self.is_two_server:
+            return list(sizes)
+        return [sum(sizes[opening.start : opening.stop]) for opening in openings]
 
     def extremes(self, least: int, most: int) -> list[int]:
         """Return numbers of clients from `least` to `most` whose cohorts have all sizes between which others lie.
@@ -129,7 +148,7 @@ class Summation:
         [1990, 2000, 2001, 2010]
         """
         found = {least, most}
-        if self.method == "secagg":
+        if self.method is SecureSum.SECAGG:
             bound = self.most_clients
             full = range(-(-least // bound) * bound, most + 1, bound)
             found.update(size for number in full for size in (number, number + 1) if size <= most)
@@ -159,7 +178,7 @@ def make_keys(summation: Summation, num_clients: Sequence[int], random: Callable
         random: returns as many bytes as it is asked for; of a seed, to repeat a simulation exactly.
     """
     identities: tuple[SigningKey, ...] = ()
-    if summation.method == "two-server" or summation.adversary is Adversary.ACTIVE:
+    if summation.is_two_server or summation.adversary is Adversary.ACTIVE:
         made = [SigningKey(Secret(random(KEY_BYTES))) for _ in range(max(num_clients))]
         identities = tuple(sorted(made, key=lambda key: key.public))
     return Keys(
@@ -185,7 +204,7 @@ def terms(summation: Summation, num_clients: Sequence[int], max_items: int, coun
         )
     corrupt = corrupt_clients(summation.max_corrupt, n_max)
     try:
-        if summation.method == "two-server":
+        if summation.is_two_server:
             return _two_server_terms(summation, n_min, n_max, corrupt, max_items, counters)
         return _secagg_terms(summation, n_min, n_max, corrupt, max_items, counters)
     except InvalidInputError as error:

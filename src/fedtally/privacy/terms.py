@@ -11,8 +11,9 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from enum import StrEnum
 from functools import lru_cache
-from typing import Any, Literal, Self
+from typing import Any, Self
 
 from fedtally import _validate
 from fedtally.errors import InvalidInputError
@@ -27,6 +28,38 @@ MIN_EPSILON, MAX_EPSILON = 1e-3, 100.0
 _SMALLEST = {Mechanism.ROUNDED_GAUSSIAN: MIN_GAUSSIAN_VARIANCE, Mechanism.SKELLAM: 2.0**-16}
 _DRAW_VARIATION = 2.0**-108  # of one draw: a table of 2^20 entries, and none is longer (docs/privacy-proofs)
 _REFUSED = 2.0**-80  # that one of two servers draws noise beyond what a counter has room for, and stops
+
+
+class NoiseBy(StrEnum):
+    """The closed list of who adds the noise, so that a sum holds it before anybody may read the sum.
+
+    `AGGREGATOR`: whoever is trusted with the exact sum, once. `CLIENTS`: each client, its share. `SERVERS`: each of two
+    servers, all of it, since the other one may not.
+    """
+
+    AGGREGATOR = "aggregator"
+    CLIENTS = "clients"
+    SERVERS = "servers"
+
+    @classmethod
+    def of(cls, trust: Trust | None, *, is_two_server: bool) -> NoiseBy:
+        """Return who adds the noise: this follows from whom the campaign trusts, and from the protocol.
+
+        Args:
+            trust: None is central.
+            is_two_server: whether two servers sum a round, and not one.
+
+        >>> NoiseBy.of(Trust.DISTRIBUTED, is_two_server=False)
+        <NoiseBy.CLIENTS: 'clients'>
+        """
+        if trust is not Trust.DISTRIBUTED:
+            return cls.AGGREGATOR
+        return cls.SERVERS if is_two_server else cls.CLIENTS
+
+    @property
+    def is_once(self) -> bool:
+        """Whether it is added once to whatever is opened, so that rounds are better added up first."""
+        return self is not NoiseBy.CLIENTS
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -112,11 +145,9 @@ class PrivacyTerms:
         return self.event.mechanism is Mechanism.SKELLAM
 
     @property
-    def noised_by(self) -> Literal["aggregator", "clients", "servers"]:
+    def noised_by(self) -> NoiseBy:
         """Whose noise a sum of the plan holds before anybody may read it: the mark of its sketch."""
-        if self.by_clients:
-            return "clients"
-        return "aggregator" if self.event.trust is Trust.CENTRAL else "servers"
+        return NoiseBy.of(self.event.trust, is_two_server=not self.by_clients)
 
     def noise(self) -> Noise:
         """Return what a trusted aggregator, or each of two servers, adds to every counter of an opening."""
@@ -275,7 +306,7 @@ def check_event(
             "two servers take one report of a client in all that they add up, and here a client may be in "
             f"{event.per_opening} rounds of an opening: use max_rounds 1, or the schedule hybrid or fresh"
         )
-    shares = event.trust is Trust.DISTRIBUTED and not is_two_server
+    shares = NoiseBy.of(event.trust, is_two_server=is_two_server) is NoiseBy.CLIENTS
     if shares != (event.mechanism is Mechanism.SKELLAM):
         needed = "skellam: with one server the clients add" if shares else "rounded-gaussian: who opens the sum adds"
         raise InvalidInputError(f"privacy.event.mechanism must be {needed} the noise, got {event.mechanism}")

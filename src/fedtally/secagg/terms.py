@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import Any, Self
 
 from fedtally import _validate
@@ -21,6 +22,27 @@ from fedtally.secagg.wire import upload_bytes
 KEYS = ("server_key", "helper_key", "allow_list")  # of either protocol: what a sized plan may lack
 # X25519's base point, where sizes are computed before there is a key; what is sealed to it, everybody can open.
 _STAND_IN = (9).to_bytes(KEY_BYTES, "little")
+
+
+class SecureSum(StrEnum):
+    """The closed list of ways to sum a round: `IDEAL` trusts one server with the vectors, the others are protocols."""
+
+    IDEAL = "ideal"
+    SECAGG = "secagg"
+    TWO_SERVER = "two-server"
+
+    @classmethod
+    def parse(cls, name: str) -> SecureSum:
+        """Return the member of that name.
+
+        >>> SecureSum.parse("secagg") is SecureSum.SECAGG
+        True
+        """
+        try:
+            return cls(name)
+        except ValueError:
+            *others, last = cls
+            raise InvalidInputError(f"secure_sum must be {', '.join(others)} or {last}, got {name!r}") from None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,7 +64,7 @@ class SecAggTerms:
     server_key: bytes | None = None
     allow_list: bytes | None = None
 
-    method = "secagg"
+    method = SecureSum.SECAGG
 
     def __post_init__(self) -> None:
         check_key("server_key", self.server_key)
@@ -91,7 +113,7 @@ class SecAggTerms:
         """Return what a reader of a sum must know of how it was made, as JSON-able values."""
         graph = self.parameters.graph(self.parameters.n_max)
         return {
-            "method": self.method,
+            "method": str(self.method),
             "adversary": str(self.parameters.adversary),
             "neighbours": graph.neighbours,
             "threshold": graph.threshold,
@@ -104,7 +126,7 @@ class SecAggTerms:
     def to_dict(self) -> dict[str, Any]:
         """Return the terms as JSON-able values, keys in hexadecimal; a key that is not there is left out."""
         values = dataclasses.asdict(self.parameters) | {"adversary": str(self.parameters.adversary)}
-        return {"method": self.method, **values, **_hex_keys(self)}
+        return {"method": str(self.method), **values, **_hex_keys(self)}
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Self:
@@ -133,7 +155,7 @@ class TwoServerTerms:
     largest_entry: int = 1
     noise: int = 0
 
-    method = "two-server"
+    method = SecureSum.TWO_SERVER
 
     def __post_init__(self) -> None:
         check_key("helper_key", self.helper_key)
@@ -186,12 +208,12 @@ class TwoServerTerms:
 
     def summary(self) -> dict[str, Any]:
         """Return what a reader of a sum must know of how it was made, as JSON-able values."""
-        return {"method": self.method, "corrupt": self.corrupt, "min_survivors": self.min_batch, "bits": self.bits}
+        return {"method": str(self.method), "corrupt": self.corrupt, "min_survivors": self.min_batch, "bits": self.bits}
 
     def to_dict(self) -> dict[str, Any]:
         """Return the terms as JSON-able values, keys in hexadecimal; a key that is not there is left out."""
         numbers = {f.name: getattr(self, f.name) for f in dataclasses.fields(self) if f.name not in KEYS}
-        return {"method": self.method, **numbers, **_hex_keys(self)}
+        return {"method": str(self.method), **numbers, **_hex_keys(self)}
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Self:
@@ -206,7 +228,9 @@ class TwoServerTerms:
 
 
 Terms = SecAggTerms | TwoServerTerms
-METHODS: dict[str, type[SecAggTerms] | type[TwoServerTerms]] = {"secagg": SecAggTerms, "two-server": TwoServerTerms}
+METHODS: dict[str, type[SecAggTerms] | type[TwoServerTerms]] = {
+    terms.method: terms for terms in (SecAggTerms, TwoServerTerms)
+}
 
 
 def terms_from_dict(values: Any) -> Terms:

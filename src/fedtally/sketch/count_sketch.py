@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import re
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple, get_args
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -22,7 +22,7 @@ from fedtally.sketch.schedule import Schedule, ScheduleKind
 
 SCHEMA = "fedtally-sketch/1"
 MAX_ROUNDS = 1 << 20
-NoisedBy = Literal["aggregator", "clients", "servers"]
+NOISED_BY = ("aggregator", "clients", "servers")  # the members of `privacy.terms.NoiseBy`
 _MAX_WEIGHT = 2**62
 _FINGERPRINT = re.compile("[0-9a-f]{64}")
 
@@ -35,7 +35,7 @@ class NoiseMark(NamedTuple):
         plan: the fingerprint of the plan.
     """
 
-    by: NoisedBy
+    by: str
     plan: str
 
     def __str__(self) -> str:
@@ -319,10 +319,10 @@ def noise_mark(values: Any) -> NoiseMark | None:
     if values is None:
         return None
     match values:
-        case [by, str(plan)] if by in get_args(NoisedBy) and _FINGERPRINT.fullmatch(plan):
+        case [by, str(plan)] if by in NOISED_BY and _FINGERPRINT.fullmatch(plan):
             return NoiseMark(by, plan)
     raise InvalidInputError(
-        f"noise must be null, or one of {', '.join(get_args(NoisedBy))} and the fingerprint of a plan, got {values!r}"
+        f"noise must be null, or one of {', '.join(NOISED_BY)} and the fingerprint of a plan, got {values!r}"
     )
 
 

@@ -24,10 +24,10 @@ import numpy.typing as npt
 from fedtally import _validate, kernels
 from fedtally.domain import IntegerRange
 from fedtally.engines.local import campaign
+from fedtally.engines.local.simulation import Simulation
 from fedtally.errors import InvalidInputError
 from fedtally.plan import Plan
 from fedtally.planner.privacy import worst_pair
-from fedtally.planner.request import Request
 from fedtally.privacy.events import Relation, Trust
 from fedtally.privacy.terms import PrivacyTerms
 from fedtally.result import Progress, Result
@@ -222,7 +222,7 @@ def run(audit: Audit, progress: Progress | None = None) -> AuditResult:
     report = progress or (lambda *_: None)
     rng = np.random.default_rng(secrets.randbits(128))
     plan, domain = _stand_in(audit.plan)
-    request = Request(plan=plan, domain=domain, confidence=0.0, recovery="median", dropout=audit.dropout)
+    asked = Simulation.of(plan=plan, domain=domain, confidence=0.0, recovery="median", dropout=audit.dropout)
     design = _Design(plan, rng, audit)
     evidence = _Evidence(plan, design, rng)
     crowds = design.crowds(rng)
@@ -230,12 +230,12 @@ def run(audit: Audit, progress: Progress | None = None) -> AuditResult:
     for run_number in range(audit.runs):
         if run_number % 2 == 0:
             population = design.population(rng)
-        evidence.add(population, campaign.run(population.source(), request))
+        evidence.add(population, campaign.run(population.source(), asked))
         report("audit", run_number + 1, total)
     done = audit.runs
     for crowd in crowds:
         for _ in range(crowd.campaigns):
-            evidence.add_crowd(crowd, campaign.run(crowd.population.source(), request))
+            evidence.add_crowd(crowd, campaign.run(crowd.population.source(), asked))
             done += 1
             report("audit", done, total)
     return evidence.result(audit)

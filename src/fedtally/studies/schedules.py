@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -23,15 +24,17 @@ from fedtally.campaign.server import FrequencyServer
 from fedtally.crypto.keys import KEY_BYTES, Secret
 from fedtally.domain import Domain
 from fedtally.engines.local.campaign import campaign_seed, encode, key_bytes, read, true_counts
+from fedtally.engines.local.simulation import Simulation
 from fedtally.engines.local.tally import RoundTally, split
 from fedtally.errors import InvalidInputError
 from fedtally.plan import Plan
-from fedtally.planner.privacy import Privacy, Random, make_terms
-from fedtally.planner.request import Request
+from fedtally.planner.privacy import Privacy, Random, honest_clients, resolve_privacy
 from fedtally.planner.secure_sum import Summation
 from fedtally.privacy import STUDY
+from fedtally.privacy.terms import NoiseBy
 from fedtally.recovery.decoding import Decoding
 from fedtally.result import Progress, Result, Truth, check_export_path
+from fedtally.secagg.terms import SecureSum
 from fedtally.sketch import Schedule
 from fedtally.sources import Source
 
@@ -94,12 +97,12 @@ class Study:
                     f"{name} must be distinct, and at least one, got {', '.join(map(str, values)) or 'none'}"
                 )
 
-    @property
+    @cached_property
     def privacy(self) -> Privacy | None:
         """The differential privacy whose noise is added; None: none."""
         if self.epsilon is None:
             return None
-        return Privacy(epsilon=self.epsilon, delta=self.delta, trust=self.trust, study=True)
+        return resolve_privacy(SecureSum.IDEAL, epsilon=self.epsilon, delta=self.delta, trust=self.trust, study=True)
 
     @property
     def cells(self) -> list[tuple[str, int | None]]:
@@ -212,7 +215,7 @@ def run(
         source: where the items come from.
         study: what is compared.
         domain: as in `Request`.
-        outside: as in `Request`.
+        outside: as in `Simulation`.
         progress: called as (stage, done, total or None); stages are "read" (bytes) and "simulate" (sketched campaigns).
 
     Raises:
@@ -226,7 +229,7 @@ def run(
     """
     report = progress or (lambda *_: None)
     seed = campaign_seed(study.seed)
-    tally, encoder = read(source, Request(domain=domain, outside=outside), seed, report)
+    tally, encoder = read(source, Simulation.of(domain=domain, outside=outside), seed, report)
     [everybody] = tally.finish()
     if not everybody.num_clients:
         raise InvalidInputError("no client is left: every item is missing, outside the domain, or counted 0 times")
@@ -260,9 +263,9 @@ def _measurements(study: Study, population: _Population, rng: np.random.Generato
         ) -> Plan:
             clients, name = population.everybody.num_clients, _schedule(schedule)
             privacy = None
-            if study.privacy is not None:
-                privacy = make_terms(
-                    study.privacy,
+            if (asked := study.privacy) is not None:
+                shares = asked.noise_by is NoiseBy.CLIENTS
+                privacy = asked.make_terms(
                     rows=rows,
                     width=width,
                     schedule=name,
@@ -270,8 +273,7 @@ def _measurements(study: Study, population: _Population, rng: np.random.Generato
                     participations=1,
                     num_clients=sizes,
                     most_clients=cohort,
-                    summation=Summation(),
-                    honest_survivors=None,
+                    honest_survivors=honest_clients(Summation(), sizes) if shares else None,
                 )
             fixed = (clients, cohort, parameters, 1, seed)
             return Plan(rows, width, name, study.num_rounds, *fixed, privacy=privacy)
@@ -323,7 +325,9 @@ def _one_hot_noise(plan: Plan, population: _Population, rounds: Sequence[RoundTa
     if terms is None:
         return np.empty(0)
     laws = (
-        [terms.share(part.num_clients) for part in rounds if part.num_clients] if terms.by_clients else [terms.noise()]
+        [terms.share(part.num_clients) for part in rounds if part.num_clients]
+        if terms.noised_by is NoiseBy.CLIENTS
+        else [terms.noise()]
     )
     total = np.zeros(population.domain.size)
     for law in laws:

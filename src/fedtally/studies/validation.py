@@ -30,14 +30,15 @@ from fedtally.crypto.keys import KEY_BYTES, Secret
 from fedtally.domain import Domain
 from fedtally.engines.local.campaign import campaign_seed, encode, key_bytes, read, true_counts
 from fedtally.engines.local.clipping import clip_rounds
+from fedtally.engines.local.simulation import Simulation
 from fedtally.engines.local.tally import Histogram, Members, RoundTally, split, tallied
 from fedtally.errors import InvalidInputError
 from fedtally.kernels import MAX_WIDTH
 from fedtally.plan import Plan
 from fedtally.planner import Campaign, Law
 from fedtally.planner.privacy import Random
-from fedtally.planner.request import Request
 from fedtally.privacy.events import Relation
+from fedtally.privacy.terms import NoiseBy
 from fedtally.recovery.decoding import DECODERS, Decoding, kind_of
 from fedtally.result import RARE_ITEMS, Progress, Result, check_export_path
 from fedtally.secagg.terms import SecAggTerms
@@ -242,7 +243,7 @@ def run(
         source: where the clients come from.
         trial: what is simulated.
         domain: as in `Request`; of the plan's size.
-        outside: as in `Request`.
+        outside: as in `Simulation`.
         progress: called as (stage, done, total or None); stages are "read" (bytes) and "simulate" (campaigns).
 
     Raises:
@@ -257,8 +258,9 @@ def run(
     """
     report, plan = progress or (lambda *_: None), trial.study_plan
     seed = campaign_seed(trial.seed)
-    request = Request(plan=plan, domain=domain, outside=outside, seed=seed, study=plan.privacy is not None)
-    tally, encoder = read(source, request, seed, report)
+    is_private = plan.privacy is not None
+    asked = Simulation.of(plan=plan, domain=domain, outside=outside, seed=seed, study=is_private)
+    tally, encoder = read(source, asked, seed, report)
     people = _joined(tally.finish(individuals=plan.max_items > 1))
     candidates = encoder.domain()
     _check(plan, trial.decoder, candidates, people)
@@ -270,7 +272,7 @@ def run(
         unfit += not _fits(plan, rounds)
         report("simulate", repeat + 1, trial.repeats)
     law = _law(people, candidates)
-    warnings = _warnings(source, trial, 0 if request.is_private else tally.missing, unfit, law)
+    warnings = _warnings(source, trial, 0 if is_private else tally.missing, unfit, law)
     return TrialResult(trial, candidates, people.num_clients, law, tuple(measurements), tuple(warnings))
 
 
@@ -346,7 +348,7 @@ def _fits(plan: Plan, rounds: Sequence[RoundTally]) -> bool:
     sizes = [part.num_clients for part in rounds]
     privacy = plan.privacy
     honest = 0
-    if privacy is not None and privacy.by_clients and plan.secure_sum is None:
+    if privacy is not None and privacy.noised_by is NoiseBy.CLIENTS and plan.secure_sum is None:
         honest = privacy.event.honest_survivors or 0
     is_hidden = privacy is not None and privacy.event.relation is Relation.ADD_REMOVE
     return (max(sizes) <= plan.cohort or is_hidden) and min(size for size in sizes if size) >= honest
@@ -397,7 +399,7 @@ def _summed_with_noise(plan: Plan, sketches: list[CountSketch], random: Random) 
             total.counters += other.counters
             total.num_clients += other.num_clients
         # The shares of all cohorts' clients are together one draw; each of two servers draws for itself.
-        for law in [terms.share(total.num_clients)] if terms.by_clients else [terms.noise()] * 2:
+        for law in [terms.share(total.num_clients)] if terms.noised_by is NoiseBy.CLIENTS else [terms.noise()] * 2:
             noise = law.draw(Secret(random(KEY_BYTES)), total.counters.size)
             total.counters += noise.reshape(total.counters.shape)
         total.noise = plan.noise_mark

@@ -11,7 +11,6 @@ import secrets
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -23,16 +22,27 @@ from fedtally.domain import Domain, IntegerRange, parse
 from fedtally.engines.local import unit
 from fedtally.engines.local.clipping import clip_rounds
 from fedtally.engines.local.cohorts import sum_rounds
-from fedtally.engines.local.pilot import MIN_CLIENTS, PILOT_SHARE, Sizing, drawn, together
+from fedtally.engines.local.pilot import (
+    MIN_CLIENTS,
+    PILOT_SHARE,
+    Sized,
+    check_enough,
+    drawn,
+    law_of,
+    paper_size,
+    pilot_size,
+    possible_events,
+    together,
+)
+from fedtally.engines.local.simulation import Simulation, Sizing
 from fedtally.engines.local.tally import Declared, Drawn, FromInput, RoundTally, Tally, attendance
 from fedtally.errors import InvalidInputError, MemoryLimitError
 from fedtally.plan import Plan
-from fedtally.planner.draft import DEFAULT_ROWS, Chosen, Draft, fitted
-from fedtally.planner.request import Request
+from fedtally.planner.draft import DEFAULT_ROWS, Draft, fit_existing
+from fedtally.planner.proposal import chosen_for
 from fedtally.planner.secure_sum import Keys
 from fedtally.privacy import STUDY, promises_little
 from fedtally.privacy.events import Relation
-from fedtally.privacy.terms import default_delta
 from fedtally.recovery.intervals import order_statistic
 from fedtally.result import Progress, Result, Truth, physical_memory
 from fedtally.sketch import CountSketch
@@ -51,7 +61,7 @@ def estimate(items: Any, *, clients: Any = None, rounds: Any = None, counts: Any
         clients: rows with equal values are one client; without it each row is a client.
         rounds: natural rounds; without it clients are split at random.
         counts: how many clients each row stands for; not with `clients`.
-        options: the fields of `Request`.
+        options: those of `Simulation.of`: the fields of `Request` and of `Simulation`, dropout and study.
 
     Returns:
         The estimates of all candidates.
@@ -66,77 +76,80 @@ def estimate(items: Any, *, clients: Any = None, rounds: Any = None, counts: Any
     >>> result.evaluation.linf
     0.0
     """
-    unknown = [name for name in options if name not in Request.__dataclass_fields__]
-    if unknown:
-        raise InvalidInputError(f"unknown option {unknown[0]!r}; known are {', '.join(Request.__dataclass_fields__)}")
-    return run(from_items(items, clients=clients, rounds=rounds, counts=counts), Request(**options))
+    source = from_items(items, clients=clients, rounds=rounds, counts=counts)
+    return run(source, Simulation.of(**options))
 
 
-def run(source: Source, request: Request, progress: Progress | None = None) -> Result:
+def run(source: Source, simulation: Simulation, progress: Progress | None = None) -> Result:
     """Run a campaign on a source.
 
     Args:
         source: where the items come from.
-        request: what is asked.
+        simulation: what is asked.
         progress: called as (stage, done, total or None); stages are "read" (bytes), "encode" (rounds),
             "recover" (looks at candidates).
 
     Raises:
         InvalidInputError: data or options that cannot be used; nothing is written.
     """
-    report = progress or (lambda *_: None)
-    if request.confidence and request.intervals == "order":
-        order_statistic(request.plan.rows if request.plan else request.rows or DEFAULT_ROWS, request.confidence)
-    request.decoding.check_domain(declared(request.domain, source))
-    seed = request.plan.seed if request.plan is not None else campaign_seed(request.seed)
-    given = None if request.plan is None else request.plan.fingerprint
-    books = _books(request, given)
+    report, spec = progress or (lambda *_: None), simulation.spec
+    if spec.decoding.confidence and spec.decoding.intervals == "order":
+        order_statistic(spec.rows or DEFAULT_ROWS, spec.decoding.confidence)
+    spec.decoding.check_domain(declared(spec.domain, source))
+    seed = spec.plan.seed if spec.plan is not None else campaign_seed(simulation.seed)
+    given = None if spec.plan is None else spec.plan.fingerprint
+    books = _books(simulation, given)
     timings: dict[str, float] = {}
     with _timed(timings, "read"):
-        tally, encoder = read(source, request, seed, report)
-        clipped = request.is_private and (request.items_bound > 1 or request.plan is not None)
-        drawn_by_client = request.pilots and request.items_bound > 1
-        rounds = tally.finish(individuals=request.summation.method != "ideal" or clipped or drawn_by_client)
+        tally, encoder = read(source, simulation, seed, report)
+        rounds = tally.finish(individuals=simulation.needs_clients)
         domain = encoder.domain()
-    by_client = tally.is_bounded_by_client
-    sizing = None
-    if request.tau is not None:
-        if request.is_private and request.delta is None and not request.max_clients:  # one, for pilot and campaign
-            request = replace(request, delta=default_delta(max(1, sum(part.num_clients for part in rounds))))
-        pilot_site = _Site(request, domain, by_client, campaign_seed(b"pilot" + seed), b"pilot ", books, report)
-        sizing, rounds = _sizing(request, pilot_site, rounds)
+    pilot: list[RoundTally] = []
+    if spec.tau is not None:
+        spec = spec.with_delta(sum(part.num_clients for part in rounds))  # one, for pilot and campaign
+        pilot_site = _Site(simulation, domain, campaign_seed(b"pilot" + seed), b"pilot ", books, report)
+        if simulation.pilots:
+            pilot, rounds = _draw_pilot(simulation, tally, rounds, pilot_site.rng)
     sizes = [r.num_clients for r in rounds]
-    if not sum(sizes) and request.relation is not Relation.ADD_REMOVE:
+    if not sum(sizes) and spec.relation is not Relation.ADD_REMOVE:
         raise InvalidInputError("no client is left: every item is missing, outside the domain, or counted 0 times")
-    site = _Site(request, domain, by_client, seed, b"", books, report)
+    site = _Site(simulation, domain, seed, b"", books, report)
+    sized: Sized | None = None
     with _timed(timings, "plan"):
-        plan, keys = site.fit(request, sizes, None if sizing is None else sizing.choose)
+        if spec.plan is not None:
+            plan, keys = fit_existing(spec.plan, spec, domain, sizes, random=site.keys, report=report)
+        else:
+            draft = Draft.fit(spec, domain, sizes, seed=seed, by_client=tally.is_bounded_by_client)
+            if spec.tau is not None:
+                sized = _choose_size(draft, simulation, pilot_site, pilot, rounds)
+            chosen = draft.for_bytes() if sized is None else sized.chosen
+            plan, keys = draft.finish(chosen, site.keys, report)
     _check_memory(plan, len(rounds))
     sketches, rounds, account = site.land(plan, keys, rounds, timings)
-    truth, attended = true_counts(domain, rounds) if request.evaluate else None, attendance(rounds)
+    truth, attended = true_counts(domain, rounds) if simulation.evaluate else None, attendance(rounds)
     result = Result(
         plan,
         domain,
         sketches,
         truth=truth,
         warnings=[
-            *_warnings(source, domain, tally, plan, request.recovery_of(domain.size, plan.rows), attended),
-            *unit.notes(source, tally, plan, has_ledger=request.ledger is not None),
+            *_warnings(source, domain, tally, plan, spec.recovery_of(domain.size, plan.rows), attended),
+            *unit.notes(source, tally, plan, has_ledger=simulation.ledger is not None),
             *_of_cohorts(plan, account),
         ],
-        decoding=request.decoding,
-        missing=0 if request.is_private else tally.missing,
+        decoding=spec.decoding,
+        missing=0 if spec.is_private else tally.missing,
         attendance=attended,
-        draw=None if request.is_private or tally.drawn is None else drawn_away(tally.drawn, plan.max_items),
+        draw=None if spec.is_private or tally.drawn is None else drawn_away(tally.drawn, plan.max_items),
         secure_sum=account,
-        sizing=None if sizing is None else sizing.said,
+        sizing=None if sized is None or plan.target is None else sized.document(plan.target),
     )
     with _timed(timings, "recover"):
         result.prepare(report)
-    if request.evaluate:
+    if simulation.evaluate:
         with _timed(timings, "evaluate"):
-            result.evaluate(request.top)
-    if request.is_study or not request.is_private:  # else how long it took could tell how much a client holds
+            result.evaluate(simulation.top)
+    if spec.is_study or not spec.is_private:  # else how long it took could tell how much a client holds
         result.timings = timings
     return result
 
@@ -150,12 +163,11 @@ class _Landed(NamedTuple):
 
 
 class _Site:
-    """Where a campaign, or its pilot, is fitted to clients and summed: with draws and keys of its own.
+    """Where the rounds of a campaign, or of its pilot, are summed: with draws and keys of its own.
 
     Args:
-        request: what is asked.
+        simulation: what is asked.
         domain: the candidates.
-        by_client: whether a client may be in several natural rounds.
         seed: of the hashes.
         purpose: draws of another purpose have nothing in common with these.
         books: are charged.
@@ -164,34 +176,19 @@ class _Site:
 
     def __init__(
         self,
-        request: Request,
+        simulation: Simulation,
         domain: Domain,
-        by_client: bool,
         seed: bytes,
         purpose: bytes,
         books: MemoryBooks,
         report: Callable[..., None],
     ) -> None:
-        self.domain, self.by_client = domain, by_client
-        self._summation, self._seed, self.books, self._report = request.summation, seed, books, report
-        self._keys = key_bytes(request.seed, purpose + b"keys")
-        self._random = key_bytes(request.seed, purpose + b"run")
-        self.rng = _simulation_rng(seed, request).spawn(1)[0]
-
-    def fit(
-        self, request: Request, sizes: Sequence[int], choose: Callable[[Draft], Chosen] | None = None
-    ) -> tuple[Plan, Keys | None]:
-        """Return a plan for clients of rounds of these sizes, and its keys."""
-        return fitted(
-            request,
-            self.domain,
-            sizes,
-            seed=self._seed,
-            by_client=self.by_client,
-            random=self._keys,
-            report=self._report,
-            choose=choose,
-        )
+        self.domain, self.seed, self.books, self.report = domain, seed, books, report
+        spec, own = simulation.spec, simulation.seed
+        self._summation = spec.summation
+        self.keys = key_bytes(own, purpose + b"keys")
+        self._random = key_bytes(own, purpose + b"run")
+        self.rng = _simulation_rng(seed, own, is_private=spec.is_private, has_plan=spec.plan is not None).spawn(1)[0]
 
     def land(self, plan: Plan, keys: Keys | None, rounds: list[RoundTally], timings: dict[str, float]) -> _Landed:
         """Sum the rounds as the plan says, and add the noise."""
@@ -199,13 +196,13 @@ class _Site:
         server = FrequencyServer(plan, self.books)
         if keys is None:
             with _timed(timings, "encode"):
-                for sketch in encode(plan, self.domain, contributed, self._report):
+                for sketch in encode(plan, self.domain, contributed, self.report):
                     if sketch.num_clients:
                         server.land_plain(sketch)
         else:
             with _timed(timings, "sum"):
                 alive, account = sum_rounds(
-                    server, contributed, self._summation, keys, self.rng, self._random, self._report
+                    server, contributed, self._summation, keys, self.rng, self._random, self.report
                 )
             rounds = [r.of(who) for r, who in zip(rounds, alive, strict=True)]
         with _timed(timings, "noise"):
@@ -213,47 +210,94 @@ class _Site:
         return _Landed(sketches, rounds, account)
 
 
-def _sizing(request: Request, site: _Site, rounds: list[RoundTally]) -> tuple[Sizing, list[RoundTally]]:
-    """Return what chooses the size of the sketch, and the rounds without the clients of its pilot."""
-    pilot: list[RoundTally] = []
-    if request.pilots:
-        if request.relation is Relation.ADD_REMOVE:
-            raise InvalidInputError(
-                "a pilot's size would tell the number of clients, which add-remove hides: use the sizing minimax, or a "
-                "plan of fedtally plan"
-            )
-        are_natural = request.num_rounds is None and len(rounds) > 1
-        if request.is_private and site.by_client and are_natural:
-            raise InvalidInputError(
-                "a pilot's clients must not be in the campaign, and here a client may be in several natural rounds: "
-                "split the clients over num_rounds (--rounds), use the sizing minimax, or a plan of fedtally plan"
-            )
-        pilot, rounds = drawn(rounds, request.pilot_share or PILOT_SHARE, site.rng.spawn(1)[0])
-        # What natural rounds differ by shows where each is released by itself, and has some clients.
-        if request.is_private or not are_natural or min(part.num_clients for part in pilot) < MIN_CLIENTS:
-            pilot = together(pilot)
-
-    def frequencies() -> npt.NDArray[np.float64]:
-        return true_counts(site.domain, rounds).counts / sum(tally.num_clients for tally in rounds)
-
-    def land(plan: Plan, keys: Keys | None, clients: list[RoundTally]) -> list[CountSketch]:
-        return site.land(plan, keys, clients, {}).sketches
-
-    return Sizing(request, site.domain, pilot, site.fit, land, site.books.check_pilot, frequencies), rounds
+def _draw_pilot(
+    simulation: Simulation, tally: Tally, rounds: list[RoundTally], rng: np.random.Generator
+) -> tuple[list[RoundTally], list[RoundTally]]:
+    """Return the rounds of the pilot, and those without its clients."""
+    spec = simulation.spec
+    if spec.relation is Relation.ADD_REMOVE:
+        raise InvalidInputError(
+            "a pilot's size would tell the number of clients, which add-remove hides: use the sizing minimax, or a "
+            "plan of fedtally plan"
+        )
+    are_natural = spec.num_rounds is None and len(rounds) > 1
+    if spec.is_private and tally.is_bounded_by_client and are_natural:
+        raise InvalidInputError(
+            "a pilot's clients must not be in the campaign, and here a client may be in several natural rounds: "
+            "split the clients over num_rounds (--rounds), use the sizing minimax, or a plan of fedtally plan"
+        )
+    pilot, rest = drawn(rounds, simulation.pilot_share or PILOT_SHARE, rng.spawn(1)[0])
+    # What natural rounds differ by shows where each is released by itself, and has some clients.
+    if spec.is_private or not are_natural or min(part.num_clients for part in pilot) < MIN_CLIENTS:
+        pilot = together(pilot)
+    if simulation.sizing_method is Sizing.TWO_PHASE:
+        pilot = together(pilot)
+    return pilot, rest
 
 
-def _books(request: Request, given: str | None) -> MemoryBooks:
+def _choose_size(
+    draft: Draft, simulation: Simulation, site: _Site, pilot: list[RoundTally], rounds: Sequence[RoundTally]
+) -> Sized:
+    """Return schedule and size of the sketch for a target; run the pilot for it.
+
+    Args:
+        draft: the campaign's plan to be.
+        simulation: what is asked.
+        site: the pilot's.
+        pilot: its rounds; none where the sizing needs none.
+        rounds: of the campaign.
+
+    Raises:
+        InvalidInputError: the target is out of reach; how it would come within reach is said.
+    """
+    sizing = simulation.sizing_method
+    plan: Plan | None = None
+    sketches: list[CountSketch] = []
+    if sizing.has_pilot:
+        plan, sketches = _run_pilot(draft, simulation, site, pilot)
+    if plan is not None and sizing is Sizing.CALCULUS:
+        law = law_of(plan, sketches, draft.domain)
+        try:
+            chosen, size = chosen_for(draft, law)
+        except InvalidInputError as error:
+            spent = "" if simulation.ledger is None else "; the pilot is charged: what it released stays released"
+            raise InvalidInputError(f"{error}{spent}") from None
+    else:
+        chosen, size = paper_size(draft, sizing, sketches, lambda: _frequencies(draft.domain, rounds))
+    return Sized(chosen, size, plan, sketches)
+
+
+def _run_pilot(
+    draft: Draft, simulation: Simulation, site: _Site, pilot: list[RoundTally]
+) -> tuple[Plan, list[CountSketch]]:
+    """Plan a pilot and run it; return its plan, and its sums with their noise."""
+    check_enough(pilot)
+    size = pilot_size(simulation.sizing_method, draft.spec.max_bytes)
+    spec = draft.spec.for_pilot(**size, num_rounds=None if len(pilot) > 1 else 1)
+    of_pilot = Draft.fit(spec, site.domain, [part.num_clients for part in pilot], seed=site.seed)
+    plan, keys = of_pilot.finish(of_pilot.for_bytes(), site.keys, site.report)
+    if simulation.ledger is not None:  # before anything of the pilot is released
+        site.books.check_pilot(plan, possible_events(draft))
+    return plan, site.land(plan, keys, pilot, {}).sketches
+
+
+def _frequencies(domain: Domain, rounds: Sequence[RoundTally]) -> npt.NDArray[np.float64]:
+    """Return the true frequencies of the items that somebody holds."""
+    return true_counts(domain, rounds).counts / sum(tally.num_clients for tally in rounds)
+
+
+def _books(simulation: Simulation, given: str | None) -> MemoryBooks:
     """Return the books of a run: of the ledger that is charged, or in memory.
 
     Args:
-        request: what is asked.
+        simulation: what is asked.
         given: the fingerprint of the plan that was given, if any.
     """
-    if request.ledger is None:
+    if simulation.ledger is None:
         return MemoryBooks()
     return LedgerBooks(
-        request.ledger,
-        request.population_name,
+        simulation.ledger,
+        simulation.spec.population,
         owner=secrets.token_hex(32),
         clock=lambda: int(time.time()),
         fingerprint=given,
@@ -286,13 +330,21 @@ def key_bytes(seed: int | str | bytes | None, purpose: bytes) -> Callable[[int],
     return lambda size: hashlib.shake_256(chosen + next(counted).to_bytes(8, "little")).digest(size)
 
 
-def _simulation_rng(seed: bytes, request: Request) -> np.random.Generator:
+def _simulation_rng(
+    seed: bytes, own: int | str | bytes | None, *, is_private: bool, has_plan: bool
+) -> np.random.Generator:
     """Return the generator of the simulated draws (rounds, items of a client), which no hash depends on.
 
     The seed of the hashes is public. A private run draws from a seed that is not.
+
+    Args:
+        seed: of the hashes.
+        own: the seed that was chosen, or None.
+        is_private: whether the campaign is.
+        has_plan: whether the hashes are those of a plan, so that their seed is not that which was chosen.
     """
-    chosen = seed if request.plan is None or request.seed is None else campaign_seed(request.seed)
-    if request.is_private and request.seed is None:
+    chosen = seed if not has_plan or own is None else campaign_seed(own)
+    if is_private and own is None:
         chosen = secrets.token_bytes(32)
     return np.random.default_rng(
         int.from_bytes(hashlib.shake_256(b"fedtally/1/simulation\x00" + chosen).digest(32), "little")
@@ -300,28 +352,34 @@ def _simulation_rng(seed: bytes, request: Request) -> np.random.Generator:
 
 
 def read(
-    source: Source, request: Request, seed: bytes, report: Callable[..., None]
+    source: Source, simulation: Simulation, seed: bytes, report: Callable[..., None]
 ) -> tuple[Tally, Declared | FromInput]:
     """Return the source's rows, counted, and what encoded them."""
-    domain = declared(request.domain, source)
-    if domain is None or not domain.public:
-        _check_public(request, source)
-    outside = request.outside or ("drop" if request.is_private else "error")
-    encoder: Declared | FromInput = FromInput(seed) if domain is None else Declared(domain, outside, request.is_private)
-    asked = request.plan.num_rounds if request.plan is not None else request.num_rounds
+    spec = simulation.spec
+    domain = declared(spec.domain, source)
+    if (domain is None or not domain.public) and spec.is_private and not spec.is_study:
+        raise InvalidInputError(
+            f"with epsilon the candidates must be public, and the distinct items of the input ({source.name}) show who "
+            "holds what whatever the noise: declare a domain (--domain FILE, range:A..B, grid:...), or mark the run as "
+            "a study (--study)"
+        )
+    outside = simulation.outside or ("drop" if spec.is_private else "error")
+    encoder: Declared | FromInput = FromInput(seed) if domain is None else Declared(domain, outside, spec.is_private)
+    asked = spec.plan.num_rounds if spec.plan is not None else spec.num_rounds
+    rng = _simulation_rng(seed, simulation.seed, is_private=spec.is_private, has_plan=spec.plan is not None)
     tally: Tally | None = None
-    hides_clients = request.relation is Relation.ADD_REMOVE
-    for batch in source.batches(private=request.is_private, may_be_empty=hides_clients and domain is not None):
+    hides_clients = spec.relation is Relation.ADD_REMOVE
+    for batch in source.batches(private=spec.is_private, may_be_empty=hides_clients and domain is not None):
         if tally is None:
-            if batch.rounds is not None and request.num_rounds is not None:
+            if batch.rounds is not None and spec.num_rounds is not None:
                 raise InvalidInputError("a round column already says the rounds; leave num_rounds (--rounds) out")
-            if (request.max_items or 1) > 1 and batch.clients is None:
+            if spec.plan is None and spec.max_items > 1 and batch.clients is None:
                 raise InvalidInputError(
                     "max_items bounds the rows of one client, and here each row or count is a client of one item; "
                     "name the clients (--client), or leave max_items out"
                 )
             natural = batch.rounds is not None
-            if request.max_rounds is not None and not natural:
+            if spec.privacy is not None and spec.max_rounds is not None and not natural:
                 raise InvalidInputError("max_rounds goes with natural rounds: name their column, or leave it out")
             if natural and hides_clients:
                 raise InvalidInputError(
@@ -331,27 +389,18 @@ def read(
             tally = Tally(
                 encoder,
                 None if natural else asked or 1,
-                request.items_bound,
-                _simulation_rng(seed, request),
-                request.memory or DEFAULT_MEMORY,
-                keep_itemless=request.is_private,
-                max_rounds=request.rounds_bound if natural else None,
+                spec.max_items,
+                rng,
+                simulation.memory or DEFAULT_MEMORY,
+                keep_itemless=spec.is_private,
+                max_rounds=spec.max_rounds if natural else None,
             )
         tally.add(batch)
-        if not request.is_private:  # how many bytes rows take tells what is in them
+        if not spec.is_private:  # how many bytes rows take tells what is in them
             report("read", batch.bytes_read, source.size_bytes)
     if tally is None:  # no batch, not even one that says which columns there are
         raise InvalidInputError(f"{source.name} is empty: it has no rows")
     return tally, encoder
-
-
-def _check_public(request: Request, source: Source) -> None:
-    if request.is_private and not request.is_study:
-        raise InvalidInputError(
-            f"with epsilon the candidates must be public, and the distinct items of the input ({source.name}) show who "
-            "holds what whatever the noise: declare a domain (--domain FILE, range:A..B, grid:...), or mark the run as "
-            "a study (--study)"
-        )
 
 
 def declared(domain: Domain | str | None, source: Source) -> Domain | None:

@@ -8,17 +8,17 @@ together cost it what one of them costs; a ledger, which does not know who was w
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from fedtally.domain import Domain
+from fedtally.engines.local.simulation import Sizing
 from fedtally.engines.local.tally import Members, RoundTally, tallied
 from fedtally.errors import InvalidInputError
-from fedtally.plan import Plan
+from fedtally.plan import Plan, Target
 from fedtally.planner.draft import DEFAULT_MAX_BYTES, Chosen, Draft
-from fedtally.planner.request import Request
 from fedtally.privacy.events import Event
 from fedtally.recovery.decoding import kind_of
 from fedtally.sketch import CountSketch
@@ -29,8 +29,7 @@ if TYPE_CHECKING:
 PILOT_SHARE = 0.1
 _USUAL_WIDTH = 200
 MIN_CLIENTS = 30  # of a pilot: fewer tell nothing
-Fit = Callable[[Request, Sequence[int]], tuple[Plan, Any]]
-Land = Callable[[Plan, Any, list[RoundTally]], list[CountSketch]]
+F64 = npt.NDArray[np.float64]
 
 
 def drawn(
@@ -93,145 +92,132 @@ def _added(parts: Sequence[RoundTally]) -> RoundTally:
     return RoundTally(sum(part.num_clients for part in parts), ids, counts)
 
 
-@dataclass
-class Sizing:
-    """How a campaign's sketch was chosen for its target: what chooses it, and then what can be said of it.
+def check_enough(rounds: Sequence[RoundTally]) -> None:
+    """Refuse a pilot of so few clients that it tells nothing."""
+    clients = sum(part.num_clients for part in rounds)
+    if clients < MIN_CLIENTS:
+        raise InvalidInputError(
+            f"a pilot needs at least {MIN_CLIENTS} clients, got {clients}: use a larger pilot_share, or size "
+            "the sketch without a pilot (sizing minimax, or max_bytes)"
+        )
+
+
+def pilot_size(sizing: Sizing, max_bytes: int | None) -> dict[str, Any]:
+    """Return rows, columns and bytes of the pilot's sketch: as wide as the paper's, or what the usual bytes buy.
 
     Args:
-        request: what is asked; it has a target.
+        sizing: how the campaign's sketch is found.
+        max_bytes: upload per client of the campaign, as asked.
+    """
+    from fedtally.planner import Pilot
+
+    if sizing is Sizing.TWO_PHASE:
+        return {"rows": Pilot.rows, "width": Pilot.width, "max_bytes": None}
+    return {"rows": Pilot.rows, "width": None, "max_bytes": min(DEFAULT_MAX_BYTES, max_bytes or DEFAULT_MAX_BYTES)}
+
+
+def possible_events(draft: Draft) -> list[Event]:
+    """Return what the campaign after a pilot may cost: with the fewest and the most rows that may be chosen."""
+    from fedtally import theory
+
+    spec = draft.spec
+    paper = theory.rows_for(draft.domain.size, spec.failure_probability)
+    rows = {spec.rows} if spec.rows else {paper, *kind_of(draft.recovery).planned_rows}
+    plans = [draft.plan(draft.example, each, _USUAL_WIDTH) for each in sorted({min(rows), max(rows)})]
+    return [plan.privacy.event for plan in plans if plan.privacy is not None]
+
+
+def law_of(plan: Plan, sketches: Sequence[CountSketch], domain: Domain) -> Law:
+    """Return what a pilot tells of the frequencies.
+
+    Args:
+        plan: of the pilot.
+        sketches: its sums, with their noise.
         domain: the candidates.
-        pilot: the pilot's rounds: one, or the natural ones, which may differ; none where the method needs no pilot.
-        fit: returns a plan and keys for a request and rounds of so many clients.
-        land: returns the sums of the pilot's rounds, with their noise.
-        check: refuses a pilot that would leave too little budget for what may follow.
-        frequencies: returns the true ones, for the method that knows them.
+    """
+    from fedtally.planner import Law
+
+    variance = 0.0
+    if plan.privacy is not None:
+        variance = plan.privacy.largest_deviation(max(sketch.num_clients for sketch in sketches)) ** 2
+    return Law.from_pilot(sketches, domain, variance, max_items=plan.max_items)
+
+
+def paper_size(
+    draft: Draft, sizing: Sizing, sketches: Sequence[CountSketch], frequencies: Callable[[], F64]
+) -> tuple[Chosen, Size]:
+    """Return the sketch by one of the paper's ways.
+
+    Args:
+        draft: a plan to be, with a target.
+        sizing: which way.
+        sketches: of the pilot: one, where the way needs it.
+        frequencies: returns the true ones, for the way that knows them.
+
+    Raises:
+        InvalidInputError: it is larger than the bytes that are given.
+    """
+    from fedtally import planner
+
+    spec, tau = draft.spec, draft.spec.tau
+    assert tau is not None
+    domain = draft.domain
+    given: dict[str, Any] = {"num_clients": draft.clients[0], "p": spec.failure_probability, "rows": spec.rows}
+    if sizing is Sizing.TWO_PHASE:
+        [sketch] = sketches
+        size = planner.two_phase(sketch, domain, tau, **given)
+    elif sizing is Sizing.ORACLE:
+        size = planner.oracle(frequencies(), tau, domain_size=domain.size, **given)
+    elif sizing is Sizing.MINIMAX:
+        size = planner.minimax(tau, domain_size=domain.size, **given)
+    else:
+        size = planner.linear(domain_size=domain.size, **given)
+    chosen = Chosen(draft.usual_schedule, size.rows, size.width)
+    needed = draft.plan(*chosen).bytes_per_client
+    if spec.max_bytes is not None and needed > spec.max_bytes:
+        raise InvalidInputError(
+            f"sizing {sizing} takes {needed:,} bytes of a client for tau {tau:g}, and max_bytes "
+            f"is {spec.max_bytes:,}: give more bytes, a larger tau, or the sizing calculus"
+        )
+    return chosen, size
+
+
+class Sized(NamedTuple):
+    """A sketch that was chosen for a target, and how.
+
+    Attributes:
+        chosen: schedule, rows and columns.
+        size: how these came about.
+        pilot: the plan of the pilot; None: there was none.
+        sketches: the pilot's sums, with their noise.
     """
 
-    request: Request
-    domain: Domain
-    pilot: list[RoundTally]
-    fit: Fit
-    land: Land
-    check: Callable[[Plan, Sequence[Event]], None]
-    frequencies: Callable[[], Any]
-    _said: dict[str, Any] | None = None
+    chosen: Chosen
+    size: Size
+    pilot: Plan | None
+    sketches: Sequence[CountSketch]
 
-    def choose(self, draft: Draft) -> Chosen:
-        """Return schedule, rows and columns.
+    def document(self, target: Target) -> dict[str, Any]:
+        """Return what a result says of it, JSON-able.
 
-        Raises:
-            InvalidInputError: the target is out of reach; how it would come within reach is said.
+        Args:
+            target: of the campaign's plan.
         """
-        from fedtally import planner
-        from fedtally.planner.proposal import chosen_for
-
-        request, tau = self.request, self.request.tau
-        assert tau is not None
-        given: dict[str, Any] = {
-            "num_clients": draft.clients[0],
-            "domain_size": self.domain.size,
-            "p": request.failure_probability,
-            "rows": request.rows,
-        }
-        about = None
-        if request.sizing_method == "calculus":
-            law, about = self._law(draft)
-            try:
-                chosen, size = chosen_for(draft, law)
-            except InvalidInputError as error:
-                spent = "" if request.ledger is None else "; the pilot is charged: what it released stays released"
-                raise InvalidInputError(f"{error}{spent}") from None
-        else:
-            if request.sizing_method == "minimax":
-                size = planner.minimax(tau, **given)
-            elif request.sizing_method == "linear":
-                size = planner.linear(**given)
-            elif request.sizing_method == "oracle":
-                size = planner.oracle(self.frequencies(), tau, **given)
-            else:
-                self.pilot = together(self.pilot)
-                [sketch], about = self._sketches(draft, planner.Pilot.rows, planner.Pilot.width)
-                del given["domain_size"]
-                size = planner.two_phase(sketch, self.domain, tau, **given)
-            chosen = Chosen(draft.usual_schedule, size.rows, size.width)
-            _check_budget(draft, chosen)
-        self._said = self._document(size, about)
-        return chosen
-
-    @property
-    def said(self) -> dict[str, Any] | None:
-        """What to say of it, JSON-able; None before anything was chosen."""
-        return self._said
-
-    def _document(self, size: Size, pilot: dict[str, Any] | None) -> dict[str, Any]:
+        pilot, about = self.pilot, None
+        if pilot is not None:
+            about = {
+                "num_clients": sum(sketch.num_clients for sketch in self.sketches),
+                "rows": pilot.rows,
+                "width": pilot.width,
+                "bytes_per_client": pilot.bytes_per_client,
+                "fingerprint": pilot.fingerprint,
+                "epsilon": None if pilot.privacy is None else pilot.privacy.epsilon,
+            }
         return {
-            "sizing": size.method,
-            "tau": self.request.tau,
-            "failure_probability": self.request.failure_probability,
-            "predicted_linf": size.linf,
-            "pilot": pilot,
-            "message": size.message,
+            "sizing": self.size.method,
+            "tau": target.linf,
+            "failure_probability": target.failure_probability,
+            "predicted_linf": self.size.linf,
+            "pilot": about,
+            "message": self.size.message,
         }
-
-    def _law(self, draft: Draft) -> tuple[Law, dict[str, Any]]:
-        from fedtally import planner
-
-        sketches, about = self._sketches(draft, planner.Pilot.rows, None)
-        variance, terms = 0.0, self._plan.privacy
-        if terms is not None:
-            variance = terms.largest_deviation(max(sketch.num_clients for sketch in sketches)) ** 2
-        return planner.Law.from_pilot(sketches, self.domain, variance, max_items=self.request.items_bound), about
-
-    def _sketches(self, draft: Draft, rows: int, width: int | None) -> tuple[list[CountSketch], dict[str, Any]]:
-        """Run the pilot, of so many columns, or of as many as the usual bytes buy."""
-        request, sizes = self.request, [part.num_clients for part in self.pilot]
-        if sum(sizes) < MIN_CLIENTS:
-            raise InvalidInputError(
-                f"a pilot needs at least {MIN_CLIENTS} clients, got {sum(sizes)}: use a larger pilot_share, or size "
-                "the sketch without a pilot (sizing minimax, or max_bytes)"
-            )
-        asked = replace(
-            request,
-            rows=rows,
-            width=width,
-            max_bytes=None if width else min(DEFAULT_MAX_BYTES, request.max_bytes or DEFAULT_MAX_BYTES),
-            num_rounds=None if len(sizes) > 1 else 1,
-            schedule="shared",
-            tau=None,
-            sizing=None,
-            pilot_share=None,
-            certify=False,
-            max_rounds=None,
-        )
-        self._plan, keys = self.fit(asked, sizes)
-        if request.ledger is not None:
-            self.check(self._plan, self._events(draft))
-        sketches = self.land(self._plan, keys, self.pilot)
-        about = {
-            "num_clients": sum(sketch.num_clients for sketch in sketches),
-            "rows": self._plan.rows,
-            "width": self._plan.width,
-            "bytes_per_client": self._plan.bytes_per_client,
-            "fingerprint": self._plan.fingerprint,
-            "epsilon": None if self._plan.privacy is None else self._plan.privacy.epsilon,
-        }
-        return sketches, about
-
-    def _events(self, draft: Draft) -> list[Event]:
-        """Return what the campaign may cost: with the fewest and the most rows that may be chosen."""
-        from fedtally import theory
-
-        paper = theory.rows_for(self.domain.size, self.request.failure_probability)
-        rows = {self.request.rows} if self.request.rows else {paper, *kind_of(draft.recovery).planned_rows}
-        plans = [draft.plan(draft.example, each, _USUAL_WIDTH) for each in sorted({min(rows), max(rows)})]
-        return [plan.privacy.event for plan in plans if plan.privacy is not None]
-
-
-def _check_budget(draft: Draft, chosen: Chosen) -> None:
-    """Refuse a sketch that is larger than it may be."""
-    request, needed = draft.request, draft.plan(*chosen).bytes_per_client
-    if request.max_bytes is not None and needed > request.max_bytes:
-        raise InvalidInputError(
-            f"sizing {request.sizing_method} takes {needed:,} bytes of a client for tau {request.tau:g}, and max_bytes "
-            f"is {request.max_bytes:,}: give more bytes, a larger tau, or the sizing calculus"
-        )

@@ -1,0 +1,172 @@
+"""What is asked of a campaign whose clients are simulated: the campaign, and what only a simulation has."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, fields
+from enum import StrEnum
+from typing import Any, Self
+
+from fedtally import _validate
+from fedtally.errors import InvalidInputError
+from fedtally.planner.request import CampaignSpec, Request, check_flag
+
+
+class Sizing(StrEnum):
+    """The closed list of ways to find the sketch for a target: `CALCULUS` is ours, the others are the paper's."""
+
+    CALCULUS = "calculus"
+    TWO_PHASE = "two-phase"
+    MINIMAX = "minimax"
+    LINEAR = "linear"
+    ORACLE = "oracle"
+
+    @classmethod
+    def parse(cls, name: str) -> Sizing:
+        """Return the member of that name.
+
+        >>> Sizing.parse("oracle").has_pilot
+        False
+        """
+        try:
+            return cls(name)
+        except ValueError:
+            *others, last = cls
+            raise InvalidInputError(f"sizing must be {', '.join(others)} or {last}, got {name!r}") from None
+
+    @property
+    def has_pilot(self) -> bool:
+        """Whether some clients are a pilot, from whose sums the size follows."""
+        return self in (Sizing.CALCULUS, Sizing.TWO_PHASE)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Simulation:
+    """A campaign whose clients are simulated. `Simulation.of` makes it of options.
+
+    Args:
+        spec: what is asked of the campaign, with the share of its clients that drop out, and whether it is a study.
+        seed: of hashes and draws: an int, text or bytes; from the operating system if None.
+        evaluate: compare with the truth, which a simulation knows.
+        outside: what becomes of items outside a declared domain: "error" (the default) or "drop" (with epsilon).
+        memory: bytes of client rows held in memory before they go to disk (1 GiB).
+        top: the k of the evaluation (20).
+        ledger: where what is released is charged: a path or URL; None: nowhere.
+        sizing: how the sketch for tau is found: "calculus" (the default, from a pilot), or the paper's "two-phase"
+            (from a pilot), "minimax", "linear" or "oracle" (from the truth).
+        pilot_share: of the clients, who are the pilot and not in the campaign (0.1).
+
+    Raises:
+        InvalidInputError: options are out of bounds, or do not go together.
+    """
+
+    spec: CampaignSpec
+    seed: int | str | bytes | None = None
+    evaluate: bool = False
+    outside: str | None = None
+    memory: int | None = None
+    top: int = 20
+    ledger: str | os.PathLike[str] | None = None
+    sizing: Sizing | str | None = None
+    pilot_share: float | None = None
+
+    def __post_init__(self) -> None:
+        if isinstance(self.seed, bool):
+            raise InvalidInputError(f"seed must be an integer, text or bytes, got {self.seed!r}")
+        check_flag(evaluate=self.evaluate)
+        if self.ledger is not None and not isinstance(self.ledger, str | os.PathLike):
+            raise InvalidInputError(f"ledger must be a path or a URL, got {self.ledger!r}")
+        self._check_privacy()
+        if self.memory is not None:
+            object.__setattr__(self, "memory", _validate.integer(1, memory=self.memory))
+        _validate.integer(0, top=self.top)
+        if self.outside not in (None, "error", "drop"):
+            raise InvalidInputError(f"outside must be error or drop, got {self.outside!r}")
+        self._check_sizing()
+
+    @classmethod
+    def of(cls, **options: Any) -> Self:
+        """Return what options ask for: the fields of `Request`, and those here.
+
+        Two more are facts of the campaign that only a simulation may ask for.
+        dropout: the share of each cohort's clients that drop out of it (0).
+        study: with epsilon, allow what is not private: a seed, the truth, the input's own items as candidates.
+
+        Raises:
+            InvalidInputError: an option is unknown or out of bounds, or some do not go together.
+
+        >>> Simulation.of(epsilon=1.0, seed=7)
+        Traceback (most recent call last):
+        ...
+        fedtally.errors.InvalidInputError: seed is not for a private run: whoever knows a seed can take the noise off; \
+leave it out, or mark it with study
+        """
+        unknown = [name for name in options if name not in OPTIONS]
+        if unknown:
+            raise InvalidInputError(f"unknown option {unknown[0]!r}; known are {', '.join(OPTIONS)}")
+        asked = {name: options.pop(name) for name in _ASKED if name in options}
+        marks = {name: options.pop(name) for name in _MARKS if name in options}
+        return cls(spec=Request(**asked).resolve(**marks), **options)
+
+    @property
+    def sizing_method(self) -> Sizing:
+        """How the sketch for tau is found."""
+        return Sizing.CALCULUS if self.sizing is None else Sizing.parse(self.sizing)
+
+    @property
+    def pilots(self) -> bool:
+        """Whether some clients are a pilot."""
+        return self.spec.tau is not None and self.sizing_method.has_pilot
+
+    @property
+    def needs_clients(self) -> bool:
+        """Whether it must be known what each client holds: to send it, to clip it, or to draw a pilot."""
+        spec = self.spec
+        is_clipped = spec.is_private and (spec.max_items > 1 or spec.plan is not None)
+        return not spec.summation.is_ideal or is_clipped or (self.pilots and spec.max_items > 1)
+
+    def _check_privacy(self) -> None:
+        spec = self.spec
+        if not spec.is_private:
+            if self.ledger is not None:
+                raise InvalidInputError("ledger goes with epsilon: give one, or leave ledger out")
+            return
+        if spec.is_study:
+            if self.ledger is not None:
+                raise InvalidInputError(
+                    "a study is not private, so nothing of it is charged: leave ledger or study out"
+                )
+            return
+        if self.outside == "error":
+            raise InvalidInputError(
+                "with epsilon, an error for an item outside the domain would tell what a client holds: leave outside "
+                "out (such clients contribute zeros), or mark the run with study"
+            )
+        for name, is_given, why in (
+            ("seed", self.seed is not None, "whoever knows a seed can take the noise off"),
+            ("evaluate", self.evaluate, "the truth is not private"),
+        ):
+            if is_given:
+                raise InvalidInputError(f"{name} is not for a private run: {why}; leave it out, or mark it with study")
+
+    def _check_sizing(self) -> None:
+        if self.sizing is not None:
+            object.__setattr__(self, "sizing", Sizing.parse(self.sizing))
+        if self.spec.tau is None:
+            for name, value in (("sizing", self.sizing), ("pilot_share", self.pilot_share)):
+                if value is not None:
+                    raise InvalidInputError(
+                        f"{name} goes with tau, the error that is asked for: give one, or leave {name} out"
+                    )
+            return
+        if self.pilot_share is not None:
+            _validate.inside(pilot_share=self.pilot_share)
+        if self.sizing is Sizing.ORACLE and self.spec.is_private and not self.spec.is_study:
+            raise InvalidInputError(
+                "sizing oracle reads the truth, which is not private: use another one, or mark the run with study"
+            )
+
+
+_ASKED = tuple(each.name for each in fields(Request))
+_MARKS = ("dropout", "study")
+OPTIONS = (*_ASKED, *_MARKS, *(each.name for each in fields(Simulation) if each.name != "spec"))
