@@ -62,11 +62,11 @@ CAMPAIGNS = (
     Campaign(1000, 4_000, SECAGG | {"dropout": 0.05}),
     Campaign(100, 400, ACTIVE),
     Campaign(100, 4_000, ACTIVE | {"dropout": 0.1}),
-    Campaign(200, 400, SECAGG | {"epsilon": 2.0, "study": True}),
+    Campaign(200, 400, SECAGG | {"epsilon": 2.0, "not_private": True}),
     Campaign(200, 400, TWO),
     Campaign(1000, 4_000, TWO | {"dropout": 0.05}),
     Campaign(200, 20_000, TWO),
-    Campaign(200, 4_000, TWO | {"epsilon": 2.0, "study": True}),
+    Campaign(200, 4_000, TWO | {"epsilon": 2.0, "not_private": True}),
 )
 QUICK_CAMPAIGNS = (Campaign(12, 20, SECAGG), Campaign(12, 20, TWO))
 DECODINGS = tuple(

@@ -35,7 +35,7 @@ import numpy.typing as npt
 import fedtally
 from fedtally.domain import IntegerRange
 from fedtally.planner.bill import Host, bill
-from fedtally.planner.proposal import drafted
+from fedtally.planner.proposal import make_draft
 from fedtally.planner.request import Request
 from fedtally.sources.synthetic import frequencies
 
@@ -197,11 +197,11 @@ def ours(protocol: str, epsilon: float, cell: Cell, items: I64, truth: F64, host
         "neighbours": "replace-one",
     }
     trust = "central" if is_central else "distributed"
-    result = fedtally.estimate(items + 1, trust=trust, study=True, seed=seed, confidence=0, **options)
+    result = fedtally.estimate(items + 1, trust=trust, not_private=True, seed=seed, confidence=0, **options)
     plan = result.plan
     if not is_central:
         asked = Request(secure_sum="secagg", max_cohort=COHORT + COHORT // 10, **options).resolve()
-        plan = drafted(asked, domain, cell.clients, plan.seed).plan(plan.schedule, ROWS, WIDTH)
+        plan = make_draft(asked, domain, cell.clients, plan.seed).plan(plan.schedule, ROWS, WIDTH)
     cost, shrunk = bill(plan, host), result.decoded(objective="l2")
     return Row(
         epsilon,

@@ -105,7 +105,7 @@ def run_round(
     if measured is None:
         seconds += server.stage("unmask", cohort.answer)
     else:
-        server.opening(cohort.nodes, lambda messages: cohort.answer(messages)[:0])  # the clients' part
+        server.release(cohort.nodes, lambda messages: cohort.answer(messages)[:0])  # the clients' part
         seconds += _scaled_opening(server, cohort, measured)
     done = [cohort.devices[node] for node in cohort.real - cohort.dead]
     client, up, down = (statistics.median(getattr(one, name) for one in done) for name in ("seconds", "up", "down"))
@@ -117,12 +117,12 @@ def run_round(
 
 def _scaled_opening(server: _Server, cohort: _Cohort, measured: int) -> float:
     """Return the seconds of unmasking, from those for a few clients that are present and a few that dropped out."""
-    seconds = nothing = server.opening([], cohort.holders({}))
+    seconds = nothing = server.release([], cohort.holders({}))
     for nodes in (cohort.alive, sorted(cohort.dead)):
         owners = nodes[:measured]
         if owners:
             shares = cohort.split({owner: server.neighbours(owner) for owner in owners})
-            seconds += (server.opening(owners, cohort.holders(shares)) - nothing) * len(nodes) / len(owners)
+            seconds += (server.release(owners, cohort.holders(shares)) - nothing) * len(nodes) / len(owners)
     return seconds
 
 
@@ -156,7 +156,7 @@ class _Server:
             raise click.ClickException(f"Flower's round ended at {name}: too few clients are left")
         return seconds
 
-    def opening(self, owners: Iterable[int], answers: Answers) -> float:
+    def release(self, owners: Iterable[int], answers: Answers) -> float:
         """Run the last stage on a copy of the state, as if only the masks of these clients were in the sum."""
         state = copy.copy(self._state)
         state.sampled_node_ids = set(owners)

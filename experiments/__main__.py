@@ -23,13 +23,13 @@ from experiments import (
     log_factor,
     natural,
     official,
-    openings,
     options,
     output,
     planner,
     privacy,
     recovery,
     released,
+    releases,
     shrinkage,
     tradeoff,
     vectors,
@@ -65,7 +65,7 @@ for module in (
     shrinkage,
     hashing,
     privacy,
-    openings,
+    releases,
     official,
 ):
     main.add_command(module.command)

@@ -2,7 +2,7 @@
 
 M rounds of n clients each, N = n M, one item a client, drawn from one law over d = 100,000 items. The rounds are added
 up in m batches, each with signs of its own: m = 1 is the shared schedule, m = M the hybrid one. Every batch's sum gets
-rounded Gaussian noise once, for delta = 1e-6 and zero-out; fresh rounds are M openings, too. Errors of a campaign, the
+rounded Gaussian noise once, for delta = 1e-6 and zero-out; fresh rounds are M releases, too. Errors of a campaign, the
 largest of any frequency:
 
 - estimation: of the paper's decoder without noise,
@@ -10,7 +10,7 @@ largest of any frequency:
 - both: of the noised sums, also by joint recovery.
 
 A campaign has the same hash seed for all M, schedules and epsilons. `chosen` is the number of batches that
-`fedtally.recovery.openings` predicts to be best from the law, before anything is drawn. Errors vary by factors, so
+`fedtally.recovery.releases` predicts to be best from the law, before anything is drawn. Errors vary by factors, so
 centres are geometric means, and standard errors are those of mean logarithms. A slope is that of log error over log M,
 by least squares, for each repeat: "reproduced" is a sign as stated by 3 standard errors, "with a caveat" by less.
 
@@ -33,18 +33,18 @@ import click
 import numpy as np
 
 from experiments import options, recovery, rounds, study, tradeoff
-from experiments.openings import DELTA
 from experiments.privacy import add_noise
+from experiments.releases import DELTA
 from fedtally import theory
 from fedtally.domain import IntegerRange
 from fedtally.errors import InvalidInputError
+from fedtally.privacy.config import MAX_EPSILON, MIN_EPSILON
 from fedtally.privacy.events import Event
 from fedtally.privacy.mechanism import rounded_gaussian
-from fedtally.privacy.terms import MAX_EPSILON, MIN_EPSILON
-from fedtally.recovery import openings
+from fedtally.recovery import releases
 from fedtally.recovery.joint import JointDecoder
 from fedtally.recovery.median import MedianDecoder
-from fedtally.recovery.openings import Release
+from fedtally.recovery.releases import Release
 from fedtally.sketch import CountSketch, Schedule, SketchSpec
 
 if TYPE_CHECKING:
@@ -109,8 +109,8 @@ class Cell(NamedTuple):
     def best(self, epsilon: float, decoder: str) -> int:
         """Return the number of batches that is predicted to be best."""
         law = recovery.law(self.law, self.size)
-        curve = openings.errors_by_law(self.release(epsilon), self.width, law, recovery=decoder)
-        return openings.best_openings(curve).num_batches
+        curve = releases.errors_by_law(self.release(epsilon), self.width, law, recovery=decoder)
+        return releases.best_releases(curve).num_batches
 
     def draw(self, repeat: int) -> tuple[np.random.Generator, bytes, rounds.I64]:
         """Return what draws noise, the hash seed, and int64 [M, d], how many clients of a round hold each item."""
@@ -180,7 +180,7 @@ def campaign(cell: Cell, best: Mapping[tuple[float, str], int], repeat: int) -> 
             bound, noise_bound = (None, None) if fresh else bounds(cell, sums, epsilon)
             spec = SketchSpec(cell.rows, cell.width, schedule, every, public)  # type: ignore[arg-type]
             about = {name: getattr(cell, name) for name in ("law", "size", "rows", "width", "num_rounds", "clients")}
-            about |= {"epsilon": epsilon, "schedule": schedule, "openings": len(sums), "repeat": repeat}
+            about |= {"epsilon": epsilon, "schedule": schedule, "releases": len(sums), "repeat": repeat}
             about |= {"theorem estimation": bound, "theorem privacy": noise_bound}
             about |= {"seed": cell.seed, "plan": study.describe(spec, cell.clients)}
             for decoder in DECODERS[: 1 if fresh else 2]:
@@ -265,7 +265,7 @@ def judge(gain: float, error: float) -> str:
 def hybrid(rows: Iterable[study.Row]) -> list[study.Row]:
     """Return the rows of the hybrid schedule and the paper's decoder; with one round shared is hybrid."""
     own = [row for row in rows if row["schedule"] != "fresh" and row["decoder"] == "median"]
-    return [row for row in own if row["openings"] == row["num_rounds"]]
+    return [row for row in own if row["releases"] == row["num_rounds"]]
 
 
 def fixed(rows: Sequence[study.Row], what: str) -> list[study.Row]:
@@ -307,12 +307,12 @@ def remarks(rows: Sequence[study.Row]) -> list[study.Row]:
 
 
 def batches(rows: Sequence[study.Row]) -> list[study.Row]:
-    """Return errors by number of openings at the largest M, and what the predicted number gains over the better end."""
+    """Return errors by number of releases at the largest M, and what the predicted number gains over the better end."""
     most, table = max(row["num_rounds"] for row in rows), []
     chosen = [row for row in fixed(rows, "N") if row["num_rounds"] == most]
     for (law, high, width, epsilon, decoder), own in grouped(chosen, *SKETCH, "epsilon", "decoder").items():
         by = grouped(own, "schedule")
-        [best] = {row["openings"] for row in own if row["chosen"]}
+        [best] = {row["releases"] for row in own if row["chosen"]}
         row: study.Row = {"law": law, "sketch": f"{high}x{width}", "epsilon": epsilon, "decoder": decoder}
         for name in ("shared", *(f"batched:{m}" for m in BATCHES if m < most), "hybrid", "fresh"):
             row[name] = mean(by[name]) / recovery.UNIT if name in by else "-"
@@ -356,7 +356,7 @@ def lines(rows: Sequence[study.Row]) -> dict[str, list[study.Row]]:
     paper = [row for row in rows if row["decoder"] == "median"]
     found = {name: [row for row in own if row["decoder"] == "median"] for name, own in found.items()}
     found["shared"], found["hybrid"] = (
-        [r for r in paper if r["schedule"] != "fresh" and r["openings"] == 1],
+        [r for r in paper if r["schedule"] != "fresh" and r["releases"] == 1],
         hybrid(rows),
     )
     named_best = list(LOOKS)[-2:]

@@ -73,11 +73,11 @@ def compare(
     table: list[dict[str, object]] = []
     for size, shares_seen in zip(sizes, seen.T, strict=True):
         expected, mean = exceedance(law, spec, clients, size), float(shares_seen.mean())
-        deviation = float(shares_seen.std(ddof=1)) if repeats > 1 else math.nan
+        stddev = float(shares_seen.std(ddof=1)) if repeats > 1 else math.nan
         row: dict[str, object] = {"law": name, "rounds": spec.num_rounds, "schedule": str(spec.schedule)}
         row |= {"rows": spec.rows, "width": spec.width, "size": size, "predicted": expected, "simulated": mean}
         ratio = expected / mean if mean else math.nan
-        row |= {"ratio": ratio, "error": ratio * deviation / mean / math.sqrt(repeats) if mean else math.nan}
+        row |= {"ratio": ratio, "error": ratio * stddev / mean / math.sqrt(repeats) if mean else math.nan}
         row["verdict"] = "PASS" if abs(ratio - 1) <= TOLERANCE else "MISS"
         table.append(row)
     return table

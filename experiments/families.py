@@ -1,7 +1,7 @@
 """The paper's four families: how the width that meets tau grows, beside the slope that the paper states.
 
 For every family, the width at taus over several decades, of 20 / tau clients each, for a domain of a million items: by
-the paper's formula for known frequencies (`theory.width_oracle`), and by `fedtally.planner.calculus` for the same,
+the paper's formula for known frequencies (`theory.width_oracle`), and by `fedtally.planner.model` for the same,
 without margin, for the median and for joint recovery, of 15 rows each. The stated slope is the power of 1 / tau in the
 corollary "Examples"; slopes are fitted on logarithmic axes by least squares, after the corollary's logarithm is divided
 out. `off` is the difference. `most` is the largest width over the corollary's growth, `spread` that divided by the
@@ -104,11 +104,13 @@ def measure(task: Task) -> list[Row]:
     member = MEMBERS[task.name]
     clients = member.clients or round(CLIENTS / task.tau)
     known = member.law(clients, task.size)
-    law = planner.Law.from_frequencies(known, task.size)
+    law = planner.Frequencies.from_frequencies(known, task.size)
     found = {"oracle": theory.width_oracle(known, task.tau, num_clients=clients)}
     for recovery in ("median", "joint"):
         campaign = planner.Campaign(clients, recovery=recovery)
-        found[recovery] = planner.calculus(law, task.tau, campaign, p=P, rows=task.rows, margin=1.0, risk=1.0).width
+        found[recovery] = planner.size_by_model(
+            law, task.tau, campaign, p=P, rows=task.rows, margin=1.0, risk=1.0
+        ).width
     growth = theory.width_growth(member.family, task.tau, member.exponent)
     same: Row = {"family": task.name, "tau": task.tau, "clients": clients, "size": task.size}
     same |= {"growth": growth, "seed": None}

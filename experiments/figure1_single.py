@@ -7,7 +7,7 @@ of n / 10 others in a sketch of 8 x 200. The targets tau lie evenly on a logarit
 - minimax optimal: W = 2 min(2 / tau, n);
 - instance optimal: W = 2 min(hardness(f, tau), n), f being the frequencies of the very clients of the campaign;
 - two-phase: the same for a power law, fitted to the pilot's 20 largest estimates;
-- planner, median: `fedtally.planner.calculus` from the same pilot, for L rows and the paper's decoder;
+- planner, median: `fedtally.planner.model` from the same pilot, for L rows and the paper's decoder;
 - planner, joint: the same for joint recovery; the planner chooses the rows, too, so that counters are compared.
 
 `kept` is whether the largest error of a frequency is at most tau; `warned` whether the planner said that its size may
@@ -100,17 +100,17 @@ def choose(task: Task, law: rounds.F64, rng: np.random.Generator) -> dict[str, p
     spec = pilot.spec(rng.bytes(32))
     held = rounds.draw(rng.permutation(law), pilot.clients(task.clients), 1, rng)
     [sums] = recovery.land(held, spec.rows, spec.width, "shared", spec.seed)
-    known = planner.Law.from_pilot([sums], domain)
+    known = planner.Frequencies.from_pilot([sums], domain)
 
-    def calculus(decoder: str, rows: int | None) -> planner.Size:
-        return planner.calculus(known, task.tau, planner.Campaign(task.clients, recovery=decoder), p=P, rows=rows)
+    def size_by_model(decoder: str, rows: int | None) -> planner.Size:
+        return planner.size_by_model(known, task.tau, planner.Campaign(task.clients, recovery=decoder), p=P, rows=rows)
 
     clients, rows = task.clients, task.rows
     return {
         MINIMAX: planner.minimax(task.tau, num_clients=clients, domain_size=len(law), rows=rows, constant=CONSTANT),
         TWO_PHASE: planner.two_phase(sums, domain, task.tau, num_clients=clients, rows=rows, constant=CONSTANT),
-        MEDIAN: calculus("median", rows),
-        JOINT: calculus("joint", None),
+        MEDIAN: size_by_model("median", rows),
+        JOINT: size_by_model("joint", None),
     }
 
 

@@ -34,7 +34,7 @@ from experiments.recovery import law
 from fedtally.domain import IntegerRange
 from fedtally.errors import InvalidInputError, UnreadableFileError
 from fedtally.recovery.intervals import JointIntervals, Kappa, Limits
-from fedtally.result import Estimate, possible
+from fedtally.result import Estimate, clip_limits
 
 F64 = npt.NDArray[np.float64]
 KINDS = ("pointwise", "simultaneous", "by", "list")
@@ -147,7 +147,7 @@ def measure(case: Case, tables: dict[str, Table], data: Path | None, k: int, see
         num_rounds=case.num_rounds,
         recovery=case.recovery,
         epsilon=case.epsilon or None,
-        study=case.epsilon > 0,
+        not_private=case.epsilon > 0,
         confidence=CONFIDENCE,
         seed=rng.bytes(32),
     )
@@ -175,8 +175,8 @@ def of_the_fit(result: fedtally.Result, made: JointIntervals, ids: npt.NDArray[n
     size = result.domain.size
     level = 1.0 - (1.0 - CONFIDENCE) * len(ids) / size
     return {
-        "simultaneous": possible(JointIntervals(fit, CONFIDENCE, size, kappa, "simultaneous").at(ids)),
-        "by": possible(JointIntervals(fit, level, size, kappa).at(ids)),
+        "simultaneous": clip_limits(JointIntervals(fit, CONFIDENCE, size, kappa, "simultaneous").at(ids)),
+        "by": clip_limits(JointIntervals(fit, level, size, kappa).at(ids)),
     }
 
 

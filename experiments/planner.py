@@ -5,11 +5,11 @@ is rows x width. `least` is the width that this many rows need, found by simulat
 each with new hashes, and the width is bisected for the least, within 3 %, at which a share 1 - p of them keeps tau.
 Where the planner chooses the rows, they are those of its median choice. The planner sees pilots of other clients. Its
 choices, as medians over the pilots, are those of the paper's two-phase method with its constant 2 (made for medians,
-whatever the decoder), of the worst case, and of `fedtally.planner.calculus`: `bare` without margin, at the same rows,
+whatever the decoder), of the worst case, and of `fedtally.planner.model`: `bare` without margin, at the same rows,
 and as it is by default. `known` is `bare` for the law itself. `hardness` is that which the pilots tell, over the true.
 
 `success` is the share of campaigns within tau at the median choice, `over pilots` that of campaigns each planned by
-one of the pilots, which is what is promised. A cell passes if the median choice is 0.9 to 1.4 times the least, and if
+one of the pilots, which is what is allowed. A cell passes if the median choice is 0.9 to 1.4 times the least, and if
 its success is not below the 1 % quantile of what 1 - p leads to; it is judged from 12 pilots and 200 campaigns on.
 """
 
@@ -121,7 +121,7 @@ class Cell(NamedTuple):
 class Choice(NamedTuple):
     """What one pilot leads to."""
 
-    calculus: planner.Size
+    size_by_model: planner.Size
     bare: planner.Size
     paper: planner.Size
     hardness: float
@@ -159,9 +159,9 @@ def choose(cell: Cell, seed: int) -> Choice:
     """Return what is chosen from one pilot, and what it tells."""
     rng = np.random.default_rng((1, seed))
     sketch, _ = cell.sketch(cell.pilot.spec(rng.bytes(32)), cell.pilot.clients(cell.clients), rng)
-    law = planner.Law.from_pilot([sketch], cell.domain)
-    chosen = planner.calculus(law, cell.tau, cell.campaign, p=P, rows=cell.rows)
-    bare = planner.calculus(law, cell.tau, cell.campaign, p=P, rows=chosen.rows, margin=1.0, risk=1.0)
+    law = planner.Frequencies.from_pilot([sketch], cell.domain)
+    chosen = planner.size_by_model(law, cell.tau, cell.campaign, p=P, rows=cell.rows)
+    bare = planner.size_by_model(law, cell.tau, cell.campaign, p=P, rows=chosen.rows, margin=1.0, risk=1.0)
     paper = planner.two_phase(sketch, cell.domain, cell.tau, num_clients=cell.clients, p=P, rows=cell.rows)
     return Choice(chosen, bare, paper, law.hardness(cell.tau), law.uncertainty(cell.tau))
 
@@ -169,7 +169,7 @@ def choose(cell: Cell, seed: int) -> Choice:
 def median(sizes: list[planner.Size]) -> planner.Size:
     """Return the size with the median number of cells, of an even number the smaller of the two in the middle.
 
-    >>> median([planner.Size("calculus", 8, width) for width in (40, 10, 30, 20)]).width
+    >>> median([planner.Size("model", 8, width) for width in (40, 10, 30, 20)]).width
     20
     """
     return sorted(sizes, key=lambda size: size.cells)[(len(sizes) - 1) // 2]
@@ -178,16 +178,16 @@ def median(sizes: list[planner.Size]) -> planner.Size:
 def measure(cell: Cell, work: Work) -> dict[str, object]:
     """Return a row of the table."""
     choices = [choose(cell, seed) for seed in range(work.pilots)]
-    chosen = median([choice.calculus for choice in choices])
-    law = planner.Law.from_frequencies(cell.law)
-    known = planner.calculus(law, cell.tau, cell.campaign, p=P, rows=chosen.rows, margin=1.0, risk=1.0)
+    chosen = median([choice.size_by_model for choice in choices])
+    law = planner.Frequencies.from_frequencies(cell.law)
+    known = planner.size_by_model(law, cell.tau, cell.campaign, p=P, rows=chosen.rows, margin=1.0, risk=1.0)
     least = cell.least_width(chosen.rows, known.width, work.draws)
     worst = planner.minimax(cell.tau, num_clients=cell.clients, domain_size=len(cell.law), rows=cell.rows)
     cells = chosen.rows * least
     row: dict[str, object] = {"law": cell.name, "clients": cell.clients, "tau": cell.tau, "decoder": cell.recovery}
     row |= {"rows": f"{chosen.rows}{'' if cell.rows else ' (chosen)'}", "least": least}
     row |= {"minimax": worst.cells / cells, "known": known.cells / cells}
-    methods = {"two-phase": "paper", "bare": "bare", "calculus": "calculus"}
+    methods = {"two-phase": "paper", "bare": "bare", "model": "model"}
     for method, name in methods.items():
         sizes = [getattr(choice, name) for choice in choices]
         ratios = [size.cells / cells for size in sizes]
@@ -197,12 +197,12 @@ def measure(cell: Cell, work: Work) -> dict[str, object]:
     kept = cell.successes(chosen.rows, chosen.width, work.trials)
     row["success"] = kept / work.trials
     each = max(1, work.trials // work.pilots)
-    over = sum(cell.successes(choice.calculus.rows, choice.calculus.width, each) for choice in choices)
+    over = sum(cell.successes(choice.size_by_model.rows, choice.size_by_model.width, each) for choice in choices)
     row["over pilots"] = over / (each * work.pilots)
     row["hardness"] = float(np.median([choice.hardness for choice in choices])) / law.hardness(cell.tau)
     row["uncertainty"] = float(np.median([choice.uncertainty for choice in choices]))
-    row["fell back"] = sum(choice.calculus.method != "calculus" for choice in choices)
-    row["at 99 %"] = "kept" if keeps(kept, work.trials) else "missed"
+    row["fell back"] = sum(choice.size_by_model.method != "model" for choice in choices)
+    row["at 99 %"] = "met" if keeps(kept, work.trials) else "missed"
     judged = work.pilots >= JUDGED[0] and work.trials >= JUDGED[1]
     passes = BAND[0] <= chosen.cells / cells <= BAND[1] and keeps(kept, work.trials)
     row["verdict"] = ("PASS" if passes else "MISS") if judged else "-"
@@ -210,7 +210,7 @@ def measure(cell: Cell, work: Work) -> dict[str, object]:
 
 
 def keeps(successes: int, trials: int) -> bool:
-    """Say whether so many successes are not below a promise of 1 - p, at the level of 99 %.
+    """Say whether so many successes are not below a target of 1 - p, at the level of 99 %.
 
     >>> keeps(169, 200), keeps(170, 200)
     (False, True)
@@ -244,7 +244,7 @@ def command(
     for row in _rows(pilot, data, jobs, **values):  # type: ignore[arg-type]
         table.append(row)
         which = f"{row['law']}, tau {row['tau']}, {row['decoder']}, {row['rows']} rows"
-        click.echo(f"{which}: {row['calculus']:.3g} times the least, success {row['success']:.3g}", err=True)
+        click.echo(f"{which}: {row['size_by_model']:.3g} times the least, success {row['success']:.3g}", err=True)
     output.show(table)
     output.save(table, path)
     if any(row["verdict"] == "MISS" for row in table):

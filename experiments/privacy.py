@@ -192,7 +192,7 @@ def compare(cell: Cell, law: rounds.F64, provided: bool, judged: bool, repeats: 
     return {
         **{name: getattr(cell, name) for name in ("table", "rows", "width")},
         "noise": "provided" if provided else "exact",
-        "deviation": variance**0.5,
+        "stddev": variance**0.5,
         "median": median / recovery.UNIT,
         "study's": cell.median / recovery.UNIT,
         "joint": joint / recovery.UNIT,

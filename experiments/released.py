@@ -25,7 +25,7 @@ log error over log M at fixed N (noise on sums: .5) exceeds .05 in size by 3 sta
 campaigns the 3 are as many as Student's t asks for.
 
 (c) *Fewer sums.* m sums have z sqrt(m) / N; m* = N T / (z sqrt(LW)), T the norm of the tail, balances that against
-estimation: `fedtally.recovery.openings`.
+estimation: `fedtally.recovery.releases`.
 """
 
 from __future__ import annotations
@@ -43,16 +43,16 @@ from scipy import special
 
 from experiments import epsilon, options, recovery, rounds, study
 from experiments.epsilon import Cell, grouped, logs, mean, standard_error
-from experiments.openings import DELTA
 from experiments.privacy import add_noise
+from experiments.releases import DELTA
 from fedtally import kernels
 from fedtally.crypto.keys import Secret
 from fedtally.domain import IntegerRange
 from fedtally.errors import InvalidInputError
 from fedtally.privacy import accounting
+from fedtally.privacy.config import MAX_EPSILON, MIN_EPSILON
 from fedtally.privacy.mechanism import rounded_gaussian
-from fedtally.privacy.terms import MAX_EPSILON, MIN_EPSILON
-from fedtally.recovery import openings
+from fedtally.recovery import releases
 from fedtally.recovery.joint import JointDecoder
 from fedtally.sketch import CountSketch, SketchSpec
 from fedtally.sketch.hashing import SIGNS_PER_GROUP
@@ -80,7 +80,7 @@ KEYS: tuple[str, ...] = (
     "epsilon",
     "decoder",
     "noise on",
-    "openings",
+    "releases",
 )
 KEYS += ("chosen", "estimation", "privacy", "both", "bucket", "share", "mean effect", "largest effect")
 KEYS += ("mean bound", "median bound", "repeat", "seed", "plan")
@@ -228,7 +228,7 @@ def campaign(cell: Cell, repeat: int) -> list[study.Row]:
     about |= {"part": "campaign", "epsilon": level, "repeat": repeat}
 
     def keep(decoder: str, where: str, both: rounds.F64, plain: rounds.F64 | None, alone: rounds.F64 | None) -> None:
-        row = about | {"decoder": decoder, "noise on": where, "openings": m, "plan": study.describe(spec, cell.clients)}
+        row = about | {"decoder": decoder, "noise on": where, "releases": m, "plan": study.describe(spec, cell.clients)}
         row["chosen"] = where == SUMS and best.get(decoder) == m
         for name, found, exact in (("both", both, truth), ("estimation", plain, truth), ("privacy", alone, 0 * truth)):
             row[name] = None if found is None else float(np.abs(found - exact).max()) / cell.clients
@@ -265,7 +265,7 @@ def predicted(cell: Cell, decoder: str) -> int:
 
 def by_tail(cell: Cell) -> float:
     """Return m*, of (c), before it is rounded and clipped to 1 .. M."""
-    norm = openings.tail_norm(recovery.law(cell.law, cell.size), cell.width)
+    norm = releases.tail_norm(recovery.law(cell.law, cell.size), cell.width)
     [level] = cell.epsilons
     return cell.clients * norm / (accounting.noise_multiplier(level, DELTA) * math.sqrt(cell.rows * cell.width))
 
@@ -320,7 +320,7 @@ def changes(rows: Iterable[study.Row]) -> list[study.Row]:
 
 def whole(rows: Iterable[study.Row]) -> list[study.Row]:
     """Return the rows of as many sums as rounds."""
-    return [row for row in rows if row["openings"] == row["num_rounds"]]
+    return [row for row in rows if row["releases"] == row["num_rounds"]]
 
 
 def uncertain(values: rounds.F64) -> float:
@@ -372,8 +372,8 @@ def batching(rows: Sequence[study.Row]) -> list[study.Row]:
     most, table = max(row["num_rounds"] for row in rows), []
     sums = [row for row in rows if row["num_rounds"] == most and row["noise on"] == SUMS and row["decoder"] != "mean"]
     for (law, high, width, decoder), own in grouped(sums, *epsilon.SKETCH, "decoder").items():
-        by = grouped(own, "openings")
-        [predicted_best] = {row["openings"] for row in own if row["chosen"]}
+        by = grouped(own, "releases")
+        [predicted_best] = {row["releases"] for row in own if row["chosen"]}
         found = min((m for m in by if m & (m - 1) == 0 or m == most), key=lambda m: mean(by[m]))
         one = own[0]
         cell = Cell(law, one["size"], high, width, most, one["clients"], (one["epsilon"],), 1, 0)
@@ -414,7 +414,7 @@ def draw(rows: list[study.Row]) -> Figure:
         for one, part, title in ((axes[0], "privacy", "privacy alone"), (axes[1], "both", "estimation and privacy")):
             draw_lines(one, [row for row in whole(own) if row["decoder"] in FOLDS], "num_rounds", part)
             one.set_title(f"(b) {name}: {title}", fontsize=9.5, loc="left")
-        draw_lines(axes[2], [row for row in last if row["decoder"] != "mean"], "openings", "both")
+        draw_lines(axes[2], [row for row in last if row["decoder"] != "mean"], "releases", "both")
         axes[2].set_title(f"(c) {name}: M = {most}", fontsize=9.5, loc="left")
         limits = [limit for one in axes for limit in one.get_ylim()]
         for one in axes:
@@ -448,7 +448,7 @@ def draw_lines(axes: Any, rows: Sequence[study.Row], over: str, part: str) -> No
         axes.plot(
             list(points), values, style, color=colour, marker=marker, markersize=4, label=f"{fold}, noise on {where}"
         )
-        if over == "openings":
+        if over == "releases":
             chosen = [(m, value) for (m, cell), value in zip(points.items(), values, strict=True) if cell[0]["chosen"]]
             axes.plot(*zip(*chosen, strict=True), "o", color=colour, markersize=11, fillstyle="none", label=CHOSEN)
     ticks = sorted({row[over] for row in rows if row[over] & (row[over] - 1) == 0})

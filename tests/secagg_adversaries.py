@@ -403,7 +403,7 @@ def _residue(world: World, run: Run, b_known: bool, points: set[bytes]) -> tuple
     assert view is not None
     asked, packed = run.answers[Kind.MASKED_INPUT][0]
     parameters = run.session.parameters
-    vector = unpack(packed, parameters.length + parameters.lanes, parameters.bits).copy()
+    vector = unpack(packed, parameters.length + parameters.checksum_entries, parameters.bits).copy()
     index, mine = view.members.index(run.rank), own.mask_key.public
     self_mask = keys.self_mask_key(own.b, view.ctx2, index)
     masks = [(1, self_mask, b_known)]

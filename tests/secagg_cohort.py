@@ -22,13 +22,13 @@ from fedtally.crypto.keys import ExchangeKey, Secret, SigningKey
 from fedtally.plan import Plan
 from fedtally.secagg.allow_list import AllowList
 from fedtally.secagg.client import Client, MemoryJournal, Pinned, _Secrets
+from fedtally.secagg.config import TwoServerConfig
 from fedtally.secagg.messages import Kind, ServerState
-from fedtally.secagg.opening import Opening
 from fedtally.secagg.params import Adversary, ClientPolicy, Parameters
 from fedtally.secagg.proposal import propose
 from fedtally.secagg.server import ClientId, Server
-from fedtally.secagg.terms import TwoServerTerms
 from fedtally.secagg.two_server import BatchState, Leader
+from fedtally.secagg.unmasking import Unmasking
 from fedtally.sketch import CountSketch
 
 NOW = 1_000_000
@@ -51,12 +51,12 @@ NAMES = {  # of the phases, for those who drop out
 }
 
 
-def done_leader(plan: Plan, total: npt.NDArray[np.int64], num_clients: int, opening: int = 0) -> Leader:
+def done_leader(plan: Plan, total: npt.NDArray[np.int64], num_clients: int, unmasking: int = 0) -> Leader:
     """Return the leader of a batch of two servers that has this sum, also one that no reports have."""
-    assert isinstance(plan.secure_sum, TwoServerTerms)
+    assert isinstance(plan.secure_sum, TwoServerConfig)
     leader = Leader.__new__(Leader)
     leader._parameters = plan.secure_sum.parameters(bytes.fromhex(plan.fingerprint))
-    leader._rounds, leader._state, leader._total = plan.openings[opening], BatchState.DONE, total
+    leader._rounds, leader._state, leader._total = plan.releases[unmasking], BatchState.DONE, total
     leader._counted = frozenset(i.to_bytes(16) for i in range(num_clients))
     return leader
 
@@ -270,11 +270,11 @@ def reframed(frame: bytes, body: bytes) -> bytes:
 def twin_server(server: Server) -> Server:
     """Return a copy of a server, which no server makes of itself."""
     other = object.__new__(Server)
-    known = {name: value for name, value in vars(server).items() if name != "_opening"}
-    vars(other).update(copy.deepcopy(known), _opening=None)
-    if server._opening is not None:
-        other._opening = object.__new__(Opening)
-        vars(other._opening).update(copy.deepcopy(vars(server._opening)))
+    known = {name: value for name, value in vars(server).items() if name != "_unmasking"}
+    vars(other).update(copy.deepcopy(known), _unmasking=None)
+    if server._unmasking is not None:
+        other._unmasking = object.__new__(Unmasking)
+        vars(other._unmasking).update(copy.deepcopy(vars(server._unmasking)))
     return other
 
 
@@ -287,7 +287,7 @@ def twin(client: Client, label: int = 0) -> Client:
         elements=copy.copy(mine.elements),
         mask_key=_same_key(mine.mask_key),
         encryption_key=_same_key(mine.encryption_key),
-        opening=[Secret(key.reveal()) if len(key) else key for key in mine.opening],
+        unsealing=[Secret(key.reveal()) if len(key) else key for key in mine.unsealing],
         own_share=copy.copy(mine.own_share),
         held=copy.copy(mine.held),
     )

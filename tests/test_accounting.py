@@ -148,18 +148,18 @@ def test_skellam_noise_needed(rows, ratios):
         assert target * (1 - 1e-5) <= cost(replace(event, variance=variance)) <= target
 
 
-@pytest.mark.parametrize(("rows", "deviation"), [(5, 9.4468), (16, 16.8988)])
-def test_agrees_with_the_accountant_of_others(rows, deviation):
+@pytest.mark.parametrize(("rows", "stddev"), [(5, 9.4468), (16, 16.8988)])
+def test_agrees_with_the_accountant_of_others(rows, stddev):
     """The page's discrete Gaussian, and Skellam noise, by dp-accounting's own construction."""
     from dp_accounting.pld import privacy_loss_distribution as pld
 
-    exact = pld.from_discrete_gaussian_mechanism(deviation, sensitivity=1, value_discretization_interval=1e-5)
+    exact = pld.from_discrete_gaussian_mechanism(stddev, sensitivity=1, value_discretization_interval=1e-5)
     discrete = exact.self_compose(rows).get_epsilon_for_delta(DELTA)
     assert discrete == pytest.approx(1.0, abs=2e-4)
-    rounded = cost(gaussian(rows, variance=deviation**2))
+    rounded = cost(gaussian(rows, variance=stddev**2))
     assert discrete - 1e-3 < rounded < discrete
 
-    assert_between_estimates_of_others(skellam(rows, variance=deviation**2), DELTA, 1e-4)
+    assert_between_estimates_of_others(skellam(rows, variance=stddev**2), DELTA, 1e-4)
 
 
 def assert_between_estimates_of_others(event, target, tolerance):
@@ -167,8 +167,8 @@ def assert_between_estimates_of_others(event, target, tolerance):
     from dp_accounting.pld import privacy_loss_distribution as pld
 
     ((shift, number),) = event.shifts.items()
-    law = accounting._law(event.mechanism, event.variance)
-    lower = {k: math.log(p) for k, p in enumerate(law) if p > 1e-30}
+    distribution = accounting._distribution(event.mechanism, event.variance)
+    lower = {k: math.log(p) for k, p in enumerate(distribution) if p > 1e-30}
     upper = {k + shift: p for k, p in lower.items()}
     low, high = (
         pld.from_two_probability_mass_functions(
@@ -206,13 +206,13 @@ def test_rounds_compose_as_the_root(rounds):
     assert cost(replace(one, participations=rounds)) == pytest.approx(together.epsilon, abs=1e-9)
     spread = replace(one, participations=rounds, variance=3000.0 * rounds)
     assert cost(spread) == pytest.approx(cost(one), rel=2e-3)  # equal but for the shape of the noise
-    total = replace(one, participations=rounds, per_opening=rounds, variance=3000.0 * rounds**2)
+    total = replace(one, participations=rounds, per_release=rounds, variance=3000.0 * rounds**2)
     assert cost(total) == pytest.approx(cost(one), rel=2e-3)
 
 
 def test_the_normaliser_with_noise():
     assert gaussian(15, "add-remove").l2_sensitivity / gaussian(15).l2_sensitivity == pytest.approx(1.033, abs=5e-4)
-    assert gaussian(15, "add-remove", participations=3, per_opening=3).l2_sensitivity == pytest.approx(3 * 4)
+    assert gaussian(15, "add-remove", participations=3, per_release=3).l2_sensitivity == pytest.approx(3 * 4)
 
 
 # ---- brute force ----
@@ -314,9 +314,9 @@ def test_brute_force_of_the_number_of_clients():
 
 
 def test_brute_force_of_a_pilot_and_a_campaign():
-    """Two kinds of noise, and openings of two and of one of a client's rounds."""
+    """Two kinds of noise, and releases of two and of one of a client's rounds."""
     pilot = gaussian(1, variance=8.0)
-    campaign = skellam(1, variance=5.0, participations=3, per_opening=2)
+    campaign = skellam(1, variance=5.0, participations=3, per_release=2)
     first = [np.log(p[:-s] / p[s:]) for p, s in ((rounded_pmf(8.0, 20), 1), (skellam_pmf(5.0, 30), 2))]
     second = skellam_pmf(5.0, 30)
     losses = np.add.outer(np.add.outer(first[0], first[1]), np.log(second[:-1] / second[1:]))
@@ -359,7 +359,7 @@ def test_quantiles_of_skellam_noise_are_furthest_apart_in_the_middle(variance):
     """The claim of docs/privacy-proofs/skellam.md: q = Phi^-1(F) rises in steps that fall from the middle on."""
     pmf = skellam_pmf(variance, math.ceil(25 * variance**0.5) + 40)
     tail = np.cumsum(pmf[::-1])[::-1]  # summed from the smallest on, so that each is known to 1e-13 of itself
-    tail = tail[len(pmf) // 2 + 1 :][: math.ceil(18 * variance**0.5) + 20]  # the law is cut off further out
+    tail = tail[len(pmf) // 2 + 1 :][: math.ceil(18 * variance**0.5) + 20]  # the distribution is cut off further out
     steps = np.diff(-ndtri(tail[tail > 1e-280]))
     first = -2 * ndtri(tail[0])
     assert first == pytest.approx(unit(variance), rel=2e-8)
@@ -532,7 +532,7 @@ def test_calibration_beside_others():
     with pytest.raises(InvalidInputError, match="nothing is left"):
         calibrate(event, 0.1, DELTA, others=[pilot])
     with pytest.raises(InvalidInputError, match="no noise reaches"):
-        calibrate(skellam(1024, max_items=2**20, participations=2**20, per_opening=2**20), 1e-3, DELTA)
+        calibrate(skellam(1024, max_items=2**20, participations=2**20, per_release=2**20), 1e-3, DELTA)
 
 
 @given(
@@ -554,7 +554,7 @@ def test_monotone(make, rows, variance, factor, target, relation):
     assert epsilon(replace(event, variance=variance * factor), target).epsilon <= most + slack
     assert epsilon(replace(event, rows=rows + 1), target).epsilon >= base - slack
     assert epsilon(replace(event, participations=2), target).epsilon >= base - slack
-    assert epsilon(replace(event, participations=2, per_opening=2), target).epsilon >= base - slack
+    assert epsilon(replace(event, participations=2, per_release=2), target).epsilon >= base - slack
     assert epsilon(replace(event, max_items=2), target).epsilon >= base - slack
     assert delta(event, base).delta <= target * (1 + 1e-6)
     assert delta(event, base * factor).delta <= delta(event, base).delta
@@ -624,9 +624,9 @@ def test_words_are_upper_bounds():
 
 
 def test_what_the_sampler_lacks_is_charged_for_every_round_of_the_client():
-    """Its rounds may be openings of their own, though several may share one."""
+    """Its rounds may be releases of their own, though several may share one."""
     together, apart = (
-        gaussian(5, variance=100.0, participations=20, per_opening=r, total_variation=1e-12) for r in (20, 1)
+        gaussian(5, variance=100.0, participations=20, per_release=r, total_variation=1e-12) for r in (20, 1)
     )
     for event in (together, apart):
         ideal = delta(replace(event, total_variation=0.0), 1.0).delta

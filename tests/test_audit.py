@@ -1,8 +1,9 @@
-"""A statistical audit: do a million releases of two neighbouring inputs differ as promised, no more, not much less?
+"""A statistical audit: do a million releases of two neighbouring inputs differ as guaranteed, no more, not much less?
 
 The mechanism of (1, 1e-6) is audited at epsilon 0.1, where its delta is large enough to be seen: 0.055 (at epsilon 1
 one run in a million tells, and no test can see that). The set of outcomes is fixed beforehand: a privacy loss above 0.1
-under the promised law. Its probability on one input less e^0.1 times that on the other is delta; no set of outcomes has
+under the guaranteed distribution. Its probability on one input less e^0.1 times that on the other is delta; no set
+of outcomes has
 a larger difference (Balle and Wang 2018, Theorem 5). Noise 10 % too small or too large changes delta by +18 % or -15 %:
 33 or 29 standard errors.
 
@@ -89,7 +90,7 @@ def counters(spec: SketchSpec, items: Iterable[int]) -> I64:
 
 
 @cache
-def promised(mechanism: str, relation: str) -> Event:
+def guaranteed(mechanism: str, relation: str) -> Event:
     """Return the mechanism of (1, 1e-6), as fedtally would calibrate it."""
     honest = SHARES if mechanism == "skellam" else None
     event = Event(mechanism, ROWS, relation, honest_survivors=honest)  # type: ignore[arg-type]
@@ -111,7 +112,7 @@ def draws(mechanism: str, variance: float, label: str) -> I64:
 # ---- what is expected ----
 
 
-def law(mechanism: str, variance: float, reach: int) -> F64:
+def distribution(mechanism: str, variance: float, reach: int) -> F64:
     """Return the probabilities of -reach .. reach: of a Gaussian by cells, of Skellam as a difference of Poissons."""
     k = np.arange(-reach, reach + 1)
     if mechanism == "rounded-gaussian":
@@ -129,7 +130,7 @@ def exact_delta(mechanism: str, variance: float, shifts: list[int], epsilon: flo
     last are listed together, by their loss; for each outcome of the last, those that count follow a threshold.
     """
     reach = math.ceil(9 * math.sqrt(variance))
-    wide = law(mechanism, variance, reach + max(shifts))
+    wide = distribution(mechanism, variance, reach + max(shifts))
     center = len(wide) // 2
 
     def shifted(by: int) -> F64:
@@ -156,16 +157,16 @@ def gaussian_delta(mu: float, epsilon: float) -> float:
 # ---- the audit ----
 
 
-def audit(mechanism: str, inputs: Neighbours, promise: float, noise: I64) -> Audit:
+def audit(mechanism: str, inputs: Neighbours, guarantee: float, noise: I64) -> Audit:
     """Return how often the loss exceeds EPSILON on the first input, less e^EPSILON times how often on the second.
 
     Both get the same noise, so that their errors nearly cancel: the standard error is 3e-4, of separate draws 7e-4.
 
     Args:
-        promise: the variance that the loss is computed for, whatever the noise has.
+        guarantee: the variance that the loss is computed for, whatever the noise has.
     """
-    reach = math.ceil(25 * math.sqrt(promise))
-    logs = np.log(law(mechanism, promise, reach))
+    reach = math.ceil(25 * math.sqrt(guarantee))
+    logs = np.log(distribution(mechanism, guarantee, reach))
 
     def exceeds(counters: I64) -> npt.NDArray[np.bool_]:
         loss = np.zeros(RUNS)
@@ -179,22 +180,22 @@ def audit(mechanism: str, inputs: Neighbours, promise: float, noise: I64) -> Aud
 
 
 def audited(mechanism: str, relation: str, scale: float) -> Audit:
-    """Return the audit of noise that has `scale` times the standard deviation that was promised."""
-    promise = promised(mechanism, relation).noise_variance
-    noise = draws(mechanism, scale**2 * promise, f"{mechanism} {relation} {scale}")
-    return audit(mechanism, neighbours(relation), promise, noise)
+    """Return the audit of noise that has `scale` times the standard deviation that was guaranteed."""
+    guarantee = guaranteed(mechanism, relation).noise_variance
+    noise = draws(mechanism, scale**2 * guarantee, f"{mechanism} {relation} {scale}")
+    return audit(mechanism, neighbours(relation), guarantee, noise)
 
 
 def added_up(mechanism: str, relation: str) -> float:
     first, second = neighbours(relation)
     differences = np.abs(first - second)
-    variance = promised(mechanism, relation).noise_variance
+    variance = guaranteed(mechanism, relation).noise_variance
     return exact_delta(mechanism, variance, differences[differences > 0].tolist(), EPSILON)
 
 
 def bound(mechanism: str, relation: str) -> float:
     """Return delta at EPSILON: of the Gaussian before it is rounded, or of Skellam noise exactly."""
-    event = promised(mechanism, relation)
+    event = guaranteed(mechanism, relation)
     if mechanism == "skellam":
         return added_up(mechanism, relation)
     return gaussian_delta(event.l2_sensitivity / math.sqrt(event.noise_variance), EPSILON)
@@ -211,14 +212,14 @@ def test_the_inputs_are_as_far_apart_as_can_be() -> None:
         first, second = neighbours(relation)
         assert int(((first - second) ** 2).sum()) == square and np.count_nonzero(first - second) == ROWS
         for mechanism in MECHANISMS:
-            assert promised(mechanism, relation).l2_sensitivity == pytest.approx(math.sqrt(square))
+            assert guaranteed(mechanism, relation).l2_sensitivity == pytest.approx(math.sqrt(square))
 
 
 @every_case
 def test_the_accountant_bounds_it(mechanism: str, relation: str) -> None:
     """From above, within 2e-3 of what adding up gives; rounding a Gaussian gains at most as much."""
-    exact, promise = added_up(mechanism, relation), accounting.delta(promised(mechanism, relation), EPSILON)
-    assert exact <= promise.delta <= (1 + 2e-3) * exact
+    exact, guarantee = added_up(mechanism, relation), accounting.delta(guaranteed(mechanism, relation), EPSILON)
+    assert exact <= guarantee.delta <= (1 + 2e-3) * exact
     assert exact <= bound(mechanism, relation) <= (1 + 2e-3) * exact
     assert exact == pytest.approx(0.0555, abs=0.001)
 
@@ -226,8 +227,8 @@ def test_the_accountant_bounds_it(mechanism: str, relation: str) -> None:
 @every_case
 def test_a_million_releases_keep_the_promise(mechanism: str, relation: str) -> None:
     """At most the bound and 4 standard errors (missed by chance once in 30,000), at least 90 % of it (19 of them)."""
-    found, promise = audited(mechanism, relation, 1.0), bound(mechanism, relation)
-    assert 0.9 * promise <= found.delta <= promise + 4 * found.error
+    found, guarantee = audited(mechanism, relation, 1.0), bound(mechanism, relation)
+    assert 0.9 * guarantee <= found.delta <= guarantee + 4 * found.error
     assert found.error < 3.2e-4
 
 
@@ -248,6 +249,6 @@ def test_too_much_noise_is_found(mechanism: str, relation: str) -> None:
 @pytest.mark.parametrize("mechanism", MECHANISMS)
 def test_the_noise_of_another_relation_is_found(mechanism: str) -> None:
     """Noise for zero-out, where a client's item is replaced: twice the sensitivity, hundreds of standard errors."""
-    promise = promised(mechanism, "zero-out").noise_variance
-    found = audit(mechanism, neighbours("replace-one"), promise, draws(mechanism, promise, f"{mechanism} mixed"))
+    guarantee = guaranteed(mechanism, "zero-out").noise_variance
+    found = audit(mechanism, neighbours("replace-one"), guarantee, draws(mechanism, guarantee, f"{mechanism} mixed"))
     assert found.delta > bound(mechanism, "replace-one") + 200 * found.error

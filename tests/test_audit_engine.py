@@ -39,7 +39,7 @@ from fedtally.sketch import CountSketch
 from fedtally.studies import noise_checks
 from fedtally.studies.audit import FALSE_ALARM, Audit, AuditResult, run
 from fedtally.studies.dependence_checks import dependence_checks
-from fedtally.studies.noise_checks import Law, Ranks, checks_of, detectable_scale, epsilon_bound, of_products
+from fedtally.studies.noise_checks import Distribution, Ranks, checks_of, detectable_scale, epsilon_bound, of_products
 
 DOMAIN = IntegerRange(1, 50)
 TWICE: dict[str, Any] = {"clients": [i // 2 for i in range(40)], "rounds": [i % 2 for i in range(40)]}
@@ -110,7 +110,7 @@ def audited(name: str, **changed: Any) -> AuditResult:
 def test_what_is_released_has_the_noise_of_its_plan(name: str) -> None:
     found = audited(name)
     assert found.failures == []
-    assert len(found.releases) == len(planned(name).openings)
+    assert len(found.releases) == len(planned(name).releases)
     assert all(release.counters >= 12_000 for release in found.releases)
     if found.detection is not None:
         assert found.detection.clients >= found.audit.runs
@@ -134,7 +134,9 @@ def test_the_number_of_released_clients_has_noise() -> None:
 @pytest.mark.parametrize("clients", [5, 64, 3000])
 @pytest.mark.parametrize("name", ["central, batches", "shares, rounds", "add-remove"])
 def test_noise_is_that_of_the_whole_key(name: str, clients: int) -> None:
-    """What is released less the sums is what the law of the plan draws from 32 bytes, other ones for each release."""
+    """What is released less the sums is what the distribution of the plan draws from 32 bytes, other ones for each
+    release.
+    """
     plan, keys = planned(name), []
     terms = plan.privacy
     assert terms is not None
@@ -153,10 +155,10 @@ def test_noise_is_that_of_the_whole_key(name: str, clients: int) -> None:
         server.land_plain(sketch)
     found = server.release(random)
     assert not any(counters.any() for counters in exact)  # erased
-    assert [len(key) for key in keys] == [32] * len(plan.openings) == [32] * len(found)
-    for rounds, sketch, key in zip(plan.openings, found, keys, strict=True):
-        law = terms.share(clients) if terms.by_clients else terms.noise()
-        noise = law.draw(Secret(key), sketch.counters.size + (not terms.by_clients))
+    assert [len(key) for key in keys] == [32] * len(plan.releases) == [32] * len(found)
+    for rounds, sketch, key in zip(plan.releases, found, keys, strict=True):
+        distribution = terms.share(clients) if terms.by_clients else terms.noise()
+        noise = distribution.draw(Secret(key), sketch.counters.size + (not terms.by_clients))
         summed = sum(round + 1 for round in rounds)
         assert np.array_equal(sketch.counters.reshape(-1) - summed, noise[: sketch.counters.size])
     if terms.event.relation == "add-remove":
@@ -212,7 +214,7 @@ def test_one_counter_without_noise_is_found(name: str, monkeypatch: pytest.Monke
 
 def test_counters_that_never_change_are_counted_exactly() -> None:
     """Of three fair coins in four campaigns one is constant as often as 1 - (7/8)^3 says; the bound is 3/8."""
-    coin = Law(np.array([0.0, 0.5]))
+    coin = Distribution(np.array([0.0, 0.5]))
     rng, alarms = np.random.default_rng(3), 0
     for _ in range(2000):
         draws = rng.choice([-1, 1], (4, 3))
@@ -300,7 +302,7 @@ def fixed_pairs(noise: Any, _: Any) -> Any:
 def test_noise_that_follows_from_noise_of_the_release_is_found(
     change: Any, said: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each draw has the right law or nearly, and a sum or a difference of counters is exact."""
+    """Each draw has the right distribution or nearly, and a sum or a difference of counters is exact."""
     plan = planned("central")
     monkeypatch.setattr(Noise, "draw", wrong(change))
     found = run(Audit(plan))
@@ -393,21 +395,26 @@ def test_a_draw_of_too_many_items_is_found(name: str, more: int, monkeypatch: py
 
 
 def test_tails_of_weighted_sums_are_bounds() -> None:
-    """Against the exact law of the sum, by convolution: never below, and above by a factor that grows with sigma."""
-    law, weights = Law.rounded_gaussian(4.0), np.array([1, -2, 3])
-    whole = np.concatenate([law.pmf[:0:-1], law.pmf])
+    """Against the exact distribution of the sum, by convolution: never below, and above by a factor that grows with
+    sigma.
+    """
+    distribution, weights = Distribution.rounded_gaussian(4.0), np.array([1, -2, 3])
+    whole = np.concatenate([distribution.pmf[:0:-1], distribution.pmf])
     total = np.ones(1)
     for weight in (1, 2, 3):
         spread = np.zeros(weight * (len(whole) - 1) + 1)
         spread[::weight] = whole
         total = np.convolve(total, spread)
     middle = len(total) // 2
-    deviation = math.sqrt(14 * law.variance)
+    stddev = math.sqrt(14 * distribution.variance)
     for sigmas in (0.5, 1.0, 3.0, 6.0):
-        excess = math.ceil(sigmas * deviation)
-        exact, bound = float(total[middle + excess :].sum()), noise_checks.weighted_tail(excess, weights, [law])
+        excess = math.ceil(sigmas * stddev)
+        exact, bound = (
+            float(total[middle + excess :].sum()),
+            noise_checks.weighted_tail(excess, weights, [distribution]),
+        )
         assert exact <= bound <= 15 * exact * max(1.0, sigmas)
-    assert noise_checks.weighted_tail(-1.0, weights, [law]) == 1.0
+    assert noise_checks.weighted_tail(-1.0, weights, [distribution]) == 1.0
 
 
 def test_a_missing_server_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -417,57 +424,62 @@ def test_a_missing_server_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_noise_for_less_than_a_client_does_is_found() -> None:
-    """A plan cannot be made so (`PrivacyTerms` refuses it), so the numbers are changed after the audit."""
+    """A plan cannot be made so (`PrivacyConfig` refuses it), so the numbers are changed after the audit."""
     found = audited("central, two rounds of a client", campaigns=2)
     assert found.detection is not None
     low = replace(found, detection=found.detection._replace(sensitivity=found.detection.sensitivity / 1.01))
     assert any("one client moves the releases by" in failure for failure in low.failures) and not low.passed
     told = replace(found, detection=found.detection._replace(bound=1.001))
-    assert told.failures == ["epsilon is at least 1.001, and 1 is promised"]
+    assert told.failures == ["epsilon is at least 1.001, and 1 is guaranteed"]
 
 
 def test_clients_without_noise_are_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The bound on epsilon alone sees it, and passes what was promised."""
+    """The bound on epsilon alone sees it, and passes what was guaranteed."""
     plan = planned("central")
     monkeypatch.setattr(Noise, "draw", wrong(lambda noise, _: noise * 0))
     seen = run(Audit(plan, campaigns=20)).detection
-    assert seen is not None and seen.bound > 3 * seen.promised
+    assert seen is not None and seen.bound > 3 * seen.guaranteed
 
 
 # ---- the statistics ----
 
 
-def law_cases() -> list[Law]:
-    return [Law.rounded_gaussian(0.3), Law.rounded_gaussian(90.0), Law.skellam(0.2), Law.skellam(90.0).times(2)]
+def law_cases() -> list[Distribution]:
+    return [
+        Distribution.rounded_gaussian(0.3),
+        Distribution.rounded_gaussian(90.0),
+        Distribution.skellam(0.2),
+        Distribution.skellam(90.0).times(2),
+    ]
 
 
-@pytest.mark.parametrize("law", law_cases(), ids=lambda law: f"{law.variance:.3g}")
-def test_laws_add_up(law: Law) -> None:
-    assert law.pmf[0] + 2 * law.pmf[1:].sum() == pytest.approx(1.0, abs=1e-12)
-    assert law.times(3).variance == pytest.approx(3 * law.variance, rel=1e-6)
+@pytest.mark.parametrize("law", law_cases(), ids=lambda distribution: f"{distribution.variance:.3g}")
+def test_laws_add_up(distribution: Distribution) -> None:
+    assert distribution.pmf[0] + 2 * distribution.pmf[1:].sum() == pytest.approx(1.0, abs=1e-12)
+    assert distribution.times(3).variance == pytest.approx(3 * distribution.variance, rel=1e-6)
 
 
 def test_laws_are_the_sums_that_they_should_be() -> None:
-    """Skellam laws add up to Skellam laws; a rounded Gaussian has a twelfth of a unit more."""
-    assert np.allclose(Law.skellam(2.0).times(3).pmf[:20], Law.skellam(6.0).pmf[:20], atol=1e-14)
-    assert Law.skellam(7.5).variance == pytest.approx(7.5)
-    assert Law.rounded_gaussian(50.0).variance == pytest.approx(50 + 1 / 12)
+    """Skellam distributions add up to Skellam distributions; a rounded Gaussian has a twelfth of a unit more."""
+    assert np.allclose(Distribution.skellam(2.0).times(3).pmf[:20], Distribution.skellam(6.0).pmf[:20], atol=1e-14)
+    assert Distribution.skellam(7.5).variance == pytest.approx(7.5)
+    assert Distribution.rounded_gaussian(50.0).variance == pytest.approx(50 + 1 / 12)
 
 
-@pytest.mark.parametrize("law", law_cases(), ids=lambda law: f"{law.variance:.3g}")
-def test_checks_of_sound_noise_alarm_as_seldom_as_they_say(law: Law) -> None:
+@pytest.mark.parametrize("law", law_cases(), ids=lambda distribution: f"{distribution.variance:.3g}")
+def test_checks_of_sound_noise_alarm_as_seldom_as_they_say(distribution: Distribution) -> None:
     """Of 1,200 checks of right noise at most 3 % fall below 1 % (12 expected; 36 or more: 1e-8 by Poisson)."""
     rng = np.random.default_rng(11)
-    both = np.concatenate([law.pmf[:0:-1], law.pmf])
-    values = np.arange(len(both)) - len(law.pmf) + 1
+    both = np.concatenate([distribution.pmf[:0:-1], distribution.pmf])
+    values = np.arange(len(both)) - len(distribution.pmf) + 1
     probabilities: list[float] = []
     while len(probabilities) < 1200:
         draws = rng.choice(values, (2, 6, 200), p=both / both.sum())
         exact = rng.integers(-2, 3, (2, 6, 200))
-        ranks = [Ranks.joined([Ranks.of(one, law, rng) for one in release]) for release in draws]
+        ranks = [Ranks.joined([Ranks.of(one, distribution, rng) for one in release]) for release in draws]
         probabilities += [check.probability for check in checks_of(ranks, list(exact), 4)]
-        laws = [[law] * 6] * 2
-        probabilities += [check.probability for check in dependence_checks(list(draws), laws, 4, rng)]
+        distributions = [[distribution] * 6] * 2
+        probabilities += [check.probability for check in dependence_checks(list(draws), distributions, 4, rng)]
     assert sum(probability < 0.01 for probability in probabilities) <= 36
 
 
@@ -483,9 +495,9 @@ def test_vectors_of_signs_that_agree_are_found_at_any_length() -> None:
 
 def test_depths_are_uniform_also_where_draws_are_equal() -> None:
     rng = np.random.default_rng(5)
-    law = Law.skellam(0.1)  # nine of ten draws are 0
+    distribution = Distribution.skellam(0.1)  # nine of ten draws are 0
     draws = rng.poisson(0.05, 100_000) - rng.poisson(0.05, 100_000)
-    ranks = Ranks.of(draws, law, rng)
+    ranks = Ranks.of(draws, distribution, rng)
     assert all(check.probability > 1e-6 for check in ranks.checks("here"))
     for share in (0.01, 0.05, 0.5, 0.95):
         error = math.sqrt(share * (1 - share) / 100_000)
@@ -498,11 +510,11 @@ def test_what_is_said_of_power() -> None:
     level = FALSE_ALARM / 40
     share = detectable_scale(12_000, level)
     assert share is not None and 0.05 < share < 0.07
-    law = Law.rounded_gaussian(90.0)
+    distribution = Distribution.rounded_gaussian(90.0)
 
     def found(scale: float) -> int:
         draws = [np.rint(rng.normal(0, math.sqrt(90) * scale, 12_000)).astype(np.int64) for _ in range(60)]
-        return sum(Ranks.of(one, law, rng).checks("here")[1].probability < level for one in draws)
+        return sum(Ranks.of(one, distribution, rng).checks("here")[1].probability < level for one in draws)
 
     assert found(1 - share) >= 52  # 59.4 are expected; fewer than 52 once in 10 million
     assert found(1 - share / 2) <= 20
@@ -528,12 +540,12 @@ def test_the_command_says_what_it_found(tmp_path: Path, capsys: pytest.CaptureFi
     assert command(["audit", str(tmp_path / "plan.toml"), "--campaigns", "7"]) == 0
     said = capsys.readouterr().out
     assert "Audit of 8 campaigns, 2 releases each" in said and "passed: " in said
-    assert "3 to 4" in said and "promised 1" in said
+    assert "3 to 4" in said and "guaranteed 1" in said
     assert command(["audit", str(tmp_path / "plan.toml"), "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert found["schema"] == "fedtally-audit/1" and found["passed"] is True and found["failures"] == []
     assert [release["rounds"] for release in found["releases"]] == [[0, 2], [2, 4]]
-    assert found["epsilon"]["promised"] == 1.0 and found["false_alarm"] == FALSE_ALARM
+    assert found["epsilon"]["guaranteed"] == 1.0 and found["false_alarm"] == FALSE_ALARM
 
 
 def test_the_command_fails_where_the_noise_is_wrong(
@@ -543,7 +555,7 @@ def test_the_command_fails_where_the_noise_is_wrong(
     monkeypatch.setattr(Noise, "draw", wrong(lambda noise, _: np.abs(noise)))
     assert command(["audit", str(tmp_path / "plan.toml")]) == 1
     said = capsys.readouterr().out
-    assert "failed: the releases do not keep what the plan promises" in " ".join(said.split())
+    assert "failed: the releases do not keep what the plan guarantees" in " ".join(said.split())
     assert "more noise of one sign" in said
     assert command(["audit", str(tmp_path / "plan.toml"), "--json"]) == 1
     assert json.loads(capsys.readouterr().out)["passed"] is False

@@ -29,8 +29,8 @@ ROUNDS = ["a"] * 14 + ["b"] * 17
 FAST: dict[str, Any] = {"recovery": "median", "confidence": 0}
 SECAGG: dict[str, Any] = {"secure_sum": "secagg"}
 ACTIVE, TWO = SECAGG | {"adversary": "active"}, {"secure_sum": "two-server"}
-NOISE = {"epsilon": 2.0, "study": True}
-OURS = (bills.NOISE, bills.OPENING)  # stages without a message of a client
+NOISE = {"epsilon": 2.0, "not_private": True}
+OURS = (bills.NOISE, bills.COMBINING)  # stages without a message of a client
 NOTHING = Host("v4", "0", dict.fromkeys(OPERATIONS, 0.0))
 
 
@@ -100,7 +100,7 @@ def test_the_servers_get_what_clients_send(options: dict[str, Any], monkeypatch:
 
     monkeypatch.setattr(cohorts._Account, "carry", count)
     found = bill(run(rounds=ROUNDS, **options).plan, rounds=[14, 17])
-    between = sum(line.received_bytes for line in found.stages if line.stage == bills.OPENING)
+    between = sum(line.received_bytes for line in found.stages if line.stage == bills.COMBINING)
     assert (found.received_bytes - between, found.sent_bytes - between) == (carried["up"], carried["down"])
     assert (between > 0) == (options is TWO)
 
@@ -113,7 +113,7 @@ def test_two_servers_tell_each_other_what_is_billed(monkeypatch: pytest.MonkeyPa
         true = getattr(kind, name)
         monkeypatch.setattr(kind, name, lambda *a, true=true: kept(sent, true(*a)))
     found = bill(run(rounds=ROUNDS, **TWO).plan, rounds=[14, 17]).stages[-1]
-    assert (found.stage, found.received_bytes) == ("opening", sum(map(len, sent)))
+    assert (found.stage, found.received_bytes) == ("combining", sum(map(len, sent)))
 
 
 def kept(into: list[bytes], message: bytes) -> bytes:
@@ -207,7 +207,7 @@ def test_noise_is_paid_by_those_who_draw_it() -> None:
     share = plan.privacy.share()
     assert share.is_small
     assert (found.client_seconds, found.server_seconds) == (counters * len(share.masses), 0.0)
-    wide = run(num_rounds=1, **SECAGG, epsilon=0.005, study=True).plan
+    wide = run(num_rounds=1, **SECAGG, epsilon=0.005, not_private=True).plan
     assert wide.privacy is not None and not wide.privacy.share().is_small
     assert bill(wide, draws).client_seconds == counters
 
@@ -221,7 +221,7 @@ def test_cpu_is_the_price_of_counted_operations() -> None:
     assert bill(plan, verified).client_seconds == 1 + 30 + 30  # the Invite, adverts, confirmations
     assert bill(plan, verified).server_seconds == 2 * 31
     masks = replace(NOTHING, seconds=dict(NOTHING.seconds) | {"mask": 1.0})
-    vector = 2 * (5 * 64 + plan.secure_sum.parameters.lanes)  # type: ignore[union-attr]
+    vector = 2 * (5 * 64 + plan.secure_sum.parameters.checksum_entries)  # type: ignore[union-attr]
     assert bill(plan, masks).client_seconds == 31 * vector
     assert bill(plan, masks).server_seconds == 31 * vector
 
@@ -295,7 +295,7 @@ def test_large_campaigns_are_billed_at_once() -> None:
     parameters = propose(2000, length=20_000, bits=16, corrupt=100, max_dropout=0.05)
     plan = run(num_rounds=1, **SECAGG).plan
     agreed = replace(plan.secure_sum, parameters=parameters)  # type: ignore[type-var]
-    large = replace(plan, width=4000, num_clients=10**7, cohort=10**7, secure_sum=agreed)
+    large = replace(plan, width=4000, num_clients=10**7, max_round_clients=10**7, secure_sum=agreed)
     found = bill(large)
     assert (found.sums, found.clients) == (5000, 10**7)
     assert np.isclose(found.server_seconds, 5000 * bill(large, rounds=[2000]).server_seconds)

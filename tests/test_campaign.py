@@ -24,22 +24,22 @@ from fedtally.campaign.books import MemoryBooks
 from fedtally.campaign.client import FrequencyClient
 from fedtally.campaign.cohort import CohortRun, drive
 from fedtally.campaign.server import FrequencyServer, RejectedSumError, _sum_of_sizes
-from fedtally.crypto.hpke import OpeningKey
+from fedtally.crypto.hpke import PrivateKey
 from fedtally.crypto.keys import Secret, SigningKey
 from fedtally.domain import Dictionary, Domain, Grid, IntegerRange, IntegerSet, Strings
 from fedtally.errors import IncompatibleError, InvalidInputError, OutsideDomainError
 from fedtally.plan import Plan, modulus_bits, noise_bound
+from fedtally.privacy.config import propose as propose_privacy
 from fedtally.privacy.mechanism import Noise
 from fedtally.privacy.policy import PrivacyPolicy, WeakPrivacyError
-from fedtally.privacy.terms import propose as propose_privacy
 from fedtally.secagg import two_server
 from fedtally.secagg.allow_list import AllowList
 from fedtally.secagg.client import MemoryJournal, read_invite
+from fedtally.secagg.config import SecAggConfig, TwoServerConfig
 from fedtally.secagg.messages import AbortCode, LocalProtocolError, Outcome, ServerState
 from fedtally.secagg.params import Adversary, ClientPolicy, Parameters, UnsafeParametersError
 from fedtally.secagg.proposal import propose
 from fedtally.secagg.server import Server
-from fedtally.secagg.terms import SecAggTerms, TwoServerTerms
 from fedtally.sketch import CountSketch
 from fedtally.store import ClientRecord, Journal, StoreError
 
@@ -53,7 +53,7 @@ DOMAINS: dict[str, Domain] = {
 }
 ROWS, WIDTH, N = 3, 16, 12
 SERVER_KEY = SigningKey(Secret(stream("server")(32)))
-HELPER_KEY = OpeningKey(Secret(stream("helper")(32)))
+HELPER_KEY = PrivateKey(Secret(stream("helper")(32)))
 PEOPLE = sorted((SigningKey(Secret(stream(("person", i))(32))) for i in range(N)), key=lambda key: key.public)
 ALLOWED = AllowList(person.public for person in PEOPLE)
 
@@ -65,7 +65,7 @@ def plan_of(terms: Any = None, **changed: Any) -> Plan:
         "schedule": "hybrid",
         "num_rounds": 2,
         "num_clients": 2 * N,
-        "cohort": N,
+        "max_round_clients": N,
         "domain": DOMAIN.describe(),
         "max_items": 1,
         "seed": bytes(range(32)),
@@ -73,14 +73,14 @@ def plan_of(terms: Any = None, **changed: Any) -> Plan:
     return Plan(**(values | changed), secure_sum=terms)
 
 
-def secagg(adversary: str = "semi-honest", **changed: Any) -> SecAggTerms:
+def secagg(adversary: str = "semi-honest", **changed: Any) -> SecAggConfig:
     values = {"length": ROWS * WIDTH, "bits": 8, "corrupt": 1, "max_dropout": 0.2} | changed
     parameters = propose(N, adversary=adversary, **values)
     listed = ALLOWED.digest if adversary == "active" else None
-    return SecAggTerms(parameters=parameters, server_key=SERVER_KEY.public, allow_list=listed)
+    return SecAggConfig(parameters=parameters, server_key=SERVER_KEY.public, allow_list=listed)
 
 
-def two_servers(**changed: Any) -> TwoServerTerms:
+def two_servers(**changed: Any) -> TwoServerConfig:
     values: dict[str, Any] = {
         "length": ROWS * WIDTH,
         "bits": 8,
@@ -90,7 +90,7 @@ def two_servers(**changed: Any) -> TwoServerTerms:
         "helper_key": HELPER_KEY.public,
         "allow_list": ALLOWED.digest,
     }
-    return TwoServerTerms(**(values | changed))
+    return TwoServerConfig(**(values | changed))
 
 
 def items(i: int) -> list[int]:
@@ -125,7 +125,7 @@ def server_of(plan: Plan) -> FrequencyServer:
 
 @pytest.mark.parametrize("adversary", Adversary)
 def test_rounds_of_cohorts_land_as_the_sketches_of_their_survivors(adversary: Adversary) -> None:
-    plan = plan_of(secagg(adversary), num_clients=3 * N, cohort=2 * N)
+    plan = plan_of(secagg(adversary), num_clients=3 * N, max_round_clients=2 * N)
     server = FrequencyServer(plan)
     for round, cohort in ((1, 0), (0, 1), (1, 2)):
         session = server.open(
@@ -293,7 +293,7 @@ def test_a_client_must_have_candidates_and_no_more_than_the_plan_allows() -> Non
 
 def private(terms: Any = None, **changed: Any) -> Plan:
     """Return a plan with privacy: central, or by shares where clients sum among themselves."""
-    shares = isinstance(terms, SecAggTerms)
+    shares = isinstance(terms, SecAggConfig)
     asked: dict[str, Any] = {"epsilon": 8.0, "delta": 1e-6, "rows": ROWS, "width": WIDTH}
     asked |= {"trust": "distributed", "honest_survivors": terms.honest_survivors, "most_clients": N} if shares else {}
     privacy = propose_privacy(**asked, max_items=changed.get("max_items", 1))
@@ -335,7 +335,7 @@ def test_under_privacy_a_client_needs_randomness_and_keeps_the_clip() -> None:
 
 
 def test_clients_add_their_shares() -> None:
-    """The mean square of 4,800 draws, of a law with kurtosis below 10, within six standard deviations."""
+    """The mean square of 4,800 draws, of a distribution with kurtosis below 10, within six standard deviations."""
     plan = private(secagg())
     assert plan.privacy is not None
     client = FrequencyClient(plan, DOMAIN, [3])
@@ -650,7 +650,7 @@ def test_a_client_refuses_an_invite_that_is_not_of_its_plan() -> None:
         assert client.code == (None if taken else AbortCode.POLICY)
 
 
-def forged_invite(plan: Plan, terms: SecAggTerms, round: int = 0) -> bytes:
+def forged_invite(plan: Plan, terms: SecAggConfig, round: int = 0) -> bytes:
     return Server(
         terms.parameters,
         session=stream("forged")(32),
@@ -774,8 +774,8 @@ def test_the_room_that_noise_leaves_to_liars_is_that_of_the_threat_model() -> No
     domain = IntegerRange(1, 5000)
     parameters = propose(1000, length=5000, bits=24, corrupt=50, max_dropout=0.05)
     privacy = propose_privacy(**ROOM, honest_survivors=parameters.honest_survivors, most_clients=1000)
-    terms = SecAggTerms(parameters=parameters, server_key=SERVER_KEY.public)
-    asked: dict[str, Any] = {"rows": 5, "width": 1000, "num_rounds": 1, "num_clients": 1000, "cohort": 1000}
+    terms = SecAggConfig(parameters=parameters, server_key=SERVER_KEY.public)
+    asked: dict[str, Any] = {"rows": 5, "width": 1000, "num_rounds": 1, "num_clients": 1000, "max_round_clients": 1000}
     plan = plan_of(terms, **asked, schedule="shared", domain=domain.describe(), privacy=privacy)
     honest = CountSketch(plan.spec, 0)
     honest.add(domain.encode(np.random.default_rng(1).zipf(1.3, 1000) % 5000 + 1), num_clients=1000)
@@ -828,13 +828,13 @@ def test_nobody_plans_two_reports_of_a_client_in_one_opening() -> None:
     """Two servers take one: such a plan could be agreed on, and not be run."""
     asked: dict[str, Any] = {"rows": ROWS, "width": WIDTH, "trust": "distributed", "participations": 2}
     for together, schedule in ((2, "shared"), (1, "hybrid")):
-        privacy = propose_privacy(epsilon=8.0, delta=1e-6, **asked, per_opening=together)
+        privacy = propose_privacy(epsilon=8.0, delta=1e-6, **asked, per_release=together)
         tau = noise_bound(privacy, ROWS * WIDTH, 2 * N)
         terms = two_servers(n_max=2 * N, noise=tau, bits=modulus_bits(2 * N, 1, tau))
         if together == 1:
-            assert plan_of(terms, privacy=privacy, schedule=schedule).openings == [range(1), range(1, 2)]
+            assert plan_of(terms, privacy=privacy, schedule=schedule).releases == [range(1), range(1, 2)]
         else:
-            with pytest.raises(InvalidInputError, match="may be in 2 rounds of an opening: use max_rounds 1"):
+            with pytest.raises(InvalidInputError, match="may be in 2 rounds of a release: use max_rounds 1"):
                 plan_of(terms, privacy=privacy, schedule=schedule)
 
 
@@ -1071,7 +1071,7 @@ def test_landed_sketches_of_two_plans_do_not_mix() -> None:
     ],
 )
 def test_a_plan_refuses_terms_that_do_not_fit(terms: Callable[[], Any], message: str) -> None:
-    few = {"cohort": 11, "num_clients": 22} if "largest round" in message else {}
+    few = {"max_round_clients": 11, "num_clients": 22} if "largest round" in message else {}
     with pytest.raises(InvalidInputError, match=message):
         plan_of(terms(), **few)
 
@@ -1162,7 +1162,7 @@ def test_nobody_runs_a_plan_that_lacks_a_key(terms: Any, names: list[str]) -> No
     lacking = rf"the plan lacks {' and '.join(names)}, so nobody may run it: .* Plan.with_keys or fedtally keys add"
     with pytest.raises(InvalidInputError, match=lacking):
         plan.check_published()
-    runs = runs_of_secagg(plan) if isinstance(terms, SecAggTerms) else runs_of_two_servers(plan)
+    runs = runs_of_secagg(plan) if isinstance(terms, SecAggConfig) else runs_of_two_servers(plan)
     for run in runs:
         with pytest.raises(InvalidInputError, match=lacking):
             run()
@@ -1256,7 +1256,7 @@ def test_keys_are_added_one_after_the_other() -> None:
         ),
         (secagg(), {"server_key": PEOPLE[0].public}, "the plan has another server_key, .* are not replaced"),
         (secagg("active"), {"allow_list": bytes(32)}, "the plan has another allow_list, "),
-        (two_servers(), {"helper_key": OpeningKey(Secret(bytes(32))).public}, "the plan has another helper_key, "),
+        (two_servers(), {"helper_key": PrivateKey(Secret(bytes(32))).public}, "the plan has another helper_key, "),
         (
             without(two_servers(), ["helper_key"]),
             {"helper_key": SERVER_KEY.public},

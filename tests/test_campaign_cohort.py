@@ -16,29 +16,29 @@ from fedtally.campaign.client import FrequencyClient
 from fedtally.campaign.cohort import RESULT, CohortRun, carry, drive
 from fedtally.campaign.release import release_of
 from fedtally.campaign.server import FrequencyServer
-from fedtally.crypto.hpke import OpeningKey
+from fedtally.crypto.hpke import PrivateKey
 from fedtally.crypto.keys import Secret, SigningKey
 from fedtally.domain import IntegerRange
 from fedtally.errors import IncompatibleError, InvalidInputError
 from fedtally.plan import Plan, modulus_bits, noise_bound
 from fedtally.privacy.budget import AlreadySpentError, OverspentError
+from fedtally.privacy.config import propose as propose_privacy
 from fedtally.privacy.mechanism import Noise
-from fedtally.privacy.terms import propose as propose_privacy
 from fedtally.secagg import two_server, wire
 from fedtally.secagg.allow_list import AllowList
 from fedtally.secagg.client import MemoryJournal
+from fedtally.secagg.config import SecAggConfig, TwoServerConfig
 from fedtally.secagg.messages import AbortCode, Kind, LocalProtocolError, ServerState
 from fedtally.secagg.params import Adversary, ClientPolicy
 from fedtally.secagg.proposal import propose
 from fedtally.secagg.server import ClientId, Server
-from fedtally.secagg.terms import SecAggTerms, TwoServerTerms
 from fedtally.sketch import CountSketch
 from fedtally.store import Ledger
 
 DOMAIN = IntegerRange(1, 50)
 ROWS, WIDTH, N = 3, 16, 8
 SERVER_KEY = SigningKey(Secret(stream("server")(32)))
-HELPER_KEY = OpeningKey(Secret(stream("helper")(32)))
+HELPER_KEY = PrivateKey(Secret(stream("helper")(32)))
 PEOPLE = sorted((SigningKey(Secret(stream(("person", i))(32))) for i in range(N)), key=lambda key: key.public)
 ALLOWED = AllowList(person.public for person in PEOPLE)
 POLICY = two_server.BatchPolicy(min_honest=2)
@@ -58,11 +58,11 @@ def plan_of(adversary: str = "semi-honest", trust: str | None = "distributed", r
         schedule="shared",
         num_rounds=rounds,
         num_clients=rounds * N,
-        cohort=N,
+        max_round_clients=N,
         domain=DOMAIN.describe(),
         max_items=1,
         seed=bytes(32),
-        secure_sum=SecAggTerms(
+        secure_sum=SecAggConfig(
             parameters=parameters, server_key=SERVER_KEY.public, allow_list=ALLOWED.digest if active else None
         ),
         privacy=None if trust is None else propose_privacy(**asked),
@@ -88,7 +88,7 @@ class Site:
     label: str = ""
 
     def __post_init__(self) -> None:
-        assert isinstance(self.plan.secure_sum, SecAggTerms)
+        assert isinstance(self.plan.secure_sum, SecAggConfig)
         self.adversary = self.plan.secure_sum.parameters.adversary
         self.options: dict[str, Any] = {
             "allow_list": ALLOWED if self.adversary is Adversary.ACTIVE else None,
@@ -325,7 +325,7 @@ def two_servers(trust: str | None = "distributed") -> Plan:
     if trust is not None:
         privacy = propose_privacy(epsilon=8.0, delta=1e-6, rows=ROWS, width=WIDTH, trust=trust)
         noise = noise_bound(privacy, ROWS * WIDTH, N)
-    terms = TwoServerTerms(
+    terms = TwoServerConfig(
         length=ROWS * WIDTH,
         bits=modulus_bits(N, 1, noise),
         n_max=N,

@@ -8,15 +8,15 @@ import numpy as np
 import pytest
 
 from fedtally.errors import InvalidInputError
-from fedtally.planner import Law, Question, best, best_schedule, least, reach, schedules, smallest
+from fedtally.planner import Frequencies, Question, best, best_schedule, least, reach, schedules, smallest
 from fedtally.sketch import Schedule
 
-LAW = Law.assumed(5000)
+LAW = Frequencies.assumed(5000)
 
 
-def zipf(exponent: float, size: int = 5000) -> Law:
+def zipf(exponent: float, size: int = 5000) -> Frequencies:
     values = np.arange(1, size + 1.0) ** -exponent
-    return Law.from_frequencies(values / values.sum())
+    return Frequencies.from_frequencies(values / values.sum())
 
 
 def question(**changes: object) -> Question:
@@ -24,34 +24,34 @@ def question(**changes: object) -> Question:
         "law": LAW,
         "num_clients": 50_000,
         "num_rounds": 8,
-        "schedules": schedules("auto", 8, "joint", noised_by_opening=False),
+        "schedules": schedules("auto", 8, "joint", noised_by_release=False),
         "bytes_of": lambda rows, width, _: 2 * rows * width,
     }
     return Question(**given | changes)  # type: ignore[arg-type]
 
 
-def by_opening(deviation: float):
-    """Return noise that is added once to every opening, in a round's share of it."""
-    return lambda rows, schedule: deviation * math.sqrt(schedule.num_batches(8) / 8)
+def by_opening(stddev: float):
+    """Return noise that is added once to every release, in a round's share of it."""
+    return lambda rows, schedule: stddev * math.sqrt(schedule.num_batches(8) / 8)
 
 
 def opened(name: str = "auto", recovery: str = "joint") -> list[Schedule]:
-    return schedules(name, 8, recovery, noised_by_opening=True)
+    return schedules(name, 8, recovery, noised_by_release=True)
 
 
 def test_names_become_schedules():
     assert [str(s) for s in opened()] == ["hybrid", "batched:6", "batched:4", "batched:3", "batched:2", "shared"]
     assert [str(s) for s in opened("batched:auto")][::5] == ["batched:8", "batched:1"]
     assert [str(s) for s in opened("batched:3")] == ["batched:3"]
-    assert [str(s) for s in schedules("auto", 8, "median", noised_by_opening=False)] == ["hybrid", "fresh"]
-    assert [str(s) for s in schedules("auto", 1, "joint", noised_by_opening=True)] == ["shared"]
+    assert [str(s) for s in schedules("auto", 8, "median", noised_by_release=False)] == ["hybrid", "fresh"]
+    assert [str(s) for s in schedules("auto", 1, "joint", noised_by_release=True)] == ["shared"]
 
 
-@pytest.mark.parametrize("deviation", [0.0, 30.0, 300.0, 3000.0])
+@pytest.mark.parametrize("stddev", [0.0, 30.0, 300.0, 3000.0])
 @pytest.mark.parametrize("law", [zipf(1.1), zipf(2.0)])
-def test_the_best_schedule_is_that_of_looking_at_all(deviation, law):
+def test_the_best_schedule_is_that_of_looking_at_all(stddev, distribution):
     """They are tried as long as errors fall: at most 5 % is lost to where it stops, and to what there is."""
-    asked = question(law=law, schedules=opened(), noise=by_opening(deviation))
+    asked = question(distribution=distribution, schedules=opened(), noise=by_opening(stddev))
     errors = {schedule: asked.linf(schedule, 7, 200) for schedule in opened()}
     for now in (None, Schedule.parse("shared")):
         assert errors[best_schedule(asked, 7, 200, now)] <= min(errors.values()) / 0.95
@@ -59,8 +59,8 @@ def test_the_best_schedule_is_that_of_looking_at_all(deviation, law):
 
 def test_much_noise_asks_for_few_openings():
     chosen = [
-        best(question(schedules=opened(), noise=by_opening(deviation)), 3000).schedule.num_batches(8)
-        for deviation in (1.0, 100.0, 1000.0)
+        best(question(schedules=opened(), noise=by_opening(stddev)), 3000).schedule.num_batches(8)
+        for stddev in (1.0, 100.0, 1000.0)
     ]
     assert chosen[0] == 8
     assert chosen == sorted(chosen, reverse=True)

@@ -323,7 +323,7 @@ def test_inspect_writes_the_privacy_loss(call: Call) -> None:
         assert np.allclose(found["delta"], expected.delta, rtol=1e-12) and found["loss"][-1] == np.inf
     call("estimate", "zipf:d=100,n=2000", "--seed", "1", "--save", "r", "--quiet")
     Result.load("r").sketches[0].save("a.sketch")
-    for source, said in (("r", "r promises no"), ("a.sketch", "a.sketch promises no")):
+    for source, said in (("r", "r guarantees no"), ("a.sketch", "a.sketch guarantees no")):
         code, out, err = call("inspect", source, "--privacy-loss", "no.csv")
         assert (code, out) == (2, "") and f"{said} differential privacy" in err and not Path("no.csv").exists()
     assert ".csv or .parquet" in call("inspect", "plan.toml", "--privacy-loss", "x.json")[2]
@@ -340,7 +340,7 @@ def test_merge_says_what_private_results_cost_together(call: Call) -> None:
     found = answered(call, "merge", "1", "2", "--top", "1")["together"]
     assert (found["epsilon"], found["delta"], found["neighbours"]) == (cost.epsilon, 1e-6, "zero-out")
     said = " ".join(call("merge", "1", "exact", "--top", "1")[1].split())
-    assert "a client in all of them: nothing is promised: the sums of 1 of these 2 are exact" in said
+    assert "a client in all of them: nothing is guaranteed: the sums of 1 of these 2 are exact" in said
     assert answered(call, "merge", "1", "exact", "--top", "1")["together"]["epsilon"] is None
 
 
@@ -371,7 +371,7 @@ def test_standard_input(words: str) -> None:
         (["estmate"], "No such command 'estmate'"),
         (["estimate", "zipf:", "--epsilon", "0"], "epsilon must be 0.001 to 100, got 0"),
         (["estimate", "zipf:", "--delta", "1e-9"], "delta goes with epsilon"),
-        (["estimate", "zipf:", "--epsilon", "1", "--seed", "1"], "mark it with study"),
+        (["estimate", "zipf:", "--epsilon", "1", "--seed", "1"], "mark it with not_private"),
         (["estimate", "zipf:", "--epsilon", "1", "--evaluate"], "the truth is not private"),
         (["estimate", "zipf:", "--epsilon", "1", "--domain", "input"], "declare a domain"),
         (["estimate", "zipf:", "--epsilon", "1", "--neighbours", "add-remove"], "add-remove needs max_clients"),
@@ -597,8 +597,8 @@ def test_inspect_rounds_up_and_names_a_study(call: Call, tmp_path: Path) -> None
     assert call(*private)[0] == 0
     shown = " ".join(call("inspect", saved)[1].split())
     assert "epsilon 1.005, delta 1e-06 (zero-out, central trust, rounded-gaussian noise); population phones" in shown
-    assert call(*private, "--study")[0] == 0
-    assert "for study, not private: epsilon 1.005" in " ".join(call("inspect", saved)[1].split())
+    assert call(*private, "--not-private")[0] == 0
+    assert "not private: epsilon 1.005" in " ".join(call("inspect", saved)[1].split())
 
 
 def test_the_input_is_no_public_list(call: Call, tmp_path: Path) -> None:
@@ -606,14 +606,14 @@ def test_the_input_is_no_public_list(call: Call, tmp_path: Path) -> None:
     words.write_text("tea\nmilk\n")
     code, _, err = call("estimate", str(words), "--domain", str(words), "--epsilon", "1")
     assert code == 2 and "is the input itself" in err
-    assert call("estimate", str(words), "--domain", str(words), "--epsilon", "1", "--study")[0] == 0
+    assert call("estimate", str(words), "--domain", str(words), "--epsilon", "1", "--not-private")[0] == 0
 
 
 def test_a_private_result_says_so_wherever_it_is_read(call: Call, tmp_path: Path) -> None:
     saved = str(tmp_path / "saved")
     code, out, _ = call("estimate", "zipf:d=50,n=900", "--epsilon", "1", "--save", saved, "--json")
     shown = json.loads(out)["privacy"]
-    assert code == 0 and 0.99 < shown["epsilon"] <= 1 and shown["trust"] == "central" and shown["study"] is False
+    assert code == 0 and 0.99 < shown["epsilon"] <= 1 and shown["trust"] == "central" and shown["not_private"] is False
     queried = json.loads(call("query", saved, "1", "--json")[1])
     assert queried["privacy"] == json.loads(call("inspect", saved, "--json")[1])["privacy"] == shown
     assert "epsilon 1, delta 1e-06 if one client" in " ".join(call("query", saved, "1")[1].split())
@@ -622,16 +622,16 @@ def test_a_private_result_says_so_wherever_it_is_read(call: Call, tmp_path: Path
 def test_the_demo_with_privacy_is_a_study(call: Call) -> None:
     code, out, _ = call("demo", "--epsilon", "4", "--json", "--seed", "1")
     document = json.loads(out)
-    assert code == 0 and document["privacy"]["study"] and document["privacy"]["epsilon"] <= 4
-    assert any(note.startswith("for study, not private") for note in document["warnings"])
+    assert code == 0 and document["privacy"]["not_private"] and document["privacy"]["epsilon"] <= 4
+    assert any(note.startswith("not private") for note in document["warnings"])
 
 
 def test_a_comparison_with_privacy(call: Call, tmp_path: Path) -> None:
     table = tmp_path / "study.csv"
     options = ["--epsilon", "1", "--repeats", "1", "--width", "50", "--methods", "shared", "--output", str(table)]
     code, out, _ = call("simulate", "zipf:d=50,n=900", *options)
-    assert code == 0 and "for study, not private: the noise of epsilon 1" in " ".join(out.split())
-    assert table.read_text().count("for study, not private") == 3
+    assert code == 0 and "not private: the noise of epsilon 1" in " ".join(out.split())
+    assert table.read_text().count("not private") == 3
     code, _, err = call("simulate", "zipf:d=50,n=900", "--delta", "1e-6")
     assert code == 2 and "delta goes with epsilon" in err
 

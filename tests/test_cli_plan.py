@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from fedtally.cli.app import run
-from fedtally.crypto.hpke import OpeningKey
+from fedtally.crypto.hpke import PrivateKey
 from fedtally.crypto.keys import Secret, SigningKey
 from fedtally.plan import Plan
 from fedtally.planner import REFERENCE
@@ -41,7 +41,7 @@ def words_of(text: str) -> str:
     return " ".join(text.split())
 
 
-def test_a_plan_says_what_it_promises_and_costs(call: Call) -> None:
+def test_a_plan_says_what_it_is_for_and_costs(call: Call) -> None:
     code, out, err = call(*FLEET, "--tau", "0.005", "--output", "plan.toml")
     assert code == 0
     plan = Plan.load("plan.toml")
@@ -65,7 +65,7 @@ def test_bytes_that_gain_little_are_said_to(call: Call) -> None:
     assert note not in words_of(call(*FLEET, "--max-bytes", "2kB", "--rows", "8")[1])
 
 
-def test_few_rows_are_said_to_promise_less(call: Call) -> None:
+def test_few_rows_are_said_to_say_less(call: Call) -> None:
     note = "with fewer than 7 rows campaigns differ more than is predicted"
     few, enough = (call(*FLEET, "--max-bytes", "2kB", "--rows", rows)[1] for rows in ("4", "7"))
     assert note in words_of(few) and note not in words_of(enough)
@@ -119,7 +119,7 @@ def test_a_plan_has_no_keys_but_those_that_are_given(call: Call, method: str, op
     assert code == 0 and "not published: it can be simulated, and nobody may run it" in words_of(out)
     assert said in words_of(out)
     assert not any(f"{name} =" in Path("plan.toml").read_text() for name in ("server_key", "helper_key", "allow_list"))
-    key = SigningKey(Secret(bytes(32))).public if method == "secagg" else OpeningKey(Secret(bytes(32))).public
+    key = SigningKey(Secret(bytes(32))).public if method == "secagg" else PrivateKey(Secret(bytes(32))).public
     code, out, _ = call(*SECURE, method, *again, "keyed.toml", option, key.hex())
     keyed = Plan.load("keyed.toml")
     assert keyed == plan.with_keys(**{option[2:].replace("-", "_"): key}, may_lack=True)
@@ -162,8 +162,8 @@ def test_results_that_are_not_private_choose_no_private_plan(call: Call) -> None
     code, _, err = call(*like)
     assert code == 2
     assert "what chooses a private campaign must be public or noised" in err
-    code, out, _ = call(*like, "--study", "--json")
-    assert (code, json.loads(out)["privacy"]["study"]) == (0, True)
+    code, out, _ = call(*like, "--not-private", "--json")
+    assert (code, json.loads(out)["privacy"]["not_private"]) == (0, True)
 
 
 @pytest.mark.parametrize(

@@ -49,9 +49,9 @@ def test_without_dropouts_the_answer_is_that_of_the_ideal_sum(options: dict[str,
 @pytest.mark.parametrize("options", SECURE)
 def test_dropouts_are_out_of_the_sum_and_of_the_truth(options: dict[str, Any]) -> None:
     result = estimate(**options, dropout=0.2, evaluate=True)
-    account = result.secure_sum
-    assert account["survivors"] == result.num_clients < 60
-    assert account["dropouts"] >= 60 - account["survivors"] > 0
+    traffic = result.secure_sum
+    assert traffic["survivors"] == result.num_clients < 60
+    assert traffic["dropouts"] >= 60 - traffic["survivors"] > 0
     assert result.evaluation is not None
     assert result.evaluation.linf == 0
     again = estimate(**options, dropout=0.2, evaluate=True)

@@ -1,4 +1,4 @@
-"""Predicted errors: their properties, known laws, and simulated campaigns."""
+"""Predicted errors: their properties, known distributions, and simulated campaigns."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ PLAN = {"rows": 7, "width": 300, "schedule": "hybrid", "num_rounds": 6, "num_cli
 
 
 def zipf(exponent, size=5000):
-    law = np.arange(1, size + 1.0) ** -exponent
-    return law / law.sum()
+    distribution = np.arange(1, size + 1.0) ** -exponent
+    return distribution / distribution.sum()
 
 
 @pytest.mark.parametrize("schedule", SCHEDULES)
@@ -31,10 +31,10 @@ def zipf(exponent, size=5000):
 @pytest.mark.parametrize(("exponent", "noise"), [(1.1, 10.0), (2.0, 0.0)])
 def test_larger_sketches_are_never_worse(schedule, recovery, slack, exponent, noise):
     """Rows in steps of two, since an even median is of another kind. The slack is that of the lattice and the root."""
-    law = zipf(exponent)
+    distribution = zipf(exponent)
     for name, values in (("width", (100, 300, 2000)), ("rows", (3, 7, 15))):
         plans = [PLAN | {"schedule": schedule, "noise": noise, "recovery": recovery, name: value} for value in values]
-        found = [predict(law, **plan) for plan in plans]
+        found = [predict(distribution, **plan) for plan in plans]
         for worse, better in itertools.pairwise(found):
             assert better.linf <= slack * worse.linf
             assert better.scale <= slack * worse.scale
@@ -43,14 +43,14 @@ def test_larger_sketches_are_never_worse(schedule, recovery, slack, exponent, no
 @pytest.mark.parametrize("recovery", ["joint", "median"])
 @pytest.mark.parametrize("schedule", SCHEDULES)
 def test_noise_and_candidates_raise_the_error_and_order_does_not_matter(recovery, schedule):
-    law, plan = zipf(1.3), PLAN | {"schedule": schedule, "recovery": recovery}
-    assert predict(np.random.default_rng(0).permutation(law), **plan) == predict(law, **plan)
-    errors = [predict(law, **plan, noise=noise).linf for noise in (0.0, 10.0, 100.0)]
+    distribution, plan = zipf(1.3), PLAN | {"schedule": schedule, "recovery": recovery}
+    assert predict(np.random.default_rng(0).permutation(distribution), **plan) == predict(distribution, **plan)
+    errors = [predict(distribution, **plan, noise=noise).linf for noise in (0.0, 10.0, 100.0)]
     assert errors == sorted(errors)
     assert errors[2] > 1.3 * errors[0]
-    wider = predict(law, **plan, candidates=10_000_000)
-    assert wider.linf > predict(law, **plan).linf
-    assert predict(np.append(law, np.zeros(5000)), **plan) == predict(law, **plan, candidates=10_000)
+    wider = predict(distribution, **plan, candidates=10_000_000)
+    assert wider.linf > predict(distribution, **plan).linf
+    assert predict(np.append(distribution, np.zeros(5000)), **plan) == predict(distribution, **plan, candidates=10_000)
 
 
 @pytest.mark.parametrize("recovery", ["joint", "median"])
@@ -92,11 +92,11 @@ def test_median_beside_one_heavy_item(rows, size, expected):
 def test_law_of_the_median_by_enumeration(rows):
     row = np.random.default_rng(rows).random(8)
     row /= row.sum()
-    law, step = error_model._law_of_median(row, rows, 1.0)
-    expected = np.zeros(len(law))
+    distribution, step = error_model._law_of_median(row, rows, 1.0)
+    expected = np.zeros(len(distribution))
     for drawn in itertools.product(range(8), repeat=rows):
-        expected[round((np.median(drawn) - 4) / step) + len(law) // 2] += np.prod(row[list(drawn)])
-    np.testing.assert_allclose(law, expected, atol=1e-12)
+        expected[round((np.median(drawn) - 4) / step) + len(distribution) // 2] += np.prod(row[list(drawn)])
+    np.testing.assert_allclose(distribution, expected, atol=1e-12)
 
 
 def test_pairs_agree_with_the_direct_sum():
@@ -149,13 +149,13 @@ def test_simulated_campaigns(schedule, noise):
     relative standard deviation of about .12 per campaign: 1.3 is beyond three standard deviations of all. For the
     median largest errors spread by a factor of 1.5: 2; its scale is exact, up to what five samples of the hashes do.
     """
-    law, clients, num_rounds = zipf(1.2, 10_000), 200_000, 6
+    distribution, clients, num_rounds = zipf(1.2, 10_000), 200_000, 6
     plan = {"rows": 9, "width": 300, "schedule": schedule, "num_rounds": num_rounds}
-    draw = lambda rng: rng.multinomial(clients // num_rounds, rng.permutation(law), size=num_rounds)  # noqa: E731
-    agrees(law, plan | {"num_clients": clients, "noise": noise}, draw)
+    draw = lambda rng: rng.multinomial(clients // num_rounds, rng.permutation(distribution), size=num_rounds)  # noqa: E731
+    agrees(distribution, plan | {"num_clients": clients, "noise": noise}, draw)
 
 
-def agrees(law, plan, draw, sizes=None):
+def agrees(distribution, plan, draw, sizes=None):
     """Compare a prediction with five campaigns of counts, int64 [rounds, d], drawn from generators."""
     sketch = {name: plan[name] for name in ("rows", "width", "schedule", "num_rounds")}
     seen = []
@@ -168,54 +168,54 @@ def agrees(law, plan, draw, sizes=None):
         for one, counts, size in zip(sketches, held, clients, strict=True):
             one.add_range(1, counts, num_clients=int(size))
             one.counters += np.rint(rng.normal(0, plan.get("noise", 0.0), one.counters.shape)).astype(np.int64)
-        decoders = JointDecoder(sketches, IntegerRange(1, len(law))), MedianDecoder(sketches)
-        errors = [np.abs(one.range(1, len(law)) - held.sum(axis=0)) / np.sum(clients) for one in decoders]
+        decoders = JointDecoder(sketches, IntegerRange(1, len(distribution))), MedianDecoder(sketches)
+        errors = [np.abs(one.range(1, len(distribution)) - held.sum(axis=0)) / np.sum(clients) for one in decoders]
         seen.append([errors[0].max(), errors[1].max(), np.quantile(errors[1], 0.95)])
     by_joint, by_median, middle = np.median(seen, axis=0)
-    ours, base = (predict(law, **plan, recovery=name) for name in ("joint", "median"))
+    ours, base = (predict(distribution, **plan, recovery=name) for name in ("joint", "median"))
     assert 1 / 1.3 < ours.linf / by_joint < 1.3
     assert 1 / 2 < base.linf / by_median < 2
     assert 1.96 * base.scale == pytest.approx(middle, rel=0.1)
 
 
-# ---- rounds of unequal size, of different laws; clients of several items ----
+# ---- rounds of unequal size, of different distributions; clients of several items ----
 
 
 @pytest.mark.parametrize("schedule", ["fresh", "hybrid", "batched:2", "batched:4"])
 def test_simulated_rounds_of_unequal_size(schedule):
     """Bounds as above; as if they were equal, the scale of the median would be up to a third off."""
-    law, sizes = zipf(1.2, 10_000), [100_000, 50_000, 20_000, 10_000, 10_000, 10_000]
+    distribution, sizes = zipf(1.2, 10_000), [100_000, 50_000, 20_000, 10_000, 10_000, 10_000]
     plan = {"rows": 9, "width": 300, "schedule": schedule, "num_rounds": 6}
-    draw = lambda rng: rng.multinomial(sizes, rng.permutation(law))  # noqa: E731
-    agrees(law, plan | {"round_sizes": sizes}, draw)
-    equal = predict(law, **plan, num_clients=200_000, recovery="median").scale
-    assert predict(law, **plan, round_sizes=sizes, recovery="median").scale > 1.05 * equal
+    draw = lambda rng: rng.multinomial(sizes, rng.permutation(distribution))  # noqa: E731
+    agrees(distribution, plan | {"round_sizes": sizes}, draw)
+    equal = predict(distribution, **plan, num_clients=200_000, recovery="median").scale
+    assert predict(distribution, **plan, round_sizes=sizes, recovery="median").scale > 1.05 * equal
 
 
 @pytest.mark.parametrize("schedule", ["shared", "fresh", "hybrid", "batched:3"])
 def test_simulated_rounds_that_have_no_item_in_common(schedule):
     """Every item occurs in one of six rounds. Bounds as above; with h = 1 joint recovery would be four times off."""
-    law, sizes = zipf(1.2, 10_000), [33_000] * 6
+    distribution, sizes = zipf(1.2, 10_000), [33_000] * 6
     plan = {"rows": 9, "width": 300, "schedule": schedule, "num_rounds": 6, "round_sizes": sizes}
 
     def draw(rng):
-        once = np.arange(6)[:, None] == rng.integers(0, 6, len(law))
-        return rng.poisson(once * rng.permutation(law) * sum(sizes))
+        once = np.arange(6)[:, None] == rng.integers(0, 6, len(distribution))
+        return rng.poisson(once * rng.permutation(distribution) * sum(sizes))
 
-    agrees(law, plan | {"heterogeneity": 6.0}, draw, sizes)
+    agrees(distribution, plan | {"heterogeneity": 6.0}, draw, sizes)
 
 
 def test_simulated_clients_of_several_items():
     """Every client draws three items, and keeps one of each. Bounds as above."""
-    law, clients = zipf(1.3, 5000), 15_000
+    distribution, clients = zipf(1.3, 5000), 15_000
 
     def draw(rng):
-        items = np.sort(rng.choice(len(law), (6, clients, 3), p=law), axis=2)
-        items[..., 1:][items[..., 1:] == items[..., :-1]] = len(law)
-        order = rng.permutation(len(law))
-        return np.stack([np.bincount(one.reshape(-1), minlength=len(law) + 1)[:-1][order] for one in items])
+        items = np.sort(rng.choice(len(distribution), (6, clients, 3), p=distribution), axis=2)
+        items[..., 1:][items[..., 1:] == items[..., :-1]] = len(distribution)
+        order = rng.permutation(len(distribution))
+        return np.stack([np.bincount(one.reshape(-1), minlength=len(distribution) + 1)[:-1][order] for one in items])
 
-    frequencies = 1 - (1 - law) ** 3
+    frequencies = 1 - (1 - distribution) ** 3
     assert frequencies.sum() > 2.5
     plan = {"rows": 9, "width": 200, "schedule": "hybrid", "num_rounds": 6, "round_sizes": [clients] * 6}
     agrees(frequencies, plan | {"max_items": 3}, draw, [clients] * 6)
@@ -241,11 +241,13 @@ def test_equal_rounds_may_be_given_one_by_one(recovery, schedule):
 @pytest.mark.parametrize("recovery", ["joint", "median"])
 @pytest.mark.parametrize("schedule", ["hybrid", "batched:3"])
 def test_one_round_that_holds_nearly_all_is_shared(recovery, schedule):
-    law, sizes = zipf(1.2), [1, 1, 1_000_000, 1, 1, 1]
+    distribution, sizes = zipf(1.2), [1, 1, 1_000_000, 1, 1, 1]
     plan = {"rows": 7, "width": 300, "num_rounds": 6, "recovery": recovery, "round_sizes": sizes}
-    shared = predict(law, **plan, schedule="shared")
-    assert predict(law, **plan, schedule=schedule).linf == pytest.approx(shared.linf, rel=0.01)
-    assert predict(law, **plan, schedule=schedule, heterogeneity=6.0).linf == pytest.approx(shared.linf, rel=0.01)
+    shared = predict(distribution, **plan, schedule="shared")
+    assert predict(distribution, **plan, schedule=schedule).linf == pytest.approx(shared.linf, rel=0.01)
+    assert predict(distribution, **plan, schedule=schedule, heterogeneity=6.0).linf == pytest.approx(
+        shared.linf, rel=0.01
+    )
 
 
 @pytest.mark.parametrize("recovery", ["joint", "median"])
@@ -295,14 +297,14 @@ def test_what_is_left_out_is_equal_rounds_of_one_law(schedule, recovery):
 @pytest.mark.parametrize("rows", [5, 16])
 def test_exceedance_is_the_share_of_items(rows):
     """Of 5,000 items in 30 campaigns of the paper's decoder, within 20 %: items of one campaign err together."""
-    law, rng, spec = zipf(1.2, 5000), np.random.default_rng(1), {"rows": rows, "width": 60}
+    distribution, rng, spec = zipf(1.2, 5000), np.random.default_rng(1), {"rows": rows, "width": 60}
     size, seen = 0.008, []
     for _ in range(30):
-        counts = rng.multinomial(10_000, law)
+        counts = rng.multinomial(10_000, distribution)
         sketch = CountSketch(SketchSpec(**spec, schedule="shared", num_rounds=1, seed=rng.bytes(32)), 0)
         sketch.add_range(1, counts)
         seen.append(np.mean(np.abs(MedianDecoder([sketch]).range(1, 5000) - counts) > size * 10_000))
-    predicted = exceedance(law, size, **spec, schedule="shared", num_rounds=1, num_clients=10_000)
+    predicted = exceedance(distribution, size, **spec, schedule="shared", num_rounds=1, num_clients=10_000)
     assert predicted == pytest.approx(np.mean(seen), rel=0.2 + 3 * np.std(seen) / np.mean(seen) / 30**0.5)
 
 

@@ -91,24 +91,24 @@ def test_moving_to_another_round_costs_two_rows_a_row():
 
 @given(st.integers(1, 3), st.integers(1, 4), st.integers(1, 3), st.data())
 @settings(max_examples=40)
-def test_no_client_exceeds_the_sensitivity(participations, per_opening, max_items, data):
+def test_no_client_exceeds_the_sensitivity(participations, per_release, max_items, data):
     """Any items in any rounds, rounds added up in any way that the event allows."""
-    per_opening = min(per_opening, participations)
+    per_release = min(per_release, participations)
     rows, width, items = 3, 4, 12
     sketches = dense(SketchSpec(rows, width, "shared", 1, bytes(32)), 0, items)[0]
 
     def contribution():
         total = np.zeros((participations, rows * width), np.int64)
-        room = [per_opening] * participations
+        room = [per_release] * participations
         for _ in range(participations):
-            opening = data.draw(st.sampled_from([j for j, left in enumerate(room) if left]))
-            room[opening] -= 1
+            release = data.draw(st.sampled_from([j for j, left in enumerate(room) if left]))
+            room[release] -= 1
             chosen = data.draw(st.lists(st.integers(0, items - 1), max_size=max_items, unique=True))
-            total[opening] += sketches[chosen].sum(axis=0)
+            total[release] += sketches[chosen].sum(axis=0)
         return total
 
     one, other = contribution(), contribution()
-    event = gaussian(rows, max_items=max_items, participations=participations, per_opening=per_opening)
+    event = gaussian(rows, max_items=max_items, participations=participations, per_release=per_release)
     assert (one**2).sum() <= event.l2_sensitivity**2 + 1e-9
     assert ((one - other) ** 2).sum() <= replace(event, relation="replace-one").l2_sensitivity ** 2 + 1e-9
 
@@ -117,10 +117,10 @@ def test_sensitivities_by_schedule():
     assert gaussian(5).l2_sensitivity == pytest.approx(5**0.5)
     assert gaussian(5, "replace-one").l2_sensitivity == pytest.approx(2 * 5**0.5)
     assert gaussian(5, participations=7).l2_sensitivity == pytest.approx(35**0.5)
-    assert gaussian(5, participations=7, per_opening=7).l2_sensitivity == pytest.approx(7 * 5**0.5)
-    assert gaussian(5, "replace-one", participations=7, per_opening=7).l2_sensitivity == pytest.approx(14 * 5**0.5)
-    split = gaussian(5, participations=7, per_opening=3)
-    assert split.openings == [(3, 2), (1, 1)] and split.num_openings == 3
+    assert gaussian(5, participations=7, per_release=7).l2_sensitivity == pytest.approx(7 * 5**0.5)
+    assert gaussian(5, "replace-one", participations=7, per_release=7).l2_sensitivity == pytest.approx(14 * 5**0.5)
+    split = gaussian(5, participations=7, per_release=3)
+    assert split.releases == [(3, 2), (1, 1)] and split.num_releases == 3
     assert split.l2_sensitivity == pytest.approx((5 * 19) ** 0.5)
     clip = default_clip_norm(5, 1000, 20)
     assert clip**2 == pytest.approx(100 * (1 + 4 * math.sqrt(2 / 5000)))
@@ -140,7 +140,7 @@ def test_sensitivities_by_schedule():
         gaussian(5),
         gaussian(5, "add-remove", variance=2.5, total_variation=2.0**-90),
         skellam(16, "replace-one", variance=1 / 3, collisions=Collisions(3, 2), participations=4),
-        skellam(16, max_items=20, clip_norm=18.1, participations=6, per_opening=2),
+        skellam(16, max_items=20, clip_norm=18.1, participations=6, per_release=2),
         gaussian(5, trust="distributed"),
     ],
 )
@@ -213,7 +213,7 @@ def test_collisions_are_two_integers(collisions):
         (lambda: gaussian(5, variance=math.inf), "variance must be finite"),
         (lambda: gaussian(5, clip_norm=-1.0), "clip_norm must be at least"),
         (lambda: gaussian(5, max_items=0), "max_items must be at least 1"),
-        (lambda: gaussian(5, per_opening=2), "per_opening must be at most 1"),
+        (lambda: gaussian(5, per_release=2), "per_release must be at most 1"),
         (lambda: gaussian(5, total_variation=2.0), "total_variation must be at most"),
         (lambda: gaussian(5, honest_survivors=3), "honest_survivors belongs to skellam"),
         (lambda: skellam(5, honest_survivors=None), "honest_survivors must be an integer"),

@@ -41,7 +41,7 @@ def test_errors_without_noise_are_those_of_the_schedules() -> None:
     for schedule, error in found.items():
         estimates = rounds.estimate(held, SMALL.rows, SMALL.width, schedule, public)
         assert error == np.abs(estimates - held.sum(axis=0)).max() / 1600
-    assert {row["openings"] for row in rows if row["chosen"]} == {3}
+    assert {row["releases"] for row in rows if row["chosen"]} == {3}
     assert all(row["both"] > 0 for row in rows)
 
 
@@ -54,10 +54,10 @@ def test_noise_alone_grows_with_openings_and_shrinks_with_epsilon() -> None:
     cell = SMALL._replace(rows=3, width=1 << 12)
     best = dict.fromkeys([(e, d) for e in cell.epsilons for d in epsilon.DECODERS], 1)
     rows = [row for row in epsilon.campaign(cell, best, 0) if row["decoder"] == "median"]
-    assert {row["openings"] for row in rows} == {1, 4, 8}
+    assert {row["releases"] for row in rows} == {1, 4, 8}
     for row in rows:
-        deviation = noise_multiplier(row["epsilon"], 1e-6) * math.sqrt(row["openings"]) / cell.clients
-        assert 2 < row["privacy"] / deviation < 6
+        stddev = noise_multiplier(row["epsilon"], 1e-6) * math.sqrt(row["releases"]) / cell.clients
+        assert 2 < row["privacy"] / stddev < 6
 
 
 def test_measure_repeats_with_its_seed() -> None:
@@ -103,7 +103,7 @@ def test_the_theorem_by_hand() -> None:
     assert estimation == pytest.approx(math.sqrt((vector[40:] ** 2).sum() / 40))
     stated = math.sqrt(math.log(600) * math.log(1e6)) / (500 * math.sqrt(2) * 0.5)
     assert privacy == pytest.approx(stated)
-    noise = theory.noise_deviation(8, 0.5, 1e-6, constant=1.0)
+    noise = theory.noise_stddev(8, 0.5, 1e-6, constant=1.0)
     sizes = {"num_clients": 1000, "num_rounds": 2, "items": 300}
     assert privacy == pytest.approx(theory.private_bound(np.zeros(300), 8, 40, 0.5, 1.0, noise=noise, **sizes))
 
@@ -116,15 +116,15 @@ def made(error: Callable[[int, int, np.random.Generator], float], decoder: str =
     rng, rows = np.random.default_rng(0), []
     for m in (1, 4, 16):
         for clients in {1600, 100 * m}:
-            for name, openings in {"shared": 1, "batched:4": 4, "hybrid": m}.items():
-                if openings > m or name != epsilon.named(openings, m):
+            for name, releases in {"shared": 1, "batched:4": 4, "hybrid": m}.items():
+                if releases > m or name != epsilon.named(releases, m):
                     continue
                 for repeat in range(5):
-                    value = error(openings, clients, rng) * math.exp(rng.normal(0, 0.01))
+                    value = error(releases, clients, rng) * math.exp(rng.normal(0, 0.01))
                     row: study.Row = {"law": "2", "rows": 8, "width": 40, "num_rounds": m, "clients": clients}
-                    row |= {"epsilon": 1.0, "schedule": name, "openings": openings, "decoder": decoder}
-                    row |= {"chosen": openings == min(m, 4), "estimation": value, "privacy": value, "both": value}
-                    row |= {"theorem estimation": 0.1 / openings, "theorem privacy": 0.1 / openings}
+                    row |= {"epsilon": 1.0, "schedule": name, "releases": releases, "decoder": decoder}
+                    row |= {"chosen": releases == min(m, 4), "estimation": value, "privacy": value, "both": value}
+                    row |= {"theorem estimation": 0.1 / releases, "theorem privacy": 0.1 / releases}
                     rows.append(row | {"repeat": repeat})
     return rows
 
@@ -215,7 +215,7 @@ def test_released_campaigns_agree_with_the_others() -> None:
     """Estimation alone of the same campaign; the noise on estimates does not depend on M, that on sums does."""
     cell = SMALL._replace(epsilons=(1.0,))
     [whole] = [
-        r for r in released.campaign(cell, 0) if (r["decoder"], r["noise on"], r["openings"]) == ("median", "sums", 8)
+        r for r in released.campaign(cell, 0) if (r["decoder"], r["noise on"], r["releases"]) == ("median", "sums", 8)
     ]
     other = [r for r in epsilon.campaign(cell, {(1.0, "median"): 1, (1.0, "joint"): 1}, 0) if r["schedule"] == "hybrid"]
     assert whole["estimation"] == other[0]["estimation"]
@@ -237,7 +237,7 @@ def test_the_conjecture_is_judged_with_its_standard_error(slopes: tuple[float, .
     rows: list[study.Row] = []
     for m in (1, 4, 16):
         for repeat, slope in enumerate(slopes):
-            own = {"num_rounds": m, "openings": m, "repeat": repeat}
+            own = {"num_rounds": m, "releases": m, "repeat": repeat}
             rows.append(same | own | {"noise on": "estimates", "privacy": m**slope})
             rows.append(same | own | {"noise on": "sums", "privacy": m**slope * math.exp(gain)})
     [row] = released.conjecture(rows)

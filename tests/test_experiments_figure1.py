@@ -110,9 +110,9 @@ def test_a_row_says_what_draws_its_pilot_again() -> None:
 
 def test_two_phase_and_planner_see_the_same_pilot_of_others(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[CountSketch] = []
-    known, two_phase = planner.Law.from_pilot, planner.two_phase
+    known, two_phase = planner.Frequencies.from_pilot, planner.two_phase
 
-    def from_pilot(sums: list[CountSketch], domain: IntegerRange) -> planner.Law:
+    def from_pilot(sums: list[CountSketch], domain: IntegerRange) -> planner.Frequencies:
         seen.extend(sums)
         return known(sums, domain)
 
@@ -120,7 +120,7 @@ def test_two_phase_and_planner_see_the_same_pilot_of_others(monkeypatch: pytest.
         seen.append(sums)
         return two_phase(sums, *given, **more)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(planner.Law, "from_pilot", from_pilot)
+    monkeypatch.setattr(planner.Frequencies, "from_pilot", from_pilot)
     monkeypatch.setattr(planner, "two_phase", paper)
     task = pilot_task()
     sizes = single.choose(task, several.load(LAW, None).law, np.random.default_rng(0))

@@ -51,7 +51,7 @@ def test_chosen_rows_are_compared_by_cells(tmp_path: Path) -> None:
     worst = theory.rows_for(500, 0.1) * theory.width_minimax(0.05, 2000)
     assert float(row["minimax"]) == pytest.approx(worst / cells)
     assert row["verdict"] == "-"  # one pilot
-    assert row["calculus range"] == f"{float(row['calculus']):.2f}-{float(row['calculus']):.2f}"
+    assert row["model range"] == f"{float(row['size_by_model']):.2f}-{float(row['size_by_model']):.2f}"
 
 
 def test_cells_may_be_measured_in_processes() -> None:
@@ -79,7 +79,7 @@ def test_campaigns_keep_tau_or_do_not(decoder: str) -> None:
 
 def test_only_enough_work_is_judged(monkeypatch: pytest.MonkeyPatch) -> None:
     one, work = cell([0.5, 0.5], 0.1), planner.Work(12, 10, 200)
-    choice = planner.Choice(*(planned.Size("calculus", 5, 100) for _ in range(3)), 1.0, 0.0)
+    choice = planner.Choice(*(planned.Size("model", 5, 100) for _ in range(3)), 1.0, 0.0)
     monkeypatch.setattr(planner, "choose", lambda _cell, _seed: choice)
     for least, successes, verdict in ((100, 200, "PASS"), (72, 170, "PASS"), (71, 200, "MISS"), (100, 169, "MISS")):
         monkeypatch.setattr(planner.Cell, "least_width", lambda *_, least=least: least)

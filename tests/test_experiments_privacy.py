@@ -86,11 +86,11 @@ def test_noise_is_of_its_law_and_of_the_seed_alone() -> None:
 
 def test_errors_are_those_of_the_noise_where_nothing_collides() -> None:
     """Few items in a wide sketch, joint recovery: the mean of 10 rounds of 5 rows."""
-    held, deviation = np.full((10, 30), 200), 9.0
-    runs = [privacy.run(held, 5, 1 << 11, deviation**2, np.random.default_rng(seed)) for seed in range(20)]
+    held, stddev = np.full((10, 30), 200), 9.0
+    runs = [privacy.run(held, 5, 1 << 11, stddev**2, np.random.default_rng(seed)) for seed in range(20)]
     # An estimate of the total is off by sqrt(10 / 5) deviations; the largest of 30 by 2.32 times that, with a standard
     # deviation of 0.45: the mean of 20 is within six standard errors of 0.1.
-    unit = np.sqrt(10 / 5) * deviation / held.sum()
+    unit = np.sqrt(10 / 5) * stddev / held.sum()
     assert np.mean([one.joint for one in runs]) == pytest.approx(2.32 * unit, abs=0.6 * unit)
     assert np.mean([one.median for one in runs]) > np.mean([one.joint for one in runs])
 
@@ -100,7 +100,7 @@ def test_more_is_expected_with_a_provision(monkeypatch: pytest.MonkeyPatch) -> N
     exact, provided = (privacy.compare(CELL, law(400), more, True, 2, 0) for more in (False, True))
     more = privacy.provision(2000)
     assert 1.11 < more < 1.12
-    for name in ("deviation", "expected"):
+    for name in ("stddev", "expected"):
         assert provided[name] == pytest.approx(np.sqrt(more) * float(str(exact[name])))
     # The same campaigns with more noise. The largest errors of two draws differ by a tenth or so.
     assert 0.8 < float(str(provided["joint"])) / float(str(exact["joint"])) < 1.4

@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedtally.crypto import hpke
-from fedtally.crypto.hpke import OpeningKey
+from fedtally.crypto.hpke import PrivateKey
 from fedtally.crypto.keys import Label, RejectedError, Secret
 from fedtally.errors import InvalidInputError
 
@@ -107,7 +107,7 @@ def test_the_independent_reading_agrees_with_the_rfc(aead: int) -> None:
 
 @given(BYTES_32, st.binary(min_size=1, max_size=99), st.lists(st.binary(max_size=40), max_size=3))
 def test_what_is_sealed_opens_by_the_independent_reading(secret: bytes, plaintext: bytes, fields: list[bytes]) -> None:
-    key = OpeningKey(Secret(secret))
+    key = PrivateKey(Secret(secret))
     sealed = hpke.seal(key.public, Secret(plaintext), LABEL, *fields)
     assert len(sealed) == len(plaintext) + hpke.OVERHEAD_BYTES
     assert open_base(2, sealed, secret, LABEL + b"".join(fields)) == plaintext
@@ -118,7 +118,7 @@ def test_what_is_sealed_opens_by_the_independent_reading(secret: bytes, plaintex
 def test_what_the_independent_reading_seals_opens(
     secret: bytes, ephemeral: bytes, plaintext: bytes, bound: bytes
 ) -> None:
-    key = OpeningKey(Secret(secret))
+    key = PrivateKey(Secret(secret))
     assert key.public == public(secret)
     sealed = seal_base(2, plaintext, key.public, ephemeral, LABEL + bound)
     assert key.open(sealed, LABEL, bound) == Secret(plaintext)
@@ -132,11 +132,11 @@ def test_a_ciphertext_that_never_changes_opens() -> None:
         "37fda3567bdbd628e88668c3c8d7e97d1d1253b6d4ea6d44c150f741f1bf4431"
         "e7ffc5b1017dd0a2721fc2910ede08686dc3f877f62ce88e5d229f79b3838e5a01c852bb2a80130b010201616efe81db"
     )
-    assert OpeningKey(Secret(recipient)).open(sealed, LABEL, b"bound") == Secret(bytes(32))
+    assert PrivateKey(Secret(recipient)).open(sealed, LABEL, b"bound") == Secret(bytes(32))
 
 
 def test_every_seal_is_another() -> None:
-    key = OpeningKey(Secret(SKR))
+    key = PrivateKey(Secret(SKR))
     sealed = {hpke.seal(key.public, Secret(b"same"), LABEL) for _ in range(8)}
     assert len(sealed) == 8 and len({one[:32] for one in sealed}) == 8
 
@@ -145,7 +145,7 @@ def test_every_seal_is_another() -> None:
 
 
 def test_no_truncation_and_no_flipped_bit_opens() -> None:
-    key = OpeningKey(Secret(SKR))
+    key = PrivateKey(Secret(SKR))
     sealed = seal_base(2, b"seed", key.public, bytes(31) + b"\x07", LABEL + b"bound")
     assert key.open(sealed, LABEL, b"bound") == Secret(b"seed")
     for changed in [sealed[:length] for length in range(len(sealed))] + [sealed + b"\x00"]:
@@ -159,13 +159,13 @@ def test_no_truncation_and_no_flipped_bit_opens() -> None:
 
 
 def test_it_opens_for_its_purpose_and_by_its_key_alone() -> None:
-    key = OpeningKey(Secret(SKR))
+    key = PrivateKey(Secret(SKR))
     sealed = hpke.seal(key.public, Secret(b"seed"), LABEL, b"bound")
     for other, label, field in (
         (key, LABEL, b"bounD"),
         (key, LABEL, b""),
         (key, Label.TWO_SERVER_MASK, b"bound"),
-        (OpeningKey(Secret(bytes(32))), LABEL, b"bound"),
+        (PrivateKey(Secret(bytes(32))), LABEL, b"bound"),
     ):
         with pytest.raises(RejectedError, match="does not open"):
             other.open(sealed, label, field)
@@ -173,7 +173,7 @@ def test_it_opens_for_its_purpose_and_by_its_key_alone() -> None:
 
 @pytest.mark.parametrize("number", [0, 1, PRIME - 1, PRIME, PRIME + 1, PRIME + 9, 2**255 - 1, 2**256 - 1])
 def test_low_order_and_non_canonical_points_are_refused(number: int) -> None:
-    key, point = OpeningKey(Secret(SKR)), number.to_bytes(32, "little")
+    key, point = PrivateKey(Secret(SKR)), number.to_bytes(32, "little")
     sealed = hpke.seal(key.public, Secret(b"seed"), LABEL)
     with pytest.raises(RejectedError, match="a public key must"):
         key.open(point + sealed[32:], LABEL)
@@ -183,7 +183,7 @@ def test_low_order_and_non_canonical_points_are_refused(number: int) -> None:
 
 def test_another_encoding_of_a_point_is_refused() -> None:
     """u + p is the point u to X25519; the sealed key is bound to its bytes, and only one encoding is taken."""
-    key = OpeningKey(Secret(SKR))
+    key = PrivateKey(Secret(SKR))
     twin = (9 + PRIME).to_bytes(32, "little")  # the base point: its secret key would be 1, clamped away
     shared = exchange(SKR, (9).to_bytes(32, "little"))
     code, nonce = schedule(2, shared, twin, key.public, bytes(LABEL))
@@ -195,11 +195,11 @@ def test_another_encoding_of_a_point_is_refused() -> None:
 @pytest.mark.parametrize("sealed", [b"", bytes(48), "text" * 20, None, bytearray(80)])
 def test_what_is_nothing_sealed(sealed: Any) -> None:
     with pytest.raises(RejectedError, match="must be bytes, more than 48"):
-        OpeningKey(Secret(SKR)).open(sealed, LABEL)
+        PrivateKey(Secret(SKR)).open(sealed, LABEL)
 
 
 def test_the_label_is_one_of_the_list() -> None:
-    key = OpeningKey(Secret(SKR))
+    key = PrivateKey(Secret(SKR))
     for use in (lambda: hpke.seal(key.public, Secret(b"x"), b"text"), lambda: key.open(bytes(80), b"text")):  # type: ignore[arg-type]
         with pytest.raises(InvalidInputError, match="one of Label"):
             use()
@@ -209,7 +209,7 @@ def test_the_label_is_one_of_the_list() -> None:
 
 
 def test_the_key_hides_and_is_of_no_use_when_wiped() -> None:
-    key = OpeningKey(Secret(SKR))
+    key = PrivateKey(Secret(SKR))
     assert repr(key) == str(key) == "OpeningKey(hidden)" and not hasattr(key, "__dict__")
     for refused in (copy.copy, copy.deepcopy, pickle.dumps):
         with pytest.raises(InvalidInputError, match="cannot be copied or pickled"):
@@ -219,4 +219,4 @@ def test_the_key_hides_and_is_of_no_use_when_wiped() -> None:
     with pytest.raises(InvalidInputError, match="was wiped"):
         key.open(sealed, LABEL)
     with pytest.raises(InvalidInputError, match="must be of 32 bytes, got 31"):
-        OpeningKey(Secret(bytes(31)))
+        PrivateKey(Secret(bytes(31)))

@@ -102,10 +102,10 @@ def test_the_largest_of_many_equal_items():
 def shares(kind):
     d = 1000
     if kind == "readme":
-        law = np.arange(1, d + 1.0) ** -1.1
+        distribution = np.arange(1, d + 1.0) ** -1.1
     else:
-        law = np.concatenate([np.full(50, 10.0), np.ones(d - 50)]) if kind == "plateaus" else np.ones(d)
-    return law / law.sum()
+        distribution = np.concatenate([np.full(50, 10.0), np.ones(d - 50)]) if kind == "plateaus" else np.ones(d)
+    return distribution / distribution.sum()
 
 
 @pytest.mark.parametrize(
@@ -121,7 +121,7 @@ def test_a_list_holds_its_intervals(kind, recovery, num_rounds):
     for seed in range(10):
         rng = np.random.default_rng(seed)
         items = rng.permutation(1000)[rng.choice(1000, 500, p=shares(kind))]
-        options = {"domain": "range:0..999", "max_bytes": 8000, "epsilon": 2.0, "study": True, "seed": seed}
+        options = {"domain": "range:0..999", "max_bytes": 8000, "epsilon": 2.0, "not_private": True, "seed": seed}
         result = fedtally.estimate(items, recovery=recovery, num_rounds=num_rounds, evaluate=True, **options)
         top = result.top(20)
         truth = result.true_frequencies([e.item for e in top])
@@ -212,12 +212,12 @@ def test_the_law_of_a_phantom(monkeypatch):
     for schedule in SCHEDULES:
         sketches, _ = campaign(schedule, 5, 300)
         fit = JointDecoder(sketches, IntegerRange(1, 5000)).fit
-        law = intervals._PhantomLaw(fit)
+        distribution = intervals._PhantomLaw(fit)
         drawn = fit.leave_one_out(np.random.default_rng(1).integers(2**63, 2**64, 400_000, dtype=np.uint64)).estimate
-        assert drawn.std() == pytest.approx(law.sd, rel=0.01)
+        assert drawn.std() == pytest.approx(distribution.sd, rel=0.01)
         for times in (2.5, 3.5):
-            expected = law.beyond(times * law.sd)
-            seen = np.mean(np.abs(drawn) > times * law.sd)
+            expected = distribution.beyond(times * distribution.sd)
+            seen = np.mean(np.abs(drawn) > times * distribution.sd)
             # 2 %: the approximation's own error, Lugannani and Rice (1980), for sums of a few rows
             assert abs(seen - expected) < 5 * np.sqrt(expected / 400_000) + 0.02 * expected
 
@@ -228,14 +228,14 @@ def test_the_law_of_the_median(schedule, rows):
     """What 100,000 phantoms exceed with probability .01 and .001: exact for odd rows, a bound for even ones."""
     sketches, _ = campaign(schedule, rows, 150)
     landed = Landed(sketches[0].spec, sketches)
-    law = intervals._MedianLaw([landed])
+    distribution = intervals._MedianLaw([landed])
     ids = np.random.default_rng(2).integers(2**63, 2**64, 100_000, dtype=np.uint64)
     values = np.abs(MedianDecoder(sketches).at(ids)) / landed.num_clients
     for probability in (0.01, 0.001):
-        seen = np.mean(values > law.exceeded_with(probability) + 1e-12)
+        seen = np.mean(values > distribution.exceeded_with(probability) + 1e-12)
         slack = 5 * np.sqrt(probability / 100_000)
         assert seen <= probability + slack
-        if rows == 5:  # with one row the law is too coarse: a cell has probability 1 / 150
+        if rows == 5:  # with one row the distribution is too coarse: a cell has probability 1 / 150
             assert seen >= 0.75 * probability - slack
 
 

@@ -1,4 +1,4 @@
-"""Joint recovery: the refit kernel against its reference, and what the whole decoder promises."""
+"""Joint recovery: the refit kernel against its reference, and what the whole decoder guarantees."""
 
 from __future__ import annotations
 
@@ -39,8 +39,10 @@ def landed(counts, schedule, rows, width, seed, skip=()):
 
 
 def zipf_rounds(exponent, size, clients, num_rounds, seed):
-    law = np.arange(1, size + 1.0) ** -exponent
-    return np.random.default_rng(seed).multinomial(clients // num_rounds, law / law.sum(), size=num_rounds)
+    distribution = np.arange(1, size + 1.0) ** -exponent
+    return np.random.default_rng(seed).multinomial(
+        clients // num_rounds, distribution / distribution.sum(), size=num_rounds
+    )
 
 
 def largest_error(decoder, counts):
@@ -163,9 +165,12 @@ def test_errors_are_several_times_smaller(schedule, seed):
 def test_unequal_missing_and_heterogeneous_rounds(schedule):
     """Rounds of 1 to 10 parts, two of them missing, each item in few rounds: the gain stays."""
     rng = np.random.default_rng(4)
-    law = np.arange(1, 10_001.0) ** -1.2
+    distribution = np.arange(1, 10_001.0) ** -1.2
     counts = np.stack(
-        [rng.multinomial(10_000 * (m + 1), p / p.sum()) for m, p in enumerate(law * rng.gamma(0.25, 4.0, (10, 10_000)))]
+        [
+            rng.multinomial(10_000 * (m + 1), p / p.sum())
+            for m, p in enumerate(distribution * rng.gamma(0.25, 4.0, (10, 10_000)))
+        ]
     )
     sketches = landed(counts, schedule, 7, 400, 5, skip=(2, 9))
     there = np.delete(counts, (2, 9), axis=0)
@@ -353,11 +358,11 @@ def test_a_candidate_s_place_does_not_matter(rows):
     ids = domain.ids(0, 2000)
     for seed in range(10):
         rng = np.random.default_rng(seed)
-        law = np.arange(1, 2001.0) ** -1.2
+        distribution = np.arange(1, 2001.0) ** -1.2
         spec = SketchSpec(rows, 2, Schedule.parse("hybrid"), 4, rng.bytes(32))
         sketches = [CountSketch(spec, m) for m in range(4)]
         for sketch in sketches:
-            sketch.add(ids, rng.multinomial(5000, law / law.sum()))
+            sketch.add(ids, rng.multinomial(5000, distribution / distribution.sum()))
         permuted = Strings(rng.permutation(words), bytes(32), public=True)
         found, again = (JointDecoder(sketches, one).fit.estimates(ids) for one in (domain, permuted))
         np.testing.assert_array_equal(found, again)

@@ -26,16 +26,16 @@ from fedtally.campaign.key_files import (
     read_public_key,
 )
 from fedtally.cli.app import run
-from fedtally.crypto.hpke import OpeningKey
+from fedtally.crypto.hpke import PrivateKey
 from fedtally.crypto.keys import Secret, SigningKey
 from fedtally.errors import InvalidInputError, UnreadableFileError
 from fedtally.plan import Plan
+from fedtally.secagg.config import SecAggConfig, TwoServerConfig
 from fedtally.secagg.proposal import propose
-from fedtally.secagg.terms import SecAggTerms, TwoServerTerms
 
 SECRET = bytes(range(32))
-LOADERS: dict[str, Callable[[Any], SigningKey | OpeningKey]] = {"server": load_server_key, "helper": load_helper_key}
-KINDS: dict[str, type[SigningKey] | type[OpeningKey]] = {"server": SigningKey, "helper": OpeningKey}
+LOADERS: dict[str, Callable[[Any], SigningKey | PrivateKey]] = {"server": load_server_key, "helper": load_helper_key}
+KINDS: dict[str, type[SigningKey] | type[PrivateKey]] = {"server": SigningKey, "helper": PrivateKey}
 PUBLIC = {role: kind(Secret(SECRET)).public for role, kind in KINDS.items()}
 
 
@@ -276,10 +276,10 @@ def call(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tm
 
 
 def sized(method: str = "secagg", adversary: str = "semi-honest") -> Plan:
-    terms: Any = TwoServerTerms(length=48, bits=8, n_max=12, min_batch=6, corrupt=1)
+    terms: Any = TwoServerConfig(length=48, bits=8, n_max=12, min_batch=6, corrupt=1)
     if method == "secagg":
         parameters = propose(12, length=48, bits=8, corrupt=1, max_dropout=0.1, adversary=adversary)
-        terms = SecAggTerms(parameters=parameters)
+        terms = SecAggConfig(parameters=parameters)
     domain = {"kind": "range", "size": 9, "public": True, "first": 1, "last": 9}
     return Plan(3, 16, "shared", 1, 12, 12, domain, 1, bytes(32), secure_sum=terms)  # type: ignore[arg-type]
 

@@ -201,7 +201,7 @@ def test_a_plan_is_followed(tmp_path):
 def test_another_seed_beside_a_plan_draws_other_rounds():
     items = list(range(1, 10)) * 20
     plan = fedtally.estimate(items, domain="range:1..9", num_rounds=2, width=64, seed=4).plan
-    plan = Plan.from_dict({**plan.to_dict(), "cohort": 180})
+    plan = Plan.from_dict({**plan.to_dict(), "max_round_clients": 180})
     one, other = (fedtally.estimate(items, domain="range:1..9", plan=plan, seed=s).sketches[0] for s in (1, 2))
     assert not np.array_equal(one.counters, other.counters)
 
@@ -215,7 +215,7 @@ def test_the_budget_counts_all_items_of_a_client():
 
 def test_the_cohort_is_the_largest_round():
     plan = fedtally.estimate([1] * 10, rounds=[1] * 9 + [2], seed=1).plan
-    assert (plan.cohort, plan.modulus_bits) == (9, 5)
+    assert (plan.max_round_clients, plan.modulus_bits) == (9, 5)
 
 
 def test_frequencies_are_shares_of_the_clients_that_landed():

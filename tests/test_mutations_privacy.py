@@ -35,7 +35,7 @@ def test_a_list_that_no_longer_fits_is_found(tool: ModuleType) -> None:
     some = tool.MUTATIONS[0]
     for changed, said in (
         ({"old": "nowhere in the file"}, "its text is 0 times in"),
-        ({"old": "return"}, "times in privacy/terms.py, and must be there once"),
+        ({"old": "return"}, "times in privacy/config.py, and must be there once"),
         ({"new": "return )"}, "is no Python"),
         ({"file": "privacy/none.py"}, "none.py"),
         ({"tests": ("test_none.py",)}, "there is no test test_none.py"),

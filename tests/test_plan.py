@@ -14,11 +14,11 @@ from hypothesis import strategies as st
 from fedtally.domain import Dictionary, Grid, IntegerRange, IntegerSet, Strings
 from fedtally.errors import InvalidInputError, UnreadableFileError
 from fedtally.plan import Plan, Target, modulus_bits
-from fedtally.planner.draft import widest
+from fedtally.planner.draft import find_widest
+from fedtally.privacy.config import PrivacyConfig
 from fedtally.privacy.events import Event
-from fedtally.privacy.terms import PrivacyTerms
+from fedtally.secagg.config import SecAggConfig, TwoServerConfig
 from fedtally.secagg.params import Parameters
-from fedtally.secagg.terms import SecAggTerms, TwoServerTerms
 from fedtally.sketch import Schedule
 
 ROOT = Path(__file__).parent
@@ -32,7 +32,7 @@ PLAN = Plan(
     schedule="batched:4",
     num_rounds=10,
     num_clients=5000,
-    cohort=600,
+    max_round_clients=600,
     domain=DOMAIN,
     max_items=3,
     seed=bytes(range(32)),
@@ -51,8 +51,8 @@ def changed(**values):
         ("width", 2**24 + 1, "width must be at most"),
         ("num_rounds", 3, "batches must be at most the number of rounds"),
         ("num_clients", 0, "num_clients must be at least 1"),
-        ("cohort", 5001, "cohort must be at most num_clients"),
-        ("cohort", 499, "10 rounds of at most 499 clients cannot hold"),
+        ("max_round_clients", 5001, "max_round_clients must be at most num_clients"),
+        ("max_round_clients", 499, "10 rounds of at most 499 clients cannot hold"),
         ("max_items", 0, "max_items must be at least 1"),
         ("seed", b"short", "seed must be 32 bytes, got 5 bytes"),
         ("schedule", "sharde", "schedule must be shared, fresh, hybrid or batched:B"),
@@ -106,12 +106,12 @@ def test_files_round_trip(tmp_path, suffix):
     rows=st.integers(1, 40),
     width=st.integers(1, 2**24),
     rounds=st.integers(1, 50),
-    cohort=st.integers(1, 10**6),
+    max_round_clients=st.integers(1, 10**6),
     step=st.floats(1e-6, 10, allow_nan=False),
     public=st.booleans(),
     seed=st.binary(min_size=32, max_size=32),
 )
-def test_toml_round_trips(rows, width, rounds, cohort, step, public, seed):
+def test_toml_round_trips(rows, width, rounds, max_round_clients, step, public, seed):
     domain = {
         "kind": "grid",
         "size": 7,
@@ -120,7 +120,7 @@ def test_toml_round_trips(rows, width, rounds, cohort, step, public, seed):
         "note": 'a "quoted" \\ \x7f text\n',
         "\u00e9 .\U0001f600": 1,
     }
-    plan = Plan(rows, width, "hybrid", rounds, cohort, cohort, domain, 1, seed)
+    plan = Plan(rows, width, "hybrid", rounds, max_round_clients, max_round_clients, domain, 1, seed)
     again = Plan.from_toml(plan.to_toml())
     assert again == plan
     assert again.fingerprint == plan.fingerprint
@@ -133,7 +133,7 @@ def test_fingerprint_differs_wherever_plans_differ():
         changed(schedule="hybrid"),
         changed(num_rounds=11),
         changed(num_clients=5001),
-        changed(cohort=601),
+        changed(max_round_clients=601),
         changed(max_items=2),
         changed(seed=bytes(32)),
         changed(domain={**DOMAIN, "last": 1001, "size": 1001}),
@@ -184,17 +184,17 @@ def test_missing_file(tmp_path):
         Plan.load(tmp_path / "no.toml")
 
 
-@given(cohort=st.integers(1, 2**40), max_items=st.integers(1, 100))
-def test_modulus_holds_every_sum_and_no_bit_more(cohort, max_items):
-    bits = modulus_bits(cohort, max_items)
-    values = 2 * cohort * max_items + 1  # from -n K to n K
+@given(max_round_clients=st.integers(1, 2**40), max_items=st.integers(1, 100))
+def test_modulus_holds_every_sum_and_no_bit_more(max_round_clients, max_items):
+    bits = modulus_bits(max_round_clients, max_items)
+    values = 2 * max_round_clients * max_items + 1  # from -n K to n K
     assert 2 ** (bits - 1) < values <= 2**bits
 
 
-@given(max_bytes=st.integers(100, 10**6), rows=st.integers(1, 20), cohort=st.integers(1, 10**6))
-def test_width_is_the_largest_that_fits(max_bytes, rows, cohort):
-    least = Plan(rows, 1, "shared", 1, cohort, cohort, DOMAIN, 1, bytes(32))
-    plan = widest(lambda width: dataclasses.replace(least, width=width), max_bytes)
+@given(max_bytes=st.integers(100, 10**6), rows=st.integers(1, 20), max_round_clients=st.integers(1, 10**6))
+def test_width_is_the_largest_that_fits(max_bytes, rows, max_round_clients):
+    least = Plan(rows, 1, "shared", 1, max_round_clients, max_round_clients, DOMAIN, 1, bytes(32))
+    plan = find_widest(lambda width: dataclasses.replace(least, width=width), max_bytes)
     assert plan.bytes_per_client <= max_bytes
     assert dataclasses.replace(plan, width=plan.width + 1).bytes_per_client > max_bytes
 
@@ -205,7 +205,7 @@ def test_binary_cost(size, items, cost):
 
 
 def test_a_plan_is_frozen_and_takes_numbers_of_numpy():
-    plan = changed(rows=np.int64(7), cohort=np.int32(600), domain={**DOMAIN, "size": np.int64(1000)})
+    plan = changed(rows=np.int64(7), max_round_clients=np.int32(600), domain={**DOMAIN, "size": np.int64(1000)})
     assert plan.fingerprint == changed(rows=7).fingerprint
     assert len({plan, changed(rows=7)}) == 1
     with pytest.raises(TypeError):
@@ -233,7 +233,7 @@ def test_hostile_files(tmp_path, name, text):
 def test_too_few_bytes():
     plan = Plan(7, 1, "shared", 1, 15_000, 15_000, DOMAIN, 1, bytes(32))
     with pytest.raises(InvalidInputError, match="at least 14 for one counter of 15 bits in each of 7 rows, got 5"):
-        widest(lambda width: dataclasses.replace(plan, width=width), 5)
+        find_widest(lambda width: dataclasses.replace(plan, width=width), 5)
 
 
 def test_a_plan_in_a_document_is_a_table_with_a_table():
@@ -356,11 +356,11 @@ def test_the_page_has_every_entry():
         ("domain", described, {"sha256"}),
         (
             "secagg",
-            fields_of(SecAggTerms) - {"parameters"} | fields_of(Parameters) | {"method"},
+            fields_of(SecAggConfig) - {"parameters"} | fields_of(Parameters) | {"method"},
             {"server_key", "allow_list"},
         ),
-        ("two-server", fields_of(TwoServerTerms) | {"method"}, {"helper_key", "allow_list"}),
-        ("privacy", fields_of(PrivacyTerms), set()),
+        ("two-server", fields_of(TwoServerConfig) | {"method"}, {"helper_key", "allow_list"}),
+        ("privacy", fields_of(PrivacyConfig), set()),
         ("event", fields_of(Event) | {"schema"}, {"clip_norm", "honest_survivors", "collisions"}),
         ("target", fields_of(Target), set()),
     ):

@@ -1,4 +1,4 @@
-"""Sizes of sketches: laws known or read from pilots, the paper's ways, and searches beside looking at all."""
+"""Sizes of sketches: distributions known or read from pilots, the paper's ways, and searches beside looking at all."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from click.testing import CliRunner
 from fedtally import planner, theory
 from fedtally.domain import IntegerRange
 from fedtally.errors import InvalidInputError
-from fedtally.planner import Campaign, Law, Pilot, Size, sizes, tail
-from fedtally.planner import law as laws
+from fedtally.planner import Campaign, Frequencies, Pilot, Size, sizes, tail
+from fedtally.planner import frequencies as distributions
 from fedtally.recovery import error_model
 from fedtally.recovery.decoding import DECODERS
 from fedtally.recovery.error_model import failure, predict
@@ -26,24 +26,24 @@ PLAN = {"rows": 7, "width": 100, "num_rounds": 6, "num_clients": 20_000}
 
 
 def zipf(exponent, size=D):
-    law = np.arange(1, size + 1.0) ** -exponent
-    return law / law.sum()
+    distribution = np.arange(1, size + 1.0) ** -exponent
+    return distribution / distribution.sum()
 
 
 def steps():
     """40 items of 1.5 %, the others alike: no power law."""
-    law = np.full(D, 0.4 / (D - 40))
-    law[:40] = 0.015
-    return law
+    distribution = np.full(D, 0.4 / (D - 40))
+    distribution[:40] = 0.015
+    return distribution
 
 
-def sketches(law, clients, *, rows=8, width=200, schedule="shared", num_rounds=1, noise=0.0, seed=0):
+def sketches(distribution, clients, *, rows=8, width=200, schedule="shared", num_rounds=1, noise=0.0, seed=0):
     rng = np.random.default_rng(seed)
     spec = SketchSpec(rows, width, schedule, num_rounds, rng.bytes(32))
     found = []
     for m in range(num_rounds):
         sketch = CountSketch(spec, m)
-        sketch.add_range(1, rng.multinomial(clients // num_rounds, law))
+        sketch.add_range(1, rng.multinomial(clients // num_rounds, distribution))
         sketch.counters += np.rint(rng.normal(0.0, noise, sketch.counters.shape)).astype(np.int64)
         found.append(sketch)
     return found
@@ -74,10 +74,13 @@ def test_without_errors_nothing_fails():
 
 @pytest.mark.parametrize("recovery", ["joint", "median"])
 def test_items_may_be_given_by_their_numbers(recovery):
-    law, plan = np.repeat([0.004, 0.0008, 0.0001], [60, 500, 2000]), PLAN | {"schedule": "shared", "recovery": recovery}
+    distribution, plan = (
+        np.repeat([0.004, 0.0008, 0.0001], [60, 500, 2000]),
+        PLAN | {"schedule": "shared", "recovery": recovery},
+    )
     once = {"frequencies": [0.0001, 0.004, 0.0008], "numbers": [2000, 60, 500]}
-    assert predict(**once, **plan).linf == pytest.approx(predict(law, **plan).linf, rel=1e-6)
-    assert failure(**once, tau=0.002, **plan) == pytest.approx(failure(law, 0.002, **plan), rel=1e-6)
+    assert predict(**once, **plan).linf == pytest.approx(predict(distribution, **plan).linf, rel=1e-6)
+    assert failure(**once, tau=0.002, **plan) == pytest.approx(failure(distribution, 0.002, **plan), rel=1e-6)
 
 
 @pytest.mark.parametrize(
@@ -102,20 +105,20 @@ def test_certain_errors_are_not_predicted(probability):
         predict([0.5], schedule="shared", **PLAN, probability=probability)
 
 
-# ---- laws ----
+# ---- distributions ----
 
 
 @pytest.mark.parametrize("frequencies", [zipf(1.1), zipf(3.0), steps(), np.zeros(D), np.array([1.0])])
 @pytest.mark.parametrize("recovery", ["joint", "median"])
 def test_a_compressed_law_predicts_as_the_frequencies_do(frequencies, recovery):
-    law = Law.from_frequencies(np.random.default_rng(0).permutation(frequencies), domain_size=D)
-    assert len(law.frequencies) < 1500
-    assert law.numbers @ law.frequencies == pytest.approx(frequencies.sum())
-    assert law.hardness(0.01) == pytest.approx(theory.hardness(frequencies, 0.01), rel=1e-3)
-    assert law.uncertainty(0.01) == 0.0
+    distribution = Frequencies.from_frequencies(np.random.default_rng(0).permutation(frequencies), domain_size=D)
+    assert len(distribution.frequencies) < 1500
+    assert distribution.numbers @ distribution.frequencies == pytest.approx(frequencies.sum())
+    assert distribution.hardness(0.01) == pytest.approx(theory.hardness(frequencies, 0.01), rel=1e-3)
+    assert distribution.uncertainty(0.01) == 0.0
     direct = predict(frequencies, schedule="hybrid", **PLAN, recovery=recovery, candidates=D, probability=0.1)
     campaign = Campaign(PLAN["num_clients"], "hybrid", PLAN["num_rounds"], recovery)
-    assert campaign.linf(law, 0.1, PLAN["rows"], PLAN["width"]) == pytest.approx(direct.linf, rel=0.01)
+    assert campaign.linf(distribution, 0.1, PLAN["rows"], PLAN["width"]) == pytest.approx(direct.linf, rel=0.01)
 
 
 @pytest.mark.parametrize(
@@ -127,13 +130,13 @@ def test_a_pilot_tells_the_tail(frequencies, schedule, num_rounds, noise):
     tau, ratios, energies, uncertainties = 0.01, [], [], []
     for seed in range(10):
         landed = sketches(frequencies, 2000, schedule=schedule, num_rounds=num_rounds, noise=noise, seed=seed)
-        law = Law.from_pilot(landed, IntegerRange(1, D), noise**2 + (1 / 12 if noise else 0.0))
-        assert law.fit is not None and law.fit.conditioned
-        assert law.numbers @ law.frequencies <= 1 + 1e-6
-        assert law.domain_size == D
-        ratios.append(law.hardness(tau) / theory.hardness(frequencies, tau))
-        energies.append(float(law.numbers @ law.frequencies**2) / float(frequencies @ frequencies))
-        uncertainties.append(law.uncertainty(tau))
+        distribution = Frequencies.from_pilot(landed, IntegerRange(1, D), noise**2 + (1 / 12 if noise else 0.0))
+        assert distribution.fit is not None and distribution.fit.conditioned
+        assert distribution.numbers @ distribution.frequencies <= 1 + 1e-6
+        assert distribution.domain_size == D
+        ratios.append(distribution.hardness(tau) / theory.hardness(frequencies, tau))
+        energies.append(float(distribution.numbers @ distribution.frequencies**2) / float(frequencies @ frequencies))
+        uncertainties.append(distribution.uncertainty(tau))
     for seen in (ratios, energies):
         assert np.mean(seen) == pytest.approx(1, abs=0.04 + 4 * np.std(seen) / math.sqrt(len(seen)))
         assert np.std(seen) < 0.3
@@ -146,45 +149,45 @@ def test_the_power_law_has_the_mass_and_energy_it_is_asked_for():
         (8, 10**6, 0.6, 0.004, 0.02),
         (3, 40, 0.1, 0.001, 1),
     ):
-        tail, numbers, exponent = laws._power_law(first, last, mass, energy, most)
+        tail, numbers, exponent = distributions._power_law(first, last, mass, energy, most)
         assert numbers.sum() == last - first + 1
         assert numbers @ tail == pytest.approx(mass, rel=1e-6)
         assert numbers @ tail**2 == pytest.approx(energy, rel=1e-3)
         assert 0 < exponent < 10 and tail.max() <= most
-    assert laws._power_law(5, 4, 0.5, 0.1, 1.0)[2] == 0.0
-    tail, numbers, exponent = laws._power_law(1, 50, 0.5, 0.0, 1.0)
+    assert distributions._power_law(5, 4, 0.5, 0.1, 1.0)[2] == 0.0
+    tail, numbers, exponent = distributions._power_law(1, 50, 0.5, 0.0, 1.0)
     assert exponent == 0.0
     np.testing.assert_allclose(tail, 0.01)
 
 
 @pytest.mark.parametrize("noise", [0.0, 5.0])
 def test_one_item_that_all_clients_hold(noise):
-    law = Law.from_pilot(sketches(np.eye(1, D)[0], 1000, noise=noise), IntegerRange(1, D), noise**2)
-    assert law.numbers @ law.frequencies == pytest.approx(1, abs=1e-9)
-    assert law.frequencies[0] > 0.98 and law.uncertainty(0.05) < 0.5
-    assert planner.calculus(law, 0.05, Campaign(10_000), rows=8).method == "calculus"
+    distribution = Frequencies.from_pilot(sketches(np.eye(1, D)[0], 1000, noise=noise), IntegerRange(1, D), noise**2)
+    assert distribution.numbers @ distribution.frequencies == pytest.approx(1, abs=1e-9)
+    assert distribution.frequencies[0] > 0.98 and distribution.uncertainty(0.05) < 0.5
+    assert planner.size_by_model(distribution, 0.05, Campaign(10_000), rows=8).method == "model"
 
 
 def test_a_domain_may_be_vast():
-    law = Law.from_pilot(sketches(zipf(1.1), 1000), IntegerRange(1, 200_000))
-    assert law.domain_size == 200_000 and len(law.frequencies) < 2000
-    tail, numbers, _ = laws._power_law(4, 2**50, 0.7, 0.01, 0.5)
+    distribution = Frequencies.from_pilot(sketches(zipf(1.1), 1000), IntegerRange(1, 200_000))
+    assert distribution.domain_size == 200_000 and len(distribution.frequencies) < 2000
+    tail, numbers, _ = distributions._power_law(4, 2**50, 0.7, 0.01, 0.5)
     assert len(tail) < 4000
     assert numbers @ tail == pytest.approx(0.7)
 
 
 def test_a_law_that_a_pilot_cannot_tell_is_not_used():
     campaign = Campaign(100_000, recovery="median")
-    law = Law.from_pilot(sketches(zipf(1.5), 50), IntegerRange(1, D))
-    assert law.uncertainty(1e-3) > sizes.TOO_UNCERTAIN > law.uncertainty(0.1)
-    size = planner.calculus(law, 1e-3, campaign, rows=15)
+    distribution = Frequencies.from_pilot(sketches(zipf(1.5), 50), IntegerRange(1, D))
+    assert distribution.uncertainty(1e-3) > sizes.TOO_UNCERTAIN > distribution.uncertainty(0.1)
+    size = planner.size_by_model(distribution, 1e-3, campaign, rows=15)
     assert (size.method, size.rows, size.width) == ("minimax", 15, 4000)
     assert "take more clients" in size.message and "0.001" in size.message
-    assert planner.calculus(law, 1e-3, campaign).rows == theory.rows_for(D, 0.1)
-    assert planner.calculus(law, 0.1, campaign, rows=15).method == "calculus"
+    assert planner.size_by_model(distribution, 1e-3, campaign).rows == theory.rows_for(D, 0.1)
+    assert planner.size_by_model(distribution, 0.1, campaign, rows=15).method == "model"
     # Three rows are the fewest that joint recovery takes. With four columns for 5,000 items it has
-    # nothing to say, nor has the law.
-    tiny = Law.from_pilot(sketches(zipf(1.05), 5000, rows=3, width=4), IntegerRange(1, D))
+    # nothing to say, nor has the distribution.
+    tiny = Frequencies.from_pilot(sketches(zipf(1.05), 5000, rows=3, width=4), IntegerRange(1, D))
     assert tiny.uncertainty(0.01) > sizes.TOO_UNCERTAIN
 
 
@@ -193,16 +196,18 @@ def test_fourth_powers_tell_the_shape_of_the_tail(clients, noise):
     """1,000 items alike, which hardly stand out: mass and energy alone would have a few of them, and a long tail."""
     flat, tau, ratios = np.where(np.arange(D) < 1000, 1e-3, 0.0), 0.002, []
     for seed in range(6):
-        law = Law.from_pilot(sketches(flat, clients, noise=noise, seed=seed), IntegerRange(1, D), noise**2)
-        ratios.append(law.hardness(tau) / theory.hardness(flat, tau))
+        distribution = Frequencies.from_pilot(
+            sketches(flat, clients, noise=noise, seed=seed), IntegerRange(1, D), noise**2
+        )
+        ratios.append(distribution.hardness(tau) / theory.hardness(flat, tau))
     assert 0.75 < np.mean(ratios) < 1.1
 
 
 def mixed():
     """Half of all clients hold one of 500 items alike, the others one of a power law."""
-    law = zipf(1.5) / 2
-    law[:500] += 1e-3
-    return law
+    distribution = zipf(1.5) / 2
+    distribution[:500] += 1e-3
+    return distribution
 
 
 @pytest.mark.parametrize(("width", "noise"), [(2000, 0.0), (2000, 1.0), (1000, 0.0)])
@@ -211,12 +216,14 @@ def test_items_that_are_fitted_one_by_one_tell_the_shape_of_the_tail(width, nois
     tau, ratios, below = 0.002, [], []
     for seed in range(4):
         landed = sketches(mixed(), 2500, width=width, noise=noise, seed=seed)
-        law = Law.from_pilot(landed, IntegerRange(1, D), noise**2 + (1 / 12 if noise else 0.0))
-        assert law.fit is not None and law.fit.resolved < 3 * max(tau, 4 * noise / 2500)
-        assert law.numbers @ law.frequencies <= 1 + 1e-6 and law.numbers.sum() <= D * (1 + 1e-9)
-        ratios.append(law.hardness(tau) / theory.hardness(mixed(), tau))
-        few, true = law.frequencies < tau, mixed()[mixed() < tau]
-        below.append(float(law.numbers[few] @ law.frequencies[few] ** 2) / float(true @ true))
+        distribution = Frequencies.from_pilot(landed, IntegerRange(1, D), noise**2 + (1 / 12 if noise else 0.0))
+        assert distribution.fit is not None and distribution.fit.resolved < 3 * max(tau, 4 * noise / 2500)
+        assert distribution.numbers @ distribution.frequencies <= 1 + 1e-6 and distribution.numbers.sum() <= D * (
+            1 + 1e-9
+        )
+        ratios.append(distribution.hardness(tau) / theory.hardness(mixed(), tau))
+        few, true = distribution.frequencies < tau, mixed()[mixed() < tau]
+        below.append(float(distribution.numbers[few] @ distribution.frequencies[few] ** 2) / float(true @ true))
     assert 0.9 < np.mean(ratios) < 1.15
     assert np.mean(below) > 0.6
 
@@ -240,17 +247,17 @@ def test_deconvolution_keeps_the_sums_that_are_known():
 def test_what_joint_recovery_may_miss_is_said():
     """8 x 100 counters tell 500 items of two clients of the pilot only together; 8 x 2000 one by one."""
     tau, domain = 0.004, IntegerRange(1, D)
-    small, large = (Law.from_pilot(sketches(mixed(), 2500, width=width), domain) for width in (100, 2000))
+    small, large = (Frequencies.from_pilot(sketches(mixed(), 2500, width=width), domain) for width in (100, 2000))
     assert small.fit is not None and large.fit is not None
     assert small.fit.resolved > tau > large.fit.resolved
     for recovery, said in (("joint", "tells items below"), ("median", "")):
-        assert said in planner.calculus(small, tau, Campaign(25_000, recovery=recovery), rows=9).message
-    assert planner.calculus(large, tau, Campaign(25_000), rows=9).message == ""
+        assert said in planner.size_by_model(small, tau, Campaign(25_000, recovery=recovery), rows=9).message
+    assert planner.size_by_model(large, tau, Campaign(25_000), rows=9).message == ""
 
 
 def geometric(ratio, size=2000):
-    law = ratio ** np.arange(float(size))
-    return law / law.sum()
+    distribution = ratio ** np.arange(float(size))
+    return distribution / distribution.sum()
 
 
 @pytest.mark.parametrize(
@@ -262,12 +269,12 @@ def test_a_jump_of_the_error_is_not_relied_on(ratio, clients, rounds, tau):
     The error falls by half a dozen times from one width to one a tenth larger, and not just where it is predicted to:
     of the sketches that are predicted to do by themselves 45 % and 87 % fail.
     """
-    law, schedule = Law.from_frequencies(geometric(ratio)), "hybrid" if rounds > 1 else "shared"
+    distribution, schedule = Frequencies.from_frequencies(geometric(ratio)), "hybrid" if rounds > 1 else "shared"
     campaign = Campaign(clients, schedule, rounds)
-    size = planner.calculus(law, tau, campaign, rows=10)
+    size = planner.size_by_model(distribution, tau, campaign, rows=10)
     assert size.linf is not None and size.linf <= tau
     alone = size.width
-    while campaign._failure(law, tau, 10, alone - 1) <= 0.05:
+    while campaign._failure(distribution, tau, 10, alone - 1) <= 0.05:
         alone -= 1
     assert size.width > 1.2 * alone
     rng, failures = np.random.default_rng(0), 0
@@ -284,8 +291,8 @@ def test_a_jump_of_the_error_is_not_relied_on(ratio, clients, rounds, tau):
 
 def plateau():
     """No item stands out: 20,000 that fall like (i + 150)^-2, most are below one client of a pilot of 1,000."""
-    law = (np.arange(20_000) + 151.0) ** -2
-    return law / law.sum()
+    distribution = (np.arange(20_000) + 151.0) ** -2
+    return distribution / distribution.sum()
 
 
 def test_rare_items_that_a_pilot_does_not_tell_are_taken_to_be_alike():
@@ -295,15 +302,15 @@ def test_rare_items_that_a_pilot_does_not_tell_are_taken_to_be_alike():
     """
     tau, campaign, failures = 0.002, Campaign(10_000), np.zeros(2, int)
     for seed in range(4):
-        law = Law.from_pilot(sketches(plateau(), 1000, seed=seed), IntegerRange(1, 20_000))
-        assert law.fit is not None and law.fit.resolved > 2 * tau
-        careful = planner.calculus(law, tau, campaign, rows=8)
+        distribution = Frequencies.from_pilot(sketches(plateau(), 1000, seed=seed), IntegerRange(1, 20_000))
+        assert distribution.fit is not None and distribution.fit.resolved > 2 * tau
+        careful = planner.size_by_model(distribution, tau, campaign, rows=8)
         assert (
             "is 2 of the pilot's 1,000 clients" in careful.message
             and careful.linf is not None
             and 0.7 * tau < careful.linf <= tau
         )
-        trusting = planner.calculus(replace(law, fit=None), tau, campaign, rows=8)
+        trusting = planner.size_by_model(replace(distribution, fit=None), tau, campaign, rows=8)
         assert trusting.width < careful.width < 1.6 * trusting.width
         rng = np.random.default_rng(seed)
         for repeat in range(15):
@@ -317,57 +324,64 @@ def test_rare_items_that_a_pilot_does_not_tell_are_taken_to_be_alike():
 
 
 def test_the_largest_error_and_its_probability_agree_where_rare_items_are_taken_to_be_alike():
-    law = Law.from_pilot(sketches(plateau(), 1000), IntegerRange(1, 20_000))
-    assert law.fit is not None
+    distribution = Frequencies.from_pilot(sketches(plateau(), 1000), IntegerRange(1, 20_000))
+    assert distribution.fit is not None
     campaign, errors = Campaign(10_000), []
     for width in (100, 250, 600):
-        errors.append(campaign.linf(law, 0.1, 8, width))
-        assert campaign.failure(law, errors[-1], 8, width) == pytest.approx(0.1, rel=0.15)
-        assert errors[-1] >= 0.99 * campaign.linf(replace(law, fit=None), 0.1, 8, width)
-    assert errors[2] < law.fit.resolved / 2 < errors[0]
+        errors.append(campaign.linf(distribution, 0.1, 8, width))
+        assert campaign.failure(distribution, errors[-1], 8, width) == pytest.approx(0.1, rel=0.15)
+        assert errors[-1] >= 0.99 * campaign.linf(replace(distribution, fit=None), 0.1, 8, width)
+    assert errors[2] < distribution.fit.resolved / 2 < errors[0]
 
 
 @pytest.mark.parametrize("recovery", ["median", "joint"])
 def test_a_target_of_two_clients_of_the_pilot_is_doubted(recovery):
-    law = Law.from_pilot(sketches(zipf(1.2), 1000), IntegerRange(1, D))
+    distribution = Frequencies.from_pilot(sketches(zipf(1.2), 1000), IntegerRange(1, D))
     campaign = Campaign(10_000, recovery=recovery)
-    assert "is 2 of the pilot's 1,000 clients" in planner.calculus(law, 0.002, campaign, rows=15).message
-    assert planner.calculus(law, 0.02, campaign, rows=15).message == ""
+    assert "is 2 of the pilot's 1,000 clients" in planner.size_by_model(distribution, 0.002, campaign, rows=15).message
+    assert planner.size_by_model(distribution, 0.02, campaign, rows=15).message == ""
 
 
 def test_a_tail_that_is_no_power_law(monkeypatch):
     """1,000 items alike, and fourth powers that are not known well enough: a guess, which `hardest` is not."""
-    monkeypatch.setattr(laws, "_KNOWN", 0.0)
+    monkeypatch.setattr(distributions, "_KNOWN", 0.0)
     flat = np.where(np.arange(D) < 1000, 1e-3, 0.0)
     tau, domain, campaign = 0.002, IntegerRange(1, D), Campaign(100_000, recovery="median")
     pilot = sketches(flat, 10_000)
-    guess, safe = (Law.from_pilot(pilot, domain, largest_unseen=bound) for bound in (1.0, tau))
+    guess, safe = (Frequencies.from_pilot(pilot, domain, largest_unseen=bound) for bound in (1.0, tau))
     true = theory.hardness(flat, tau)
     assert guess.hardness(tau) < 0.7 * true
     assert guess.hardest(tau) == pytest.approx(true, rel=0.2)
     assert safe.hardness(tau) == pytest.approx(safe.hardest(tau), rel=0.01) == pytest.approx(true, rel=0.2)
-    sizes = [planner.calculus(law, tau, campaign, rows=15) for law in (guess, safe, Law.from_frequencies(flat))]
+    sizes = [
+        planner.size_by_model(distribution, tau, campaign, rows=15)
+        for distribution in (guess, safe, Frequencies.from_frequencies(flat))
+    ]
     assert "were the tail no power law" in sizes[0].message
     assert [size.message for size in sizes[1:]] == ["", ""]
     assert 1.2 * sizes[0].width < sizes[2].width
     assert sizes[1].width == pytest.approx(sizes[2].width, rel=0.25)
     # Where the energy is more than items of tau could hold, the mass decides.
-    few = Law.from_pilot(sketches(zipf(1.05), 300), domain, largest_unseen=1e-4)
+    few = Frequencies.from_pilot(sketches(zipf(1.05), 300), domain, largest_unseen=1e-4)
     assert few.hardness(1e-4) == pytest.approx(few.hardest(1e-4), rel=0.01)
-    assert guess.hardest(tau) > guess.hardness(tau) and Law.from_frequencies(flat).hardest(tau) == pytest.approx(true)
+    assert guess.hardest(tau) > guess.hardness(tau) and Frequencies.from_frequencies(flat).hardest(
+        tau
+    ) == pytest.approx(true)
 
 
-# ---- rounds of different laws, clients of several items, nothing known ----
+# ---- rounds of different distributions, clients of several items, nothing known ----
 
 
 def pilot_of(round_laws, clients, schedule, seed, noise=0.0):
-    """Return the sums of rounds of one law each, float64 [rounds, d]; counts are Poisson."""
+    """Return the sums of rounds of one distribution each, float64 [rounds, d]; counts are Poisson."""
     rng = np.random.default_rng(seed)
     spec = SketchSpec(8, 200, schedule, len(round_laws), rng.bytes(32))
     found = []
-    for m, law in enumerate(round_laws):
+    for m, distribution in enumerate(round_laws):
         sketch = CountSketch(spec, m)
-        sketch.add_range(1, rng.poisson(law * (clients // len(round_laws))), num_clients=clients // len(round_laws))
+        sketch.add_range(
+            1, rng.poisson(distribution * (clients // len(round_laws))), num_clients=clients // len(round_laws)
+        )
         sketch.counters += np.rint(rng.normal(0.0, noise, sketch.counters.shape)).astype(np.int64)
         found.append(sketch)
     return found
@@ -378,8 +392,9 @@ def pilot_of(round_laws, clients, schedule, seed, noise=0.0):
 def test_a_pilot_of_several_rounds_tells_their_heterogeneity(schedule, kind, expected):
     """Gamma factors of variance 1 have h = 2 / (1 + 1 / 4); what the pilot says follows the rounds as they were drawn.
 
-    Mean over 6 pilots within four standard errors, as they say; of one law none passes for several, of several all do.
-    The energy is that of the mean law, of which rounds under signs of their own show h times as much.
+    Mean over 6 pilots within four standard errors, as they say; of one distribution none passes for several, of
+    several all do.
+    The energy is that of the mean distribution, of which rounds under signs of their own show h times as much.
     """
     said, true, errors, energies, used = [], [], [], [], []
     for seed in range(6):
@@ -391,14 +406,16 @@ def test_a_pilot_of_several_rounds_tells_their_heterogeneity(schedule, kind, exp
         }[kind]
         rounds = factors * rng.permutation(zipf(1.2))
         mean = rounds.mean(axis=0)
-        law = Law.from_pilot(pilot_of(rounds, 4000, schedule, seed, noise=2.0), IntegerRange(1, D), 4 + 1 / 12)
-        assert law.fit is not None
-        said.append(law.fit.heterogeneity)
+        distribution = Frequencies.from_pilot(
+            pilot_of(rounds, 4000, schedule, seed, noise=2.0), IntegerRange(1, D), 4 + 1 / 12
+        )
+        assert distribution.fit is not None
+        said.append(distribution.fit.heterogeneity)
         held = mean > 16 / 4000  # items of which the pilot has seen enough, by their mass
         true.append(((rounds**2).mean(axis=0)[held] / mean[held]).sum() / mean[held].sum())
-        errors.append(law.fit.heterogeneity_error)
-        energies.append(float(law.numbers @ law.frequencies**2) / float(mean @ mean))
-        used.append(law.heterogeneity)
+        errors.append(distribution.fit.heterogeneity_error)
+        energies.append(float(distribution.numbers @ distribution.frequencies**2) / float(mean @ mean))
+        used.append(distribution.heterogeneity)
     assert np.mean(said) == pytest.approx(np.mean(true), abs=0.03 + 4 * float(np.mean(errors)) / math.sqrt(6))
     assert np.mean(said) == pytest.approx(expected, rel=0.15)
     assert np.mean(energies) == pytest.approx(1, abs=0.06)
@@ -410,35 +427,39 @@ def test_a_pilot_of_several_rounds_tells_their_heterogeneity(schedule, kind, exp
 
 def test_one_round_tells_nothing_of_others():
     for schedule in ("shared", "hybrid"):
-        law = Law.from_pilot(sketches(zipf(1.2), 1000, schedule=schedule), IntegerRange(1, D))
-        assert law.fit is not None
-        assert (law.heterogeneity, law.fit.heterogeneity, law.fit.heterogeneity_error) == (1.0, 1.0, math.inf)
+        distribution = Frequencies.from_pilot(sketches(zipf(1.2), 1000, schedule=schedule), IntegerRange(1, D))
+        assert distribution.fit is not None
+        assert (distribution.heterogeneity, distribution.fit.heterogeneity, distribution.fit.heterogeneity_error) == (
+            1.0,
+            1.0,
+            math.inf,
+        )
     # Nor does one that holds nearly all, nor rounds in which no item stands out.
     rounds = pilot_of([zipf(1.2)] * 2, 2000, "fresh", 0)
     few = CountSketch(rounds[1].spec, 1)
     few.add(np.array([1, 2], np.uint64))
-    assert Law.from_pilot([rounds[0], few], IntegerRange(1, D)).heterogeneity == 1.0
-    flat = Law.from_pilot(pilot_of([np.full(D, 1 / D)] * 2, 2000, "fresh", 0), IntegerRange(1, D))
+    assert Frequencies.from_pilot([rounds[0], few], IntegerRange(1, D)).heterogeneity == 1.0
+    flat = Frequencies.from_pilot(pilot_of([np.full(D, 1 / D)] * 2, 2000, "fresh", 0), IntegerRange(1, D))
     assert flat.heterogeneity == 1.0
 
 
 def test_heterogeneity_and_sizes_of_rounds_reach_the_prediction():
-    law = Law.from_frequencies(zipf(1.2))
-    spread = replace(law, heterogeneity=4.0)
+    distribution = Frequencies.from_frequencies(zipf(1.2))
+    spread = replace(distribution, heterogeneity=4.0)
     campaign = Campaign(20_000, "hybrid", 6, "joint")
-    assert campaign.linf(spread, 0.1, 7, 100) > 1.3 * campaign.linf(law, 0.1, 7, 100)
+    assert campaign.linf(spread, 0.1, 7, 100) > 1.3 * campaign.linf(distribution, 0.1, 7, 100)
     uneven = replace(campaign, round_sizes=[15_000] + [1000] * 5)
-    assert uneven.linf(law, 0.1, 7, 100) > 1.3 * campaign.linf(law, 0.1, 7, 100)
+    assert uneven.linf(distribution, 0.1, 7, 100) > 1.3 * campaign.linf(distribution, 0.1, 7, 100)
 
 
 def several(exponent, clients, seed):
     """Return a pilot of clients who draw three items and keep one of each, and the frequencies."""
-    rng, law = np.random.default_rng(seed), zipf(exponent)
-    items = np.sort(rng.choice(D, (clients, 3), p=law), axis=1)
+    rng, distribution = np.random.default_rng(seed), zipf(exponent)
+    items = np.sort(rng.choice(D, (clients, 3), p=distribution), axis=1)
     items[:, 1:][items[:, 1:] == items[:, :-1]] = D
     sketch = CountSketch(Pilot().spec(rng.bytes(32)), 0)
     sketch.add_range(1, np.bincount(items.reshape(-1), minlength=D + 1)[:-1], num_clients=clients)
-    return sketch, 1 - (1 - law) ** 3
+    return sketch, 1 - (1 - distribution) ** 3
 
 
 @pytest.mark.parametrize("exponent", [1.2, 2.0])
@@ -448,26 +469,26 @@ def test_a_pilot_of_clients_of_several_items_is_not_planned_too_small(exponent):
     campaigns = [Campaign(50_000, recovery=recovery) for recovery in ("joint", "median")]
     for seed in range(6):
         sketch, frequencies = several(exponent, 2000, seed)
-        law = Law.from_pilot([sketch], IntegerRange(1, D), max_items=3)
-        assert law.max_items == 3 and law.frequencies.max() <= 1
-        assert 0.98 * frequencies.sum() < law.numbers @ law.frequencies <= 3 + 1e-9
-        ratios.append([law.hardness(tau) / theory.hardness(frequencies, tau) for tau in (0.002, 0.01, 0.05)])
-        widths.append([planner.calculus(law, 0.01, one, rows=9, margin=1.0).width for one in campaigns])
+        distribution = Frequencies.from_pilot([sketch], IntegerRange(1, D), max_items=3)
+        assert distribution.max_items == 3 and distribution.frequencies.max() <= 1
+        assert 0.98 * frequencies.sum() < distribution.numbers @ distribution.frequencies <= 3 + 1e-9
+        ratios.append([distribution.hardness(tau) / theory.hardness(frequencies, tau) for tau in (0.002, 0.01, 0.05)])
+        widths.append([planner.size_by_model(distribution, 0.01, one, rows=9, margin=1.0).width for one in campaigns])
     assert (np.mean(ratios, axis=0) > 0.97).all()
     assert np.min(ratios) > 0.85
     assert np.mean(ratios, axis=0)[1:] == pytest.approx(1, abs=0.15)
-    known = Law.from_frequencies(frequencies, max_items=3)
-    least = [planner.calculus(known, 0.01, one, rows=9, margin=1.0).width for one in campaigns]
+    known = Frequencies.from_frequencies(frequencies, max_items=3)
+    least = [planner.size_by_model(known, 0.01, one, rows=9, margin=1.0).width for one in campaigns]
     assert (np.mean(widths, axis=0) > 0.9 * np.array(least)).all()  # what the default margin makes up for
     assert (np.mean(widths, axis=0) < 1.6 * np.array(least)).all()
 
 
 def test_one_item_too_many_is_refused_or_cut():
-    law = Law.from_frequencies([0.9, 0.9, 0.9], max_items=3)
-    assert law.max_items == 3 and law.numbers @ law.frequencies == pytest.approx(2.7)
+    distribution = Frequencies.from_frequencies([0.9, 0.9, 0.9], max_items=3)
+    assert distribution.max_items == 3 and distribution.numbers @ distribution.frequencies == pytest.approx(2.7)
     sketch, _ = several(2.0, 1000, 0)
-    # Clients hold more than the bound says: the law does not.
-    cut = Law.from_pilot([sketch], IntegerRange(1, D))
+    # Clients hold more than the bound says: the distribution does not.
+    cut = Frequencies.from_pilot([sketch], IntegerRange(1, D))
     assert cut.numbers @ cut.frequencies <= 1 + 1e-9
 
 
@@ -475,24 +496,24 @@ def test_one_item_too_many_is_refused_or_cut():
 @pytest.mark.parametrize("recovery", ["joint", "median"])
 def test_the_assumed_law_predicts_as_its_frequencies_do(exponent, recovery):
     size, campaign = 100_000, Campaign(100_000, "hybrid", 6, recovery)
-    law, known = Law.assumed(size, exponent), Law.from_frequencies(zipf(exponent, size))
-    assert law.numbers.sum() == size == law.domain_size
-    assert campaign.linf(law, 0.1, 7, 300) == pytest.approx(campaign.linf(known, 0.1, 7, 300), rel=0.01)
+    distribution, known = Frequencies.assumed(size, exponent), Frequencies.from_frequencies(zipf(exponent, size))
+    assert distribution.numbers.sum() == size == distribution.domain_size
+    assert campaign.linf(distribution, 0.1, 7, 300) == pytest.approx(campaign.linf(known, 0.1, 7, 300), rel=0.01)
     direct = predict(zipf(exponent, size), rows=7, width=300, schedule="hybrid", num_rounds=6, num_clients=100_000)
     if recovery == "joint":
-        assert campaign.linf(law, 0.5, 7, 300) == pytest.approx(direct.linf, rel=1e-3)
+        assert campaign.linf(distribution, 0.5, 7, 300) == pytest.approx(direct.linf, rel=1e-3)
 
 
 def test_the_assumed_law_of_a_vast_domain():
-    law = Law.assumed(2**61)
-    assert len(law.frequencies) < 3000
-    assert law.numbers @ law.frequencies == pytest.approx(1)
-    assert law.numbers.sum() == pytest.approx(2.0**61)
-    assert Campaign(10_000, recovery="median").linf(law, 0.1, 15, 4000) < 0.01
-    three = Law.assumed(1000, 5.0, max_items=3)
+    distribution = Frequencies.assumed(2**61)
+    assert len(distribution.frequencies) < 3000
+    assert distribution.numbers @ distribution.frequencies == pytest.approx(1)
+    assert distribution.numbers.sum() == pytest.approx(2.0**61)
+    assert Campaign(10_000, recovery="median").linf(distribution, 0.1, 15, 4000) < 0.01
+    three = Frequencies.assumed(1000, 5.0, max_items=3)
     assert three.numbers @ three.frequencies == pytest.approx(3) and three.frequencies[:2].tolist() == [1.0, 1.0]
-    assert Law.assumed(2, max_items=3).frequencies == pytest.approx([1.0, 1.0])
-    assert Law.assumed(1).frequencies.tolist() == [1.0]
+    assert Frequencies.assumed(2, max_items=3).frequencies == pytest.approx([1.0, 1.0])
+    assert Frequencies.assumed(1).frequencies.tolist() == [1.0]
 
 
 # ---- the paper's ways ----
@@ -510,14 +531,14 @@ def test_the_papers_sizes():
 
 @pytest.mark.parametrize(("alpha", "beta"), [(1.3, 0.2), (2.0, 0.6), (0.5, 0.01)])
 def test_two_phase_finds_the_power_law_that_a_pilot_holds(alpha, beta):
-    law = beta * np.arange(1, D + 1.0) ** -alpha
-    law = law[np.cumsum(law) <= 1]
-    counts = np.rint(law * 10**9).astype(np.int64)
+    distribution = beta * np.arange(1, D + 1.0) ** -alpha
+    distribution = distribution[np.cumsum(distribution) <= 1]
+    counts = np.rint(distribution * 10**9).astype(np.int64)
     pilot = CountSketch(Pilot(rows=9, width=1 << 16).spec(bytes(32)), 0)
     pilot.add_range(1, counts, num_clients=10**9)
     size = planner.two_phase(pilot, IntegerRange(1, D), 0.002, num_clients=10**6, rows=16)
     assert size.method == "two-phase"
-    assert size.width == pytest.approx(theory.width_oracle(law, 0.002), rel=0.01)
+    assert size.width == pytest.approx(theory.width_oracle(distribution, 0.002), rel=0.01)
 
 
 def test_two_phase_takes_its_arguments():
@@ -526,11 +547,11 @@ def test_two_phase_takes_its_arguments():
     assert ask().rows == theory.rows_for(D, 0.1)
     assert ask(constant=4.0).width == pytest.approx(2 * ask().width, abs=1)
     top = np.sort(MedianDecoder([pilot]).range(1, D))[::-1][:7] / 5000
-    law = sizes._two_phase_law(top, D)
-    assert ask(top=7).width == theory.width_oracle(law, 0.01)
-    assert law.sum() <= 1
+    distribution = sizes._two_phase_law(top, D)
+    assert ask(top=7).width == theory.width_oracle(distribution, 0.01)
+    assert distribution.sum() <= 1
     # Least squares: no other exponent or factor is better.
-    alpha, beta = math.log(law[0] / law[1]) / math.log(2), law[0]
+    alpha, beta = math.log(distribution[0] / distribution[1]) / math.log(2), distribution[0]
     ranks = np.arange(1, 8.0)
     least = ((top - beta * ranks**-alpha) ** 2).sum()
     for a, b in ((1.01, 1), (0.99, 1), (1, 1.01), (1, 0.99)):
@@ -571,41 +592,41 @@ def test_the_smallest_size_is_that_of_looking_at_all(needed):
 @pytest.mark.parametrize("schedule", ["shared", "hybrid"])
 def test_calculus_finds_the_smallest_size(recovery, schedule):
     campaign = Campaign(20_000, schedule, 4, recovery, noise=lambda rows: 2.0 * math.sqrt(rows))
-    law = Law.from_frequencies(zipf(1.3))
-    size = planner.calculus(law, 0.008, campaign, p=0.1, margin=1.0, risk=0.5, rows=(6, 7, 8))
-    assert campaign.failure(law, 0.008, size.rows, size.width) <= 0.05
+    distribution = Frequencies.from_frequencies(zipf(1.3))
+    size = planner.size_by_model(distribution, 0.008, campaign, p=0.1, margin=1.0, risk=0.5, rows=(6, 7, 8))
+    assert campaign.failure(distribution, 0.008, size.rows, size.width) <= 0.05
     assert size.linf is not None and size.linf <= 0.008 * 1.02
     for rows in (6, 7, 8):
-        assert campaign.failure(law, 0.008, rows, (size.cells - 1) // rows) > 0.05
-    wider = planner.calculus(law, 0.008, campaign, p=0.1, margin=1.5, risk=0.5, rows=(6, 7, 8))
+        assert campaign.failure(distribution, 0.008, rows, (size.cells - 1) // rows) > 0.05
+    wider = planner.size_by_model(distribution, 0.008, campaign, p=0.1, margin=1.5, risk=0.5, rows=(6, 7, 8))
     assert (wider.rows, wider.width) == (size.rows, math.ceil(1.5 * size.width))
     assert wider.linf is not None and wider.linf < size.linf
 
 
 def test_noise_that_is_too_much_is_said():
-    law = Law.from_frequencies(zipf(1.3))
+    distribution = Frequencies.from_frequencies(zipf(1.3))
     for recovery in ("joint", "median"):
         with pytest.raises(InvalidInputError, match=r"tau 0\.001 is not reached .* less noise"):
-            planner.calculus(law, 0.001, Campaign(10_000, recovery=recovery, noise=200.0), rows=(8, 9))
+            planner.size_by_model(distribution, 0.001, Campaign(10_000, recovery=recovery, noise=200.0), rows=(8, 9))
 
 
 @pytest.mark.parametrize("recovery", ["joint", "median"])
 def test_a_budget_buys_the_least_error(recovery):
-    campaign, law = Campaign(20_000, recovery=recovery), Law.from_frequencies(zipf(1.3))
+    campaign, distribution = Campaign(20_000, recovery=recovery), Frequencies.from_frequencies(zipf(1.3))
     cost = lambda rows, width: 100 + (rows * width * 15 + 7) // 8  # noqa: E731
-    size = planner.within(law, 2000, cost, campaign, p=0.1, rows=range(4, 9), risk=1.0)
+    size = planner.within(distribution, 2000, cost, campaign, p=0.1, rows=range(4, 9), risk=1.0)
     assert cost(size.rows, size.width) <= 2000 < cost(size.rows, size.width + 1)
-    errors = [campaign.linf(law, 0.1, rows, 1013 // rows) for rows in range(4, 9)]
+    errors = [campaign.linf(distribution, 0.1, rows, 1013 // rows) for rows in range(4, 9)]
     assert size.linf == min(errors)
-    more = planner.within(law, 4000, cost, campaign, rows=range(4, 9), risk=1.0)
+    more = planner.within(distribution, 4000, cost, campaign, rows=range(4, 9), risk=1.0)
     assert more.linf is not None and more.linf < size.linf
     with pytest.raises(InvalidInputError, match="max_bytes 101 buys no sketch"):
-        planner.within(law, 101, cost, campaign)
+        planner.within(distribution, 101, cost, campaign)
 
 
 def test_a_budget_says_where_the_pilot_is_too_small():
-    law = Law.from_pilot(sketches(zipf(1.5), 50), IntegerRange(1, D))
-    size = planner.within(law, 100_000, lambda rows, width: 4 * rows * width, Campaign(10**6), rows=9)
+    distribution = Frequencies.from_pilot(sketches(zipf(1.5), 50), IntegerRange(1, D))
+    size = planner.within(distribution, 100_000, lambda rows, width: 4 * rows * width, Campaign(10**6), rows=9)
     assert "the pilot is too small" in size.message
 
 
@@ -623,30 +644,30 @@ def test_a_budget_says_where_the_pilot_is_too_small():
     ],
 )
 def test_bad_input_is_refused(change, message):
-    arguments = {"law": Law.from_frequencies([0.5]), "tau": 0.1, "campaign": Campaign(100)} | change
+    arguments = {"law": Frequencies.from_frequencies([0.5]), "tau": 0.1, "campaign": Campaign(100)} | change
     with pytest.raises(InvalidInputError, match=message):
-        planner.calculus(**arguments)
+        planner.size_by_model(**arguments)
 
 
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: Law.from_frequencies([0.6, 0.6]), "sum to at most 1, got 1.2"),
-        (lambda: Law.from_frequencies([0.9] * 4, max_items=3), "sum to at most 3, got 3.6"),
-        (lambda: Law.from_frequencies([1.1], max_items=3), "each be at most 1, got 1.1"),
+        (lambda: Frequencies.from_frequencies([0.6, 0.6]), "sum to at most 1, got 1.2"),
+        (lambda: Frequencies.from_frequencies([0.9] * 4, max_items=3), "sum to at most 3, got 3.6"),
+        (lambda: Frequencies.from_frequencies([1.1], max_items=3), "each be at most 1, got 1.1"),
         (
-            lambda: Law.from_pilot(sketches(zipf(1.1), 9), IntegerRange(1, D), max_items=0),
+            lambda: Frequencies.from_pilot(sketches(zipf(1.1), 9), IntegerRange(1, D), max_items=0),
             "max_items must be at least 1",
         ),
-        (lambda: Law.assumed(0), "domain_size must be at least 1"),
-        (lambda: Law.assumed(10, -1.0), "exponent must be at least 0"),
-        (lambda: Law.from_frequencies([[0.1]]), "one dimension"),
-        (lambda: Law.from_frequencies([-0.1]), "at least 0"),
-        (lambda: Law.from_frequencies([0.1, 0.1], domain_size=1), "domain_size must be at least 2"),
-        (lambda: Law.from_pilot([], IntegerRange(1, 10)), "nothing to decode"),
-        (lambda: Law.from_pilot(sketches(np.ones(1), 1), IntegerRange(1, 10)), "at least 2 clients, got 1"),
+        (lambda: Frequencies.assumed(0), "domain_size must be at least 1"),
+        (lambda: Frequencies.assumed(10, -1.0), "exponent must be at least 0"),
+        (lambda: Frequencies.from_frequencies([[0.1]]), "one dimension"),
+        (lambda: Frequencies.from_frequencies([-0.1]), "at least 0"),
+        (lambda: Frequencies.from_frequencies([0.1, 0.1], domain_size=1), "domain_size must be at least 2"),
+        (lambda: Frequencies.from_pilot([], IntegerRange(1, 10)), "nothing to decode"),
+        (lambda: Frequencies.from_pilot(sketches(np.ones(1), 1), IntegerRange(1, 10)), "at least 2 clients, got 1"),
         (
-            lambda: Law.from_pilot(sketches(zipf(1.1), 9), IntegerRange(1, D), largest_unseen=0.0),
+            lambda: Frequencies.from_pilot(sketches(zipf(1.1), 9), IntegerRange(1, D), largest_unseen=0.0),
             "must be above 0, got 0",
         ),
         (lambda: Pilot(share=1.0), "share must be above 0 and below 1"),
@@ -660,12 +681,12 @@ def test_bad_laws_and_pilots_are_refused(make, message):
 
 
 def test_a_million_items_and_ten_rounds_are_planned():
-    """And the plan meets its target by the law that planned it."""
-    law = Law.from_frequencies(zipf(1.1, 1_000_000))
+    """And the plan meets its target by the distribution that planned it."""
+    distribution = Frequencies.from_frequencies(zipf(1.1, 1_000_000))
     for recovery, tau in (("median", 1e-3), ("joint", 1e-2)):
         campaign = Campaign(1_000_000, "hybrid", 10, recovery)
-        size = planner.calculus(law, tau, campaign)
-        assert campaign.failure(law, tau, size.rows, size.width) <= 0.1
+        size = planner.size_by_model(distribution, tau, campaign)
+        assert campaign.failure(distribution, tau, size.rows, size.width) <= 0.1
 
 
 # ---- the promise ----
@@ -677,8 +698,8 @@ def test_campaigns_keep_what_is_planned_and_two_phase_does_not(exponent):
     frequencies, tau, clients = zipf(exponent), 0.02, 10_000
     domain, campaign = IntegerRange(1, D), Campaign(clients, recovery="median")
     pilot = sketches(frequencies, Pilot().clients(clients), seed=1)
-    law = Law.from_pilot(pilot, domain)
-    chosen = planner.calculus(law, tau, campaign, p=0.1, rows=15).width
+    distribution = Frequencies.from_pilot(pilot, domain)
+    chosen = planner.size_by_model(distribution, tau, campaign, p=0.1, rows=15).width
     paper = planner.two_phase(pilot[0], domain, tau, num_clients=clients, rows=15).width
     failures = dict.fromkeys((chosen, paper), 0)
     for width in failures:
@@ -702,7 +723,7 @@ def test_experiment_compares_chosen_with_least_widths(tmp_path):
     names, values = (line.replace('"', "").split(",") for line in path.read_text().splitlines())
     row = dict(zip(names, values, strict=True))
     assert 0.8 < float(row["known"]) < 1.25
-    assert float(row["two-phase"]) < 0.75 < float(row["calculus"]) < 1.6
+    assert float(row["two-phase"]) < 0.75 < float(row["model"]) < 1.6
     assert int(row["fell back"]) == 0
     assert row["least"] in result.output
     assert list(error_model.MODELS) == list(DECODERS) == list(Recovery) == ["joint", "median"]

@@ -12,15 +12,15 @@ import fedtally
 from fedtally import report
 from fedtally.domain import IntegerRange
 from fedtally.engines.local import campaign
-from fedtally.engines.local.pilot import drawn, together
+from fedtally.engines.local.pilot import draw_pilot, merge_rounds
 from fedtally.engines.local.simulation import Simulation
-from fedtally.engines.local.tally import Members, RoundTally, tallied
+from fedtally.engines.local.tally import Members, RoundTally, tally_members
 from fedtally.errors import InvalidInputError
 from fedtally.merged import Merged
 from fedtally.plan import Plan
-from fedtally.planner import Law
-from fedtally.planner.draft import Draft, spread
-from fedtally.planner.proposal import Proposal, drafted, predicted, propose
+from fedtally.planner import Frequencies
+from fedtally.planner.draft import Draft, round_size_bounds
+from fedtally.planner.proposal import Proposal, make_draft, predict_linf, propose
 from fedtally.planner.request import Request
 from fedtally.planner.secure_sum import Summation
 from fedtally.privacy.budget import OverspentError
@@ -28,16 +28,18 @@ from fedtally.sources import open_source
 from fedtally.store import Ledger
 
 DOMAIN = IntegerRange(1, 5000)
-LAW = Law.assumed(5000, 1.2)
+LAW = Frequencies.assumed(5000, 1.2)
 CLIENTS = 40_000
 
 
-def proposed(clients: int = CLIENTS, law: Law = LAW, find_epsilon: bool = False, **options: object) -> Proposal:
+def proposed(
+    clients: int = CLIENTS, distribution: Frequencies = LAW, find_epsilon: bool = False, **options: object
+) -> Proposal:
     return propose(
         Request(**options).resolve(),
         DOMAIN,
         clients,
-        law,
+        distribution,
         seed=bytes(32),
         find_epsilon=find_epsilon,  # type: ignore[arg-type]
     )
@@ -66,16 +68,16 @@ def test_a_target_is_met_and_is_in_the_plan(options):
     plan, target = found.plan, found.target
     assert target.linf == options["tau"]
     assert target.failure_probability == options.get("failure_probability", 0.1)
-    assert found.linf == predicted(plan, LAW, target.recovery, target.failure_probability) <= target.linf
+    assert found.linf == predict_linf(plan, LAW, target.recovery, target.failure_probability) <= target.linf
     assert plan.rows == options.get("rows", plan.rows)
     assert Plan.from_toml(plan.to_toml()) == plan
     narrower = replace(plan, width=round(plan.width * 0.6), secure_sum=None) if plan.privacy is None else None
     if narrower is not None:
-        assert predicted(narrower, LAW, target.recovery, target.failure_probability) > target.linf
+        assert predict_linf(narrower, LAW, target.recovery, target.failure_probability) > target.linf
 
 
 @pytest.mark.parametrize("options", [{}, {"epsilon": 1.0, "num_rounds": 5}, {"secure_sum": "secagg", "epsilon": 3.0}])
-def test_bytes_buy_an_error_that_is_promised(options):
+def test_bytes_buy_an_error_that_is_planned(options):
     found = proposed(max_bytes=4000, **options)
     assert 3000 < found.plan.bytes_per_client <= 4000
     assert found.linf <= found.target.linf <= 1.2 * found.linf
@@ -140,17 +142,17 @@ def test_planned_rounds_have_room():
     least = plan.secure_sum.parameters.n_min  # type: ignore[union-attr]
     for _ in range(2000):
         sizes = rng.multinomial(9000, [1 / 3] * 3)
-        assert max(sizes) <= plan.cohort
+        assert max(sizes) <= plan.max_round_clients
         cohorts = [n for size in sizes for n in Summation("secagg", max_cohort=1000).sizes(int(size))]
         assert least <= min(cohorts) <= max(cohorts) <= plan.secure_sum.most_clients
 
 
 @pytest.mark.parametrize("rounds", [1, 2, 3, 7, 10])
 def test_expected_sizes_are_all_clients(rounds):
-    sizes = drafted(Request(num_rounds=rounds).resolve(), DOMAIN, 70_001, bytes(32)).sizes
+    sizes = make_draft(Request(num_rounds=rounds).resolve(), DOMAIN, 70_001, bytes(32)).sizes
     assert (len(sizes), sum(sizes)) == (rounds, 70_001)
     if rounds > 1:
-        least, most = spread(70_001 / rounds)
+        least, most = round_size_bounds(70_001 / rounds)
         assert min(sizes) == least
         assert abs(max(sizes) - most) <= 2
 
@@ -158,7 +160,7 @@ def test_expected_sizes_are_all_clients(rounds):
 def test_a_plan_of_the_planner_runs(tmp_path):
     plan = proposed(tau=0.05, num_rounds=2, secure_sum="secagg", max_cohort=200, epsilon=8.0, clients=700).plan
     source = open_source("zipf:a=1.2,d=5000,n=700", rng=np.random.default_rng(1))
-    result = campaign.run(source, Simulation.of(plan=plan, domain=DOMAIN, study=True, evaluate=True))
+    result = campaign.run(source, Simulation.of(plan=plan, domain=DOMAIN, not_private=True, evaluate=True))
     assert result.evaluation is not None
     assert result.evaluation.linf < 0.1
 
@@ -172,35 +174,35 @@ def test_a_pilot_takes_its_share_of_every_round():
         RoundTally(1000, np.array([3, 5], np.uint64), np.array([600, 300])),
         RoundTally(7, np.empty(0, np.uint64), np.empty(0, np.int64)),
     ]
-    pilot, rest = drawn(rounds, 0.3, rng)
+    pilot, rest = draw_pilot(rounds, 0.3, rng)
     assert [part.num_clients for part in pilot] == [300, 2]
     assert [part.num_clients for part in rest] == [700, 5]
     np.testing.assert_array_equal(pilot[0].counts + rest[0].counts, [600, 300])
     assert 150 < pilot[0].counts[0] < 210  # six standard deviations of a hypergeometric draw: 180 +- 34
-    [whole] = together(pilot)
+    [whole] = merge_rounds(pilot)
     assert (whole.num_clients, whole.counts.tolist()) == (302, pilot[0].counts.tolist())
 
 
 def test_a_pilot_of_members_is_of_whole_clients():
     starts = np.arange(0, 303, 3)
     members = Members(np.arange(300, dtype=np.uint64), starts)
-    [pilot], [rest] = drawn([tallied(members)], 0.25, np.random.default_rng(0))
+    [pilot], [rest] = draw_pilot([tally_members(members)], 0.25, np.random.default_rng(0))
     assert pilot.members is not None and rest.members is not None
     assert (pilot.num_clients, rest.num_clients) == (25, 75)
     for part in (pilot.members, rest.members):
         assert all(part.of(i)[0] % 3 == 0 and np.ptp(part.of(i)) == 2 for i in range(part.num_clients))
     everybody = np.concatenate([pilot.members.ids, rest.members.ids])
     np.testing.assert_array_equal(np.sort(everybody), np.arange(300))
-    [both] = together([pilot, rest])
+    [both] = merge_rounds([pilot, rest])
     assert both.members is not None and both.num_clients == 100
 
 
 def items(number: int = 30_000, exponent: float = 1.2) -> np.ndarray:
-    law = np.arange(1, 5001.0) ** -exponent
-    return np.random.default_rng(5).choice(5000, number, p=law / law.sum()) + 1
+    distribution = np.arange(1, 5001.0) ** -exponent
+    return np.random.default_rng(5).choice(5000, number, p=distribution / distribution.sum()) + 1
 
 
-@pytest.mark.parametrize("sizing", ["calculus", "two-phase", "minimax", "linear", "oracle"])
+@pytest.mark.parametrize("sizing", ["model", "two-phase", "minimax", "linear", "oracle"])
 def test_every_sizing_answers(sizing):
     result = fedtally.estimate(
         items(), domain=DOMAIN, tau=0.02, sizing=sizing, seed=1, evaluate=True, recovery="median"
@@ -220,8 +222,8 @@ def test_every_sizing_answers(sizing):
     "options",
     [
         {},
-        {"num_rounds": 5, "epsilon": 2.0, "study": True},
-        {"num_rounds": 2, "epsilon": 2.0, "study": True, "trust": "distributed"},
+        {"num_rounds": 5, "epsilon": 2.0, "not_private": True},
+        {"num_rounds": 2, "epsilon": 2.0, "not_private": True, "trust": "distributed"},
         {"recovery": "median"},
     ],
 )
@@ -247,10 +249,10 @@ def test_sizings_are_saved_with_the_result(tmp_path):
     [
         ({"tau": 1.0}, "tau must be above 0 and below 1, got 1"),
         ({"tau": 0.1, "width": 5}, "tau chooses the width"),
-        ({"sizing": "calculus"}, "sizing goes with tau"),
+        ({"sizing": "model"}, "sizing goes with tau"),
         ({"pilot_share": 0.2}, "pilot_share goes with tau"),
         ({"tau": 0.1, "pilot_share": 1.5}, "pilot_share must be above 0 and below 1, got 1.5"),
-        ({"tau": 0.1, "sizing": "best"}, "sizing must be calculus, two-phase, minimax, linear or oracle, got 'best'"),
+        ({"tau": 0.1, "sizing": "best"}, "sizing must be model, two-phase, minimax, linear or oracle, got 'best'"),
         ({"tau": 0.1, "failure_probability": 0}, "failure_probability must be above 0 and below 1"),
         ({"tau": 0.1, "sizing": "oracle", "epsilon": 1.0}, "oracle reads the truth, which is not private"),
         (
@@ -281,7 +283,7 @@ def test_clients_of_several_items_have_a_pilot():
     options = {"clients": who, "domain": DOMAIN, "max_items": 3, "tau": 0.05, "seed": 1, "confidence": 0}
     result = fedtally.estimate(items(20_000), **options, num_rounds=2, pilot_share=0.2)
     assert result.num_clients == 3200
-    private = fedtally.estimate(items(20_000), **options, epsilon=4.0, study=True)
+    private = fedtally.estimate(items(20_000), **options, epsilon=4.0, not_private=True)
     assert private.sizing is not None and private.num_clients == 3600
     assert private.sizing["pilot"]["epsilon"] == 4.0 and result.sizing["pilot"]["epsilon"] is None
     assert "not in the estimates and noised for epsilon 4" in dict(report.sizing_rows(private.sizing))[""]
@@ -313,13 +315,15 @@ def test_noise_that_hides_everything_is_said():
 def test_small_rounds_have_room():
     plan = proposed(37, tau=0.3, num_rounds=10).plan
     sizes = np.random.default_rng(0).multinomial(37, [0.1] * 10, 2000)
-    assert sizes.max() <= plan.cohort
+    assert sizes.max() <= plan.max_round_clients
 
 
 def test_exact_recovery_is_relied_on_where_cells_are_many():
     """50 items in 104 cells: predicted to be exact, and hardly ever is."""
-    law = Law.from_frequencies(np.full(50, 0.02), 200)
-    plan = propose(Request(tau=0.01, num_rounds=10).resolve(), IntegerRange(1, 200), 300, law, seed=bytes(32)).plan
+    distribution = Frequencies.from_frequencies(np.full(50, 0.02), 200)
+    plan = propose(
+        Request(tau=0.01, num_rounds=10).resolve(), IntegerRange(1, 200), 300, distribution, seed=bytes(32)
+    ).plan
     assert plan.rows * plan.width >= 4 * 50
 
 
@@ -327,7 +331,7 @@ def test_hidden_numbers_choose_nothing():
     """Under add-remove what is planned follows from the public bound alone."""
     options = {"domain": DOMAIN, "epsilon": 1.0, "neighbours": "add-remove", "max_clients": 4000, "num_rounds": 8}
     chosen = {
-        (plan.rows, plan.width, str(plan.schedule), plan.cohort)
+        (plan.rows, plan.width, str(plan.schedule), plan.max_round_clients)
         for plan in (fedtally.estimate(items(n), **options, confidence=0).plan for n in (900, 3999, 4000))
     }
     assert len(chosen) == 1
@@ -359,7 +363,7 @@ def test_a_draft_knows_its_bytes():
         {"epsilon": 0.5, "trust": "distributed"},
     ):
         spec = Request(num_rounds=3, **options).resolve()  # type: ignore[arg-type]
-        draft: Draft = drafted(spec, DOMAIN, CLIENTS, bytes(32))
+        draft: Draft = make_draft(spec, DOMAIN, CLIENTS, bytes(32))
         schedule = draft.usual_schedule
         for rows, width in ((3, 700), (16, 90)):
             exact = draft.plan(schedule, rows, width).bytes_per_client
@@ -428,21 +432,23 @@ def test_limits_of_merged_results_are_cut_last():
 
 def test_later_rounds_have_a_plan_of_their_own(tmp_path):
     """A private part, a plan that looks at it, and the rest: the limits hold for what all clients hold."""
-    private = {"epsilon": 4.0, "study": True, "num_rounds": 2}
+    private = {"epsilon": 4.0, "not_private": True, "num_rounds": 2}
     parts = [part(3, **private)]
-    law = Law.from_pilot(parts[0].sketches, DOMAIN, parts[0].plan.privacy.deviation ** 2)
+    distribution = Frequencies.from_pilot(parts[0].sketches, DOMAIN, parts[0].plan.privacy.stddev ** 2)
     asked = Request(tau=0.004, epsilon=4.0, num_rounds=3).resolve()
-    found = propose(asked, DOMAIN, 20_000, law, seed=bytes(range(32)))
+    found = propose(asked, DOMAIN, 20_000, distribution, seed=bytes(range(32)))
     assert found.plan.width != parts[0].plan.width
     rest = np.random.default_rng(4).permutation(items(40_000))[:20_000]
-    parts.append(fedtally.estimate(rest, domain=DOMAIN, plan=found.plan, study=True, evaluate=True))
+    parts.append(fedtally.estimate(rest, domain=DOMAIN, plan=found.plan, not_private=True, evaluate=True))
     held = sum(np.bincount(p.truth.positions, p.truth.counts, 5000) for p in parts)
     inside = [e.low <= held[e.item - 1] / 40_000 <= e.high for e in Merged(parts).estimates(list(range(1, 201)))]
     assert np.mean(inside) > held_at_least(200)
 
 
 def held_at_least(number):
-    """Five standard errors below .95, of the binomial law: independent intervals hold less often once in 10^6 tests."""
+    """Five standard errors below .95, of the binomial distribution: independent intervals hold less often once in
+    10^6 tests.
+    """
     return 0.95 - 5 * (0.95 * 0.05 / number) ** 0.5
 
 

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from fedtally.errors import InvalidInputError
 from fedtally.privacy import accounting
+from fedtally.privacy.config import PrivacyConfig, propose
 from fedtally.privacy.events import Collisions, Event, Relation, Trust
 from fedtally.privacy.policy import PrivacyPolicy, WeakPrivacyError
-from fedtally.privacy.terms import PrivacyTerms, propose
 
 ASKED: dict[str, Any] = {"epsilon": 1.0, "delta": 1e-6, "rows": 5, "width": 100}
 SHARES = ASKED | {"trust": "distributed", "honest_survivors": 50, "most_clients": 60}
@@ -27,7 +27,7 @@ def test_a_plan_that_is_proven_to_do_will_do() -> None:
     policy().check(propose(**SHARES))
     policy(trust="central").check(propose(**ASKED))
     policy(trust=Trust.CENTRAL).check(propose(**SHARES))  # who trusts one party may trust none
-    policy(study=True).check(propose(**SHARES, study=True))
+    policy(not_private=True).check(propose(**SHARES, not_private=True))
     policy(relation="replace-one", epsilon=2.2).check(propose(**SHARES))
 
 
@@ -35,7 +35,7 @@ def test_a_plan_that_is_proven_to_do_will_do() -> None:
     ("demanded", "terms", "message"),
     [
         ({}, None, "demands differential privacy, and the plan has none"),
-        ({}, SHARES | {"study": True}, "marked as a study"),
+        ({}, SHARES | {"not_private": True}, "marked as a study"),
         ({}, ASKED, "demands distributed trust, .* central trust the server sees exact sums"),
         ({"epsilon": 0.99}, SHARES, r"epsilon 0.99 at most, .* proven to have epsilon 1 at delta 1e-06 \(zero-out"),
         ({"delta": 1e-7}, SHARES, r"epsilon 1 at most, .* proven to have epsilon 1.1.* at delta 1e-07"),
@@ -51,12 +51,12 @@ def test_a_plan_that_protects_less_is_refused(
 
 
 def test_what_a_plan_says_of_its_epsilon_is_not_asked() -> None:
-    """The promise may be as loose or as tight as it likes: the event decides."""
+    """The guarantee may be as loose or as tight as it likes: the event decides."""
     honest = propose(**SHARES)
     policy().check(dataclasses.replace(honest, epsilon=100.0))
     policy().check(dataclasses.replace(honest, epsilon=1.5, delta=1e-7))
 
-    class Liar(PrivacyTerms):
+    class Liar(PrivacyConfig):
         def __post_init__(self) -> None:
             """Check nothing."""
 
@@ -116,7 +116,7 @@ def test_what_is_let_in_is_proven(
         ({"relation": "add-remove"}, "add-remove hides the number of clients"),
         ({"relation": "neighbours"}, "relation must be one of"),
         ({"trust": "nobody"}, "trust must be one of"),
-        ({"study": 1}, "study must be true or false"),
+        ({"not_private": 1}, "not_private must be true or false"),
     ],
 )
 def test_policies_have_bounds(wrong: dict[str, Any], message: str) -> None:

@@ -28,7 +28,7 @@ from fedtally.engines.local.clipping import clip_rounds
 from fedtally.engines.local.simulation import Simulation
 from fedtally.errors import InvalidInputError, UnreadableFileError
 from fedtally.plan import Plan
-from fedtally.planner import Law
+from fedtally.planner import Frequencies
 from fedtally.planner.privacy import honest_clients
 from fedtally.planner.secure_sum import Summation
 from fedtally.privacy.budget import AlreadySpentError, OverspentError
@@ -101,7 +101,7 @@ def test_the_noise_of_a_sum_is_that_of_its_plan(options: dict[str, Any], copies:
 @pytest.mark.parametrize("schedule", ["shared", "fresh", "hybrid", "batched:2"])
 def test_rounds_that_share_their_hashes_are_opened_at_once_where_somebody_is_trusted(schedule: str) -> None:
     central = estimate(num_rounds=4, schedule=schedule)
-    assert [sketch.round for sketch in central.sketches] == [rounds.start for rounds in central.plan.openings]
+    assert [sketch.round for sketch in central.sketches] == [rounds.start for rounds in central.plan.releases]
     assert len(central.sketches) == {"shared": 1, "batched:2": 2}.get(schedule, 4)
     shares = estimate(num_rounds=4, schedule=schedule, trust="distributed")
     assert len(shares.sketches) == 4
@@ -145,13 +145,13 @@ def test_a_secure_sum_is_what_the_survivors_sent(method: str, monkeypatch: pytes
 def test_a_pilot_has_the_noise_of_its_plan(monkeypatch: pytest.MonkeyPatch) -> None:
     """All clients hold one item, so that the exact sum follows from their number."""
     seen: list[tuple[CountSketch, float]] = []
-    make = Law.from_pilot
+    make = Frequencies.from_pilot
 
-    def noted(sketches: Any, domain: Any, variance: float, **options: Any) -> Law:
+    def noted(sketches: Any, domain: Any, variance: float, **options: Any) -> Frequencies:
         seen.extend((sketch, variance) for sketch in sketches)
         return make(sketches, domain, variance, **options)
 
-    monkeypatch.setattr(Law, "from_pilot", staticmethod(noted))
+    monkeypatch.setattr(Frequencies, "from_pilot", staticmethod(noted))
     estimate([7] * 3000, width=None, tau=0.05, max_bytes=None)
     [(sketch, variance)] = seen
     one = CountSketch(sketch.spec, 0)
@@ -169,7 +169,7 @@ def test_the_number_of_clients_has_noise_where_it_must_not_show() -> None:
 
 
 def test_private_runs_draw_anew_and_studies_repeat() -> None:
-    first, second = (noise_of(estimate(seed=5, study=True)) for _ in range(2))
+    first, second = (noise_of(estimate(seed=5, not_private=True)) for _ in range(2))
     assert np.array_equal(first, second)
     plan = estimate().plan
     first, second = (noise_of(fedtally.estimate(ITEMS, domain=DOMAIN, plan=plan)) for _ in range(2))
@@ -213,14 +213,14 @@ def test_the_sums_without_noise_are_erased(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_no_result_is_made_of_sums_without_the_noise_of_its_plan(tmp_path: Path) -> None:
-    """What is printed of a result promises what its plan does, whoever made the sums."""
+    """What is printed of a result guarantees what its plan does, whoever made the sums."""
     for options, mark in (
         ({}, "aggregator"),
         ({"trust": "distributed"}, "clients"),
         ({"secure_sum": "secagg", "trust": "central"}, "aggregator"),
         ({"secure_sum": "secagg"}, "clients"),
         ({"secure_sum": "two-server"}, "servers"),
-        ({"study": True, "seed": 1}, "aggregator"),
+        ({"not_private": True, "seed": 1}, "aggregator"),
     ):
         result = estimate(ITEMS[:60], **options)
         own = NoiseMark(mark, result.plan.fingerprint)
@@ -237,12 +237,12 @@ def test_no_result_is_made_of_sums_without_the_noise_of_its_plan(tmp_path: Path)
 
 
 def test_no_result_prints_the_epsilon_of_another_plan() -> None:
-    """The noise of one epsilon is no promise of a smaller one."""
-    loud, quiet = estimate(epsilon=20.0, study=True), estimate(epsilon=0.1).plan
-    promised = replace(loud.plan, privacy=quiet.privacy)
+    """The noise of one epsilon is no guarantee of a smaller one."""
+    loud, quiet = estimate(epsilon=20.0, not_private=True), estimate(epsilon=0.1).plan
+    guaranteed = replace(loud.plan, privacy=quiet.privacy)
     held = f"holds noise of the aggregator under plan {loud.plan.fingerprint[:16]}"
     with pytest.raises(InvalidInputError, match=held):
-        Result(promised, DOMAIN, loud.sketches)
+        Result(guaranteed, DOMAIN, loud.sketches)
 
 
 def test_a_saved_result_without_the_mark_promises_nothing(tmp_path: Path) -> None:
@@ -308,7 +308,7 @@ def test_a_client_changes_nothing_but_its_own_part() -> None:
     other[:5] = [50, 49, 48, 48, 48]  # client 0 holds fewer distinct items
     tallies = []
     for held in (items, other):
-        request = Simulation.of(domain=DOMAIN, epsilon=1.0, max_items=2, num_rounds=3, study=True, seed=1)
+        request = Simulation.of(domain=DOMAIN, epsilon=1.0, max_items=2, num_rounds=3, not_private=True, seed=1)
         tally, _ = campaign.read(from_items(held, clients=clients), request, bytes(32), lambda *_: None)
         tallies.append(tally.finish(individuals=True))
     assert [r.num_clients for r in tallies[0]] == [r.num_clients for r in tallies[1]]
@@ -325,11 +325,13 @@ def test_a_client_changes_nothing_but_its_own_part() -> None:
 
 def test_no_contribution_exceeds_the_clip_and_the_truth_knows_nothing_of_it() -> None:
     clients, items = np.repeat(np.arange(300), 10), np.tile(np.arange(1, 11), 300)
-    result = estimate(items, clients=clients, max_items=10, width=8, rows=3, study=True, evaluate=True, num_rounds=2)
+    result = estimate(
+        items, clients=clients, max_items=10, width=8, rows=3, not_private=True, evaluate=True, num_rounds=2
+    )
     terms = result.plan.privacy
     assert terms is not None and terms.event.clip_norm is not None and result.truth is not None
     assert result.truth.counts.tolist() == [300] * 10
-    request = Simulation.of(domain=DOMAIN, epsilon=1.0, max_items=10, study=True)
+    request = Simulation.of(domain=DOMAIN, epsilon=1.0, max_items=10, not_private=True)
     tally, _ = campaign.read(from_items(items, clients=clients), request, bytes(32), lambda *_: None)
     [everybody] = tally.finish(individuals=True)
     norm = squared_norm(result.plan.spec, 0, DOMAIN.encode(list(range(1, 11)))) ** 0.5
@@ -385,23 +387,23 @@ def test_natural_rounds_are_charged_for_the_most_that_a_client_may_be_in(most: i
 def test_what_only_a_study_may_use(options: dict[str, Any], message: str, tmp_path: Path) -> None:
     with pytest.raises(InvalidInputError, match=message):
         estimate(**options)
-    result = estimate(**options, study=True)
-    assert result.plan.privacy is not None and result.plan.privacy.study
-    assert any("for study, not private" in note for note in result.warnings)
-    assert document(result, [])["privacy"]["study"] is True
-    assert "for study, not private: epsilon 1" in plain(answer(result, []), 400)
+    result = estimate(**options, not_private=True)
+    assert result.plan.privacy is not None and result.plan.privacy.not_private
+    assert any("not private" in note for note in result.warnings)
+    assert document(result, [])["privacy"]["not_private"] is True
+    assert "not private: epsilon 1" in plain(answer(result, []), 400)
     result.export(tmp_path / "all.csv")
-    assert (tmp_path / "all.csv").read_text().count("for study, not private") == result.domain.size
+    assert (tmp_path / "all.csv").read_text().count("not private") == result.domain.size
     result.save(tmp_path / "saved")
-    assert Result.load(tmp_path / "saved").study == "for study, not private"
+    assert Result.load(tmp_path / "saved").not_private == "not private"
 
 
 def test_a_private_run_says_so(tmp_path: Path) -> None:
     result = estimate()
-    assert document(result, [])["privacy"]["study"] is False
-    assert not any("study" in note for note in result.warnings)
+    assert document(result, [])["privacy"]["not_private"] is False
+    assert not any("not_private" in note for note in result.warnings)
     result.export(tmp_path / "all.csv")
-    assert "study" not in (tmp_path / "all.csv").read_text()
+    assert "not_private" not in (tmp_path / "all.csv").read_text()
 
 
 @pytest.mark.parametrize(
@@ -410,13 +412,13 @@ def test_a_private_run_says_so(tmp_path: Path) -> None:
         ({"epsilon": None, "delta": 1e-6}, "delta goes with epsilon"),
         ({"epsilon": None, "trust": "central"}, "trust goes with epsilon"),
         ({"epsilon": None, "ledger": "x.db"}, "ledger goes with epsilon"),
-        ({"epsilon": None, "study": True}, "study goes with epsilon"),
+        ({"epsilon": None, "not_private": True}, "not_private goes with epsilon"),
         ({"neighbours": "add-remove"}, "add-remove needs max_clients"),
         ({"max_clients": 9}, "max_clients goes with the relation add-remove"),
         ({"neighbours": "add-remove", "max_clients": 900, "secure_sum": "secagg"}, "which the secure sum secagg shows"),
         ({"neighbours": "add-remove", "max_clients": 900, "trust": "distributed"}, "central trust"),
         ({"certify": True}, "certify goes with the relation replace-one"),
-        ({"study": True, "ledger": "x.db"}, "a study is not private, so nothing of it is charged"),
+        ({"not_private": True, "ledger": "x.db"}, "a study is not private, so nothing of it is charged"),
         ({"trust": "distributed", "num_rounds": 400}, "no honest client whose noise is sure"),
         ({"population": " phones"}, "population must be"),
         ({"max_rounds": 0}, "max_rounds must be at least 1"),
@@ -445,7 +447,7 @@ def test_add_remove_has_no_natural_rounds() -> None:
     ("options", "said"),
     [
         ({"epsilon": 11.0}, "epsilon 11 is above 10"),
-        ({"delta": 0.01, "study": True}, "delta 0.01 is not below 1 / 700 clients"),
+        ({"delta": 0.01, "not_private": True}, "delta 0.01 is not below 1 / 700 clients"),
     ],
 )
 def test_promises_that_mean_little_are_called_so(options: dict[str, Any], said: str) -> None:
@@ -492,10 +494,10 @@ def test_a_private_plan_can_be_used_again(options: dict[str, Any], tmp_path: Pat
         fedtally.estimate(ITEMS, domain=DOMAIN, plan=plan, epsilon=2.0)
     with pytest.raises(InvalidInputError, match="leave population out"):
         fedtally.estimate(ITEMS, domain=DOMAIN, plan=plan, population="others")
-    with pytest.raises(InvalidInputError, match="mark it with study"):
+    with pytest.raises(InvalidInputError, match="mark it with not_private"):
         fedtally.estimate(ITEMS, domain=DOMAIN, plan=plan, evaluate=True)
-    study = fedtally.estimate(items, domain=DOMAIN, plan=plan, evaluate=True, study=True)
-    assert study.plan.privacy is not None and study.plan.privacy.study
+    study = fedtally.estimate(items, domain=DOMAIN, plan=plan, evaluate=True, not_private=True)
+    assert study.plan.privacy is not None and study.plan.privacy.not_private
 
 
 def test_a_plan_counts_on_more_noise_than_a_round_has() -> None:
@@ -525,7 +527,7 @@ def test_a_certificate_is_looked_up_again(tmp_path: Path) -> None:
 
 def test_a_plan_of_random_rounds_fits_other_draws() -> None:
     plan = estimate(num_rounds=7).plan
-    assert plan.num_clients == 700 and plan.cohort >= 160
+    assert plan.num_clients == 700 and plan.max_round_clients >= 160
     for _ in range(20):
         assert fedtally.estimate(ITEMS, domain=DOMAIN, plan=plan, confidence=0).num_clients == 700
 
@@ -609,14 +611,14 @@ def test_add_remove_tells_no_number(count: int, monkeypatch: pytest.MonkeyPatch)
     """Not by an error either: with noise the number of clients may well be 0, which is all that can be said."""
     with suppress(InvalidInputError):
         result = estimate([1] * count, neighbours="add-remove", max_clients=10, num_rounds=3, rows=3, width=8)
-        assert result.plan.cohort == 10
+        assert result.plan.max_round_clients == 10
     monkeypatch.setattr(Result, "__init__", lambda *_, **__: None)
     monkeypatch.setattr(Result, "prepare", lambda *_: None)
     estimate([1] * count, neighbours="add-remove", max_clients=10, num_rounds=3, rows=3, width=8)  # no error before
 
 
 def test_add_remove_favours_no_number() -> None:
-    """Many openings of few clients: the mean of 40 estimates is within five standard errors of what is true."""
+    """Many releases of few clients: the mean of 40 estimates is within five standard errors of what is true."""
     found = [
         estimate(
             [1] * 300 + [2] * 300, neighbours="add-remove", max_clients=1000, num_rounds=30, schedule="fresh", rows=3
@@ -624,14 +626,14 @@ def test_add_remove_favours_no_number() -> None:
         for _ in range(40)
     ]
     clients = np.array([result.num_clients for result in found])
-    deviation = found[0].plan.privacy.deviation * 30**0.5  # type: ignore[union-attr]
-    assert abs(clients.mean() - 600) < 5 * deviation / 40**0.5
+    stddev = found[0].plan.privacy.stddev * 30**0.5  # type: ignore[union-attr]
+    assert abs(clients.mean() - 600) < 5 * stddev / 40**0.5
     assert all(len(result.sketches) == 30 for result in found)
 
 
 def test_add_remove_through_a_plan_tells_no_number() -> None:
     plan = estimate(neighbours="add-remove", max_clients=1000).plan
-    assert fedtally.estimate(ITEMS * 2, domain=DOMAIN, plan=plan).plan.cohort == 1000
+    assert fedtally.estimate(ITEMS * 2, domain=DOMAIN, plan=plan).plan.max_round_clients == 1000
     with pytest.raises(InvalidInputError, match="which rounds had anybody"):
         fedtally.estimate(ITEMS, domain=DOMAIN, plan=plan, rounds=[1] * 700)
     secure = estimate(ITEMS[:60], secure_sum="secagg", trust="central").plan
@@ -652,7 +654,7 @@ def test_intervals_know_that_the_number_of_clients_has_noise() -> None:
 
 def test_a_private_run_shows_no_times() -> None:
     """And no truth."""
-    assert estimate().timings == {} and estimate(study=True).timings
+    assert estimate().timings == {} and estimate(not_private=True).timings
     assert estimate().truth is None
     account = estimate(ITEMS[:60], secure_sum="secagg", epsilon=4.0).secure_sum
     assert account["client_seconds"] is None and account["server_seconds"] is None
@@ -774,7 +776,7 @@ def test_it_is_reserved_before_noise_is_drawn_or_a_sum_opened(
 
 
 def test_a_study_is_not_charged(books: Path) -> None:
-    plan = estimate(study=True, population="phones").plan
+    plan = estimate(not_private=True, population="phones").plan
     with pytest.raises(InvalidInputError, match="nothing of it is charged"):
         fedtally.estimate(ITEMS, domain=DOMAIN, plan=plan, ledger=books)
 

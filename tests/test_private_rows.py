@@ -74,9 +74,9 @@ ODD = [
 ]
 
 
-def tallied(source: Source, **options: Any) -> list[Any]:
+def tally_members(source: Source, **options: Any) -> list[Any]:
     """Return the rounds of a private run as plain values: the draws are those of the seed."""
-    asked = {"domain": DRINKS, "epsilon": 1.0, "study": True, "seed": 1} | options
+    asked = {"domain": DRINKS, "epsilon": 1.0, "not_private": True, "seed": 1} | options
     tally, _ = campaign.read(source, Simulation.of(**asked), bytes(32), lambda *_: None)
     rounds = tally.finish(individuals=True)
     return [(part.num_clients, part.ids.tolist(), part.counts.tolist()) for part in rounds]
@@ -143,7 +143,7 @@ def test_whatever_a_client_writes_the_others_are_the_same(tmp_path: Path, kind: 
 
     def rounds(item: bytes) -> list[Any]:
         source = open_source(written(tmp_path, kind, client, item, place), columns)
-        return tallied(source, num_rounds=2 if client else 1)  # rows without a name are drawn all together
+        return tally_members(source, num_rounds=2 if client else 1)  # rows without a name are drawn all together
 
     nothing = rounds(b"")
     assert sum(r[0] for r in nothing) == len(OTHERS) + 1
@@ -173,7 +173,7 @@ def test_any_bytes_are_one_clients_own(
     def rounds(held: bytes) -> list[Any]:
         path = written(folder, kind, client, held, 2)
         source = table_source(path, columns, Layout(kind if kind == "csv" else "text", block_size=block_size))
-        return tallied(source, num_rounds=2 if client else 1)
+        return tally_members(source, num_rounds=2 if client else 1)
 
     assert less(rounds(item + b"".join(more)), rounds(b"")) <= 1
 
@@ -219,11 +219,11 @@ def test_a_table_without_fault_reads_alike_with_and_without_privacy(
 def test_a_row_that_names_no_client_is_nobodys(tmp_path: Path) -> None:
     path = tmp_path / "t.csv"
     path.write_text('user,item\nann,tea\nbob\n,tea\n"eve,tea\nzoe,7\n')
-    rounds = tallied(open_source(str(path), Columns("item", client="user")))
+    rounds = tally_members(open_source(str(path), Columns("item", client="user")))
     assert rounds[0][0] == 4  # ann; bob, cut short; "eve, as it stands; zoe
     path = tmp_path / "t.jsonl"
     path.write_text('{"user": 1, "item": "tea"}\noops\n{"item": "tea"}\n[1]\n{"user": "1", "item": 7}\n')
-    rounds = tallied(open_source(str(path), Columns("item", client="user")), max_items=2)
+    rounds = tally_members(open_source(str(path), Columns("item", client="user")), max_items=2)
     assert rounds == [(1, [0, 3], [1, 1])]  # 1 and "1" are one name
 
 
@@ -231,7 +231,7 @@ def test_json_values_of_any_type_hold_what_they_say_or_nothing(tmp_path: Path) -
     values = ['"tea"', "7", "7.0", '"7"', "true", "null", "[1]", '{"a": 1}', "1e999", "9" * 5000, '"\\ud800"', "NaN"]
     path = tmp_path / "t.jsonl"
     path.write_text("".join(f'{{"item": {value}}}\n' for value in [*values, "oops", '"tea'] * 3))
-    [(clients, ids, counts)] = tallied(open_source(str(path), Columns("item")))
+    [(clients, ids, counts)] = tally_members(open_source(str(path), Columns("item")))
     assert (clients, ids, counts) == (42, [0, 3], [3, 9])
 
 
@@ -240,14 +240,14 @@ def test_a_deep_value_does_not_hide_its_client(tmp_path: Path, depth: int) -> No
     deep = "[" * depth + '"]{"' + "]" * depth
     path = tmp_path / "t.jsonl"
     path.write_text(f'{{"item": {deep}, "user": 7}}\n{{"user": 8, "item": "tea", "x": {{"y": {deep}}}}}\n' + deep[:-1])
-    assert tallied(open_source(str(path), Columns("item", client="user"))) == [(2, [0], [1])]
-    assert tallied(open_source(str(path), Columns("item"))) == [(3, [0], [1])]
+    assert tally_members(open_source(str(path), Columns("item", client="user"))) == [(2, [0], [1])]
+    assert tally_members(open_source(str(path), Columns("item"))) == [(3, [0], [1])]
 
 
 def test_counts_that_cannot_be_read_stand_for_nobody(tmp_path: Path) -> None:
     path = tmp_path / "t.csv"
     path.write_text("item,n\ntea,3\ntea,\ntea,x\ntea,-1\ntea,1e99\n,2\n7,4.0\n")
-    [(clients, _, counts)] = tallied(open_source(str(path), Columns("item", count="n")))
+    [(clients, _, counts)] = tally_members(open_source(str(path), Columns("item", count="n")))
     assert (clients, counts) == (9, [3, 4])
 
 
@@ -256,7 +256,7 @@ def test_lines_too_long_to_hold_are_one_row(tmp_path: Path, monkeypatch: pytest.
     path = tmp_path / "t.txt"
     path.write_bytes(b"tea\n" + b"x" * 100_000 + b"\ntea\n" + b"y" * 5000)
     for size in (64, 999, 4096):
-        [(clients, _, counts)] = tallied(table_source(str(path), Columns(), Layout("text", block_size=size)))
+        [(clients, _, counts)] = tally_members(table_source(str(path), Columns(), Layout("text", block_size=size)))
         assert (clients, counts) == (4, [2])
 
 
@@ -284,7 +284,7 @@ def test_a_long_item_does_not_take_its_client_away(
         text = head + "".join(row.format(*each) for each in rows)
         path.write_text(text.replace(",", separator))
         layout = Layout(kind, separator, block_size=size)
-        return tallied(table_source(str(path), Columns("item", **names), layout))  # type: ignore[arg-type]
+        return tally_members(table_source(str(path), Columns("item", **names), layout))  # type: ignore[arg-type]
 
     nothing = rounds("", 1000)
     assert sum(part[0] for part in nothing) == 3
@@ -301,7 +301,7 @@ def test_what_a_line_holds_depends_on_no_other_line(tmp_path: Path, monkeypatch:
         path.write_text(f"{word}\ntea\n{word}\n{word}")
         for size in range(1, 130):
             source = table_source(str(path), Columns(), Layout("text", block_size=size))
-            [(clients, ids, counts)] = tallied(source, domain=words)
+            [(clients, ids, counts)] = tally_members(source, domain=words)
             assert (clients, ids, counts) == (4, [0, 2] if held else [2], [3, 1] if held else [1])
 
 
@@ -395,14 +395,14 @@ def test_nothing_stands_between_the_columns_of_an_item(tmp_path: Path, role: str
     columns = Columns(("lat", "lon"), **{role: "n"})
     grid = parse("grid:0..20,0..20,1")
     with pytest.raises(InvalidInputError, match="'n' must not stand between 'lat' and 'lon'.* put it before or after"):
-        tallied(open_source(str(path), columns), domain=grid)
+        tally_members(open_source(str(path), columns), domain=grid)
     for order in ("n,lat,lon", "lat,lon,n", "n,lat,x,lon", "lat,x,lon,n"):
         found = []
         for odd in ("3", '"3', "3,4", "x,y", '"', "", '"3"', '3"', ","):
             cells = [{"n": "{0}", "lat": "{1}", "lon": "{0}", "x": "0"}[name] for name in order.split(",")]
             rows = [",".join(cells).format(i + 1, odd if i == 4 else i + 1) for i in range(12)]
             path.write_text("\n".join([order, *rows]) + "\n")
-            found.append([part[0] for part in tallied(open_source(str(path), columns), domain=grid)])
+            found.append([part[0] for part in tally_members(open_source(str(path), columns), domain=grid)])
         assert all(numbers == found[0] for numbers in found), order
         assert sum(found[0]) == (78 if role == "count" else 12)
 
@@ -420,9 +420,9 @@ def test_no_row_says_which_columns_there_are(tmp_path: Path) -> None:
         ("t.csv", Columns("word"), "they are called 1, 2"),
     ):
         with pytest.raises(InvalidInputError, match=message):
-            tallied(open_source(str(tmp_path / name), columns, header=False))
+            tally_members(open_source(str(tmp_path / name), columns, header=False))
     (tmp_path / "t.csv").write_text('ann,tea\nbob,tea,x\n"eve\n')
-    rounds = tallied(open_source(str(tmp_path / "t.csv"), Columns("2", client="1"), header=False))
+    rounds = tally_members(open_source(str(tmp_path / "t.csv"), Columns("2", client="1"), header=False))
     assert rounds == [(3, [0], [2])]
 
 
@@ -430,30 +430,30 @@ def test_lines_of_an_encoding_are_read_one_by_one_or_refused(tmp_path: Path) -> 
     path = tmp_path / "t.txt"
     path.write_bytes("maté\n".encode("utf-16"))
     with pytest.raises(InvalidInputError, match="iconv -f utf-16 -t utf-8"):
-        tallied(open_source(str(path), encoding="utf-16"))
+        tally_members(open_source(str(path), encoding="utf-16"))
     for encoding in ("latin-1", "shift_jis", "utf-7", "gb18030"):
         path.write_bytes(b"\x81\n\x1b$B\n+\n" + b"tea\n")
-        [(clients, _, counts)] = tallied(open_source(str(path), encoding=encoding))
+        [(clients, _, counts)] = tally_members(open_source(str(path), encoding=encoding))
         assert (clients, counts) == (4, [1]), encoding
     path.write_bytes("maté\n".encode("latin-1"))
-    assert tallied(open_source(str(path), encoding="latin-1"))[0][2] == [1]
+    assert tally_members(open_source(str(path), encoding="latin-1"))[0][2] == [1]
 
 
 @pytest.mark.parametrize("encoding", ["gbk", "shift_jis", "utf-7", "iso2022_jp", "hz", "big5"])
 def test_encodings_in_which_an_item_changes_the_next_field_are_refused(tmp_path: Path, encoding: str) -> None:
     (tmp_path / "t.csv").write_text("item,user\ntea,ann\n")
     with pytest.raises(InvalidInputError, match=f"could change whose it is; .* -f {encoding} -t utf-8"):
-        tallied(open_source(str(tmp_path / "t.csv"), Columns("item", client="user"), encoding=encoding))
+        tally_members(open_source(str(tmp_path / "t.csv"), Columns("item", client="user"), encoding=encoding))
 
 
 def test_a_header_and_a_name_tell_gzip_and_no_row_does(tmp_path: Path) -> None:
     packed = gzip.compress(b"item\ntea\n")
     (tmp_path / "t.csv").write_bytes(packed)
-    assert tallied(open_source(str(tmp_path / "t.csv"), Columns("item")))[0][2] == [1]
+    assert tally_members(open_source(str(tmp_path / "t.csv"), Columns("item")))[0][2] == [1]
     (tmp_path / "t.txt.gz").write_bytes(gzip.compress(b"tea\n"))
-    assert tallied(open_source(str(tmp_path / "t.txt.gz")))[0][2] == [1]
+    assert tally_members(open_source(str(tmp_path / "t.txt.gz")))[0][2] == [1]
     (tmp_path / "u.txt").write_bytes(b"\x1f\x8btea\ntea\n")
-    assert tallied(open_source(str(tmp_path / "u.txt"))) == [(2, [0], [1])]
+    assert tally_members(open_source(str(tmp_path / "u.txt"))) == [(2, [0], [1])]
 
 
 def test_without_privacy_such_values_are_errors_as_before(tmp_path: Path) -> None:
@@ -480,7 +480,7 @@ def test_parquet_values_that_cannot_be_read(tmp_path: Path, column: Any, odd: in
     found = []
     for values in (column, pa.concat_arrays([column[:odd], pa.nulls(1, column.type), column[odd + 1 :]])):
         parquet.write_table(pa.table({"item": values}), tmp_path / "t.parquet")
-        found.append(tallied(open_source(str(tmp_path / "t.parquet"))))
+        found.append(tally_members(open_source(str(tmp_path / "t.parquet"))))
     assert found[0] == found[1] and sum(r[0] for r in found[0]) == len(column)
 
 
@@ -490,7 +490,7 @@ def test_categories_of_parquet_are_refused_whatever_they_hold(tmp_path: Path, va
     text = pa.DictionaryArray.from_arrays(pa.array([0, 1], pa.int8()), pa.array(values, pa.binary()).view(pa.string()))
     parquet.write_table(pa.table({"item": text}), tmp_path / "t.parquet")
     with pytest.raises(InvalidInputError, match="must not be of categories"):
-        tallied(open_source(str(tmp_path / "t.parquet")))
+        tally_members(open_source(str(tmp_path / "t.parquet")))
 
 
 @pytest.mark.parametrize(("encoding", "odd"), [("iso2022_jp", b"tea\x1b"), ("utf-7", b"+*"), ("hz", b"~x")])
@@ -501,13 +501,13 @@ def test_a_line_that_an_encoding_cannot_read_holds_nothing(
     rows = [b'{"item": "%s"}' % one if ending == "jsonl" else one for one in (b"tea", odd, b"7")]
     (tmp_path / f"t.{ending}").write_bytes(b"\n".join(rows) + b"\n")
     columns = Columns("item") if ending == "jsonl" else None
-    found = tallied(open_source(str(tmp_path / f"t.{ending}"), columns, encoding=encoding))
+    found = tally_members(open_source(str(tmp_path / f"t.{ending}"), columns, encoding=encoding))
     assert sum(r[0] for r in found) == 3
 
 
 def test_a_blank_item_of_a_table_without_a_header_is_a_client(tmp_path: Path) -> None:
     (tmp_path / "t.csv").write_text("tea\n\n7\n")
-    found = tallied(open_source(str(tmp_path / "t.csv"), Columns("1"), header=False))
+    found = tally_members(open_source(str(tmp_path / "t.csv"), Columns("1"), header=False))
     assert sum(r[0] for r in found) == 3
 
 
@@ -533,11 +533,11 @@ OBJECTS += [float("nan"), float("inf"), np.float32(1.5), np.datetime64("2020"), 
 @pytest.mark.parametrize("odd", OBJECTS, ids=lambda value: str(type(value)))
 @pytest.mark.parametrize("others", [["tea", "maté", "7"] * 3, [7, 7, 8] * 3, [7.0, 2.5, 7.0] * 3])
 def test_objects_in_memory(odd: Any, others: list[Any]) -> None:
-    whole, nothing = (tallied(from_items([*others, held])) for held in (odd, None))
+    whole, nothing = (tally_members(from_items([*others, held])) for held in (odd, None))
     assert less(whole, nothing) <= 1
     as_array = np.empty(len(others) + 1, object)
     as_array[:] = [*others, odd] if not isinstance(odd, list | tuple | dict) else [*others, None]
-    assert less(tallied(from_items(as_array)), nothing) <= 1
+    assert less(tally_members(from_items(as_array)), nothing) <= 1
     assert whole[0][0] == len(others) + 1
 
 
@@ -581,7 +581,8 @@ def test_an_object_whose_class_raises_ends_nothing(name: str, place: str) -> Non
     if place == "items":
         columns["clients"] = ["ann", "bob", "eve"]
     nothing, odd = (
-        tallied(from_items(**(columns | {place: [*columns[place][:2], value]}))) for value in (None, RAISING[name])
+        tally_members(from_items(**(columns | {place: [*columns[place][:2], value]})))
+        for value in (None, RAISING[name])
     )
     if place == "items":
         assert less(odd, nothing) <= 1
@@ -738,4 +739,4 @@ def test_progress_does_not_tell_how_long_values_are(tmp_path: Path) -> None:
 
 def test_standard_input_of_a_private_run(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.stdin", types.SimpleNamespace(buffer=BytesIO(b'"tea\ntea\n\xff\n')))
-    assert tallied(open_source("-")) == [(3, [0], [1])]
+    assert tally_members(open_source("-")) == [(3, [0], [1])]

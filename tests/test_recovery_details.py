@@ -34,12 +34,12 @@ ROUNDS = (3000, 200, 900, 50, 1200, 10, 7, 4000, 60, 500)
 def unequal(schedule, rows=3, width=20, size=400, clients=ROUNDS, skip=(1, 8)):
     """Return landed sums of unequal rounds, two of them missing, and the counts of the items 1..size there."""
     rng = np.random.default_rng(3)
-    law = np.arange(1, size + 1.0) ** -1.2
+    distribution = np.arange(1, size + 1.0) ** -1.2
     spec = SketchSpec(rows, width, Schedule.parse(schedule), len(clients), rng.bytes(32))
     sketches, held = [], []
     for m, number in enumerate(clients):
         if m not in skip:
-            held.append(rng.multinomial(number, law / law.sum()))
+            held.append(rng.multinomial(number, distribution / distribution.sum()))
             sketches.append(CountSketch(spec, m))
             sketches[-1].add_range(1, held[-1])
     return sketches, np.array(held)
@@ -169,12 +169,12 @@ def test_the_band_is_made_as_documented(fit):
 
 def test_the_excess_of_a_tail_over_the_normal(fit):
     """It is what `beyond`, which is checked against phantoms, says of the same tail. Five rows are far from normal."""
-    law = intervals._PhantomLaw(fit)
+    distribution = intervals._PhantomLaw(fit)
     for tail in (1e-3, 1e-5):
-        value = law.excess(tail) * stats.norm.isf(tail) * law.sd
-        assert law.beyond(value) == pytest.approx(2 * tail, rel=1e-6)
-        assert law.excess(tail) > 1.01
-    assert law.excess(0.1) == 1.0
+        value = distribution.excess(tail) * stats.norm.isf(tail) * distribution.sd
+        assert distribution.beyond(value) == pytest.approx(2 * tail, rel=1e-6)
+        assert distribution.excess(tail) > 1.01
+    assert distribution.excess(0.1) == 1.0
 
 
 @pytest.mark.parametrize("kind", ["pointwise", "simultaneous"])
@@ -511,9 +511,9 @@ def test_the_plot_of_a_result_names_its_confidence():
 
 def test_the_tail_of_the_median_s_noise_is_learned(monkeypatch):
     """Behind the median, taking its noise as normal costs 10 to 40 % of the squared error (nine campaigns): over three,
-    the learned law must be 10 % better.
+    the learned distribution must be 10 % better.
     """
-    with_law, without = 0.0, 0.0
+    with_distribution, without = 0.0, 0.0
     for seed in (1, 2, 3):
         sketches, truth = campaign("fresh", 5, 100, exponent=1.1, clients=50_000, seed=seed)
         median, domain = MedianDecoder(sketches), IntegerRange(1, 5000)
@@ -523,8 +523,10 @@ def test_the_tail_of_the_median_s_noise_is_learned(monkeypatch):
                     patch.setattr(shrinkage, "noise_law", lambda _: shrinkage.NORMAL)
                 found = shrinkage.ShrunkDecoder(median, domain).range(1, 5000)
             error = float(np.sum((found - truth * median.num_clients) ** 2))
-            with_law, without = (with_law + error, without) if learn else (with_law, without + error)
-    assert with_law < 0.9 * without
+            with_distribution, without = (
+                (with_distribution + error, without) if learn else (with_distribution, without + error)
+            )
+    assert with_distribution < 0.9 * without
 
 
 def test_the_threshold_grows_with_the_domain(monkeypatch):
@@ -613,10 +615,10 @@ def test_ln_2_items_exceed_the_predicted_largest_error(monkeypatch, wide):
     that exceeds the threshold, else as b' of it; integrated over its error.
     """
     monkeypatch.setattr(error_model, "_normal_equivalent", lambda *_: lambda x: x / wide)
-    law = np.arange(1, 2001.0) ** -1.1
+    distribution = np.arange(1, 2001.0) ** -1.1
     plan = error_model._Plan(5, 300, np.ones(4), False, 50_000, 0.0, 2000, 1.0)
-    found = error_model._joint(np.sort(law / law.sum()), plan)
-    f, number = error_model._drawn(np.sort(law / law.sum()), plan)
+    found = error_model._joint(np.sort(distribution / distribution.sum()), plan)
+    f, number = error_model._drawn(np.sort(distribution / distribution.sum()), plan)
     state = error_model._Ladder(f, number, plan, 0.6).at(np.array([found.scale]))
     assert state.left[0] > 0.5
     z = np.linspace(-24, 24, 24_001)
@@ -659,9 +661,11 @@ def test_joint_recovery_s_bound_is_the_model_s():
     """More may be fitted of several batches: 0.6 of the cells instead of 0.3; the model says so where enough items are
     frequent.
     """
-    law = np.arange(1, 5001.0) ** -1.5
+    distribution = np.arange(1, 5001.0) ** -1.5
     plan = {"rows": 5, "width": 100, "num_rounds": 4, "num_clients": 10_000_000}
-    shared, hybrid = (error_model.predict(law / law.sum(), schedule=name, **plan) for name in ("shared", "hybrid"))
+    shared, hybrid = (
+        error_model.predict(distribution / distribution.sum(), schedule=name, **plan) for name in ("shared", "hybrid")
+    )
     assert shared.support <= 0.3 * 500
     assert 0.35 * 500 < hybrid.support <= 0.6 * 500
 
@@ -800,7 +804,7 @@ def test_half_of_all_largest_errors_of_the_median_exceed_what_is_predicted(kind)
 
 def test_posterior_means_keep_the_mean():
     """Pooling neighbours that fall, by how often each is seen, changes no mean over what is seen; here many fall, since
-    the law of the noise is wider than what was seen.
+    the distribution of the noise is wider than what was seen.
     """
     rng = np.random.default_rng(4)
     values = shrinkage.both_sides(shrinkage._axis(30.0, 0.5, 0.1))
@@ -867,11 +871,11 @@ def test_the_law_of_the_median_of_unequal_rounds(monkeypatch, schedule, sums):
     monkeypatch.setattr(intervals, "_SIGNED_SUMS", sums)
     sketches, _ = unequal(schedule, rows=5, width=150, size=2000)
     landed = Landed(sketches[0].spec, sketches)
-    law = intervals._MedianLaw([landed])
+    distribution = intervals._MedianLaw([landed])
     ids = np.random.default_rng(2).integers(2**63, 2**64, 200_000, dtype=np.uint64)
     values = np.abs(MedianDecoder(sketches).at(ids)) / landed.num_clients
     for probability in (0.1, 0.02):
-        seen = np.mean(values > law.exceeded_with(probability) + 1e-12)
+        seen = np.mean(values > distribution.exceeded_with(probability) + 1e-12)
         slack = 5 * np.sqrt(probability / 200_000) + (0.15 if sums < 1 << 20 else 0.02) * probability
         assert 0.75 * probability - slack <= seen <= probability + slack
 
@@ -881,11 +885,11 @@ def test_the_law_of_a_phantom_of_unequal_rounds(schedule):
     """As for equal rounds: deviation to 2 %, tail to 5 binomial errors and 5 % for the approximation."""
     sketches, _ = unequal(schedule, rows=5, width=200, size=2000)
     fit = Fit(Landed(sketches[0].spec, sketches), Candidates(IntegerRange(1, 2000)), 300, generator(bytes(32), b"test"))
-    law = intervals._PhantomLaw(fit)
+    distribution = intervals._PhantomLaw(fit)
     drawn = fit.leave_one_out(np.random.default_rng(1).integers(2**63, 2**64, 200_000, dtype=np.uint64)).estimate
-    assert drawn.std() == pytest.approx(law.sd, rel=0.02)
-    expected = law.beyond(2.5 * law.sd)
-    assert np.mean(np.abs(drawn) > 2.5 * law.sd) == pytest.approx(
+    assert drawn.std() == pytest.approx(distribution.sd, rel=0.02)
+    expected = distribution.beyond(2.5 * distribution.sd)
+    assert np.mean(np.abs(drawn) > 2.5 * distribution.sd) == pytest.approx(
         expected, abs=5 * (expected / 2e5) ** 0.5 + 0.05 * expected
     )
 
@@ -952,9 +956,9 @@ def test_ln_2_errors_exceed_the_largest_that_joint_intervals_predict(fit, kappa)
     from 2.5 deviations, lack (1 - b) e.
     """
     found = JointIntervals(fit, 0.95, 5000, Kappa(kappa, "given"))
-    law, x = intervals._PhantomLaw(fit), found.predicted_linf
+    distribution, x = intervals._PhantomLaw(fit), found.predicted_linf
     others = 5000 - len(fit.support.ids)
-    light = others * law.beyond(x) / 2, others * law.beyond(x * fit.share.mean() / kappa) / 2
+    light = others * distribution.beyond(x) / 2, others * distribution.beyond(x * fit.share.mean() / kappa) / 2
     heavy = 2 * stats.norm.sf(x * np.sqrt(fit.own_shares) / (kappa * fit.scale)).sum()
     _, items, z = fit.standing_out(2.5)
     nearly = ~items.fitted & (z > 2.5)

@@ -61,7 +61,7 @@ def test_truth_and_error_stand_beside_the_estimates(result: Result) -> None:
 
 def test_what_cannot_be_told_from_zero_is_marked() -> None:
     items = [1] * 300 + [2] * 100 + list(range(3, 503))
-    result = fedtally.estimate(items, domain="range:1..999", width=20, rows=7, epsilon=1.0, study=True, seed=1)
+    result = fedtally.estimate(items, domain="range:1..999", width=20, rows=7, epsilon=1.0, not_private=True, seed=1)
     top = result.top(20)
     number = sum(e.low == 0 for e in top)
     assert 0 < number < 20
@@ -158,6 +158,6 @@ def test_collisions_are_said_of_fingerprints() -> None:
 def test_a_pilot_says_whether_it_was_noised(pilot: dict[str, object], noised: bool) -> None:
     """Results that were saved before this was kept say nothing of it."""
     of = {"num_clients": 500, "rows": 8, "width": 200, "bytes_per_client": 3200} | pilot
-    said = {"sizing": "calculus", "tau": 0.01, "failure_probability": 0.1, "pilot": of, "message": ""}
+    said = {"sizing": "model", "tau": 0.01, "failure_probability": 0.1, "pilot": of, "message": ""}
     [_, (_, words)] = report.sizing_rows(said)
     assert ("noised for epsilon 1" in words) == noised

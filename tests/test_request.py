@@ -8,12 +8,23 @@ import fedtally
 from fedtally.engines.local.simulation import OPTIONS, Simulation, Sizing
 from fedtally.errors import InvalidInputError
 from fedtally.planner.request import Request
+from fedtally.privacy.config import NoiseBy
 from fedtally.privacy.events import Relation, Trust
-from fedtally.privacy.terms import NoiseBy
-from fedtally.secagg.terms import SecureSum
+from fedtally.secagg.config import SecureSum
 from fedtally.sketch import Schedule
 
-SIMULATED = {"seed", "evaluate", "outside", "memory", "top", "dropout", "ledger", "study", "sizing", "pilot_share"}
+SIMULATED = {
+    "seed",
+    "evaluate",
+    "outside",
+    "memory",
+    "top",
+    "dropout",
+    "ledger",
+    "not_private",
+    "sizing",
+    "pilot_share",
+}
 
 
 def test_what_only_a_simulation_has_is_apart() -> None:
@@ -46,7 +57,9 @@ def test_a_plan_says_what_it_says() -> None:
     ).plan
     spec = Request(plan=plan).resolve()
     assert (spec.rows, spec.max_items, spec.population) == (3, 1, "phones")
-    assert spec.relation is Relation.REPLACE_ONE and spec.privacy is None and spec.is_private and not spec.is_study
+    assert (
+        spec.relation is Relation.REPLACE_ONE and spec.privacy is None and spec.is_private and not spec.is_not_private
+    )
     with pytest.raises(InvalidInputError, match="a plan already says epsilon"):
         Request(plan=plan, epsilon=1.0).resolve()
 
@@ -70,16 +83,16 @@ def test_one_delta_for_pilot_and_campaign() -> None:
     ("options", "message"),
     [
         ({"secure_sum": "blind"}, "secure_sum must be ideal, secagg or two-server, got 'blind'"),
-        ({"sizing": "guess", "tau": 0.1}, "sizing must be calculus, two-phase, minimax, linear or oracle, got 'guess'"),
+        ({"sizing": "guess", "tau": 0.1}, "sizing must be model, two-phase, minimax, linear or oracle, got 'guess'"),
         ({"sizing": "minimax"}, "sizing goes with tau"),
         ({"pilot_share": 0.2}, "pilot_share goes with tau"),
-        ({"study": True}, "study goes with epsilon"),
+        ({"not_private": True}, "not_private goes with epsilon"),
         ({"ledger": "books.db"}, "ledger goes with epsilon"),
         ({"max_rounds": 0, "epsilon": 1.0}, "max_rounds must be at least 1"),
         ({"evaluate": 1}, "evaluate must be true or false"),
         ({"epsilon": 1.0, "evaluate": True}, "the truth is not private"),
         ({"epsilon": 1.0, "tau": 0.1, "sizing": "oracle"}, "sizing oracle reads the truth"),
-        ({"epsilon": 1.0, "study": True, "ledger": "books.db"}, "nothing of it is charged"),
+        ({"epsilon": 1.0, "not_private": True, "ledger": "books.db"}, "nothing of it is charged"),
         ({"memory": 0}, "memory must be at least 1"),
     ],
 )
@@ -89,6 +102,6 @@ def test_what_does_not_go_together(options: dict[str, object], message: str) -> 
 
 
 def test_which_sizings_have_a_pilot() -> None:
-    assert [one for one in Sizing if one.has_pilot] == [Sizing.CALCULUS, Sizing.TWO_PHASE]
+    assert [one for one in Sizing if one.has_pilot] == [Sizing.MODEL, Sizing.TWO_PHASE]
     assert Simulation.of(tau=0.1).pilots and not Simulation.of(tau=0.1, sizing="linear").pilots
     assert not Simulation.of().pilots

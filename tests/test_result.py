@@ -39,7 +39,9 @@ def test_a_list_is_not_filled_up_with_items_that_nobody_holds():
     assert [e.item for e in result.top(20)] == [200, 404, 503]
     assert (result.evaluation.precision_at_k, result.evaluation.recall_at_k) == (1.0, 1.0)
     assert result.top(20, min_frequency=-1.0) == result.top(20)
-    private = fedtally.estimate([1] * 9, domain="range:0..9", width=64, epsilon=0.01, study=True, seed=3, evaluate=True)
+    private = fedtally.estimate(
+        [1] * 9, domain="range:0..9", width=64, epsilon=0.01, not_private=True, seed=3, evaluate=True
+    )
     assert all(e.count >= 0.5 for e in private.top(10))
 
 

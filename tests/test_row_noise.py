@@ -11,18 +11,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedtally.crypto.keys import Secret
+from fedtally.privacy.config import PrivacyConfig, propose
 from fedtally.privacy.row_noise import row_noise_bound
-from fedtally.privacy.terms import PrivacyTerms, propose
 
 SERVERS: dict[str, Any] = {"delta": 1e-6, "trust": "distributed"}
 SHARES = SERVERS | {"honest_survivors": 500, "most_clients": 600}
 
 
-def terms_of(asked: dict[str, Any], epsilon: float, rows: int, width: int) -> PrivacyTerms:
+def terms_of(asked: dict[str, Any], epsilon: float, rows: int, width: int) -> PrivacyConfig:
     return propose(**asked, epsilon=epsilon, rows=rows, width=width)
 
 
-def law(terms: PrivacyTerms, clients: int) -> np.ndarray[Any, np.dtype[np.float64]]:
+def distribution(terms: PrivacyConfig, clients: int) -> np.ndarray[Any, np.dtype[np.float64]]:
     """Return the chances of -m .. m in one counter of a sum, by a convolution where two servers draw."""
     noise = terms.share(clients) if terms.by_clients else terms.noise()
     one = np.array([noise.pmf().get(k, 0.0) for k in range(-noise.largest, noise.largest + 1)])
@@ -34,9 +34,11 @@ def law(terms: PrivacyTerms, clients: int) -> np.ndarray[Any, np.dtype[np.float6
 def test_a_row_exceeds_the_bound_with_less_than_its_chance(
     asked: dict[str, Any], epsilon: float, rows: int, width: int
 ) -> None:
-    """By the exact law of the sum: sizes convolved `width` times, so that no row of all exceeds it but for 2^-40."""
+    """By the exact distribution of the sum: sizes convolved `width` times, so that no row of all exceeds it but for
+    2^-40.
+    """
     terms = terms_of(asked, epsilon, rows, width)
-    single = law(terms, 600)
+    single = distribution(terms, 600)
     middle = len(single) // 2
     size = np.append(single[middle], 2 * single[middle + 1 :])
     size = np.append(size[: np.flatnonzero(size).max()], size[np.flatnonzero(size).max()])
@@ -80,12 +82,12 @@ def test_the_drawn_rows_are_far_from_the_bound(asked: dict[str, Any]) -> None:
     noise, draws = (terms.share(600), 1) if terms.by_clients else (terms.noise(), 2)
     total = sum(noise.draw(Secret(bytes([draw]) * 32), 2_000_000) for draw in range(draws))
     sizes = np.abs(np.asarray(total)).reshape(2000, 1000).sum(axis=1)
-    chances = law(terms, 600)
+    chances = distribution(terms, 600)
     mean = 1000 * float(np.sum(chances * np.abs(np.arange(len(chances)) - len(chances) // 2)))
-    deviation = math.sqrt(1000) * terms.largest_deviation(600)
+    stddev = math.sqrt(1000) * terms.largest_stddev(600)
     bound = row_noise_bound(terms, 5, 1000, 600)
-    assert abs(sizes.mean() - mean) < 6 * deviation / math.sqrt(2000)
-    assert sizes.max() + deviation < bound < mean + 10 * deviation
+    assert abs(sizes.mean() - mean) < 6 * stddev / math.sqrt(2000)
+    assert sizes.max() + stddev < bound < mean + 10 * stddev
 
 
 def test_noise_that_is_added_afterwards_counts_for_nothing() -> None:

@@ -28,11 +28,11 @@ from fedtally.secagg import client as client_module
 from fedtally.secagg import messages, params, wire
 from fedtally.secagg.client import Client
 from fedtally.secagg.messages import AbortCode, ClientState, Kind, LocalProtocolError, ServerState
-from fedtally.secagg.opening import Opening
 from fedtally.secagg.packing import pack, unpack
 from fedtally.secagg.params import Adversary, Graph
 from fedtally.secagg.proposal import propose
 from fedtally.secagg.server import Blame, Server
+from fedtally.secagg.unmasking import Unmasking
 
 Mutation = Callable[[pytest.MonkeyPatch], None]
 
@@ -784,7 +784,7 @@ def test_shares_that_are_none_cost_their_entry_and_not_the_edge(
     assert cohort.server.outcome is not None
     np.testing.assert_array_equal(cohort.server.outcome.total, cohort.expected)
     without(Client, "_add_masks", "np.flatnonzero(self._present)", "np.flatnonzero(self._opened)")(monkeypatch)
-    assert with_dealer(adversary, 2, 2**31 - 1).server.code is AbortCode.LANES_WRONG
+    assert with_dealer(adversary, 2, 2**31 - 1).server.code is AbortCode.CHECKSUM_WRONG
 
 
 # ---- dropouts that are chosen ----
@@ -810,20 +810,20 @@ def sum_of_the_arc(cohort: Cohort, arc: set[int]) -> Any:
     of_the_arc = np.isin(np.arange(cohort.n), list(arc))
     present = of_the_arc | np.isin(np.arange(cohort.n), list(cohort.dropped["mask"]))
     adverts = server._adverts
-    opening = Opening(p, server._ctx, server._ctx2, server._graph, adverts, present, of_the_arc)
-    total = np.zeros(p.length + p.lanes, lane(p.bits))
+    unmasking = Unmasking(p, server._ctx, server._ctx2, server._graph, adverts, present, of_the_arc)
+    total = np.zeros(p.length + p.checksum_entries, lane(p.bits))
     for i, frame in cohort.sent:
         message = wire.parse(frame)
         assert message is not None
         if message.kind is Kind.MASKED_INPUT and i in arc:
             total += unpack(message.body, len(total), p.bits)
         if message.kind is Kind.UNMASK:
-            opening.add(i, wire.decode_unmask(message.body, p.ring_neighbours))
-    return opening.open(total)
+            unmasking.add(i, wire.decode_unmask(message.body, p.ring_neighbours))
+    return unmasking.open(total)
 
 
 def test_who_chooses_dropouts_around_an_arc_of_the_ring_learns_nothing_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without both checks an honest server holds the exact sum of 12 clients, where 130 honest ones were promised."""
+    """Without both checks an honest server holds the exact sum of 12 clients, where 130 honest ones were guaranteed."""
     cohort, _ = cut_off("mask")
     assert (cohort.server.code, cohort.server.outcome) == (AbortCode.RING_CUT, None)
     assert not any(frame[5] == Kind.UNMASK for _, frame in cohort.sent)
@@ -940,7 +940,7 @@ def test_a_vector_counts_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
     assert twice().server.outcome is not None
     without(Server, "_take", "or not self._waiting[place]", "")(monkeypatch)
-    assert twice().server.code is AbortCode.LANES_WRONG
+    assert twice().server.code is AbortCode.CHECKSUM_WRONG
 
 
 # ---- what is said of the peer's protocol ----
@@ -973,7 +973,7 @@ def test_masks_cannot_be_continued_as_those_of_a_mersenne_twister_can() -> None:
         getattr(server, phase)()
     packed = server.runs[0].said(Kind.MASKED_INPUT)
     assert packed is not None
-    masked = unpack(packed, size + world.parameters.lanes, 16)
+    masked = unpack(packed, size + world.parameters.checksum_entries, 16)
     assert abs(linear_complexity((masked[:size] & 1).tolist()) - size // 2) <= 32
     twister = np.random.Generator(np.random.MT19937(1)).integers(0, 2**32, size, np.uint32)
     assert linear_complexity((twister & 1).tolist()) <= 19_937
@@ -1013,7 +1013,7 @@ def test_a_malformed_vector_is_not_in_the_sum() -> None:
     cohort.run(until=ServerState.COLLECT)
     cohort.phase(without=(3,))
     rank = next(wire.parse(f).sender for i, f in cohort.sent if i == 3)  # type: ignore[union-attr]
-    good = pack(np.ones(24 + cohort.parameters.lanes, "<u2"), 11)
+    good = pack(np.ones(24 + cohort.parameters.checksum_entries, "<u2"), 11)
     for body in (b"", good[:-1], good + bytes(1), bytes([*good[:-1], good[-1] | 0x80]), bytes(10**6)):
         assert not cohort.server.receive(3, wire.frame(Kind.MASKED_INPUT, cohort.session, rank, body))
     cohort.server.close_phase(NOW)

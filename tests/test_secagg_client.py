@@ -202,8 +202,8 @@ def test_after_the_end_there_is_a_result_once_or_an_abort(adversary: Adversary) 
     assert client.receive(spoken(cohort, Kind.ABORT, b"\x00"), NOW) is None
     assert (client.state, client.result, client.code) == (ClientState.DONE, None, None)
     left = twin(client)
-    assert left.receive(spoken(cohort, Kind.ABORT, bytes([AbortCode.LANES_WRONG])), NOW) is None
-    assert (left.state, left.code) == (ClientState.ABORTED, AbortCode.LANES_WRONG)
+    assert left.receive(spoken(cohort, Kind.ABORT, bytes([AbortCode.CHECKSUM_WRONG])), NOW) is None
+    assert (left.state, left.code) == (ClientState.ABORTED, AbortCode.CHECKSUM_WRONG)
     assert client.receive(cohort.request(0), NOW) is None
     found = client.result
     assert found is not None and found.survivors == 5
@@ -1234,10 +1234,10 @@ class Remembered:
 def remember(client: Client) -> Remembered:
     mine = client._secrets
     arrays = [array for array in (mine.elements, mine.own_share, mine.held) if array is not None]
-    secret_keys: list[ExchangeKey | Secret] = [*mine.opening]
+    secret_keys: list[ExchangeKey | Secret] = [*mine.release]
     secret_keys += [key for key in (mine.mask_key, mine.encryption_key) if key is not None]
     pieces = [array.tobytes()[at : at + 20] for array in arrays for at in range(0, array.nbytes, 20)]
-    pieces += [bytes(key.reveal()) for key in mine.opening if len(key)]
+    pieces += [bytes(key.reveal()) for key in mine.release if len(key)]
     return Remembered(arrays, secret_keys, {piece for piece in pieces if any(piece)})
 
 
@@ -1318,7 +1318,7 @@ def test_secrets_go_as_soon_as_they_have_served() -> None:
     mine = client._secrets
     assert mine.elements is not None and not mine.elements.any()
     assert mine.mask_key is not None and mine.mask_key._key is None
-    assert [len(key) for key in mine.opening] == [0] * 4
+    assert [len(key) for key in mine.release] == [0] * 4
     assert mine.held is not None and mine.held.any() and mine.own_share is not None and mine.own_share.any()
 
 
@@ -1379,7 +1379,7 @@ def masked_zeros(bits: int, length: int) -> npt.NDArray[np.uint64]:
     cohort.run(ServerState.COLLECT)
     answer = cohort.clients[1].receive(cohort.request(1), NOW)
     assert answer is not None
-    return unpack(answer[48:], length + cohort.parameters.lanes, bits)[:length].astype(np.uint64)
+    return unpack(answer[48:], length + cohort.parameters.checksum_entries, bits)[:length].astype(np.uint64)
 
 
 def is_uniform(values: npt.NDArray[np.integer], bins: int) -> bool:

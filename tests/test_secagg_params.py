@@ -432,8 +432,8 @@ def test_bits_hold_every_sum_and_none_is_to_spare(n: int, largest: int, noise: i
 
 def test_lanes() -> None:
     for bits in range(1, 65):
-        lanes = integrity_lanes(bits)
-        assert lanes * bits >= 64 > (lanes - 1) * bits
+        checksum_entries = integrity_lanes(bits)
+        assert checksum_entries * bits >= 64 > (checksum_entries - 1) * bits
     for bad in (0, 65, -1, 1.5, None, True):
         with pytest.raises(InvalidInputError, match="bits must be"):
             integrity_lanes(bad)  # type: ignore[arg-type]
@@ -578,7 +578,7 @@ def test_the_edges_of_what_can_be_built() -> None:
     ):
         dataclasses.replace(RING, **change)  # type: ignore[arg-type]
     dataclasses.replace(COMPLETE, n_max=2**12, bits=17)
-    assert RING.lanes == 4 and dataclasses.replace(RING, bits=64).lanes == 1
+    assert RING.checksum_entries == 4 and dataclasses.replace(RING, bits=64).checksum_entries == 1
 
 
 def test_parameters_are_frozen_and_plain() -> None:

@@ -219,10 +219,10 @@ def test_the_largest_and_the_smallest_sums(adversary: Adversary, bits: int) -> N
 @pytest.mark.parametrize("bits", [16, 17, 64])
 @pytest.mark.parametrize("gap", [-1, 0, 1])
 @pytest.mark.parametrize("with_lanes", [False, True])
-def test_vectors_at_the_edge_of_a_chunk(bits: int, gap: int, with_lanes: bool) -> None:
-    """128 KiB of lanes, one entry less and one more; with the integrity lanes or before them. One client drops out."""
+def test_vectors_at_the_edge_of_a_chunk(bits: int, gap: int, with_checksum: bool) -> None:
+    """128 KiB of lanes, one entry less and one more; with the checksum entries or before them. One client drops out."""
     entries = (1 << 17) // {16: 2, 17: 4, 64: 8}[bits]
-    length = entries + gap - (-(-64 // bits) if with_lanes else 0)
+    length = entries + gap - (-(-64 // bits) if with_checksum else 0)
     parameters = propose(4, length=length, bits=bits, corrupt=1, max_dropout=0.25)
     cohort = Cohort(4, parameters=parameters, dropped={"mask": [1]})
     server = cohort.run()
@@ -308,7 +308,8 @@ def test_a_changed_roster_is_a_client_less_or_an_end() -> None:
             assert server.outcome is not None
             np.testing.assert_array_equal(server.outcome.total, fork.expected)
     assert (
-        set(codes) == {None, AbortCode.BELOW_THRESHOLD, AbortCode.RECONSTRUCTION_FAILED, AbortCode.LANES_WRONG} or codes
+        set(codes) == {None, AbortCode.BELOW_THRESHOLD, AbortCode.RECONSTRUCTION_FAILED, AbortCode.CHECKSUM_WRONG}
+        or codes
     )
 
 

@@ -19,7 +19,7 @@ from secagg_cohort import FINGERPRINT, NOW, SERVER_KEY, Cohort, five, flips, in_
 from fedtally.crypto import shamir
 from fedtally.crypto.keys import Label
 from fedtally.errors import InvalidInputError, UnreadableFileError
-from fedtally.secagg import opening, wire
+from fedtally.secagg import unmasking, wire
 from fedtally.secagg.allow_list import AllowList
 from fedtally.secagg.graph import Neighbourhood
 from fedtally.secagg.messages import (
@@ -70,7 +70,7 @@ def facts(server: Server) -> dict[str, Any]:
             return {repr(name): plain(part) for name, part in value.items()}
         if isinstance(value, set):
             return sorted(value)
-        return plain(vars(value)) if isinstance(value, opening.Opening | Neighbourhood | AllowList) else repr(value)
+        return plain(vars(value)) if isinstance(value, unmasking.Unmasking | Neighbourhood | AllowList) else repr(value)
 
     return {name: plain(value) for name, value in vars(server).items() if name != "_journal"}
 
@@ -270,7 +270,7 @@ def test_every_flip_of_a_bit_is_refused_or_leads_to_an_exact_sum_or_an_end(
         else:
             codes.append(finish(fork))
     may: dict[Kind, set[AbortCode | None]] = {
-        Kind.ADVERTISE: {None, AbortCode.RECONSTRUCTION_FAILED, AbortCode.LANES_WRONG},
+        Kind.ADVERTISE: {None, AbortCode.RECONSTRUCTION_FAILED, AbortCode.CHECKSUM_WRONG},
         Kind.SHARES: {None},  # each is one share less, of which there is one to spare
         Kind.UNMASK: {None, AbortCode.RECONSTRUCTION_FAILED},
     }
@@ -285,7 +285,7 @@ def check_changed_vector(cohort: Cohort, at: int, flip: int) -> None:
     server = cohort.run()
     entry, high = divmod(at - 48, 2)
     if entry >= cohort.parameters.length:
-        assert server.code is AbortCode.LANES_WRONG
+        assert server.code is AbortCode.CHECKSUM_WRONG
         return
     assert server.outcome is not None
     gap = server.outcome.total - cohort.expected
@@ -549,7 +549,7 @@ def test_an_abort_reaches_the_clients() -> None:
 def test_a_failure_while_closing_ends_the_round(monkeypatch: pytest.MonkeyPatch) -> None:
     cohort, said = all_but_one(SEMI, ServerState.UNMASK)
     cohort.server.receive(0, said)
-    monkeypatch.setattr(opening.Opening, "open", _raises(MemoryError()))
+    monkeypatch.setattr(unmasking.Unmasking, "open", _raises(MemoryError()))
     with pytest.raises(MemoryError):
         cohort.server.close_phase(NOW)
     assert (cohort.server.state, cohort.server.code) == (ServerState.ABORTED, AbortCode.INTERNAL)
@@ -671,12 +671,12 @@ def test_a_wrong_mask_is_seen_in_the_lanes() -> None:
     cohort.to_client = without_the_first
     cohort.step()
     cohort.to_client = lambda _, frame: frame
-    assert end(cohort) is AbortCode.LANES_WRONG
+    assert end(cohort) is AbortCode.CHECKSUM_WRONG
     assert cohort.clients[0].code is AbortCode.REVIVED
 
 
 def test_secrets_are_opened_in_batches(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(opening, "_OWNERS", 3)
+    monkeypatch.setattr(unmasking, "_OWNERS", 3)
     cohort = Cohort(10, parameters=RING, dropped={"share": [1], "mask": [8]})
     assert end(cohort) is None
 
@@ -908,14 +908,14 @@ def test_a_session_does_not_copy_or_pickle(adversary: Adversary) -> None:
             with pytest.raises(InvalidInputError, match="cannot be copied or pickled"):
                 leak(server)
             if state is ServerState.UNMASK:  # what holds the opened shares does not go by itself either
-                with pytest.raises(InvalidInputError, match="the shares of an opening are secret"):
-                    leak(server._opening)
+                with pytest.raises(InvalidInputError, match="the shares of an unmasking are secret"):
+                    leak(server._unmasking)
 
 
 def held(server: Server) -> list[npt.NDArray[Any]]:
     """Return the arrays of what clients sealed, sent and gave, as they lie in memory."""
-    opening = [] if server._opening is None else [server._opening._shares]
-    return [array for array in (server._sealed, server._total, *opening) if array.size]
+    unmasking = [] if server._unmasking is None else [server._unmasking._shares]
+    return [array for array in (server._sealed, server._total, *unmasking) if array.size]
 
 
 @pytest.mark.parametrize("adversary", Adversary)

@@ -19,7 +19,7 @@ import pytest
 from cryptography.exceptions import InvalidTag
 
 from fedtally.crypto import keys, shamir
-from fedtally.crypto.hpke import _SUITE, OpeningKey
+from fedtally.crypto.hpke import _SUITE, PrivateKey
 from fedtally.crypto.keys import ExchangeKey, Label, RejectedError, Secret, SigningKey
 from fedtally.crypto.prg import Masking, expand, lane
 from fedtally.errors import InvalidInputError
@@ -172,13 +172,13 @@ def test_generator(vector: Vector) -> None:
         assert (piece[:32].hex(), piece[-32:].hex()) == (chunk["first"], chunk["last"])
     assert stream[3 * 131_072 :].hex() == vector["tail"]
     for mask in vector["masks"]:
-        lanes = np.zeros(mask["count"], lane(mask["bits"]))
-        Masking(lanes).add(secret(vector["key"]))
-        assert [str(entry) for entry in lanes.tolist()] == mask["entries"]
+        checksum_entries = np.zeros(mask["count"], lane(mask["bits"]))
+        Masking(checksum_entries).add(secret(vector["key"]))
+        assert [str(entry) for entry in checksum_entries.tolist()] == mask["entries"]
     for mask in vector["long_masks"]:
-        lanes = np.zeros(mask["count"], lane(mask["bits"]))
-        Masking(lanes).add(secret(vector["key"]))
-        assert hashlib.sha256(lanes.tobytes()).hexdigest() == mask["sha256"]
+        checksum_entries = np.zeros(mask["count"], lane(mask["bits"]))
+        Masking(checksum_entries).add(secret(vector["key"]))
+        assert hashlib.sha256(checksum_entries.tobytes()).hexdigest() == mask["sha256"]
 
 
 def test_packing() -> None:
@@ -252,7 +252,7 @@ def test_numbers() -> None:
             case _:
                 for kind, name in (("discrete-gaussian", "gaussian"), ("skellam", "skellam")):
                     exact = float(v[name])
-                    found = params.noise_bound(float(v["deviation"]), v["length"], kind)  # type: ignore[arg-type]
+                    found = params.noise_bound(float(v["stddev"]), v["length"], kind)  # type: ignore[arg-type]
                     assert exact <= found <= math.ceil(exact * (1 + 1e-11)), (v, kind, found)
 
 
@@ -573,7 +573,7 @@ def test_two_server_parameters(vector: Vector) -> None:
 @pytest.mark.parametrize("vector", TWO_SERVER["hpke"], ids=lambda v: v["secret"][:4])
 def test_hpke(vector: Vector) -> None:
     # `info` begins with a label; here it has none, so that the suite itself is asked.
-    key = OpeningKey(secret(vector["secret"]))._key
+    key = PrivateKey(secret(vector["secret"]))._key
     assert key is not None
     if vector["success"]:
         assert _SUITE.decrypt(unhex(vector["sealed"]), key, info=unhex(vector["info"])).hex() == vector["plaintext"]
@@ -590,7 +590,7 @@ def test_two_server_reports(monkeypatch: pytest.MonkeyPatch) -> None:
         sealed = unhex(expected[1])[-80:]
 
         def seal(public: bytes, seed: Secret, label: Label, *fields: bytes, sealed: bytes = sealed) -> bytes:
-            key = OpeningKey(secret(BATCH["helper_secret"]))
+            key = PrivateKey(secret(BATCH["helper_secret"]))
             assert public == key.public
             assert key.open(sealed, label, *fields) == seed
             return sealed
@@ -617,7 +617,7 @@ def test_two_servers(case: Vector) -> None:
     rounds = range(case["rounds"][0], case["rounds"][1] + 1)
     arguments = (two_server_parameters(n_max=case["n_max"]), rounds, identities)
     policy = two_server.BatchPolicy(min_honest=2, corrupt=1)
-    key = OpeningKey(secret(BATCH["helper_secret"]))
+    key = PrivateKey(secret(BATCH["helper_secret"]))
     noise = np.array(case["noise"], np.int64)
 
     def started() -> Any:

@@ -1,4 +1,4 @@
-"""Shrunk estimates: the rule by which values move, and what the decoder promises."""
+"""Shrunk estimates: the rule by which values move, and what the decoder guarantees."""
 
 from __future__ import annotations
 
@@ -15,7 +15,14 @@ from fedtally.errors import InvalidInputError
 from fedtally.recovery import shrinkage
 from fedtally.recovery.joint import JointDecoder
 from fedtally.recovery.median import MedianDecoder
-from fedtally.recovery.shrinkage import NORMAL, Noise, ShrunkDecoder, mixing_weights, noise_law, posterior_means
+from fedtally.recovery.shrinkage import (
+    NORMAL,
+    Noise,
+    ShrunkDecoder,
+    mixing_weights,
+    noise_distribution,
+    posterior_means,
+)
 from fedtally.sketch import CountSketch, Schedule, SketchSpec
 
 
@@ -32,8 +39,10 @@ def landed(counts, schedule, rows, width, seed, noise=0.0):
 
 
 def zipf_rounds(exponent, size, clients, num_rounds, seed):
-    law = np.arange(1, size + 1.0) ** -exponent
-    return np.random.default_rng(seed).multinomial(clients // num_rounds, law / law.sum(), size=num_rounds)
+    distribution = np.arange(1, size + 1.0) ** -exponent
+    return np.random.default_rng(seed).multinomial(
+        clients // num_rounds, distribution / distribution.sum(), size=num_rounds
+    )
 
 
 def squared_error(decoder, counts):
@@ -107,15 +116,17 @@ def test_weights_are_of_maximum_likelihood():
 
 
 def test_noise_law_has_the_heavier_tail_but_not_the_furthest():
-    """One value in ten from a law three times wider: P(|x| > 4) = 0.0183, which 20,000 values give to 5 % (1 sd)."""
+    """One value in ten from a distribution three times wider: P(|x| > 4) = 0.0183, which 20,000 values give to 5 %
+    (1 sd).
+    """
     rng = np.random.default_rng(2)
     x = rng.normal(size=20_000) * np.where(rng.random(20_000) < 0.1, 3.0, 1.0)
     x[:5] = 1e6
-    law = noise_law(x)
-    beyond = float(law.shares @ (2.0 * ndtr(-4.0 / law.deviations)))
+    distribution = noise_distribution(x)
+    beyond = float(distribution.shares @ (2.0 * ndtr(-4.0 / distribution.stddevs)))
     assert beyond == pytest.approx(0.2 * ndtr(-4 / 3) + 1.8 * ndtr(-4.0), rel=0.2)  # four sd
-    assert law.shares.sum() == pytest.approx(1.0)
-    assert law.deviations.max() <= 14.0
+    assert distribution.shares.sum() == pytest.approx(1.0)
+    assert distribution.stddevs.max() <= 14.0
 
 
 # ---- the decoder ----
@@ -146,10 +157,10 @@ def test_each_item_is_shrunk_by_its_own_noise():
     domain = IntegerRange(1, 2000)
     joint = JointDecoder(landed(counts, "shared", 5, 60, seed=6), domain)
     ids = joint.fit.phantoms
-    z, deviations = ShrunkDecoder(joint, domain)._standard(ids)
+    z, stddevs = ShrunkDecoder(joint, domain)._standard(ids)
     assert np.quantile(np.abs(z), 0.95) == pytest.approx(1.959964, rel=1e-4)
-    assert np.ptp(deviations) > 0.1 * np.mean(deviations)
-    assert z * deviations == pytest.approx(joint.fit.leave_one_out(ids).values * joint.num_clients)
+    assert np.ptp(stddevs) > 0.1 * np.mean(stddevs)
+    assert z * stddevs == pytest.approx(joint.fit.leave_one_out(ids).values * joint.num_clients)
 
 
 def test_the_exact_regime_is_left_alone():

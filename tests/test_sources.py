@@ -523,12 +523,12 @@ def test_a_million_strings_come_in_few_batches() -> None:
 LAWS = ["zipf:a=1.3,d=2e5", "geometric:q=0.9,d=500", "zipf-log:b=1.5,d=1e5", "uniform:k=70,d=1e5", "profile:baby-names"]
 
 
-def chi_square(counts: Any, law: Any) -> tuple[float, float]:
+def chi_square(counts: Any, distribution: Any) -> tuple[float, float]:
     """Return Pearson's statistic, in cells of expectation 20 or more, and a bound it exceeds with probability 1e-6.
 
     The bound is the tail of chi-square (Laurent and Massart 2000, lemma 1): D + 2 sqrt(D t) + 2 t with t = ln 1e6.
     """
-    expected = law * counts.sum()
+    expected = distribution * counts.sum()
     cells = np.floor(np.cumsum(expected) / 20.0).astype(int)
     cells = np.minimum(cells, cells[-1] - 1) if expected.sum() % 20 else cells
     _, cells = np.unique(cells, return_inverse=True)
@@ -554,10 +554,10 @@ def drawn(text: str, seed: int) -> Any:
 
 @pytest.mark.parametrize("text", LAWS)
 def test_draws_follow_the_law(text: str) -> None:
-    law = frequencies(text)
-    statistic, bound = chi_square(drawn(text, 1), law)
+    distribution = frequencies(text)
+    statistic, bound = chi_square(drawn(text, 1), distribution)
     assert statistic < bound
-    assert not drawn(text, 1)[law == 0].any()
+    assert not drawn(text, 1)[distribution == 0].any()
 
 
 def test_draws_from_another_law_are_noticed() -> None:
@@ -581,11 +581,11 @@ def test_laws_are_what_they_say() -> None:
 def test_profiles_keep_what_was_measured(name: str) -> None:
     """The interpolation passes through every measured point, up to the one factor that makes the sum 1."""
     measured = profiles()[name]
-    law = frequencies(f"profile:{name}")
-    assert len(law) == measured["support"] == measured["rank"][-1]
-    assert law.sum() == pytest.approx(1.0, abs=1e-9)
-    assert np.all(np.diff(law) <= 0)
-    factor = law[np.array(measured["rank"]) - 1] / np.array(measured["frequency"])
+    distribution = frequencies(f"profile:{name}")
+    assert len(distribution) == measured["support"] == measured["rank"][-1]
+    assert distribution.sum() == pytest.approx(1.0, abs=1e-9)
+    assert np.all(np.diff(distribution) <= 0)
+    factor = distribution[np.array(measured["rank"]) - 1] / np.array(measured["frequency"])
     np.testing.assert_allclose(factor, factor[0], rtol=1e-9)
     assert abs(factor[0] - 1.0) < 0.05  # twice the total variation from the real vectors, at most .023
 
@@ -632,7 +632,7 @@ def test_synthetic_options() -> None:
 
 
 def test_a_large_population_with_zeros_in_its_tail() -> None:
-    """The law underflows to 0 after 1,100 items: none of the n draws may fall there, or be lost."""
+    """The distribution underflows to 0 after 1,100 items: none of the n draws may fall there, or be lost."""
     source = open_source("geometric:q=0.5,d=1e6,n=1e12", rng=np.random.default_rng(0))
     [batch] = source.batches()
     assert batch.counts is not None

@@ -1,4 +1,4 @@
-"""The study: its errors against theory, its pairing, its tables; plans and promises; and the population of `demo`."""
+"""The study: its errors against theory, its pairing, its tables; plans and targets; and the population of `demo`."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ from fedtally.plan import Plan, Target
 from fedtally.planner.draft import Draft
 from fedtally.planner.request import Request
 from fedtally.privacy.accounting import calibrate
+from fedtally.privacy.config import propose
 from fedtally.privacy.events import Event
-from fedtally.privacy.terms import propose
 from fedtally.sources import Source, from_items, open_source
 from fedtally.sources.stdlib import library_source
 from fedtally.studies import validation
@@ -58,15 +58,15 @@ def test_squared_error_is_what_theory_says(method: str, batches: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("trust", "method", "openings"),
+    ("trust", "method", "releases"),
     [("central", "shared", 1), ("central", "batched:2", 2), ("central", "hybrid", 4), ("distributed", "shared", 4)],
 )
-def test_noise_adds_the_squared_error_of_its_openings(trust: str, method: str, openings: int) -> None:
+def test_noise_adds_the_squared_error_of_its_openings(trust: str, method: str, releases: int) -> None:
     """Nobody holds any of the candidates but one, in so wide a sketch that it is rarely met: in 1 of 300 repeats.
 
     One row: the error of a candidate is the noise of its cell, so the squares of d candidates add up to d times the
-    variance of all openings. A repeat varies by sqrt(2 / d), 10 %, and the median of 12 by 3.6 %: 18 % are
-    five standard errors. One opening more or less is 25 % or more.
+    variance of all releases. A repeat varies by sqrt(2 / d), 10 %, and the median of 12 by 3.6 %: 18 % are
+    five standard errors. One release more or less is 25 % or more.
     """
     size, repeats, clients = 200, 12, 4000
     source = from_items(np.zeros(1, np.int64), counts=np.array([clients]))
@@ -76,10 +76,10 @@ def test_noise_adds_the_squared_error_of_its_openings(trust: str, method: str, o
     found = run(source, study, domain=IntegerRange(0, size - 1))
     if trust == "distributed":  # shares of all clients of a round, made for the fewest
         event = Event("skellam", 1, "zero-out", honest_survivors=900)
-        one_hot = noise = calibrate(event, 1.0, 1e-6) * openings * 1000 / (950 - 50)
+        one_hot = noise = calibrate(event, 1.0, 1e-6) * releases * 1000 / (950 - 50)
     else:
         each = calibrate(Event("rounded-gaussian", 1, "zero-out"), 1.0, 1e-6) + 1 / 12
-        one_hot, noise = each, each * openings
+        one_hot, noise = each, each * releases
     for name, expected in ((method, noise), ("one-hot", one_hot)):
         squares = np.array([m.l2**2 for m in found.measurements if m.method == name]) * clients**2 / size
         assert abs(np.median(squares) / expected - 1) < 0.18
@@ -194,7 +194,7 @@ DOMAIN = {"kind": "range", "size": SIZE, "public": True}
 
 def a_plan(width: int, clients: int = CLIENTS, linf: float = 0.01, p: float = 0.1, **changes: Any) -> Plan:
     fixed = {"rows": 5, "schedule": "hybrid", "num_rounds": 3, "max_items": 1, "domain": DOMAIN, "seed": bytes(32)}
-    sizes = {"width": width, "num_clients": clients, "cohort": clients, "target": Target(linf, p, "joint")}
+    sizes = {"width": width, "num_clients": clients, "max_round_clients": clients, "target": Target(linf, p, "joint")}
     return Plan(**{**fixed, **sizes, **changes})
 
 
@@ -220,22 +220,22 @@ def noised_plan(secure_sum: str, clients: int, epsilon: float = 1.0, **more: Any
         **more,
     )
     domain, sizes, keys = IntegerRange(0, 199), [clients // 4] * 4, key_bytes(1, b"keys")
-    draft = Draft.fit(request.resolve(study=True), domain, sizes, seed=bytes(32))
+    draft = Draft.fit(request.resolve(not_private=True), domain, sizes, seed=bytes(32))
     return draft.finish(draft.for_bytes(), keys, lambda *_: None)[0]
 
 
-def test_a_promise_that_is_kept_and_one_that_is_broken() -> None:
+def test_a_target_that_is_met_and_one_that_is_missed() -> None:
     """By the error model the generous plan fails with less than 1e-6, the other with more than 0.9."""
     generous, poor = tried(a_plan(80)), tried(a_plan(6))
     assert generous.predicted_failure is not None and generous.predicted_failure < 1e-6
     assert poor.predicted_failure is not None and poor.predicted_failure > 0.9
     assert generous.verdict == Verdict(0, 20, 6, True, pytest.approx(0.467, abs=0.001))
-    assert poor.verdict is not None and not poor.verdict.kept and poor.verdict.exceeded > 10
+    assert poor.verdict is not None and not poor.verdict.met and poor.verdict.exceeded > 10
     assert poor.exceeded == sum(m.linf > 0.01 for m in poor.measurements)
     assert [poor.quantile(p) for p in (0.5, 0.1)] == [np.median(poor.errors), np.quantile(poor.errors, 0.9)]
 
 
-def test_an_error_of_exactly_what_was_promised_does_not_exceed_it() -> None:
+def test_an_error_of_exactly_the_target_does_not_exceed_it() -> None:
     found = tried(a_plan(6), repeats=5)
     worst = float(found.errors.max())
     for linf, exceeded in ((worst, 0), (worst * (1 - 1e-6), 1)):
@@ -245,14 +245,14 @@ def test_an_error_of_exactly_what_was_promised_does_not_exceed_it() -> None:
 
 @pytest.mark.parametrize("repeats", [1, 2, 10, 50, 1000])
 @pytest.mark.parametrize("p", [0.01, 0.1, 0.5])
-def test_a_kept_promise_is_found_broken_in_one_of_a_hundred_studies_at_most(repeats: int, p: float) -> None:
+def test_a_target_that_is_met_is_found_missed_in_one_of_a_hundred_studies_at_most(repeats: int, p: float) -> None:
     allowed = Verdict.of(0, repeats, p).allowed
     if allowed < repeats:
         assert bdtrc(allowed, repeats, p) <= 0.01 + 1e-12
     assert allowed == 0 or bdtr(allowed - 1, repeats, p) < 0.99  # nor would less do
-    assert Verdict.of(allowed, repeats, p).kept
+    assert Verdict.of(allowed, repeats, p).met
     shown = Verdict.of(min(allowed + 1, repeats), repeats, p)
-    assert shown.kept == (allowed == repeats)
+    assert shown.met == (allowed == repeats)
     assert (shown.detectable is None) == (allowed == repeats)
     if shown.detectable is not None:
         assert bdtrc(allowed, repeats, shown.detectable) == pytest.approx(0.9)
@@ -306,12 +306,12 @@ def test_every_repeat_has_hashes_of_its_own() -> None:
 def test_itemless_clients_of_a_private_plan_stay_itemless() -> None:
     """A third has no item: the errors of little noise are near 0 only if they count."""
     source = lambda: from_items([7] * 40 + [None] * 20)  # noqa: E731
-    privacy = propose(epsilon=10.0, delta=1e-6, rows=5, width=50, study=True)
+    privacy = propose(epsilon=10.0, delta=1e-6, rows=5, width=50, not_private=True)
     for clients in (60, 900):
         found = tried(a_plan(50, clients, privacy=privacy), source(), repeats=3, domain=IntegerRange(1, SIZE))
         assert found.errors.max() < 0.1
-        assert found.law is not None
-        assert found.law.numbers @ found.law.frequencies == pytest.approx(2 / 3)
+        assert found.distribution is not None
+        assert found.distribution.numbers @ found.distribution.frequencies == pytest.approx(2 / 3)
     found = tried(a_plan(50, 40), source(), repeats=3, domain=IntegerRange(1, SIZE))
     assert not found.is_drawn
     assert any("dropped for want of an item or client: 20 of" in note for note in found.warnings)
@@ -322,10 +322,10 @@ def test_itemless_clients_of_a_private_plan_stay_itemless() -> None:
     [("ideal", None, 2), ("secagg", "central", 2), ("secagg", None, None), ("two-server", None, 4)],
 )
 def test_the_noise_is_that_of_the_plan(secure_sum: str, trust: str | None, each: int | None) -> None:
-    """One item, hardly ever met: the squares of 200 candidates add up to 200 variances of all openings together.
+    """One item, hardly ever met: the squares of 200 candidates add up to 200 variances of all releases together.
 
-    A repeat varies by sqrt(2 / 200), 10 %, and the median of 12 by 3.6 %: 18 % are five standard errors. Two openings
-    have a draw each, or one of each server; shares are those of all clients of four rounds. The noise of one opening,
+    A repeat varies by sqrt(2 / 200), 10 %, and the median of 12 by 3.6 %: 18 % are five standard errors. Two releases
+    have a draw each, or one of each server; shares are those of all clients of four rounds. The noise of one release,
     or server, more or less would be 25 % or more, and shares of one cohort of a round 80 %.
     """
     clients = 1200
@@ -347,7 +347,7 @@ def test_the_noise_is_that_of_the_plan(secure_sum: str, trust: str | None, each:
 def test_neighbouring_widths_cost_what_such_plans_cost(secure_sum: str, epsilon: float | None) -> None:
     def fit(width: int) -> Plan:
         request = Request(secure_sum=secure_sum, rows=3, width=width, epsilon=epsilon, num_rounds=1)
-        draft = Draft.fit(request.resolve(study=epsilon is not None), IntegerRange(1, 9), [90], seed=bytes(32))
+        draft = Draft.fit(request.resolve(not_private=epsilon is not None), IntegerRange(1, 9), [90], seed=bytes(32))
         return draft.finish(draft.for_bytes(), key_bytes(1, b"keys"), lambda *_: None)[0]
 
     for width in (100, 120, 300):
@@ -374,19 +374,24 @@ def test_clients_of_several_items() -> None:
         again = a_plan(20_000, clients, max_items=2)
         found = tried(again, from_items(items, clients=np.repeat(np.arange(60), 2)), 3, domain=IntegerRange(1, SIZE))
         assert found.errors.max() < 1e-12
-        assert (found.law, found.predicted(0.1), found.predicted_failure, found.curve(0.1)) == (None, None, None, [])
+        assert (found.distribution, found.predicted(0.1), found.predicted_failure, found.curve(0.1)) == (
+            None,
+            None,
+            None,
+            [],
+        )
         assert any("nothing is predicted" in note for note in found.warnings)
-    terms = propose(epsilon=5.0, delta=1e-6, rows=5, width=20_000, max_items=2, study=True)
+    terms = propose(epsilon=5.0, delta=1e-6, rows=5, width=20_000, max_items=2, not_private=True)
     private = replace(plan, privacy=terms)
     found = tried(private, from_items(items, clients=np.repeat(np.arange(60), 2)), 3, domain=IntegerRange(1, SIZE))
     assert found.errors.min() > 0
     # One item each is within the bound, and predicted.
-    assert tried(replace(plan, num_clients=CLIENTS, cohort=CLIENTS), repeats=1).law is not None
+    assert tried(replace(plan, num_clients=CLIENTS, cohort=CLIENTS), repeats=1).distribution is not None
 
 
 def test_the_clip_of_a_private_plan_counts_as_error() -> None:
     """A client may hold two items; a clip that leaves one of them makes each item of half the clients vanish."""
-    terms = propose(epsilon=10.0, delta=1e-6, rows=5, width=500, max_items=2, study=True)
+    terms = propose(epsilon=10.0, delta=1e-6, rows=5, width=500, max_items=2, not_private=True)
     tight = replace(terms, event=replace(terms.event, clip_norm=5**0.5))
     source = lambda: from_items(np.tile([1, 2], 400), clients=np.repeat(np.arange(400), 2))  # noqa: E731
     for privacy, error in ((terms, 0.0), (tight, 0.5)):
@@ -436,23 +441,23 @@ def call(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tm
     return simulate
 
 
-def test_the_exit_code_says_whether_the_promise_is_kept(call: Called) -> None:
-    for plan, code, said in ((a_plan(80), 0, "kept"), (a_plan(6), 1, "broken")):
+def test_the_exit_code_says_whether_the_target_is_met(call: Called) -> None:
+    for plan, code, said in ((a_plan(80), 0, "met"), (a_plan(6), 1, "missed")):
         found, out, err = call(plan, "--repeats", "12")
         words = " ".join(out.split())
         assert (found, err) == (code, "")
-        assert f"Promise {said}: largest error above" in words and "of 12 repeats, promised in at most 10 %" in words
+        assert f"Target {said}: largest error above" in words and "of 12 repeats, allowed in at most 10 %" in words
         for part in ("median", "90 %", "worst of 12", "simulated", "predicted", "the 3,000 of the source"):
             assert part in words
     assert call(a_plan(80, linf=0.0025), "--repeats", "2")[0] == 0
-    assert "1 repeat cannot show it broken" in call(a_plan(6), "--repeats", "1")[1]
+    assert "1 repeat cannot show it missed" in call(a_plan(6), "--repeats", "1")[1]
 
 
 def test_a_document_and_a_table(call: Called) -> None:
     plan = a_plan(6, 2000, p=0.02)
     code, out, _ = call(plan, "--json", "--repeats", "12", "--output", "trial.csv")
     document = json.loads(out)
-    assert (code, document["schema"]) == (1, "fedtally-promise/1")
+    assert (code, document["schema"]) == (1, "fedtally-validation/1")
     assert set(document) == {
         *("schema", "warnings", "plan", "privacy", "domain", "source_clients", "drawn_with_replacement", "recovery"),
         *("repeats", "target", "linf", "worst_linf", "exceeded", "predicted_failure", "verdict"),
@@ -461,7 +466,7 @@ def test_a_document_and_a_table(call: Called) -> None:
     assert [row["exceeded_with"] for row in document["linf"]] == [0.5, 0.1, 0.02]
     assert document["plan"]["fingerprint"] == plan.fingerprint
     assert (document["source_clients"], document["drawn_with_replacement"], document["privacy"]) == (3000, True, None)
-    assert document["verdict"].keys() == {"exceeded", "repeats", "allowed", "kept", "detectable"}
+    assert document["verdict"].keys() == {"exceeded", "repeats", "allowed", "met", "detectable"}
     table = pyarrow.csv.read_csv("trial.csv")
     assert table.num_rows == 12
     assert max(table.column("linf").to_pylist()) == document["worst_linf"]
@@ -473,11 +478,11 @@ def test_a_document_and_a_table(call: Called) -> None:
 def test_a_private_plan_is_simulated_as_a_study(call: Called) -> None:
     plan = a_plan(40, privacy=propose(epsilon=1.0, delta=1e-6, rows=5, width=40))
     _, out, _ = call(plan, "--repeats", "3", "--output", "trial.csv")
-    assert "for study, not private" in out
+    assert "not private" in out
     assert "joint recovery finds rare items" not in out
-    assert pyarrow.csv.read_csv("trial.csv").column("note").to_pylist() == ["for study, not private"] * 3
+    assert pyarrow.csv.read_csv("trial.csv").column("note").to_pylist() == ["not private"] * 3
     document = json.loads(call(plan, "--repeats", "3", "--json")[1])
-    assert document["privacy"]["study"] and document["privacy"]["epsilon"] <= 1.0
+    assert document["privacy"]["not_private"] and document["privacy"]["epsilon"] <= 1.0
     assert document["plan"]["fingerprint"] == plan.fingerprint
 
 
@@ -490,7 +495,7 @@ def test_a_plan_without_a_target_and_one_of_another_recovery(call: Called) -> No
     code, out, _ = call(a_plan(6), "--repeats", "3", "--recovery", "median", "--json")
     document = json.loads(out)
     assert (code, document["verdict"], document["recovery"], document["exceeded"]) == (0, None, "median", 3)
-    assert any("promises its error of joint recovery, and this is median" in note for note in document["warnings"])
+    assert any("is for joint recovery, and this is median" in note for note in document["warnings"])
 
 
 def test_the_plan_is_charted_among_its_neighbours(call: Called) -> None:

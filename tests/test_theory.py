@@ -45,8 +45,10 @@ def defined_hardness(f, tau):
 
 @pytest.mark.parametrize("law", LAWS)
 @pytest.mark.parametrize("tau", [1e-5, 0.003, 0.025, 0.2, 0.3, 0.9])
-def test_hardness_is_what_the_paper_defines(law, tau):
-    assert theory.hardness(LAWS[law], tau) == pytest.approx(defined_hardness(LAWS[law], tau), rel=1e-12)
+def test_hardness_is_what_the_paper_defines(distribution, tau):
+    assert theory.hardness(LAWS[distribution], tau) == pytest.approx(
+        defined_hardness(LAWS[distribution], tau), rel=1e-12
+    )
 
 
 @given(populations, st.floats(1e-4, 1.0), st.floats(1.0, 4.0))
@@ -74,9 +76,11 @@ def test_tau_reached_is_the_inverse_of_hardness(f, width):
 
 def test_tau_reached_at_the_frequencies_themselves():
     """Where the formula changes from one number of heavy items to the next."""
-    law = LAWS["zipf"]
+    distribution = LAWS["zipf"]
     for k in (1, 2, 10, 100, 4999):
-        assert theory.tau_reached(law, theory.hardness(law, law[k - 1])) == pytest.approx(law[k - 1], rel=1e-9)
+        assert theory.tau_reached(distribution, theory.hardness(distribution, distribution[k - 1])) == pytest.approx(
+            distribution[k - 1], rel=1e-9
+        )
 
 
 def defined_tail_error(f, width):
@@ -85,8 +89,8 @@ def defined_tail_error(f, width):
 
 
 @pytest.mark.parametrize("law", LAWS)
-def test_tail_error_and_its_inverse(law):
-    f = LAWS[law]
+def test_tail_error_and_its_inverse(distribution):
+    f = LAWS[distribution]
     for width in (1, 2, 3, 5, 39, 40, 1000):
         error = theory.tail_error(f, width)
         assert error == pytest.approx(defined_tail_error(f, width), rel=1e-12)
@@ -129,11 +133,11 @@ def test_widths_of_the_experiments():
     assert theory.rows_for(175_000, 0.1, constant=2) == 31
     assert theory.width_minimax(1e-3, 17_500) == 4000
     assert theory.width_minimax(1e-5, 17_500) == theory.width_linear(17_500) == 35_000
-    law = zipf(1.2, 175_000)
-    hardness = defined_hardness(law, 0.01)
-    assert theory.width_oracle(law, 0.01) == math.ceil(2 * hardness)
-    assert theory.width_oracle(law, 0.01, 7.5) == math.ceil(7.5 * hardness)
-    assert theory.width_oracle(law, 1e-6, num_clients=100) == 200
+    distribution = zipf(1.2, 175_000)
+    hardness = defined_hardness(distribution, 0.01)
+    assert theory.width_oracle(distribution, 0.01) == math.ceil(2 * hardness)
+    assert theory.width_oracle(distribution, 0.01, 7.5) == math.ceil(7.5 * hardness)
+    assert theory.width_oracle(distribution, 1e-6, num_clients=100) == 200
     assert theory.width_oracle(LAWS["none"], 0.5) == 2
 
 
@@ -147,7 +151,8 @@ def test_the_oracle_needs_no_more_than_the_worst_case(f, tau):
 
 @pytest.mark.parametrize(("columns_per_item", "needed"), [(1, 13.8), (2, 4.4), (4, 2.1), (14, 1.0)])
 def test_the_constant_of_the_rows(columns_per_item, needed):
-    """The remark at `rows_for`: the law of a median of rows that err with probability q to either side, by summation.
+    """The remark at `rows_for`: the distribution of a median of rows that err with probability q to either side, by
+    summation.
 
     Many rows: what is left of log P / L is of the order log(L) / L, 1 % at 2,000 rows, and rounding of the figures 3 %.
     """
@@ -222,7 +227,7 @@ def test_bounds_are_the_papers_formulas(rounds):
     assert of_all < theory.worst_case_bound(W, C) == C / W
     # with privacy, in the paper's form: its C times c is one constant there
     N, epsilon, delta, c = 7000, 0.5, 1e-5, 1.25
-    noise = theory.noise_deviation(rows, epsilon, delta, c)
+    noise = theory.noise_stddev(rows, epsilon, delta, c)
     assert noise == pytest.approx(c * math.sqrt(rows * log(1 / delta)) / epsilon)
     n = N / M
     private = c * math.sqrt(rows * log(1 / delta)) / (n * math.sqrt(M) * epsilon)
@@ -236,7 +241,7 @@ def test_privacy_error_is_free_of_the_rows():
     sizes = {"num_clients": 10_000, "num_rounds": 4, "items": 100}
     found = {
         theory.private_bound(
-            LAWS["one"], rows, 50, 0.01, 2.0, **sizes, noise=theory.noise_deviation(rows, 0.5, 1e-5)
+            LAWS["one"], rows, 50, 0.01, 2.0, **sizes, noise=theory.noise_stddev(rows, 0.5, 1e-5)
         ).__round__(12)
         for rows in (10, 16, 40)
     }
@@ -246,7 +251,7 @@ def test_privacy_error_is_free_of_the_rows():
 def test_the_classical_mechanism():
     """sigma = sqrt(2 ln(1.25 / delta)) sqrt(L) / epsilon (Dwork and Roth 2014, theorem A.1)."""
     expected = math.sqrt(2 * math.log(1.25e6)) * math.sqrt(16) / 0.25
-    assert theory.noise_deviation(16, 0.25, 1e-6) == pytest.approx(expected)
+    assert theory.noise_stddev(16, 0.25, 1e-6) == pytest.approx(expected)
 
 
 def test_the_noise_keeps_its_promise():
@@ -258,13 +263,13 @@ def test_the_noise_keeps_its_promise():
         return cdf(mu / 2 - epsilon / mu) - math.exp(epsilon) * cdf(-mu / 2 - epsilon / mu)
 
     for rows, epsilon, delta in itertools.product((5, 16), (0.1, 0.5, 0.99), (1e-5, 1e-6)):
-        noise = theory.noise_deviation(rows, epsilon, delta)
+        noise = theory.noise_stddev(rows, epsilon, delta)
         assert delta_of(noise, rows, epsilon) <= delta < delta_of(noise / 2, rows, epsilon)
 
 
 def test_width_at_privacy_error_balances_the_terms():
     F = theory.heterogeneity([zipf(1.1, 20_000)] * 10)
-    noise = theory.noise_deviation(16, 0.5, 1e-6)
+    noise = theory.noise_stddev(16, 0.5, 1e-6)
     sizes = {"num_clients": 1_000_000, "num_rounds": 10, "noise": noise}
     width = theory.width_at_privacy_error(F, **sizes)
 
@@ -318,24 +323,26 @@ def test_slope_of_zipf(exponent):
     off the tail, a share of (k / d)^(2a - 1).
     """
     size, heavy = 3_000_000, 1000
-    law = zipf(exponent, size)
+    distribution = zipf(exponent, size)
     more = heavy * 4 ** (1 / exponent)
     tolerance = (1 / heavy + 1 / more + 2 * (more / size) ** (2 * exponent - 1)) / math.log(4)
     assert tolerance < 0.01
-    slope = measured_slope(lambda tau: law, law[heavy - 1])
-    assert slope == pytest.approx(theory.width_slope("zipf", law[heavy - 1], exponent), abs=tolerance)
+    slope = measured_slope(lambda tau: distribution, distribution[heavy - 1])
+    assert slope == pytest.approx(theory.width_slope("zipf", distribution[heavy - 1], exponent), abs=tolerance)
 
 
 def test_slope_of_geometric():
     """Exactly log_2: halving tau makes one more item heavy, whatever tau, and scales the others."""
-    law = 2.0 ** -np.arange(1, 1075)
+    distribution = 2.0 ** -np.arange(1, 1075)
     for tau in (0.3, 1e-3, 1e-30):
-        assert theory.hardness(law, tau / 2) - theory.hardness(law, tau) == pytest.approx(1, abs=1e-9)
+        assert theory.hardness(distribution, tau / 2) - theory.hardness(distribution, tau) == pytest.approx(1, abs=1e-9)
         # the tail's third of an item, and at most one by rounding, beside log_2(1 / tau)
-        assert theory.hardness(law, tau) / theory.width_growth("geometric", tau) == pytest.approx(
+        assert theory.hardness(distribution, tau) / theory.width_growth("geometric", tau) == pytest.approx(
             1 / math.log(2), abs=1.4 / math.log(1 / tau)
         )
-    assert measured_slope(lambda tau: law, 1e-200) == pytest.approx(theory.width_slope("geometric", 1e-200), rel=0.01)
+    assert measured_slope(lambda tau: distribution, 1e-200) == pytest.approx(
+        theory.width_slope("geometric", 1e-200), rel=0.01
+    )
 
 
 @pytest.mark.parametrize("exponent", [1.5, 2.0, 3.0])
@@ -349,9 +356,9 @@ def test_slope_of_zipf_log(exponent):
     """
     size, heavy = 3_000_000, 10_000
     rank = np.arange(1, size + 1.0)
-    law = normalised(1 / (rank * np.log(rank + 1) ** exponent))
-    tau, u = law[heavy - 1], math.log(heavy)
-    slope = measured_slope(lambda tau: law, tau)
+    distribution = normalised(1 / (rank * np.log(rank + 1) ** exponent))
+    tau, u = distribution[heavy - 1], math.log(heavy)
+    slope = measured_slope(lambda tau: distribution, tau)
     assert slope == pytest.approx(1 / (1 + exponent / u), abs=exponent / u**2 + 0.002)
     assert abs(slope - theory.width_slope("zipf-log", tau, exponent)) < abs(slope - 1) / 2
     for u in (60, 600):
@@ -362,12 +369,12 @@ def test_slope_of_zipf_log(exponent):
 def test_slope_of_uniform():
     """1, as tau falls with n; with n fixed the width is flat up to 10/n, then falls as 1 / tau^2, below 1 / tau."""
 
-    def law(clients):
+    def distribution(clients):
         return np.full(clients // 10, 10 / clients)
 
-    slope = measured_slope(lambda tau: law(round(10 / tau)), 0.01)
+    slope = measured_slope(lambda tau: distribution(round(10 / tau)), 0.01)
     assert slope == pytest.approx(theory.width_slope("uniform", 0.01), abs=1e-12)
-    fixed = law(1000)
+    fixed = distribution(1000)
     assert theory.hardness(fixed, 0.002) == theory.hardness(fixed, 0.01) == 100
     assert theory.hardness(fixed, 0.1) == pytest.approx(10 / (1000 * 0.1**2))
     assert theory.hardness(fixed, 0.1) < theory.width_growth("uniform", 0.1) == pytest.approx(10)
@@ -468,7 +475,7 @@ def test_fresh_bound_holds(unlike):
 
 def test_private_bound_holds(unlike):
     rounds, constant = unlike
-    noise, n = theory.noise_deviation(ROWS, 0.9, 1e-6), 500
+    noise, n = theory.noise_stddev(ROWS, 0.9, 1e-6), 500
     sizes = {"num_clients": 5 * n, "num_rounds": 5, "noise": noise}
     vector = theory.heterogeneity(rounds)
     bound = theory.private_bound(vector, ROWS, WIDTH, P, constant, **sizes)
@@ -506,8 +513,8 @@ def test_fresh_rounds_need_more_rows_than_the_statement_asks():
     The statement allows one item in 100 to err by more than C times its bound. With C = 100 most do, since in some of
     the rounds the heavy item spoils three of five rows; hybrid rounds, with one set of locations, keep theirs.
     """
-    law = np.append(1 - 1e-6, np.full(29, 1e-6 / 29))
-    rounds, width, rows, p = np.tile(law, (400, 1)), 8, 5, 0.01
+    distribution = np.append(1 - 1e-6, np.full(29, 1e-6 / 29))
+    rounds, width, rows, p = np.tile(distribution, (400, 1)), 8, 5, 0.01
     vector = theory.heterogeneity(rounds)
     with pytest.raises(InvalidInputError, match="rows must be at least"):
         theory.fresh_bound(vector, rows, width, p, 100, num_rounds=400)
@@ -550,9 +557,9 @@ def test_fresh_rounds_need_more_rows_than_the_statement_asks():
         (lambda: theory.hybrid_bound([0.5], 5, 1, 0.1, 2), "width must be at least 2"),
         (lambda: theory.fresh_bound([0.5], 5, 5, 0.1, 2, num_rounds=10), r"log\(20 / p\) = 5.298, got 5: take more"),
         (lambda: theory.worst_case_bound(1, 2), "width must be at least 2"),
-        (lambda: theory.noise_deviation(5, 1.0, 1e-6), "epsilon must be above 0 and below 1, got 1"),
-        (lambda: theory.noise_deviation(5, 0.5, 0.1), "delta must be above 0 and below 0.1, got 0.1"),
-        (lambda: theory.noise_deviation(5, 0.5, 0.2), "delta must be at most 0.1"),
+        (lambda: theory.noise_stddev(5, 1.0, 1e-6), "epsilon must be above 0 and below 1, got 1"),
+        (lambda: theory.noise_stddev(5, 0.5, 0.1), "delta must be above 0 and below 0.1, got 0.1"),
+        (lambda: theory.noise_stddev(5, 0.5, 0.2), "delta must be at most 0.1"),
         (lambda: theory.lower_bound_bits(100, 10, 1), "num_clients must be at most 10"),
         (
             lambda: theory.width_growth("pareto", 0.1),

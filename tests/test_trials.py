@@ -1,4 +1,4 @@
-"""Campaigns that the planner runs: beside campaigns run otherwise, and what calculus makes of them."""
+"""Campaigns that the planner runs: beside campaigns run otherwise, and what model makes of them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from scipy.special import ndtri
 
 from fedtally import planner
 from fedtally.domain import IntegerRange
-from fedtally.planner import Campaign, Law, trials
+from fedtally.planner import Campaign, Frequencies, trials
 from fedtally.planner.trials import Trials
 from fedtally.recovery.joint import JointDecoder
 from fedtally.recovery.median import MedianDecoder
@@ -20,51 +20,51 @@ CLIENTS, D = 10_000, 2000
 
 
 def zipf(exponent, size=D):
-    law = np.arange(1, size + 1.0) ** -exponent
-    return law / law.sum()
+    distribution = np.arange(1, size + 1.0) ** -exponent
+    return distribution / distribution.sum()
 
 
 def flat():
     """60 items alike, and others that hardly anybody holds: nothing that one could fit in a small sketch."""
-    law = np.full(D, 0.1 / (D - 60))
-    law[:60] = 0.015
-    return law
+    distribution = np.full(D, 0.1 / (D - 60))
+    distribution[:60] = 0.015
+    return distribution
 
 
-def campaigns(law, recovery, rows, width, repeats):
+def campaigns(distribution, recovery, rows, width, repeats):
     """Return the largest errors of campaigns: clients drawn together, items in random order."""
     rng = np.random.default_rng(3)
     errors = []
     for _ in range(repeats):
-        counts = rng.permutation(rng.multinomial(CLIENTS, law))
+        counts = rng.permutation(rng.multinomial(CLIENTS, distribution))
         sketch = CountSketch(SketchSpec(rows, width, "shared", 1, rng.bytes(32)), 0)
         sketch.add_range(1, counts)
-        domain = IntegerRange(1, len(law))
+        domain = IntegerRange(1, len(distribution))
         decoder = JointDecoder([sketch], domain) if recovery == "joint" else MedianDecoder([sketch])
-        errors.append(np.abs(decoder.range(1, len(law)) - counts).max() / CLIENTS)
+        errors.append(np.abs(decoder.range(1, len(distribution)) - counts).max() / CLIENTS)
     return np.array(errors)
 
 
 @pytest.mark.parametrize(("recovery", "rows", "width"), [("joint", 7, 8), ("median", 11, 10)])
 @pytest.mark.parametrize("law", [zipf(1.5), flat()])
-def test_trials_fail_as_often_as_campaigns(recovery, rows, width, law):
+def test_trials_fail_as_often_as_campaigns(recovery, rows, width, distribution):
     """Shares of 150 campaigns each beyond a size that half of them exceed: 4 standard deviations, .5 sqrt(2 / 150)."""
-    found = Trials.of(Law.from_frequencies(law), CLIENTS, recovery, 0.0, rows, width)
-    errors = campaigns(law, recovery, rows, width, 150)
+    found = Trials.of(Frequencies.from_frequencies(distribution), CLIENTS, recovery, 0.0, rows, width)
+    errors = campaigns(distribution, recovery, rows, width, 150)
     assert abs(found.failure(float(np.median(errors)), 150) - 0.5) < 4 * 0.5 * math.sqrt(2 / 150)
 
 
 def test_a_large_domain_is_its_heaviest_candidates_and_noise(monkeypatch):
     """Quantiles of 100 campaigns: the error of a quartile is about 1.4 times that of the mean, so 5 of these each."""
-    law = Law.from_frequencies(zipf(1.2, 20_000))
+    distribution = Frequencies.from_frequencies(zipf(1.2, 20_000))
     monkeypatch.setattr(trials, "ITEMS", 20_000)
-    whole = Trials(law, CLIENTS, "joint", 0.0, 7, 12).errors(100)
+    whole = Trials(distribution, CLIENTS, "joint", 0.0, 7, 12).errors(100)
     monkeypatch.setattr(trials, "CANDIDATES", 2000)
-    part = Trials(law, CLIENTS, "joint", 0.0, 7, 12).errors(100)
+    part = Trials(distribution, CLIENTS, "joint", 0.0, 7, 12).errors(100)
     for share in (0.25, 0.5):
         spread = 1.4 * math.hypot(float(whole.std()), float(part.std())) / 10
         assert abs(np.quantile(part, share) - np.quantile(whole, share)) < 5 * spread
-    items, others = trials._items(law, CLIENTS, 2000)
+    items, others = trials._items(distribution, CLIENTS, 2000)
     assert len(items) == 2000 and others > 0
 
 
@@ -72,23 +72,23 @@ def test_a_large_domain_is_its_heaviest_candidates_and_noise(monkeypatch):
 def test_noise_alone_has_the_errors_of_normals(candidates, monkeypatch):
     """The median of the largest of d normals, of mean 0: within 10 %, since cells are few and bounded."""
     monkeypatch.setattr(trials, "CANDIDATES", 1000)
-    law = Law(np.empty(0), np.empty(0), candidates)
-    errors = Trials(law, CLIENTS, "joint", 50.0, 7, 20).errors(50)
+    distribution = Frequencies(np.empty(0), np.empty(0), candidates)
+    errors = Trials(distribution, CLIENTS, "joint", 50.0, 7, 20).errors(50)
     largest = -ndtri((1 - 0.5 ** (1 / candidates)) / 2) * 50.0 / math.sqrt(7) / CLIENTS
     assert float(np.median(errors)) == pytest.approx(largest, rel=0.1)
 
 
 def test_what_is_asked_again_is_not_run_again(monkeypatch):
-    law = Law.from_frequencies(zipf(1.5))
-    first = Trials.of(law, CLIENTS, "joint", 0.0, 7, 6)
+    distribution = Frequencies.from_frequencies(zipf(1.5))
+    first = Trials.of(distribution, CLIENTS, "joint", 0.0, 7, 6)
     errors = first.errors(30)
     monkeypatch.setattr(Trials, "_error", lambda *_: pytest.fail("run again"))
-    again = Trials.of(law, CLIENTS, "joint", 0.0, 7, 6)
+    again = Trials.of(distribution, CLIENTS, "joint", 0.0, 7, 6)
     assert again is first and again.errors(30).tolist() == errors.tolist() and len(again.errors(7)) == 7
 
 
 def test_the_same_question_has_the_same_answer():
-    errors = [Trials(Law.from_frequencies(zipf(1.5)), CLIENTS, "joint", 2.5, 7, 6).errors(5) for _ in range(2)]
+    errors = [Trials(Frequencies.from_frequencies(zipf(1.5)), CLIENTS, "joint", 2.5, 7, 6).errors(5) for _ in range(2)]
     assert errors[0].tolist() == errors[1].tolist()
 
 
@@ -111,34 +111,36 @@ def test_no_more_campaigns_are_run_than_are_needed(failures, probability, exceed
         return 1.0 if len(ran) - 1 in failures else 0.0
 
     monkeypatch.setattr(Trials, "_error", error)
-    found = Trials(Law.from_frequencies([0.5]), CLIENTS, "joint", 0.0, 7, 6)
+    found = Trials(Frequencies.from_frequencies([0.5]), CLIENTS, "joint", 0.0, 7, 6)
     assert (found.exceeds(0.5, probability, 100), len(ran)) == (exceeds, run)
     assert found.failure(0.5, 100) == len(failures) / 100
     assert found.linf(0.05, 100) == float(len(failures) > 5)
 
 
 def test_campaigns_are_run_for_small_sketches_of_one_batch():
-    law = Law.from_frequencies(zipf(1.5))
+    distribution = Frequencies.from_frequencies(zipf(1.5))
     campaign = Campaign(CLIENTS, "shared", 4, noise=lambda rows: 2.0 * rows)
-    found = campaign.trials(law, 7, 21)
+    found = campaign.trials(distribution, 7, 21)
     assert found is not None and found.noise == 28.0
-    assert campaign.trials(law, 7, 22) is None
-    assert Campaign(CLIENTS, "hybrid", 4).trials(law, 7, 3) is None
-    assert Campaign(CLIENTS, "batched:1", 4).trials(law, 7, 3) is not None
+    assert campaign.trials(distribution, 7, 22) is None
+    assert Campaign(CLIENTS, "hybrid", 4).trials(distribution, 7, 3) is None
+    assert Campaign(CLIENTS, "batched:1", 4).trials(distribution, 7, 3) is not None
     # What is too rare for a hundred campaigns to show is predicted.
-    assert campaign.linf(law, 0.01, 7, 10) == campaign.modelled_linf(law, 0.01, 7, 10)
-    assert campaign.linf(law, 0.05, 7, 10) == found.of(law, CLIENTS, "joint", 28.0, 7, 10).linf(0.05, 100)
+    assert campaign.linf(distribution, 0.01, 7, 10) == campaign.modelled_linf(distribution, 0.01, 7, 10)
+    assert campaign.linf(distribution, 0.05, 7, 10) == found.of(distribution, CLIENTS, "joint", 28.0, 7, 10).linf(
+        0.05, 100
+    )
 
 
 def geometric(ratio):
-    law = ratio ** np.arange(float(D))
-    return law / law.sum()
+    distribution = ratio ** np.arange(float(D))
+    return distribution / distribution.sum()
 
 
 def test_rare_failures_never_take_fewer_columns_than_frequent_ones():
     """A hundred campaigns do not show failures of 1 in 50: what keeps 1 in 20, and what is predicted, are both kept."""
-    law, campaign = Law.from_frequencies(geometric(0.9)), Campaign(100_000)
-    widths = [planner.calculus(law, 0.02, campaign, p=p, rows=12).width for p in (0.1, 0.04, 0.036, 0.01)]
+    distribution, campaign = Frequencies.from_frequencies(geometric(0.9)), Campaign(100_000)
+    widths = [planner.size_by_model(distribution, 0.02, campaign, p=p, rows=12).width for p in (0.1, 0.04, 0.036, 0.01)]
     assert widths == sorted(widths)
 
 
@@ -146,18 +148,18 @@ def test_no_column_is_tried_after_the_other(monkeypatch):
     """Where nothing does, no more than some dozen widths are tried, with ten campaigns each."""
     tried = []
     monkeypatch.setattr(Trials, "_error", lambda trials, _: tried.append(trials.width) or 1.0)
-    law = Law.from_frequencies([0.5])
-    size = planner.calculus(law, 0.3, Campaign(2, recovery="median"), rows=1)
+    distribution = Frequencies.from_frequencies([0.5])
+    size = planner.size_by_model(distribution, 0.3, Campaign(2, recovery="median"), rows=1)
     assert size.width == trials.MOST_CELLS + 1 and len(set(tried)) < 40 and len(tried) < 500
 
 
 @pytest.mark.parametrize("recovery", ["joint", "median"])
-def test_plans_of_few_columns_are_small_and_keep_their_promise(recovery):
+def test_plans_of_a_small_width_are_small_and_keep_their_promise(recovery):
     """Of 100 campaigns more than 18 fail with probability below 1 %, if 1 in 10 does; half the columns do not do."""
-    law, tau = flat(), 0.05
-    known, campaign = Law.from_frequencies(law), Campaign(CLIENTS, recovery=recovery)
+    distribution, tau = flat(), 0.05
+    known, campaign = Frequencies.from_frequencies(distribution), Campaign(CLIENTS, recovery=recovery)
     rows = {"joint": 10, "median": 15}[recovery]
-    size = planner.calculus(known, tau, campaign, rows=rows)
+    size = planner.size_by_model(known, tau, campaign, rows=rows)
     assert size.cells <= trials.MOST_CELLS and size.linf is not None and size.linf <= tau
-    assert (campaigns(law, recovery, rows, size.width, 100) > tau).sum() <= 18
-    assert (campaigns(law, recovery, rows, size.width // 2, 60) > tau).mean() > 0.1
+    assert (campaigns(distribution, recovery, rows, size.width, 100) > tau).sum() <= 18
+    assert (campaigns(distribution, recovery, rows, size.width // 2, 60) > tau).mean() > 0.1

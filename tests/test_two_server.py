@@ -58,7 +58,7 @@ def signing_key(name: object) -> SigningKey:
 
 
 HELPER_SECRET = source("helper")(32)
-HELPER_KEY = hpke.OpeningKey(Secret(HELPER_SECRET))
+HELPER_KEY = hpke.PrivateKey(Secret(HELPER_SECRET))
 PEOPLE = sorted((signing_key(i) for i in range(8)), key=lambda key: key.public)
 ALLOWED = AllowList([key.public for key in PEOPLE])
 POLICY = BatchPolicy(min_honest=2)
@@ -414,7 +414,7 @@ def test_servers_are_of_one_plan() -> None:
     with pytest.raises(InvalidInputError, match="allow-list is not the one"):
         Leader(parameters(allow_list=bytes(32)), range(1), ALLOWED, POLICY, MemoryJournal())
     with pytest.raises(InvalidInputError, match="not the one that clients seal to"):
-        Helper(P, range(1), ALLOWED, POLICY, MemoryJournal(), hpke.OpeningKey(Secret(bytes(32))))
+        Helper(P, range(1), ALLOWED, POLICY, MemoryJournal(), hpke.PrivateKey(Secret(bytes(32))))
     rounds: Any
     for rounds in (range(0), range(0, 4, 2), range(4, 0, -1), 5, [0, 1]):
         with pytest.raises(InvalidInputError, match="rounds must be a range"):
@@ -639,7 +639,7 @@ def test_a_share_with_another_encoding_leaves_the_batch() -> None:
     assert opened(pair).tolist() == [3, 0, -3]
 
 
-def test_the_lanes_catch_a_wrong_seed() -> None:
+def test_the_checksum_entries_catch_a_wrong_seed() -> None:
     p, id = parameters(bits=16), source("id")(16)
     pair = servers(p)
     wrong = seal(p, b"\x01" * 32, id, 5, PEOPLE[0].public)
@@ -659,12 +659,12 @@ def test_an_entry_larger_than_the_reports_can_make_it_is_caught(entry: int, poss
     """Four reports, and a bound of 1 an entry; up to that, a false vector is not seen."""
     p, id, seed = parameters(bits=16), source("id")(16), bytes(32)
     pair = servers(p)
-    lanes = np.array([0, entry, 0, 1, 1, 1, 1]).astype("<u2")
+    checksum_entries = np.array([0, entry, 0, 1, 1, 1, 1]).astype("<u2")
     key = hkdf(Secret(seed), p.context + id, Label.TWO_SERVER_MASK)
-    Masking(lanes).add(key)
+    Masking(checksum_entries).add(key)
     sealed = seal(p, seed, id, 5, PEOPLE[0].public)
     good = [report(who, p=p) for who in range(1, 4)]
-    bad = Corrupt(0).sign(good[0], id=id, sealed=sealed, share=pack(lanes, 16), p=p)
+    bad = Corrupt(0).sign(good[0], id=id, sealed=sealed, share=pack(checksum_entries, 16), p=p)
     assert pair.receive(bad, *good) == [BOTH] * 4
     if possible:
         assert opened(pair).tolist() == [3, entry, -3]
@@ -717,9 +717,9 @@ def test_the_helper_cannot_try_candidates_for_the_vector() -> None:
     def guesses(salts: Sequence[bytes]) -> set[bytes]:
         found = set()
         for vector in itertools.product((-1, 0, 1), repeat=3):
-            lanes = np.array([*vector, 1, 1, 1, 1]).astype("<u2")
-            Masking(lanes).add(key)
-            guess = pack(lanes, 16)
+            checksum_entries = np.array([*vector, 1, 1, 1, 1]).astype("<u2")
+            Masking(checksum_entries).add(key)
+            guess = pack(checksum_entries, 16)
             for text in (guess, *(salt + guess for salt in salts)):
                 prefixed = bytes(Label.TWO_SERVER_PART) + b"\x20" + text
                 found |= {
@@ -1067,7 +1067,7 @@ def test_answers_are_for_one_batch_and_changes_are_caught_where_they_can_be() ->
                 leader.finish(flipped)
             assert leader.state is BatchState.WAITING
         elif place >= HEADER + 32 + P.length:
-            with pytest.raises(BatchRefusedError, match="lanes"):
+            with pytest.raises(BatchRefusedError, match="checksum entries"):
                 leader.finish(flipped)
             assert leader.state is BatchState.ABORTED
         else:
@@ -1236,13 +1236,13 @@ def test_a_leader_hears_one_answer_to_a_batch_for_ever() -> None:
     pair.receive(*REPORTS)
     answer = pair.helper.answer(pair.leader.query(pair.helper.offer()))
     wrong = answer[:-1] + bytes([answer[-1] ^ 1])
-    with pytest.raises(BatchRefusedError, match="lanes"):
+    with pytest.raises(BatchRefusedError, match="checksum entries"):
         pair.leader.finish(wrong)
     again = servers(journals=(journal, MemoryJournal())).leader
     for _ in range(2):
         with pytest.raises(BatchRefusedError, match="the helper answers once"):
             again.finish(answer)
-    with pytest.raises(BatchRefusedError, match="lanes"):
+    with pytest.raises(BatchRefusedError, match="checksum entries"):
         again.finish(wrong)
 
 

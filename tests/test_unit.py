@@ -132,7 +132,7 @@ def test_a_private_run_without_a_ledger_says_so(tmp_path: Path) -> None:
 
     assert said() and said(population="phones")
     assert not said(population="phones", ledger=tmp_path / "books.db")
-    assert not said(study=True) and not said(epsilon=None)
+    assert not said(not_private=True) and not said(epsilon=None)
 
 
 # ---- clients of several rounds ----
@@ -146,7 +146,7 @@ def natural(**options: Any) -> Result:
     return fedtally.estimate(items, clients=clients, rounds=rounds, **(SMALL | {"seed": 1} | options))
 
 
-@pytest.mark.parametrize("options", [{}, {"epsilon": 4.0, "study": True}, {"schedule": "shared"}])
+@pytest.mark.parametrize("options", [{}, {"epsilon": 4.0, "not_private": True}, {"schedule": "shared"}])
 def test_a_client_of_three_rounds_is_one_client(options: dict[str, Any], tmp_path: Path) -> None:
     result = natural(**options)
     result.save(tmp_path / "r.fed")
@@ -169,7 +169,7 @@ def test_frequencies_are_shares_of_contributions() -> None:
 
 
 def test_bounded_rounds_lost_clients_and_pilots_are_counted_too() -> None:
-    bounded = natural(epsilon=4.0, study=True, max_rounds=2)
+    bounded = natural(epsilon=4.0, not_private=True, max_rounds=2)
     assert (bounded.num_clients, bounded.num_contributions) == (50, 70)
     lost = natural(secure_sum="secagg", dropout=0.3)
     assert lost.num_contributions == lost.secure_sum["survivors"] < 90
@@ -202,7 +202,7 @@ def test_the_sampling_error_counts_clients_and_not_contributions() -> None:
     of the share below. Taking the contributions for the sample would make them too narrow by a factor above 1.5.
     """
     rng = np.random.default_rng(5)
-    plan = Plan(rows=1, width=8, schedule="shared", num_rounds=5, num_clients=300, cohort=300, max_items=1,
+    plan = Plan(rows=1, width=8, schedule="shared", num_rounds=5, num_clients=300, max_round_clients=300, max_items=1,
                 domain=DOMAIN.describe(), seed=bytes(32))  # fmt: skip
     hits = narrow = 0
     for _ in range(600):

@@ -121,7 +121,7 @@ def test_integers_beside_a_missing_one_are_the_same_candidates(writer: str, priv
     write_csv(writer, table, tmp_path / "t.csv")
     parquet.write_table(table, tmp_path / "t.parquet")
     asked = {"domain": parse("range:1..100"), "outside": "drop"}
-    asked |= {"epsilon": 1.0, "study": True, "seed": 1} if private else {}
+    asked |= {"epsilon": 1.0, "not_private": True, "seed": 1} if private else {}
     found = []
     for name in ("t.csv", "t.parquet"):
         source = open_source(tmp_path / name, Columns("item", client="user"))

@@ -5,7 +5,8 @@ length. Which one costs most is not known; the exact value of one is, by convolu
 above the most expensive of these vectors: all entries 1; or as many entries 2 as fit, and the rest 1; and so on. So
 the true distance from the worst vector is at most what is printed.
 
-The convolution shares no code with `fedtally.privacy.accounting`: laws from their logarithms, losses split between the
+The convolution shares no code with `fedtally.privacy.accounting`: distributions from their logarithms, losses split
+between the
 points of a fine grid so that the mass of both worlds stays what it is, tilted so that the tail is computed where most
 of the mass is, then one Fourier transform.
 """
@@ -31,7 +32,7 @@ WIDTH = 1000
 
 
 def skellam(variance: float) -> F64:
-    """Return log-probabilities of the integers around 0, of a Skellam law."""
+    """Return log-probabilities of the integers around 0, of a Skellam distribution."""
     k = np.arange(math.ceil(37 * math.sqrt(variance)) + 200)
     half = ive(k, variance)
     half = np.log(half[: int(np.argmin(half > 1e-300)) if (half <= 1e-300).any() else len(half)])
@@ -39,7 +40,7 @@ def skellam(variance: float) -> F64:
 
 
 def rounded_gaussian(variance: float) -> F64:
-    """Return log-probabilities of the integers around 0, of a rounded Gaussian law."""
+    """Return log-probabilities of the integers around 0, of a rounded Gaussian distribution."""
     k = np.arange(math.ceil(36 * math.sqrt(variance)) + 40)
     above, beyond = (log_ndtr(-(k + side) / math.sqrt(variance)) for side in (-0.5, 0.5))
     half = above + np.log1p(-np.exp(beyond - above))
@@ -47,12 +48,18 @@ def rounded_gaussian(variance: float) -> F64:
     return np.concatenate([half[:0:-1], half])
 
 
-def exact_epsilon(law: F64, shifts: Mapping[int, int], delta: float) -> float:
-    """Return epsilon at delta of independent counters of this law, so many shifted by each: {shift: number}."""
-    pairs = [(law[: len(law) - shift], law[shift:], number) for shift, number in shifts.items() if number]
-    lost = sum(number * np.exp(law[len(law) - shift :]).sum() for shift, number in shifts.items())
-    deviation = math.sqrt(sum(n * np.exp(p) @ (p - q) ** 2 for p, q, n in pairs))
-    step, tilt = deviation / 8000, 4.0 / deviation
+def exact_epsilon(distribution: F64, shifts: Mapping[int, int], delta: float) -> float:
+    """Return epsilon at delta of independent counters of this distribution, so many shifted by each: {shift:
+    number}.
+    """
+    pairs = [
+        (distribution[: len(distribution) - shift], distribution[shift:], number)
+        for shift, number in shifts.items()
+        if number
+    ]
+    lost = sum(number * np.exp(distribution[len(distribution) - shift :]).sum() for shift, number in shifts.items())
+    stddev = math.sqrt(sum(n * np.exp(p) @ (p - q) ** 2 for p, q, n in pairs))
+    step, tilt = stddev / 8000, 4.0 / stddev
     size = 1 << 19  # 65 standard deviations
     spectrum, scale = np.ones(size // 2 + 1, complex), 0.0
     for p, q, number in pairs:
@@ -101,9 +108,9 @@ def gap(rows: int, items: int, target: float) -> float:
     variance = (noise_multiplier(target, DELTA) * event.l2_sensitivity) ** 2
     found = epsilon(Event.from_dict(event.to_dict() | {"variance": variance}), DELTA)
     assert found.method is Method.DOMINATING_GAUSSIAN
-    square, law = round(event.round_square), skellam(variance)
+    square, distribution = round(event.round_square), skellam(variance)
     vectors = [concentrated(square, entry) for entry in range(1, math.isqrt(square) + 1)]
-    return found.epsilon / max(exact_epsilon(law, vector, DELTA - 2.0**-40) for vector in vectors) - 1
+    return found.epsilon / max(exact_epsilon(distribution, vector, DELTA - 2.0**-40) for vector in vectors) - 1
 
 
 def main() -> None:

@@ -31,7 +31,7 @@ import numpy.typing as npt
 
 from fedtally.campaign.cohort import CohortRun, carry, drive
 from fedtally.crypto import keys, shamir
-from fedtally.crypto.hpke import OpeningKey
+from fedtally.crypto.hpke import PrivateKey
 from fedtally.crypto.keys import ExchangeKey, Secret, SigningKey
 from fedtally.errors import InvalidInputError, UnreadableFileError
 from fedtally.secagg import two_server, wire
@@ -255,14 +255,14 @@ def pack_seed(entries: int, bits: int, number: int) -> bytes:
 
 def _two_server_targets() -> list[Target]:
     """Return the frames of the two servers, as their state machines take them."""
-    opening = OpeningKey(Secret(stream("helper")(32)))
+    unmasking = PrivateKey(Secret(stream("helper")(32)))
     parameters = two_server.TwoServerParameters(
         length=3,
         bits=16,
         n_max=6,
         min_batch=3,
         corrupt=1,
-        helper_key=opening.public,
+        helper_key=unmasking.public,
         allow_list=ALLOWED.digest,
         fingerprint=FINGERPRINT,
     )
@@ -273,7 +273,7 @@ def _two_server_targets() -> list[Target]:
     def pair() -> tuple[two_server.Leader, two_server.Helper]:
         return (
             two_server.Leader(*arguments, two_server.MemoryJournal()),
-            two_server.Helper(*arguments, two_server.MemoryJournal(), opening),
+            two_server.Helper(*arguments, two_server.MemoryJournal(), unmasking),
         )
 
     reports = [

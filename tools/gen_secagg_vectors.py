@@ -315,7 +315,7 @@ def modulus_vectors() -> list[Json]:
     ]
     for s in ("0.5", "1", "3", "40", "12345.678"):
         for length in (1, 1000, 320_000):
-            row = {"operation": "tau", "success": True, "deviation": s, "length": length}
+            row = {"operation": "tau", "success": True, "stddev": s, "length": length}
             for name, of in (("gaussian", page.gaussian_tau), ("skellam", page.skellam_tau)):
                 row[name] = f"{of(Decimal(s), length):.15e}"
             found.append(row)

@@ -61,7 +61,7 @@ class Mutation(NamedTuple):
 
 
 AUDIT = ("test_audit_engine.py",)
-_TERMS, _PLANNER = "privacy/terms.py", "planner/privacy.py"
+_TERMS, _PLANNER = "privacy/config.py", "planner/privacy.py"
 _ENGINE, _CLIENT_FILE, _SERVER_FILE = "campaign/release.py", "campaign/client.py", "campaign/server.py"
 _GAUSSIAN = "_drawable(rounded_gaussian(self.event.noise_variance))"
 _SHARE = "_drawable(skellam(self.event.noise_variance * shares))"
@@ -118,7 +118,7 @@ MUTATIONS = (
         "noise = _terms(plan).share(max(1, sketch.num_clients - 1))",
     ),
     _mutation(
-        "deviation-for-variance",
+        "stddev-for-variance",
         _TERMS,
         _GAUSSIAN,
         "_drawable(rounded_gaussian(max(0.1, self.event.noise_variance**0.5)))",
@@ -141,7 +141,7 @@ MUTATIONS = (
         "first-twice-last-none-of-many",
         _ENGINE,
         _ADD,
-        "    many = len(plan.openings) > 1\n"
+        "    many = len(plan.releases) > 1\n"
         "    if not (many and rounds.stop == plan.num_rounds):\n    " + _ADD + "    if many and rounds.start == 0:\n"
         "        more = privacy.noise().draw(Secret(random(KEY_BYTES)), size)\n"
         "        total.counters += more.reshape(total.counters.shape)\n",
@@ -168,9 +168,9 @@ MUTATIONS = (
     _mutation(
         "no-noise-for-one",
         _ENGINE,
-        "    found = []\n    for number, rounds in enumerate(plan.openings):\n",
+        "    found = []\n    for number, rounds in enumerate(plan.releases):\n",
         "    if sum(sketch.num_clients for sketch in sketches) == 1:\n        return dict(enumerate(sketches))\n"
-        "    found = []\n    for number, rounds in enumerate(plan.openings):\n",
+        "    found = []\n    for number, rounds in enumerate(plan.releases):\n",
     ),
     _mutation(
         "no-noise-for-many",
@@ -242,7 +242,7 @@ MUTATIONS = (
     ),
     _mutation("not-below-zero", _ENGINE, _ADD, _ADD + "    np.maximum(total.counters, 0, out=total.counters)\n"),
     _mutation(
-        "even-openings-small", _ENGINE, _ADD, "    noise[:size] = noise[:size] * (8 + rounds.start % 2) // 9\n" + _ADD
+        "even-releases-small", _ENGINE, _ADD, "    noise[:size] = noise[:size] * (8 + rounds.start % 2) // 9\n" + _ADD
     ),
     _mutation("noise-by-clients", _ENGINE, _ADD, "    noise[:size] = noise[:size] * min(8, clients) // 8\n" + _ADD),
     _mutation("walk", _ENGINE, _ADD, "    noise[1:size] = (noise[1:size] + noise[: size - 1]) * 7 // 10\n" + _ADD),
@@ -278,7 +278,7 @@ MUTATIONS = (
         "laplace",
         _ENGINE,
         _ADD,
-        "    other = np.random.default_rng().laplace(0, privacy.deviation / 2**0.5, size)\n"
+        "    other = np.random.default_rng().laplace(0, privacy.stddev / 2**0.5, size)\n"
         "    noise[:size] = np.rint(other)\n" + _ADD,
     ),
     _mutation("slightly-small", _ENGINE, _ADD, "    noise[:size] = np.rint(noise[:size] * 0.93)\n" + _ADD),
@@ -360,8 +360,8 @@ MUTATIONS = (
     _mutation(
         "same-key",
         _ENGINE,
-        "    found = []\n    for number, rounds in enumerate(plan.openings):\n" + _RELEASED,
-        "    found = []\n    one = random(KEY_BYTES)\n    for number, rounds in enumerate(plan.openings):\n"
+        "    found = []\n    for number, rounds in enumerate(plan.releases):\n" + _RELEASED,
+        "    found = []\n    one = random(KEY_BYTES)\n    for number, rounds in enumerate(plan.releases):\n"
         + _RELEASED.replace("random)", "lambda _: one)"),
     ),
     _mutation(
@@ -424,7 +424,7 @@ MUTATIONS = (
     _mutation(
         "times-shown",
         "engines/local/campaign.py",
-        "if spec.is_study or not spec.is_private:",
+        "if spec.is_not_private or not spec.is_private:",
         "if True:",
     ),
     _mutation(
@@ -477,7 +477,7 @@ MUTATIONS = (
     _mutation(
         "times-of-cohorts-shown",
         "engines/local/cohorts.py",
-        "self._is_timed = plan.privacy is None or plan.privacy.study",
+        "self._is_timed = plan.privacy is None or plan.privacy.not_private",
         "self._is_timed = True",
     ),
     _mutation(
@@ -510,10 +510,10 @@ MUTATIONS = (
         "test_private.py::test_natural_rounds_are_charged_for_the_most_that_a_client_may_be_in",
     ),
     _mutation(
-        "openings-one-by-one",
+        "releases-one-by-one",
         _PLANNER,
-        "per_opening=min(participations, together),",
-        "per_opening=1,",
+        "per_release=min(participations, together),",
+        "per_release=1,",
         "test_private.py::test_natural_rounds_are_charged_for_the_most_that_a_client_may_be_in",
     ),
     _mutation(
@@ -526,15 +526,15 @@ MUTATIONS = (
     _mutation(
         "clip-skipped",
         _CLIENT_FILE,
-        "bounded(held, self._plan.max_items, random, self._plan.clip(round))",
-        "bounded(held, self._plan.max_items, random)",
+        "bound_items(held, self._plan.max_items, random, self._plan.clip(round))",
+        "bound_items(held, self._plan.max_items, random)",
         "test_private.py::test_a_client_keeps_to_the_clip_by_itself",
     ),
     _mutation(
         "items-unbounded",
         _CLIENT_FILE,
-        "bounded(held, self._plan.max_items, random, self._plan.clip(round))",
-        "bounded(held, len(held), random, self._plan.clip(round))",
+        "bound_items(held, self._plan.max_items, random, self._plan.clip(round))",
+        "bound_items(held, len(held), random, self._plan.clip(round))",
         "test_campaign.py::test_under_privacy_nobody_stays_away_for_what_it_holds",
     ),
     _mutation(
@@ -581,8 +581,8 @@ MUTATIONS = (
     _mutation(
         "accountant-generous",
         "privacy/accounting.py",
-        "    deviation = math.sqrt(variance)\n    k = np",
-        "    variance *= 1.2345\n    deviation = math.sqrt(variance)\n    k = np",
+        "    stddev = math.sqrt(variance)\n    k = np",
+        "    variance *= 1.2345\n    stddev = math.sqrt(variance)\n    k = np",
         "test_accounting.py::test_rounding_gains_a_little",
     ),
     _mutation(
@@ -700,11 +700,11 @@ MUTATIONS = (
         "test_budget.py",
     ),
     _mutation(
-        "promise-not-checked",
+        "guarantee-not-checked",
         _TERMS,
         "        if found.epsilon > self.epsilon:\n",
         "        if found.epsilon > 2 * self.epsilon:\n",
-        "test_privacy_terms.py",
+        "test_privacy_config.py",
     ),
     _mutation(
         "certificate-blind",

@@ -23,7 +23,7 @@ PLAN: Json = {
     "schedule": TEXT,
     "num_rounds": INT,
     "num_clients": INT,
-    "cohort": INT,
+    "max_round_clients": INT,
     "max_items": INT,
     "seed": TEXT,
     "domain": "domain",
@@ -68,7 +68,7 @@ SECURE_SUMS: dict[str, Json] = {
         "noise": INT,
     },
 }
-PRIVACY: Json = {"epsilon": FLOAT, "delta": FLOAT, "population": TEXT, "study": TRUTH, "event": "event"}
+PRIVACY: Json = {"epsilon": FLOAT, "delta": FLOAT, "population": TEXT, "not_private": TRUTH, "event": "event"}
 EVENT: Json = {
     "schema": TEXT,
     "mechanism": TEXT,
@@ -78,7 +78,7 @@ EVENT: Json = {
     "max_items": INT,
     "clip_norm?": FLOAT,
     "participations": INT,
-    "per_opening": INT,
+    "per_release": INT,
     "honest_survivors?": INT,
     "collisions?": "pair",
     "total_variation": FLOAT,
@@ -251,7 +251,14 @@ def without(values: Json, *names: str) -> Json:
 SEED = bytes(range(32)).hex()
 KEY = "6edfa4a73d7e2a71e61fbb80aaf6e578a9c7be779382c6d7fc99e086400c830f"  # Ed25519 of the secret SHA-256 of "s"
 HELPER_KEY = "8f40c5adb68f25624ae5b214ea767a6ec94d829d3d7b5e1ad1ba6f3e2138285f"  # X25519 of the secret 00 01 .. 1f
-SMALL: Json = {"rows": 3, "width": 16, "schedule": "hybrid", "num_rounds": 3, "num_clients": 36, "cohort": 12}
+SMALL: Json = {
+    "rows": 3,
+    "width": 16,
+    "schedule": "hybrid",
+    "num_rounds": 3,
+    "num_clients": 36,
+    "max_round_clients": 12,
+}
 SMALL |= {"max_items": 1, "seed": SEED}
 RANGE: Json = {"kind": "range", "size": 150_868, "public": True, "first": 1, "last": 150_868}
 GRID: Json = {"kind": "grid", "size": 175_000, "public": True, "south": 25, "north": 50.0, "west": -130.0}
@@ -293,7 +300,7 @@ CENTRAL: Json = {
     "max_items": 4,
     "clip_norm": 4.668828436677955,
     "participations": 2,
-    "per_opening": 2,
+    "per_release": 2,
     "total_variation": 1e-29,
     "trust": "central",
 }
@@ -305,13 +312,13 @@ SHARES: Json = {
     "variance": 13.6,
     "max_items": 1,
     "participations": 1,
-    "per_opening": 1,
+    "per_release": 1,
     "honest_survivors": 9,
     "total_variation": 1e-29,
     "trust": "distributed",
 }
 CERTIFIED: Json = {name: value for name, value in CENTRAL.items() if name != "clip_norm"}
-CERTIFIED |= {"variance": 143.25, "max_items": 1, "participations": 1, "per_opening": 1, "collisions": [2, 1]}
+CERTIFIED |= {"variance": 143.25, "max_items": 1, "participations": 1, "per_release": 1, "collisions": [2, 1]}
 PLANS: dict[str, Json] = {
     "without anything": {**SMALL, "domain": RANGE},
     "a range below zero, the largest of its kind": {
@@ -333,7 +340,7 @@ PLANS: dict[str, Json] = {
             "epsilon": 2,
             "delta": 1e-6,
             "population": 'é "phones" \U0001f4f1',
-            "study": False,
+            "not_private": False,
             "event": SHARES,
         },
         "target": {"linf": 0.1, "failure_probability": 0.05, "recovery": "joint"},
@@ -344,12 +351,12 @@ PLANS: dict[str, Json] = {
         "max_items": 4,
         "domain": WORDS,
         "secure_sum": ACTIVE,
-        "privacy": {"epsilon": 4.0, "delta": 1e-5, "population": "clients", "study": False, "event": CENTRAL},
+        "privacy": {"epsilon": 4.0, "delta": 1e-5, "population": "clients", "not_private": False, "event": CENTRAL},
     },
     "certified hashes, ideal, a study": {
         **SMALL,
         "domain": {"kind": "integers", "size": 7, "public": True, "sha256": hashlib.sha256(b"numbers").hexdigest()},
-        "privacy": {"epsilon": 1.0, "delta": 1e-6, "population": "clients", "study": True, "event": CERTIFIED},
+        "privacy": {"epsilon": 1.0, "delta": 1e-6, "population": "clients", "not_private": True, "event": CERTIFIED},
     },
     "two servers": {**SMALL, "domain": RANGE, "secure_sum": TWO_SERVERS},
     "not published: no server_key": {**SMALL, "domain": RANGE, "secure_sum": without(COHORT, "server_key")},
@@ -378,7 +385,7 @@ PLANS: dict[str, Json] = {
             "epsilon": 2.0,
             "delta": 1e-6,
             "population": "clients",
-            "study": False,
+            "not_private": False,
             "event": SHARES | {"total_variation": 2.0**power},
         },
     }

@@ -203,7 +203,7 @@ def lane_width(b: int) -> int:
 
 
 def lane_count(b: int) -> int:
-    """Return the number of integrity lanes."""
+    """Return the number of checksum entries."""
     return -(-64 // b)
 
 

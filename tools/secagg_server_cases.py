@@ -367,7 +367,7 @@ def unmask_cases(transcript: Transcript) -> list[Json]:
         server_case(transcript, "UNMASK, t - 1 answers", phase, ("all", sent[: server.graph.t - 1]), ("close", 16))
     )
     found.append(server_case(transcript, "UNMASK, the session is over", phase, ("all", sent), ("close", 0)))
-    # A masked vector that has one lane too many: the lanes are wrong.
+    # A masked vector that has one lane too many: the checksum entries are wrong.
     who = next(who for who in sent)
     values = page.unpack(transcript.messages[f"masked/{who}"][48:], transcript.terms.entries, transcript.terms.bits)
     for name, at, by, code in (

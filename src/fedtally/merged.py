@@ -4,7 +4,7 @@ A campaign may look at what it has released, and choose a better width for the r
 their own, with hashes of their own, and clients of their own. What all of them say together is the sum of what each
 says. With differential privacy only results that are private may choose (`fedtally plan --like` sees to it), and each
 plan is charged by itself. Their clients are others; what it costs a client that is in all of them after all,
-`Merged.together` says.
+`Merged.joint_guarantee` says.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ import numpy as np
 
 from fedtally import _validate
 from fedtally.errors import InvalidInputError
-from fedtally.privacy.statement import Together, together
+from fedtally.privacy.guarantee_text import JointGuarantee, add_up_guarantees
 from fedtally.recovery.intervals import Intervals, Limits, merged_intervals
 from fedtally.recovery.linear_system import U64
-from fedtally.result import Estimate, Result, possible
+from fedtally.result import Estimate, Result, clip_limits
 
 _NOBODY = np.empty(0, np.uint64)
 
@@ -30,8 +30,8 @@ class Merged:
     Frequencies are shares of the contributions of all clients together. Errors of different results are independent,
     since their hashes and noises are. Those of joint recovery are normal: half-widths of intervals add up in squares,
     around the sum of the values that they belong to, before any shrinkage, which goes the same way in all results.
-    Those of the median are not, and the law of their sum is that of ids that nobody holds in any result. Otherwise
-    (order statistics, or a median beside joint recovery) each of K results has limits of the confidence
+    Those of the median are not, and the distribution of their sum is that of ids that nobody holds in any result.
+    Otherwise (order statistics, or a median beside joint recovery) each of K results has limits of the confidence
     1 - (1 - P) / K, which add up as they are: together they fail in 1 - P at most (union bound).
 
     Args:
@@ -79,12 +79,12 @@ class Merged:
         self._shares = np.array([result.num_contributions / self.num_contributions for result in results])[:, None]
 
     @property
-    def together(self) -> Together:
+    def joint_guarantee(self) -> JointGuarantee:
         """What the results cost a client that is in all of them.
 
-        The openings of the results alone: a ledger knows what else a population was charged with, pilots included.
+        The releases of the results alone: a ledger knows what else a population was charged with, pilots included.
         """
-        return together([result.plan.privacy for result in self.results])
+        return add_up_guarantees([result.plan.privacy for result in self.results])
 
     def estimates(self, items: Sequence[str | int]) -> list[Estimate]:
         """Return the estimates of named items, in their order.
@@ -169,7 +169,7 @@ class Merged:
         columns = (frequencies.tolist(), counts.tolist())
         if limits is None:
             return [Estimate(e.item, f, None, None, n) for e, f, n in zip(parts[0], *columns, strict=True)]
-        low, high = possible(limits)
+        low, high = clip_limits(limits)
         drawn = np.hypot.reduce(self._shares * np.array([[e.sampling_error or 0.0 for e in part] for part in parts]))
         rows = zip(parts[0], columns[0], low.tolist(), high.tolist(), columns[1], drawn.tolist(), strict=True)
         return [Estimate(part.item, *row) for part, *row in rows]

@@ -31,8 +31,8 @@ from fedtally.sketch import NoiseMark, Recovery, Schedule, SketchSpec
 from fedtally.sketch.clip import Clip
 
 if TYPE_CHECKING:
-    from fedtally.privacy.terms import PrivacyTerms
-    from fedtally.secagg.terms import Terms
+    from fedtally.privacy.config import PrivacyConfig
+    from fedtally.secagg.config import Terms
 
 SCHEMA = "fedtally-plan/1"
 _TERMS = ("secure_sum", "privacy", "target")  # tables that a plan may lack
@@ -43,7 +43,7 @@ MAX_ITEMS = 2**20
 
 @dataclass(frozen=True)
 class Target:
-    """The error that a plan is for: what a planner promised, and `fedtally simulate --plan` checks.
+    """The error that a plan is for: what a planner guaranteed, and `fedtally simulate --plan` checks.
 
     Args:
         linf: the largest error of any candidate's frequency, above 0, below 1.
@@ -87,21 +87,21 @@ class Plan:
         schedule: which hashes in which round, or its name.
         num_rounds: planned rounds.
         num_clients: clients over all rounds, at least 1.
-        cohort: clients in the largest round.
+        max_round_clients: clients in the largest round.
         domain: the public description of the candidate items (`Domain.describe()`): kind, size, public and their
             parameters.
         max_items: the most items that one client contributes.
         seed: 32 public bytes from which the hashes are derived.
         secure_sum: the protocol that sums a round, in one or several cohorts; None: none, the sums are those of a
             trusted server (ideal). It may lack its keys: then the plan can be sized and simulated, and not run.
-        privacy: the differential privacy that it promises, with the noise that keeps the promise; None: none.
+        privacy: the differential privacy that it guarantees, with the noise that keeps the guarantee; None: none.
         target: the error that it is for; None: none was asked for.
 
     Raises:
         InvalidInputError: a value is out of bounds, or two do not fit each other.
 
     >>> domain = {"kind": "range", "size": 150_868, "public": True, "first": 1, "last": 150_868}
-    >>> plan = Plan(rows=7, width=2000, schedule="hybrid", num_rounds=10, num_clients=150_000, cohort=15_000,
+    >>> plan = Plan(rows=7, width=2000, schedule="hybrid", num_rounds=10, num_clients=150_000, max_round_clients=15_000,
     ...             domain=domain, max_items=1, seed=bytes(32))
     >>> plan.modulus_bits, plan.bytes_per_client, plan.one_hot_bytes_per_client, plan.binary_bytes_per_client
     (15, 26250, 282878, 3)
@@ -114,12 +114,12 @@ class Plan:
     schedule: Schedule
     num_rounds: int
     num_clients: int
-    cohort: int
+    max_round_clients: int
     domain: Mapping[str, Any]
     max_items: int
     seed: bytes
     secure_sum: Terms | None = None
-    privacy: PrivacyTerms | None = None
+    privacy: PrivacyConfig | None = None
     target: Target | None = None
 
     def __post_init__(self) -> None:
@@ -128,7 +128,7 @@ class Plan:
             raise InvalidInputError(f"domain must be a table with text as keys, got {type(self.domain).__name__}")
         plain = {name: value.item() if isinstance(value, np.generic) else value for name, value in self.domain.items()}
         object.__setattr__(self, "domain", MappingProxyType(plain))
-        for name, most in (("num_clients", MAX_CLIENTS), ("cohort", MAX_CLIENTS), ("max_items", MAX_ITEMS)):
+        for name, most in (("num_clients", MAX_CLIENTS), ("max_round_clients", MAX_CLIENTS), ("max_items", MAX_ITEMS)):
             object.__setattr__(self, name, _validate.integer(1, most, **{name: getattr(self, name)}))
         if not {"kind", "size", "public"} <= self.domain.keys():
             raise InvalidInputError(f"domain must say its kind, size and public, got {sorted(self.domain)}")
@@ -146,26 +146,28 @@ class Plan:
             raise InvalidInputError("domain.kind must be a text and domain.public true or false")
         for name in ("rows", "width", "num_rounds"):
             object.__setattr__(self, name, getattr(self.spec, name))
-        if self.cohort > self.num_clients:
-            raise InvalidInputError(f"cohort must be at most num_clients, {self.num_clients}, got {self.cohort}")
-        if self.cohort * self.num_rounds < self.num_clients:
+        if self.max_round_clients > self.num_clients:
             raise InvalidInputError(
-                f"{self.num_rounds} rounds of at most {self.cohort} clients cannot hold "
-                f"num_clients {self.num_clients}; raise cohort or num_rounds"
+                f"max_round_clients must be at most num_clients, {self.num_clients}, got {self.max_round_clients}"
+            )
+        if self.max_round_clients * self.num_rounds < self.num_clients:
+            raise InvalidInputError(
+                f"{self.num_rounds} rounds of at most {self.max_round_clients} clients cannot hold "
+                f"num_clients {self.num_clients}; raise max_round_clients or num_rounds"
             )
         if self.target is not None:
             Recovery(self.target.recovery).check_rows(self.rows)
         if self.privacy is not None:
             self._check_privacy(self.privacy)
         if self.secure_sum is not None:
-            from fedtally.secagg.terms import check_terms
+            from fedtally.secagg.config import check_terms
 
-            most = min(self.num_clients, self.cohort * max(map(len, self.openings)))
+            most = min(self.num_clients, self.max_round_clients * max(map(len, self.releases)))
             check_terms(self.secure_sum, self.rows * self.width, self.max_items, most, self.noise_bound)
 
-    def _check_privacy(self, privacy: PrivacyTerms) -> None:
-        """Refuse what would not keep the promise: noise, openings, shares, and a domain that tells who holds what."""
-        from fedtally.privacy.terms import check_event
+    def _check_privacy(self, privacy: PrivacyConfig) -> None:
+        """Refuse what would not keep the guarantee: noise, releases, shares, and a domain that tells who holds what."""
+        from fedtally.privacy.config import check_event
 
         check_event(
             privacy.event,
@@ -174,27 +176,27 @@ class Plan:
             max_items=self.max_items,
             num_rounds=self.num_rounds,
             clients=self._most_clients,
-            openings=self.openings,
+            releases=self.releases,
             is_two_server=self.is_two_server,
         )
-        if not self.domain["public"] and not privacy.study:
+        if not self.domain["public"] and not privacy.not_private:
             raise InvalidInputError(
                 "with privacy the domain must be public: candidates that are the clients' own items show who holds "
-                "what, whatever the noise; declare a domain, or mark the plan as a study"
+                "what, whatever the noise; declare a domain, or mark the plan as not private (not_private)"
             )
         if privacy.event.relation == "add-remove" and self.secure_sum is not None:
             raise InvalidInputError(
                 f"add-remove hides the number of clients, which the secure sum {self.secure_sum.method} shows: use "
                 "zero-out or replace-one, or an ideal secure sum"
             )
-        if privacy.delta * self.num_clients >= 1 and not privacy.study:
+        if privacy.delta * self.num_clients >= 1 and not privacy.not_private:
             raise InvalidInputError(
                 f"privacy.delta must be below 1 / num_clients, {1 / self.num_clients:g}, got {privacy.delta:g}: "
-                "publishing the item of one client drawn at random would be as private; promise a smaller delta, "
-                "or mark the plan as a study"
+                "publishing the item of one client drawn at random would be as private; guarantee a smaller delta, "
+                "or mark the plan as not private (not_private)"
             )
         honest = privacy.event.honest_survivors
-        least = self.cohort if self.secure_sum is None else self.secure_sum.honest_survivors
+        least = self.max_round_clients if self.secure_sum is None else self.secure_sum.honest_survivors
         if honest is not None and honest > least:
             raise InvalidInputError(
                 f"privacy.event.honest_survivors must be at most {least}, the honest clients that are sure to be in "
@@ -291,8 +293,8 @@ class Plan:
         given = {name: key for name, key in named.items() if key is not None}
         plan = self
         if given:
+            from fedtally.secagg.config import add_keys, check_keys
             from fedtally.secagg.params import Adversary
-            from fedtally.secagg.terms import add_keys, check_keys
 
             if self.secure_sum is None:
                 check_keys("ideal", Adversary.SEMI_HONEST, given)
@@ -310,13 +312,13 @@ class Plan:
         """
         if self.secure_sum is None:
             return self
-        from fedtally.secagg.terms import remove_keys
+        from fedtally.secagg.config import remove_keys
 
         return replace(self, secure_sum=remove_keys(self.secure_sum))
 
     @property
-    def openings(self) -> list[range]:
-        """The rounds that are added up before anything is opened, for each opening.
+    def releases(self) -> list[range]:
+        """The rounds that are added up before anything is opened, for each release.
 
         Each round is opened on its own; unless noise is added by whoever opens: once to the sum of the rounds that
         share their hashes.
@@ -352,14 +354,14 @@ class Plan:
 
     @property
     def _most_clients(self) -> int:
-        return self.cohort if self.secure_sum is None else self.secure_sum.most_clients
+        return self.max_round_clients if self.secure_sum is None else self.secure_sum.most_clients
 
     @property
     def modulus_bits(self) -> int:
         """Bits per counter under secure summation, so that no sum can overflow."""
         if self.secure_sum is not None:
             return self.secure_sum.bits
-        return modulus_bits(self.cohort, self.max_items, self.noise_bound)
+        return modulus_bits(self.max_round_clients, self.max_items, self.noise_bound)
 
     @property
     def bytes_per_client(self) -> int:
@@ -396,7 +398,7 @@ class Plan:
             "schedule": str(self.schedule),
             "num_rounds": self.num_rounds,
             "num_clients": self.num_clients,
-            "cohort": self.cohort,
+            "max_round_clients": self.max_round_clients,
             "max_items": self.max_items,
             "seed": self.seed.hex(),
             "domain": dict(self.domain),
@@ -424,13 +426,13 @@ class Plan:
         if not isinstance(found["domain"], Mapping):
             raise InvalidInputError(f"domain must be a table, got {found['domain']!r}")
         if "secure_sum" in found:
-            from fedtally.secagg.terms import terms_from_dict  # the cryptography: only plans that say so need it
+            from fedtally.secagg.config import terms_from_dict  # the cryptography: only plans that say so need it
 
             found["secure_sum"] = terms_from_dict(found["secure_sum"])
         if "privacy" in found:
-            from fedtally.privacy.terms import PrivacyTerms
+            from fedtally.privacy.config import PrivacyConfig
 
-            found["privacy"] = PrivacyTerms.from_dict(found["privacy"])
+            found["privacy"] = PrivacyConfig.from_dict(found["privacy"])
         if "target" in found:
             found["target"] = Target.from_dict(found["target"])
         plan = cls(**{**found, "seed": seed})
@@ -505,16 +507,16 @@ def _canonical(values: Mapping[str, Any]) -> str:
     return json.dumps(dict(values), sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
 
 
-def modulus_bits(cohort: int, max_items: int, noise: int = 0) -> int:
+def modulus_bits(max_round_clients: int, max_items: int, noise: int = 0) -> int:
     """Return the bits that hold every sum of a round: a counter lies within plus or minus cohort * max_items + noise.
 
     >>> modulus_bits(15_000, 1)
     15
     """
-    return (2 * (cohort * max_items + noise)).bit_length()
+    return (2 * (max_round_clients * max_items + noise)).bit_length()
 
 
-def noise_bound(privacy: PrivacyTerms, counters: int, clients: int) -> int:
+def noise_bound(privacy: PrivacyConfig, counters: int, clients: int) -> int:
     """Return what noise adds at most to any of so many counters of a secure sum, but for a probability of 2^-40.
 
     Args:
@@ -527,10 +529,10 @@ def noise_bound(privacy: PrivacyTerms, counters: int, clients: int) -> int:
 
     if privacy.event.trust is Trust.CENTRAL:
         return 0
-    deviation = privacy.largest_deviation(clients)
+    stddev = privacy.largest_stddev(clients)
     if privacy.by_clients:
-        return params.noise_bound(deviation, counters, "skellam")
-    return params.noise_bound(deviation, counters, "discrete-gaussian") + 1  # two roundings to integers
+        return params.noise_bound(stddev, counters, "skellam")
+    return params.noise_bound(stddev, counters, "discrete-gaussian") + 1  # two roundings to integers
 
 
 def _check_form(read: Mapping[str, Any], normal: Mapping[str, Any], path: str = "") -> None:

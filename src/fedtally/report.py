@@ -60,34 +60,34 @@ def document(result: Result, estimates: Sequence[Estimate], queried: Sequence[Es
     return filled | ({"queries": [asdict(estimate) for estimate in queried]} if queried else {})
 
 
-def privacy_fields(plan: Plan, account: Mapping[str, Any] | None = None) -> dict[str, Any] | None:
+def privacy_fields(plan: Plan, traffic: Mapping[str, Any] | None = None) -> dict[str, Any] | None:
     """Return what documents say of a plan's privacy; None where it has none.
 
     Args:
         plan: the plan.
-        account: of the secure sum, where it has happened.
+        traffic: of the secure sum, where it has happened.
     """
     if plan.privacy is None:
         return None
-    from fedtally.privacy import statement
+    from fedtally.privacy import guarantee_text
 
-    seen = account or {}
-    return statement.fields(plan.privacy, seen.get("fewest_survivors"), seen.get("corrupt", 0))
+    seen = traffic or {}
+    return guarantee_text.fields(plan.privacy, seen.get("fewest_survivors"), seen.get("corrupt", 0))
 
 
-def promise(fields: Mapping[str, Any]) -> str:
+def guarantee(fields: Mapping[str, Any]) -> str:
     """Say in one line what `privacy_fields` hold.
 
-    >>> promise({"epsilon": 1.00491, "delta": 1e-6, "neighbours": "zero-out", "trust": "central", "study": True,
+    >>> guarantee({"epsilon": 1.00491, "delta": 1e-6, "neighbours": "zero-out", "trust": "central", "not_private": True,
     ...          "mechanism": "rounded-gaussian"})
-    'for study, not private: epsilon 1.005, delta 1e-06 (zero-out, central trust, rounded-gaussian noise)'
+    'not private: epsilon 1.005, delta 1e-06 (zero-out, central trust, rounded-gaussian noise)'
     """
-    from fedtally.privacy import STUDY
+    from fedtally.privacy import NOT_PRIVATE
     from fedtally.privacy.accounting import rounded_up
 
     numbers = f"epsilon {rounded_up(fields['epsilon']):g}, delta {rounded_up(fields['delta']):g}"
     how = f"{fields['neighbours']}, {fields['trust']} trust, {fields['mechanism']} noise"
-    return f"{f'{STUDY}: ' if fields['study'] else ''}{numbers} ({how})"
+    return f"{f'{NOT_PRIVATE}: ' if fields['not_private'] else ''}{numbers} ({how})"
 
 
 def intervals_fields(result: Result) -> dict[str, Any] | None:
@@ -141,7 +141,7 @@ def level(confidence: float) -> str:
 def plan_fields(plan: Plan) -> dict[str, Any]:
     """Return what documents say of a plan: its size, its clients, its domain, its cost and its fingerprint.
 
-    >>> plan = Plan(rows=7, width=200, schedule="shared", num_rounds=1, num_clients=50, cohort=50,
+    >>> plan = Plan(rows=7, width=200, schedule="shared", num_rounds=1, num_clients=50, max_round_clients=50,
     ...             domain={"kind": "range", "size": 9, "public": True}, max_items=1, seed=bytes(32))
     >>> plan_fields(plan)["bytes_per_client"]
     1225
@@ -208,28 +208,30 @@ def footnotes(result: Result, shown: Sequence[Estimate]) -> RenderableType:
     return facts([*rows, *_notes(result)])
 
 
-def privacy_rows(plan: Plan, account: Mapping[str, Any] | None = None) -> list[tuple[str, str]]:
+def privacy_rows(plan: Plan, traffic: Mapping[str, Any] | None = None) -> list[tuple[str, str]]:
     """Return what a reader must know of a plan's privacy, and of what is seen of the sums.
 
     Args:
         plan: the plan.
-        account: of the secure sum, where it has happened.
+        traffic: of the secure sum, where it has happened.
 
     >>> domain = {"kind": "range", "size": 900, "public": True}
-    >>> privacy_rows(Plan(rows=7, width=8, schedule="shared", num_rounds=1, num_clients=50, cohort=50, domain=domain,
-    ...                   max_items=1, seed=bytes(32)))
+    >>> privacy_rows(Plan(rows=7, width=8, schedule="shared", num_rounds=1, num_clients=50, max_round_clients=50,
+    ...                   domain=domain, max_items=1, seed=bytes(32)))
     [('Privacy', 'no differential privacy: the sums of each round are exact')]
     """
-    seen = "" if account is None else f" ({_seen(account)})"
+    seen = "" if traffic is None else f" ({_seen(traffic)})"
     if plan.privacy is None:
         return [("Privacy", f"{NO_PRIVACY}{seen}")]
-    from fedtally.privacy import statement
+    from fedtally.privacy import guarantee_text
 
-    split = (account or {}).get("cohorts", 0) if plan.privacy.by_clients else 0
-    said = statement.sentences(plan.privacy, num_openings=split or len(plan.openings), is_two_server=plan.is_two_server)
+    split = (traffic or {}).get("cohorts", 0) if plan.privacy.by_clients else 0
+    said = guarantee_text.sentences(
+        plan.privacy, num_releases=split or len(plan.releases), is_two_server=plan.is_two_server
+    )
     rows = [("Privacy", said[0]), *(("", line) for line in said[1:])]
-    is_seen = account is not None and plan.privacy.event.trust == "distributed"
-    return [*rows, ("", _seen(account or {}))] if is_seen else rows
+    is_seen = traffic is not None and plan.privacy.event.trust == "distributed"
+    return [*rows, ("", _seen(traffic or {}))] if is_seen else rows
 
 
 def _notes(result: Result) -> list[tuple[str, RenderableType]]:
@@ -346,15 +348,15 @@ def sizing_rows(said: Mapping[str, Any] | None) -> list[tuple[str, str]]:
 
     >>> sizing_rows({"sizing": "minimax", "tau": 0.001, "failure_probability": 0.1, "predicted_linf": None,
     ...              "pilot": None, "message": ""})
-    [('Sized', 'by the formula minimax for a largest error of 0.10 %, which promises nothing')]
+    [('Sized', 'by the formula minimax for a largest error of 0.10 %, which guarantees nothing')]
     """
     if said is None:
         return []
     chance = f"exceeded in at most {100 * said['failure_probability']:.3g} % of campaigns"
     tau = percent(said["tau"], decimals([said["tau"]]))
     rows = [("Sized", f"by {said['sizing']} for a largest error of {tau}, {chance}")]
-    if said["sizing"] != "calculus":
-        rows = [("Sized", f"by the formula {said['sizing']} for a largest error of {tau}, which promises nothing")]
+    if said["sizing"] != "model":
+        rows = [("Sized", f"by the formula {said['sizing']} for a largest error of {tau}, which guarantees nothing")]
     pilot = said["pilot"]
     if pilot is not None:
         sketch = f"{pilot['rows']} x {pilot['width']:,} counters, {size(pilot['bytes_per_client'])} each"
@@ -364,78 +366,78 @@ def sizing_rows(said: Mapping[str, Any] | None) -> list[tuple[str, str]]:
     return [*rows, *([("", said["message"])] if said["message"] else [])]
 
 
-def _seen(account: Mapping[str, Any]) -> str:
-    if account["method"] == "ideal":
+def _seen(traffic: Mapping[str, Any]) -> str:
+    if traffic["method"] == "ideal":
         return "ideal secure summation: the server would see these sums alone"
-    if account["method"] == "two-server":
+    if traffic["method"] == "two-server":
         return "the servers, unless they collude, see these sums alone"
-    if "cohorts" not in account:  # the plan says how rounds are summed, and not in how many parts they were
+    if "cohorts" not in traffic:  # the plan says how rounds are summed, and not in how many parts they were
         return "the server sees these sums alone, or those of the cohorts that add up to them"
-    sums = "these sums" if account["cohorts"] == 1 else "the sum of each cohort"
+    sums = "these sums" if traffic["cohorts"] == 1 else "the sum of each cohort"
     return f"the server sees {sums} alone"
 
 
-def secure_sum_rows(account: Mapping[str, Any], unit: str = "client") -> list[tuple[str, str]]:
+def secure_sum_rows(traffic: Mapping[str, Any], unit: str = "client") -> list[tuple[str, str]]:
     """Return what a reader must know of how the sums were made; nothing where they were ideal.
 
     Args:
-        account: of the secure sum; what only the run knows may be missing.
+        traffic: of the secure sum; what only the run knows may be missing.
         unit: what is in a sum: a client, or a contribution of one.
 
     >>> secure_sum_rows({"method": "ideal"})
     []
     """
-    if account["method"] == "ideal":
+    if traffic["method"] == "ideal":
         return []
-    bits = f"{account['bits']}-bit counters"
-    if "cohorts" not in account:
+    bits = f"{traffic['bits']}-bit counters"
+    if "cohorts" not in traffic:
         return [
-            ("Secure sum", _trust(account)),
-            ("", f"up to {account['corrupt']:,} clients of a sum corrupt; {bits}; summed elsewhere, by the plan"),
+            ("Secure sum", _trust(traffic)),
+            ("", f"up to {traffic['corrupt']:,} clients of a sum corrupt; {bits}; summed elsewhere, by the plan"),
         ]
     return [
-        ("Secure sum", _trust(account)),
-        ("", f"{_cohorts(account)}, up to {account['corrupt']:,} of each corrupt; {bits}"),
-        ("", _attendance(account, unit)),
-        ("Messages", _traffic(account, "up")),
-        ("", _traffic(account, "down")),
-        *_cpu(account),
+        ("Secure sum", _trust(traffic)),
+        ("", f"{_cohorts(traffic)}, up to {traffic['corrupt']:,} of each corrupt; {bits}"),
+        ("", _attendance(traffic, unit)),
+        ("Messages", _traffic(traffic, "up")),
+        ("", _traffic(traffic, "down")),
+        *_cpu(traffic),
     ]
 
 
-def _cpu(account: Mapping[str, Any]) -> list[tuple[str, str]]:
-    if account["client_seconds"] is None:
+def _cpu(traffic: Mapping[str, Any]) -> list[tuple[str, str]]:
+    if traffic["client_seconds"] is None:
         return []
-    text = f"{1e3 * account['client_seconds']:.2g} ms a client, {account['server_seconds']:.2g} s at the server"
+    text = f"{1e3 * traffic['client_seconds']:.2g} ms a client, {traffic['server_seconds']:.2g} s at the server"
     return [("CPU", text)]
 
 
-def _trust(account: Mapping[str, Any]) -> str:
-    if account["method"] == "two-server":
-        return f"two servers that do not collude; at least {account['min_survivors']:,} clients in a sum"
-    server = "that follows the protocol" if account["adversary"] == "semi-honest" else "that may lie"
+def _trust(traffic: Mapping[str, Any]) -> str:
+    if traffic["method"] == "two-server":
+        return f"two servers that do not collude; at least {traffic['min_survivors']:,} clients in a sum"
+    server = "that follows the protocol" if traffic["adversary"] == "semi-honest" else "that may lie"
     return (
-        f"secagg against a server {server}: {account['neighbours']} neighbours, any {account['threshold']} of "
-        f"{account['neighbours'] + 1} shares open a mask, at least {account['min_survivors']:,} clients in a sum"
+        f"secagg against a server {server}: {traffic['neighbours']} neighbours, any {traffic['threshold']} of "
+        f"{traffic['neighbours'] + 1} shares open a mask, at least {traffic['min_survivors']:,} clients in a sum"
     )
 
 
-def _cohorts(account: Mapping[str, Any]) -> str:
-    least, most = account["smallest_cohort"], account["largest_cohort"]
+def _cohorts(traffic: Mapping[str, Any]) -> str:
+    least, most = traffic["smallest_cohort"], traffic["largest_cohort"]
     of = f"{most:,}" if least == most else f"{least:,} to {most:,}"
-    return f"{counted(account['cohorts'], 'cohort')} of {of} clients"
+    return f"{counted(traffic['cohorts'], 'cohort')} of {of} clients"
 
 
-def _attendance(account: Mapping[str, Any], unit: str) -> str:
-    gone = f"{account['dropouts']:,} dropped out" if account["dropouts"] else "nobody dropped out"
-    equal = "the sums equal the plain sums exactly" if account["equals_plain_sum"] else "not compared with plain sums"
-    return f"{account['survivors']:,} of {counted(account['clients'], unit)} in the sums, {gone}; {equal}"
+def _attendance(traffic: Mapping[str, Any], unit: str) -> str:
+    gone = f"{traffic['dropouts']:,} dropped out" if traffic["dropouts"] else "nobody dropped out"
+    equal = "the sums equal the plain sums exactly" if traffic["equals_plain_sum"] else "not compared with plain sums"
+    return f"{traffic['survivors']:,} of {counted(traffic['clients'], unit)} in the sums, {gone}; {equal}"
 
 
-def _traffic(account: Mapping[str, Any], way: str) -> str:
+def _traffic(traffic: Mapping[str, Any], way: str) -> str:
     name = f"{way}load_bytes"
-    parts = [f"{stage['stage']} {size(stage[name])}" for stage in account["stages"] if stage[name]]
-    return f"{way} {size(account[name])} a client{': ' if parts else ''}{', '.join(parts)}"
+    parts = [f"{stage['stage']} {size(stage[name])}" for stage in traffic["stages"] if stage[name]]
+    return f"{way} {size(traffic[name])} a client{': ' if parts else ''}{', '.join(parts)}"
 
 
 def _certainty(result: Result, listed: Sequence[Estimate], named: Sequence[Estimate]) -> list[tuple[str, str]]:
@@ -477,7 +479,7 @@ def _plus_minus(share: float) -> str:
 def cost(plan: Plan) -> str:
     """Say what a client uploads and what the two exact ways would cost.
 
-    >>> plan = Plan(rows=7, width=8, schedule="shared", num_rounds=1, num_clients=50, cohort=50,
+    >>> plan = Plan(rows=7, width=8, schedule="shared", num_rounds=1, num_clients=50, max_round_clients=50,
     ...             domain={"kind": "range", "size": 900, "public": True}, max_items=1, seed=bytes(32))
     >>> cost(plan)
     '49 B per client (one-hot vector: 788 B; the item itself, binary: 2 B, but then the server would see it)'

@@ -16,7 +16,7 @@ from fedtally import domain as domains
 from fedtally.domain import Domain
 from fedtally.errors import InvalidInputError, MemoryLimitError, MissingExtraError, UnreadableFileError
 from fedtally.plan import Plan
-from fedtally.privacy import STUDY
+from fedtally.privacy import NOT_PRIVATE
 from fedtally.recovery.decoding import (
     CONFIDENCE,
     MAX_ENUMERATED,
@@ -143,7 +143,7 @@ class Result:
         InvalidInputError: nobody took part, or `attendance` has not so many contributions as the sums.
 
     Raises:
-        InvalidInputError: nobody took part; or the plan promises privacy, and a sum has no noise, or another's.
+        InvalidInputError: nobody took part; or the plan guarantees privacy, and a sum has no noise, or another's.
 
     >>> import fedtally
     >>> result = fedtally.estimate(["tea"] * 30 + ["milk"] * 10, seed=1)
@@ -247,8 +247,8 @@ class Result:
         terms = self.plan.privacy
         if terms is None or terms.event.relation != "add-remove":
             return made
-        deviation = terms.deviation * len(self.sketches) ** 0.5  # of the number of clients, noised in each opening
-        return NoisyNumberIntervals(made, deviation / self.num_contributions, self.confidence)
+        stddev = terms.stddev * len(self.sketches) ** 0.5  # of the number of clients, noised in each release
+        return NoisyNumberIntervals(made, stddev / self.num_contributions, self.confidence)
 
     def decoded(
         self,
@@ -406,13 +406,13 @@ class Result:
         if intervals is None:
             return None
         parts = [intervals.at(self._ids(*block)) for block in self._block_bounds()]
-        return possible(Limits(*(np.concatenate(ends) for ends in zip(*parts, strict=True))))
+        return clip_limits(Limits(*(np.concatenate(ends) for ends in zip(*parts, strict=True))))
 
     def to_arrow(self, memory: int | None = None) -> Any:
         """Return a `pyarrow.Table` of every candidate, largest estimate first: the fields of `Estimate`.
 
         The limits are those of an item named beforehand, not of a list; the schema's metadata say so: `intervals`.
-        That of a study of privacy says so in a further column, `note`.
+        That of a run that is marked not private says so in a further column, `note`.
         """
         import pyarrow as pa
 
@@ -428,8 +428,8 @@ class Result:
             "count": frequencies[order] * self.num_contributions,
             "sampling_error": nothing if limits is None else self._sampling_error(frequencies[order]),
         }
-        if self.study:
-            columns["note"] = pa.array([self.study] * len(order))
+        if self.not_private:
+            columns["note"] = pa.array([self.not_private] * len(order))
         kind = None if limits is None else named_kind(self.interval_kind)
         return pa.table(columns, metadata={} if kind is None else {"intervals": kind})
 
@@ -439,9 +439,9 @@ class Result:
         return "clients" if self.num_clients == self.num_contributions else "contributions"
 
     @property
-    def study(self) -> str:
-        """What every output of a study of privacy carries; "" for others."""
-        return STUDY if self.plan.privacy is not None and self.plan.privacy.study else ""
+    def not_private(self) -> str:
+        """What every output of a run marked not_private carries; "" for others."""
+        return NOT_PRIVATE if self.plan.privacy is not None and self.plan.privacy.not_private else ""
 
     def _sampling_error(self, frequencies: F64) -> F64:
         # Clients, not contributions, are the sample. Where some are in more rounds than others, and hold the same in
@@ -483,7 +483,7 @@ class Result:
             self.top(k),
             self.num_contributions,
             confidence=self.confidence,
-            note=self.study,
+            note=self.not_private,
             unit=self.unit,
             path=path,
         )
@@ -568,7 +568,7 @@ class Result:
             largest = max(largest, float(np.abs(errors).max()))
             squares += float(errors @ errors)
             if self.intervals is not None:
-                low, high = possible(self.intervals.at(ids))
+                low, high = clip_limits(self.intervals.at(ids))
                 covered += int(((low <= truth) & (truth <= high)).sum())
         k = min(k, self.domain.size)
         precision, recall = self._overlap(k)
@@ -619,15 +619,15 @@ class Result:
                 Estimate(item, f, None, None, count)
                 for item, f, count in zip(items, frequencies.tolist(), counts.tolist(), strict=True)
             ]
-        low, high = possible(limits)
+        low, high = clip_limits(limits)
         columns = (frequencies, low, high, counts, self._sampling_error(frequencies))
         return [Estimate(item, *row) for item, *row in zip(items, *(c.tolist() for c in columns), strict=True)]
 
 
-def possible(limits: Limits) -> Limits:
+def clip_limits(limits: Limits) -> Limits:
     """Return limits of frequencies as far as a frequency can lie: within 0 and 1.
 
-    >>> possible(Limits(np.array([-0.1, 0.5]), np.array([0.2, 1.1])))
+    >>> clip_limits(Limits(np.array([-0.1, 0.5]), np.array([0.2, 1.1])))
     Limits(low=array([0. , 0.5]), high=array([0.2, 1. ]))
     """
     return Limits(np.clip(limits.low, 0.0, 1.0), np.clip(limits.high, 0.0, 1.0))
@@ -682,14 +682,14 @@ def physical_memory() -> int:
 
 
 def _check_noised(plan: Plan, sketches: Sequence[CountSketch]) -> None:
-    """Refuse sums without the noise that the plan promises: what is printed of them would promise it."""
+    """Refuse sums without the noise that the plan guarantees: what is printed of them would guarantee it."""
     if plan.privacy is None:
         return
     for sketch in sketches:
         if sketch.noise != plan.noise_mark:
             held = f"holds noise of {sketch.noise}" if sketch.noise else "is exact"
             raise InvalidInputError(
-                f"the plan promises differential privacy by noise of {plan.noise_mark}, and the sum of "
+                f"the plan guarantees differential privacy by noise of {plan.noise_mark}, and the sum of "
                 f"round {sketch.round} {held}: take the sums from what adds the noise (FrequencyServer.release), or a "
                 "plan without privacy"
             )

@@ -1,6 +1,6 @@
 """Durable state: the operator's ledger and a client's own record. All SQL is here, and SQLAlchemy with it.
 
-A `Ledger` lives in an SQLite file or in a PostgreSQL database, a `ClientRecord` in an SQLite file. What both promise:
+A `Ledger` lives in an SQLite file or in a PostgreSQL database, a `ClientRecord` in an SQLite file. What both guarantee:
 
 - *Reserved before opened.* `reserve` and `take_part` return once the fact is on disk. Whatever happens then, it counts
   as spent.
@@ -182,7 +182,7 @@ class Landing(NamedTuple):
 
     Attributes:
         plan: the fingerprint of the plan.
-        release: which of its openings.
+        release: which of its releases.
         sha256: of the noised sketch, in hexadecimal.
         time: when it landed, Unix seconds.
     """

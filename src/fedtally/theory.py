@@ -7,7 +7,7 @@ so that the two can be compared. Hashes are random, the decoder is the median.
 
 **Constants.** The theorems hold for some absolute C, which they do not give: where a bound needs it, it is an argument
 without default. The widths have the 2 of the paper's experiments. C also hides a trade: an error of at most tau needs
-hardness(f, tau / C) columns where the error bound has C, which is up to C^2 hardness(f, tau).
+hardness(f, tau / C), the width, where the error bound has C, which is up to C^2 hardness(f, tau).
 
 **Frequencies** are counts over clients: each in [0, 1], in any order, together at most 1 where a client holds one item.
 Only C / W and 2 / tau rest on that last condition. For hybrid rounds the `heterogeneity` takes their place.
@@ -19,7 +19,7 @@ No conclusion of the paper depends on any of these:
   whatever C is, also where the tail is 0 and with it the bound. See `rows_for`.
 - *Fresh.* The theorem asks for L >= log(1 / p), its proof for log(2 M / p), since every round must succeed; with
   the former alone a heavy item spoils one of many rounds. We ask for the latter.
-- *Fresh and hybrid* are stated for W >= 1; with one column every item collides with every other. We ask for W >= 2, as
+- *Fresh and hybrid* are stated for W >= 1; with width 1 every item collides with every other. We ask for W >= 2, as
   the proposition does.
 - *Hybrid.* The proof leaves out the 0.1 W largest, has no sqrt(log(1/p) / L), and means exp(-Omega(L)); the stated form
   follows from the theorem of Minton and Price, as the characteristic function of a row's noise is nowhere negative for
@@ -54,7 +54,7 @@ _SMALL = (1e-300, math.exp(-1))  # tau of which growth is said
 def hardness(frequencies: npt.ArrayLike, tau: float) -> float:
     """Return #{f >= tau} + sum of f^2 / tau^2 over f < tau: the width that tau takes, without its constant.
 
-    Equation (2), corollary "Oracle sketch size": with at least so many columns, `tail_error` is at most tau; with less
+    Equation (2), corollary "Oracle sketch size": with at least this width, `tail_error` is at most tau; with less
     than half of them it is not. It is sum min(1, f / tau)^2, so it is continuous, does not rise with tau, and is at
     most the number of items that occur, and at most 1 / tau.
 
@@ -151,7 +151,8 @@ def rows_for(domain_size: int, p: float, *, constant: float = 1.0, factor: float
 
     The corollaries have factor 1, the paper's experiments log(2 d / p), whose example this is: 175,000 items, p = 0.1.
 
-    The constant and that of the width depend on each other (a remark of ours). With C columns for each of the heavy
+    The constant and that of the width depend on each other (a remark of ours). With C counters a row for each of the
+    heavy
     items, and no others, a row errs to either side with probability q = (1 - e^(-1/C)) / 2, and the median with at most
     (4 q (1 - q))^(L / 2) each: so L = c log(2 d / p) with c = 2 / log(1 / (4 q (1 - q))) does, and little less: 13.8
     for C = 1, 4.4 for C = 2, 2.1 for C = 4, and 1 from C = 14 on.
@@ -180,8 +181,8 @@ def width_oracle(
         frequencies: [d], each in [0, 1].
         tau: in (0, 1).
         constant: C; 2 as in the paper's experiments ("we set all constant factors to be 2").
-        num_clients: n. It matters only where frequencies are a law's: n clients hold at most n items, one each, and
-            hardness is at most the number of items that occur.
+        num_clients: n. It matters only where frequencies are a distribution's: n clients hold at most n items, one
+            each, and hardness is at most the number of items that occur.
 
     >>> width_oracle([0.5, 0.25, 0.125, 0.125], tau=0.25)
     5
@@ -301,10 +302,10 @@ def count_sketch_bound(
         items: for how many items the bound holds at once, d for l_inf.
 
     Raises:
-        InvalidInputError: a value is out of its range; too few rows, or columns, for the statement.
+        InvalidInputError: a value is out of its range; too few rows, or too small a width, for the statement.
 
-    >>> law = 2.0 ** -np.arange(1, 40)
-    >>> f"{count_sketch_bound(law, rows=16, width=20, p=0.1, constant=2, items=39):.1e}"
+    >>> distribution = 2.0 ** -np.arange(1, 40)
+    >>> f"{count_sketch_bound(distribution, rows=16, width=20, p=0.1, constant=2, items=39):.1e}"
     '1.5e-07'
     """
     tail = tail_error(frequencies, _validate.integer(2, width=width))
@@ -341,9 +342,9 @@ def hybrid_bound(
         constant: C of the theorem, which exists; the paper does not give it.
         items: for how many items the bound holds at once, d for l_inf.
 
-    >>> law = 2.0 ** -np.arange(1, 40)
-    >>> shared = count_sketch_bound(law, 16, 20, 0.1, constant=2)
-    >>> round(shared / hybrid_bound(heterogeneity([law] * 9), 16, 20, 0.1, constant=2), 6)
+    >>> distribution = 2.0 ** -np.arange(1, 40)
+    >>> shared = count_sketch_bound(distribution, 16, 20, 0.1, constant=2)
+    >>> round(shared / hybrid_bound(heterogeneity([distribution] * 9), 16, 20, 0.1, constant=2), 6)
     3.0
     """
     return count_sketch_bound(heterogeneity, rows, width, p, constant, items=items)
@@ -365,8 +366,8 @@ def fresh_bound(
         num_rounds: M, at least 1.
         items: for how many items the bound holds at once, d for l_inf.
 
-    >>> law = 2.0 ** -np.arange(1, 40)
-    >>> f"{fresh_bound(heterogeneity([law] * 9), 16, 20, 0.1, constant=2, num_rounds=9):.1e}"
+    >>> distribution = 2.0 ** -np.arange(1, 40)
+    >>> f"{fresh_bound(heterogeneity([distribution] * 9), 16, 20, 0.1, constant=2, num_rounds=9):.1e}"
     '6.6e-08'
     """
     num_rounds = _validate.integer(1, num_rounds=num_rounds)
@@ -379,7 +380,7 @@ def fresh_bound(
 # ---- differential privacy ----
 
 
-def noise_deviation(rows: int, epsilon: float, delta: float, constant: float | None = None) -> float:
+def noise_stddev(rows: int, epsilon: float, delta: float, constant: float | None = None) -> float:
     """Return the noise of the theorem "DP-hybrid sketch": c sqrt(L log(1/delta)) / epsilon, in counts, for a counter.
 
     The standard deviation of Gaussian noise that makes the sums of all rounds, each client in one of them,
@@ -393,7 +394,7 @@ def noise_deviation(rows: int, epsilon: float, delta: float, constant: float | N
         constant: c, which the paper calls known and leaves open. None: that of the classical Gaussian mechanism (Dwork
             and Roth 2014, theorem A.1), sqrt(2 log(1.25/delta) / log(1/delta)).
 
-    >>> round(noise_deviation(16, 0.5, 1e-6) / 16**0.5, 3)
+    >>> round(noise_stddev(16, 0.5, 1e-6) / 16**0.5, 3)
     10.598
     """
     rows = _validate.integer(1, rows=rows)
@@ -419,7 +420,7 @@ def private_bound(
 ) -> float:
     """Return the error of hybrid rounds with noise: C sqrt(log(1/p) / L) (sqrt(1/W sum_{i > W} F_i^2) + s sqrt(M) / N).
 
-    Theorem "DP-hybrid sketch". With items = d, L = log(d / p) and the s of `noise_deviation` it is the paper's
+    Theorem "DP-hybrid sketch". With items = d, L = log(d / p) and the s of `noise_stddev` it is the paper's
     C (E(W) + c sqrt(log(d/p) log(1/delta)) / (n sqrt(M) epsilon)), where c is part of C. The second term is free of L,
     as s grows with sqrt(L). For other noise, of any epsilon, s is what it is. The paper suggests to open m batches of
     rounds rather than M rounds: then these are the rounds here, also in `heterogeneity`.
@@ -435,8 +436,8 @@ def private_bound(
         noise: s, standard deviation in every counter of every opened sum, in counts; at least 0.
         items: for how many items the bound holds at once, d for l_inf.
 
-    >>> law, noise = 2.0 ** -np.arange(1, 40), noise_deviation(16, 0.5, 1e-6)
-    >>> vector, sizes = heterogeneity([law] * 9), {"num_clients": 90_000, "num_rounds": 9}
+    >>> distribution, noise = 2.0 ** -np.arange(1, 40), noise_stddev(16, 0.5, 1e-6)
+    >>> vector, sizes = heterogeneity([distribution] * 9), {"num_clients": 90_000, "num_rounds": 9}
     >>> f"{private_bound(vector, 16, 20, 0.1, constant=2, noise=noise, **sizes):.1e}"
     '1.1e-03'
     """
@@ -446,7 +447,8 @@ def private_bound(
 
 
 def width_at_privacy_error(heterogeneity: npt.ArrayLike, *, num_clients: int, num_rounds: int, noise: float) -> int:
-    """Return the width at which sketch error equals privacy error: beyond it, columns gain less than a factor of two.
+    """Return the width at which sketch error equals privacy error: beyond it, more width gains less than a factor of
+    two.
 
     The least W, from 2 on, at which the first term of `private_bound` is at most the second. Rows, p and C cancel.
 
@@ -456,8 +458,8 @@ def width_at_privacy_error(heterogeneity: npt.ArrayLike, *, num_clients: int, nu
         num_rounds: M.
         noise: s.
 
-    >>> law = np.arange(1, 100_001.0) ** -1.1
-    >>> vector, noise = heterogeneity([law / law.sum()] * 10), noise_deviation(16, 0.5, 1e-6)
+    >>> distribution = np.arange(1, 100_001.0) ** -1.1
+    >>> vector, noise = heterogeneity([distribution / distribution.sum()] * 10), noise_stddev(16, 0.5, 1e-6)
     >>> width_at_privacy_error(vector, num_clients=1_000_000, num_rounds=10, noise=noise)
     173
     """
@@ -527,7 +529,8 @@ def width_growth(family: Family, tau: float, exponent: float | None = None) -> f
     uniform    f_i = 10/n, i <= n/10         1 / tau
     ========== ============================= =======================
 
-    Up to a constant that depends on the law, for tau above 1/n and a domain without end. It suffices for all four. The
+    Up to a constant that depends on the distribution, for tau above 1/n and a domain without end. It suffices for
+    all four. The
     hardness of the first three grows just so; that of the last where tau falls as 10/n does, while with n fixed it is
     n/10 for tau up to 10/n, and 10 / (n tau^2) beyond.
 

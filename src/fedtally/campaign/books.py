@@ -14,8 +14,8 @@ from fedtally.errors import InvalidInputError
 from fedtally.plan import Plan
 from fedtally.privacy.accounting import MOST_ADAPTIVE
 from fedtally.privacy.budget import AlreadySpentError, Charge, OverspentError
+from fedtally.privacy.config import PrivacyConfig
 from fedtally.privacy.events import Event
-from fedtally.privacy.terms import PrivacyTerms
 from fedtally.sketch import CountSketch
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ class Books(Protocol):
 
         Args:
             plan: of the campaign.
-            release: 0 .. len(plan.openings) - 1.
+            release: 0 .. len(plan.releases) - 1.
 
         Raises:
             AlreadySpentError: it was released, or another run reserved it.
@@ -126,7 +126,7 @@ class MemoryBooks:
                 raise _released_before(plan, number)
         sums = self._sums.get(plan.fingerprint, {})
         for number, kept in noised.items():
-            for round in plan.openings[number]:
+            for round in plan.releases[number]:
                 sketch = sums.pop(round, kept)
                 if sketch is not kept:
                     sketch.counters.fill(0)
@@ -221,6 +221,6 @@ def _released_before(plan: Plan, release: int) -> AlreadySpentError:
     return AlreadySpentError(f"release {release} of plan {plan.fingerprint} was released: its sum is not opened again")
 
 
-def _terms(plan: Plan) -> PrivacyTerms:
+def _terms(plan: Plan) -> PrivacyConfig:
     assert plan.privacy is not None
     return plan.privacy

@@ -7,7 +7,7 @@ cohorts to its sketch. What carries the bytes, and when, is the caller's.
 >>> from fedtally.domain import IntegerRange
 >>> from fedtally.plan import Plan
 >>> domain = IntegerRange(1, 100)
->>> plan = Plan(rows=3, width=8, schedule="shared", num_rounds=1, num_clients=50, cohort=50,
+>>> plan = Plan(rows=3, width=8, schedule="shared", num_rounds=1, num_clients=50, max_round_clients=50,
 ...             domain=domain.describe(), max_items=1, seed=bytes(32))
 >>> client = FrequencyClient(plan, domain, [7])
 >>> client
@@ -33,11 +33,11 @@ from fedtally.plan import Plan
 from fedtally.secagg import two_server
 from fedtally.secagg.allow_list import AllowList
 from fedtally.secagg.client import Client, Journal, Pinned
+from fedtally.secagg.config import SecAggConfig, TwoServerConfig
 from fedtally.secagg.messages import LocalProtocolError
 from fedtally.secagg.params import ClientPolicy
-from fedtally.secagg.terms import SecAggTerms, TwoServerTerms
 from fedtally.sketch import CountSketch
-from fedtally.sketch.clip import bounded
+from fedtally.sketch.clip import bound_items
 
 if TYPE_CHECKING:
     from fedtally.privacy.policy import PrivacyPolicy
@@ -130,7 +130,7 @@ class FrequencyClient:
         held = ids = self._ids.copy()
         vector = sketch.counters.reshape(-1)
         try:
-            ids = bounded(held, self._plan.max_items, random, self._plan.clip(round))
+            ids = bound_items(held, self._plan.max_items, random, self._plan.clip(round))
             sketch.add(ids, num_clients=1)
             if privacy.by_clients:
                 share = privacy.share()
@@ -219,7 +219,7 @@ class FrequencyClient:
         random: Callable[[int], bytes],
         privacy: PrivacyPolicy | None = None,
     ) -> two_server.Report:
-        """Return this client's report to two servers, who take one of an identity in each opening.
+        """Return this client's report to two servers, who take one of an identity in each release.
 
         Args:
             round: 0 .. num_rounds - 1.
@@ -345,9 +345,9 @@ def _whole(item: Any) -> Any:
     return int(item) if isinstance(item, float | np.floating) and float(item).is_integer() else item
 
 
-def _secagg(plan: Plan) -> SecAggTerms:
+def _secagg(plan: Plan) -> SecAggConfig:
     """Return the terms of a plan that this protocol sums, with every key that they need."""
-    if not isinstance(plan.secure_sum, SecAggTerms):
+    if not isinstance(plan.secure_sum, SecAggConfig):
         raise InvalidInputError("this plan is not summed by secure aggregation between clients (secure_sum secagg)")
     plan.check_published()
     return plan.secure_sum
@@ -355,7 +355,7 @@ def _secagg(plan: Plan) -> SecAggTerms:
 
 def _two_server(plan: Plan) -> two_server.TwoServerParameters:
     """Return the parameters of a plan that two servers sum, with every key that they need."""
-    if not isinstance(plan.secure_sum, TwoServerTerms):
+    if not isinstance(plan.secure_sum, TwoServerConfig):
         raise InvalidInputError("this plan is not summed by two servers (secure_sum two-server)")
     plan.check_published()
     return plan.secure_sum.parameters(bytes.fromhex(plan.fingerprint))

@@ -33,7 +33,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
-from fedtally.crypto.hpke import OpeningKey
+from fedtally.crypto.hpke import PrivateKey
 from fedtally.crypto.keys import KEY_BYTES, Secret, SigningKey
 from fedtally.errors import InvalidInputError, UnreadableFileError
 
@@ -130,7 +130,7 @@ def load_server_key(path: str | os.PathLike[str]) -> SigningKey:
     return key
 
 
-def load_helper_key(path: str | os.PathLike[str]) -> OpeningKey:
+def load_helper_key(path: str | os.PathLike[str]) -> PrivateKey:
     """Return the helper's key, which opens what clients seal: `FrequencyServer.helper` takes it.
 
     Raises:
@@ -139,7 +139,7 @@ def load_helper_key(path: str | os.PathLike[str]) -> OpeningKey:
         InvalidInputError: others than its owner may read or write it, or it is the server's.
     """
     key = _load(path, Role.HELPER)[1]
-    assert isinstance(key, OpeningKey)
+    assert isinstance(key, PrivateKey)
     return key
 
 
@@ -201,7 +201,7 @@ def load_public_key(path: str | os.PathLike[str]) -> PublicKey:
     return PublicKey(role, bytes(binascii.unhexlify(found[2])))
 
 
-def _load(path: str | os.PathLike[str], role: Role | None) -> tuple[Role, SigningKey | OpeningKey]:
+def _load(path: str | os.PathLike[str], role: Role | None) -> tuple[Role, SigningKey | PrivateKey]:
     """Return the key in a private key file, and whose it is; of that role, or of either."""
     name, (text, mode) = os.fspath(path), _read(path, "a private key file")
     raw = bytearray()
@@ -228,9 +228,9 @@ def _load(path: str | os.PathLike[str], role: Role | None) -> tuple[Role, Signin
         _erase(text, raw)
 
 
-def _key_of(role: Role, secret: Secret) -> SigningKey | OpeningKey:
+def _key_of(role: Role, secret: Secret) -> SigningKey | PrivateKey:
     """Return the key, and wipe the secret that it is made of."""
-    key = SigningKey(secret) if role is Role.SERVER else OpeningKey(secret)
+    key = SigningKey(secret) if role is Role.SERVER else PrivateKey(secret)
     secret.wipe()
     return key
 

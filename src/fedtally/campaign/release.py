@@ -8,8 +8,8 @@ from itertools import pairwise
 from fedtally.campaign.books import Books
 from fedtally.crypto.keys import KEY_BYTES, Secret
 from fedtally.plan import Plan
+from fedtally.privacy.config import PrivacyConfig
 from fedtally.privacy.events import Relation, Trust
-from fedtally.privacy.terms import PrivacyTerms
 from fedtally.sketch import CountSketch
 
 Random = Callable[[int], bytes]
@@ -44,12 +44,12 @@ def release_of(plan: Plan, round: int) -> int:
     """Return which of the plan's releases has a round.
 
     >>> from fedtally.domain import IntegerRange
-    >>> plan = Plan(rows=3, width=8, schedule="shared", num_rounds=4, num_clients=50, cohort=50,
+    >>> plan = Plan(rows=3, width=8, schedule="shared", num_rounds=4, num_clients=50, max_round_clients=50,
     ...             domain=IntegerRange(1, 100).describe(), max_items=1, seed=bytes(32))
     >>> release_of(plan, 2)
     2
     """
-    return next(number for number, rounds in enumerate(plan.openings) if round in rounds)
+    return next(number for number, rounds in enumerate(plan.releases) if round in rounds)
 
 
 def add_noise(plan: Plan, sketches: list[CountSketch], random: Random, books: Books) -> dict[int, CountSketch]:
@@ -68,7 +68,7 @@ def add_noise(plan: Plan, sketches: list[CountSketch], random: Random, books: Bo
             _add_shares(plan, sketch, random)
         return {sketch.round: sketch for sketch in shared}
     found = []
-    for number, rounds in enumerate(plan.openings):
+    for number, rounds in enumerate(plan.releases):
         books.reserve(plan, number)
         found.append(_opened(plan, rounds, sketches, random))
     if _terms(plan).event.relation is Relation.ADD_REMOVE:
@@ -83,13 +83,13 @@ def _copy(sketch: CountSketch) -> CountSketch:
 
 
 def _share_out(plan: Plan, released: Sequence[CountSketch]) -> None:
-    """Give the openings their parts of the noised number of all clients, as many as their rounds: at least one each.
+    """Give the releases their parts of the noised number of all clients, as many as their rounds: at least one each.
 
-    Rounds are drawn uniformly, so that nothing but noise is lost; and noise that is more than an opening's clients
+    Rounds are drawn uniformly, so that nothing but noise is lost; and noise that is more than a release's clients
     would otherwise be cut off, which favours large numbers.
     """
     total = max(plan.num_rounds, sum(sketch.num_clients for sketch in released))
-    bounds = [total * opening.stop // plan.num_rounds for opening in plan.openings]
+    bounds = [total * release.stop // plan.num_rounds for release in plan.releases]
     for sketch, (start, stop) in zip(released, pairwise([0, *bounds]), strict=True):
         sketch.num_clients = stop - start
 
@@ -102,7 +102,7 @@ def _add_shares(plan: Plan, sketch: CountSketch, random: Random) -> None:
 
 
 def _opened(plan: Plan, rounds: range, sketches: Sequence[CountSketch], random: Random) -> CountSketch:
-    """Return the noised sum of the rounds of an opening, under the first round's number."""
+    """Return the noised sum of the rounds of a release, under the first round's number."""
     privacy = _terms(plan)
     own = [sketch for sketch in sketches if sketch.round in rounds]
     total = CountSketch(plan.spec, rounds.start)
@@ -117,6 +117,6 @@ def _opened(plan: Plan, rounds: range, sketches: Sequence[CountSketch], random: 
     return total
 
 
-def _terms(plan: Plan) -> PrivacyTerms:
+def _terms(plan: Plan) -> PrivacyConfig:
     assert plan.privacy is not None
     return plan.privacy

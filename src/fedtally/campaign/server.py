@@ -12,7 +12,7 @@ from fedtally import _validate
 from fedtally.campaign.books import Books, MemoryBooks
 from fedtally.campaign.client import _secagg, _two_server
 from fedtally.campaign.release import is_noised_before, release_of, release_sums
-from fedtally.crypto.hpke import OpeningKey
+from fedtally.crypto.hpke import PrivateKey
 from fedtally.crypto.keys import KEY_BYTES, Secret, SigningKey
 from fedtally.errors import FedtallyError, InvalidInputError
 from fedtally.plan import Plan
@@ -170,17 +170,17 @@ class FrequencyServer:
 
     def leader(
         self,
-        opening: int,
+        release: int,
         policy: two_server.BatchPolicy,
         allow_list: AllowList,
         journal: two_server.Journal,
         *,
         random: Callable[[int], bytes] | None = None,
     ) -> two_server.Leader:
-        """Return the leader's side of a batch: the reports of one of the plan's openings.
+        """Return the leader's side of a batch: the reports of one of the plan's releases.
 
         Args:
-            opening: which of the plan's openings.
+            release: which of the plan's releases.
             policy: the leader's own.
             allow_list: whose digest is in the plan.
             journal: the leader's own.
@@ -189,21 +189,21 @@ class FrequencyServer:
 
         Raises:
             UnsafeParametersError: the policy refuses the plan.
-            InvalidInputError: the plan is not summed so, there is no such opening, or no randomness where it is needed.
+            InvalidInputError: the plan is not summed so, there is no such release, or no randomness where it is needed.
         """
-        parameters, rounds = _two_server(self.plan), self._rounds(opening)
-        noise, reserve = self._server_noise(random), self._batch_reservation(opening)
+        parameters, rounds = _two_server(self.plan), self._rounds(release)
+        noise, reserve = self._server_noise(random), self._batch_reservation(release)
         made = two_server.Leader(parameters, rounds, allow_list, policy, journal, noise, reserve)
         self._leaders.add(made)
         return made
 
     def helper(
         self,
-        opening: int,
+        release: int,
         policy: two_server.BatchPolicy,
         allow_list: AllowList,
         journal: two_server.Journal,
-        key: OpeningKey,
+        key: PrivateKey,
         *,
         random: Callable[[int], bytes] | None = None,
     ) -> two_server.Helper:
@@ -211,12 +211,12 @@ class FrequencyServer:
 
         The helper is another operator's: its books are its own.
         """
-        parameters, rounds = _two_server(self.plan), self._rounds(opening)
-        noise, reserve = self._server_noise(random), self._batch_reservation(opening)
+        parameters, rounds = _two_server(self.plan), self._rounds(release)
+        noise, reserve = self._server_noise(random), self._batch_reservation(release)
         return two_server.Helper(parameters, rounds, allow_list, policy, journal, key, noise, reserve)
 
-    def _batch_reservation(self, opening: int) -> Callable[[], None]:
-        return lambda: self._reserve(_batch_name(opening), opening)
+    def _batch_reservation(self, release: int) -> Callable[[], None]:
+        return lambda: self._reserve(_batch_name(release), release)
 
     def _server_noise(self, random: Callable[[int], bytes] | None) -> Callable[[], I64] | None:
         """Return what draws the plan's noise of one of two servers; None: the plan has none for them to add.
@@ -259,7 +259,7 @@ class FrequencyServer:
         self._count(session.session, sketch, "the sum of this session")
 
     def land_batch(self, leader: two_server.Leader) -> None:
-        """Make the sum of a batch that of its opening, once: two servers open one batch each.
+        """Make the sum of a batch that of its release, once: two servers open one batch each.
 
         Args:
             leader: that of the batch, done: one that `leader` made, so that the plan's noise is in its sum. After a
@@ -267,7 +267,7 @@ class FrequencyServer:
 
         Raises:
             RejectedSumError: as for `land`.
-            LocalProtocolError: the batch is not done, or the opening has landed.
+            LocalProtocolError: the batch is not done, or the release has landed.
             InvalidInputError: the plan is not summed so, or the leader is of another plan, or made elsewhere.
         """
         if leader.parameters != _two_server(self.plan):
@@ -323,9 +323,9 @@ class FrequencyServer:
             raise InvalidInputError("a plan with privacy is released with noise: give it randomness")
         return release_sums(self.plan, self._books, random)
 
-    def _rounds(self, opening: int) -> range:
-        openings = self.plan.openings
-        return openings[_validate.integer(0, len(openings) - 1, opening=opening)]
+    def _rounds(self, release: int) -> range:
+        releases = self.plan.releases
+        return releases[_validate.integer(0, len(releases) - 1, release=release)]
 
     def _sketch(self, round: int, total: I64, num_clients: int) -> CountSketch:
         """Return a sum as the sketch of a round, marked if noise was in what was summed."""
@@ -345,9 +345,9 @@ class FrequencyServer:
             raise LocalProtocolError(f"{what} has landed; a second time would count its clients twice")
 
 
-def _batch_name(opening: int) -> bytes:
-    """Return the name under which the one batch of an opening lands."""
-    return b"batch" + opening.to_bytes(4, "little")
+def _batch_name(release: int) -> bytes:
+    """Return the name under which the one batch of a release lands."""
+    return b"batch" + release.to_bytes(4, "little")
 
 
 def _check_plausible(sketch: CountSketch, plan: Plan) -> None:

@@ -94,7 +94,7 @@ def view(found: AuditResult) -> RenderableType:
     rows += [("", Text(failure, style="red")) for failure in found.failures]
     if found.detection is not None:
         seen = found.detection
-        what = f"at least {seen.bound:.3g} by {seen.clients:,} single clients; promised {seen.promised:.4g}"
+        what = f"at least {seen.bound:.3g} by {seen.clients:,} single clients; guaranteed {seen.guaranteed:.4g}"
         rows.append(("Epsilon", what))
         moved = f"one client as planned moves all releases by {seen.distance:.4g} (l2)"
         rows.append(("", f"{moved}; the noise is for {seen.sensitivity:.4g}"))
@@ -124,7 +124,7 @@ def _verdict(found: AuditResult) -> Any:
     if found.passed:
         told = f": {len(found.checks)} checks found nothing wrong"
         return Text.assemble(("passed", "bold green"), told)
-    return Text.assemble(("failed", "bold red"), ": the releases do not keep what the plan promises")
+    return Text.assemble(("failed", "bold red"), ": the releases do not keep what the plan guarantees")
 
 
 def _power(found: AuditResult) -> str:

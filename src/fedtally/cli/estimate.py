@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from fedtally.result import Estimate, Result
     from fedtally.sources import Source
 
-SIZINGS = ("calculus", "two-phase", "minimax", "linear", "oracle")
+SIZINGS = ("model", "two-phase", "minimax", "linear", "oracle")
 _DEMO_BYTES = 8_000  # a seventh of the one-hot vector: the saving shows, and so does the error
 
 _campaign_options = options(
@@ -46,8 +46,8 @@ _campaign_options = options(
         "Size",
         "--sizing",
         type=click.Choice(SIZINGS),
-        help="How the size for --tau is found: calculus, from a pilot; or as in the paper: two-phase, from a pilot, "
-        "minimax, linear, oracle, from the truth (calculus).",
+        help="How the size for --tau is found: model, from a pilot; or as in the paper: two-phase, from a pilot, "
+        "minimax, linear, oracle, from the truth (model).",
     ),
     option(
         "Size",
@@ -177,7 +177,13 @@ def estimate(source: str, **options: Any) -> None:
 )
 @size_options
 @round_options
-@option("Privacy", "--epsilon", type=click.FLOAT, metavar="E", help="Add the noise of so much privacy, as a study.")
+@option(
+    "Privacy",
+    "--epsilon",
+    type=click.FLOAT,
+    metavar="E",
+    help="Add the noise of so much privacy; the run is marked not private.",
+)
 @delta_option
 @answer_options
 @decoding_options
@@ -189,7 +195,7 @@ def demo(**options: Any) -> None:
     Each line of code is a client that holds one of its words, drawn at random. The server sees sums of sketches alone;
     the true frequencies, which only a simulation knows, are printed beside the estimates. Unless you say otherwise, a
     client sends 8 kB, in one of 10 rounds. With --epsilon the noise is that of a private campaign; as the candidates
-    are the clients' own words, and the truth is printed, it remains a study.
+    are the clients' own words, and the truth is printed, it is marked not private.
     """
     import numpy as np
 
@@ -203,7 +209,7 @@ def demo(**options: Any) -> None:
     asked = {
         name: options[name] for name in ("rows", "width", "max_bytes", "schedule", "top", "epsilon", "delta", *DECODING)
     }
-    asked["study"] = asked["epsilon"] is not None
+    asked["not_private"] = asked["epsilon"] is not None
     if asked["width"] is None:
         asked["max_bytes"] = asked["max_bytes"] or _DEMO_BYTES
     simulation = Simulation.of(**asked, num_rounds=options["rounds"] or 10, seed=seed, evaluate=True)
@@ -254,7 +260,7 @@ def _check_outputs(options: dict[str, Any], source: str | None = None) -> None:
     from fedtally.result import check_export_path
 
     inputs = [source, options.get("domain"), options.get("plan"), *_files_of(options.get("ledger"))]
-    if source is not None and options.get("domain") and options.get("epsilon") and not options.get("study"):
+    if source is not None and options.get("domain") and options.get("epsilon") and not options.get("not_private"):
         _check_public_file(source, options["domain"])
     console.check_files([options[name] for name in ("output", "save", "plot")], inputs)
     _validate.integer(0, top=options["top"])
@@ -278,7 +284,7 @@ def _check_public_file(source: str, domain: str) -> None:
     if os.path.exists(domain) and os.path.exists(source) and os.path.samefile(source, domain):
         raise InvalidInputError(
             f"--domain {domain} is the input itself: with --epsilon the candidates must be public; declare a list that "
-            "does not come from the clients, or mark the run with --study"
+            "does not come from the clients, or mark the run with --not-private"
         )
 
 
@@ -373,7 +379,7 @@ def _write_files(result: Result, options: dict[str, Any]) -> None:
             result.num_contributions,
             truth=truth,
             confidence=result.confidence,
-            note=result.study,
+            note=result.not_private,
             unit=result.unit,
             path=options["plot"],
         )

@@ -66,7 +66,7 @@ def grant(location: str, population: str, epsilon: float, delta: float, as_json:
     """
     import time
 
-    from fedtally.privacy import promises_little
+    from fedtally.privacy import guarantees_little
     from fedtally.privacy.budget import Grant
     from fedtally.store import Ledger
 
@@ -75,7 +75,7 @@ def grant(location: str, population: str, epsilon: float, delta: float, as_json:
     if books.granted(population) is None:
         warn_of_look_alikes(books, population)
     books.grant(population, epsilon, delta, int(time.time()))
-    if large := promises_little(epsilon):
+    if large := guarantees_little(epsilon):
         console.note(f"warning: {large}")
     spent = books.spent(population)
     if spent is not None and spent.epsilon >= epsilon:

@@ -228,9 +228,9 @@ privacy_options = options(
     option("Privacy", "--ledger", metavar="PATH|URL", help="Charge it there: see fedtally ledger."),
     option(
         "Privacy",
-        "--study",
+        "--not-private",
         is_flag=True,
-        help="Allow --seed, --evaluate and --domain input with --epsilon; every output then says that it is a study.",
+        help="Allow --seed, --evaluate and --domain input with --epsilon; every output then says so.",
     ),
 )
 PRIVACY = (
@@ -243,7 +243,7 @@ PRIVACY = (
     "certify",
     "population",
     "ledger",
-    "study",
+    "not_private",
 )
 DECODING = ("recovery", "objective", "confidence", "intervals")
 decoding_options = options(

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from fedtally.domain import Domain
-    from fedtally.planner import Law
+    from fedtally.planner import Frequencies
     from fedtally.planner.bill import Bill, Host
     from fedtally.planner.proposal import Proposal
     from fedtally.planner.request import CampaignSpec
@@ -92,7 +92,7 @@ _privacy_options = options(
     trust_option,
     neighbours_option,
     population_option,
-    option("Privacy", "--study", is_flag=True, help="Allow --like RESULT of a campaign that was not private."),
+    option("Privacy", "--not-private", is_flag=True, help="Allow --like RESULT of a campaign that was not private."),
 )
 
 
@@ -116,7 +116,7 @@ _privacy_options = options(
             "secure aggregation, frequencies like those of check-ins",
             "fedtally plan --clients 500000 --like profile:gowalla-us --tau 0.001 --secure-sum secagg -o plan.toml",
         ),
-        ("does it keep its promise?", "fedtally simulate --plan plan.toml profile:gowalla-us"),
+        ("does it meet its target?", "fedtally simulate --plan plan.toml profile:gowalla-us"),
         ("CPU of this very machine", "fedtally plan --calibrate"),
     ],
 )
@@ -149,8 +149,8 @@ def plan(**options: Any) -> None:
     """
     from fedtally.engines.local.campaign import campaign_seed
     from fedtally.planner.proposal import propose
+    from fedtally.secagg.config import check_keys
     from fedtally.secagg.params import Adversary
-    from fedtally.secagg.terms import check_keys
     from fedtally.studies import calibration
 
     _check_outputs(options)
@@ -168,11 +168,11 @@ def plan(**options: Any) -> None:
     spec, find_epsilon = _spec(options)
     keys = read_keys(options)
     check_keys(spec.summation.method, Adversary.parse(spec.summation.adversary), keys)
-    law, about, size = _law(options, spec.is_private)
+    distribution, about, size = _distribution(options, spec.is_private)
     domain = _domain(options, size)
-    law = _over(law, domain.size, spec.max_items)
+    distribution = _over(distribution, domain.size, spec.max_items)
     proposal = propose(
-        spec, domain, options["clients"], law, seed=campaign_seed(options["seed"]), find_epsilon=find_epsilon
+        spec, domain, options["clients"], distribution, seed=campaign_seed(options["seed"]), find_epsilon=find_epsilon
     )
     proposal = replace(proposal, plan=proposal.plan.with_keys(**keys, may_lack=True))
     _write_files(proposal, options)
@@ -223,7 +223,7 @@ def _spec(options: dict[str, Any]) -> tuple[CampaignSpec, bool]:
     if options["neighbours"] == "add-remove":
         asked["max_clients"] = options["clients"]
     request = Request(**asked, num_rounds=options["rounds"] or 1, epsilon=number)
-    return request.resolve(study=options["study"]), find
+    return request.resolve(not_private=options["not_private"]), find
 
 
 def _domain(options: dict[str, Any], size: int | None) -> Domain:
@@ -241,19 +241,19 @@ def _domain(options: dict[str, Any], size: int | None) -> Domain:
     return IntegerRange(1, number)
 
 
-def _over(law: Law | None, size: int, max_items: int) -> Law:
-    """Return the law for so many candidates; where nothing is known, the one that is assumed."""
-    from fedtally.planner import Law
+def _over(distribution: Frequencies | None, size: int, max_items: int) -> Frequencies:
+    """Return the distribution for so many candidates; where nothing is known, the one that is assumed."""
+    from fedtally.planner import Frequencies
 
-    if law is None:
-        return Law.assumed(size, max_items=max_items)
-    held = round(float(law.numbers.sum()))
+    if distribution is None:
+        return Frequencies.assumed(size, max_items=max_items)
+    held = round(float(distribution.numbers.sum()))
     if held > size:
         raise InvalidInputError(f"--like has {held:,} items, and there are {size:,} candidates: name more, or others")
-    return replace(law, domain_size=size)
+    return replace(distribution, domain_size=size)
 
 
-def _law(options: dict[str, Any], is_private: bool) -> tuple[Law | None, str, int | None]:
+def _distribution(options: dict[str, Any], is_private: bool) -> tuple[Frequencies | None, str, int | None]:
     """Return what is known of the frequencies, in words too, and how many candidates that has."""
     like = options["like"]
     if like is None:
@@ -273,34 +273,34 @@ def _law(options: dict[str, Any], is_private: bool) -> tuple[Law | None, str, in
             f"--like {like}: there is no such file; give a RESULT of --save, or one of "
             f"{', '.join(f'{name}:' for name in FAMILIES)}"
         )
-    return _of_result(like, is_private and not options["study"])
+    return _of_result(like, is_private and not options["not_private"])
 
 
-def _of_population(population: Any) -> Law:
+def _of_population(population: Any) -> Frequencies:
     import numpy as np
 
-    from fedtally.planner import Law
+    from fedtally.planner import Frequencies
 
     weights = population.weight(np.arange(1.0, population.size + 1))
-    return Law.from_frequencies(weights / weights.sum(), population.size)
+    return Frequencies.from_frequencies(weights / weights.sum(), population.size)
 
 
-def _of_result(path: str, must_be_private: bool) -> tuple[Law, str, int]:
-    from fedtally.planner import Law
+def _of_result(path: str, must_be_private: bool) -> tuple[Frequencies, str, int]:
+    from fedtally.planner import Frequencies
     from fedtally.result import Result
 
     result = Result.load(path)
     terms = result.plan.privacy
-    if must_be_private and (terms is None or terms.study):
+    if must_be_private and (terms is None or terms.not_private):
         raise InvalidInputError(
             f"--like {path}: what chooses a private campaign must be public or noised, and this result is neither: "
-            "take that of a private campaign, or mark the plan with --study"
+            "take that of a private campaign, or mark the plan with --not-private"
         )
     variance = 0.0
     if terms is not None:
-        variance = terms.largest_deviation(result.num_contributions // len(result.sketches)) ** 2
-    law = Law.from_pilot(result.sketches, result.domain, variance, max_items=result.plan.max_items)
-    return law, f"like those of {path}, {result.num_clients:,} clients", result.domain.size
+        variance = terms.largest_stddev(result.num_contributions // len(result.sketches)) ** 2
+    distribution = Frequencies.from_pilot(result.sketches, result.domain, variance, max_items=result.plan.max_items)
+    return distribution, f"like those of {path}, {result.num_clients:,} clients", result.domain.size
 
 
 def _write_files(proposal: Proposal, options: dict[str, Any]) -> None:
@@ -372,7 +372,7 @@ def _view(proposal: Proposal, host: Host | None, about: str) -> RenderableType:
     if proposal.found != "epsilon":
         how = "the fewest bytes for that" if proposal.found == "bytes" else "the smallest for these bytes"
     rows: list[tuple[str, RenderableType]] = [
-        ("Promise", f"largest error of all frequencies {linf}, exceeded in at most {chance} of campaigns"),
+        ("Target", f"largest error of all frequencies {linf}, exceeded in at most {chance} of campaigns"),
         ("", f"{how}; predicted {expected}, if frequencies are as below"),
         ("Frequencies", about),
         ("Upload", report.cost(chosen)),
@@ -400,7 +400,7 @@ def _view(proposal: Proposal, host: Host | None, about: str) -> RenderableType:
 
 
 def _privacy(proposal: Proposal, bill: Bill) -> list[tuple[str, str]]:
-    """Return what the plan promises; where clients add noise, in every cohort."""
+    """Return what the plan is for; where clients add noise, in every cohort."""
     from fedtally import report
 
     if bill.method == "ideal":
@@ -409,12 +409,12 @@ def _privacy(proposal: Proposal, bill: Bill) -> list[tuple[str, str]]:
 
 
 def _secure_sum(proposal: Proposal) -> list[tuple[str, str]]:
-    from fedtally.secagg.terms import SecAggTerms
+    from fedtally.secagg.config import SecAggConfig
 
     agreed = proposal.plan.secure_sum
     if agreed is None:
         return [("Secure sum", "ideal: of a trusted server (--secure-sum names a protocol)")]
-    if not isinstance(agreed, SecAggTerms):
+    if not isinstance(agreed, SecAggConfig):
         return [("Secure sum", f"two servers that do not collude; at least {agreed.min_batch:,} clients in a sum")]
     p = agreed.parameters
     graph = p.graph(p.n_max)
@@ -435,7 +435,9 @@ def _notes(proposal: Proposal, host: Host | None) -> list[str]:
         notes.append("a one-hot vector is no larger than this sketch, and has no collisions")
     least = min(kind_of(proposal.target.recovery).planned_rows)
     if proposal.plan.rows < least:
-        notes.append(f"with fewer than {least} rows campaigns differ more than is predicted: hold it to its promise")
+        notes.append(
+            f"with fewer than {least} rows campaigns differ more than is predicted: check it against its target"
+        )
     for other, error in proposal.neighbours:
         if other.width < proposal.plan.width and error <= (1 + _HARDLY) * proposal.linf:
             saved = 1 - other.bytes_per_client / proposal.plan.bytes_per_client

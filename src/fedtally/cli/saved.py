@@ -132,7 +132,7 @@ def merge(results: tuple[str, ...], top: int, query: tuple[str, ...], as_json: b
             "num_clients": merged.num_clients,
             "intervals": about and report.limits_fields(merged.confidence, merged.interval_kind, about),
             "results": parts,
-            "together": merged.together.to_dict(),
+            "together": merged.joint_guarantee.to_dict(),
         }
         named = {"queries": [asdict(estimate) for estimate in queried]} if queried else {}
         console.show_json(fields | {"estimates": [asdict(estimate) for estimate in estimates]} | named)
@@ -148,10 +148,10 @@ def merge(results: tuple[str, ...], top: int, query: tuple[str, ...], as_json: b
             f"{part.num_clients:,} clients, {part.plan.rows} x {part.plan.width:,}, plan {part.plan.fingerprint[:16]}"
         )
         private = report.privacy_fields(part.plan, part.secure_sum)
-        promised = report.NO_PRIVACY if private is None else report.promise(private)
+        guaranteed = report.NO_PRIVACY if private is None else report.guarantee(private)
         # Not the path as the label: a long one would leave no room for what is said.
-        rows.append(("Result", f"{path}: {size}; {promised}"))
-    rows.append(("Together", f"a client in all of them: {merged.together}"))
+        rows.append(("Result", f"{path}: {size}; {guaranteed}"))
+    rows.append(("JointGuarantee", f"a client in all of them: {merged.joint_guarantee}"))
     warnings = dict.fromkeys(warning for part in merged.results for warning in part.warnings)
     rows += [("Note", report.printable(warning)) for warning in warnings]
     console.show(report.facts(rows))
@@ -201,7 +201,7 @@ def inspect(file: str, losses: str | None, as_json: bool) -> None:
     fingerprint, warnings = fields.pop("fingerprint"), fields.pop("warnings", [])
     private = fields.get("privacy")
     if private is not None:
-        fields["privacy"] = f"{report.promise(private)}; population {private['population']}"
+        fields["privacy"] = f"{report.guarantee(private)}; population {private['population']}"
     rows = [(name.replace("_", " "), report.printable(_readable(name, value))) for name, value in fields.items()]
     rows += [("warning", report.printable(warning)) for warning in warnings]
     console.show(report.heading(f"{kind.capitalize()} {file}"))
@@ -210,7 +210,7 @@ def inspect(file: str, losses: str | None, as_json: bool) -> None:
 
 
 def _write_losses(kind: str, file: str, path: str) -> None:
-    """Write a table of the privacy loss that a plan, or that of a result, promises to stay below."""
+    """Write a table of the privacy loss that a plan, or that of a result, guarantees to stay below."""
     import pyarrow as pa
 
     from fedtally.plan import Plan
@@ -221,7 +221,7 @@ def _write_losses(kind: str, file: str, path: str) -> None:
     plan = Plan.load(file) if kind == "plan" else Result.load(file).plan if kind == "result" else None
     if plan is None or plan.privacy is None:
         raise InvalidInputError(
-            f"{file} promises no differential privacy: --privacy-loss takes a plan, or a result, with it"
+            f"{file} guarantees no differential privacy: --privacy-loss takes a plan, or a result, with it"
         )
     write_table(pa.table(privacy_loss(plan.privacy.event)._asdict()), path)
 
@@ -238,7 +238,7 @@ def _describe(file: str) -> tuple[str, dict[str, Any]]:
     if Path(file).suffix.lower() in (".toml", ".json"):
         plan = Plan.load(file)
         return "plan", report.plan_fields(plan) | {
-            "cohort": plan.cohort,
+            "max_round_clients": plan.max_round_clients,
             "max_items": plan.max_items,
             "secure_sum": "ideal" if plan.secure_sum is None else plan.secure_sum.method,
             "missing_keys": list(plan.missing_keys),

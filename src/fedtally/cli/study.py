@@ -1,4 +1,4 @@
-"""`fedtally simulate`: schedules and widths compared over repeats, or a plan held to its promise."""
+"""`fedtally simulate`: schedules and widths compared over repeats, or a plan checked against its target."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ _study_options = options(
         "--plan",
         type=click.Path(),
         metavar="FILE",
-        help="Hold this .toml or .json plan to its promise, instead of comparing methods.",
+        help="Check this .toml or .json plan against its target, instead of comparing methods.",
     ),
     option("Privacy", "--epsilon", type=click.FLOAT, metavar="E", help="Add the noise of so much privacy (none)."),
     delta_option,
@@ -108,7 +108,7 @@ _study_options = options(
         ),
         ("what privacy costs each of them", "fedtally simulate zipf: --epsilon 1 --recovery joint"),
         ("on your own data, with a chart", "fedtally simulate words.txt --width 100,300,1000,3000 --plot study.png"),
-        ("does this plan keep its promise?", "fedtally simulate --plan plan.toml words.txt --repeats 200"),
+        ("does this plan meet its target?", "fedtally simulate --plan plan.toml words.txt --repeats 200"),
     ],
 )
 @click.argument("source")
@@ -117,14 +117,14 @@ _study_options = options(
 @_study_options
 @run_options
 def simulate(source: str, **options: Any) -> int:
-    """Compare schedules and widths over repeats, on one population; or test what a plan promises.
+    """Compare schedules and widths over repeats, on one population; or test whether a plan meets its target.
 
     SOURCE is what `fedtally estimate` takes. Each repeat draws new rounds and new hashes; within a repeat all methods
     see the same ones. A client holds one item, drawn from its own.
 
     With --plan every repeat is a campaign of the plan, of exactly as many clients as it says, drawn from SOURCE with
-    replacement unless SOURCE has as many. The promise is kept unless more repeats exceed the error that the plan is for
-    than one in a hundred studies would have by chance; the exit code is 1 where it is broken, else 0.
+    replacement unless SOURCE has as many. The target is met unless more repeats exceed the error that the plan is for
+    than one in a hundred studies would have by chance; the exit code is 1 where it is missed, else 0.
     """
     _check_outputs(options, source)
     if options["plan"] is not None:
@@ -159,8 +159,8 @@ def _compare(source: str, options: dict[str, Any]) -> StudyResult:
 
 
 def _test_plan(source: str, options: dict[str, Any]) -> int:
-    """Hold a plan to its promise; return 1 if it is broken, else 0."""
-    from fedtally.cli import promise
+    """Check a plan against its target; return 1 if it is broken, else 0."""
+    from fedtally.cli import validation
     from fedtally.plan import Plan
     from fedtally.studies import validation as engine
 
@@ -173,12 +173,12 @@ def _test_plan(source: str, options: dict[str, Any]) -> int:
     domain, data = _opened(source, options)
     with console.Progress(options["quiet"]) as progress:
         found = engine.run(data, trial, domain, options["outside"], progress)
-    promise.write_files(found, options)
+    validation.write_files(found, options)
     if options["as_json"]:
-        console.show_json(promise.document(found))
+        console.show_json(validation.document(found))
     else:
-        console.show(promise.view(found))
-    return 0 if found.verdict is None or found.verdict.kept else 1
+        console.show(validation.view(found))
+    return 0 if found.verdict is None or found.verdict.met else 1
 
 
 def _opened(source: str, options: dict[str, Any]) -> tuple[Domain | str | None, Source]:
@@ -255,7 +255,7 @@ def _document(found: StudyResult) -> dict[str, Any]:
         "num_rounds": study.num_rounds,
         "repeats": study.repeats,
         "recovery": study.recovery,
-        "privacy": None if study.privacy is None else _promised(found),
+        "privacy": None if study.privacy is None else _target(found),
         "warnings": [RARE_ITEMS] if kind_of(study.recovery).fits_items and study.privacy is None else [],
         "comparisons": [c._asdict() | {"linf": c.linf._asdict(), "l2": c.l2._asdict()} for c in found.comparisons()],
     }
@@ -289,9 +289,9 @@ def _view(found: StudyResult) -> RenderableType:
     return Group(report.heading(title), _table(found), Text(), report.facts([*rows, *exact]))
 
 
-def _promised(found: StudyResult) -> dict[str, Any]:
+def _target(found: StudyResult) -> dict[str, Any]:
     """Return what the noise of every method is for, in documents."""
-    from fedtally.privacy.terms import default_delta
+    from fedtally.privacy.config import default_delta
 
     asked = found.study.privacy
     assert asked is not None
@@ -300,21 +300,21 @@ def _promised(found: StudyResult) -> dict[str, Any]:
         "delta": default_delta(found.num_clients) if asked.delta is None else asked.delta,
         "neighbours": str(asked.relation),
         "trust": str(asked.trust),
-        "study": True,
+        "not_private": True,
     }
 
 
 def _privacy_in_words(found: StudyResult) -> str:
     from fedtally import report
-    from fedtally.privacy import STUDY
+    from fedtally.privacy import NOT_PRIVATE
     from fedtally.recovery.decoding import kind_of
     from fedtally.result import RARE_ITEMS
 
     if found.study.privacy is None:
         return report.NO_PRIVACY + (f"; {RARE_ITEMS}" if kind_of(found.study.recovery).fits_items else "")
-    promised = _promised(found)
+    promised = _target(found)
     return (
-        f"{STUDY}: the noise of epsilon {promised['epsilon']:g}, delta {promised['delta']:g} "
+        f"{NOT_PRIVATE}: the noise of epsilon {promised['epsilon']:g}, delta {promised['delta']:g} "
         f"({promised['neighbours']}, {promised['trust']} trust), also in the one-hot vectors"
     )
 

@@ -31,7 +31,7 @@ OVERHEAD_BYTES = KEY_BYTES + TAG_BYTES
 _SUITE = Suite(KEM.X25519, KDF.HKDF_SHA256, AEAD.AES_256_GCM)
 
 
-class OpeningKey(_Hidden):
+class PrivateKey(_Hidden):
     """The secret key of a recipient; not to be used for any other exchange.
 
     Args:
@@ -40,7 +40,7 @@ class OpeningKey(_Hidden):
     Attributes:
         public: the public key, 32 bytes.
 
-    >>> key = OpeningKey(Secret(bytes(32)))
+    >>> key = PrivateKey(Secret(bytes(32)))
     >>> sealed = seal(key.public, Secret(b"a seed"), Label.TWO_SERVER_SEED, b"what for")
     >>> len(sealed) - OVERHEAD_BYTES, bytes(key.open(sealed, Label.TWO_SERVER_SEED, b"what for").reveal())
     (6, b'a seed')

@@ -2,16 +2,16 @@
 
 from fedtally.planner.bill import REFERENCE, Bill, Host, Stage
 from fedtally.planner.choice import Choice, Question, best, best_schedule, least, reach, schedules, smallest
-from fedtally.planner.law import Fit, Law, Pilot
+from fedtally.planner.frequencies import Fit, Frequencies, Pilot
 from fedtally.planner.sizes import (
     RISK,
     Campaign,
     Size,
     UnreachableError,
-    calculus,
     linear,
     minimax,
     oracle,
+    size_by_model,
     two_phase,
     within,
 )
@@ -23,8 +23,8 @@ __all__ = [
     "Campaign",
     "Choice",
     "Fit",
+    "Frequencies",
     "Host",
-    "Law",
     "Pilot",
     "Question",
     "Size",
@@ -32,13 +32,13 @@ __all__ = [
     "UnreachableError",
     "best",
     "best_schedule",
-    "calculus",
     "least",
     "linear",
     "minimax",
     "oracle",
     "reach",
     "schedules",
+    "size_by_model",
     "smallest",
     "two_phase",
     "within",

@@ -32,9 +32,9 @@ from fedtally.recovery.joint import (
     THRESHOLDS,
 )
 from fedtally.secagg import wire
+from fedtally.secagg.config import SecAggConfig, TwoServerConfig
 from fedtally.secagg.messages import EXCHANGES, STAGES, Kind
 from fedtally.secagg.params import Adversary, Parameters
-from fedtally.secagg.terms import SecAggTerms, TwoServerTerms
 from fedtally.secagg.two_server import Kind as ReportKind
 from fedtally.secagg.two_server import TwoServerParameters
 from fedtally.secagg.two_server.reports import ID_BYTES, message_bytes
@@ -44,7 +44,7 @@ from fedtally.sketch.hashing import SIGNS_PER_GROUP
 SCHEMA = "fedtally-host/1"
 HEAVY = 0.1  # fitted items of joint recovery, as a share of the counters of one sketch, where nothing is known
 SKETCH, NOISE, RESULT = "sketch", "noise", "result"
-TO_LEADER, TO_HELPER, OPENING = "report to the leader", "report to the helper", "opening"
+TO_LEADER, TO_HELPER, COMBINING = "report to the leader", "report to the helper", "combining"
 _EXACT = 1 << 24  # counts below it are decoded in single precision
 
 OPERATIONS: Mapping[str, str] = MappingProxyType(
@@ -282,7 +282,7 @@ def bill(
         recovery: "joint" or "median".
         rounds: clients of each round; None: all alike.
         dropout: the share of every cohort that is expected to drop out.
-        identities: in the allow-list; None: as many as the largest round, or opening of two servers, has clients.
+        identities: in the allow-list; None: as many as the largest round, or release of two servers, has clients.
         candidates: that are decoded; None: all of the domain, even if they are too many to be enumerated.
         heavy: items that joint recovery fits; None: a tenth of the counters of one sketch.
 
@@ -290,7 +290,7 @@ def bill(
         InvalidInputError: a value is out of bounds, or does not fit the plan.
 
     >>> domain = {"kind": "range", "size": 150_868, "public": True, "first": 1, "last": 150_868}
-    >>> plan = Plan(rows=7, width=2000, schedule="hybrid", num_rounds=10, num_clients=150_000, cohort=15_000,
+    >>> plan = Plan(rows=7, width=2000, schedule="hybrid", num_rounds=10, num_clients=150_000, max_round_clients=15_000,
     ...             domain=domain, max_items=1, seed=bytes(32))
     >>> bill(plan).upload_bytes, bill(plan).received_bytes
     (26250, 3937500000)
@@ -307,7 +307,9 @@ def bill(
         for line in lines_of_sum(plan, size, dropout, known)
     ]
     if plan.privacy is not None and plan.privacy.event.trust is Trust.CENTRAL:
-        lines.append(Line(NOISE, server=drawn(plan.privacy.noise(), plan.rows * plan.width), times=len(plan.openings)))
+        lines.append(
+            Line(NOISE, server=noise_work(plan.privacy.noise(), plan.rows * plan.width), times=len(plan.releases))
+        )
     return Bill(
         "ideal" if plan.secure_sum is None else plan.secure_sum.method,
         sum(sums),
@@ -375,17 +377,17 @@ def _checked_rounds(plan: Plan, rounds: Sequence[int] | None) -> list[int]:
         return _shared_out(plan.num_clients, plan.num_rounds)
     if len(rounds) != plan.num_rounds:
         raise InvalidInputError(f"rounds must be the clients of each of {plan.num_rounds} rounds, got {len(rounds)}")
-    return [_validate.integer(0, plan.cohort, clients_of_a_round=size) for size in rounds]
+    return [_validate.integer(0, plan.max_round_clients, clients_of_a_round=size) for size in rounds]
 
 
 def sums_of(plan: Plan, rounds: Sequence[int]) -> list[int]:
     """Return how many clients are in each sum: a round is split into the fewest cohorts, of about one size.
 
-    Two servers add up the rounds of each opening.
+    Two servers add up the rounds of each release.
     """
     if plan.is_two_server:
-        rounds = [sum(rounds[opening.start : opening.stop]) for opening in plan.openings]
-    if not isinstance(plan.secure_sum, SecAggTerms):
+        rounds = [sum(rounds[release.start : release.stop]) for release in plan.releases]
+    if not isinstance(plan.secure_sum, SecAggConfig):
         return [size for size in rounds if size]
     most = plan.secure_sum.most_clients
     return [part for size in rounds if size for part in _shared_out(size, -(-size // most))]
@@ -409,9 +411,9 @@ def lines_of_sum(plan: Plan, size: int, dropout: float, identities: int) -> list
         identities: in the allow-list.
     """
     agreed, gone = plan.secure_sum, int(dropout * size)
-    if isinstance(agreed, SecAggTerms):
+    if isinstance(agreed, SecAggConfig):
         return _secagg_lines(plan, agreed.parameters, size, gone, identities)
-    if isinstance(agreed, TwoServerTerms):
+    if isinstance(agreed, TwoServerConfig):
         return _two_server_lines(plan, agreed.sizing, size, gone)
     counters = plan.rows * plan.width
     bits, planes = plan.modulus_bits, counters * (plan.modulus_bits.bit_count() - 1)
@@ -424,10 +426,10 @@ def _contributed(plan: Plan) -> Work:
     """Return what making one vector takes: the sketch, and the client's share of the noise."""
     if plan.privacy is None or not plan.privacy.by_clients:
         return {"sketch": 1}
-    return _joined(drawn(plan.privacy.share(), plan.rows * plan.width, scans=True), sketch=1)
+    return _joined(noise_work(plan.privacy.share(), plan.rows * plan.width, scans=True), sketch=1)
 
 
-def drawn(noise: Noise, draws: int, scans: bool = False) -> Work:
+def noise_work(noise: Noise, draws: int, scans: bool = False) -> Work:
     """Return what draws of noise take; those that scan a small table do so in constant time."""
     if scans and noise.is_small:
         return {"scan": draws * len(noise.masses), "mask": 8 * draws}
@@ -449,7 +451,7 @@ def _secagg_lines(plan: Plan, parameters: Parameters, n: int, gone: int, identit
     dealt, alive = n - leave, n - 2 * leave
     dealers, peers, signers = round(k * (dealt - 1) / (n - 1)), k * alive / n, round(alive - leave)
     sizes = wire.message_bytes(parameters, n, identities=identities, dealers=dealers, signers=signers)
-    vector = (parameters.length + parameters.lanes) * lane(parameters.bits).itemsize
+    vector = (parameters.length + parameters.checksum_entries) * lane(parameters.bits).itemsize
     signed, others = int(active), (n - 1) * int(active)
     planes = parameters.length * (parameters.bits.bit_count() - 1)
 
@@ -495,7 +497,7 @@ def _two_server_lines(plan: Plan, parameters: TwoServerParameters, n: int, gone:
     """Return the stages of one batch of n clients; half of the reports that are lost would be the leader's."""
     counters, kept, came = parameters.length, n - gone, n - gone / 2
     sizes, packed = message_bytes(parameters, kept), parameters.packed_bytes
-    vector = (counters + parameters.lanes) * lane(parameters.bits).itemsize
+    vector = (counters + parameters.checksum_entries) * lane(parameters.bits).itemsize
     planes = counters * (parameters.bits.bit_count() - 1)
     written = _joined(_contributed(plan), message=1, counter=counters, plane=planes, mask=vector, digest=packed)
     opened: Work = {
@@ -506,7 +508,7 @@ def _two_server_lines(plan: Plan, parameters: TwoServerParameters, n: int, gone:
         "opened": counters,
     }
     if plan.privacy is not None and plan.privacy.event.trust is Trust.DISTRIBUTED:
-        opened = _joined(opened, **drawn(plan.privacy.noise(), 2 * counters))
+        opened = _joined(opened, **noise_work(plan.privacy.noise(), 2 * counters))
     offered = round(came) - kept
     between = [sizes[kind] for kind in (ReportKind.OFFER, ReportKind.QUERY, ReportKind.ANSWER)]
     return [
@@ -530,7 +532,7 @@ def _two_server_lines(plan: Plan, parameters: TwoServerParameters, n: int, gone:
             client={"message": 1, "seal": 1, "signature": 1},
             server={"phase": 1, "receipt": came, "verification": came, "unseal": came},
         ),
-        Line(OPENING, server=opened, between=sum(between) + ID_BYTES * offered),
+        Line(COMBINING, server=opened, between=sum(between) + ID_BYTES * offered),
     ]
 
 

@@ -1,8 +1,8 @@
-"""Which schedule, how many rows and how many columns: the smallest sketch that meets a target, or the best for bytes.
+"""Which schedule, how many rows and what width: the smallest sketch that meets a target, or the best for bytes.
 
 **Schedules.** Where nothing is noised, rounds of new signs are at least as good as rounds that share them: collisions
 cancel. Noise changes that. Who adds noise once to every sum that is opened adds as much to each of them, so that rounds
-are better added up first, in some number of batches: `fedtally.recovery.openings` says why. That number depends on the
+are better added up first, in some number of batches: `fedtally.recovery.releases` says why. That number depends on the
 width, and the width on it: both are chosen in turn until nothing changes.
 
 **What is out of reach.** Noise leaves an error that no width takes away, and bytes buy a width. `reach` says how small
@@ -21,10 +21,10 @@ from typing import NamedTuple
 from fedtally import _validate
 from fedtally.errors import InvalidInputError
 from fedtally.kernels import MAX_WIDTH
-from fedtally.planner.law import Law
-from fedtally.planner.sizes import MARGIN, RISK, Campaign, Size, calculus, within
+from fedtally.planner.frequencies import Frequencies
+from fedtally.planner.sizes import MARGIN, RISK, Campaign, Size, size_by_model, within
 from fedtally.recovery.decoding import kind_of
-from fedtally.recovery.openings import numbers_of_batches
+from fedtally.recovery.releases import numbers_of_batches
 from fedtally.sketch import Schedule
 from fedtally.sketch.schedule import AUTO, BATCHED_AUTO
 
@@ -44,7 +44,7 @@ class Question:
     """What is given when a schedule and a size are chosen.
 
     Args:
-        law: what is known of the frequencies.
+        distribution: what is known of the frequencies.
         num_clients: of all rounds together.
         num_rounds: M.
         schedules: those to choose from, the preferred one first; see `schedules`.
@@ -52,13 +52,13 @@ class Question:
         rows: those to choose from; None: all that are worth it.
         failure_probability: with which the largest error may be exceeded, in (0, 1).
         noise: of rows and a schedule: standard deviation in each counter of each round's sum, in counts.
-        bytes_of: what a client of a round sends, of rows, columns and schedule; it must not fall with the columns.
+        bytes_of: what a client of a round sends, of rows, width and schedule; it must not fall with the width.
         round_sizes: clients of each round, where these are known; None: about equal.
         margin: by which the width exceeds the predicted one.
         risk: the share of failure_probability that is planned for.
     """
 
-    law: Law
+    distribution: Frequencies
     num_clients: int
     num_rounds: int
     schedules: Sequence[Schedule]
@@ -89,36 +89,38 @@ class Question:
 
     def linf(self, schedule: Schedule, rows: int, width: int) -> float:
         """Return the largest error by the error model, exceeded with the share of failure_probability planned for."""
-        return self.campaign(schedule).modelled_linf(self.law, self.failure_probability * self.risk, rows, width)
+        return self.campaign(schedule).modelled_linf(
+            self.distribution, self.failure_probability * self.risk, rows, width
+        )
 
     def cost(self, schedule: Schedule, size: Size) -> int:
         """Return the bytes of a size."""
         return self.bytes_of(size.rows, size.width, schedule)
 
     def width(self, schedule: Schedule, rows: int, max_bytes: int) -> int:
-        """Return the most columns that so many bytes buy; 0 if none."""
+        """Return the largest width that so many bytes buy; 0 if none."""
         return bisect_right(range(1, MAX_WIDTH + 1), max_bytes, key=lambda one: self.bytes_of(rows, one, schedule))
 
 
-def schedules(name: Schedule | str, num_rounds: int, recovery: str, *, noised_by_opening: bool) -> list[Schedule]:
+def schedules(name: Schedule | str, num_rounds: int, recovery: str, *, noised_by_release: bool) -> list[Schedule]:
     """Return the schedules that a name stands for: one, or those that `auto` and `batched:auto` choose from.
 
     Args:
         name: of a schedule, "auto" or "batched:auto".
         num_rounds: M.
         recovery: "joint" or "median".
-        noised_by_opening: whether noise is added once to whatever is opened, by an aggregator or two servers.
+        noised_by_release: whether noise is added once to whatever is opened, by an aggregator or two servers.
 
-    >>> [str(one) for one in schedules("auto", 10, "joint", noised_by_opening=False)]
+    >>> [str(one) for one in schedules("auto", 10, "joint", noised_by_release=False)]
     ['hybrid']
-    >>> [str(one) for one in schedules("auto", 4, "joint", noised_by_opening=True)]
+    >>> [str(one) for one in schedules("auto", 4, "joint", noised_by_release=True)]
     ['hybrid', 'batched:3', 'batched:2', 'shared']
     """
     if name not in (AUTO, BATCHED_AUTO):
         return [Schedule.parse(name)]
     if num_rounds == 1:
         return [Schedule.parse("shared" if name == AUTO else "batched:1")]
-    if name == AUTO and not noised_by_opening:
+    if name == AUTO and not noised_by_release:
         return [Schedule.parse(one) for one in kind_of(recovery).schedules]
     few = sorted(numbers_of_batches(num_rounds) - {1, num_rounds}, reverse=True)
     ends = ("hybrid", "shared") if name == AUTO else (f"batched:{num_rounds}", "batched:1")
@@ -126,7 +128,7 @@ def schedules(name: Schedule | str, num_rounds: int, recovery: str, *, noised_by
 
 
 def smallest(question: Question, tau: float) -> Choice:
-    """Return the schedule, rows and columns that meet a target with the fewest bytes.
+    """Return the schedule, rows and width that meet a target with the fewest bytes.
 
     Args:
         question: what is given.
@@ -136,17 +138,18 @@ def smallest(question: Question, tau: float) -> Choice:
         InvalidInputError: a value is out of its range.
         UnreachableError: no size meets the target.
 
-    >>> law = Law.from_frequencies([2.0**-i for i in range(1, 40)], domain_size=1000)
-    >>> question = Question(law=law, num_clients=10_000, num_rounds=4, bytes_of=lambda rows, width, _: 2 * rows * width,
-    ...                     schedules=schedules("auto", 4, "joint", noised_by_opening=False))
+    >>> distribution = Frequencies.from_frequencies([2.0**-i for i in range(1, 40)], domain_size=1000)
+    >>> question = Question(distribution=distribution, num_clients=10_000, num_rounds=4,
+    ...                     bytes_of=lambda rows, width, _: 2 * rows * width,
+    ...                     schedules=schedules("auto", 4, "joint", noised_by_release=False))
     >>> found = smallest(question, 0.01)
     >>> str(found.schedule), found.size.cells < 100
     ('hybrid', True)
     """
 
     def sized(schedule: Schedule) -> Size:
-        return calculus(
-            question.law,
+        return size_by_model(
+            question.distribution,
             tau,
             question.campaign(schedule),
             p=question.failure_probability,
@@ -159,7 +162,7 @@ def smallest(question: Question, tau: float) -> Choice:
 
 
 def best(question: Question, max_bytes: int) -> Choice:
-    """Return the schedule, rows and columns that have the smallest predicted largest error within a budget of bytes.
+    """Return the schedule, rows and width that have the smallest predicted largest error within a budget of bytes.
 
     Raises:
         InvalidInputError: a value is out of its range.
@@ -168,7 +171,7 @@ def best(question: Question, max_bytes: int) -> Choice:
 
     def sized(schedule: Schedule) -> Size:
         return within(
-            question.law,
+            question.distribution,
             max_bytes,
             lambda rows, width: question.bytes_of(rows, width, schedule),
             question.campaign(schedule),
@@ -197,8 +200,9 @@ def _in_turn(question: Question, sized: Callable[[Schedule], Size], cost: Callab
 def reach(question: Question, rows: int, max_bytes: int | None = None) -> float:
     """Return the smallest largest error that so many rows have, within max_bytes, or however wide; infinite for none.
 
-    >>> law = Law.from_frequencies([0.5, 0.25, 0.125], domain_size=1000)
-    >>> question = Question(law=law, num_clients=10_000, num_rounds=1, schedules=[Schedule.parse("shared")],
+    >>> distribution = Frequencies.from_frequencies([0.5, 0.25, 0.125], domain_size=1000)
+    >>> question = Question(distribution=distribution, num_clients=10_000, num_rounds=1,
+    ...                     schedules=[Schedule.parse("shared")],
     ...                     bytes_of=lambda rows, width, _: rows * width, noise=lambda *_: 100.0)
     >>> reach(question, 7, 5), reach(question, 7, 700) > reach(question, 7) > 0.01
     (inf, True)

@@ -15,16 +15,16 @@ from fedtally.plan import Plan, Target, noise_bound
 from fedtally.planner.privacy import check_certificate, honest_clients, worst_pair
 from fedtally.planner.request import CampaignSpec
 from fedtally.planner.secure_sum import Keys, check_cohorts, make_keys, replace_keys, terms, with_noise
+from fedtally.privacy.config import NoiseBy, default_delta
 from fedtally.privacy.events import Event, Mechanism, Relation, default_clip_norm
-from fedtally.privacy.terms import NoiseBy, default_delta
 from fedtally.recovery.decoding import kind_of
 from fedtally.secagg import params
-from fedtally.secagg.terms import Terms
+from fedtally.secagg.config import Terms
 from fedtally.sketch import Schedule
 from fedtally.sketch.schedule import AUTO, BATCHED_AUTO
 
 if TYPE_CHECKING:
-    from fedtally.planner import Law, Question
+    from fedtally.planner import Frequencies, Question
 
 DEFAULT_ROWS = 7  # of joint recovery: more rows of the same bytes change its error little
 DEFAULT_MAX_BYTES = 32_000
@@ -42,7 +42,7 @@ class Chosen(NamedTuple):
 
 @dataclass(frozen=True)
 class Draft:
-    """A plan to be: everything but its schedule, rows, columns and keys.
+    """A plan to be: everything but its schedule, rows, width and keys.
 
     Args:
         spec: what is asked.
@@ -90,7 +90,7 @@ class Draft:
         """Return the plan, now that its schedule and size are chosen, and the keys that it names.
 
         Args:
-            chosen: schedule, rows and columns.
+            chosen: schedule, rows and width.
             random: returns as many bytes as it is asked for, for the keys.
             report: called for what takes long.
 
@@ -104,7 +104,7 @@ class Draft:
             plan = replace(plan, secure_sum=replace_keys(plan.secure_sum, keys))
         if asked is None or not asked.certify:
             return plan, keys
-        if plan.max_items > 1 or (plan.privacy is not None and plan.privacy.event.per_opening > 1):
+        if plan.max_items > 1 or (plan.privacy is not None and plan.privacy.event.per_release > 1):
             raise InvalidInputError(
                 "certify is for clients of one item whose rounds are opened one by one: leave it out, or use max_items "
                 "1 and a schedule that adds up no two rounds of a client (hybrid, fresh)"
@@ -137,7 +137,7 @@ class Draft:
         """Return the clients of the secure sums: of each, or, where there is room, of the extreme ones."""
         summation, asked = self.spec.summation, self.spec.privacy
         together = [range(i, i + 1) for i in range(self.num_rounds)]
-        together = together if asked is None else asked.opens(schedule, self.num_rounds)
+        together = together if asked is None else asked.releases(schedule, self.num_rounds)
         if not self.has_room:
             return summation.sums(self.sizes, together)
         if not summation.is_two_server:
@@ -151,7 +151,7 @@ class Draft:
         if share == self.num_rounds:
             return total, total
         expected = total * share / self.num_rounds
-        least, most = spread(expected)
+        least, most = round_size_bounds(expected)
         return max(1, least), min(total, most)
 
     def plan(self, schedule: Schedule, rows: int, width: int) -> Plan:
@@ -192,16 +192,16 @@ class Draft:
 
     # ---- sizes ----
 
-    def question(self, law: Law, rows: int | None = None) -> Question:
+    def question(self, distribution: Frequencies, rows: int | None = None) -> Question:
         """Return what the planner is asked, where so much is known of the frequencies."""
         from fedtally.planner import Question, schedules
 
         return Question(
-            law=law,
+            distribution=distribution,
             num_clients=self.clients[0],
             num_rounds=self.num_rounds,
             schedules=self._possible(
-                schedules(self.spec.schedule, self.num_rounds, self.recovery, noised_by_opening=self.is_noised_once)
+                schedules(self.spec.schedule, self.num_rounds, self.recovery, noised_by_release=self.is_noised_once)
             ),
             bytes_of=self.bytes_of(),
             recovery=self.recovery,
@@ -212,7 +212,7 @@ class Draft:
         )
 
     def _possible(self, listed: list[Schedule]) -> list[Schedule]:
-        """Return the schedules whose openings two servers can sum at once; all, if none is."""
+        """Return the schedules whose releases two servers can sum at once; all, if none is."""
         if not self.spec.summation.is_two_server or len(listed) == 1:
             return listed
         return [one for one in listed if max(self.sums(one)) <= params.MAX_CLIENTS] or listed
@@ -223,7 +223,7 @@ class Draft:
         return self.spec.relation is not Relation.ADD_REMOVE and min(self.sizes) > 0
 
     def bytes_of(self) -> Callable[[int, int, Schedule], int]:
-        """Return what gives the bytes that a client sends in its round, of rows, columns and schedule, to a few."""
+        """Return what gives the bytes that a client sends in its round, of rows, width and schedule, to a few."""
 
         @cache
         def bits_and_rest(schedule: Schedule) -> tuple[int, int]:
@@ -252,7 +252,7 @@ class Draft:
         asked = self.spec.privacy
         if asked is None:
             return lambda *_: 0.0
-        from fedtally.recovery.openings import Release
+        from fedtally.recovery.releases import Release
 
         trust, relation, (total, _), rounds = asked.trust, asked.relation, self.clients, self.num_rounds
         honest, provision = None, 1.0
@@ -283,8 +283,8 @@ class Draft:
 
     def _largest_noise(self, schedule: Schedule) -> float:
         """Return about the largest standard deviation of the noise in a counter of a sum."""
-        openings = schedule.num_batches(self.num_rounds) if self.is_noised_once else self.num_rounds
-        return self._noise()(DEFAULT_ROWS, schedule) * math.sqrt(self.num_rounds / openings)
+        releases = schedule.num_batches(self.num_rounds) if self.is_noised_once else self.num_rounds
+        return self._noise()(DEFAULT_ROWS, schedule) * math.sqrt(self.num_rounds / releases)
 
     def _honest(self) -> int:
         """Return the fewest clients that count on each other's noise."""
@@ -298,7 +298,7 @@ class Draft:
         """Return what was given, or what a budget of bytes buys.
 
         Nothing is known of the frequencies: where a schedule, or the median's rows, are to be chosen, they are for
-        `Law.assumed`.
+        `Frequencies.assumed`.
         """
         asked = self.spec
         rows = asked.rows or (DEFAULT_ROWS if asked.width or kind_of(self.recovery).fits_items else None)
@@ -307,7 +307,7 @@ class Draft:
         if rows is None or schedule is None:
             from fedtally import planner
 
-            question = self.question(planner.Law.assumed(self.domain.size, max_items=self.spec.max_items), rows)
+            question = self.question(planner.Frequencies.assumed(self.domain.size, max_items=self.spec.max_items), rows)
             if asked.width and rows is not None:
                 schedule = planner.best_schedule(question, rows, asked.width)
             else:
@@ -315,7 +315,7 @@ class Draft:
                 rows = size.rows
         if asked.width:
             return Chosen(schedule, rows, asked.width)
-        return Chosen(schedule, rows, widest(lambda width: self.plan(schedule, rows, width), budget).width)
+        return Chosen(schedule, rows, find_widest(lambda width: self.plan(schedule, rows, width), budget).width)
 
     @property
     def usual_schedule(self) -> Schedule:
@@ -333,10 +333,10 @@ class Draft:
         return Schedule.parse("hybrid") if name == AUTO and not self.is_noised_once else None
 
 
-def spread(expected: float) -> tuple[int, int]:
+def round_size_bounds(expected: float) -> tuple[int, int]:
     """Return how few and how many clients a round has that is drawn at random, but for a chance of about 1e-9.
 
-    >>> spread(10_000.0)
+    >>> round_size_bounds(10_000.0)
     (9400, 10600)
     """
     room = _MARGIN * math.sqrt(expected)
@@ -347,11 +347,11 @@ def _public_sizes(sizes: Sequence[int], natural: bool) -> tuple[int, int]:
     """Return the clients of all rounds, and of the largest; where rounds are drawn, the plan can be used again."""
     total, largest = sum(sizes), max(sizes)
     if not natural and len(sizes) > 1:
-        largest = min(total, max(largest, spread(total / len(sizes))[1]))
+        largest = min(total, max(largest, round_size_bounds(total / len(sizes))[1]))
     return total, largest
 
 
-def widest(planned: Callable[[int], Plan], max_bytes: int) -> Plan:
+def find_widest(planned: Callable[[int], Plan], max_bytes: int) -> Plan:
     """Return the plan of the largest width with which a client uploads at most so much in a round; at most 2^24.
 
     Args:
@@ -400,12 +400,12 @@ def fit_existing(
         InvalidInputError: the plan is not for such clients.
     """
     summation = spec.summation
-    openings = summation.sums(sizes, plan.openings)
-    keys = None if summation.is_ideal else make_keys(summation, openings, random)
+    releases = summation.sums(sizes, plan.releases)
+    keys = None if summation.is_ideal else make_keys(summation, releases, random)
     _check_fits(plan, domain, sizes, has_keys=keys is not None)
     privacy = plan.privacy
-    if privacy is not None and spec.is_study and not privacy.study:
-        plan = replace(plan, privacy=replace(privacy, study=True))
+    if privacy is not None and spec.is_not_private and not privacy.not_private:
+        plan = replace(plan, privacy=replace(privacy, not_private=True))
     if keys is not None:
         if plan.secure_sum is None and privacy is not None:
             raise InvalidInputError(
@@ -416,7 +416,7 @@ def fit_existing(
             agreed = terms(summation, sizes, plan.max_items, plan.rows * plan.width)
         else:
             agreed = plan.secure_sum
-            check_cohorts(agreed, summation, openings)
+            check_cohorts(agreed, summation, releases)
         plan = replace(plan, secure_sum=replace_keys(agreed, keys))
     plan = plan if plan.domain["public"] else replace(plan, domain=domain.describe())
     check_certificate(plan, domain, report)
@@ -429,9 +429,10 @@ def _check_fits(plan: Plan, domain: Domain, sizes: Sequence[int], *, has_keys: b
         raise InvalidInputError(f"the plan has {plan.num_rounds} rounds, the input {len(sizes)}")
     privacy = plan.privacy
     hidden = privacy is not None and privacy.event.relation is Relation.ADD_REMOVE
-    if max(sizes) > plan.cohort and not hidden:
+    if max(sizes) > plan.max_round_clients and not hidden:
         raise InvalidInputError(
-            f"the plan allows {plan.cohort:,} clients in a round, the input has {max(sizes):,}; its sums could overflow"
+            f"the plan allows {plan.max_round_clients:,} clients in a round, the input has {max(sizes):,}; "
+            "its sums could overflow"
         )
     if plan.domain["public"] and not plan.has_domain(domain.describe()):
         raise InvalidInputError(

@@ -1,6 +1,7 @@
 """Differential privacy in a campaign: what is asked for, resolved once, and the terms that its plan gets.
 
-With privacy, whatever chooses a parameter or names an item is public. What only a study may use is refused elsewhere.
+With privacy, whatever chooses a parameter or names an item is public. What only a run marked not_private may use is
+refused elsewhere.
 """
 
 from __future__ import annotations
@@ -18,10 +19,10 @@ from fedtally.errors import InvalidInputError
 from fedtally.plan import MAX_CLIENTS, Plan
 from fedtally.planner.secure_sum import Summation
 from fedtally.privacy.budget import checked_name
+from fedtally.privacy.config import POPULATION, NoiseBy, PrivacyConfig, default_delta, propose
 from fedtally.privacy.events import Collisions, Relation, Trust, certify
-from fedtally.privacy.terms import POPULATION, NoiseBy, PrivacyTerms, default_delta, propose
+from fedtally.secagg.config import SecureSum
 from fedtally.secagg.params import corrupt_clients
-from fedtally.secagg.terms import SecureSum
 from fedtally.sketch import Schedule, SketchSpec
 
 MAX_CERTIFIED = 1 << 22  # candidates
@@ -41,7 +42,7 @@ class Privacy:
         max_clients: for add-remove, a public bound on the number of clients, which is itself private then.
         certify: for replace-one, look for the worst pair of candidates under the very hashes, which needs less noise.
         population: whose budget is charged.
-        study: allow what makes a run a study: private candidates, a seed, the truth.
+        not_private: allow what no private run may use: private candidates, a seed, the truth.
 
     Raises:
         InvalidInputError: values do not go together.
@@ -55,7 +56,7 @@ class Privacy:
     max_clients: int | None = None
     certify: bool = False
     population: str = POPULATION
-    study: bool = False
+    not_private: bool = False
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "relation", Relation.parse(self.relation))
@@ -77,8 +78,8 @@ class Privacy:
         """Whom it trusts: central, an aggregator that sees exact sums, or distributed, nobody."""
         return Trust.CENTRAL if self.noise_by is NoiseBy.AGGREGATOR else Trust.DISTRIBUTED
 
-    def opens(self, schedule: Schedule, num_rounds: int) -> list[range]:
-        """Return the rounds of each opening; as `Plan.openings`."""
+    def releases(self, schedule: Schedule, num_rounds: int) -> list[range]:
+        """Return the rounds of each release; as `Plan.releases`."""
         if self.noise_by.is_once:
             return schedule.batches_of(num_rounds)
         return [range(round, round + 1) for round in range(num_rounds)]
@@ -94,7 +95,7 @@ class Privacy:
         num_clients: Sequence[int],
         most_clients: int,
         honest_survivors: int | None,
-    ) -> PrivacyTerms:
+    ) -> PrivacyConfig:
         """Return what the plan says of privacy.
 
         Args:
@@ -108,9 +109,9 @@ class Privacy:
             honest_survivors: the fewest clients that count on each other's noise; None unless clients add it.
 
         Raises:
-            InvalidInputError: no noise keeps that promise.
+            InvalidInputError: no noise keeps that guarantee.
         """
-        together = max(map(len, self.opens(schedule, len(num_clients))))
+        together = max(map(len, self.releases(schedule, len(num_clients))))
         total = self.max_clients or sum(num_clients)
         return propose(
             epsilon=self.epsilon,
@@ -121,11 +122,11 @@ class Privacy:
             trust=self.trust,
             max_items=max_items,
             participations=participations,
-            per_opening=min(participations, together),
+            per_release=min(participations, together),
             honest_survivors=honest_survivors,
             most_clients=most_clients,
             population=self.population,
-            study=self.study,
+            not_private=self.not_private,
         )
 
 

@@ -12,19 +12,19 @@ from fedtally import planner
 from fedtally.domain import Domain
 from fedtally.errors import InvalidInputError
 from fedtally.plan import MAX_CLIENTS, Plan, Target
-from fedtally.planner import Campaign, Law, Size, UnreachableError
-from fedtally.planner.draft import DEFAULT_MAX_BYTES, Chosen, Draft, spread, widest
+from fedtally.planner import Campaign, Frequencies, Size, UnreachableError
+from fedtally.planner.draft import DEFAULT_MAX_BYTES, Chosen, Draft, find_widest, round_size_bounds
 from fedtally.planner.request import CampaignSpec
+from fedtally.privacy.config import MAX_EPSILON, MIN_EPSILON
 from fedtally.privacy.events import Relation
-from fedtally.privacy.terms import MAX_EPSILON, MIN_EPSILON
 from fedtally.recovery.decoding import kind_of
-from fedtally.secagg.terms import SecureSum
+from fedtally.secagg.config import SecureSum
 from fedtally.sketch import Recovery, Schedule
 
 if TYPE_CHECKING:
     from fedtally.planner.bill import Bill, Host
 
-_NEIGHBOURS = (0.5, 2.0, 4.0)  # times the columns
+_NEIGHBOURS = (0.5, 2.0, 4.0)  # times the width
 _WIDER = 1.1  # what is added where exact noise is larger than that of Gaussian accounting
 _FEW = 20  # campaigns that say what other small sketches would do
 _NOTHING = 0.5  # an error of a frequency that tells nothing
@@ -37,25 +37,25 @@ class Proposal:
 
     Attributes:
         plan: with its target.
-        size: how rows and columns came about; its linf and message.
+        size: how rows and width came about; its linf and message.
         linf: the predicted largest error, exceeded with `failure_probability`.
-        law: of the frequencies for which that is predicted.
+        distribution: of the frequencies for which that is predicted.
         found: what was looked for: "bytes", "error" or "epsilon".
         neighbours: plans of other widths, each with its predicted error.
-        minimax: the paper's size for the worst frequencies: rows, columns, and bytes of a client.
+        minimax: the paper's size for the worst frequencies: rows, width, and bytes of a client.
     """
 
     plan: Plan
     size: Size
     linf: float
-    law: Law
+    distribution: Frequencies
     found: str
     neighbours: tuple[tuple[Plan, float], ...]
     minimax: tuple[Size, int]
 
     @property
     def target(self) -> Target:
-        """What the plan promises."""
+        """What the plan is for."""
         assert self.plan.target is not None
         return self.plan.target
 
@@ -77,12 +77,18 @@ class Proposal:
         for step in range(-4, 11):
             width = max(2, round(cells / rows * 2 ** (step / 2)))
             size = self.plan.bytes_per_client + (rows * width - cells) * self.plan.modulus_bits / 8
-            points.append((size, campaign.linf(self.law, self.target.failure_probability, rows, width)))
+            points.append((size, campaign.linf(self.distribution, self.target.failure_probability, rows, width)))
         return [(size, error) for size, error in points if error > 0]
 
 
 def propose(
-    spec: CampaignSpec, domain: Domain, num_clients: int, law: Law, *, seed: bytes, find_epsilon: bool = False
+    spec: CampaignSpec,
+    domain: Domain,
+    num_clients: int,
+    distribution: Frequencies,
+    *,
+    seed: bytes,
+    find_epsilon: bool = False,
 ) -> Proposal:
     """Return a plan for a fleet.
 
@@ -94,7 +100,7 @@ def propose(
         spec: what is asked.
         domain: the candidates.
         num_clients: of all rounds together, each in one of them, drawn at random.
-        law: what is known of the frequencies.
+        distribution: what is known of the frequencies.
         seed: 32 bytes, of the hashes.
         find_epsilon: whether the least epsilon is looked for; tau, max_bytes and some epsilon must be given, which is
             not taken.
@@ -102,43 +108,45 @@ def propose(
     Raises:
         InvalidInputError: what is asked for cannot be had; the smallest changes with which it can are named.
     """
-    draft = drafted(spec, domain, num_clients, seed)
+    draft = make_draft(spec, domain, num_clients, seed)
     if find_epsilon:
-        draft = _least_private(draft, law)
+        draft = _least_private(draft, distribution)
     tau, p = spec.tau, spec.failure_probability
     if tau is None:
-        chosen, size = _for_bytes(draft, law)
+        chosen, size = _for_bytes(draft, distribution)
         plan = draft.plan(*chosen)
-        linf = predicted(plan, law, draft.recovery, p)
-        careful = predicted(plan, law, draft.recovery, p * planner.RISK)
+        linf = predict_linf(plan, distribution, draft.recovery, p)
+        careful = predict_linf(plan, distribution, draft.recovery, p * planner.RISK)
         if careful >= _NOTHING:
             raise InvalidInputError(
                 f"with these bytes the error of a frequency may be {careful:.2g}: nothing could be learnt; give more "
                 "bytes, more clients or a larger epsilon"
             )
-        plan = replace(plan, target=_promised(careful, p, draft.recovery))
+        plan = replace(plan, target=_target(careful, p, draft.recovery))
     else:
-        chosen, size = chosen_for(draft, law)
-        plan, linf = _with_exact_noise(draft, draft.plan(*chosen), law)
+        chosen, size = chosen_for(draft, distribution)
+        plan, linf = _with_exact_noise(draft, draft.plan(*chosen), distribution)
     found = "error" if tau is None else "epsilon" if find_epsilon else "bytes"
-    neighbours = tuple(_neighbours(draft, plan, law))
-    return Proposal(plan, size, linf, law, found, neighbours, _minimax(draft, plan.schedule, max(tau or linf, 1e-9)))
+    neighbours = tuple(_neighbours(draft, plan, distribution))
+    return Proposal(
+        plan, size, linf, distribution, found, neighbours, _minimax(draft, plan.schedule, max(tau or linf, 1e-9))
+    )
 
 
-def _with_exact_noise(draft: Draft, plan: Plan, law: Law) -> tuple[Plan, float]:
+def _with_exact_noise(draft: Draft, plan: Plan, distribution: Frequencies) -> tuple[Plan, float]:
     """Return the plan, and its error, made wider where exact accounting asks for more noise than was planned with."""
     tau, budget, p = draft.spec.tau, draft.spec.max_bytes, draft.spec.failure_probability
     assert tau is not None
-    linf = predicted(plan, law, draft.recovery, p)
+    linf = predict_linf(plan, distribution, draft.recovery, p)
     while linf > tau:
         plan, before = draft.plan(plan.schedule, plan.rows, math.ceil(_WIDER * plan.width)), linf
-        linf = predicted(plan, law, draft.recovery, p)
+        linf = predict_linf(plan, distribution, draft.recovery, p)
         if linf > 0.999 * before or (budget is not None and plan.bytes_per_client > budget):
-            raise _unreachable(draft, law)
+            raise _unreachable(draft, distribution)
     return plan, linf
 
 
-def drafted(spec: CampaignSpec, domain: Domain, num_clients: int, seed: bytes) -> Draft:
+def make_draft(spec: CampaignSpec, domain: Domain, num_clients: int, seed: bytes) -> Draft:
     """Return what is known of a plan for so many clients, over rounds drawn at random."""
     rounds = spec.num_rounds or 1
     if num_clients < rounds:
@@ -148,7 +156,7 @@ def drafted(spec: CampaignSpec, domain: Domain, num_clients: int, seed: bytes) -
     sizes = _sizes(num_clients, rounds)
     largest = num_clients
     if spec.relation is not Relation.ADD_REMOVE:  # else how many there are in a round is hidden
-        largest = min(num_clients, max(sizes[-1], spread(num_clients / rounds)[1]))
+        largest = min(num_clients, max(sizes[-1], round_size_bounds(num_clients / rounds)[1]))
     return Draft(spec, domain, sizes, seed, (num_clients, largest), has_room=rounds > 1)
 
 
@@ -160,7 +168,7 @@ def _sizes(num_clients: int, rounds: int) -> list[int]:
     """
     if rounds == 1:
         return [num_clients]
-    least = max(1, spread(num_clients / rounds)[0])
+    least = max(1, round_size_bounds(num_clients / rounds)[0])
     most = min(2 * num_clients // rounds - least, num_clients - least - (rounds - 2))
     others = num_clients - least - most
     if rounds == 2:
@@ -169,13 +177,15 @@ def _sizes(num_clients: int, rounds: int) -> list[int]:
     return [least, most] + [small + 1] * larger + [small] * (rounds - 2 - larger)
 
 
-def predicted(plan: Plan, law: Law, recovery: str, probability: float, repeats: int = Campaign.repeats) -> float:
+def predict_linf(
+    plan: Plan, distribution: Frequencies, recovery: str, probability: float, repeats: int = Campaign.repeats
+) -> float:
     """Return the largest error that a plan is predicted to exceed with a probability; see `Campaign` for repeats."""
     campaign = replace(Campaign.from_plan(plan, recovery), repeats=repeats)
-    return campaign.linf(law, probability, plan.rows, plan.width)
+    return campaign.linf(distribution, probability, plan.rows, plan.width)
 
 
-def chosen_for(draft: Draft, law: Law) -> tuple[Chosen, Size]:
+def chosen_for(draft: Draft, distribution: Frequencies) -> tuple[Chosen, Size]:
     """Return what meets the draft's tau with the fewest bytes, and within max_bytes, if there are.
 
     Raises:
@@ -183,40 +193,40 @@ def chosen_for(draft: Draft, law: Law) -> tuple[Chosen, Size]:
     """
     spec = draft.spec
     assert spec.tau is not None
-    question = draft.question(law, spec.rows)
+    question = draft.question(distribution, spec.rows)
     try:
         schedule, size = planner.smallest(question, spec.tau)
         chosen = Chosen(schedule, size.rows, size.width)
         if spec.max_bytes is None or draft.plan(*chosen).bytes_per_client <= spec.max_bytes:
             return chosen, size
-        chosen, size = _for_bytes(draft, law)  # with a smaller margin than the usual one
+        chosen, size = _for_bytes(draft, distribution)  # with a smaller margin than the usual one
     except UnreachableError:
-        raise _unreachable(draft, law) from None
+        raise _unreachable(draft, distribution) from None
     if (size.linf or 0.0) > spec.tau:
-        raise _unreachable(draft, law)
+        raise _unreachable(draft, distribution)
     return chosen, size
 
 
-def _for_bytes(draft: Draft, law: Law) -> tuple[Chosen, Size]:
+def _for_bytes(draft: Draft, distribution: Frequencies) -> tuple[Chosen, Size]:
     """Return what has the smallest error within max_bytes, or the usual bytes."""
     budget = draft.spec.max_bytes or DEFAULT_MAX_BYTES
-    schedule, size = planner.best(draft.question(law, draft.spec.rows), budget)
-    width = widest(lambda width: draft.plan(schedule, size.rows, width), budget).width
+    schedule, size = planner.best(draft.question(distribution, draft.spec.rows), budget)
+    width = find_widest(lambda width: draft.plan(schedule, size.rows, width), budget).width
     return Chosen(schedule, size.rows, width), replace(size, width=width)
 
 
-def _promised(linf: float, probability: float, recovery: str) -> Target:
+def _target(linf: float, probability: float, recovery: str) -> Target:
     """Return the target that a predicted error makes: rounded up to two digits, and at least 1e-9."""
     digits = 10.0 ** (math.floor(math.log10(max(linf, 1e-9))) - 1)
     return Target(float(f"{digits * math.ceil(max(linf, 1e-9) / digits):.3g}"), probability, recovery)
 
 
-def _neighbours(draft: Draft, plan: Plan, law: Law) -> Iterator[tuple[Plan, float]]:
+def _neighbours(draft: Draft, plan: Plan, distribution: Frequencies) -> Iterator[tuple[Plan, float]]:
     for factor in _NEIGHBOURS:
         width = max(1, round(factor * plan.width))
         with suppress(InvalidInputError):  # wider than a sketch may be
             other = draft.plan(plan.schedule, plan.rows, width)
-            yield other, predicted(other, law, draft.recovery, draft.spec.failure_probability, _FEW)
+            yield other, predict_linf(other, distribution, draft.recovery, draft.spec.failure_probability, _FEW)
 
 
 def _minimax(draft: Draft, schedule: Schedule, tau: float) -> tuple[Size, int]:
@@ -229,28 +239,30 @@ def _minimax(draft: Draft, schedule: Schedule, tau: float) -> tuple[Size, int]:
 # ---- what is out of reach ----
 
 
-def _least_private(draft: Draft, law: Law) -> Draft:
+def _least_private(draft: Draft, distribution: Frequencies) -> Draft:
     """Return the draft with the least epsilon, of two digits, at which its tau is met within max_bytes."""
     if draft.spec.privacy is None:
         raise InvalidInputError("where epsilon is to be found, ask for privacy with any epsilon: it is replaced")
-    found = planner.least(lambda x: reaches(_asking(draft, epsilon=x), law), MIN_EPSILON, MAX_EPSILON, _PRECISION)
+    found = planner.least(
+        lambda x: reaches(_asking(draft, epsilon=x), distribution), MIN_EPSILON, MAX_EPSILON, _PRECISION
+    )
     if found is None:
         draft = _asking(draft, epsilon=MAX_EPSILON)
-        raise _unreachable(draft, law)
+        raise _unreachable(draft, distribution)
     return _asking(draft, epsilon=float(_up(found)))
 
 
-def reaches(draft: Draft, law: Law) -> bool:
+def reaches(draft: Draft, distribution: Frequencies) -> bool:
     """Whether some sketch, within max_bytes if there are, meets the draft's tau; of usual rows, to be quick."""
     tau = draft.spec.tau
     assert tau is not None
     rows = draft.spec.rows or kind_of(draft.recovery).usual_rows
-    return planner.reach(draft.question(law, rows), rows, draft.spec.max_bytes) <= tau
+    return planner.reach(draft.question(distribution, rows), rows, draft.spec.max_bytes) <= tau
 
 
-def _unreachable(draft: Draft, law: Law) -> InvalidInputError:
+def _unreachable(draft: Draft, distribution: Frequencies) -> InvalidInputError:
     """Return the error that says why a target is out of reach, and which smallest change brings it within."""
-    ways = list(_ways(draft, law))
+    ways = list(_ways(draft, distribution))
     out = f"any of these would do: {'; '.join(ways)}" if ways else "no single change of it would do"
     return InvalidInputError(f"tau {draft.spec.tau:g} {_why(draft)}; {out}")
 
@@ -263,33 +275,37 @@ def _why(draft: Draft) -> str:
     return f"cannot be met at epsilon {spec.privacy.epsilon:g} with {clients}{within}"
 
 
-def _ways(draft: Draft, law: Law) -> Iterator[str]:
+def _ways(draft: Draft, distribution: Frequencies) -> Iterator[str]:
     """Yield the smallest changes, one at a time, with which a draft's target is met."""
     spec, tau = draft.spec, draft.spec.tau
     assert tau is not None
-    best = planner.least(lambda x: reaches(_asking(draft, tau=x), law), tau, 0.5, _PRECISION)
+    best = planner.least(lambda x: reaches(_asking(draft, tau=x), distribution), tau, 0.5, _PRECISION)
     if best is not None:
         yield f"tau {_up(best)}"
     if spec.privacy is not None:
         now = spec.privacy.epsilon
-        epsilon = planner.least(lambda x: reaches(_asking(draft, epsilon=x), law), now, MAX_EPSILON, _PRECISION)
+        epsilon = planner.least(
+            lambda x: reaches(_asking(draft, epsilon=x), distribution), now, MAX_EPSILON, _PRECISION
+        )
         if epsilon is not None:
             yield f"epsilon {_up(epsilon)}"
     few = draft.clients[0]
     clients = planner.least(
-        lambda x: reaches(_of_clients(draft, math.ceil(x)), law), few, min(MAX_CLIENTS, 100 * few), _PRECISION
+        lambda x: reaches(_of_clients(draft, math.ceil(x)), distribution), few, min(MAX_CLIENTS, 100 * few), _PRECISION
     )
     if clients is not None:
         yield f"{int(float(_up(clients))):,} clients"
     most, whole = spec.summation.most_clients, draft.clients[1]
     # Of secagg each cohort is opened, and each with the noise of a whole: fewer and larger ones have less.
     if spec.summation.method is SecureSum.SECAGG and spec.is_private and whole > most:
-        cohort = planner.least(lambda x: reaches(_of_cohort(draft, math.ceil(x)), law), most, whole, _PRECISION)
+        cohort = planner.least(
+            lambda x: reaches(_of_cohort(draft, math.ceil(x)), distribution), most, whole, _PRECISION
+        )
         if cohort is not None:
             yield f"cohorts of up to {int(float(_up(cohort))):,} (max_cohort)"
     if spec.max_bytes is not None:
         with suppress(UnreachableError):
-            question = draft.question(law, spec.rows)
+            question = draft.question(distribution, spec.rows)
             schedule, size = planner.smallest(question, tau)
             yield f"{int(float(_up(question.cost(schedule, size)))):,} bytes"
 
@@ -308,13 +324,13 @@ def _of_clients(draft: Draft, num_clients: int) -> Draft:
     spec = draft.spec
     if spec.privacy is not None and spec.privacy.max_clients is not None:
         spec = replace(spec, privacy=replace(spec.privacy, max_clients=num_clients))
-    return drafted(spec, draft.domain, num_clients, draft.seed)
+    return make_draft(spec, draft.domain, num_clients, draft.seed)
 
 
 def _of_cohort(draft: Draft, most: int) -> Draft:
     """Return the draft with cohorts of up to so many clients."""
     spec = replace(draft.spec, summation=replace(draft.spec.summation, max_cohort=most))
-    return drafted(spec, draft.domain, draft.clients[0], draft.seed)
+    return make_draft(spec, draft.domain, draft.clients[0], draft.seed)
 
 
 def _up(number: float) -> str:

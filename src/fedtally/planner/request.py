@@ -11,10 +11,10 @@ from fedtally.errors import InvalidInputError
 from fedtally.plan import Plan
 from fedtally.planner.privacy import Privacy, resolve_privacy
 from fedtally.planner.secure_sum import Summation
+from fedtally.privacy.config import POPULATION, NoiseBy, default_delta
 from fedtally.privacy.events import Relation
-from fedtally.privacy.terms import POPULATION, NoiseBy, default_delta
 from fedtally.recovery.decoding import CONFIDENCE, Decoding, recovery_of
-from fedtally.secagg.terms import SecureSum
+from fedtally.secagg.config import SecureSum
 from fedtally.sketch import Recovery, Schedule
 from fedtally.sketch.count_sketch import MAX_ROUNDS
 from fedtally.sketch.schedule import AUTO, BATCHED_AUTO
@@ -90,12 +90,13 @@ class Request:
     tau: float | None = None
     failure_probability: float = 0.1
 
-    def resolve(self, *, dropout: float = 0.0, study: bool = False) -> CampaignSpec:
+    def resolve(self, *, dropout: float = 0.0, not_private: bool = False) -> CampaignSpec:
         """Return what the request means, checked. Nothing below asks the request again.
 
         Args:
             dropout: the share of each cohort's clients that drops out of a simulation.
-            study: with privacy, allow what is not private: a seed, the truth, the input's own items as candidates.
+            not_private: with privacy, allow what is not private: a seed, the truth, the input's own items as
+                candidates.
 
         Raises:
             InvalidInputError: options are out of bounds, or do not go together.
@@ -105,7 +106,7 @@ class Request:
         (1, 'clients', 'servers')
         """
         plan = self.plan
-        summation = Summation.asked(
+        summation = Summation.resolve(
             None if plan is None else plan.secure_sum,
             method=self.secure_sum,
             adversary=self.adversary,
@@ -114,7 +115,7 @@ class Request:
             max_cohort=self.max_cohort,
             max_dropout=self.max_dropout,
         )
-        self._check_privacy(study)
+        self._check_privacy(not_private)
         privacy = None
         if self.epsilon is not None:
             privacy = resolve_privacy(
@@ -127,7 +128,7 @@ class Request:
                 max_clients=self.max_clients,
                 certify=self.certify,
                 population=POPULATION if self.population is None else self.population,
-                study=study,
+                not_private=not_private,
             )
         planned = None if plan is None else plan.privacy
         numbers = {name: _integer(name, getattr(self, name)) for name in _SIZES}
@@ -168,7 +169,7 @@ class Request:
             relation=relation,
             max_rounds=max_rounds,
             population=population,
-            is_study=study or (planned is not None and planned.study),
+            is_not_private=not_private or (planned is not None and planned.not_private),
             tau=tau,
             failure_probability=failure_probability,
         )
@@ -178,9 +179,9 @@ class Request:
         values = {name: getattr(self, name) for name in names}
         return [name for name, value in values.items() if (value if name == "certify" else value is not None)]
 
-    def _check_privacy(self, study: bool) -> None:
+    def _check_privacy(self, not_private: bool) -> None:
         """Refuse options of privacy where there is none, or where a plan says them."""
-        check_flag(certify=self.certify, study=study)
+        check_flag(certify=self.certify, not_private=not_private)
         planned = None if self.plan is None else self.plan.privacy
         if self.plan is not None:
             given = self._given(("epsilon", *_OF_EPSILON))
@@ -193,7 +194,7 @@ class Request:
                     f"the plan is of population {planned.population!r}, got {self.population!r}; leave population out"
                 )
         if planned is None and self.epsilon is None:
-            for name in [*self._given((*_OF_EPSILON, "population")), *["study"] * study]:
+            for name in [*self._given((*_OF_EPSILON, "population")), *["not_private"] * not_private]:
                 raise InvalidInputError(f"{name} goes with epsilon: give one, or leave {name} out")
 
     def _target(self) -> float | None:
@@ -227,7 +228,7 @@ class CampaignSpec:
         relation: of the privacy that is asked for, or of the plan's; None: the campaign is not private.
         max_rounds: the most natural rounds of one client; None: all.
         population: whose budget is charged.
-        is_study: whether what is not private may be used: then nothing is promised.
+        is_not_private: whether what is not private may be used: then nothing is guaranteed.
         tau: the largest error of any frequency; None: no target.
         failure_probability: with which tau may be exceeded, in (0, 1).
     """
@@ -246,13 +247,13 @@ class CampaignSpec:
     relation: Relation | None
     max_rounds: int | None
     population: str
-    is_study: bool
+    is_not_private: bool
     tau: float | None
     failure_probability: float
 
     @property
     def is_private(self) -> bool:
-        """Whether the campaign is differentially private, or a study of one that is."""
+        """Whether the campaign is differentially private, or one marked not_private."""
         return self.relation is not None
 
     def with_delta(self, num_clients: int) -> CampaignSpec:

@@ -7,13 +7,13 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from fedtally import _validate
-from fedtally.crypto.hpke import OpeningKey
+from fedtally.crypto.hpke import PrivateKey
 from fedtally.crypto.keys import KEY_BYTES, Secret, SigningKey
 from fedtally.errors import InvalidInputError
 from fedtally.secagg.allow_list import AllowList
+from fedtally.secagg.config import SecAggConfig, SecureSum, Terms, TwoServerConfig
 from fedtally.secagg.params import Adversary, corrupt_clients, modulus_bits
 from fedtally.secagg.proposal import propose
-from fedtally.secagg.terms import SecAggTerms, SecureSum, Terms, TwoServerTerms
 
 MAX_COHORT = {Adversary.SEMI_HONEST: 2000, Adversary.ACTIVE: 200}  # what a client costs grows with the cohort if active
 MAX_CORRUPT = 0.05
@@ -81,7 +81,7 @@ class Summation:
         return self.max_dropout
 
     @classmethod
-    def asked(
+    def resolve(
         cls,
         agreed: Terms | None,
         *,
@@ -97,7 +97,7 @@ class Summation:
         Raises:
             InvalidInputError: something else is asked than what the plan says.
 
-        >>> Summation.asked(None, method="secagg").max_corrupt
+        >>> Summation.resolve(None, method="secagg").max_corrupt
         0.05
         """
         if agreed is None:
@@ -105,8 +105,8 @@ class Summation:
             return cls(
                 method or SecureSum.IDEAL, adversary or Adversary.SEMI_HONEST, dropout, corrupt, max_cohort, max_dropout
             )
-        is_secagg = isinstance(agreed, SecAggTerms)
-        planned = agreed.parameters.adversary if isinstance(agreed, SecAggTerms) else Adversary.SEMI_HONEST
+        is_secagg = isinstance(agreed, SecAggConfig)
+        planned = agreed.parameters.adversary if isinstance(agreed, SecAggConfig) else Adversary.SEMI_HONEST
         if method not in (None, agreed.method) or adversary not in (None, planned):
             raise InvalidInputError(
                 f"the plan is summed by {agreed.method}{f' ({planned})' * is_secagg}, got {method or adversary}; "
@@ -130,16 +130,16 @@ class Summation:
         small, larger = divmod(num_clients, max(1, number))
         return [small + 1] * larger + [small] * (number - larger)
 
-    def sums(self, sizes: Sequence[int], openings: Sequence[range]) -> list[int]:
-        """Return the clients of each secure sum: two servers add up the rounds of an opening, others sum by rounds.
+    def sums(self, sizes: Sequence[int], releases: Sequence[range]) -> list[int]:
+        """Return the clients of each secure sum: two servers add up the rounds of a release, others sum by rounds.
 
         Args:
             sizes: clients of each round.
-            openings: the rounds of each opening.
+            releases: the rounds of each release.
         """
         if not self.is_two_server:
             return list(sizes)
-        return [sum(sizes[opening.start : opening.stop]) for opening in openings]
+        return [sum(sizes[release.start : release.stop]) for release in releases]
 
     def extremes(self, least: int, most: int) -> list[int]:
         """Return numbers of clients from `least` to `most` whose cohorts have all sizes between which others lie.
@@ -164,7 +164,7 @@ class Keys(NamedTuple):
     """The keys of a simulated campaign: the server's, the helper's, and a registered identity for each client."""
 
     server: SigningKey
-    helper: OpeningKey
+    helper: PrivateKey
     identities: tuple[SigningKey, ...]
     allow_list: AllowList | None
 
@@ -174,7 +174,7 @@ def make_keys(summation: Summation, num_clients: Sequence[int], random: Callable
 
     Args:
         summation: how the rounds are summed.
-        num_clients: of each round, or of each opening of two servers.
+        num_clients: of each round, or of each release of two servers.
         random: returns as many bytes as it is asked for; of a seed, to repeat a simulation exactly.
     """
     identities: tuple[SigningKey, ...] = ()
@@ -183,7 +183,7 @@ def make_keys(summation: Summation, num_clients: Sequence[int], random: Callable
         identities = tuple(sorted(made, key=lambda key: key.public))
     return Keys(
         SigningKey(Secret(random(KEY_BYTES))),
-        OpeningKey(Secret(random(KEY_BYTES))),
+        PrivateKey(Secret(random(KEY_BYTES))),
         identities,
         AllowList(key.public for key in identities) if identities else None,
     )
@@ -217,7 +217,7 @@ def terms(summation: Summation, num_clients: Sequence[int], max_items: int, coun
 
 def _secagg_terms(
     summation: Summation, n_min: int, n_max: int, corrupt: int, max_items: int, counters: int
-) -> SecAggTerms:
+) -> SecAggConfig:
     parameters = propose(
         n_max,
         length=counters,
@@ -231,13 +231,13 @@ def _secagg_terms(
         raise InvalidInputError(
             f"{parameters.honest_survivors} honest clients in a sum protect nobody; at least 2 are needed"
         )
-    return SecAggTerms(parameters=parameters)
+    return SecAggConfig(parameters=parameters)
 
 
 def _two_server_terms(
     summation: Summation, n_min: int, n_max: int, corrupt: int, max_items: int, counters: int
-) -> TwoServerTerms:
-    return TwoServerTerms(
+) -> TwoServerConfig:
+    return TwoServerConfig(
         length=counters,
         bits=modulus_bits(n_max, max_items),
         n_max=n_max,
@@ -250,7 +250,7 @@ def _two_server_terms(
 def with_noise(agreed: Terms, max_items: int, noise: int) -> Terms:
     """Return the terms with room for so much noise in every counter of a sum."""
     bits = modulus_bits(agreed.most_clients, max_items, noise)
-    if isinstance(agreed, SecAggTerms):
+    if isinstance(agreed, SecAggConfig):
         return replace(agreed, parameters=replace(agreed.parameters, bits=bits))
     return replace(agreed, bits=bits, noise=noise)
 
@@ -262,7 +262,7 @@ def check_cohorts(agreed: Terms, summation: Summation, num_clients: Sequence[int
         InvalidInputError: which sizes they are.
     """
     sizes = [size for count in num_clients if count for size in summation.sizes(count)]
-    least = agreed.parameters.n_min if isinstance(agreed, SecAggTerms) else agreed.min_batch
+    least = agreed.parameters.n_min if isinstance(agreed, SecAggConfig) else agreed.min_batch
     if not least <= min(sizes) <= max(sizes) <= agreed.most_clients:
         raise InvalidInputError(
             f"the plan allows cohorts of {least} to {agreed.most_clients} clients, and the rounds of this input, where "
@@ -273,6 +273,6 @@ def check_cohorts(agreed: Terms, summation: Summation, num_clients: Sequence[int
 def replace_keys(agreed: Terms, keys: Keys) -> Terms:
     """Return a plan's terms under the keys of a simulation, whichever it has: nobody else's keys are needed for one."""
     listed = None if keys.allow_list is None else keys.allow_list.digest
-    if isinstance(agreed, SecAggTerms):
+    if isinstance(agreed, SecAggConfig):
         return replace(agreed, server_key=keys.server.public, allow_list=listed)
     return replace(agreed, helper_key=keys.helper.public, allow_list=listed)

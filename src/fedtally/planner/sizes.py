@@ -2,7 +2,7 @@
 
 Five ways. Three are the paper's (Wu, Zhu, Kairouz and Braverman 2023), with the constant 2 of its experiments:
 `oracle` knows the frequencies, `minimax` assumes the worst, `two_phase` fits a power law to a pilot. `linear` is the
-n of Chen et al. 2022. The fifth, `calculus`, is without constants: it searches for the smallest rows x width whose
+n of Chen et al. 2022. The fifth, `size_by_model`, is without constants: it searches for the smallest rows x width whose
 largest error, by `fedtally.recovery.error_model`, exceeds tau with probability at most p.
 """
 
@@ -25,7 +25,7 @@ from fedtally.domain import Domain
 from fedtally.errors import InvalidInputError
 from fedtally.kernels import MAX_ROWS, MAX_WIDTH
 from fedtally.plan import Plan
-from fedtally.planner.law import Law
+from fedtally.planner.frequencies import Frequencies
 from fedtally.planner.trials import MOST_CELLS, Trials
 from fedtally.recovery.decoding import kind_of
 from fedtally.recovery.error_model import failure, predict
@@ -45,7 +45,7 @@ _STEPS, _CLOSE = 8, 1.005  # towards an error that it depends on itself
 _TELLING = 2  # failures that trials must allow, at least, to say anything
 _FACTOR = 2.0  # by which a small sketch may be smaller than is predicted
 _STEEPEST = 10.0  # exponent of a fitted power law
-_MOST_RANKS = 1 << 23  # of the two-phase law: what is beyond adds less than 2^-23 / tau^2 to the hardness
+_MOST_RANKS = 1 << 23  # of the two-phase distribution: what is beyond adds less than 2^-23 / tau^2 to the hardness
 
 
 class UnreachableError(InvalidInputError):
@@ -57,7 +57,7 @@ class Size:
     """A sketch, and what is said of it.
 
     Attributes:
-        method: oracle, minimax, linear, two-phase, calculus or budget; minimax where calculus fell back to it.
+        method: oracle, minimax, linear, two-phase, model or budget; minimax where model fell back to it.
         rows: L.
         width: W.
         linf: the predicted largest error, exceeded with probability p; None where nothing is predicted.
@@ -104,7 +104,7 @@ class Campaign:
         """Return what a plan says: of its noise, all that there is when nobody drops out.
 
         >>> domain = {"kind": "range", "size": 1000, "public": True}
-        >>> plan = Plan(rows=7, width=200, schedule="hybrid", num_rounds=4, num_clients=8000, cohort=2200,
+        >>> plan = Plan(rows=7, width=200, schedule="hybrid", num_rounds=4, num_clients=8000, max_round_clients=2200,
         ...             domain=domain, max_items=1, seed=bytes(32))
         >>> campaign = Campaign.from_plan(plan, "joint")
         >>> str(campaign.schedule), campaign.num_rounds, campaign.noise
@@ -112,71 +112,81 @@ class Campaign:
         """
         noise, rounds = 0.0, plan.num_rounds
         if plan.privacy is not None:
-            each = plan.privacy.largest_deviation(-(-plan.num_clients // rounds))
-            noise = each * math.sqrt(len(plan.openings) / rounds)
+            each = plan.privacy.largest_stddev(-(-plan.num_clients // rounds))
+            noise = each * math.sqrt(len(plan.releases) / rounds)
         return cls(plan.num_clients, plan.schedule, rounds, recovery, noise)
 
-    def trials(self, law: Law, rows: int, width: int) -> Trials | None:
+    def trials(self, distribution: Frequencies, rows: int, width: int) -> Trials | None:
         """Return the campaigns that say what so small a sketch does; None where the error model does."""
         schedule = Schedule.parse(self.schedule)
         if rows * width > MOST_CELLS or len(schedule.batches_of(self.num_rounds)) > 1:
             return None
         noise = self._noise(rows) * math.sqrt(self.num_rounds)
-        return Trials.of(law, self.num_clients, self.recovery, noise, rows, width)
+        return Trials.of(distribution, self.num_clients, self.recovery, noise, rows, width)
 
-    def failure(self, law: Law, tau: float, rows: int, width: int) -> float:
+    def failure(self, distribution: Frequencies, tau: float, rows: int, width: int) -> float:
         """Return the probability that the largest error exceeds tau, predicted or, of a small sketch, by trials."""
-        trials = self.trials(law, rows, width)
-        return self.modelled_failure(law, tau, rows, width) if trials is None else trials.failure(tau, self.repeats)
+        trials = self.trials(distribution, rows, width)
+        return (
+            self.modelled_failure(distribution, tau, rows, width)
+            if trials is None
+            else trials.failure(tau, self.repeats)
+        )
 
-    def linf(self, law: Law, p: float, rows: int, width: int) -> float:
+    def linf(self, distribution: Frequencies, p: float, rows: int, width: int) -> float:
         """Return the largest error that is exceeded with probability p: predicted, or of a small sketch by trials."""
-        trials = self.trials(law, rows, width) if p * self.repeats >= _TELLING else None
-        return self.modelled_linf(law, p, rows, width) if trials is None else trials.linf(p, self.repeats)
+        trials = self.trials(distribution, rows, width) if p * self.repeats >= _TELLING else None
+        return self.modelled_linf(distribution, p, rows, width) if trials is None else trials.linf(p, self.repeats)
 
-    def modelled_failure(self, law: Law, tau: float, rows: int, width: int) -> float:
+    def modelled_failure(self, distribution: Frequencies, tau: float, rows: int, width: int) -> float:
         """Return the probability that the largest error exceeds tau, by the error model.
 
         Or the probability that that of a sketch `JUMP` times narrower exceeds `FALL` tau, if that is larger. Where the
         error of joint recovery falls so fast, from many items to few, by how much is well predicted, but not where.
         """
-        law = self._careful(law, tau)
-        found = self._failure(law, tau, rows, width)
+        distribution = self._careful(distribution, tau)
+        found = self._failure(distribution, tau, rows, width)
         if self._fits_items and found < 1.0 and (narrower := int(width / JUMP)) >= 2:
-            found = max(found, self._failure(law, FALL * tau, rows, narrower))
+            found = max(found, self._failure(distribution, FALL * tau, rows, narrower))
         return found
 
-    def _failure(self, law: Law, tau: float, rows: int, width: int) -> float:
-        found = failure(law.frequencies, tau, rows=rows, width=width, **self._plan(law, rows))
-        if found == 0.0 and (narrower := self._relied_on(law, rows, width)) < width:
-            return failure(law.frequencies, tau, rows=rows, width=narrower, **self._plan(law, rows))
+    def _failure(self, distribution: Frequencies, tau: float, rows: int, width: int) -> float:
+        found = failure(distribution.frequencies, tau, rows=rows, width=width, **self._plan(distribution, rows))
+        if found == 0.0 and (narrower := self._relied_on(distribution, rows, width)) < width:
+            return failure(distribution.frequencies, tau, rows=rows, width=narrower, **self._plan(distribution, rows))
         return found
 
-    def modelled_linf(self, law: Law, p: float, rows: int, width: int) -> float:
+    def modelled_linf(self, distribution: Frequencies, p: float, rows: int, width: int) -> float:
         """Return the largest error that is exceeded with probability p, by the error model, as `modelled_failure`."""
-        found, known, narrower = 0.0, law, int(width / JUMP)
+        found, known, narrower = 0.0, distribution, int(width / JUMP)
         for _ in range(_STEPS):  # from below to the least error that is exceeded with p if items below it are alike
             before, found = found, self._linf(known, p, rows, width)
             if self._fits_items and narrower >= 2:
                 found = max(found, self._linf(known, p, rows, narrower) / FALL)
-            known = self._careful(law, found)
-            if known is law or found <= _CLOSE * before:
+            known = self._careful(distribution, found)
+            if known is distribution or found <= _CLOSE * before:
                 break
         return found
 
-    def _careful(self, law: Law, tau: float) -> Law:
-        """Return the law that joint recovery is planned with: rare items of which a pilot tells little are alike."""
-        if not self._fits_items or law.fit is None:
-            return law
-        return _alike_below(law, min(tau, law.fit.resolved / 2))
+    def _careful(self, distribution: Frequencies, tau: float) -> Frequencies:
+        """Return the distribution that joint recovery is planned with: rare items of which a pilot tells little are
+        alike.
+        """
+        if not self._fits_items or distribution.fit is None:
+            return distribution
+        return _alike_below(distribution, min(tau, distribution.fit.resolved / 2))
 
-    def _linf(self, law: Law, p: float, rows: int, width: int) -> float:
-        found = predict(law.frequencies, rows=rows, width=width, probability=p, **self._plan(law, rows)).linf
-        if found == 0.0 and (narrower := self._relied_on(law, rows, width)) < width:
-            return predict(law.frequencies, rows=rows, width=narrower, probability=p, **self._plan(law, rows)).linf
+    def _linf(self, distribution: Frequencies, p: float, rows: int, width: int) -> float:
+        found = predict(
+            distribution.frequencies, rows=rows, width=width, probability=p, **self._plan(distribution, rows)
+        ).linf
+        if found == 0.0 and (narrower := self._relied_on(distribution, rows, width)) < width:
+            return predict(
+                distribution.frequencies, rows=rows, width=narrower, probability=p, **self._plan(distribution, rows)
+            ).linf
         return found
 
-    def _relied_on(self, law: Law, rows: int, width: int) -> int:
+    def _relied_on(self, distribution: Frequencies, rows: int, width: int) -> int:
         """Return the width whose prediction is relied on: this one, or a narrower one.
 
         Joint recovery may be predicted to be exact with more items than so few cells bear: with a third of the cells as
@@ -184,7 +194,7 @@ class Campaign:
         sketch that is not predicted to be exact.
         """
         while width > 2 and self._fits_items:
-            found = predict(law.frequencies, rows=rows, width=width, **self._plan(law, rows))
+            found = predict(distribution.frequencies, rows=rows, width=width, **self._plan(distribution, rows))
             if found.scale > 0.0 or found.support * CELLS_PER_ITEM <= rows * width:
                 break
             width = max(2, int(0.9 * width))
@@ -194,17 +204,17 @@ class Campaign:
     def _fits_items(self) -> bool:
         return kind_of(self.recovery).fits_items
 
-    def _plan(self, law: Law, rows: int) -> dict[str, Any]:
+    def _plan(self, distribution: Frequencies, rows: int) -> dict[str, Any]:
         return {
             "schedule": self.schedule,
             "num_rounds": self.num_rounds,
             "num_clients": self.num_clients,
             "recovery": self.recovery,
             "noise": self._noise(rows),
-            "numbers": law.numbers,
-            "candidates": law.domain_size,
-            "heterogeneity": law.heterogeneity,
-            "max_items": law.max_items,
+            "numbers": distribution.numbers,
+            "candidates": distribution.domain_size,
+            "heterogeneity": distribution.heterogeneity,
+            "max_items": distribution.max_items,
             "round_sizes": self.round_sizes,
         }
 
@@ -288,9 +298,10 @@ def two_phase(
     """Return the paper's two-phase size: a power law is fitted to a pilot's largest estimates, and taken for the truth.
 
     Section 2, "A two-phase method for hyperparameter setup": the estimates are the medians, the fit is by least
-    squares, the law ends where its mass is 1, the width is `theory.width_oracle`. As we read it: step 4 cites the
-    equation of the bits for that of the width, and writes beta i^alpha for beta i^-alpha. A law whose first frequency
-    is above 1 is taken to be that item alone.
+    squares, the distribution ends where its mass is 1, the width is `theory.width_oracle`. As we read it: step 4
+    cites the
+    equation of the bits for that of the width, and writes beta i^alpha for beta i^-alpha. A distribution whose first
+    frequency is above 1 is taken to be that item alone.
 
     Args:
         pilot: the sum of the pilot, in the paper 8 x 200 of a tenth of the clients (`Pilot`).
@@ -326,13 +337,13 @@ def _two_phase_law(largest: F64, domain_size: int) -> F64:
         return float(((largest - beta(alpha) * np.exp(-alpha * logs)) ** 2).sum())
 
     alpha = float(minimize_scalar(squares, bounds=(0.0, _STEEPEST), method="bounded", options={"xatol": 1e-6}).x)
-    law = max(beta(alpha), 0.0) * np.arange(1.0, min(domain_size, _MOST_RANKS) + 1) ** -alpha
-    kept = law[: max(1, int(np.searchsorted(np.cumsum(law), 1.0, side="right")))]
+    distribution = max(beta(alpha), 0.0) * np.arange(1.0, min(domain_size, _MOST_RANKS) + 1) ** -alpha
+    kept = distribution[: max(1, int(np.searchsorted(np.cumsum(distribution), 1.0, side="right")))]
     return np.minimum(kept, 1.0)
 
 
-def calculus(
-    law: Law,
+def size_by_model(
+    distribution: Frequencies,
     tau: float,
     campaign: Campaign,
     *,
@@ -344,7 +355,7 @@ def calculus(
     """Return the smallest rows x width that are predicted to keep the largest error below tau, and a margin.
 
     Args:
-        law: of the frequencies.
+        distribution: of the frequencies.
         tau: the largest error that is asked for, in (0, 1).
         campaign: clients, rounds, recovery and noise.
         p: probability, in (0, 1), with which the largest error may exceed tau.
@@ -356,63 +367,73 @@ def calculus(
         InvalidInputError: a value is out of its range.
         UnreachableError: no size reaches tau, since noise alone exceeds it.
 
-    >>> law = Law.from_frequencies(np.arange(1, 10_001.0) ** -1.5 / 2.6)
-    >>> calculus(law, 0.01, Campaign(10_000, recovery="median"), rows=15, margin=1.0, risk=1.0).width
+    >>> distribution = Frequencies.from_frequencies(np.arange(1, 10_001.0) ** -1.5 / 2.6)
+    >>> model(distribution, 0.01, Campaign(10_000, recovery="median"), rows=15, margin=1.0, risk=1.0).width
     66
     """
     tau, p = _validate.inside(tau=tau), _validate.inside(p=p)
     margin, planned = _validate.real(1.0, margin=margin), p * _validate.real(1e-6, 1.0, risk=risk)
     searched = campaign._rows(rows)
-    uncertainty = law.uncertainty(tau)
+    uncertainty = distribution.uncertainty(tau)
     if uncertainty > TOO_UNCERTAIN:
         size = minimax(
             tau,
             num_clients=campaign.num_clients,
-            domain_size=law.domain_size,
+            domain_size=distribution.domain_size,
             p=p,
             rows=searched[0] if len(searched) == 1 else None,
         )
         said = "its sketch is too small" if math.isinf(uncertainty) else f"it is known to {uncertainty:.0%} at best"
-        if _noise_exceeds(campaign, tau, size.rows, law.domain_size) > p:
+        if _noise_exceeds(campaign, tau, size.rows, distribution.domain_size) > p:
             raise UnreachableError(f"tau {tau:g} is below what noise alone leaves, whatever the width")
         message = (
             f"the pilot does not tell the width for tau {tau:g} ({said}): the worst case is assumed; take more clients"
         )
         return replace(size, message=message)
-    found = _smallest(lambda *size: campaign.modelled_failure(law, tau, *size) > planned, searched)
+    found = _smallest(lambda *size: campaign.modelled_failure(distribution, tau, *size) > planned, searched)
     if found is None:
         raise UnreachableError(
-            f"tau {tau:g} is not reached with up to {MAX_WIDTH} columns: take a larger tau, more clients or less noise"
+            f"tau {tau:g} is not reached with a width of up to {MAX_WIDTH}: take a larger tau, more clients "
+            "or less noise"
         )
-    width = _tried(campaign, law, tau, planned, *found, margin)
+    width = _tried(campaign, distribution, tau, planned, *found, margin)
     if width is None:
         width, most = min(math.ceil(found[1] * margin), MAX_WIDTH), min(2 * found[1] + 9, MAX_WIDTH)
-        # Where few columns are predicted to do, one more may be predicted to fail: joint recovery fits other items.
-        while campaign.modelled_failure(law, tau, found[0], width) > planned and width < most:
+        # Where a small width is predicted to do, one counter more may be predicted to fail: joint recovery fits
+        # other items.
+        while campaign.modelled_failure(distribution, tau, found[0], width) > planned and width < most:
             width += max(1, width // 50)
-    return Size("calculus", found[0], width, campaign.linf(law, planned, found[0], width), _guessed(law, tau, campaign))
+    return Size(
+        "model",
+        found[0],
+        width,
+        campaign.linf(distribution, planned, found[0], width),
+        _guessed(distribution, tau, campaign),
+    )
 
 
-def _tried(campaign: Campaign, law: Law, tau: float, p: float, rows: int, width: int, margin: float) -> int | None:
+def _tried(
+    campaign: Campaign, distribution: Frequencies, tau: float, p: float, rows: int, width: int, margin: float
+) -> int | None:
     """Return the least width that keeps tau in trials, and a margin; None where the error model is relied on.
 
     Args:
         campaign: what is given.
-        law: of the frequencies.
+        distribution: of the frequencies.
         tau: the largest error.
         p: probability with which it may be exceeded.
         rows: of the sketch.
         width: predicted to suffice.
-        margin: as in `calculus`.
+        margin: as in `size_by_model`.
     """
 
     def fails(width: int) -> bool:
-        trials = campaign.trials(law, rows, width)
+        trials = campaign.trials(distribution, rows, width)
         assert trials is not None
         return trials.exceeds(tau, max(p, _TELLING / campaign.repeats), campaign.repeats)
 
     most = MOST_CELLS // rows
-    if width > _FACTOR * most or campaign.trials(law, rows, 2) is None or (width > most and fails(most)):
+    if width > _FACTOR * most or campaign.trials(distribution, rows, 2) is None or (width > most and fails(most)):
         return None
     low, high = 1, min(width, most)
     while high - low > 1:
@@ -420,15 +441,16 @@ def _tried(campaign: Campaign, law: Law, tau: float, p: float, rows: int, width:
         low, high = (middle, high) if fails(middle) else (low, middle)
     while high >= width and high <= most and fails(high):  # not tried yet
         high += max(1, high // 8)
-    # A column more is often more than the margin. What is wider than was tried is predicted, perhaps to be worse.
+    # One counter more a row is often more than the margin. What is wider than was tried is predicted, perhaps to be
+    # worse.
     found = max(high, min(round(high * margin), most)) if high <= most else most + 1
-    # Where failures are too rare to show, no fewer columns than predicted.
+    # Where failures are too rare to show, no smaller width than predicted.
     return found if p * campaign.repeats >= _TELLING else max(found, math.ceil(width * margin))
 
 
 @lru_cache(maxsize=64)
-def _alike_below(law: Law, frequency: float) -> Law:
-    return law.alike_below(frequency)
+def _alike_below(distribution: Frequencies, frequency: float) -> Frequencies:
+    return distribution.alike_below(frequency)
 
 
 def _noise_exceeds(campaign: Campaign, tau: float, rows: int, domain_size: int) -> float:
@@ -437,28 +459,30 @@ def _noise_exceeds(campaign: Campaign, tau: float, rows: int, domain_size: int) 
     return 0.0 if scale == 0.0 else -math.expm1(domain_size * math.log1p(-min(2 * float(ndtr(-tau / scale)), 0.999)))
 
 
-def _guessed(law: Law, tau: float, campaign: Campaign) -> str:
+def _guessed(distribution: Frequencies, tau: float, campaign: Campaign) -> str:
     """Say so where the shape of the tail, which is a guess, decides."""
-    if law.fit is None:
+    if distribution.fit is None:
         return ""
-    if tau * law.fit.clients < FEW:
+    if tau * distribution.fit.clients < FEW:
         return (
-            f"tau {tau:g} is {tau * law.fit.clients:.2g} of the pilot's {law.fit.clients:,} clients: how many items "
-            "are about as frequent hardly shows, and the width may be too small; take a larger pilot"
+            f"tau {tau:g} is {tau * distribution.fit.clients:.2g} of the pilot's {distribution.fit.clients:,} clients: "
+            "how many items are about as frequent hardly shows, and the width may be too small; take a larger pilot"
         )
     if kind_of(campaign.recovery).fits_items:
-        if tau >= law.fit.resolved:
+        if tau >= distribution.fit.resolved:
             return ""
         return (
-            f"the pilot tells items below {law.fit.resolved:.2g} by their sum alone: those below "
-            f"{min(tau, law.fit.resolved / 2):.2g} are taken to be alike, the hardest case for joint recovery; after a "
-            "larger pilot fewer bytes may do"
+            f"the pilot tells items below {distribution.fit.resolved:.2g} by their sum alone: "
+            f"those below {min(tau, distribution.fit.resolved / 2):.2g} are taken to be alike, the "
+            "hardest case for joint recovery; after a larger pilot fewer bytes may do"
         )
-    if law.hardest(tau) <= SHAPE * law.hardness(tau):
+    if distribution.hardest(tau) <= SHAPE * distribution.hardness(tau):
         return ""
     return (
-        f"the pilot does not show all items above tau {tau:g} one by one: were the tail no power law, the width could "
-        f"have to be up to {law.hardest(tau) / law.hardness(tau):.1f} times larger; take more clients or a larger pilot"
+        f"the pilot does not show all items above tau {tau:g} one by one: were the tail no power law, the "
+        f"width could have to be up to "
+        f"{distribution.hardest(tau) / distribution.hardness(tau):.1f} times larger; "
+        "take more clients or a larger pilot"
     )
 
 
@@ -490,7 +514,7 @@ def _smallest(fails: Callable[[int, int], bool], rows: Sequence[int]) -> tuple[i
 
 
 def within(
-    law: Law,
+    distribution: Frequencies,
     max_bytes: int,
     bytes_of: Callable[[int, int], int],
     campaign: Campaign,
@@ -502,12 +526,12 @@ def within(
     """Return the rows x width within a budget of bytes that have the smallest predicted largest error.
 
     Args:
-        law: of the frequencies.
+        distribution: of the frequencies.
         max_bytes: the budget.
         bytes_of: what rows and width cost; it must not fall with the width.
         campaign: clients, rounds, recovery and noise.
         p: probability, in (0, 1), with which linf may be exceeded.
-        rows: those to search; as for `calculus`.
+        rows: those to search; as for `size_by_model`.
         risk: the share of p that is planned for.
 
     Raises:
@@ -520,14 +544,14 @@ def within(
     for one in campaign._rows(rows):
         most = bisect_right(range(1, MAX_WIDTH + 1), max_bytes, key=lambda width: bytes_of(one, width))
         if most >= 2:
-            sizes.append((campaign.modelled_linf(law, planned, one, most), one * most, one, most))
+            sizes.append((campaign.modelled_linf(distribution, planned, one, most), one * most, one, most))
     if not sizes:
         least = min(bytes_of(one, 2) for one in campaign._rows(rows))
-        raise UnreachableError(f"max_bytes {max_bytes} buys no sketch of two columns: give at least {least}")
+        raise UnreachableError(f"max_bytes {max_bytes} buys no sketch of width 2: give at least {least}")
     _, _, one, width = min(sizes)
-    linf = campaign.linf(law, planned, one, width)
+    linf = campaign.linf(distribution, planned, one, width)
     # Where recovery is predicted to be exact, one client more or less is in question.
-    unknown = law.uncertainty(min(max(linf, 1 / campaign.num_clients), 0.5)) > TOO_UNCERTAIN
+    unknown = distribution.uncertainty(min(max(linf, 1 / campaign.num_clients), 0.5)) > TOO_UNCERTAIN
     message = "the pilot is too small to predict so small an error: take more clients" if unknown else ""
     return Size("budget", one, width, linf, message)
 

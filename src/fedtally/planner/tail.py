@@ -24,7 +24,7 @@ from scipy.optimize import brentq
 from scipy.special import gammaincc, ndtr
 
 F64 = npt.NDArray[np.float64]
-_ROUNDS = 20  # more fit flat tables better, and steep laws, of which few items are seen, worse
+_ROUNDS = 20  # more fit flat tables better, and steep distributions, of which few items are seen, worse
 _RATIO = 1.05  # frequencies within this ratio are taken together
 _EXACT = 0.05  # clients: errors are no smaller, so that counts that are told exactly have a density
 _STEPS = 4  # of counts in one standard deviation of an error that is large

@@ -23,7 +23,7 @@ import numpy.typing as npt
 from scipy.special import bdtr, ndtri
 
 from fedtally.domain import IntegerRange
-from fedtally.planner.law import Law
+from fedtally.planner.frequencies import Frequencies
 from fedtally.recovery.decoding import kind_of
 from fedtally.recovery.joint import generator
 from fedtally.sketch import CountSketch, Schedule, SketchSpec
@@ -42,7 +42,7 @@ class Trials:
     """Campaigns of one size; `of` returns those that were run already.
 
     Args:
-        law: of the frequencies.
+        distribution: of the frequencies.
         num_clients: of all rounds together.
         recovery: "joint" or "median".
         noise: standard deviation in each counter of the sum over all rounds, in counts.
@@ -50,7 +50,7 @@ class Trials:
         width: of the sketch.
     """
 
-    law: Law
+    distribution: Frequencies
     num_clients: int
     recovery: str
     noise: float
@@ -59,15 +59,15 @@ class Trials:
 
     @staticmethod
     @lru_cache(maxsize=64)
-    def of(law: Law, num_clients: int, recovery: str, noise: float, rows: int, width: int) -> Trials:
+    def of(distribution: Frequencies, num_clients: int, recovery: str, noise: float, rows: int, width: int) -> Trials:
         """Return the campaigns of these arguments, those of the class."""
-        return Trials(law, num_clients, recovery, noise, rows, width)
+        return Trials(distribution, num_clients, recovery, noise, rows, width)
 
     def errors(self, repeats: int) -> F64:
         """Return the largest errors of so many campaigns, frequencies: float64 [repeats].
 
-        >>> law = Law.from_frequencies([0.5, 0.3, 0.1], domain_size=1000)
-        >>> bool((Trials.of(law, 1000, "joint", 0.0, 7, 8).errors(20) < 0.01).all())
+        >>> distribution = Frequencies.from_frequencies([0.5, 0.3, 0.1], domain_size=1000)
+        >>> bool((Trials.of(distribution, 1000, "joint", 0.0, 7, 8).errors(20) < 0.01).all())
         True
         """
         for repeat in range(len(self._errors), repeats):
@@ -79,8 +79,8 @@ class Trials:
 
         No more are run than it takes to know that, or to be about sure that it is below twice as many.
 
-        >>> law = Law.from_frequencies([0.5, 0.3, 0.1], domain_size=1000)
-        >>> trials = Trials.of(law, 1000, "joint", 0.0, 7, 2)
+        >>> distribution = Frequencies.from_frequencies([0.5, 0.3, 0.1], domain_size=1000)
+        >>> trials = Trials.of(distribution, 1000, "joint", 0.0, 7, 2)
         >>> trials.exceeds(0.01, 0.05, 100), trials.exceeds(0.9, 0.05, 100)
         (True, False)
         """
@@ -106,33 +106,35 @@ class Trials:
         return []
 
     def _error(self, rng: np.random.Generator) -> float:
-        items, others = _items(self.law, self.num_clients, min(ITEMS, CANDIDATES, self.law.domain_size))
-        counts = np.zeros(min(self.law.domain_size, CANDIDATES), np.int64)
+        items, others = _items(
+            self.distribution, self.num_clients, min(ITEMS, CANDIDATES, self.distribution.domain_size)
+        )
+        counts = np.zeros(min(self.distribution.domain_size, CANDIDATES), np.int64)
         counts[: len(items)] = rng.binomial(self.num_clients, np.minimum(items, 1.0))
         rng.shuffle(counts)  # of estimates that are equal, joint recovery takes the first
         sketch = CountSketch(SketchSpec(self.rows, self.width, _SHARED, 1, rng.bytes(32)), 0)
         sketch.add_range(_FIRST_ID, counts)
         sketch.num_clients = self.num_clients
-        deviation = math.sqrt(self.noise**2 + others / self.width)
-        if deviation:
-            noise = rng.normal(0.0, deviation, sketch.counters.shape)
+        stddev = math.sqrt(self.noise**2 + others / self.width)
+        if stddev:
+            noise = rng.normal(0.0, stddev, sketch.counters.shape)
             sketch.counters += np.rint(noise).astype(np.int64)
         candidates = IntegerRange(_FIRST_ID, len(counts))
         decoder = kind_of(self.recovery).make([sketch], candidates, None)
         errors = np.abs(decoder.range(_FIRST_ID, len(counts)) - counts)
-        light = errors[counts == 0].max(initial=0.0) * _growth(len(counts), self.law.domain_size)
+        light = errors[counts == 0].max(initial=0.0) * _growth(len(counts), self.distribution.domain_size)
         return max(float(errors.max()), float(light)) / self.num_clients
 
 
 @lru_cache(maxsize=4)
-def _items(law: Law, num_clients: int, most: int) -> tuple[F64, float]:
+def _items(distribution: Frequencies, num_clients: int, most: int) -> tuple[F64, float]:
     """Return the expected frequencies of the heaviest items, float64 [most], and the others' sum of squared counts.
 
     Groups of items of like frequency have numbers that are not whole: the sum of them is rounded, group by group.
     """
-    order = np.argsort(-law.frequencies)
-    frequencies = law.frequencies[order]
-    ends = np.rint(np.cumsum(law.numbers[order]))
+    order = np.argsort(-distribution.frequencies)
+    frequencies = distribution.frequencies[order]
+    ends = np.rint(np.cumsum(distribution.numbers[order]))
     kept = np.minimum(ends, most)
     items = np.repeat(frequencies, np.diff(kept, prepend=0.0).astype(np.int64))
     expected = frequencies * num_clients

@@ -12,7 +12,7 @@ Of the methods that apply, the one with the smallest bound is taken, and named:
 | `gaussian-composition`      | several events, each chosen in view of what  | as `dominating-gaussian`      |
 |                             | earlier ones showed                          |                               |
 
-Loss distributions take up to 2^18 rows times openings; Skellam noise of a variance above 1e7, and whatever is clipped,
+Loss distributions take up to 2^18 rows times releases; Skellam noise of a variance above 1e7, and whatever is clipped,
 enters them as the Gaussian that dominates it.
 
 Proofs: docs/privacy-proofs/. What the accountant does not know is an error. No amplification by sampling, shuffling or
@@ -122,7 +122,7 @@ def noise_multiplier(epsilon: float, delta: float) -> float:
 def epsilon(events: Event | Sequence[Event], delta: float, *, adaptive: bool = False) -> Guarantee:
     """Return the least proven epsilon at which the events together are (epsilon, delta)-private.
 
-    Proof: docs/privacy-proofs/openings.md.
+    Proof: docs/privacy-proofs/releases.md.
 
     Args:
         events: all that one client may be exposed to, pilots included.
@@ -158,7 +158,7 @@ class Composition:
 
     They compose as Gaussians, at the part of delta that is not set aside (`set_aside`). What is set aside, once and for
     however many campaigns, bears secure sums and samplers: so delta is never exceeded. To add a campaign costs the same
-    after a thousand as after one. Made by `of`. Proof: docs/privacy-proofs/openings.md, 5.
+    after a thousand as after one. Made by `of`. Proof: docs/privacy-proofs/releases.md, 5.
 
     Attributes:
         delta: for all campaigns together, fixed before the first.
@@ -167,7 +167,7 @@ class Composition:
         campaigns: how many.
         square: the sum of their mu^2.
         lost: of delta, by secure sums.
-        variation: between what samplers draw and the ideal laws.
+        variation: between what samplers draw and the ideal distributions.
         alone: the event, if there is but one: it costs what it costs alone.
 
     >>> event = Event("rounded-gaussian", 16, "zero-out", variance=16 * 4.2247**2)
@@ -312,7 +312,8 @@ def _unit(event: Event) -> float:
 class Concentrated(NamedTuple):
     """A proven statement: but for a part of probability `delta`, what is seen is rho-zero-concentrated private.
 
-    That is, some laws within total variation `delta` of what is seen have Renyi divergences of at most alpha rho
+    That is, some distributions within total variation `delta` of what is seen have Renyi divergences of at most
+    alpha rho
     between neighbours, at every order alpha > 1 (Bun and Steinke 2016). Of events that are seen together, also
     adaptively, both numbers add up.
     """
@@ -439,7 +440,7 @@ def calibrate(event: Event, epsilon: float, delta: float, *, others: Sequence[Ev
 def realised(event: Event, survivors: int, corrupt: int) -> Event:
     """Return the event with the noise that a round really had: for information, never for a ledger.
 
-    What is charged is the promise, made for `honest_survivors`; more of them add more noise:
+    What is charged is the guarantee, made for `honest_survivors`; more of them add more noise:
     docs/privacy-proofs/shares.md.
 
     Args:
@@ -561,7 +562,7 @@ def _gaussian_delta(mu: float, epsilon: F64) -> F64:
 
 
 class _Integer(NamedTuple):
-    """Integer noise of this law and variance, shifted by so much."""
+    """Integer noise of this distribution and variance, shifted by so much."""
 
     mechanism: Mechanism
     variance: float
@@ -575,23 +576,23 @@ class _Normal(NamedTuple):
 
 
 class _Loss(NamedTuple):
-    """The privacy loss of a pair of laws.
+    """The privacy loss of a pair of distributions.
 
     Attributes:
-        deviation: its standard deviation.
+        stddev: its standard deviation.
         largest: a bound with negligible mass beyond.
         deltas: epsilons -> deltas.
         atoms: the losses and their masses, where they are few.
     """
 
-    deviation: float
+    stddev: float
     largest: float
     deltas: Callable[[F64], F64]
     atoms: tuple[F64, F64] | None = None
 
 
 def _folds(events: Sequence[Event]) -> Counter[_Integer | _Normal]:
-    """Return the pairs of laws that the events compose at worst, and how often each."""
+    """Return the pairs of distributions that the events compose at worst, and how often each."""
     folds: Counter[_Integer | _Normal] = Counter()
     for event in events:
         if event.is_clipped or event.noise_variance > _AS_GAUSSIAN[event.mechanism]:
@@ -646,7 +647,7 @@ def _step(losses: Sequence[tuple[_Loss, int]]) -> float:
     the one is taken that adds least, so that most losses lie on the grid: docs/privacy-proofs/skellam.md.
     """
     count = sum(number for _, number in losses)
-    total = math.sqrt(sum(number * loss.deviation**2 for loss, number in losses))
+    total = math.sqrt(sum(number * loss.stddev**2 for loss, number in losses))
     step, least = total / math.sqrt(count) / _STEPS, max(loss.largest for loss, _ in losses) / _LONGEST_GRID
     few = [(*loss.atoms, number) for loss, number in losses if loss.atoms is not None]
     if not few:
@@ -662,34 +663,38 @@ def _normal_loss(pair: _Normal) -> _Loss:
 
 
 def _integer_loss(pair: _Integer) -> _Loss:
-    """The loss of a log-concave law against itself shifted: it rises, so that its deltas are differences of tails."""
-    law, shift = _law(pair.mechanism, pair.variance), pair.shift
-    tail = np.append(np.cumsum(law[::-1])[::-1], 0.0)  # [j]: at least the j-th outcome
-    overlap = len(law) - shift
-    if overlap <= 0 or tail[overlap] > 0.5:  # so little noise that the two laws hardly meet
+    """The loss of a log-concave distribution against itself shifted: it rises, so that its deltas are differences of
+    tails.
+    """
+    distribution, shift = _distribution(pair.mechanism, pair.variance), pair.shift
+    tail = np.append(np.cumsum(distribution[::-1])[::-1], 0.0)  # [j]: at least the j-th outcome
+    overlap = len(distribution) - shift
+    if overlap <= 0 or tail[overlap] > 0.5:  # so little noise that the two distributions hardly meet
         return _Loss(0.0, math.inf, np.ones_like)
-    loss = np.maximum.accumulate(np.log(law[:overlap]) - np.log(law[shift:]))  # at the outcomes from the shift-th on
-    mean = np.average(loss, weights=law[:overlap])
-    deviation = math.sqrt(np.average((loss - mean) ** 2, weights=law[:overlap]))
+    loss = np.maximum.accumulate(
+        np.log(distribution[:overlap]) - np.log(distribution[shift:])
+    )  # at the outcomes from the shift-th on
+    mean = np.average(loss, weights=distribution[:overlap])
+    stddev = math.sqrt(np.average((loss - mean) ** 2, weights=distribution[:overlap]))
     negligible = int(np.argmax(tail < _NEGLIGIBLE))
-    largest = max(float(loss[min(negligible, len(loss) - 1)]), deviation)
+    largest = max(float(loss[min(negligible, len(loss) - 1)]), stddev)
 
     def deltas(epsilon: F64) -> F64:
         first = np.searchsorted(loss, epsilon, side="right")
         delta: F64 = tail[first] - np.exp(epsilon) * tail[first + shift]
         return delta
 
-    matters = law[:overlap] > _MATTERS
-    atoms = (loss[matters], law[:overlap][matters]) if matters.sum() <= _FEW_ATOMS else None
-    return _Loss(deviation, largest, deltas, atoms)
+    matters = distribution[:overlap] > _MATTERS
+    atoms = (loss[matters], distribution[:overlap][matters]) if matters.sum() <= _FEW_ATOMS else None
+    return _Loss(stddev, largest, deltas, atoms)
 
 
-def _law(mechanism: Mechanism, variance: float) -> F64:
+def _distribution(mechanism: Mechanism, variance: float) -> F64:
     """Return the probabilities of the integers around 0, symmetric, as far as they do not vanish."""
-    deviation = math.sqrt(variance)
-    k = np.arange(math.ceil(38 * deviation) + 250, dtype=np.float64)
+    stddev = math.sqrt(variance)
+    k = np.arange(math.ceil(38 * stddev) + 250, dtype=np.float64)
     gaussian = mechanism is Mechanism.ROUNDED_GAUSSIAN
-    rounded = ndtr((0.5 - k) / deviation) - ndtr((-0.5 - k) / deviation)
+    rounded = ndtr((0.5 - k) / stddev) - ndtr((-0.5 - k) / stddev)
     half = np.asarray(rounded if gaussian else ive(k, variance), np.float64)
     half = half[: int(np.argmin(np.append(half[1:], 0.0) > _VANISHING)) + 1]
     return np.concatenate([half[:0:-1], half])

@@ -5,13 +5,13 @@ together expose one client to, in at most `event.participations` of them. A camp
 release and not again for the others; that nobody takes part more often is held by each client's own record
 (`check_participation`). Populations that overlap are one population, with one total delta.
 
-A *release* is what a campaign makes public at once: one of the openings of its plan, however many cohorts are summed
+A *release* is what a campaign makes public at once: one of the releases of its plan, however many cohorts are summed
 for it. What was reserved counts as spent, whether or not anything was opened afterwards.
 
 Campaigns may be planned in view of what earlier ones showed: several compose as Gaussians, which holds under full
 adaptivity (Smith and Thakurta 2022, Fully adaptive composition for Gaussian differential privacy), as composing loss
 distributions in general does not (Tran, Koskela, Raisa and Honkela 2026, f-Differential privacy filters, arXiv
-2602.06756). What is promised then is the grant; what was spent, at a moment that may depend on what was seen, is
+2602.06756). What is guaranteed then is the grant; what was spent, at a moment that may depend on what was seen, is
 information.
 """
 
@@ -43,7 +43,7 @@ class AlreadySpentError(InvalidInputError):
 
 
 class OverspentError(InvalidInputError):
-    """Refuse a spend beyond what was granted, or beyond the participations that a client promised."""
+    """Refuse a spend beyond what was granted, or beyond the participations that a client guaranteed."""
 
 
 @dataclass(frozen=True)
@@ -103,7 +103,7 @@ class Charge:
     Args:
         population: whose budget it is.
         plan: the fingerprint of the plan.
-        release: which of the plan's openings, from 0; in a client's own record, the round that it takes part in.
+        release: which of the plan's releases, from 0; in a client's own record, the round that it takes part in.
         event: of the whole campaign, the same for each of its releases, with its variance.
 
     Raises:
@@ -284,7 +284,7 @@ def check_participation(charges: Sequence[Charge], new: Charge) -> None:
 
     Raises:
         AlreadySpentError: it took part in that round.
-        OverspentError: it took part in as many rounds as it promised.
+        OverspentError: it took part in as many rounds as it guaranteed.
         InvalidInputError: the plan came with another population or another event before.
 
     >>> event = Event("skellam", 5, "zero-out", variance=500.0, honest_survivors=90, participations=2)

@@ -65,7 +65,7 @@ class Relation(_Named):
 
     `ZERO_OUT`: one client's contribution is replaced by zeros. `REPLACE_ONE`: it is replaced by any other. In both, who
     takes part in which round is public, the same in both data sets, and must not depend on the data: a client that
-    moves to another round is not covered. `ADD_REMOVE`: the client is there or not; every opening then holds the number
+    moves to another round is not covered. `ADD_REMOVE`: the client is there or not; every release then holds the number
     of its clients as one more counter, with the same noise.
     """
 
@@ -94,17 +94,17 @@ class Event:
         mechanism: the noise, or its name.
         rows: L; an item adds +1 or -1 to one counter of each row.
         relation: the neighbouring relation, or its name; `add-remove` under central trust alone.
-        variance: of the noise in one counter of one opening; None: still to be found, by `calibrate`.
+        variance: of the noise in one counter of one release; None: still to be found, by `calibrate`.
         max_items: the most distinct items of one client in one round.
         clip_norm: the largest Euclidean norm of one client's sketch in one round, which the client enforces; None: no
             such bound, and all items may share their cells.
         participations: the most rounds that hold a contribution of one client; the client counts them.
-        per_opening: the most of these whose rounds are added up before anything is opened. 1: every round is opened;
+        per_release: the most of these whose rounds are added up before anything is opened. 1: every round is opened;
             `participations`: only their total is.
         honest_survivors: n_h, the honest clients whose shares make up `variance`, min_survivors - C; for Skellam noise.
         collisions: certified for the hashes of all rounds, for replace-one over a closed domain, clients of one item
             and rounds opened one by one. None: any two items may collide in all rows.
-        total_variation: between the noise as drawn and the ideal law, over all draws of one opening together.
+        total_variation: between the noise as drawn and the ideal distribution, over all draws of one release together.
         trust: whom the noise trusts, or its name; None: `distributed` for Skellam, which is never anything else, and
             `central` for rounded Gaussian noise.
 
@@ -125,7 +125,7 @@ class Event:
     max_items: int = 1
     clip_norm: float | None = None
     participations: int = 1
-    per_opening: int = 1
+    per_release: int = 1
     honest_survivors: int | None = None
     collisions: Collisions | None = None
     total_variation: float = 0.0
@@ -140,7 +140,7 @@ class Event:
         keep(rows=_validate.integer(1, 1024, rows=self.rows))
         keep(max_items=_validate.integer(1, 2**20, max_items=self.max_items))
         keep(participations=_validate.integer(1, MAX_PARTICIPATIONS, participations=self.participations))
-        keep(per_opening=_validate.integer(1, self.participations, per_opening=self.per_opening))
+        keep(per_release=_validate.integer(1, self.participations, per_release=self.per_release))
         keep(total_variation=_validate.real(0.0, 1.0, total_variation=self.total_variation))
         for name, most in (("variance", 1e18), ("clip_norm", 1e9)):
             if getattr(self, name) is not None:
@@ -169,30 +169,30 @@ class Event:
         return trust
 
     def _checked_collisions(self, collisions: Collisions) -> Collisions:
-        if self.relation is not Relation.REPLACE_ONE or self.max_items > 1 or self.per_opening > 1:
+        if self.relation is not Relation.REPLACE_ONE or self.max_items > 1 or self.per_release > 1:
             raise InvalidInputError(
-                "collisions are certified for replace-one, max_items 1 and per_opening 1, "
-                f"not for {self.relation}, {self.max_items} and {self.per_opening}: leave them out"
+                "collisions are certified for replace-one, max_items 1 and per_release 1, "
+                f"not for {self.relation}, {self.max_items} and {self.per_release}: leave them out"
             )
         opposite, excess = _pair(collisions)
         opposite = _validate.integer(0, self.rows, opposite=opposite)
         return Collisions(opposite, _validate.integer(0, opposite, excess=excess))
 
     @property
-    def openings(self) -> list[tuple[int, int]]:
-        """The worst openings for a client, as (participations in it, number of such openings)."""
-        full, rest = divmod(self.participations, self.per_opening)
-        return [(self.per_opening, full), *([(rest, 1)] if rest else [])]
+    def releases(self) -> list[tuple[int, int]]:
+        """The worst releases for a client, as (participations in it, number of such releases)."""
+        full, rest = divmod(self.participations, self.per_release)
+        return [(self.per_release, full), *([(rest, 1)] if rest else [])]
 
     @property
-    def num_openings(self) -> int:
-        """How many openings that holds."""
-        return sum(number for _, number in self.openings)
+    def num_releases(self) -> int:
+        """How many releases that holds."""
+        return sum(number for _, number in self.releases)
 
     @property
     def l2_sensitivity(self) -> float:
-        """The largest distance of what neighbours add to all openings: docs/privacy-proofs/sensitivity.md."""
-        return math.sqrt(self.round_square * sum(number * r * r for r, number in self.openings))
+        """The largest distance of what neighbours add to all releases: docs/privacy-proofs/sensitivity.md."""
+        return math.sqrt(self.round_square * sum(number * r * r for r, number in self.releases))
 
     @property
     def is_clipped(self) -> bool:
@@ -211,13 +211,14 @@ class Event:
 
     @property
     def shifts(self) -> Counter[int]:
-        """How often the law of a counter is shifted by how much, at worst and without a clip, as {shift: number}.
+        """How often the distribution of a counter is shifted by how much, at worst and without a clip, as {shift:
+        number}.
 
         Shifts and numbers are at least 1. Source: the lemma of docs/privacy-proofs/sensitivity.md.
         """
         shifts: Counter[int] = Counter()
         worlds = 2 if self.relation is Relation.REPLACE_ONE else 1
-        for r, number in self.openings:
+        for r, number in self.releases:
             if self.collisions is None:
                 shifts[worlds * self.max_items * r] += self.rows * number
             else:

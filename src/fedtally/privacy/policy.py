@@ -1,6 +1,6 @@
 """What a client demands of a plan's privacy, whatever the plan says of itself.
 
->>> from fedtally.privacy.terms import propose
+>>> from fedtally.privacy.config import propose
 >>> policy = PrivacyPolicy(epsilon=1.0, delta=1e-6, trust="central")
 >>> policy.check(propose(epsilon=1.0, delta=1e-6, rows=5, width=1000))
 >>> policy.check(propose(epsilon=1.1, delta=1e-6, rows=5, width=1000))
@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from fedtally import _validate
 from fedtally.errors import InvalidInputError
 from fedtally.privacy.accounting import checked_delta
+from fedtally.privacy.config import PrivacyConfig
 from fedtally.privacy.events import Relation, Trust, countable
-from fedtally.privacy.terms import PrivacyTerms
 
 
 class WeakPrivacyError(InvalidInputError):
@@ -29,7 +29,7 @@ class PrivacyPolicy:
     """What a client demands of the privacy of a plan before it takes part.
 
     What is compared is what is proven for the plan's event, at this delta and for this relation. The
-    epsilon and the delta that the plan promises are its maker's words, and are not asked.
+    epsilon and the delta that the plan guarantees are its maker's words, and are not asked.
 
     Args:
         epsilon: the largest, above 0, for the whole campaign of one plan. `store.ClientRecord.cap`
@@ -37,7 +37,7 @@ class PrivacyPolicy:
         delta: the largest, between 0 and 1, exclusive; below 1 / clients.
         relation: which two data sets shall look alike, or its name: `zero-out` or `replace-one`.
         trust: whom the client trusts with the noise, or its name: `distributed`, or also `central`.
-        study: whether a plan that is marked as a study, which promises nothing, will do.
+        not_private: whether a plan that is marked as not private, which guarantees nothing, will do.
 
     Raises:
         InvalidInputError: a value is out of bounds, or add-remove is asked for.
@@ -47,7 +47,7 @@ class PrivacyPolicy:
     delta: float
     relation: Relation = Relation.ZERO_OUT
     trust: Trust = Trust.DISTRIBUTED
-    study: bool = False
+    not_private: bool = False
 
     def __post_init__(self) -> None:
         epsilon = _validate.real(0.0, epsilon=self.epsilon)
@@ -57,10 +57,10 @@ class PrivacyPolicy:
         object.__setattr__(self, "delta", checked_delta(self.delta))
         object.__setattr__(self, "relation", countable(self.relation))
         object.__setattr__(self, "trust", Trust.parse(self.trust))
-        if not isinstance(self.study, bool):
-            raise InvalidInputError(f"study must be true or false, got {self.study!r}")
+        if not isinstance(self.not_private, bool):
+            raise InvalidInputError(f"not_private must be true or false, got {self.not_private!r}")
 
-    def check(self, terms: PrivacyTerms | None) -> None:
+    def check(self, terms: PrivacyConfig | None) -> None:
         """Refuse a plan that protects less than this policy demands.
 
         Args:
@@ -74,9 +74,10 @@ class PrivacyPolicy:
                 "this client's policy demands differential privacy, and the plan has none: "
                 "take part in a plan with an epsilon"
             )
-        if terms.study and not self.study:
+        if terms.not_private and not self.not_private:
             raise WeakPrivacyError(
-                "this client's policy demands a private plan, and the plan is marked as a study, which promises nothing"
+                "this client's policy demands a private plan, and the plan is marked as not private, "
+                "which guarantees nothing"
             )
         if terms.event.trust is Trust.CENTRAL and self.trust is not Trust.CENTRAL:
             raise WeakPrivacyError(

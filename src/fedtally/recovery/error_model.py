@@ -30,16 +30,19 @@ few and large in a cell, where rows are few, so every size has its normal equiva
 
     exp(-noise t^2 / 2) prod_i [1 - (1 - c_i(t)) / W],  c_i(t) = (Re exp(f_i N / M (e^{it} - 1)))^M
 
-in counts, for Poisson rounds of equal size, exactly for random hashes. Fourier inversion on a lattice gives the law of
+in counts, for Poisson rounds of equal size, exactly for random hashes. Fourier inversion on a lattice gives the
+distribution of
 one row, of the median of L, and for fresh of the sum over rounds. The largest error is exceeded by one of d independent
 items, with probability one half or what is asked for.
 
 **Batches of unequal size.** An estimate is a sum of counts, so batch m weighs by its share w_m of the clients. The
-median's c_i is the product of the batches' own, and for fresh the rounds' laws are convolved: as exact as before. The
+median's c_i is the product of the batches' own, and for fresh the rounds' distributions are convolved: as exact as
+before. The
 collisions that joint recovery sees are f^2 sum w_m^2: M becomes 1 / sum w_m^2 throughout, exactly for items that are
 not fitted, whose mean square is f^2 sum w_m^2 + (1 - sum w_m^2) f / N.
 
-**Rounds of different laws.** h >= 1 is the mean over rounds of the squared norm of f^(m), over that of their mean f. Of
+**Rounds of different distributions.** h >= 1 is the mean over rounds of the squared norm of f^(m), over that of
+their mean f. Of
 batches it is `heterogeneity_of_batches`; of one, shared, always 1. With signs of their own, collisions of an item come
 to sum w_m^2 (f^(m))^2 = f^2 h / M, as if it occurred in M / h of the batches alone. So for hybrid c_i is that of M / h
 batches (all equal but one, which is smaller); for fresh a round holds the h-th part of the items, each h times as
@@ -47,13 +50,13 @@ often; for joint recovery an item varies between batches by f^2 (h - 1) more tha
 knows of fitted items where it is clear. All three are exact for items that each occur in one round alone, h = M.
 
 **Clients of several items.** Signs are independent, so items of one client in one cell have no covariance: the row's
-law, given the counts, is the same. Counts of different items depend on each other a little, which is left out; each is
-binomial, as before. Only the sum of frequencies may be larger.
+distribution, given the counts, is the same. Counts of different items depend on each other a little, which is left
+out; each is binomial, as before. Only the sum of frequencies may be larger.
 
 **What it assumes.** The frequencies of the population from which the clients are drawn, known, and h; random hashes. No
 constant was fitted to simulations; one choice, that an item enters at 4 s rather than 4 s / kappa, was confirmed on
-synthetic laws. `python -m experiments error_model` compares with simulations of these, and of real tables, on which no
-choice rests.
+synthetic distributions. `python -m experiments error_model` compares with simulations of these, and of real tables,
+on which no choice rests.
 
 **Where it fails.** (a) At the edge of exact recovery it is off by one or two clients, in either direction. (b) For one
 batch and up to about 1,000 cells, campaigns differ: some find a way down that others miss. There the typical largest
@@ -91,9 +94,9 @@ F64 = npt.NDArray[np.float64]
 _MANY = 60.0  # clients from which an item's count is taken as its expectation
 _GROUP = 1.03  # items within this ratio are taken together
 _WIDE_GROUP = 1.1
-_ALONE = 60  # heaviest items that the median's law takes one by one
+_ALONE = 60  # heaviest items that the median's distribution takes one by one
 _ALIKE = 1.01  # batches whose clients are within this ratio are taken together, ...
-_SIZES = 12  # ... or more, so that the median's law sees about so many sizes
+_SIZES = 12  # ... or more, so that the median's distribution sees about so many sizes
 _CLEARLY = 3.0  # standard errors by which an item's rounds must differ for the decoder to see more than Poisson noise
 _SCALES = 240
 _BLOCK = 24  # scales that are looked at together
@@ -156,7 +159,8 @@ def _effective(sizes: F64) -> float:
 def heterogeneity_of_batches(heterogeneity: float, batches: float, num_rounds: float) -> float:
     """Return the heterogeneity of batches of rounds: 1 + (h - 1) (B - 1) / (M - 1).
 
-    A batch's law is the mean of its rounds'. If these are assigned at random, the variance of the mean of k = M / B of
+    A batch's distribution is the mean of its rounds'. If these are assigned at random, the variance of the mean of k
+    = M / B of
     M rounds is the (M - k) / (k (M - 1))-th part of that of one. Exact for items that each occur in one round alone: B.
 
     Args:
@@ -204,17 +208,17 @@ def predict(
         numbers: [d], how many items have each frequency; one if absent.
         round_sizes: [num_rounds], clients of each round, at least 1; of equal size if absent.
         heterogeneity: h, at least 1: the mean over rounds of the squared l2 norm of the tail's frequencies, over that
-            of their mean law's; more than the number of rounds counts as that. 1: rounds of one law.
+            of their mean distribution's; more than the number of rounds counts as that. 1: rounds of one distribution.
         max_items: the most items of one client.
         probability: in (0, 1), that the largest error exceeds linf.
 
     Raises:
         InvalidInputError: a value is out of its range.
 
-    >>> law = np.arange(1, 100_001.0) ** -1.1
+    >>> distribution = np.arange(1, 100_001.0) ** -1.1
     >>> plan = {"rows": 5, "width": 1000, "schedule": "hybrid", "num_rounds": 10, "num_clients": 1_000_000}
     >>> for recovery in ("joint", "median"):
-    ...     print(f"{predict(law / law.sum(), **plan, recovery=recovery).linf:.1e}")
+    ...     print(f"{predict(distribution / distribution.sum(), **plan, recovery=recovery).linf:.1e}")
     4.6e-05
     1.7e-03
     """
@@ -264,9 +268,9 @@ def failure(
     Raises:
         InvalidInputError: a value is out of its range.
 
-    >>> law = np.arange(1, 10_001.0) ** -1.1
+    >>> distribution = np.arange(1, 10_001.0) ** -1.1
     >>> plan = {"rows": 15, "schedule": "shared", "num_rounds": 1, "num_clients": 10_000, "recovery": "median"}
-    >>> [round(failure(law / law.sum(), 0.01, width=width, **plan), 2) for width in (50, 75, 100)]
+    >>> [round(failure(distribution / distribution.sum(), 0.01, width=width, **plan), 2) for width in (50, 75, 100)]
     [0.69, 0.07, 0.01]
     """
     known, number = _known(frequencies, numbers, _validate.integer(1, max_items=max_items))
@@ -303,9 +307,9 @@ def exceedance(
     Raises:
         InvalidInputError: a value is out of its range.
 
-    >>> law = np.arange(1, 10_001.0) ** -1.1
+    >>> distribution = np.arange(1, 10_001.0) ** -1.1
     >>> plan = {"rows": 5, "width": 100, "schedule": "shared", "num_rounds": 1, "num_clients": 10_000}
-    >>> [round(exceedance(law / law.sum(), size, **plan), 4) for size in (0.002, 0.01, 0.05)]
+    >>> [round(exceedance(distribution / distribution.sum(), size, **plan), 4) for size in (0.002, 0.01, 0.05)]
     [0.1376, 0.0032, 0.0]
     """
     known, number = _known(frequencies, None, 1)
@@ -473,7 +477,8 @@ class _Ladder:
         """Return what the decoder makes of scales, float64 [scales], positive."""
         plan, f, number = self.plan, self.f, self.number
         s = scale[:, None]
-        # Between batches an item varies as Poisson counts do, and as its law does; the decoder sees the latter where it
+        # Between batches an item varies as Poisson counts do, and as its distribution does; the decoder sees the
+        # latter where it
         # is clear.
         tau, v = plan.batches * s * s, f * plan.batches / plan.clients
         more = f * f * (plan.heterogeneity - 1) / max(1 - 1 / plan.batches, 1e-9)
@@ -494,8 +499,8 @@ class _Ladder:
             if np.abs(before - left).max() < 1e-6:
                 break
         mean = s * s * (fitted + gap * density) + f * f * (1 - fitted)
-        deviation = fitted * (kept**2 * tau + (1 - kept) ** 2 * (v + more)) + (1 - fitted) * (v + more)
-        errors = (number * (mean + (1 - 1 / plan.batches) * deviation)).sum(axis=1)
+        stddev = fitted * (kept**2 * tau + (1 - kept) ** 2 * (v + more)) + (1 - fitted) * (v + more)
+        errors = (number * (mean + (1 - 1 / plan.batches) * stddev)).sum(axis=1)
         noise = plan.noise * plan.batches / plan.clients**2
         implied = np.sqrt((noise + errors / plan.width) / (plan.rows * plan.batches))
         return _State(implied, threshold[:, 0], left[:, 0], (number * fitted).sum(axis=1))
@@ -710,7 +715,7 @@ def _tails(step: float, expected: F64, numbers: F64, plan: _Plan) -> tuple[F64, 
     items = tuple(expected.tolist())
 
     def median(noise: float, groups: list[tuple[float, int]]) -> tuple[F64, float]:
-        """Return the law of the median over rows of batches that share locations, and its step."""
+        """Return the distribution of the median over rows of batches that share locations, and its step."""
         less: F64 = np.minimum(_less(step, items, tuple(groups)) / plan.width, 1 - 1e-12)
         log = -(noise + blur) * t * t / 2
         log += np.log1p(-less).T @ numbers
@@ -721,14 +726,16 @@ def _tails(step: float, expected: F64, numbers: F64, plan: _Plan) -> tuple[F64, 
     if plan.fresh and len(plan.sizes) > 1:
         waves = []
         for all, many in groups:
-            law, found = median(plan.noise / len(plan.sizes), [(all, 1)])
-            waves.append(np.fft.rfft(np.fft.ifftshift(law)) ** many)
-        law = np.fft.fftshift(np.maximum(np.fft.irfft(math.prod(waves), len(law)), 0.0))
+            distribution, found = median(plan.noise / len(plan.sizes), [(all, 1)])
+            waves.append(np.fft.rfft(np.fft.ifftshift(distribution)) ** many)
+        distribution = np.fft.fftshift(np.maximum(np.fft.irfft(math.prod(waves), len(distribution)), 0.0))
     else:
-        law, found = median(plan.noise, groups)
+        distribution, found = median(plan.noise, groups)
     step = found
-    half = len(law) // 2
-    above = np.append(np.cumsum(law[:half:-1])[::-1], 0.0)  # above each size from 0 on; the law is symmetric
+    half = len(distribution) // 2
+    above = np.append(
+        np.cumsum(distribution[:half:-1])[::-1], 0.0
+    )  # above each size from 0 on; the distribution is symmetric
     tails: F64 = np.minimum(2 * above[:half], 1.0)
     return step * np.arange(float(half)), tails
 
@@ -767,25 +774,26 @@ def _power(base: F64, exponent: int) -> F64:
 
 
 def median_of_normals(rows: int) -> tuple[F64, F64]:
-    """Return sizes, rising, and the law on them of the median of so many independent standard normals.
+    """Return sizes, rising, and the distribution on them of the median of so many independent standard normals.
 
     The normals are rounded to steps of 1/200, which changes quantiles by less than 2e-4 of themselves for up to 100
     rows, by less than 2e-3 for up to 1,024.
 
-    >>> sizes, law = median_of_normals(3)
-    >>> round(float(law @ sizes**2), 4), round(1 - 3**0.5 / np.pi, 4)
+    >>> sizes, distribution = median_of_normals(3)
+    >>> round(float(distribution @ sizes**2), 4), round(1 - 3**0.5 / np.pi, 4)
     (0.4487, 0.4487)
     """
     edges = _NORMAL_STEP * (np.arange(-_LATTICE // 2, _LATTICE // 2 + 1) - 0.5)
-    law, step = _law_of_median(np.diff(ndtr(edges)), rows, _NORMAL_STEP)
-    return step * (np.arange(float(len(law))) - len(law) // 2), law
+    distribution, step = _law_of_median(np.diff(ndtr(edges)), rows, _NORMAL_STEP)
+    return step * (np.arange(float(len(distribution))) - len(distribution) // 2), distribution
 
 
 def _law_of_median(row: F64, rows: int, step: float) -> tuple[F64, float]:
-    """Return the law of the median of rows, and its step; for even rows the mean of the two middle, on half steps.
+    """Return the distribution of the median of rows, and its step; for even rows the mean of the two middle, on half
+    steps.
 
     Args:
-        row: float64 [n], the law of one row on a lattice, 0 at n // 2.
+        row: float64 [n], the distribution of one row on a lattice, 0 at n // 2.
         rows: how many.
         step: of the lattice.
     """
@@ -798,9 +806,9 @@ def _law_of_median(row: F64, rows: int, step: float) -> tuple[F64, float]:
     above = np.clip(np.append(np.cumsum(row[::-1])[::-1], 0.0), 0.0, 1.0)
     ways = np.exp((gammaln(rows + 1) - 2 * gammaln(k + 1)) / 2)
     low, high = ways * np.diff(below**k), ways * -np.diff(above**k)
-    law = _pairs(low, high)
-    law[::2] += np.maximum(of_kth - low * ways * above[1:] ** k, 0.0)
-    return np.append(law, 0.0), step / 2
+    distribution = _pairs(low, high)
+    distribution[::2] += np.maximum(of_kth - low * ways * above[1:] ** k, 0.0)
+    return np.append(distribution, 0.0), step / 2
 
 
 def _pairs(low: F64, high: F64) -> F64:
@@ -812,11 +820,11 @@ def _pairs(low: F64, high: F64) -> F64:
         few: F64 = np.bincount(index.reshape(-1), weights, 2 * size - 1).astype(np.float64)
         return few
     half = size // 2
-    law = np.zeros(2 * size - 1)
-    law[: 2 * half - 1] += _pairs(low[:half], high[:half])
-    law[2 * half :] += _pairs(low[half:], high[half:])
-    law[half : half + size - 1] += np.maximum(fftconvolve(low[:half], high[half:]), 0.0)
-    return law
+    distribution = np.zeros(2 * size - 1)
+    distribution[: 2 * half - 1] += _pairs(low[:half], high[:half])
+    distribution[2 * half :] += _pairs(low[half:], high[half:])
+    distribution[half : half + size - 1] += np.maximum(fftconvolve(low[:half], high[half:]), 0.0)
+    return distribution
 
 
 class ErrorModel(NamedTuple):

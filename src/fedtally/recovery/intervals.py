@@ -45,12 +45,12 @@ _BAND_SLACK = 1.06  # measured on other seeds than those it is checked on (exper
 _REACH = 3.5  # how many sd above its value an item off the support may lie, at most: rarer ones are given up ...
 _BEYOND = 1.54  # ... or so many past the symmetric limit, if that is more
 _BY_PHANTOMS = 0.999  # confidence up to which phantoms are enough
-_GRID = 1 << 16  # sizes at which the law of the paper's estimate is known, for fresh
+_GRID = 1 << 16  # sizes at which the distribution of the paper's estimate is known, for fresh
 _SIGNED_SUMS = 1 << 20  # sums under chosen signs that stand for a row, for hybrid
 _ROUNDING = 1e-12  # by which an exact answer may miss the truth
 _NORMAL_MAX = 8.0  # sd from the threshold beyond which selection no longer matters
 _ANYHOW = 0.1  # of a list's error below: for limits that hold however it was chosen; the rest given how it was chosen
-_LIST_PHANTOMS = 1 << 18  # ids held by nobody that stand for the law of the paper's estimate in a list
+_LIST_PHANTOMS = 1 << 18  # ids held by nobody that stand for the distribution of the paper's estimate in a list
 _STEPS = 200  # lower limits tried for each item of a list, ...
 _AT_ONCE = 4096  # so many items at once
 
@@ -212,10 +212,11 @@ def check_confidence(confidence: float) -> float:
 class MedianIntervals:
     """Intervals around the paper's estimates, of one width for all items named beforehand.
 
-    Pointwise, from phantoms: the quantile of what they are given. Simultaneous, from the exact law of a phantom given
+    Pointwise, from phantoms: the quantile of what they are given. Simultaneous, from the exact distribution of a
+    phantom given
     the sums: rows are independent, each a uniform cell with uniform signs. For an even number of rows its tail is
-    bounded, by that of the upper of the two middle rows. In a list, from phantoms too: the law of an estimate given
-    that it reached the list.
+    bounded, by that of the upper of the two middle rows. In a list, from phantoms too: the distribution of an
+    estimate given that it reached the list.
 
     Args:
         decoders: of one result, or of several whose counts are added.
@@ -237,10 +238,10 @@ class MedianIntervals:
         self._num_clients = sum(decoder.num_clients for decoder in decoders)
         self._domain, self._alpha, self._kind = domain, 1.0 - confidence, kind
         if kind == "simultaneous":
-            self.half = self._law.exceeded_with((1.0 - confidence) / domain.size)
+            self.half = self._distribution.exceeded_with((1.0 - confidence) / domain.size)
             self.about = "all intervals hold at once; the exact law of the median given the sums"
         elif confidence > _BY_PHANTOMS:
-            self.half = self._law.exceeded_with(1.0 - confidence)
+            self.half = self._distribution.exceeded_with(1.0 - confidence)
             self.about = "one width, from the exact law of the median given the sums"
         else:
             phantoms = Candidates(domain).fresh_ids(generator(landed[0].spec.seed, b"median"), NUM_PHANTOMS)
@@ -248,7 +249,7 @@ class MedianIntervals:
             self.about = f"one width, from what {NUM_PHANTOMS:,} ids held by nobody are given"
 
     @cached_property
-    def _law(self) -> _MedianLaw:
+    def _distribution(self) -> _MedianLaw:
         return _MedianLaw(self.landed)
 
     def _values(self, ids: Ids) -> F64:
@@ -259,7 +260,7 @@ class MedianIntervals:
     @cached_property
     def predicted_linf(self) -> float:
         """The median of the largest error; an upper bound of it for an even number of rows."""
-        return self._law.largest_of(self._size)
+        return self._distribution.largest_of(self._size)
 
     def at(self, ids: Ids) -> Limits:
         """Return the limits of any ids, in frequencies."""
@@ -280,7 +281,8 @@ class MedianIntervals:
     def listed(self, ids: U64, threshold: float | None) -> Limits:
         """Return the limits of the items of a list, in frequencies.
 
-        The law of the errors has long tails, where collisions with heavy items lie, so a value below which each
+        The distribution of the errors has long tails, where collisions with heavy items lie, so a value below which
+        each
         frequency is implausible may have plausible ones below it: frequencies are tried one by one, from the least that
         is plausible however the list was chosen.
         """
@@ -289,7 +291,7 @@ class MedianIntervals:
             return Limits(low, high)
         values = (low + high) / 2
         given, anyhow = list_tails(self._alpha / 2, len(ids), self._size, threshold)
-        least = values - max(self._law.exceeded_with(2.0 * anyhow), self.half) - _ROUNDING
+        least = values - max(self._distribution.exceeded_with(2.0 * anyhow), self.half) - _ROUNDING
         if threshold is None:
             return Limits(least, high)
         found = np.empty(len(values))
@@ -361,7 +363,7 @@ def order_statistic(rows: int, confidence: float) -> tuple[int, float]:
 
 
 class _MedianLaw:
-    """The law of the paper's estimate of an id held by nobody, over its cells and signs; the sums are fixed.
+    """The distribution of the paper's estimate of an id held by nobody, over its cells and signs; the sums are fixed.
 
     Of several results with hashes of their own it is that of the estimate from all their clients.
     """
@@ -484,13 +486,15 @@ class JointIntervals:
                 f"errors of fitted items are {kappa.value:.3g} times those of ids held by nobody ({kappa.source})"
             )
         self.about = "; ".join(about)
-        law = self._law = _PhantomLaw(fit)
-        self._stretch = law.excess(self._alpha / 2)  # tails heavier than normal, at high confidence
+        distribution = self._distribution = _PhantomLaw(fit)
+        self._stretch = distribution.excess(self._alpha / 2)  # tails heavier than normal, at high confidence
         tail = self._alpha / (2 * size)
-        self._band = _BAND_SLACK * kappa.value * float(np.std(fit.null)) * float(-ndtri(tail)) * law.excess(tail)
-        self.predicted_linf = self._largest_error(law, size)
+        self._band = (
+            _BAND_SLACK * kappa.value * float(np.std(fit.null)) * float(-ndtri(tail)) * distribution.excess(tail)
+        )
+        self.predicted_linf = self._largest_error(distribution, size)
 
-    def _largest_error(self, law: _PhantomLaw, size: int) -> float:
+    def _largest_error(self, distribution: _PhantomLaw, size: int) -> float:
         """Return the size that an expected ln 2 errors exceed: the median of the largest.
 
         It is most often that of a light item that stood out by chance, and was fitted: then nothing is left of it in
@@ -507,11 +511,11 @@ class JointIntervals:
         spread = fit.scale / np.sqrt(items.share[nearly])
 
         def more_than_half(x: float) -> float:
-            light = (size - len(own)) * (law.beyond(x * low) + law.beyond(x * share / self.kappa)) / 2
+            light = (size - len(own)) * (distribution.beyond(x * low) + distribution.beyond(x * share / self.kappa)) / 2
             unfitted = float(ndtr((lacking - x) / spread).sum())
             return light + unfitted + 2.0 * float(ndtr(-x * own).sum()) - float(np.log(2.0))
 
-        most = 60.0 * law.sd / share + 10 / max(own.min(initial=np.inf), 1e-300) + 10 * spread.max(initial=0.0)
+        most = 60.0 * distribution.sd / share + 10 / max(own.min(initial=np.inf), 1e-300) + 10 * spread.max(initial=0.0)
         return _or_none(_solve(more_than_half, most + lacking.max(initial=0.0)), fit.landed.num_clients)
 
     def at(self, ids: Ids) -> Limits:
@@ -533,7 +537,7 @@ class JointIntervals:
         sd = self.fit.scale / np.sqrt(items.share)
         reached = None if threshold is None else threshold / shrunk / sd
         given, anyhow = list_tails(self._alpha / 2, len(ids), self._size, threshold)
-        most = float(-ndtri(anyhow)) * self._law.excess(anyhow)
+        most = float(-ndtri(anyhow)) * self._distribution.excess(anyhow)
         z = items.values / sd
         below = list_lows(z, items.fitted, self.fit.threshold, self.kappa, given, most, reached)
         return Limits(np.minimum(low, items.values + (below - z) * sd), high)
@@ -693,7 +697,7 @@ def _selection_table(tail: float) -> tuple[F64, F64, F64]:
 
 
 class _PhantomLaw:
-    """The law of the mean residual that an id held by nobody is given, over its cells and signs, sums fixed.
+    """The distribution of the mean residual that an id held by nobody is given, over its cells and signs, sums fixed.
 
     Rows are independent, each a uniform cell with uniform signs: the cumulant function is exact, and the tail follows
     by the saddlepoint approximation of Lugannani and Rice (1980).
@@ -732,7 +736,9 @@ class _PhantomLaw:
         return float(2.0 * np.exp(np.interp(x / self.sd, self._x, self._log_tail, right=-np.inf)))
 
     def excess(self, tail: float) -> float:
-        """Return the value exceeded with probability `tail`, over that of a normal law of the same variance: >= 1."""
+        """Return the value exceeded with probability `tail`, over that of a normal distribution of the same
+        variance: >= 1.
+        """
         if tail > 0.05:  # the approximation is one of tails
             return 1.0
         x = np.interp(-np.log(tail), -self._log_tail, self._x)

@@ -147,7 +147,7 @@ class Fit:
             totals.append(estimates[hits])
         found, found_totals = np.concatenate(positions), np.concatenate(totals)
         ids, ties = self.candidates.ids(found), np.zeros(len(found))
-        if len(np.unique(found_totals)) < len(found):  # medians tie where rows have few columns: all rows tell more
+        if len(np.unique(found_totals)) < len(found):  # medians tie where the width is small: all rows tell more
             ties = self.landed.decoder(self.residual, "mean", len(found)).at(ids)
             _, of, place = np.intersect1d(found, self.support.positions, return_indices=True)
             ties[of] += fitted[place]

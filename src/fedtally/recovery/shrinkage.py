@@ -1,8 +1,9 @@
 """Estimates of small expected squared error: posterior means under the frequencies' own distribution.
 
 Most candidates are rare, and the estimate of a rare item is mostly noise. How frequencies are distributed can be read
-from all estimates together, since the law of the noise is known; then each estimate is replaced by what the item's
-frequency is on average, given that estimate: empirical Bayes (Robbins 1956), as Stephens (Biostatistics 2017) does it.
+from all estimates together, since the distribution of the noise is known; then each estimate is replaced by what the
+item's frequency is on average, given that estimate: empirical Bayes (Robbins 1956), as Stephens (Biostatistics 2017)
+does it.
 The l_2 error falls several times. In return estimates are biased towards zero near the noise, and the largest single
 error may grow somewhat. Items far above the noise hardly change.
 
@@ -38,9 +39,9 @@ _TINY = 1e-300
 
 
 class Noise(NamedTuple):
-    """A symmetric law, as a mixture of centred normal laws: float64 [k] each."""
+    """A symmetric distribution, as a mixture of centred normal distributions: float64 [k] each."""
 
-    deviations: F64
+    stddevs: F64
     shares: F64
 
 
@@ -51,7 +52,8 @@ class ShrunkDecoder:
     """Shrink the estimates of another decoder to posterior means, of counts that are not negative.
 
     Behind `JointDecoder` the leave-one-out values are shrunk, whose noise is normal and of known scale for each item;
-    behind `MedianDecoder` (or a joint decoder that fell back to it) the estimates, with the law of the noise learned
+    behind `MedianDecoder` (or a joint decoder that fell back to it) the estimates, with the distribution of the
+    noise learned
     from ids held by nobody. Larger values never give smaller results at equal scale. Deterministic. All candidates are
     decoded once in advance, in blocks.
 
@@ -87,7 +89,7 @@ class ShrunkDecoder:
         self.spec, self.num_clients = decoder.spec, decoder.num_clients
         self._fit = None
         self._decoder = decoder
-        candidates, law = Candidates(domain), NORMAL
+        candidates, distribution = Candidates(domain), NORMAL
         if isinstance(decoder, JointDecoder) and decoder.fallback is None:
             self._fit = decoder.fit
             self.noise = decoder.fit.scale * decoder.num_clients
@@ -95,14 +97,14 @@ class ShrunkDecoder:
             phantoms = decoder.at(candidates.fresh_ids(generator(self.spec.seed, b"shrinkage"), NUM_PHANTOMS))
             self.noise = float(np.quantile(np.abs(phantoms), 0.95)) / _NORMAL_95
             if self.noise > _EXACT:
-                law = noise_law(phantoms / self.noise)
+                distribution = noise_distribution(phantoms / self.noise)
         if self.noise > _EXACT:
             largest = 2.0 * self.num_clients / self.noise
             self._values = both_sides(_axis(largest, *_BINS))
             seen = np.zeros(len(self._values))
             for _, ids in candidates.blocks():
                 seen += binned(self._standard(ids)[0], self._values)
-            means = posterior_means(seen, self._values, law, _axis(largest, *_GRID))
+            means = posterior_means(seen, self._values, distribution, _axis(largest, *_GRID))
             # Beyond the last bin a value moves as much as there: by next to nothing.
             self._moves = means - self._values
 
@@ -119,9 +121,9 @@ class ShrunkDecoder:
             return ask(self._decoder, ids)
         found = np.empty(len(ids))
         for start in range(0, len(ids), BLOCK):
-            z, deviation = self._standard(ids[start : start + BLOCK])
+            z, stddev = self._standard(ids[start : start + BLOCK])
             moved = z + np.interp(z, self._values, self._moves)
-            found[start : start + BLOCK] = np.maximum(moved, 0.0) * deviation
+            found[start : start + BLOCK] = np.maximum(moved, 0.0) * stddev
         return found
 
     def _standard(self, ids: Ids) -> tuple[F64, F64 | float]:
@@ -133,26 +135,26 @@ class ShrunkDecoder:
         return items.values * root / self._fit.scale, self.noise / root
 
 
-def noise_law(phantoms: F64) -> Noise:
-    """Return the law of the noise in what ids held by nobody are given, up to 10 standard deviations.
+def noise_distribution(phantoms: F64) -> Noise:
+    """Return the distribution of the noise in what ids held by nobody are given, up to 10 standard deviations.
 
     Args:
         phantoms: float64 [n], in units of about their standard deviation.
 
-    >>> law = noise_law(np.random.default_rng(0).normal(size=20_000))
-    >>> bool(abs(np.sqrt(law.shares @ law.deviations**2) - 1) < 0.02)
+    >>> distribution = noise_distribution(np.random.default_rng(0).normal(size=20_000))
+    >>> bool(abs(np.sqrt(distribution.shares @ distribution.stddevs**2) - 1) < 0.02)
     True
     """
     sizes = np.abs(phantoms)
     sizes = sizes[sizes <= _FURTHEST]
     smallest, ratio = _SIZES
     steps = np.ceil(np.log(max(float(sizes.max()), 1.0) / smallest) / np.log(ratio))
-    deviations = smallest * ratio ** np.arange(steps + 1.0)
+    stddevs = smallest * ratio ** np.arange(steps + 1.0)
     values = _axis(float(sizes.max()), 0.05, 0.05)
-    likelihood = np.exp(-0.5 * (values[:, None] / deviations) ** 2) / deviations
+    likelihood = np.exp(-0.5 * (values[:, None] / stddevs) ** 2) / stddevs
     shares = mixing_weights(likelihood, binned(sizes, values))
     used = shares > 1e-6
-    return Noise(deviations[used], shares[used] / shares[used].sum())
+    return Noise(stddevs[used], shares[used] / shares[used].sum())
 
 
 def posterior_means(seen: F64, values: F64, noise: Noise, grid: F64) -> F64:
@@ -169,8 +171,8 @@ def posterior_means(seen: F64, values: F64, noise: Noise, grid: F64) -> F64:
     away = values[:, None] - grid
     likelihood = np.zeros(away.shape)
     moments = np.zeros(away.shape)
-    for deviation, share in zip(*noise, strict=True):
-        variance = spread**2 + deviation**2
+    for stddev, share in zip(*noise, strict=True):
+        variance = spread**2 + stddev**2
         density = share / np.sqrt(variance) * np.exp(-0.5 * away**2 / variance)
         likelihood += density
         moments += density * np.maximum(grid + away * spread**2 / variance, 0.0)

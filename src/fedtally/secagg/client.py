@@ -138,7 +138,7 @@ class _Secrets:
     elements: shamir.U32 | None = None  # b and the seed of the mask key
     mask_key: ExchangeKey | None = None
     encryption_key: ExchangeKey | None = None
-    opening: list[Secret] = field(default_factory=list)  # what opens the shares of each neighbour
+    unsealing: list[Secret] = field(default_factory=list)  # what opens the shares of each neighbour
     own_share: shamir.U32 | None = None
     held: shamir.U32 | None = None  # the shares of the neighbours, [k, 10]
 
@@ -146,7 +146,7 @@ class _Secrets:
         for array in (self.elements, self.own_share, self.held):
             if array is not None:
                 array.fill(0)
-        for key in (self.mask_key, self.encryption_key, *self.opening):
+        for key in (self.mask_key, self.encryption_key, *self.unsealing):
             if key is not None:
                 key.wipe()
 
@@ -408,7 +408,7 @@ class Client:
             share = Secret(shares[slot].astype("<u4").tobytes())
             sealed.append(keys.seal(up, share))
             share.wipe()
-            mine.opening.append(down)
+            mine.unsealing.append(down)
         coefficients.fill(0)
         shares.fill(0)
         mine.encryption_key.wipe()
@@ -491,17 +491,17 @@ class Client:
         self._secrets.held = held = np.zeros((k, 2 * shamir.SECRET_ELEMENTS), np.uint32)
         for slot, sealed in zip(np.flatnonzero(inbox.present).tolist(), inbox.sealed, strict=True):
             with suppress(RejectedError, shamir.ShareError):
-                share = keys.unseal(self._secrets.opening[slot], sealed)
+                share = keys.unseal(self._secrets.unsealing[slot], sealed)
                 try:
                     held[slot] = shamir.from_bytes(share.reveal())
                 finally:
                     share.wipe()
                 self._opened[slot] = True
-        for key in self._secrets.opening:
+        for key in self._secrets.unsealing:
             key.wipe()
 
     def _vector(self) -> Lanes:
-        """Return the contribution mod 2^b and its integrity lanes, not yet masked."""
+        """Return the contribution mod 2^b and its checksum entries, not yet masked."""
         assert self.invite is not None
         length, bits = self._parameters.length, self._parameters.bits
         given, most = self._contribution(self.invite), 2 ** (bits - 1) - 1
@@ -512,7 +512,7 @@ class Client:
         if int(given.max()) > most or int(given.min()) < -most:
             del given
             raise LocalProtocolError(f"every entry of the contribution must be within +-{most}, for {bits} bits")
-        vector = np.ones(length + self._parameters.lanes, lane(bits))
+        vector = np.ones(length + self._parameters.checksum_entries, lane(bits))
         vector[:length] = given.astype(vector.dtype)
         return vector
 

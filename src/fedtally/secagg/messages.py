@@ -55,7 +55,7 @@ class AbortCode(IntEnum):
     TOO_FEW_CONFIRMATIONS = 14
     TOO_FEW_CLIENTS = 15
     RECONSTRUCTION_FAILED = 16
-    LANES_WRONG = 17
+    CHECKSUM_WRONG = 17
     INTERNAL = 18
     RING_CUT = 19
 
@@ -86,7 +86,7 @@ _MEANINGS = {
     AbortCode.TOO_FEW_CONFIRMATIONS: "too few clients confirmed the same survivors",
     AbortCode.TOO_FEW_CLIENTS: "too few clients advertised, or shared their keys, or too many",
     AbortCode.RECONSTRUCTION_FAILED: "the shares of a secret do not give it back",
-    AbortCode.LANES_WRONG: "the integrity lanes do not count the survivors: a mask is wrong, missing or extra",
+    AbortCode.CHECKSUM_WRONG: "the checksum entries do not count the survivors: a mask is wrong, missing or extra",
     AbortCode.INTERNAL: "something failed on one side that is not of the protocol",
     AbortCode.RING_CUT: "clients that are close together on the ring dropped out: corrupt ones could part the others",
 }

@@ -16,7 +16,7 @@ google-parfait/federated-compute.)
 >>> parameters = Parameters(
 ...     adversary=Adversary.SEMI_HONEST, n_min=1000, n_max=1000, corrupt=50, max_dropout_ppm=50_000, min_survivors=950,
 ...     ring_neighbours=36, ring_threshold=19, length=20_000, bits=16)
->>> parameters.graph(1000), parameters.lanes
+>>> parameters.graph(1000), parameters.checksum_entries
 (Graph(neighbours=36, threshold=19), 4)
 >>> policy = ClientPolicy(adversary="semi-honest", max_corrupt=0.05, min_honest=500)
 >>> policy.check_invite(parameters)
@@ -80,7 +80,7 @@ class Graph(NamedTuple):
     threshold: int
 
 
-# ---- the complete graph, the modulus, the lanes ----
+# ---- the complete graph, the modulus, the checksum entries ----
 
 
 def corrupt_clients(max_corrupt: float, n_max: int) -> int:
@@ -136,7 +136,7 @@ def modulus_bits(n: int, largest_entry: int = 1, noise: int = 0, *, multiple: in
     return min(MAX_BITS, -(-bits // multiple) * multiple)
 
 
-def noise_bound(deviation: float, length: int, kind: NoiseKind = "skellam") -> int:
+def noise_bound(stddev: float, length: int, kind: NoiseKind = "skellam") -> int:
     """Return tau, which no entry of the total noise exceeds, except with probability 2^-40 for the whole vector.
 
     The discrete Gaussian, and a sum of them, is sub-Gaussian (Canonne, Kamath and Steinke 2020):
@@ -144,7 +144,7 @@ def noise_bound(deviation: float, length: int, kind: NoiseKind = "skellam") -> i
     s is asinh(tau / v), and tau the root of tau asinh(tau / v) - sqrt(tau^2 + v^2) + v = ln 2V + 40 ln 2.
 
     Args:
-        deviation: sigma of the largest possible total, when nobody drops out: the intended sigma times
+        stddev: sigma of the largest possible total, when nobody drops out: the intended sigma times
             sqrt(n / (min_survivors - C)). 0: no noise.
         length: V, entries of the vector.
         kind: the distribution.
@@ -155,14 +155,14 @@ def noise_bound(deviation: float, length: int, kind: NoiseKind = "skellam") -> i
     >>> noise_bound(0, 20_000), noise_bound(2, 20_000, "discrete-gaussian"), noise_bound(2, 20_000)
     (0, 18, 24)
     """
-    deviation = _validate.real(0.0, 1e18, deviation=deviation)
+    stddev = _validate.real(0.0, 1e18, stddev=stddev)
     if kind not in ("discrete-gaussian", "skellam"):
         raise InvalidInputError(f"kind must be discrete-gaussian or skellam, got {kind!r}")
     exponent = math.log(2 * _validate.integer(1, length=length)) + SECURITY_BITS * math.log(2)
-    if deviation == 0:
+    if stddev == 0:
         return 0
-    gaussian = deviation * math.sqrt(2 * exponent)
-    variance = max(deviation, 1e-9) ** 2  # a little more noise than none: for the division
+    gaussian = stddev * math.sqrt(2 * exponent)
+    variance = max(stddev, 1e-9) ** 2  # a little more noise than none: for the division
     bound = gaussian if kind == "discrete-gaussian" else _chernoff_root(variance, exponent, gaussian)
     return math.ceil(bound * (1 + 1e-12))  # the rounding of the steps above is far smaller
 
@@ -261,7 +261,7 @@ class Parameters:
             no more than are left of n_min when max_dropout of it is gone and C clients do not answer.
         ring_neighbours: k, even, at most n_min - 2 and 2^15; 0: the complete graph, which is the only one if `active`.
         ring_threshold: t, 2 .. k; 0: the complete graph.
-        length: V, entries of the vector without integrity lanes; with them at most 2^30 bytes.
+        length: V, entries of the vector without checksum entries; with them at most 2^30 bytes.
         bits: b, at most 64, enough for sums of n_max ones.
 
     Raises:
@@ -311,7 +311,7 @@ class Parameters:
         if active:
             self._check_survivors()
         bounded(modulus_bits(self.n_max, multiple=1), MAX_BITS, "bits")
-        bounded(1, MAX_STREAM_BYTES // lane(self.bits).itemsize - self.lanes, "length")
+        bounded(1, MAX_STREAM_BYTES // lane(self.bits).itemsize - self.checksum_entries, "length")
 
     def _check_survivors(self) -> None:
         """C clients that stay silent must neither open nor stop a round; one that deals garbage does stop it."""
@@ -330,8 +330,8 @@ class Parameters:
         return self.ring_neighbours == 0
 
     @property
-    def lanes(self) -> int:
-        """Integrity lanes that are appended to the vector."""
+    def checksum_entries(self) -> int:
+        """Checksum entries that are appended to the vector."""
         return integrity_lanes(self.bits)
 
     @property

@@ -4,7 +4,7 @@ Only whoever plans a campaign searches; a client evaluates the predicates of `pa
 
 >>> from fedtally.secagg.params import corrupt_clients
 >>> parameters = propose(1000, length=20_000, bits=16, corrupt=corrupt_clients(0.05, 1000), max_dropout=0.05)
->>> parameters.graph(1000), parameters.corrupt, parameters.min_survivors, parameters.lanes
+>>> parameters.graph(1000), parameters.corrupt, parameters.min_survivors, parameters.checksum_entries
 (Graph(neighbours=36, threshold=19), 50, 950, 4)
 """
 

@@ -41,9 +41,9 @@ from fedtally.secagg.messages import (
     next_phase,
     phase,
 )
-from fedtally.secagg.opening import Opening
 from fedtally.secagg.packing import unpack
 from fedtally.secagg.params import Adversary, Parameters
+from fedtally.secagg.unmasking import Unmasking
 
 SCHEMA = "fedtally-secagg-checkpoint/1"
 ClientId = int | str
@@ -104,7 +104,7 @@ class Server:
         invite: the Invite, the same bytes for everybody.
         code: why the round was aborted.
         outcome: the sum, when it is done.
-        blamed: wrong shares that were met while opening; those beyond the first t are looked at only if one of
+        blamed: wrong shares that were met while unmasking; those beyond the first t are looked at only if one of
             these is wrong, and of a holder that was caught no more. It accuses pairs, not clients: a client that deals
             bad shares puts the names of honest holders here, and a holder that lies the name of an honest dealer. Who
             is in one pair alone may be the victim of the other; exclude nobody on the word of one round.
@@ -183,7 +183,7 @@ class Server:
         self._sealed = np.zeros((0, 0, wire.SEALED_BYTES), np.uint8)  # by client and slot
         self._signatures: dict[int, bytes] = {}
         self._total: Lanes = np.zeros(0, np.uint16)
-        self._opening: Opening | None = None
+        self._unmasking: Unmasking | None = None
         self._enter(self.state)
 
     # ---- what comes from clients ----
@@ -287,7 +287,7 @@ class Server:
             self._ranks.append(rank)
 
     def _add_vector(self, body: bytes) -> None:
-        length = self._parameters.length + self._parameters.lanes
+        length = self._parameters.length + self._parameters.checksum_entries
         try:
             self._total += unpack(body, length, self._parameters.bits)
         except InvalidInputError as error:
@@ -306,7 +306,7 @@ class Server:
         unmask = wire.decode_unmask(body, self._graph.neighbours)
         if (unmask.given & ~self._present[self._graph.of(place)]).any():
             raise RemoteProtocolError(AbortCode.MALFORMED, "a share of a client that did not share")
-        self._begun_opening().add(place, unmask)
+        self._begun_unmasking().add(place, unmask)
 
     # ---- phases ----
 
@@ -349,7 +349,7 @@ class Server:
                 if len(self._signatures) < threshold:
                     return AbortCode.TOO_FEW_CONFIRMATIONS, []
             case ServerState.UNMASK:
-                short = self._begun_opening().short()
+                short = self._begun_unmasking().short()
                 return (AbortCode.RECONSTRUCTION_FAILED if short else None), short
             case _:
                 raise LocalProtocolError(f"the session has ended: it is {self.state.value}")
@@ -421,9 +421,9 @@ class Server:
         self._drop_sealed()
         self._total.fill(0)
         self._total, self._signatures = np.zeros(0, np.uint16), {}
-        if self._opening is not None:
-            self._opening.wipe()
-        self._opening = None
+        if self._unmasking is not None:
+            self._unmasking.wipe()
+        self._unmasking = None
 
     def _drop_sealed(self) -> None:
         """Erase the sealed shares; a view of none of them would keep them all."""
@@ -447,12 +447,12 @@ class Server:
                 self._drop_inputs()
 
     def _opened_total(self) -> npt.NDArray[np.int64]:
-        opening = self._begun_opening()
+        unmasking = self._begun_unmasking()
         try:
-            return opening.open(self._total)
+            return unmasking.open(self._total)
         finally:
             names = self._clients
-            self.blamed = [Blame(names[o], None if h is None else names[h]) for o, h in opening.blamed]
+            self.blamed = [Blame(names[o], None if h is None else names[h]) for o, h in unmasking.blamed]
 
     def _settle_roster(self) -> None:
         """Settle the order of the clients: by identity in `active`, else drawn.
@@ -495,15 +495,17 @@ class Server:
         if state is ServerState.SHARE:
             self._sealed = np.zeros((n, self._graph.neighbours, wire.SEALED_BYTES), np.uint8)
         if state is ServerState.COLLECT:
-            self._total = np.zeros(self._parameters.length + self._parameters.lanes, lane(self._parameters.bits))
+            self._total = np.zeros(
+                self._parameters.length + self._parameters.checksum_entries, lane(self._parameters.bits)
+            )
         if state is ServerState.UNMASK:
-            self._opening = Opening(
+            self._unmasking = Unmasking(
                 self._parameters, self._ctx, self._ctx2, self._graph, self._adverts, self._present, self._alive
             )
 
-    def _begun_opening(self) -> Opening:
-        assert self._opening is not None
-        return self._opening
+    def _begun_unmasking(self) -> Unmasking:
+        assert self._unmasking is not None
+        return self._unmasking
 
     # ---- what goes to clients ----
 

@@ -355,7 +355,7 @@ def upload_bytes(parameters: Parameters, n: int) -> int:
     bodies = [
         advert_bytes(parameters.adversary),
         SEALED_BYTES * k,
-        packed_length(parameters.length + parameters.lanes, parameters.bits),
+        packed_length(parameters.length + parameters.checksum_entries, parameters.bits),
         shamir.SECRET_BYTES * (k + 1) + bitmap_bytes(k),
     ]
     if parameters.adversary is Adversary.ACTIVE:
@@ -390,7 +390,7 @@ def message_bytes(
         Kind.ROSTER: bitmap_bytes(identities) + advert * n if active else _ROSTER.size + advert * k,
         Kind.SHARES: SEALED_BYTES * k,
         Kind.INBOX: bitmap_bytes(k) + SEALED_BYTES * dealers,
-        Kind.MASKED_INPUT: packed_length(parameters.length + parameters.lanes, parameters.bits),
+        Kind.MASKED_INPUT: packed_length(parameters.length + parameters.checksum_entries, parameters.bits),
         Kind.SURVIVORS: bitmap_bytes(n),
         Kind.UNMASK: shamir.SECRET_BYTES * (1 + dealers) + bitmap_bytes(k),
         Kind.RESULT: _RESULT.size,

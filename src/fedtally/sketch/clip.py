@@ -1,7 +1,7 @@
 """What one client may contribute to a round: so many items, and a sketch of so large a norm.
 
-A client of more items drops some, which it draws. `bounded` is the rule; `bounded_of_each` is the same rule for many
-clients at once, which a simulation needs.
+A client of more items drops some, which it draws. `bound_items` is the rule; `bound_items_of_each` is the same rule
+for many clients at once, which a simulation needs.
 
 The hashes are public, so a client knows the sketch of its items before it sends anything. The bound on the norm, the
 clip, holds for every input, also for items chosen to collide: privacy rests on it (docs/privacy-proofs/clip.md). What
@@ -68,7 +68,7 @@ def squared_norm(spec: SketchSpec, round: int, ids: U64) -> int:
     return int(_increments(spec, round, ids, _nobody_else(ids)).sum())
 
 
-def bounded(ids: U64, max_items: int, random: Callable[[int], bytes], clip: Clip | None = None) -> U64:
+def bound_items(ids: U64, max_items: int, random: Callable[[int], bytes], clip: Clip | None = None) -> U64:
     """Return those of a client's items that it contributes to a round: the rule, which every client follows.
 
     All of them where they are at most `max_items` and keep to the clip. Else they are put in an order that is drawn
@@ -85,9 +85,9 @@ def bounded(ids: U64, max_items: int, random: Callable[[int], bytes], clip: Clip
         uint64 [kept], in the order of `ids`.
 
     >>> clip = Clip(SketchSpec(rows=3, width=2, schedule="shared", num_rounds=1, seed=bytes(32)), round=0, norm=3.0)
-    >>> len(bounded(np.array([4, 5], np.uint64), 2, np.random.default_rng(0).bytes, clip))
+    >>> len(bound_items(np.array([4, 5], np.uint64), 2, np.random.default_rng(0).bytes, clip))
     1
-    >>> len(bounded(np.arange(9, dtype=np.uint64), 4, np.random.default_rng(0).bytes))
+    >>> len(bound_items(np.arange(9, dtype=np.uint64), 4, np.random.default_rng(0).bytes))
     4
     """
     if len(ids) <= max_items and (clip is None or squared_norm(clip.spec, clip.round, ids) <= clip.largest_square):
@@ -99,10 +99,10 @@ def bounded(ids: U64, max_items: int, random: Callable[[int], bytes], clip: Clip
     return ids[np.sort(order)]
 
 
-def bounded_of_each(
+def bound_items_of_each(
     ids: U64, starts: I64, max_items: int, words: Callable[[I64], U64], clip: Clip | None = None
 ) -> npt.NDArray[np.bool_]:
-    """Return which items of many clients stay by the rule of `bounded`: given the same words, the same ones.
+    """Return which items of many clients stay by the rule of `bound_items`: given the same words, the same ones.
 
     Args:
         ids: uint64 [items]; client i holds the distinct ids[starts[i] : starts[i + 1]].
@@ -116,7 +116,7 @@ def bounded_of_each(
         bool [items].
 
     >>> ids, starts = np.array([4, 5, 6, 4], np.uint64), np.array([0, 3, 4])
-    >>> bounded_of_each(ids, starts, 2, lambda clients: np.array([7, 9, 8], np.uint64)).tolist()
+    >>> bound_items_of_each(ids, starts, 2, lambda clients: np.array([7, 9, 8], np.uint64)).tolist()
     [True, False, True, True]
     """
     sizes = np.diff(starts)

@@ -1,4 +1,4 @@
-"""Synthetic populations: clients that draw their items independently from a known law.
+"""Synthetic populations: clients that draw their items independently from a known distribution.
 
 A population is written ``family:name=value,...``; its items are the integers 1..d, item i being the i-th most frequent:
 
@@ -49,9 +49,9 @@ FAMILIES: dict[str, dict[str, float | None]] = {
 
 @dataclass(frozen=True)
 class Population:
-    """A law over 1..size and a number of clients; `weight` maps ranks (float64) to unnormalised frequencies.
+    """A distribution over 1..size and a number of clients; `weight` maps ranks (float64) to unnormalised frequencies.
 
-    `about` says what the law was measured from, where it was.
+    `about` says what the distribution was measured from, where it was.
     """
 
     size: int
@@ -81,7 +81,7 @@ class Population:
         if family == "profile":
             return cls(*_profile(profile, clients))
         size = _whole(values, "d", MAX_SIZE)
-        return cls(size, clients, _law(family, values, size))
+        return cls(size, clients, _distribution(family, values, size))
 
 
 def _parameters(words: list[str], family: str) -> dict[str, float | None]:
@@ -117,7 +117,7 @@ def _open(minimum: float, maximum: float, name: str, value: object) -> float:
     return number
 
 
-def _law(family: str, values: dict[str, float | None], size: int) -> Callable[[Floats], Floats]:
+def _distribution(family: str, values: dict[str, float | None], size: int) -> Callable[[Floats], Floats]:
     if family == "zipf":
         a = _validate.real(0.0, 100.0, a=values["a"])
         return lambda rank: rank**-a
@@ -163,7 +163,8 @@ def is_synthetic(text: str) -> bool:
 
 
 def frequencies(text: str) -> Floats:
-    """Return the law of a synthetic population: float64[d], the frequency of item i at index i - 1; it sums to 1.
+    """Return the distribution of a synthetic population: float64[d], the frequency of item i at index i - 1; it sums
+    to 1.
 
     >>> frequencies("zipf:a=1,d=3").round(4).tolist()
     [0.5455, 0.2727, 0.1818]
@@ -172,31 +173,32 @@ def frequencies(text: str) -> Floats:
 
 
 def _frequencies(population: Population) -> Floats:
-    law = np.empty(population.size)
+    distribution = np.empty(population.size)
     for start in range(0, population.size, _CHUNK):
         stop = min(start + _CHUNK, population.size)
-        law[start:stop] = population.weight(np.arange(start + 1, stop + 1, dtype=np.float64))
-    law /= law.sum()
-    return law
+        distribution[start:stop] = population.weight(np.arange(start + 1, stop + 1, dtype=np.float64))
+    distribution /= distribution.sum()
+    return distribution
 
 
 def draw(population: Population, rng: np.random.Generator) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
     """Draw every client's item: the items that occur, ascending, and how many clients hold each.
 
-    One multinomial in two steps, first over blocks of items and then within each: the same law, and the rounding
+    One multinomial in two steps, first over blocks of items and then within each: the same distribution, and the
+    rounding
     errors of NumPy's conditional binomials stay within a block. Items of frequency 0 never occur. Time O(d); memory 8
-    bytes * d for the law and 16 for each item that occurs.
+    bytes * d for the distribution and 16 for each item that occurs.
 
     >>> items, counts = draw(Population.parse("geometric:n=1000"), np.random.default_rng(0))
     >>> int(items[0]), int(counts.sum())
     (1, 1000)
     """
-    law = _frequencies(population)
+    distribution = _frequencies(population)
     starts = np.arange(0, population.size, _CHUNK)
-    in_block = rng.multinomial(population.num_clients, _normalised(np.add.reduceat(law, starts)))
+    in_block = rng.multinomial(population.num_clients, _normalised(np.add.reduceat(distribution, starts)))
     items, counts = [], []
     for start, total in zip(starts[in_block > 0], in_block[in_block > 0], strict=True):
-        block = law[start : start + _CHUNK]
+        block = distribution[start : start + _CHUNK]
         possible = np.flatnonzero(block)
         drawn = rng.multinomial(total, _normalised(block[possible]))
         items.append(possible[drawn > 0] + start + 1)

@@ -1,1 +1,1 @@
-"""Studies: they run campaigns again and again, and ask whether what was planned and promised was true."""
+"""Studies: they run campaigns again and again, and ask whether what was planned and guaranteed was true."""

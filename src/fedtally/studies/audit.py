@@ -1,8 +1,8 @@
 """The audit behind `fedtally audit`: is what a plan's campaigns release as noisy as the plan says?
 
 Whole campaigns of the plan are run (`campaign.run`) on clients that are made up, so that the exact sums are known. A
-release less its exact sum is noise, and noise must look like independent draws of the plan's law in every way that
-`noise_checks` and `dependence_checks` have.
+release less its exact sum is noise, and noise must look like independent draws of the plan's distribution in every
+way that `noise_checks` and `dependence_checks` have.
 Besides, some clients hold something or not by the toss of a coin: what an attacker who knows everything else tells of
 the coin bounds epsilon from below.
 
@@ -28,16 +28,16 @@ from fedtally.engines.local.simulation import Simulation
 from fedtally.errors import InvalidInputError
 from fedtally.plan import Plan
 from fedtally.planner.privacy import worst_pair
+from fedtally.privacy.config import PrivacyConfig
 from fedtally.privacy.events import Relation, Trust
-from fedtally.privacy.terms import PrivacyTerms
 from fedtally.result import Progress, Result
-from fedtally.secagg.terms import SecAggTerms, TwoServerTerms
+from fedtally.secagg.config import SecAggConfig, TwoServerConfig
 from fedtally.sketch import CountSketch
 from fedtally.sources import from_items
 from fedtally.studies.dependence_checks import dependence_checks
 from fedtally.studies.noise_checks import (
     Check,
-    Law,
+    Distribution,
     Ranks,
     campaigns_to_see_unchanging,
     checks_of,
@@ -99,16 +99,16 @@ class Audit:
         if self.campaigns is not None:
             _validate.integer(1, 1 << 20, campaigns=self.campaigns)
         if self.clients is not None:
-            _validate.integer(1, self.plan.cohort, clients=self.clients)
+            _validate.integer(1, self.plan.max_round_clients, clients=self.clients)
 
     @property
     def runs(self) -> int:
         """How many campaigns are run."""
         needed = math.ceil(_COUNTERS / (self.plan.rows * self.plan.width))
         terms = _terms(self.plan)
-        law = law_of(terms, terms.event.honest_survivors or 1)
-        counters = self.plan.rows * self.plan.width * len(self.plan.openings)
-        unchanging = min(campaigns_to_see_unchanging(counters, law, _SURE), _MOST_FOR_A_COUNTER)
+        distribution = law_of(terms, terms.event.honest_survivors or 1)
+        counters = self.plan.rows * self.plan.width * len(self.plan.releases)
+        unchanging = min(campaigns_to_see_unchanging(counters, distribution, _SURE), _MOST_FOR_A_COUNTER)
         number = self.campaigns or min(max(unchanging, needed), _MOST_CAMPAIGNS)
         return number + number % 2
 
@@ -139,14 +139,14 @@ class Detection(NamedTuple):
 
     Attributes:
         bound: epsilon is at least this; 0 where nothing was told.
-        promised: by the plan.
+        guaranteed: by the plan.
         clients: single clients with and without their items, in all campaigns.
         distance: the largest that one of these clients made, in all releases together (l2).
         sensitivity: what the plan allows for.
     """
 
     bound: float
-    promised: float
+    guaranteed: float
     clients: int
     distance: float
     sensitivity: float
@@ -190,8 +190,8 @@ class AuditResult:
         """What is wrong, in words; nothing for a sound engine, but once in a million audits."""
         found = [check.failure for check in self.checks if check.probability < self.level]
         if (seen := self.detection) is not None:
-            if seen.bound > seen.promised:
-                found.append(f"epsilon is at least {seen.bound:.4g}, and {seen.promised:.4g} is promised")
+            if seen.bound > seen.guaranteed:
+                found.append(f"epsilon is at least {seen.bound:.4g}, and {seen.guaranteed:.4g} is guaranteed")
             if seen.distance > seen.sensitivity + _DISTANCE_MARGIN:
                 found.append(
                     f"one client moves the releases by {seen.distance:.4g}, and the noise is for {seen.sensitivity:.4g}"
@@ -347,8 +347,8 @@ class _Design:
         self.plan, self.terms = plan, _terms(plan)
         self._asked, self._dropout, self.alike = audit.clients, audit.dropout, audit.dropout > 0
         self.is_hidden = self.terms.event.relation is Relation.ADD_REMOVE
-        self._openings = plan.openings
-        self._release_of = {round: k for k, rounds in enumerate(self._openings) for round in rounds}
+        self._releases_of_plan = plan.releases
+        self._release_of = {round: k for k, rounds in enumerate(self._releases_of_plan) for round in rounds}
         self._ids = np.arange(1, plan.domain_size + 1, dtype=np.uint64)
         self._hashes: dict[int, tuple[I64, I64]] = {}
         places = self._places()
@@ -367,7 +367,7 @@ class _Design:
         for _, client, items in population.holding():
             for round in client.rounds:
                 held.setdefault(round, []).extend(items)
-        totals = [np.zeros(self.plan.rows * self.plan.width, np.int64) for _ in self._openings]
+        totals = [np.zeros(self.plan.rows * self.plan.width, np.int64) for _ in self._releases_of_plan]
         for round, everything in held.items():
             totals[self._release_of[round]] += self.sketch(round, everything)
         return totals
@@ -380,7 +380,7 @@ class _Design:
 
     def crowds(self, rng: np.random.Generator) -> list[_Crowd]:
         """Return crowds that exceed the bounds on a client; none for a bound that they could not show to be missing."""
-        if self.is_hidden and len(self._openings) > 1:  # nobody knows their rounds
+        if self.is_hidden and len(self._releases_of_plan) > 1:  # nobody knows their rounds
             return []
         event = self.terms.event
         more = event.max_items + 1
@@ -393,13 +393,15 @@ class _Design:
         """Return clients of so many items each, or None if too few or too short to be seen."""
         if number > len(self._ids):
             return None
-        held = [self._together(rounds.start, number, 1 if bound == "clip" else -1, rng) for rounds in self._openings]
-        towards = [self.sketch(rounds.start, own) for rounds, own in zip(self._openings, held, strict=True)]
+        held = [
+            self._together(rounds.start, number, 1 if bound == "clip" else -1, rng) for rounds in self._releases_of_plan
+        ]
+        towards = [self.sketch(rounds.start, own) for rounds, own in zip(self._releases_of_plan, held, strict=True)]
         places = self._places(_CROWD)
         clients = [_Client(rounds, own, own) for rounds in places for own in (held[self._release_of[rounds[0]]],)]
         sets = [
             {held[self._release_of[rounds[0]]] for rounds in places if any(self._release_of[r] == k for r in rounds)}
-            for k in range(len(self._openings))
+            for k in range(len(self._releases_of_plan))
         ]
         most = [max(self._product(k, vector, own) for own in sets[k]) for k, vector in enumerate(towards)]
         norm = math.sqrt(self._square())
@@ -427,7 +429,7 @@ class _Design:
 
     def _product(self, release: int, towards: I64, held: Sequence[int]) -> float:
         """Return the largest product with a direction that the plan lets a client contribute of what it holds."""
-        cells, signs = self._hash(self._openings[release].start)
+        cells, signs = self._hash(self._releases_of_plan[release].start)
         places = np.array(held, np.intp) - 1
         rows = np.arange(self.plan.rows)[:, None]
         each = (towards.reshape(self.plan.rows, -1)[rows, cells[:, places]] * signs[:, places]).sum(axis=0)
@@ -438,7 +440,7 @@ class _Design:
         """Return so many items whose sketch is long (`sense` 1) or short (-1): the best of some greedy choices."""
         cells, signs = self._hash(round)
         rows, best, best_square = np.arange(self.plan.rows)[:, None], (), -math.inf
-        starts = max(1, min(_STARTS, len(self._ids), _CHOICES // (number * len(self._openings))))
+        starts = max(1, min(_STARTS, len(self._ids), _CHOICES // (number * len(self._releases_of_plan))))
         for first in rng.choice(self._ids, starts, replace=False).tolist():
             found = [first]
             away = self.sketch(round, found)
@@ -456,15 +458,15 @@ class _Design:
         """Return the rounds of each client; `most_usual` of them in a round where the plan leaves it open."""
         plan, together = self.plan, self.terms.event.participations
         if self.is_hidden:  # so many that noise does not take the number to 0; they are drawn where nobody sees it
-            most = 24 * self.terms.deviation * math.sqrt(len(self._openings))
+            most = 24 * self.terms.stddev * math.sqrt(len(self._releases_of_plan))
             return [(0,)] * (_CLIENTS + math.ceil(most))
-        least = min(plan.cohort, math.ceil(self._fewest() / (1 - self._dropout)))
-        usual = min(most_usual, plan.cohort) if plan.secure_sum is None else least
-        starting = min(-(-max(least, self._asked or usual) // together), plan.cohort // together)
+        least = min(plan.max_round_clients, math.ceil(self._fewest() / (1 - self._dropout)))
+        usual = min(most_usual, plan.max_round_clients) if plan.secure_sum is None else least
+        starting = min(-(-max(least, self._asked or usual) // together), plan.max_round_clients // together)
         if starting < 1 or starting * together < least:
             raise InvalidInputError(
-                f"the plan takes rounds of {least:,} to {plan.cohort:,} clients, each of them in {together:,}: no even "
-                "rounds can be made up; raise cohort"
+                f"the plan takes rounds of {least:,} to {plan.max_round_clients:,} clients, "
+                f"each of them in {together:,}: no even rounds can be made up; raise max_round_clients"
             )
         number = plan.num_rounds
         return [
@@ -476,16 +478,16 @@ class _Design:
     def _fewest(self) -> int:
         """Return the fewest clients of a round that the plan takes."""
         agreed = self.plan.secure_sum
-        if isinstance(agreed, SecAggTerms):
+        if isinstance(agreed, SecAggConfig):
             return agreed.parameters.n_min
-        if isinstance(agreed, TwoServerTerms):
-            return -(-agreed.min_batch // min(map(len, self._openings)))
+        if isinstance(agreed, TwoServerConfig):
+            return -(-agreed.min_batch // min(map(len, self._releases_of_plan)))
         return self.terms.event.honest_survivors or 1
 
     def _clients(self, places: list[tuple[int, ...]], rng: np.random.Generator) -> list[_Client]:
-        if self.is_hidden and len(self._openings) > 1:  # nobody knows their rounds: none holds anything
+        if self.is_hidden and len(self._releases_of_plan) > 1:  # nobody knows their rounds: none holds anything
             return [_Client(rounds, (), ()) for rounds in places]
-        pool, used = len(self._ids), np.zeros((len(self._openings), self.plan.rows, self.plan.width), np.bool_)
+        pool, used = len(self._ids), np.zeros((len(self._releases_of_plan), self.plan.rows, self.plan.width), np.bool_)
         if self.alike:
             common = self._worst(range(self.plan.num_rounds), None, np.ones(pool, np.bool_))
             return [_Client(rounds, common, common) for rounds in places]
@@ -562,25 +564,25 @@ class _Evidence:
     def __init__(self, plan: Plan, design: _Design, rng: np.random.Generator) -> None:
         self._plan, self._design, self._rng = plan, design, rng
         self._terms = _terms(plan)
-        self._releases = len(plan.openings)
+        self._releases = len(plan.releases)
         self._residuals: list[list[I64]] = [[] for _ in range(self._releases)]
         self._exact: list[list[I64]] = [[] for _ in range(self._releases)]
         self._clients: list[list[int]] = [[] for _ in range(self._releases)]
         self._numbers: list[int] = []
         self._told: list[tuple[int | None, bool, F64]] = []
         self._shown: list[Any] = []
-        self._crowds: dict[str, list[tuple[_Crowd, list[float], list[Law]]]] = {}
+        self._crowds: dict[str, list[tuple[_Crowd, list[float], list[Distribution]]]] = {}
 
     def add_crowd(self, crowd: _Crowd, result: Result) -> None:
         """Add a campaign of clients that hold too much: by how much they move each release too far."""
         found = {sketch.round: sketch for sketch in result.sketches}
-        excess, laws = [], []
-        for rounds, towards, most in zip(self._plan.openings, crowd.towards, crowd.most, strict=True):
+        excess, distributions = [], []
+        for rounds, towards, most in zip(self._plan.releases, crowd.towards, crowd.most, strict=True):
             sketch = found[rounds.start]
             number = len(crowd.population.clients) if self._design.is_hidden else sketch.num_clients
             excess.append(float(sketch.counters.reshape(-1) @ towards) - number * most)
-            laws.append(self._law(number))
-        self._crowds.setdefault(crowd.bound, []).append((crowd, excess, laws))
+            distributions.append(self._distribution(number))
+        self._crowds.setdefault(crowd.bound, []).append((crowd, excess, distributions))
 
     def _bounds(self) -> list[Check]:
         """Check that no crowd moves a release by more than the plan lets its clients."""
@@ -588,7 +590,9 @@ class _Evidence:
         for bound, seen in self._crowds.items():
             crowd = seen[0][0]
             tails = [
-                weighted_tail(sum(excess[k] for _, excess, _ in seen), towards, [laws[k] for _, _, laws in seen])
+                weighted_tail(
+                    sum(excess[k] for _, excess, _ in seen), towards, [distributions[k] for _, _, distributions in seen]
+                )
                 for k, towards in enumerate(crowd.towards)
             ]
             failure = f"clients that hold too much ({bound}) move a release by more than the plan says one client may"
@@ -599,7 +603,7 @@ class _Evidence:
         """Add a campaign."""
         found = {sketch.round: sketch for sketch in result.sketches}
         exact = self._exact_sums(population, result)
-        for k, rounds in enumerate(self._plan.openings):
+        for k, rounds in enumerate(self._plan.releases):
             sketch = found[rounds.start]
             self._residuals[k].append(sketch.counters.reshape(-1) - exact[k])
             self._exact[k].append(exact[k])
@@ -613,12 +617,12 @@ class _Evidence:
         if not self._design.alike:
             return self._design.exact(population)
         held, numbers = population.clients[0].held, {s.round: s.num_clients for s in result.sketches}
-        starts = [rounds.start for rounds in self._plan.openings]
+        starts = [rounds.start for rounds in self._plan.releases]
         return [numbers[start] * self._design.sketch(start, held) for start in starts]
 
     def _tell(self, population: _Population) -> None:
         """Note what an attacker sees of each coin: about 1 where it says yes, and 0 where no."""
-        variances = [self._law(clients[-1]).variance for clients in self._clients]
+        variances = [self._distribution(clients[-1]).variance for clients in self._clients]
         for client, coin in zip(population.clients, population.coins.tolist(), strict=True):
             joint = np.zeros(2)
             for moved in client.direction:
@@ -629,21 +633,25 @@ class _Evidence:
             if client.direction:
                 self._told.append((None, coin, np.array([joint[0] / joint[1] + coin, joint[1]])))
 
-    def _law(self, clients: int) -> Law:
+    def _distribution(self, clients: int) -> Distribution:
         return law_of(self._terms, clients)
 
     def result(self, audit: Audit) -> AuditResult:
         """Check everything."""
         ranks = [
-            Ranks.joined([Ranks.of(noise, self._law(n), self._rng) for noise, n in zip(own, numbers, strict=True)])
+            Ranks.joined(
+                [Ranks.of(noise, self._distribution(n), self._rng) for noise, n in zip(own, numbers, strict=True)]
+            )
             for own, numbers in zip(self._residuals, self._clients, strict=True)
         ]
         checks = checks_of(ranks, [np.stack(own) for own in self._exact], self._plan.rows)
-        checks.append(reordered([noise for own in self._residuals for noise in own], self._law(self._clients[0][0])))
-        laws = [[self._law(number) for number in numbers] for numbers in self._clients]
+        checks.append(
+            reordered([noise for own in self._residuals for noise in own], self._distribution(self._clients[0][0]))
+        )
+        distributions = [[self._distribution(number) for number in numbers] for numbers in self._clients]
         noise = [np.stack(own) for own in self._residuals]
-        checks.append(unchanging(noise, laws))
-        checks += dependence_checks(noise, laws, self._plan.rows, self._rng)
+        checks.append(unchanging(noise, distributions))
+        checks += dependence_checks(noise, distributions, self._plan.rows, self._rng)
         checks += self._checks_of_the_rest(ranks)
         checks += self._bounds()
         counters = len(ranks[0].side) * ranks[0].side.shape[1]
@@ -665,7 +673,7 @@ class _Evidence:
         failure = "what is said of a campaign depends on what clients hold"
         found = [Check("shown", 1.0 if same else 0.0, failure)]
         if self._design.is_hidden:
-            number = Ranks.of(np.array(self._numbers), self._law(0).times(self._releases), self._rng)
+            number = Ranks.of(np.array(self._numbers), self._distribution(0).times(self._releases), self._rng)
             failure = "the number of clients has the noise of a counter"
             return [*found, *number.checks("the number of clients"), shared_with(number.side[0], ranks, failure)]
         same = len(set(self._numbers)) == 1
@@ -673,10 +681,10 @@ class _Evidence:
 
     def _release(self, k: int, correlation: float) -> Release:
         noise = np.stack(self._residuals[k]).astype(np.float64)
-        planned = np.mean([self._law(clients).variance for clients in self._clients[k]])
+        planned = np.mean([self._distribution(clients).variance for clients in self._clients[k]])
         positive, negative = int((noise > 0).sum()), int((noise < 0).sum())
         return Release(
-            self._plan.openings[k],
+            self._plan.releases[k],
             noise.size,
             math.sqrt(planned),
             math.sqrt(float(np.mean(noise**2))),
@@ -708,8 +716,8 @@ class _Evidence:
         return Detection(best, self._terms.epsilon, number, math.sqrt(longest), self._terms.event.l2_sensitivity)
 
 
-def law_of(terms: PrivacyTerms, clients: int) -> Law:
-    """Return the law that a plan says the noise of a release has, from the plan's numbers alone.
+def law_of(terms: PrivacyConfig, clients: int) -> Distribution:
+    """Return the distribution that a plan says the noise of a release has, from the plan's numbers alone.
 
     Args:
         terms: of the plan.
@@ -717,8 +725,8 @@ def law_of(terms: PrivacyTerms, clients: int) -> Law:
     """
     event = terms.event
     if event.honest_survivors is not None:
-        return Law.skellam(event.noise_variance * clients / event.honest_survivors)
-    return Law.rounded_gaussian(event.noise_variance).times(2 if event.trust is Trust.DISTRIBUTED else 1)
+        return Distribution.skellam(event.noise_variance * clients / event.honest_survivors)
+    return Distribution.rounded_gaussian(event.noise_variance).times(2 if event.trust is Trust.DISTRIBUTED else 1)
 
 
 def _level(checks: int) -> float:
@@ -730,7 +738,7 @@ def _shown(result: Result, is_hidden: bool) -> Any:
     """Return what a result says besides its sums; all of it is to be the same whatever clients hold."""
     number = None if is_hidden else result.num_clients
     found = (number, len(result.sketches), result.warnings, result.missing, result.secure_sum, result.sizing)
-    return found if result.study else (*found, result.timings)
+    return found if result.not_private else (*found, result.timings)
 
 
 def _correlations(residuals: Sequence[Sequence[I64]]) -> list[float]:
@@ -745,6 +753,6 @@ def _correlations(residuals: Sequence[Sequence[I64]]) -> list[float]:
     return largest[: len(residuals)]
 
 
-def _terms(plan: Plan) -> PrivacyTerms:
+def _terms(plan: Plan) -> PrivacyConfig:
     assert plan.privacy is not None
     return plan.privacy

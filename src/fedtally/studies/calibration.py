@@ -32,20 +32,20 @@ from fedtally.domain import IntegerRange
 from fedtally.engines.local.campaign import key_bytes
 from fedtally.errors import InvalidInputError
 from fedtally.plan import Plan
-from fedtally.planner.bill import OPERATIONS, Host, Work, decoding_work, drawn, lines_of_sum
+from fedtally.planner.bill import OPERATIONS, Host, Work, decoding_work, lines_of_sum, noise_work
 from fedtally.planner.secure_sum import Keys, Summation, make_keys, replace_keys, terms
 from fedtally.privacy.mechanism import rounded_gaussian, skellam
 from fedtally.recovery.decoding import kind_of
 from fedtally.recovery.joint import JointDecoder
 from fedtally.secagg import two_server, wire
 from fedtally.secagg.client import MemoryJournal
+from fedtally.secagg.config import SecAggConfig, TwoServerConfig
 from fedtally.secagg.graph import Neighbourhood
 from fedtally.secagg.messages import EXCHANGES, Unmask
-from fedtally.secagg.opening import Opening
 from fedtally.secagg.params import ClientPolicy, Parameters
 from fedtally.secagg.proposal import propose
 from fedtally.secagg.server import ClientId
-from fedtally.secagg.terms import SecAggTerms, TwoServerTerms
+from fedtally.secagg.unmasking import Unmasking
 from fedtally.sketch import CountSketch, Schedule
 
 REPORTS = "reports"  # a client makes both in one step
@@ -123,10 +123,10 @@ def run_round(plan: Plan, keys: Keys, dropout: float) -> list[Seen]:
     ids = np.arange(1, plan.num_clients + 1, dtype=np.uint64)
     people = [FrequencyClient.of_ids(plan, ids[i : i + 1]) for i in range(plan.num_clients)]
     gone = int(dropout * plan.num_clients)
-    if isinstance(agreed, SecAggTerms):
+    if isinstance(agreed, SecAggConfig):
         _run_secagg(plan, agreed, keys, people, gone, clock)
     else:
-        assert isinstance(agreed, TwoServerTerms)
+        assert isinstance(agreed, TwoServerConfig)
         _run_two_server(plan, agreed, keys, people, gone, clock)
     work: dict[tuple[str, str], Counter[str]] = {}
     for line in lines_of_sum(plan, plan.num_clients, dropout, plan.num_clients):
@@ -138,7 +138,7 @@ def run_round(plan: Plan, keys: Keys, dropout: float) -> list[Seen]:
 
 
 def _run_secagg(
-    plan: Plan, agreed: SecAggTerms, keys: Keys, people: list[FrequencyClient], gone: int, clock: Clock
+    plan: Plan, agreed: SecAggConfig, keys: Keys, people: list[FrequencyClient], gone: int, clock: Clock
 ) -> None:
     random, now, p = key_bytes(1, b"round"), int(time.time()), agreed.parameters
     run = CohortRun.begin(
@@ -178,7 +178,7 @@ def _run_secagg(
 
 
 def _run_two_server(
-    plan: Plan, agreed: TwoServerTerms, keys: Keys, people: list[FrequencyClient], gone: int, clock: Clock
+    plan: Plan, agreed: TwoServerConfig, keys: Keys, people: list[FrequencyClient], gone: int, clock: Clock
 ) -> None:
     random, server = key_bytes(1, b"round"), FrequencyServer(plan)
     assert keys.allow_list is not None
@@ -194,7 +194,7 @@ def _run_two_server(
         if i >= gone or not i % 2:
             with clock("report to the helper", "server"):
                 helper.receive(report.helper)
-    with clock("opening", "server"):
+    with clock("combining", "server"):
         query = leader.query(helper.offer())
         leader.finish(helper.answer(query))
 
@@ -211,10 +211,12 @@ def landed(candidates: int, *, rows: int, width: int, schedule: str, num_rounds:
     sizes = (_CLIENTS, -(-_CLIENTS // num_rounds))
     domain = IntegerRange(1, candidates).describe()
     plan = Plan(rows, width, Schedule.parse(schedule), num_rounds, *sizes, domain, 1, bytes(32))
-    law = np.cumsum(np.arange(1, candidates + 1.0) ** -exponent)
+    distribution = np.cumsum(np.arange(1, candidates + 1.0) ** -exponent)
     sketches = [CountSketch(plan.spec, number) for number in range(num_rounds)]
     for number, sketch in enumerate(sketches):  # every so many-th client of a row of all, from another one each round
-        upto = np.floor(law / law[-1] * (_CLIENTS // num_rounds) + number / num_rounds).astype(np.int64)
+        upto = np.floor(distribution / distribution[-1] * (_CLIENTS // num_rounds) + number / num_rounds).astype(
+            np.int64
+        )
         sketch.add_range(1, np.diff(upto, prepend=0))
     return Sums(plan, sketches)
 
@@ -236,7 +238,7 @@ def _single_operations() -> Iterator[Seen]:
     key, size = bytes(KEY_BYTES), 1 << 17
     for noise, scans in ((skellam(0.3), True), (rounded_gaussian(300.0), False)):
         noise.draw(Secret(key), 1)
-        yield _timed(drawn(noise, size, scans), partial(noise.draw, Secret(key), size, constant_time=scans))
+        yield _timed(noise_work(noise, size, scans), partial(noise.draw, Secret(key), size, constant_time=scans))
     identity, count = SigningKey(Secret(key)), 100
     yield _timed({"signature": count}, lambda: [identity.sign(Label.CONFIRM, key) for _ in range(count)])
     vector = np.zeros(1 << 21, "<u2")
@@ -266,10 +268,10 @@ def _take_shares(parameters: Parameters, n: int) -> None:
     body = wire.encode_unmask(Unmask(shares[0], given, shares))
     adverts = [bytes(wire.advert_bytes(parameters.adversary))] * n
     graph = Neighbourhood(parameters, n, bytes(32))
-    opening = Opening(parameters, bytes(32), bytes(32), graph, adverts, everybody, everybody)
+    unmasking = Unmasking(parameters, bytes(32), bytes(32), graph, adverts, everybody, everybody)
     for holder in range(n):
-        opening.add(holder, wire.decode_unmask(body, n - 1))
-    opening.short()
+        unmasking.add(holder, wire.decode_unmask(body, n - 1))
+    unmasking.short()
 
 
 def measure() -> Iterator[Seen]:

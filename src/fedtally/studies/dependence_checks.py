@@ -1,10 +1,10 @@
 """Does the noise of one counter follow from that of others? Tests whose false alarms are known or bounded.
 
-Noise of the right law hides nothing where an attacker knows a sum of it: noise whose rows add up to 0 leaves the sum of
-each row exact. So these are compared with what independent draws do:
+Noise of the right distribution hides nothing where an attacker knows a sum of it: noise whose rows add up to 0
+leaves the sum of each row exact. So these are compared with what independent draws do:
 
-- the sums of each row, of each release and of each campaign: by their rank under the convolved law (`Ranks`), and
-  whether they are even;
+- the sums of each row, of each release and of each campaign: by their rank under the convolved distribution
+  (`Ranks`), and whether they are even;
 - how many draws of each size a row or a release has, whatever their order and signs: each number is binomial given
   those before it, so that its rank is a fair coin, and two rows or releases agree in half of their coins;
 - how many pairs of counters have the same noise, or the opposite, in every campaign: a union bound;
@@ -20,11 +20,11 @@ import numpy as np
 import numpy.typing as npt
 from scipy import special, stats
 
-from fedtally.studies.noise_checks import Check, Law, Ranks, binomial, of_products
+from fedtally.studies.noise_checks import Check, Distribution, Ranks, binomial, of_products
 
 I64 = npt.NDArray[np.int64]
 F64 = npt.NDArray[np.float64]
-Laws = Sequence[Sequence[Law]]  # of each release in each campaign
+Distributions = Sequence[Sequence[Distribution]]  # of each release in each campaign
 _TAILS = (0.995, 0.95, 0.12, 1e-3)  # depths of sums: 0 is deeper than the first
 _CELLS = 64  # sizes that are counted, at most
 _MOST_ROWS = 2048  # that are compared in pairs
@@ -33,37 +33,39 @@ _BLOCK = 512
 _USEFUL = 1e-9  # pairs are compared where full agreement is less likely
 
 
-def dependence_checks(noise: Sequence[I64], laws: Laws, rows: int, rng: np.random.Generator) -> list[Check]:
+def dependence_checks(
+    noise: Sequence[I64], distributions: Distributions, rows: int, rng: np.random.Generator
+) -> list[Check]:
     """Check that counters of a campaign have independent noise.
 
     Args:
         noise: of each release: int64 [campaigns, rows * width].
-        laws: of each release in each campaign.
+        distributions: of each release in each campaign.
         rows: of the sketch.
         rng: breaks ties.
     """
-    found = _sums(noise, laws, rows, rng)
+    found = _sums(noise, distributions, rows, rng)
     for name, parts in (("row", rows), ("release", 1)):
-        coins = _coins(noise, laws, parts, rng)
+        coins = _coins(noise, distributions, parts, rng)
         failure = f"two {name}s have noise of the same sizes, in whatever order"
         together = coins.swapaxes(0, 1).reshape(coins.shape[1], -1)  # each two of a campaign
         found.append(of_products(together, f"orders, {name}s", failure))
         each = coins.reshape(-1, coins.shape[2])[:_MOST_ROWS]  # each two of any campaigns
         found.append(of_products(each, f"any orders, {name}s", failure))
-    return [*found, _equal_pairs(noise, laws), *_correlated_pairs(noise, laws, rng)]
+    return [*found, _equal_pairs(noise, distributions), *_correlated_pairs(noise, distributions, rng)]
 
 
-def _sums(noise: Sequence[I64], laws: Laws, rows: int, rng: np.random.Generator) -> list[Check]:
+def _sums(noise: Sequence[I64], distributions: Distributions, rows: int, rng: np.random.Generator) -> list[Check]:
     """Check the sums of rows, releases and campaigns."""
     size = noise[0].shape[1]
     of_rows = [draws.reshape(len(draws), rows, -1).sum(axis=2) for draws in noise]
     of_releases = [draws.sum(axis=1)[:, None] for draws in noise]
     of_all = sum(of_releases[1:], of_releases[0])
-    campaigns = list(zip(*laws, strict=True))
+    campaigns = list(zip(*distributions, strict=True))
     found: list[Check] = []
     for name, sums, addends in (
-        ("row", of_rows, [[(law,) for law in own] for own in laws]),
-        ("release", of_releases, [[(law,) for law in own] for own in laws]),
+        ("row", of_rows, [[(distribution,) for distribution in own] for own in distributions]),
+        ("release", of_releases, [[(distribution,) for distribution in own] for own in distributions]),
         ("campaign", [of_all], [campaigns]),
     ):
         number = size // rows if name == "row" else size
@@ -83,19 +85,19 @@ def _sums(noise: Sequence[I64], laws: Laws, rows: int, rng: np.random.Generator)
     return found
 
 
-def _ranked(sums: I64, addends: Sequence[Law], number: int, rng: np.random.Generator) -> tuple[Ranks, bool]:
-    """Return the ranks of sums of so many draws of each law, and whether such a sum is even half of the time.
+def _ranked(sums: I64, addends: Sequence[Distribution], number: int, rng: np.random.Generator) -> tuple[Ranks, bool]:
+    """Return the ranks of sums of so many draws of each distribution, and whether such a sum is even half of the time.
 
     A sum of a variance above 1e8 is ranked as Gaussian: its fourth cumulant is below 1e-8 of the squared variance.
     """
-    variance = number * sum(law.variance for law in addends)
+    variance = number * sum(distribution.variance for distribution in addends)
     if variance > 1e8:
         drawn = sums + rng.random(sums.shape) - 0.5
         depth = special.erfc(np.abs(drawn) / math.sqrt(2 * variance))
         return Ranks(np.where(drawn < 0, -1, 1).astype(np.int8)[None], depth[None]), True
-    law = Law.of_sum(tuple(addends), number)
-    even = law.pmf[0] + 2 * law.pmf[2::2].sum()
-    return Ranks.of(sums, law, rng), bool(abs(even - 0.5) < 1e-9)
+    distribution = Distribution.of_sum(tuple(addends), number)
+    even = distribution.pmf[0] + 2 * distribution.pmf[2::2].sum()
+    return Ranks.of(sums, distribution, rng), bool(abs(even - 0.5) < 1e-9)
 
 
 def _of_sums(ranks: Ranks, name: str, failure: str) -> Check:
@@ -109,23 +111,25 @@ def _of_sums(ranks: Ranks, name: str, failure: str) -> Check:
     return Check(name, 2 * len(events) * best, failure)
 
 
-def _coins(noise: Sequence[I64], laws: Laws, parts: int, rng: np.random.Generator) -> npt.NDArray[np.int8]:
+def _coins(
+    noise: Sequence[I64], distributions: Distributions, parts: int, rng: np.random.Generator
+) -> npt.NDArray[np.int8]:
     """Return whether each part of a release has many or few draws of each size: int8 [campaigns, parts, cells - 1].
 
     Cells are ranges of absolute values of about the same probability. The number in a cell, given those in the cells
     before it, is binomial; ties are broken at random, so that "many" is a fair coin, independent of all others.
     """
-    first = _folded(laws[0][0])
+    first = _folded(distributions[0][0])
     middles = np.cumsum(first) - first / 2
     cells = np.unique(np.minimum(middles * _CELLS, _CELLS - 1).astype(np.int64), return_inverse=True)[1]
     number, found = int(cells.max()) + 1, []
-    for draws, own in zip(noise, laws, strict=True):
+    for draws, own in zip(noise, distributions, strict=True):
         size = draws.shape[1] // parts
         where = cells[np.minimum(np.abs(draws), len(cells) - 1)].reshape(len(draws), parts, size)
         line = where + number * np.arange(len(draws) * parts).reshape(len(draws), parts, 1)
         counts = np.bincount(line.reshape(-1), minlength=number * len(draws) * parts)
         counts = counts.reshape(len(draws), parts, number)
-        masses = np.stack([_masses(law, cells, number) for law in own])[:, None]
+        masses = np.stack([_masses(distribution, cells, number) for distribution in own])[:, None]
         left = size - np.cumsum(counts, axis=2) + counts
         share = masses / np.maximum(np.cumsum(masses[..., ::-1], axis=2)[..., ::-1], 1e-300)
         counts, left, share = counts[..., :-1], left[..., :-1], np.minimum(share[..., :-1], 1.0)
@@ -135,30 +139,31 @@ def _coins(noise: Sequence[I64], laws: Laws, parts: int, rng: np.random.Generato
     return np.concatenate(found, axis=1)
 
 
-def _masses(law: Law, cells: I64, number: int) -> F64:
+def _masses(distribution: Distribution, cells: I64, number: int) -> F64:
     """Return the probability of each cell; values beyond the last are in it: float64 [number]."""
-    own = _folded(law)
+    own = _folded(distribution)
     places = cells[np.minimum(np.arange(len(own)), len(cells) - 1)]
     found = np.zeros(number)
     np.add.at(found, places, own)
     return found
 
 
-def _folded(law: Law) -> F64:
+def _folded(distribution: Distribution) -> F64:
     """Return the probabilities of absolute values."""
-    return np.append(law.pmf[:1], 2 * law.pmf[1:])
+    return np.append(distribution.pmf[:1], 2 * distribution.pmf[1:])
 
 
-def _equal_pairs(noise: Sequence[I64], laws: Laws) -> Check:
+def _equal_pairs(noise: Sequence[I64], distributions: Distributions) -> Check:
     """Check how many pairs of counters have the same noise, or the opposite one, in every campaign.
 
     Of N counters, m pairs that share none are equal with a probability of at most (N (N - 1) / 2 * p)^m / m!, where p
-    is that of one pair: as many choices of m pairs as that, and independent pairs. Draws of two laws agree with at most
-    the larger of the probabilities for two draws of either (Cauchy and Schwarz).
+    is that of one pair: as many choices of m pairs as that, and independent pairs. Draws of two distributions agree
+    with at most the larger of the probabilities for two draws of either (Cauchy and Schwarz).
     """
     absolute = np.ascontiguousarray(np.abs(np.concatenate(noise, axis=1)).T)
     log_p = sum(
-        math.log(max(float((_folded(law) ** 2).sum()) for law in set(each))) for each in zip(*laws, strict=True)
+        math.log(max(float((_folded(distribution) ** 2).sum()) for distribution in set(each)))
+        for each in zip(*distributions, strict=True)
     )
     number = len(absolute)
     _, counts = np.unique(absolute, axis=0, return_counts=True)
@@ -168,11 +173,11 @@ def _equal_pairs(noise: Sequence[I64], laws: Laws) -> Check:
     return Check("equal pairs", math.exp(min(0.0, log)), failure)
 
 
-def _correlated_pairs(noise: Sequence[I64], laws: Laws, rng: np.random.Generator) -> list[Check]:
+def _correlated_pairs(noise: Sequence[I64], distributions: Distributions, rng: np.random.Generator) -> list[Check]:
     """Check each two counters over the campaigns, where there are enough campaigns to show something."""
     parts = [
-        Ranks.joined([Ranks.of(one, law, rng) for one, law in zip(own, each, strict=True)])
-        for own, each in zip(noise, laws, strict=True)
+        Ranks.joined([Ranks.of(one, distribution, rng) for one, distribution in zip(own, each, strict=True)])
+        for own, each in zip(noise, distributions, strict=True)
     ]
     found = []
     for name in ("side", "big"):

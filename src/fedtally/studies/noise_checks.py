@@ -1,8 +1,11 @@
-"""Does noise have the law that it should have? Tests whose false alarms are known exactly.
+"""Does noise have the distribution that it should have? Tests whose false alarms are known exactly.
 
-A draw is compared with its law by its *rank*: the side (above or below the middle) and the depth, the probability of a
-draw at least as far out, ties broken at random. If the law is right, sides are fair coins and depths uniform on (0, 1),
-all independent, whatever the law, be it another one for each draw. So each test counts successes of a binomial of known
+A draw is compared with its distribution by its *rank*: the side (above or below the middle) and the depth, the
+probability of a
+draw at least as far out, ties broken at random. If the distribution is right, sides are fair coins and depths
+uniform on (0, 1),
+all independent, whatever the distribution, be it another one for each draw. So each test counts successes of a
+binomial of known
 probability, and no approximation is in its p-value; the test of the whole distribution is the inequality of Dvoretzky,
 Kiefer and Wolfowitz with Massart's constant, a bound as well. (That two releases have the same values in another order
 is so unlikely that its probability need not be known closely.) Several tests of a kind are one check, whose probability
@@ -25,7 +28,7 @@ I64 = npt.NDArray[np.int64]
 F64 = npt.NDArray[np.float64]
 _TAILS = (0.9, 0.5, 0.12, 1e-3, 1e-6)  # depths: of 0.12 small changes of the scale move the most
 _SCALE_TAIL = 0.12
-_REACH = 12  # standard deviations, beyond which a law has less than 1e-32
+_REACH = 12  # standard deviations, beyond which a distribution has less than 1e-32
 _LINE = 1 << 20  # draws in which repetitions are looked for
 _MOST_RELEASES = 2048  # that are compared in pairs
 _CANDIDATES = 64  # distances that are looked at closely
@@ -33,7 +36,7 @@ _POWER = 0.99
 
 
 class Check(NamedTuple):
-    """One check: `probability` bounds that of what was found, or worse, for noise of the right law."""
+    """One check: `probability` bounds that of what was found, or worse, for noise of the right distribution."""
 
     name: str
     probability: float
@@ -41,8 +44,8 @@ class Check(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
-class Law:
-    """A symmetric law of integers.
+class Distribution:
+    """A symmetric distribution of integers.
 
     Attributes:
         pmf: the probabilities of 0, 1, ... (and -1, ...): float64 [reach + 1].
@@ -55,7 +58,7 @@ class Law:
     def rounded_gaussian(cls, variance: float) -> Self:
         """Return that of a Gaussian, rounded to integers.
 
-        >>> round(Law.rounded_gaussian(4.0).variance, 4)
+        >>> round(Distribution.rounded_gaussian(4.0).variance, 4)
         4.0833
         """
         scale = math.sqrt(variance)
@@ -67,7 +70,7 @@ class Law:
     def skellam(cls, variance: float) -> Self:
         """Return that of the difference of two Poisson numbers: e^-v I_k(v).
 
-        >>> round(Law.skellam(4.0).variance, 4)
+        >>> round(Distribution.skellam(4.0).variance, 4)
         4.0
         """
         k = np.arange(math.ceil(_REACH * math.sqrt(variance)) + 40, dtype=np.float64)
@@ -75,26 +78,28 @@ class Law:
 
     @classmethod
     @lru_cache(maxsize=64)
-    def of_sum(cls, laws: tuple[Law, ...], number: int) -> Self:
-        """Return that of the sum of so many independent draws of each law.
+    def of_sum(cls, distributions: tuple[Distribution, ...], number: int) -> Self:
+        """Return that of the sum of so many independent draws of each distribution.
 
         By Fourier transforms, which are wrong by about 1e-16: probabilities far in the tails are not exact.
         """
-        variance = number * sum(law.variance for law in laws)
-        widest = number * sum(len(law.pmf) - 1 for law in laws)
+        variance = number * sum(distribution.variance for distribution in distributions)
+        widest = number * sum(len(distribution.pmf) - 1 for distribution in distributions)
         reach = min(widest, math.ceil(_REACH * math.sqrt(variance)) + _REACH**2)
-        size = fft.next_fast_len(2 * max(reach, *(len(law.pmf) for law in laws)) + 1, real=True)
+        size = fft.next_fast_len(
+            2 * max(reach, *(len(distribution.pmf) for distribution in distributions)) + 1, real=True
+        )
         found = np.ones(size // 2 + 1)
-        for law in laws:
+        for distribution in distributions:
             around = np.zeros(size)
-            around[: len(law.pmf)] = law.pmf
-            around[-len(law.pmf) + 1 :] += law.pmf[:0:-1]
-            found = found * fft.rfft(around).real ** number  # of a symmetric law it is real
+            around[: len(distribution.pmf)] = distribution.pmf
+            around[-len(distribution.pmf) + 1 :] += distribution.pmf[:0:-1]
+            found = found * fft.rfft(around).real ** number  # of a symmetric distribution it is real
         return cls(np.maximum(fft.irfft(found, size)[: reach + 1], 0.0))
 
-    def times(self, number: int) -> Law:
+    def times(self, number: int) -> Distribution:
         """Return that of the sum of so many independent draws."""
-        return self if number == 1 else Law.of_sum((self,), number)
+        return self if number == 1 else Distribution.of_sum((self,), number)
 
     @property
     def variance(self) -> float:
@@ -116,11 +121,11 @@ class Ranks(NamedTuple):
     depth: F64
 
     @classmethod
-    def of(cls, draws: I64, law: Law, rng: np.random.Generator) -> Self:
-        """Return the ranks of one campaign's draws under their law; a draw of 0 is on either side by lot."""
+    def of(cls, draws: I64, distribution: Distribution, rng: np.random.Generator) -> Self:
+        """Return the ranks of one campaign's draws under their distribution; a draw of 0 is on either side by lot."""
         lots = np.where(rng.integers(0, 2, draws.shape) == 1, 1, -1)
         side = np.where(draws == 0, lots, np.sign(draws)).astype(np.int8)
-        return cls(side[None], law.depths(draws, rng.random(draws.shape))[None])
+        return cls(side[None], distribution.depths(draws, rng.random(draws.shape))[None])
 
     @classmethod
     def joined(cls, parts: Sequence[Ranks]) -> Self:
@@ -148,7 +153,7 @@ class Ranks(NamedTuple):
         ]
 
     def _distance(self) -> float:
-        """Return a bound on the probability of so large a distance from the law (Massart 1990)."""
+        """Return a bound on the probability of so large a distance from the distribution (Massart 1990)."""
         n = self.side.size
         if not n:
             return 1.0
@@ -233,17 +238,17 @@ def shared_with(sides: npt.NDArray[np.int8], releases: Sequence[Ranks], failure:
     return Check("shared", counters.shape[1] * binomial(round((n + largest) / 2), n, 0.5), failure)
 
 
-def reordered(noise: Sequence[I64], law: Law) -> Check:
+def reordered(noise: Sequence[I64], distribution: Distribution) -> Check:
     """Check that no two releases have the same noise in another order, as of one key that is laid out in two ways.
 
     Two independent releases have as many draws of each value with at most the probability of the likeliest numbers.
 
     Args:
         noise: of each release of each campaign: int64 [rows * width] each.
-        law: of them all, or about.
+        distribution: of them all, or about.
     """
     n = len(noise[0])
-    expected = n * np.concatenate([law.pmf[:0:-1], law.pmf])
+    expected = n * np.concatenate([distribution.pmf[:0:-1], distribution.pmf])
     expected = expected[expected > 0]
     log = special.gammaln(n + 1) + float((expected * np.log(expected / n) - special.gammaln(expected + 1)).sum())
     pairs = len(noise) * (len(noise) - 1) / 2
@@ -252,7 +257,7 @@ def reordered(noise: Sequence[I64], law: Law) -> Check:
     return Check("orders", 1.0 if are_other else pairs * math.exp(min(0.0, log)), failure)
 
 
-def unchanging(noise: Sequence[I64], laws: Sequence[Sequence[Law]]) -> Check:
+def unchanging(noise: Sequence[I64], distributions: Sequence[Sequence[Distribution]]) -> Check:
     """Check that no counter has the same noise in every campaign, as one that gets none.
 
     Of independent draws all are equal with at most the product of the masses of the likeliest value of each but one; so
@@ -260,56 +265,59 @@ def unchanging(noise: Sequence[I64], laws: Sequence[Sequence[Law]]) -> Check:
 
     Args:
         noise: of each release: int64 [campaigns, rows * width].
-        laws: of each release in each campaign.
+        distributions: of each release in each campaign.
     """
     probability, is_found = 0.0, False
-    for draws, own in zip(noise, laws, strict=True):
-        likeliest = sorted(float(law.pmf.max()) for law in own)
+    for draws, own in zip(noise, distributions, strict=True):
+        likeliest = sorted(float(distribution.pmf.max()) for distribution in own)
         probability += draws.shape[1] * math.prod(likeliest[:-1])
         is_found |= bool((draws == draws[0]).all(axis=0).any())
     failure = "a counter has the same noise in every campaign"
     return Check("unchanging", probability if is_found else 1.0, failure)
 
 
-def campaigns_to_see_unchanging(counters: int, law: Law, level: float) -> int:
+def campaigns_to_see_unchanging(counters: int, distribution: Distribution, level: float) -> int:
     """Return in how many campaigns one of so many counters without noise is certainly seen by `unchanging`.
 
     Args:
         counters: of all releases of a campaign.
-        law: of the noise, not that of a constant.
+        distribution: of the noise, not that of a constant.
         level: below which a check fails.
 
-    >>> campaigns_to_see_unchanging(1200, Law.rounded_gaussian(90.0), 1e-8)
+    >>> campaigns_to_see_unchanging(1200, Distribution.rounded_gaussian(90.0), 1e-8)
     10
     """
-    return 2 + math.floor(math.log(counters / level) / -math.log(float(law.pmf.max())))
+    return 2 + math.floor(math.log(counters / level) / -math.log(float(distribution.pmf.max())))
 
 
-def weighted_tail(excess: float, weights: I64, laws: Sequence[Law]) -> float:
+def weighted_tail(excess: float, weights: I64, distributions: Sequence[Distribution]) -> float:
     """Return a bound on the probability that a weighted sum of independent draws reaches `excess`: Chernoff's.
 
     Any point of the exponent gives a bound; that of a Gaussian is taken, up to 7 standard deviations of the sum, where
-    what laws lack beyond their reach changes nothing.
+    what distributions lack beyond their reach changes nothing.
 
     Args:
         excess: what is reached.
-        weights: int64 [n], of the draws of each law, not all 0.
-        laws: n draws of each.
+        weights: int64 [n], of the draws of each distribution, not all 0.
+        distributions: n draws of each.
 
-    >>> round(weighted_tail(300.0, np.array([1, -2, 1]), [Law.rounded_gaussian(100.0)] * 4), 4)
+    >>> round(weighted_tail(300.0, np.array([1, -2, 1]), [Distribution.rounded_gaussian(100.0)] * 4), 4)
     0.1537
     """
     sizes, numbers = np.unique(np.abs(weights[weights != 0]), return_counts=True)
     square = float((numbers * sizes**2).sum())
-    variance = square * sum(law.variance for law in laws)
+    variance = square * sum(distribution.variance for distribution in distributions)
     if excess <= 0 or not variance:
         return 1.0
     point = min(excess / variance, 7 / math.sqrt(variance))
     logarithm = -point * excess
-    for law in set(laws):
-        k = np.arange(1, len(law.pmf))
-        moments = [law.pmf[0] + 2 * float((law.pmf[1:] * np.cosh(point * size * k)).sum()) for size in sizes.tolist()]
-        logarithm += laws.count(law) * float((numbers * np.log(moments)).sum())
+    for distribution in set(distributions):
+        k = np.arange(1, len(distribution.pmf))
+        moments = [
+            distribution.pmf[0] + 2 * float((distribution.pmf[1:] * np.cosh(point * size * k)).sum())
+            for size in sizes.tolist()
+        ]
+        logarithm += distributions.count(distribution) * float((numbers * np.log(moments)).sum())
     return math.exp(min(0.0, logarithm))
 
 
@@ -344,7 +352,7 @@ def epsilon_bound(yes: npt.NDArray[np.bool_], no: npt.NDArray[np.bool_], delta: 
     Args:
         yes: where it should be seen.
         no: where it should not.
-        delta: of the promise.
+        delta: of the guarantee.
         false_alarm: the probability that the bound is too large.
 
     >>> seen, not_seen = np.ones(100, bool), np.zeros(100, bool)

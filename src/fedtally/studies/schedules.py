@@ -30,11 +30,11 @@ from fedtally.errors import InvalidInputError
 from fedtally.plan import Plan
 from fedtally.planner.privacy import Privacy, Random, honest_clients, resolve_privacy
 from fedtally.planner.secure_sum import Summation
-from fedtally.privacy import STUDY
-from fedtally.privacy.terms import NoiseBy
+from fedtally.privacy import NOT_PRIVATE
+from fedtally.privacy.config import NoiseBy
 from fedtally.recovery.decoding import Decoding
 from fedtally.result import Progress, Result, Truth, check_export_path
-from fedtally.secagg.terms import SecureSum
+from fedtally.secagg.config import SecureSum
 from fedtally.sketch import Schedule
 from fedtally.sources import Source
 
@@ -102,7 +102,9 @@ class Study:
         """The differential privacy whose noise is added; None: none."""
         if self.epsilon is None:
             return None
-        return resolve_privacy(SecureSum.IDEAL, epsilon=self.epsilon, delta=self.delta, trust=self.trust, study=True)
+        return resolve_privacy(
+            SecureSum.IDEAL, epsilon=self.epsilon, delta=self.delta, trust=self.trust, not_private=True
+        )
 
     @property
     def cells(self) -> list[tuple[str, int | None]]:
@@ -186,7 +188,7 @@ def tidy(measurements: Sequence[Measurement], recovery: str, epsilon: float | No
     table = table.append_column("recovery", pa.array([recovery] * table.num_rows, pa.string()))
     table = table.append_column("epsilon", pa.array([epsilon] * table.num_rows, pa.float64()))
     if epsilon is not None:
-        table = table.append_column("note", pa.array([STUDY] * table.num_rows))
+        table = table.append_column("note", pa.array([NOT_PRIVATE] * table.num_rows))
     for name, value in settings.items():
         table = table.append_column(name, pa.array([value] * table.num_rows, pa.int64()))
     return table
@@ -324,14 +326,14 @@ def _one_hot_noise(plan: Plan, population: _Population, rounds: Sequence[RoundTa
     terms = plan.privacy
     if terms is None:
         return np.empty(0)
-    laws = (
+    distributions = (
         [terms.share(part.num_clients) for part in rounds if part.num_clients]
         if terms.noised_by is NoiseBy.CLIENTS
         else [terms.noise()]
     )
     total = np.zeros(population.domain.size)
-    for law in laws:
-        total += law.draw(Secret(random(KEY_BYTES)), len(total))
+    for distribution in distributions:
+        total += distribution.draw(Secret(random(KEY_BYTES)), len(total))
     return total
 
 

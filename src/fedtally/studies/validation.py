@@ -1,13 +1,13 @@
-"""The study behind `fedtally simulate --plan`: does a plan keep its promise?
+"""The study behind `fedtally simulate --plan`: does a plan meet its target?
 
 Every repeat is a campaign of the plan on exactly as many clients as it is for. Where the source has that many, they are
-its own; else they are drawn from them with replacement. Rounds are drawn anew, and so are the hashes, since a promise
+its own; else they are drawn from them with replacement. Rounds are drawn anew, and so are the hashes, since a target
 is about hashes that nobody has chosen. The noise is the plan's. Sums are ideal: a secure sum has the same ones; where
 clients or servers add the noise before it, it is that of all of them.
 
-The promise is that the largest error exceeds `linf` with a probability of at most p. It is tested: it is taken as kept
+The target is that the largest error exceeds `linf` with a probability of at most p. It is tested: it is taken as kept
 unless the number of repeats beyond is above the 99 % quantile of Binomial(repeats, p), so that a plan that keeps it is
-found broken in at most 1 of 100 such studies.
+found missed in at most 1 of 100 such studies.
 """
 
 from __future__ import annotations
@@ -31,25 +31,25 @@ from fedtally.domain import Domain
 from fedtally.engines.local.campaign import campaign_seed, encode, key_bytes, read, true_counts
 from fedtally.engines.local.clipping import clip_rounds
 from fedtally.engines.local.simulation import Simulation
-from fedtally.engines.local.tally import Histogram, Members, RoundTally, split, tallied
+from fedtally.engines.local.tally import Histogram, Members, RoundTally, split, tally_members
 from fedtally.errors import InvalidInputError
 from fedtally.kernels import MAX_WIDTH
 from fedtally.plan import Plan
-from fedtally.planner import Campaign, Law
+from fedtally.planner import Campaign, Frequencies
 from fedtally.planner.privacy import Random
+from fedtally.privacy.config import NoiseBy
 from fedtally.privacy.events import Relation
-from fedtally.privacy.terms import NoiseBy
 from fedtally.recovery.decoding import DECODERS, Decoding, kind_of
 from fedtally.result import RARE_ITEMS, Progress, Result, check_export_path
-from fedtally.secagg.terms import SecAggTerms
+from fedtally.secagg.config import SecAggConfig
 from fedtally.sketch import CountSketch, Recovery
 from fedtally.sources import Source
 from fedtally.studies.schedules import Measurement, tidy, write_table
 
-LEVEL = 0.99  # of the test: how often a plan that keeps its promise is found to keep it, at least
+LEVEL = 0.99  # of the test: how often a plan that meets its target is found to keep it, at least
 POWER = 0.9
 _FEW = 20  # campaigns that say what neighbouring widths of few counters do
-_ROUNDING = 1e-9  # an error of exactly what was promised does not exceed it, nor a quantile itself
+_ROUNDING = 1e-9  # an error of exactly the target does not exceed it, nor a quantile itself
 I64 = npt.NDArray[np.int64]
 F64 = npt.NDArray[np.float64]
 
@@ -65,7 +65,7 @@ class Trial:
         seed: of all draws; from the operating system if None.
 
     >>> domain = {"kind": "range", "size": 2, "public": True}
-    >>> plan = Plan(rows=3, width=4, schedule="shared", num_rounds=1, num_clients=9, cohort=9, domain=domain,
+    >>> plan = Plan(rows=3, width=4, schedule="shared", num_rounds=1, num_clients=9, max_round_clients=9, domain=domain,
     ...             max_items=1, seed=bytes(32))
     >>> Trial(plan).decoder
     'joint'
@@ -96,34 +96,34 @@ class Trial:
 
     @cached_property
     def study_plan(self) -> Plan:
-        """The plan, marked as one of a study if it has differential privacy: the truth is looked at."""
+        """The plan, marked as not private if it has differential privacy: the truth is looked at."""
         privacy = self.plan.privacy
-        return self.plan if privacy is None else replace(self.plan, privacy=replace(privacy, study=True))
+        return self.plan if privacy is None else replace(self.plan, privacy=replace(privacy, not_private=True))
 
 
 class Verdict(NamedTuple):
-    """How a promise fared.
+    """Whether a target is met.
 
     Attributes:
-        exceeded: repeats whose largest error is above the promised one.
+        exceeded: repeats whose largest error is above the target.
         repeats: of how many.
-        allowed: the most that a plan that keeps the promise has, but for 1 of 100 such studies.
-        kept: whether there are no more.
-        detectable: the probability of exceeding from which a plan is found broken 9 times in 10 or more; None: so few
-            repeats never show it.
+        allowed: the most that a plan that meets the target has, but for 1 of 100 such studies.
+        met: whether there are no more.
+        detectable: the probability of exceeding from which a plan is found to miss it 9 times in 10 or more; None:
+            so few repeats never show it.
     """
 
     exceeded: int
     repeats: int
     allowed: int
-    kept: bool
+    met: bool
     detectable: float | None
 
     @classmethod
     def of(cls, exceeded: int, repeats: int, probability: float) -> Self:
         """Test whether the probability of exceeding is at most so much.
 
-        >>> Verdict.of(3, 50, 0.1).kept, Verdict.of(11, 50, 0.1).kept, Verdict.of(1, 1, 0.1).detectable
+        >>> Verdict.of(3, 50, 0.1).met, Verdict.of(11, 50, 0.1).met, Verdict.of(1, 1, 0.1).detectable
         (True, False, None)
         >>> found = Verdict.of(3, 50, 0.1)
         >>> found.allowed, round(found.detectable, 2)
@@ -142,7 +142,7 @@ class TrialResult:
         trial: what was simulated.
         domain: the candidates.
         num_clients: of the source.
-        law: of the source; None where clients hold several items each, of which the error model knows nothing.
+        distribution: of the source; None where clients hold several items each, of which the error model knows nothing.
         measurements: one of each repeat.
         warnings: what the reader must know.
     """
@@ -150,7 +150,7 @@ class TrialResult:
     trial: Trial
     domain: Domain
     num_clients: int
-    law: Law | None
+    distribution: Frequencies | None
     measurements: tuple[Measurement, ...]
     warnings: tuple[str, ...]
 
@@ -176,7 +176,7 @@ class TrialResult:
 
     @property
     def verdict(self) -> Verdict | None:
-        """How the plan's promise fared; None where it has none, or not for this recovery."""
+        """Whether the plan's target is met; None where it has none, or not for this recovery."""
         target, exceeded = self.trial.plan.target, self.exceeded
         if target is None or exceeded is None or target.recovery != self.trial.decoder:
             return None
@@ -184,18 +184,20 @@ class TrialResult:
 
     @property
     def predicted_failure(self) -> float | None:
-        """The predicted probability that the largest error exceeds the plan's target; None without target or law."""
+        """The predicted probability that the largest error exceeds the plan's target; None without target or
+        distribution.
+        """
         plan = self.trial.plan
-        if plan.target is None or self.law is None:
+        if plan.target is None or self.distribution is None:
             return None
-        return self._campaign.failure(self.law, plan.target.linf, plan.rows, plan.width)
+        return self._campaign.failure(self.distribution, plan.target.linf, plan.rows, plan.width)
 
     def predicted(self, probability: float) -> float | None:
         """Return the predicted largest error that is exceeded with a probability."""
-        if self.law is None:
+        if self.distribution is None:
             return None
         plan = self.trial.plan
-        return self._campaign.linf(self.law, probability, plan.rows, plan.width)
+        return self._campaign.linf(self.distribution, probability, plan.rows, plan.width)
 
     def curve(self, probability: float, reach: float = 3.0, points: int = 13) -> list[tuple[float, float]]:
         """Return bytes per client and predicted largest error of neighbouring widths, at the plan's rows.
@@ -208,10 +210,12 @@ class TrialResult:
         plan = self.trial.plan
         factors = np.geomspace(1 / reach, reach, points)
         widths = sorted({min(max(2, round(plan.width * factor)), MAX_WIDTH) for factor in factors.tolist()})
-        if self.law is None:
+        if self.distribution is None:
             return []
         campaign = replace(self._campaign, repeats=_FEW)
-        return [(_bytes(plan, width), campaign.linf(self.law, probability, plan.rows, width)) for width in widths]
+        return [
+            (_bytes(plan, width), campaign.linf(self.distribution, probability, plan.rows, width)) for width in widths
+        ]
 
     @cached_property
     def _campaign(self) -> Campaign:
@@ -250,8 +254,8 @@ def run(
         InvalidInputError: data that cannot be used, or of another domain.
 
     >>> from fedtally.sources import from_items
-    >>> plan = Plan(rows=5, width=64, schedule="hybrid", num_rounds=2, num_clients=100, cohort=80, max_items=1,
-    ...             domain={"kind": "strings", "size": 2, "public": False}, seed=bytes(32))
+    >>> plan = Plan(rows=5, width=64, schedule="hybrid", num_rounds=2, num_clients=100, max_round_clients=80,
+    ...             max_items=1, domain={"kind": "strings", "size": 2, "public": False}, seed=bytes(32))
     >>> found = run(from_items(["the", "of"], counts=[60, 40]), Trial(plan, repeats=3, seed=1))
     >>> found.errors.tolist(), found.is_drawn, found.verdict
     ([0.0, 0.0, 0.0], False, None)
@@ -259,7 +263,7 @@ def run(
     report, plan = progress or (lambda *_: None), trial.study_plan
     seed = campaign_seed(trial.seed)
     is_private = plan.privacy is not None
-    asked = Simulation.of(plan=plan, domain=domain, outside=outside, seed=seed, study=is_private)
+    asked = Simulation.of(plan=plan, domain=domain, outside=outside, seed=seed, not_private=is_private)
     tally, encoder = read(source, asked, seed, report)
     people = _joined(tally.finish(individuals=plan.max_items > 1))
     candidates = encoder.domain()
@@ -271,9 +275,9 @@ def run(
         measurements.append(_measured(again, candidates, rounds, trial, repeat, random))
         unfit += not _fits(plan, rounds)
         report("simulate", repeat + 1, trial.repeats)
-    law = _law(people, candidates)
-    warnings = _warnings(source, trial, 0 if is_private else tally.missing, unfit, law)
-    return TrialResult(trial, candidates, people.num_clients, law, tuple(measurements), tuple(warnings))
+    distribution = _distribution(people, candidates)
+    warnings = _warnings(source, trial, 0 if is_private else tally.missing, unfit, distribution)
+    return TrialResult(trial, candidates, people.num_clients, distribution, tuple(measurements), tuple(warnings))
 
 
 def _check(plan: Plan, recovery: str, domain: Domain, people: RoundTally) -> None:
@@ -296,7 +300,7 @@ def _joined(rounds: Sequence[RoundTally]) -> RoundTally:
     if members:
         ids = np.concatenate([own.ids for own in members])
         sizes = np.concatenate([np.zeros(1, np.int64), *(np.diff(own.starts) for own in members)])
-        return tallied(Members(ids, np.cumsum(sizes)))
+        return tally_members(Members(ids, np.cumsum(sizes)))
     histogram = Histogram()
     for part in rounds:
         histogram.add(part.ids, part.counts)
@@ -328,7 +332,7 @@ def _split_members(members: Members, number: int, num_rounds: int, rng: np.rando
     clients = np.arange(own) if own == number else rng.integers(0, own, number)
     drawn = rng.integers(0, num_rounds, number)
     bounds = np.cumsum(np.bincount(drawn, minlength=num_rounds))[:-1]
-    return [tallied(_of(members, part)) for part in np.split(clients[np.argsort(drawn, kind="stable")], bounds)]
+    return [tally_members(_of(members, part)) for part in np.split(clients[np.argsort(drawn, kind="stable")], bounds)]
 
 
 def _of(members: Members, clients: I64) -> Members:
@@ -351,7 +355,7 @@ def _fits(plan: Plan, rounds: Sequence[RoundTally]) -> bool:
     if privacy is not None and privacy.noised_by is NoiseBy.CLIENTS and plan.secure_sum is None:
         honest = privacy.event.honest_survivors or 0
     is_hidden = privacy is not None and privacy.event.relation is Relation.ADD_REMOVE
-    return (max(sizes) <= plan.cohort or is_hidden) and min(size for size in sizes if size) >= honest
+    return (max(sizes) <= plan.max_round_clients or is_hidden) and min(size for size in sizes if size) >= honest
 
 
 # ---- one campaign ----
@@ -390,7 +394,7 @@ def _summed_with_noise(plan: Plan, sketches: list[CountSketch], random: Random) 
     terms = plan.privacy
     assert terms is not None
     opened = []
-    for rounds in plan.openings:
+    for rounds in plan.releases:
         own = [sketch for sketch in sketches if sketch.round in rounds]
         if not own:
             continue
@@ -399,8 +403,10 @@ def _summed_with_noise(plan: Plan, sketches: list[CountSketch], random: Random) 
             total.counters += other.counters
             total.num_clients += other.num_clients
         # The shares of all cohorts' clients are together one draw; each of two servers draws for itself.
-        for law in [terms.share(total.num_clients)] if terms.noised_by is NoiseBy.CLIENTS else [terms.noise()] * 2:
-            noise = law.draw(Secret(random(KEY_BYTES)), total.counters.size)
+        for distribution in (
+            [terms.share(total.num_clients)] if terms.noised_by is NoiseBy.CLIENTS else [terms.noise()] * 2
+        ):
+            noise = distribution.draw(Secret(random(KEY_BYTES)), total.counters.size)
             total.counters += noise.reshape(total.counters.shape)
         total.noise = plan.noise_mark
         opened.append(total)
@@ -410,23 +416,24 @@ def _summed_with_noise(plan: Plan, sketches: list[CountSketch], random: Random) 
 # ---- what is said ----
 
 
-def _law(people: RoundTally, domain: Domain) -> Law | None:
+def _distribution(people: RoundTally, domain: Domain) -> Frequencies | None:
     frequencies = people.counts / people.num_clients
-    return None if frequencies.sum() > 1 + 1e-9 else Law.from_frequencies(frequencies, domain.size)
+    return None if frequencies.sum() > 1 + 1e-9 else Frequencies.from_frequencies(frequencies, domain.size)
 
 
-def _warnings(source: Source, trial: Trial, missing: int, unfit: int, law: Law | None) -> list[str]:
+def _warnings(source: Source, trial: Trial, missing: int, unfit: int, distribution: Frequencies | None) -> list[str]:
     plan, target, notes = trial.plan, trial.plan.target, []
     if source.about:
         notes.append(source.about)
     if target is not None and target.recovery != trial.decoder:
-        notes.append(f"the plan promises its error of {target.recovery} recovery, and this is {trial.decoder}")
+        notes.append(f"the target of the plan is for {target.recovery} recovery, and this is {trial.decoder}")
     if unfit:
         notes.append(
             f"in {unfit:,} of {trial.repeats:,} repeats a round drew more clients than the plan allows "
-            f"({plan.cohort:,}), or fewer than its noise needs: such campaigns would not run; they are counted here"
+            f"({plan.max_round_clients:,}), or fewer than its noise needs: such campaigns would not run; "
+            "they are counted here"
         )
-    if law is None:
+    if distribution is None:
         notes.append("nothing is predicted: clients hold several items each, and the error model is for one")
     if missing:
         notes.append(f"dropped for want of an item or client: {missing:,} of the rows")
@@ -440,6 +447,6 @@ def _bytes(plan: Plan, width: int) -> int:
     agreed, counters = plan.secure_sum, plan.rows * width
     if agreed is None:
         return -(-counters * plan.modulus_bits // 8)
-    if isinstance(agreed, SecAggTerms):
+    if isinstance(agreed, SecAggConfig):
         return replace(agreed, parameters=replace(agreed.parameters, length=counters)).upload_bytes
     return replace(agreed, length=counters).upload_bytes

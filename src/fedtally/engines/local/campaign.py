@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import itertools
+import os
 import secrets
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -27,12 +28,12 @@ from fedtally.engines.local.pilot import (
     PILOT_SHARE,
     Sized,
     check_enough,
-    drawn,
-    law_of,
+    draw_pilot,
+    frequencies_of,
+    merge_rounds,
     paper_size,
     pilot_size,
     possible_events,
-    together,
 )
 from fedtally.engines.local.simulation import Simulation, Sizing
 from fedtally.engines.local.tally import Declared, Drawn, FromInput, RoundTally, Tally, attendance
@@ -41,7 +42,7 @@ from fedtally.plan import Plan
 from fedtally.planner.draft import DEFAULT_ROWS, Draft, fit_existing
 from fedtally.planner.proposal import chosen_for
 from fedtally.planner.secure_sum import Keys
-from fedtally.privacy import STUDY, promises_little
+from fedtally.privacy import NOT_PRIVATE, guarantees_little
 from fedtally.privacy.events import Relation
 from fedtally.recovery.intervals import order_statistic
 from fedtally.result import Progress, Result, Truth, physical_memory
@@ -61,7 +62,7 @@ def estimate(items: Any, *, clients: Any = None, rounds: Any = None, counts: Any
         clients: rows with equal values are one client; without it each row is a client.
         rounds: natural rounds; without it clients are split at random.
         counts: how many clients each row stands for; not with `clients`.
-        options: those of `Simulation.of`: the fields of `Request` and of `Simulation`, dropout and study.
+        options: those of `Simulation.of`: the fields of `Request` and of `Simulation`, dropout and not_private.
 
     Returns:
         The estimates of all candidates.
@@ -98,7 +99,7 @@ def run(source: Source, simulation: Simulation, progress: Progress | None = None
     spec.decoding.check_domain(declared(spec.domain, source))
     seed = spec.plan.seed if spec.plan is not None else campaign_seed(simulation.seed)
     given = None if spec.plan is None else spec.plan.fingerprint
-    books = _books(simulation, given)
+    books = _books(simulation.ledger, spec.population, given)
     timings: dict[str, float] = {}
     with _timed(timings, "read"):
         tally, encoder = read(source, simulation, seed, report)
@@ -125,7 +126,7 @@ def run(source: Source, simulation: Simulation, progress: Progress | None = None
             chosen = draft.for_bytes() if sized is None else sized.chosen
             plan, keys = draft.finish(chosen, site.keys, report)
     _check_memory(plan, len(rounds))
-    sketches, rounds, account = site.land(plan, keys, rounds, timings)
+    sketches, rounds, traffic = site.land(plan, keys, rounds, timings)
     truth, attended = true_counts(domain, rounds) if simulation.evaluate else None, attendance(rounds)
     result = Result(
         plan,
@@ -135,13 +136,13 @@ def run(source: Source, simulation: Simulation, progress: Progress | None = None
         warnings=[
             *_warnings(source, domain, tally, plan, spec.recovery_of(domain.size, plan.rows), attended),
             *unit.notes(source, tally, plan, has_ledger=simulation.ledger is not None),
-            *_of_cohorts(plan, account),
+            *_of_cohorts(plan, traffic),
         ],
         decoding=spec.decoding,
         missing=0 if spec.is_private else tally.missing,
         attendance=attended,
         draw=None if spec.is_private or tally.drawn is None else drawn_away(tally.drawn, plan.max_items),
-        secure_sum=account,
+        secure_sum=traffic,
         sizing=None if sized is None or plan.target is None else sized.document(plan.target),
     )
     with _timed(timings, "recover"):
@@ -149,7 +150,7 @@ def run(source: Source, simulation: Simulation, progress: Progress | None = None
     if simulation.evaluate:
         with _timed(timings, "evaluate"):
             result.evaluate(simulation.top)
-    if spec.is_study or not spec.is_private:  # else how long it took could tell how much a client holds
+    if spec.is_not_private or not spec.is_private:  # else how long it took could tell how much a client holds
         result.timings = timings
     return result
 
@@ -159,7 +160,7 @@ class _Landed(NamedTuple):
 
     sketches: list[CountSketch]
     rounds: list[RoundTally]
-    account: dict[str, Any] | None
+    traffic: dict[str, Any] | None
 
 
 class _Site:
@@ -192,7 +193,7 @@ class _Site:
 
     def land(self, plan: Plan, keys: Keys | None, rounds: list[RoundTally], timings: dict[str, float]) -> _Landed:
         """Sum the rounds as the plan says, and add the noise."""
-        contributed, account = clip_rounds(plan, rounds, self._random(32)), None
+        contributed, traffic = clip_rounds(plan, rounds, self._random(32)), None
         server = FrequencyServer(plan, self.books)
         if keys is None:
             with _timed(timings, "encode"):
@@ -201,13 +202,13 @@ class _Site:
                         server.land_plain(sketch)
         else:
             with _timed(timings, "sum"):
-                alive, account = sum_rounds(
+                alive, traffic = sum_rounds(
                     server, contributed, self._summation, keys, self.rng, self._random, self.report
                 )
             rounds = [r.of(who) for r, who in zip(rounds, alive, strict=True)]
         with _timed(timings, "noise"):
             sketches = server.release(self._random)
-        return _Landed(sketches, rounds, account)
+        return _Landed(sketches, rounds, traffic)
 
 
 def _draw_pilot(
@@ -226,12 +227,12 @@ def _draw_pilot(
             "a pilot's clients must not be in the campaign, and here a client may be in several natural rounds: "
             "split the clients over num_rounds (--rounds), use the sizing minimax, or a plan of fedtally plan"
         )
-    pilot, rest = drawn(rounds, simulation.pilot_share or PILOT_SHARE, rng.spawn(1)[0])
+    pilot, rest = draw_pilot(rounds, simulation.pilot_share or PILOT_SHARE, rng.spawn(1)[0])
     # What natural rounds differ by shows where each is released by itself, and has some clients.
     if spec.is_private or not are_natural or min(part.num_clients for part in pilot) < MIN_CLIENTS:
-        pilot = together(pilot)
+        pilot = merge_rounds(pilot)
     if simulation.sizing_method is Sizing.TWO_PHASE:
-        pilot = together(pilot)
+        pilot = merge_rounds(pilot)
     return pilot, rest
 
 
@@ -255,10 +256,10 @@ def _choose_size(
     sketches: list[CountSketch] = []
     if sizing.has_pilot:
         plan, sketches = _run_pilot(draft, simulation, site, pilot)
-    if plan is not None and sizing is Sizing.CALCULUS:
-        law = law_of(plan, sketches, draft.domain)
+    if plan is not None and sizing is Sizing.MODEL:
+        distribution = frequencies_of(plan, sketches, draft.domain)
         try:
-            chosen, size = chosen_for(draft, law)
+            chosen, size = chosen_for(draft, distribution)
         except InvalidInputError as error:
             spent = "" if simulation.ledger is None else "; the pilot is charged: what it released stays released"
             raise InvalidInputError(f"{error}{spent}") from None
@@ -286,18 +287,19 @@ def _frequencies(domain: Domain, rounds: Sequence[RoundTally]) -> npt.NDArray[np
     return true_counts(domain, rounds).counts / sum(tally.num_clients for tally in rounds)
 
 
-def _books(simulation: Simulation, given: str | None) -> MemoryBooks:
+def _books(ledger: str | os.PathLike[str] | None, population: str, given: str | None) -> MemoryBooks:
     """Return the books of a run: of the ledger that is charged, or in memory.
 
     Args:
-        simulation: what is asked.
+        ledger: where what is released is charged; None: nowhere.
+        population: whose budget is charged.
         given: the fingerprint of the plan that was given, if any.
     """
-    if simulation.ledger is None:
+    if ledger is None:
         return MemoryBooks()
     return LedgerBooks(
-        simulation.ledger,
-        simulation.spec.population,
+        ledger,
+        population,
         owner=secrets.token_hex(32),
         clock=lambda: int(time.time()),
         fingerprint=given,
@@ -357,11 +359,11 @@ def read(
     """Return the source's rows, counted, and what encoded them."""
     spec = simulation.spec
     domain = declared(spec.domain, source)
-    if (domain is None or not domain.public) and spec.is_private and not spec.is_study:
+    if (domain is None or not domain.public) and spec.is_private and not spec.is_not_private:
         raise InvalidInputError(
             f"with epsilon the candidates must be public, and the distinct items of the input ({source.name}) show who "
             "holds what whatever the noise: declare a domain (--domain FILE, range:A..B, grid:...), or mark the run as "
-            "a study (--study)"
+            "not private (--not-private)"
         )
     outside = simulation.outside or ("drop" if spec.is_private else "error")
     encoder: Declared | FromInput = FromInput(seed) if domain is None else Declared(domain, outside, spec.is_private)
@@ -502,11 +504,11 @@ def drawn_away(drawn: Drawn, max_items: int) -> dict[str, Any]:
     }
 
 
-def _of_cohorts(plan: Plan, account: Mapping[str, Any] | None) -> list[str]:
+def _of_cohorts(plan: Plan, traffic: Mapping[str, Any] | None) -> list[str]:
     """Return what to say where a round's sum is opened in parts, each with the noise of a whole."""
-    if account is None or plan.privacy is None or not plan.privacy.by_clients:
+    if traffic is None or plan.privacy is None or not plan.privacy.by_clients:
         return []
-    number = account["cohorts"]
+    number = traffic["cohorts"]
     if number <= plan.num_rounds:
         return []
     note = f"{number:,} cohorts are opened, each with all the noise of a round: larger ones (max_cohort) are better"
@@ -518,14 +520,14 @@ def _privacy_warnings(plan: Plan, clients: int) -> list[str]:
     terms = plan.privacy
     assert terms is not None
     notes = []
-    if terms.study:
+    if terms.not_private:
         notes.append(
-            f"{STUDY}: a seed, the truth or the input's own items may show what the noise hides; the figures are those "
-            "of a private run"
+            f"{NOT_PRIVATE}: a seed, the truth or the input's own items may show what the noise hides; the "
+            "figures are those of a private run"
         )
-    if large := promises_little(terms.epsilon):
+    if large := guarantees_little(terms.epsilon):
         notes.append(large)
-    if terms.delta * clients >= 1:  # of a study: a plan refuses it else
+    if terms.delta * clients >= 1:  # of a run marked not_private: a plan refuses it else
         notes.append(
             f"delta {terms.delta:g} is not below 1 / {clients:,} clients: publishing the item of one client "
             "drawn at random would be as private"

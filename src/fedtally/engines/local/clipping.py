@@ -9,9 +9,9 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import numpy.typing as npt
 
-from fedtally.engines.local.tally import Members, RoundTally, tallied
+from fedtally.engines.local.tally import Members, RoundTally, tally_members
 from fedtally.plan import Plan
-from fedtally.sketch.clip import Clip, bounded_of_each, draw_words
+from fedtally.sketch.clip import Clip, bound_items_of_each, draw_words
 
 
 def clip_rounds(plan: Plan, rounds: Sequence[RoundTally], key: bytes) -> list[RoundTally]:
@@ -38,11 +38,11 @@ def _clip_round(tally: RoundTally, max_items: int, clip: Clip, key: bytes) -> Ro
         streams = [(_stream(prefix + client.to_bytes(8, "little")), client) for client in clients.tolist()]
         return np.concatenate([draw_words(starts[c + 1] - starts[c], stream) for stream, c in streams])
 
-    kept = bounded_of_each(ids, starts, max_items, words, clip)
+    kept = bound_items_of_each(ids, starts, max_items, words, clip)
     if kept.all():
         return tally
     before = np.concatenate([np.zeros(1, np.int64), np.cumsum(kept)])
-    return tallied(Members(ids[kept], before[starts]))
+    return tally_members(Members(ids[kept], before[starts]))
 
 
 def _stream(key: bytes) -> Callable[[int], bytes]:

@@ -27,10 +27,10 @@ from fedtally.planner.secure_sum import Keys, Summation
 from fedtally.privacy.events import Trust
 from fedtally.secagg import two_server
 from fedtally.secagg.client import MemoryJournal
+from fedtally.secagg.config import SecAggConfig, TwoServerConfig
 from fedtally.secagg.messages import EXCHANGES
 from fedtally.secagg.params import ClientPolicy, Parameters
 from fedtally.secagg.server import ClientId
-from fedtally.secagg.terms import SecAggTerms, TwoServerTerms
 from fedtally.sketch import CountSketch
 
 _TICKS = 256  # steps of clients between two reports of progress
@@ -44,10 +44,10 @@ class AbortedRoundError(FedtallyError):
 
 
 class Summed(NamedTuple):
-    """How the rounds were summed: who of each round is in its sum, and the JSON-able account."""
+    """How the rounds were summed: who of each round is in its sum, and the JSON-able traffic."""
 
     survivors: list[I64]
-    account: dict[str, Any]
+    traffic: dict[str, Any]
 
 
 def sum_rounds(
@@ -76,11 +76,11 @@ def sum_rounds(
     plan = server.plan
     run = _Run(plan, summation, keys, rng, random)
     run.begin(sum(tally.num_clients for tally in rounds), report)
-    sum_up = _by_two_servers if isinstance(plan.secure_sum, TwoServerTerms) else _by_cohorts
+    sum_up = _by_two_servers if isinstance(plan.secure_sum, TwoServerConfig) else _by_cohorts
     alive = sum_up(server, rounds, run)
     if not run.is_noised:
-        run.account.compare(rounds, alive)
-    return Summed(alive, run.account.to_dict())
+        run.traffic.compare(rounds, alive)
+    return Summed(alive, run.traffic.to_dict())
 
 
 def _by_cohorts(server: FrequencyServer, rounds: Sequence[RoundTally], run: _Run) -> list[I64]:
@@ -102,7 +102,7 @@ def _by_cohorts(server: FrequencyServer, rounds: Sequence[RoundTally], run: _Run
 
 def _cohort(server: FrequencyServer, number: int, people: Sequence[FrequencyClient], run: _Run) -> npt.NDArray[np.intp]:
     """Sum one cohort; return which of its clients are in the sum."""
-    now, agreed, account = int(time.time()), run.secagg, run.account
+    now, agreed, traffic = int(time.time()), run.secagg, run.traffic
     cohort = CohortRun.begin(
         server,
         number,
@@ -131,20 +131,20 @@ def _cohort(server: FrequencyServer, number: int, people: Sequence[FrequencyClie
         client = clients[int(i)]
         if leaves.get(int(i)) is session.state:
             client.abandon()
-        account.carry(cohort.stage, "down", len(frame))
+        traffic.carry(cohort.stage, "down", len(frame))
         start = time.process_time()
         answer = client.receive(frame, now)
-        account.client_seconds += time.process_time() - start
+        traffic.client_seconds += time.process_time() - start
         run.tick(len(clients) * len(exchanges))
         if answer is not None:
-            account.carry(cohort.stage, "up", len(answer))
+            traffic.carry(cohort.stage, "up", len(answer))
         return answer
 
     def tell(i: ClientId, frame: bytes) -> None:
-        account.carry(cohort.stage, "down", len(frame))
+        traffic.carry(cohort.stage, "down", len(frame))
         clients[int(i)].receive(frame, now)
 
-    drive(cohort, ask, now, meter=account.serving)
+    drive(cohort, ask, now, meter=traffic.serving)
     carry(cohort, tell)
     if session.outcome is None:
         assert cohort.code is not None
@@ -152,7 +152,7 @@ def _cohort(server: FrequencyServer, number: int, people: Sequence[FrequencyClie
             f"round {number + 1} was aborted and nothing was learnt: {cohort.code.meaning} (code {cohort.code:d}); "
             "allow more dropouts, or larger cohorts"
         )
-    account.add(number, len(people), session.outcome.survivors, session.outcome.total)
+    traffic.add(number, len(people), session.outcome.survivors, session.outcome.total)
     return np.sort([int(session.clients[place]) for place in np.flatnonzero(session.outcome.alive)])
 
 
@@ -171,11 +171,11 @@ def _policy(parameters: Parameters) -> ClientPolicy:
 
 
 def _by_two_servers(server: FrequencyServer, rounds: Sequence[RoundTally], run: _Run) -> list[I64]:
-    """Sum the rounds of every opening by two servers; return which clients of each round are in a sum."""
+    """Sum the rounds of every release by two servers; return which clients of each round are in a sum."""
     plan, survivors = server.plan, [np.zeros(0, np.int64) for _ in rounds]
-    for number, opening in enumerate(plan.openings):
+    for number, release in enumerate(plan.releases):
         people, places = [], []
-        for round in opening:
+        for round in release:
             members = rounds[round].members
             assert members is not None
             order = run.rng.permutation(members.num_clients)
@@ -187,21 +187,21 @@ def _by_two_servers(server: FrequencyServer, rounds: Sequence[RoundTally], run: 
         with run.cohort(len(people)):
             alive = _two_server_batch(server, number, people, run)
         starts = np.cumsum([0, *map(len, places)])
-        for round, order, start in zip(opening, places, starts, strict=False):
+        for round, order, start in zip(release, places, starts, strict=False):
             survivors[round] = order[alive[(alive >= start) & (alive < start + len(order))] - start]
     return survivors
 
 
 def _two_server_batch(
-    server: FrequencyServer, opening: int, people: Sequence[tuple[int, FrequencyClient]], run: _Run
+    server: FrequencyServer, release: int, people: Sequence[tuple[int, FrequencyClient]], run: _Run
 ) -> npt.NDArray[np.intp]:
-    """Sum the clients of one opening, each with its round, by two servers; return which of them are in the sum."""
-    agreed, allow_list, account = run.two_server, run.keys.allow_list, run.account
+    """Sum the clients of one release, each with its round, by two servers; return which of them are in the sum."""
+    agreed, allow_list, traffic = run.two_server, run.keys.allow_list, run.traffic
     assert allow_list is not None
     policy = two_server.BatchPolicy(min_honest=agreed.min_batch - agreed.corrupt, corrupt=agreed.corrupt)
     journals = two_server.MemoryJournal(), two_server.MemoryJournal()
-    leader = server.leader(opening, policy, allow_list, journals[0], random=run.random)
-    helper = server.helper(opening, policy, allow_list, journals[1], run.keys.helper, random=run.random)
+    leader = server.leader(release, policy, allow_list, journals[0], random=run.random)
+    helper = server.helper(release, policy, allow_list, journals[1], run.keys.helper, random=run.random)
     leaves = run.dropouts(len(people), ["leader", "helper"])
     for i, ((round, person), identity) in enumerate(zip(people, run.take_identities(len(people)), strict=True)):
         assert identity is not None
@@ -211,15 +211,15 @@ def _two_server_batch(
         sent = time.process_time()
         for name, party, frame in (("leader", leader, report.leader), ("helper", helper, report.helper)):
             if leaves.get(i) != name:  # else the report is lost on its way to this one
-                account.carry(f"report to the {name}", "up", len(frame))
+                traffic.carry(f"report to the {name}", "up", len(frame))
                 party.receive(frame)
-        account.client_seconds += sent - start
-        account.server_seconds += time.process_time() - sent
-    with account.serving():
+        traffic.client_seconds += sent - start
+        traffic.server_seconds += time.process_time() - sent
+    with traffic.serving():
         total = leader.finish(helper.answer(leader.query(helper.offer())))
     kept = np.array([i for i in range(len(people)) if i not in leaves], np.intp)
     server.land_batch(leader)
-    account.add(server.plan.openings[opening].start, len(people), len(kept), total)
+    traffic.add(server.plan.releases[release].start, len(people), len(kept), total)
     return kept
 
 
@@ -234,7 +234,7 @@ class _Run:
         rng: np.random.Generator,
         random: Random,
     ) -> None:
-        self.keys, self.account, self.summation = keys, _Account(plan, summation), summation
+        self.keys, self.traffic, self.summation = keys, Traffic(plan, summation), summation
         self.rng, self.random = rng, random
         self._agreed, self._privacy, self._taken = plan.secure_sum, plan.privacy, 0
 
@@ -244,13 +244,13 @@ class _Run:
         return self._privacy is not None and self._privacy.event.trust is Trust.DISTRIBUTED
 
     @property
-    def secagg(self) -> SecAggTerms:
-        assert isinstance(self._agreed, SecAggTerms)
+    def secagg(self) -> SecAggConfig:
+        assert isinstance(self._agreed, SecAggConfig)
         return self._agreed
 
     @property
-    def two_server(self) -> TwoServerTerms:
-        assert isinstance(self._agreed, TwoServerTerms)
+    def two_server(self) -> TwoServerConfig:
+        assert isinstance(self._agreed, TwoServerConfig)
         return self._agreed
 
     def begin_round(self) -> None:
@@ -285,7 +285,7 @@ class _Run:
     def dropouts(self, count: int, stages: Sequence[_Stage]) -> dict[int, _Stage]:
         """Draw who of a cohort drops out, and at which of the stages."""
         gone = self.rng.permutation(count)[: int(self.summation.dropout * count)]
-        self.account.dropouts += len(gone)
+        self.traffic.dropouts += len(gone)
         when = self.rng.integers(0, len(stages), len(gone))
         return {i: stages[stage] for i, stage in zip(gone.tolist(), when.tolist(), strict=True)}
 
@@ -297,7 +297,7 @@ class _Sum(NamedTuple):
     num_clients: int
 
 
-class _Account:
+class Traffic:
     """What the protocol did and cost, for the reader of the result."""
 
     def __init__(self, plan: Plan, summation: Summation) -> None:
@@ -307,7 +307,7 @@ class _Account:
         self._sums: dict[int, _Sum] = {}  # by the first round of what was opened together
         self._survivors, self._fewest = 0, MAX_CLIENTS
         self._is_equal = False
-        self._is_timed = plan.privacy is None or plan.privacy.study  # else it is part of what a private run shows
+        self._is_timed = plan.privacy is None or plan.privacy.not_private  # else it is part of what a private run shows
         self.dropouts = 0
         self.client_seconds = self.server_seconds = 0.0
 
@@ -338,8 +338,8 @@ class _Account:
         Raises:
             FedtallyError: they are not: an error of this program.
         """
-        together = self._plan.openings if self._summation.method == "two-server" else []
-        opened = {opening.start: opening for opening in together}
+        together = self._plan.releases if self._summation.method == "two-server" else []
+        opened = {release.start: release for release in together}
         for first, found in self._sums.items():
             plain = CountSketch(self._plan.spec, first)
             for number in opened.get(first, [first]):
@@ -353,7 +353,7 @@ class _Account:
         self._is_equal = True
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the account as JSON-able values; bytes are the mean of a stage's messages."""
+        """Return the traffic as JSON-able values; bytes are the mean of a stage's messages."""
         stages = [
             {"stage": stage, **{f"{way}load_bytes": round(ways[way][1] / max(1, ways[way][0])) for way in ways}}
             for stage, ways in self._carried.items()

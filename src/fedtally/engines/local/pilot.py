@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from fedtally.domain import Domain
 from fedtally.engines.local.simulation import Sizing
-from fedtally.engines.local.tally import Members, RoundTally, tallied
+from fedtally.engines.local.tally import Members, RoundTally, tally_members
 from fedtally.errors import InvalidInputError
 from fedtally.plan import Plan, Target
 from fedtally.planner.draft import DEFAULT_MAX_BYTES, Chosen, Draft
@@ -24,7 +24,7 @@ from fedtally.recovery.decoding import kind_of
 from fedtally.sketch import CountSketch
 
 if TYPE_CHECKING:
-    from fedtally.planner import Law, Size
+    from fedtally.planner import Frequencies, Size
 
 PILOT_SHARE = 0.1
 _USUAL_WIDTH = 200
@@ -32,13 +32,13 @@ MIN_CLIENTS = 30  # of a pilot: fewer tell nothing
 F64 = npt.NDArray[np.float64]
 
 
-def drawn(
+def draw_pilot(
     rounds: Sequence[RoundTally], share: float, rng: np.random.Generator
 ) -> tuple[list[RoundTally], list[RoundTally]]:
     """Return a pilot's rounds, so large a share of every round's clients, drawn uniformly, and what is left of them.
 
     >>> everybody = RoundTally(100, np.array([3, 5], np.uint64), np.array([40, 50]))
-    >>> [pilot], [rest] = drawn([everybody], 0.2, np.random.default_rng(0))
+    >>> [pilot], [rest] = draw_pilot([everybody], 0.2, np.random.default_rng(0))
     >>> pilot.num_clients, rest.num_clients, sorted((pilot.counts + rest.counts).tolist())
     (20, 80, [40, 50])
     """
@@ -46,11 +46,11 @@ def drawn(
     return [part for part, _ in parts], [rest for _, rest in parts]
 
 
-def together(rounds: Sequence[RoundTally]) -> list[RoundTally]:
+def merge_rounds(rounds: Sequence[RoundTally]) -> list[RoundTally]:
     """Return all clients of some rounds as one round."""
     members = [part.members for part in rounds]
     if all(each is not None for each in members):
-        return [tallied(_joined([each for each in members if each is not None]))]
+        return [tally_members(_joined([each for each in members if each is not None]))]
     return [_added(rounds)]
 
 
@@ -77,7 +77,7 @@ def _some(tally: RoundTally, clients: Any) -> RoundTally:
     parts = [tally.members.of(client) for client in clients.tolist()]
     ids = np.concatenate([tally.members.ids[:0], *parts])
     names = None if tally.names is None else tally.names[clients]
-    return tallied(Members(ids, np.cumsum([0, *map(len, parts)], dtype=np.int64)))._replace(names=names)
+    return tally_members(Members(ids, np.cumsum([0, *map(len, parts)], dtype=np.int64)))._replace(names=names)
 
 
 def _joined(parts: Sequence[Members]) -> Members:
@@ -103,7 +103,7 @@ def check_enough(rounds: Sequence[RoundTally]) -> None:
 
 
 def pilot_size(sizing: Sizing, max_bytes: int | None) -> dict[str, Any]:
-    """Return rows, columns and bytes of the pilot's sketch: as wide as the paper's, or what the usual bytes buy.
+    """Return rows, width and bytes of the pilot's sketch: as wide as the paper's, or what the usual bytes buy.
 
     Args:
         sizing: how the campaign's sketch is found.
@@ -127,7 +127,7 @@ def possible_events(draft: Draft) -> list[Event]:
     return [plan.privacy.event for plan in plans if plan.privacy is not None]
 
 
-def law_of(plan: Plan, sketches: Sequence[CountSketch], domain: Domain) -> Law:
+def frequencies_of(plan: Plan, sketches: Sequence[CountSketch], domain: Domain) -> Frequencies:
     """Return what a pilot tells of the frequencies.
 
     Args:
@@ -135,12 +135,12 @@ def law_of(plan: Plan, sketches: Sequence[CountSketch], domain: Domain) -> Law:
         sketches: its sums, with their noise.
         domain: the candidates.
     """
-    from fedtally.planner import Law
+    from fedtally.planner import Frequencies
 
     variance = 0.0
     if plan.privacy is not None:
-        variance = plan.privacy.largest_deviation(max(sketch.num_clients for sketch in sketches)) ** 2
-    return Law.from_pilot(sketches, domain, variance, max_items=plan.max_items)
+        variance = plan.privacy.largest_stddev(max(sketch.num_clients for sketch in sketches)) ** 2
+    return Frequencies.from_pilot(sketches, domain, variance, max_items=plan.max_items)
 
 
 def paper_size(
@@ -177,7 +177,7 @@ def paper_size(
     if spec.max_bytes is not None and needed > spec.max_bytes:
         raise InvalidInputError(
             f"sizing {sizing} takes {needed:,} bytes of a client for tau {tau:g}, and max_bytes "
-            f"is {spec.max_bytes:,}: give more bytes, a larger tau, or the sizing calculus"
+            f"is {spec.max_bytes:,}: give more bytes, a larger tau, or the sizing model"
         )
     return chosen, size
 
@@ -186,7 +186,7 @@ class Sized(NamedTuple):
     """A sketch that was chosen for a target, and how.
 
     Attributes:
-        chosen: schedule, rows and columns.
+        chosen: schedule, rows and width.
         size: how these came about.
         pilot: the plan of the pilot; None: there was none.
         sketches: the pilot's sums, with their noise.

@@ -13,9 +13,9 @@ from fedtally.planner.request import CampaignSpec, Request, check_flag
 
 
 class Sizing(StrEnum):
-    """The closed list of ways to find the sketch for a target: `CALCULUS` is ours, the others are the paper's."""
+    """The closed list of ways to find the sketch for a target: `MODEL` is ours, the others are the paper's."""
 
-    CALCULUS = "calculus"
+    MODEL = "model"
     TWO_PHASE = "two-phase"
     MINIMAX = "minimax"
     LINEAR = "linear"
@@ -37,7 +37,7 @@ class Sizing(StrEnum):
     @property
     def has_pilot(self) -> bool:
         """Whether some clients are a pilot, from whose sums the size follows."""
-        return self in (Sizing.CALCULUS, Sizing.TWO_PHASE)
+        return self in (Sizing.MODEL, Sizing.TWO_PHASE)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,14 +45,15 @@ class Simulation:
     """A campaign whose clients are simulated. `Simulation.of` makes it of options.
 
     Args:
-        spec: what is asked of the campaign, with the share of its clients that drop out, and whether it is a study.
+        spec: what is asked of the campaign, with the share of its clients that drop out, and whether it may use what
+            is not private.
         seed: of hashes and draws: an int, text or bytes; from the operating system if None.
         evaluate: compare with the truth, which a simulation knows.
         outside: what becomes of items outside a declared domain: "error" (the default) or "drop" (with epsilon).
         memory: bytes of client rows held in memory before they go to disk (1 GiB).
         top: the k of the evaluation (20).
         ledger: where what is released is charged: a path or URL; None: nowhere.
-        sizing: how the sketch for tau is found: "calculus" (the default, from a pilot), or the paper's "two-phase"
+        sizing: how the sketch for tau is found: "model" (the default, from a pilot), or the paper's "two-phase"
             (from a pilot), "minimax", "linear" or "oracle" (from the truth).
         pilot_share: of the clients, who are the pilot and not in the campaign (0.1).
 
@@ -90,7 +91,7 @@ class Simulation:
 
         Two more are facts of the campaign that only a simulation may ask for.
         dropout: the share of each cohort's clients that drop out of it (0).
-        study: with epsilon, allow what is not private: a seed, the truth, the input's own items as candidates.
+        not_private: with epsilon, allow what is not private: a seed, the truth, the input's own items as candidates.
 
         Raises:
             InvalidInputError: an option is unknown or out of bounds, or some do not go together.
@@ -99,7 +100,7 @@ class Simulation:
         Traceback (most recent call last):
         ...
         fedtally.errors.InvalidInputError: seed is not for a private run: whoever knows a seed can take the noise off; \
-leave it out, or mark it with study
+leave it out, or mark it with not_private
         """
         unknown = [name for name in options if name not in OPTIONS]
         if unknown:
@@ -111,7 +112,7 @@ leave it out, or mark it with study
     @property
     def sizing_method(self) -> Sizing:
         """How the sketch for tau is found."""
-        return Sizing.CALCULUS if self.sizing is None else Sizing.parse(self.sizing)
+        return Sizing.MODEL if self.sizing is None else Sizing.parse(self.sizing)
 
     @property
     def pilots(self) -> bool:
@@ -131,23 +132,26 @@ leave it out, or mark it with study
             if self.ledger is not None:
                 raise InvalidInputError("ledger goes with epsilon: give one, or leave ledger out")
             return
-        if spec.is_study:
+        if spec.is_not_private:
             if self.ledger is not None:
                 raise InvalidInputError(
-                    "a study is not private, so nothing of it is charged: leave ledger or study out"
+                    "a run marked not_private guarantees nothing, so nothing of it is charged: leave ledger or "
+                    "not_private out"
                 )
             return
         if self.outside == "error":
             raise InvalidInputError(
                 "with epsilon, an error for an item outside the domain would tell what a client holds: leave outside "
-                "out (such clients contribute zeros), or mark the run with study"
+                "out (such clients contribute zeros), or mark the run with not_private"
             )
         for name, is_given, why in (
             ("seed", self.seed is not None, "whoever knows a seed can take the noise off"),
             ("evaluate", self.evaluate, "the truth is not private"),
         ):
             if is_given:
-                raise InvalidInputError(f"{name} is not for a private run: {why}; leave it out, or mark it with study")
+                raise InvalidInputError(
+                    f"{name} is not for a private run: {why}; leave it out, or mark it with not_private"
+                )
 
     def _check_sizing(self) -> None:
         if self.sizing is not None:
@@ -161,12 +165,12 @@ leave it out, or mark it with study
             return
         if self.pilot_share is not None:
             _validate.inside(pilot_share=self.pilot_share)
-        if self.sizing is Sizing.ORACLE and self.spec.is_private and not self.spec.is_study:
+        if self.sizing is Sizing.ORACLE and self.spec.is_private and not self.spec.is_not_private:
             raise InvalidInputError(
-                "sizing oracle reads the truth, which is not private: use another one, or mark the run with study"
+                "sizing oracle reads the truth, which is not private: use another one, or mark the run with not_private"
             )
 
 
 _ASKED = tuple(each.name for each in fields(Request))
-_MARKS = ("dropout", "study")
+_MARKS = ("dropout", "not_private")
 OPTIONS = (*_ASKED, *_MARKS, *(each.name for each in fields(Simulation) if each.name != "spec"))

@@ -21,7 +21,7 @@ from fedtally.domain import Domain, IntegerSet, Strings, fingerprint_key, finger
 from fedtally.domain.columns import as_integers, as_text, text_chunks
 from fedtally.errors import InvalidInputError
 from fedtally.plan import MAX_CLIENTS
-from fedtally.sketch.clip import bounded_of_each, places_of
+from fedtally.sketch.clip import bound_items_of_each, places_of
 from fedtally.sources import Batch
 
 U64 = npt.NDArray[np.uint64]
@@ -111,10 +111,10 @@ def attendance(rounds: Sequence[RoundTally]) -> list[int] | None:
     return np.bincount(in_rounds)[1:].tolist() if len(in_rounds) else None
 
 
-def tallied(members: Members) -> RoundTally:
+def tally_members(members: Members) -> RoundTally:
     """Return the tally of all members of a round.
 
-    >>> tallied(Members(np.array([5, 3, 5], np.uint64), np.array([0, 2, 2, 3]))).counts.tolist()
+    >>> tally_members(Members(np.array([5, 3, 5], np.uint64), np.array([0, 2, 2, 3]))).counts.tolist()
     [1, 2]
     """
     ids, counts = np.unique(members.ids, return_counts=True)
@@ -524,7 +524,7 @@ def _bound_clients(
         own = items[places_of(clients, starts)]
         return _mixed(keys[0], own[:, 0], own[:, 1], own[:, 3])  # one to one in the id: a client's words differ
 
-    kept = bounded_of_each(items[:, 3], starts, max_items, words)
+    kept = bound_items_of_each(items[:, 3], starts, max_items, words)
     sizes = np.diff(np.concatenate([np.zeros(1, np.int64), np.cumsum(kept)])[starts])
     return items[kept, 3], sizes, drawn, who, before
 

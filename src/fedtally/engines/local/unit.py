@@ -52,7 +52,7 @@ def notes(source: Source, tally: Tally, plan: Plan, *, has_ledger: bool) -> list
         )
     elif not source.rows_are_clients:
         found.append(_rows_are_people(tally))
-    if not has_ledger and not plan.privacy.study:
+    if not has_ledger and not plan.privacy.not_private:
         population = plan.privacy.population
         found.append(
             "this run is in no ledger: nothing remembers what it spent, and a second run on the same clients spends "

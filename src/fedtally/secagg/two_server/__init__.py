@@ -9,13 +9,13 @@ No input, output, clock or randomness: frames come and go as bytes. What a serve
 
 >>> import hashlib
 >>> import numpy as np
->>> from fedtally.crypto.hpke import OpeningKey
+>>> from fedtally.crypto.hpke import PrivateKey
 >>> from fedtally.secagg.allow_list import AllowList
 >>> from fedtally.crypto.keys import Secret, SigningKey
 >>> def source(name):  # of random bytes; here none at all
 ...     state = hashlib.shake_256(name)
 ...     return lambda n: state.update(b".") or state.digest(n)
->>> key = OpeningKey(Secret(source(b"helper")(32)))
+>>> key = PrivateKey(Secret(source(b"helper")(32)))
 >>> people = [SigningKey(Secret(source(b"%d" % i)(32))) for i in range(3)]
 >>> allowed = AllowList(sorted(person.public for person in people))
 >>> parameters = TwoServerParameters(

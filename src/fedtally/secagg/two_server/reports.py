@@ -66,7 +66,7 @@ class TwoServerParameters:
     """What clients and both servers agree on, public and consistent; whether it is safe is for `BatchPolicy`.
 
     Args:
-        length: V, entries of the vector without integrity lanes; with them at most 2^30 bytes.
+        length: V, entries of the vector without checksum entries; with them at most 2^30 bytes.
         bits: b, at most 64, enough for sums of n_max entries of `largest_entry` and `noise`.
         n_max: the most reports in a batch, at most 2^20.
         min_batch: the fewest, at least 2 more than corrupt.
@@ -102,20 +102,20 @@ class TwoServerParameters:
         bounded(1, None, "largest_entry")
         bounded(0, None, "noise")
         bounded(modulus_bits(self.n_max, self.largest_entry, self.noise, multiple=1), MAX_BITS, "bits")
-        bounded(1, MAX_STREAM_BYTES // lane(self.bits).itemsize - self.lanes, "length")
+        bounded(1, MAX_STREAM_BYTES // lane(self.bits).itemsize - self.checksum_entries, "length")
         exactly(KEY_BYTES, allow_list=self.allow_list)
         exactly(KEY_BYTES, fingerprint=self.fingerprint)
         check_point(self.helper_key)
 
     @property
-    def lanes(self) -> int:
-        """Integrity lanes that are appended to the vector."""
+    def checksum_entries(self) -> int:
+        """Checksum entries that are appended to the vector."""
         return integrity_lanes(self.bits)
 
     @property
     def packed_bytes(self) -> int:
         """Bytes of a packed vector with its lanes."""
-        return packed_length(self.length + self.lanes, self.bits)
+        return packed_length(self.length + self.checksum_entries, self.bits)
 
     @property
     def report_bytes(self) -> int:
@@ -234,16 +234,16 @@ def make_report(
         salt = exactly(SALT_BYTES, random_salt=random(SALT_BYTES))
         bound = Bound(parameters.context, id, round, identity.public)
         sealed = hpke.seal(parameters.helper_key, seed, Label.TWO_SERVER_SEED, *bound.fields)
-        key, lanes = mask_key(seed, bound), with_lanes(parameters, vector, 1)
+        key, checksum_entries = mask_key(seed, bound), with_checksum(parameters, vector, 1)
         secrets.callback(key.wipe)
-        masking = Masking(lanes)
+        masking = Masking(checksum_entries)
         secrets.callback(masking.wipe)
         try:
             masking.add(key)
         except BaseException:
-            lanes.fill(0)  # they may not be masked yet
+            checksum_entries.fill(0)  # they may not be masked yet
             raise
-    share = salt + packed(parameters, lanes)
+    share = salt + packed(parameters, checksum_entries)
     digests = part_digest(Kind.LEADER_REPORT, share), part_digest(Kind.HELPER_REPORT, sealed)
     signature = identity.sign(Label.TWO_SERVER_REPORT, *bound.fields, *digests)
     for_leader = HEAD.pack(id, round, identity.public, digests[1], signature) + share
@@ -334,17 +334,17 @@ def decode_ids(parameters: TwoServerParameters, frame: bytes, kind: Kind, sender
     return range(first, last + 1), ids
 
 
-def with_lanes(parameters: TwoServerParameters, entries: I64, constant: int) -> Lanes:
-    """Return entries mod 2^w, w the width of a lane, with the integrity lanes after them."""
-    lanes = np.full(parameters.length + parameters.lanes, constant, lane(parameters.bits))
-    lanes[: parameters.length] = entries.astype(lanes.dtype)
-    return lanes
+def with_checksum(parameters: TwoServerParameters, entries: I64, constant: int) -> Lanes:
+    """Return entries mod 2^w, w the width of a lane, with the checksum entries after them."""
+    checksum_entries = np.full(parameters.length + parameters.checksum_entries, constant, lane(parameters.bits))
+    checksum_entries[: parameters.length] = entries.astype(checksum_entries.dtype)
+    return checksum_entries
 
 
-def packed(parameters: TwoServerParameters, lanes: Lanes) -> bytes:
-    """Return the lanes mod 2^b, packed; changes them."""
-    lanes &= lanes.dtype.type((1 << parameters.bits) - 1)
-    return pack(lanes, parameters.bits)
+def packed(parameters: TwoServerParameters, checksum_entries: Lanes) -> bytes:
+    """Return the checksum entries mod 2^b, packed; changes them."""
+    checksum_entries &= checksum_entries.dtype.type((1 << parameters.bits) - 1)
+    return pack(checksum_entries, parameters.bits)
 
 
 def entries_within(length: int, largest: int, **named: I64) -> I64:

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fedtally import _validate
-from fedtally.crypto.hpke import OpeningKey
+from fedtally.crypto.hpke import PrivateKey
 from fedtally.crypto.keys import KEY_BYTES, Label, RejectedError, Secret, verify
 from fedtally.crypto.prg import Lanes, Masking
 from fedtally.errors import InvalidInputError
@@ -42,7 +42,7 @@ from fedtally.secagg.two_server.reports import (
     packed,
     part_digest,
     shown,
-    with_lanes,
+    with_checksum,
 )
 from fedtally.secagg.wire import HEADER, UNLISTED
 
@@ -257,11 +257,11 @@ class _Server(ABC, Generic[_Held]):
             self._reserve()
 
     def _noise(self) -> Lanes:
-        """Return a vector with new noise, and none in the lanes."""
+        """Return a vector with new noise, and none in the checksum entries."""
         parameters = self._parameters
         if self._draw is None:
-            return with_lanes(parameters, np.zeros(parameters.length, np.int64), 0)
-        return with_lanes(parameters, entries_within(parameters.length, parameters.noise, noise=self._draw()), 0)
+            return with_checksum(parameters, np.zeros(parameters.length, np.int64), 0)
+        return with_checksum(parameters, entries_within(parameters.length, parameters.noise, noise=self._draw()), 0)
 
     # ---- what the journal keeps ----
 
@@ -342,7 +342,7 @@ class Helper(_Server[Secret]):
         allow_list: AllowList,
         policy: BatchPolicy,
         journal: Journal,
-        key: OpeningKey,
+        key: PrivateKey,
         noise: Noise | None = None,
         reserve: Callable[[], None] | None = None,
     ) -> None:
@@ -520,12 +520,12 @@ class Leader(_Server[bytes]):
         except InvalidInputError as error:
             raise BatchRefusedError(f"the answer cannot be read: {error}") from error
         self._hear_once(answer)
-        entries, lanes = np.split(centred(total, self._parameters.bits), [self._parameters.length])
+        entries, checksum_entries = np.split(centred(total, self._parameters.bits), [self._parameters.length])
         largest = self.count * self._parameters.largest_entry + self._parameters.noise
-        if not (lanes == self.count).all() or int(entries.max()) > largest or int(entries.min()) < -largest:
+        if not (checksum_entries == self.count).all() or int(entries.max()) > largest or int(entries.min()) < -largest:
             self._state = BatchState.ABORTED
             raise BatchRefusedError(
-                "the integrity lanes do not count the reports, or an entry is larger than they can make it: "
+                "the checksum entries do not count the reports, or an entry is larger than they can make it: "
                 "a client reported a wrong mask or vector, or a server answered wrongly; this batch is lost"
             )
         self._state, self._total = BatchState.DONE, entries
@@ -546,4 +546,4 @@ class Leader(_Server[bytes]):
         return share
 
     def _vector(self, packed: bytes) -> Lanes:
-        return unpack(packed, self._parameters.length + self._parameters.lanes, self._parameters.bits)
+        return unpack(packed, self._parameters.length + self._parameters.checksum_entries, self._parameters.bits)

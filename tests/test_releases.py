@@ -1,4 +1,4 @@
-"""How many openings: the curve over batches against simulation and direct computation, and its inverses."""
+"""How many releases: the curve over batches against simulation and direct computation, and its inverses."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from fedtally.domain import IntegerRange
 from fedtally.errors import InvalidInputError
 from fedtally.privacy.events import Collisions, Event
 from fedtally.privacy.mechanism import rounded_gaussian
-from fedtally.recovery import error_model, openings
+from fedtally.recovery import error_model, releases
 from fedtally.recovery.joint import JointDecoder
 from fedtally.recovery.linear_system import Landed
 from fedtally.recovery.median import MedianDecoder
-from fedtally.recovery.openings import (
+from fedtally.recovery.releases import (
     Release,
-    best_openings,
+    best_releases,
     clients_needed,
     epsilon_needed,
     errors_by_law,
@@ -41,8 +41,8 @@ RELEASE = Release(EVENT, 1.0, 1e-6, 1_000_000, 64)
 
 
 def zipf(exponent, size):
-    law = np.arange(1, size + 1.0) ** -exponent
-    return law / law.sum()
+    distribution = np.arange(1, size + 1.0) ** -exponent
+    return distribution / distribution.sum()
 
 
 # ---- medians of normals ----
@@ -111,7 +111,7 @@ def test_the_floor_is_what_the_error_model_says_of_noise_alone(rows, num_batches
     assert tail.scale == pytest.approx(median.scale, rel=0.01)
 
 
-# ---- the noise of an opening ----
+# ---- the noise of a release ----
 
 
 @pytest.mark.parametrize(
@@ -130,18 +130,18 @@ def test_noise_has_the_multiplier_times_the_sensitivity(change, square):
     release = replace(RELEASE, event=replace(EVENT, **change))
     for num_batches in (1, 7, 64):
         assert release.noise(num_batches) == pytest.approx(Z * math.sqrt(square), rel=1e-6)
-        assert release.num_openings(num_batches) == num_batches
+        assert release.num_releases(num_batches) == num_batches
 
 
 def test_one_server_opens_every_round():
     release = replace(RELEASE, event=replace(SKELLAM, participations=3), provision=1.2)
     for num_batches in (1, 7, 64):
-        assert release.num_openings(num_batches) == 64
+        assert release.num_releases(num_batches) == 64
         assert release.noise(num_batches) == pytest.approx(Z * math.sqrt(3 * 16 * 1.2), rel=1e-6)
 
 
 def test_what_is_not_looked_at_does_not_matter():
-    event = replace(EVENT, participations=4, variance=7.0, per_opening=3)
+    event = replace(EVENT, participations=4, variance=7.0, per_release=3)
     assert replace(RELEASE, event=event).noise(8) == replace(RELEASE, event=replace(EVENT, participations=4)).noise(8)
     certified = Event("rounded-gaussian", 16, "replace-one", participations=4, collisions=Collisions(3, 3))
     release = replace(RELEASE, event=certified)
@@ -187,7 +187,7 @@ def test_row_variance_by_hand():
 
 
 def land(held, release, num_batches, width, rng):
-    """Return the sums of the openings of one campaign, with noise: hybrid over batches is batched."""
+    """Return the sums of the releases of one campaign, with noise: hybrid over batches is batched."""
     batches = Schedule.parse(f"batched:{num_batches}").batches_of(len(held))
     spec = SketchSpec(release.event.rows, width, "hybrid", num_batches, rng.bytes(32))
     noise = rounded_gaussian(release.noise(num_batches) ** 2)
@@ -209,17 +209,19 @@ def test_row_variance_is_that_of_simulated_rows(num_batches):
     noise are 55, 16 and 29 % of the variance: none can be missing. 5 batches do not divide 12 rounds.
     """
     size, clients, width = 2000, 12_000, 20
-    law = zipf(0.7, size)
+    distribution = zipf(0.7, size)
     release = Release(replace(EVENT, rows=5), 1.0, 1e-6, clients, 12)
     seen = []
     for seed in range(60):
         rng = np.random.default_rng(seed)
-        held = rng.multinomial(clients // 12, law, size=12)
+        held = rng.multinomial(clients // 12, distribution, size=12)
         sketches = land(held, release, num_batches, width, rng)
         truth = held.sum(axis=0) / clients
         rows = Landed(sketches[0].spec, sketches).rows()
         seen.append(np.mean([(row.range(1, size) - truth) ** 2 for row in rows]))
-    expected = row_variance(release, num_batches, width, float(np.linalg.norm(law)), (1 - law @ law) / clients)
+    expected = row_variance(
+        release, num_batches, width, float(np.linalg.norm(distribution)), (1 - distribution @ distribution) / clients
+    )
     error = np.std(seen) / math.sqrt(len(seen))
     assert error < 0.025 * expected
     assert abs(np.mean(seen) - expected) < 5 * error
@@ -234,7 +236,7 @@ def test_row_variance_is_that_of_simulated_rows(num_batches):
 def test_the_best_by_tail_is_the_better_neighbour_of_the_closed_form(norm, num_rounds):
     """At most 53 batches of 10,000 rounds: their sizes are equal to 1 %, the sum of squares to 1e-5."""
     release = replace(RELEASE, num_rounds=num_rounds)
-    best = best_openings(errors_by_tail(release, 500, norm, 1000, spread=0.0))
+    best = best_releases(errors_by_tail(release, 500, norm, 1000, spread=0.0))
     middle = min(max(1e6 * norm / (Z * math.sqrt(16 * 500)), 1.0), num_rounds)
     variances = {m: norm**2 / (500 * m) + m * 16 * Z**2 / 1e12 for m in (math.floor(middle), math.ceil(middle))}
     assert best.num_batches == min(variances, key=variances.get)
@@ -245,7 +247,7 @@ def test_gains_over_both_ends_are_as_predicted():
     """(A + B) / (2 sqrt(A B)) and (A / M + B M) / (2 sqrt(A B)) in variance, at an m* that is a power of two."""
     b = 16 * Z**2 / 1e12
     norm = 16 * math.sqrt(1000 * b)  # so that m* = 16
-    best = best_openings(errors_by_tail(RELEASE, 1000, norm, 1000, spread=0.0))
+    best = best_releases(errors_by_tail(RELEASE, 1000, norm, 1000, spread=0.0))
     a = norm**2 / 1000
     assert best.num_batches == 16
     assert (best.of_one.linf / best.error.linf) ** 2 == pytest.approx((a + b) / (2 * math.sqrt(a * b)), rel=1e-5)
@@ -257,7 +259,7 @@ def test_gains_over_both_ends_are_as_predicted():
 def test_choices_are_nearly_as_good_as_all():
     for num_rounds, participations in itertools.product((5, 10, 13, 20, 37, 64, 100), (1, 3)):
         release = Release(replace(EVENT, participations=participations), 1.0, 1e-6, 1_000_000, num_rounds)
-        choices = openings.numbers_of_batches(num_rounds)
+        choices = releases.numbers_of_batches(num_rounds)
         assert {1, num_rounds} <= choices <= set(range(1, num_rounds + 1))
         for norm in np.geomspace(1e-4, 0.1, 20):
             curve = {m: row_variance(release, m, 500, norm, 0.0) for m in range(1, num_rounds + 1)}
@@ -268,27 +270,27 @@ def test_choices_are_nearly_as_good_as_all():
 @pytest.mark.parametrize("recovery", ["joint", "median"])
 def test_one_server_uses_all_rounds(exponent, recovery):
     release = Release(replace(SKELLAM, rows=9), 1.0, 1e-6, 1_000_000, 64)
-    law = zipf(exponent, 20_000)
-    curve = errors_by_law(release, 500, law, recovery=recovery)
-    best = best_openings(curve)
+    distribution = zipf(exponent, 20_000)
+    curve = errors_by_law(release, 500, distribution, recovery=recovery)
+    best = best_releases(curve)
     assert best.error.linf >= best.of_all.linf / 1.01
-    assert best_openings(errors_by_tail(release, 500, tail_norm(law, 500), 20_000)).num_batches == 64
+    assert best_releases(errors_by_tail(release, 500, tail_norm(distribution, 500), 20_000)).num_batches == 64
 
 
 def test_of_equal_errors_the_most_batches_are_taken():
     one, two = (error_model.Prediction(1.0, 0.0, linf) for linf in (3.0, 2.0))
-    assert best_openings({1: one, 4: two, 8: two, 16: one}) == (8, two, one, one)
+    assert best_releases({1: one, 4: two, 8: two, 16: one}) == (8, two, one, one)
     with pytest.raises(InvalidInputError, match="at least one number of batches"):
-        best_openings({})
+        best_releases({})
 
 
 def test_unequal_batches_are_predicted_as_fewer_equal_ones():
-    law = zipf(1.1, 5000)
+    distribution = zipf(1.1, 5000)
     release = replace(RELEASE, num_rounds=12)
-    curve = errors_by_law(release, 500, law, batches=[8, 6])  # 8: four of 2 and four of 1, 20/144 = 1/7.2
+    curve = errors_by_law(release, 500, distribution, batches=[8, 6])  # 8: four of 2 and four of 1, 20/144 = 1/7.2
     assert list(curve) == [1, 6, 8, 12]
     expected = error_model.predict(
-        law,
+        distribution,
         rows=16,
         width=500,
         schedule="hybrid",
@@ -300,18 +302,18 @@ def test_unequal_batches_are_predicted_as_fewer_equal_ones():
 
 
 def test_more_noise_or_fewer_clients_are_never_better():
-    law = zipf(1.3, 5000)
+    distribution = zipf(1.3, 5000)
     for name, values in (("epsilon", (0.25, 1.0, 4.0)), ("num_clients", (50_000, 200_000, 1_000_000))):
-        found = [errors_by_law(replace(RELEASE, **{name: value}), 300, law) for value in values]
+        found = [errors_by_law(replace(RELEASE, **{name: value}), 300, distribution) for value in values]
         for worse, better in itertools.pairwise(found):
             assert all(better[m].linf <= 1.001 * worse[m].linf for m in better)
 
 
 def test_tail_norm_leaves_out_the_head():
-    law = np.random.default_rng(0).permutation(zipf(1.2, 1000))
-    assert tail_norm(law, 100) == pytest.approx(math.sqrt(np.sum(np.sort(law)[:-30] ** 2)))
-    assert tail_norm(law, 10_000) == 0.0
-    assert tail_norm(law, 1) == pytest.approx(np.linalg.norm(law))
+    distribution = np.random.default_rng(0).permutation(zipf(1.2, 1000))
+    assert tail_norm(distribution, 100) == pytest.approx(math.sqrt(np.sum(np.sort(distribution)[:-30] ** 2)))
+    assert tail_norm(distribution, 10_000) == 0.0
+    assert tail_norm(distribution, 1) == pytest.approx(np.linalg.norm(distribution))
 
 
 def test_the_best_is_within_a_factor_of_two_of_the_simulated():
@@ -321,27 +323,27 @@ def test_the_best_is_within_a_factor_of_two_of_the_simulated():
     of four off the best the error is 1.46 times as large. For the paper's decoder it is the scale that m* is for.
     """
     size, clients, width, num_rounds = 5000, 300_000, 200, 32
-    law = zipf(1.1, size)
+    distribution = zipf(1.1, size)
     release = Release(replace(EVENT, rows=9), 1.0, 1e-6, clients, num_rounds)
     batches = [1, 2, 4, 8, 16, 32]
     seen = {m: [] for m in batches}
     for seed in range(7):
         rng = np.random.default_rng(seed)
-        held = rng.multinomial(clients // num_rounds, rng.permutation(law), size=num_rounds)
+        held = rng.multinomial(clients // num_rounds, rng.permutation(distribution), size=num_rounds)
         for m, found in seen.items():
             sketches = land(held, release, m, width, rng)
             decoders = JointDecoder(sketches, IntegerRange(1, size)), MedianDecoder(sketches)
             errors = [np.abs(d.range(1, size) - held.sum(axis=0)) / held.sum() for d in decoders]
             found.append([errors[0].max(), np.quantile(errors[1], 0.95)])
     joint, median = ({m: np.median(seen[m], axis=0)[i] for m in batches} for i in range(2))
-    by_law = best_openings(errors_by_law(release, width, law))
-    by_tail = best_openings(errors_by_tail(release, width, tail_norm(law, width), size))
+    by_law = best_releases(errors_by_law(release, width, distribution))
+    by_tail = best_releases(errors_by_tail(release, width, tail_norm(distribution, width), size))
     for best, simulated in ((by_law, joint), (by_tail, median)):
         least = min(simulated, key=simulated.get)
         assert 1 < least < 32  # so that the test is of something
         assert least / 2 <= best.num_batches <= 2 * least
     for m in batches:
-        assert errors_by_law(release, width, law, batches=[m])[m].linf == pytest.approx(joint[m], rel=0.3)
+        assert errors_by_law(release, width, distribution, batches=[m])[m].linf == pytest.approx(joint[m], rel=0.3)
 
 
 # ---- inverses ----
@@ -408,7 +410,7 @@ def test_bad_releases_are_refused(change, message):
     ("call", "message"),
     [
         (lambda: RELEASE.noise(65), "num_batches must be at most 64, got 65"),
-        (lambda: RELEASE.num_openings(0), "num_batches must be at least 1"),
+        (lambda: RELEASE.num_releases(0), "num_batches must be at least 1"),
         (lambda: row_variance(RELEASE, 1, 0, 0.1), "width must be at least 1"),
         (lambda: row_variance(RELEASE, 1, 9, -0.1), "tail_norm must be at least 0"),
         (lambda: row_variance(RELEASE, 1, 9, 0.1, spread=-1.0), "spread must be at least 0"),

@@ -1,4 +1,4 @@
-"""The experiment on openings: its figures are read and predicted, it measures, and says what is best."""
+"""The experiment on releases: its figures are read and predicted, it measures, and says what is best."""
 
 from __future__ import annotations
 
@@ -10,23 +10,23 @@ from click.testing import CliRunner, Result
 
 pytest.importorskip("experiments", reason="run from the root of the repository: python -m pytest")
 
-from experiments import openings, recovery
+from experiments import recovery, releases
 
 from fedtally.errors import InvalidInputError
 from fedtally.privacy.events import Event
-from fedtally.recovery.openings import Release, best_openings, errors_by_law
+from fedtally.recovery.releases import Release, best_releases, errors_by_law
 
 SMALL = ("--domain-size", 2000, "--clients", 50_000, "--repeats", 1)
 
 
 def run(*arguments: object) -> Result:
-    return CliRunner().invoke(openings.command, [str(argument) for argument in arguments], catch_exceptions=False)
+    return CliRunner().invoke(releases.command, [str(argument) for argument in arguments], catch_exceptions=False)
 
 
 def test_every_figure_of_the_study_is_read() -> None:
-    cells = openings.study()
+    cells = releases.study()
     assert len(cells) == 10
-    assert {tuple(cell.figures["median"]) for cell in cells} == {openings.BATCHES}
+    assert {tuple(cell.figures["median"]) for cell in cells} == {releases.BATCHES}
     assert sum(len(cell.figures["joint"]) for cell in cells) == 62
     [zipf] = [cell for cell in cells if cell.law == "zm"]
     assert zipf[1:4] == (16, 500, 1.0)
@@ -37,7 +37,7 @@ def test_every_figure_of_the_study_is_read() -> None:
 @pytest.mark.parametrize("index", range(10))
 def test_the_study_is_predicted(index: int) -> None:
     """Joint recovery: every figure within 20 %, standard errors of 1 to 7 % and two digits; its best within 2 times."""
-    cell = openings.study()[index]
+    cell = releases.study()[index]
     release = Release(Event("rounded-gaussian", cell.rows, "zero-out"), cell.epsilon, 1e-6, 1_000_000, 64)
     law = recovery.law(cell.law, 100_000)
     figures = cell.figures["joint"]
@@ -45,7 +45,7 @@ def test_the_study_is_predicted(index: int) -> None:
     for m, figure in figures.items():
         assert predicted[m].linf / recovery.UNIT == pytest.approx(figure, rel=0.2)
     best = min(figures, key=lambda m: figures[m])
-    assert best / 2 <= best_openings(errors_by_law(release, cell.width, law)).num_batches <= 2 * best
+    assert best / 2 <= best_releases(errors_by_law(release, cell.width, law)).num_batches <= 2 * best
 
 
 def test_without_collisions_the_error_is_that_of_the_noise() -> None:
@@ -54,10 +54,10 @@ def test_without_collisions_the_error_is_that_of_the_noise() -> None:
     One is above 5 where two of three are above 5 / root 3 on one side, 2.3e-5; below 1.5 with .805.
     """
     release = Release(Event("rounded-gaussian", 3, "zero-out"), 1.0, 1e-6, 6400, 64)
-    found = openings.measure(np.full(50, 0.02), release, 1 << 16, (1, 5), (0, 0))
+    found = releases.measure(np.full(50, 0.02), release, 1 << 16, (1, 5), (0, 0))
     for m in (1, 5):
-        deviation = 4.2247 * m**0.5 / 6400
-        assert 1.5 < found["median"][m] / deviation < 5.0
+        stddev = 4.2247 * m**0.5 / 6400
+        assert 1.5 < found["median"][m] / stddev < 5.0
 
 
 def test_table_and_lines(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""What a plan promises of privacy: the noise that keeps it, and plans that would not."""
+"""What a plan guarantees of privacy: the noise that keeps it, and plans that would not."""
 
 from __future__ import annotations
 
@@ -18,23 +18,23 @@ from fedtally.errors import InvalidInputError
 from fedtally.plan import Plan, noise_bound
 from fedtally.privacy import accounting
 from fedtally.privacy.accounting import rounded_up
+from fedtally.privacy.config import PrivacyConfig, default_delta, propose
 from fedtally.privacy.events import Collisions, Event, Relation
-from fedtally.privacy.statement import fields, period, sentences, together, unit
-from fedtally.privacy.terms import PrivacyTerms, default_delta, propose
+from fedtally.privacy.guarantee_text import add_up_guarantees, fields, period, sentences, unit
 
 PUBLIC = {"kind": "range", "size": 1000, "public": True, "first": 1, "last": 1000}
 CENTRAL: dict[str, Any] = {"epsilon": 1.0, "delta": 1e-6, "rows": 5, "width": 100}
 SHARES = CENTRAL | {"trust": "distributed", "honest_survivors": 500, "most_clients": 600}
 
 
-def plan_of(privacy: PrivacyTerms | None, **changed: Any) -> Plan:
+def plan_of(privacy: PrivacyConfig | None, **changed: Any) -> Plan:
     values: dict[str, Any] = {
         "rows": 5,
         "width": 100,
         "schedule": "hybrid",
         "num_rounds": 4,
         "num_clients": 2400,
-        "cohort": 600,
+        "max_round_clients": 600,
         "domain": PUBLIC,
         "max_items": 1,
         "seed": bytes(32),
@@ -54,7 +54,7 @@ def test_the_noise_keeps_the_promise_and_little_less_would_not(
     assert terms.guarantee.epsilon <= epsilon
     assert terms.guarantee == accounting.epsilon(terms.event, 1e-6)
     less = dataclasses.replace(terms.event, variance=0.99 * terms.event.noise_variance)
-    with pytest.raises(InvalidInputError, match=r"above the epsilon .* give it more noise, or promise less"):
+    with pytest.raises(InvalidInputError, match=r"above the epsilon .* give it more noise, or guarantee less"):
         dataclasses.replace(terms, event=less)
 
 
@@ -62,7 +62,7 @@ def test_shares_of_the_fewest_clients_make_up_the_noise() -> None:
     terms = propose(**SHARES)
     assert math.isclose(terms.share(500).variance, terms.event.noise_variance, rel_tol=1e-12)
     assert math.isclose(terms.share().variance * 600, terms.share(600).variance, rel_tol=1e-12)
-    assert math.isclose(terms.largest_deviation(600) ** 2, terms.event.noise_variance * 600 / 500, rel_tol=1e-12)
+    assert math.isclose(terms.largest_stddev(600) ** 2, terms.event.noise_variance * 600 / 500, rel_tol=1e-12)
     with pytest.raises(InvalidInputError, match="comes from the clients"):
         terms.noise()
     with pytest.raises(InvalidInputError, match="drawn at once"):
@@ -71,7 +71,9 @@ def test_shares_of_the_fewest_clients_make_up_the_noise() -> None:
 
 @pytest.mark.parametrize("asked", [CENTRAL, SHARES])
 def test_noise_has_the_variance_that_is_promised(asked: dict[str, Any]) -> None:
-    """The mean of n squares of a law with kurtosis below 3.1 varies by sqrt(2.1 / n): six times that are allowed."""
+    """The mean of n squares of a distribution with kurtosis below 3.1 varies by sqrt(2.1 / n): six times that are
+    allowed.
+    """
     terms = propose(**asked)
     noise = terms.share(500) if terms.by_clients else terms.noise()
     drawn = noise.draw(Secret(bytes(range(32))), 200_000).astype(np.float64)
@@ -85,7 +87,7 @@ def test_a_certificate_needs_less_noise_and_is_kept() -> None:
     certified = worst.certified(Collisions(opposite=3, excess=3))
     assert certified.event.noise_variance < worst.event.noise_variance
     assert certified.guarantee.epsilon <= 1.0
-    assert PrivacyTerms.from_dict(json.loads(json.dumps(certified.to_dict()))) == certified
+    assert PrivacyConfig.from_dict(json.loads(json.dumps(certified.to_dict()))) == certified
 
 
 @settings(max_examples=30)
@@ -95,7 +97,7 @@ def test_a_certificate_needs_less_noise_and_is_kept() -> None:
     rows=st.integers(1, 20),
     participations=st.integers(1, 6),
     max_items=st.integers(1, 5),
-    study=st.booleans(),
+    not_private=st.booleans(),
 )
 def test_terms_survive_json_and_toml(
     epsilon: float, delta: float, rows: int, participations: int, max_items: int, study: bool
@@ -136,7 +138,9 @@ def test_what_cannot_be_promised(values: dict[str, Any], message: str) -> None:
         propose(**(CENTRAL | values))
 
 
-@pytest.mark.parametrize("change", [{"study": 1}, {"event": None}, {"event": Event("rounded-gaussian", 5, "zero-out")}])
+@pytest.mark.parametrize(
+    "change", [{"not_private": 1}, {"event": None}, {"event": Event("rounded-gaussian", 5, "zero-out")}]
+)
 def test_terms_of_other_types(change: dict[str, Any]) -> None:
     with pytest.raises(InvalidInputError):
         dataclasses.replace(propose(**CENTRAL), **change)
@@ -145,7 +149,7 @@ def test_terms_of_other_types(change: dict[str, Any]) -> None:
 @pytest.mark.parametrize("values", [None, [], {}, {"epsilon": 1.0}, propose(**CENTRAL).to_dict() | {"sigma": 3}])
 def test_terms_that_cannot_be_read(values: Any) -> None:
     with pytest.raises(InvalidInputError, match="privacy must be a table with the entries epsilon, delta"):
-        PrivacyTerms.from_dict(values)
+        PrivacyConfig.from_dict(values)
 
 
 @pytest.mark.parametrize(
@@ -154,9 +158,9 @@ def test_terms_that_cannot_be_read(values: Any) -> None:
         ({"rows": 3}, {}, "privacy.event.rows must be that of the plan, 5, got 3"),
         ({"max_items": 2}, {}, "privacy.event.max_items must be that of the plan, 1, got 2"),
         ({"participations": 5}, {}, "participations must be at most the rounds, 4"),
-        ({"participations": 2}, {"schedule": "shared"}, "per_opening must be 2, the most rounds of one client"),
-        ({"participations": 4, "per_opening": 4}, {"schedule": "batched:2"}, "per_opening must be 2"),
-        ({"participations": 2, "per_opening": 2}, {}, "per_opening must be 1"),
+        ({"participations": 2}, {"schedule": "shared"}, "per_release must be 2, the most rounds of one client"),
+        ({"participations": 4, "per_release": 4}, {"schedule": "batched:2"}, "per_release must be 2"),
+        ({"participations": 2, "per_release": 2}, {}, "per_release must be 1"),
         ({}, {"domain": PUBLIC | {"public": False}}, "the domain must be public"),
         ({"trust": "distributed"}, {}, "must be skellam: with one server the clients add the noise"),
         (SHARES | {"honest_survivors": 601}, {}, "honest_survivors must be at most 600"),
@@ -171,12 +175,12 @@ def test_plans_that_would_not_keep_it(terms: dict[str, Any], changed: dict[str, 
 
 def test_a_delta_below_one_over_the_clients_will_do_and_a_study_may_have_any() -> None:
     plan_of(propose(**(CENTRAL | {"delta": 0.999 / 2400})))
-    plan_of(propose(**(CENTRAL | {"delta": 0.9}), study=True))
+    plan_of(propose(**(CENTRAL | {"delta": 0.9}), not_private=True))
 
 
 def test_a_study_may_name_private_candidates() -> None:
-    plan = plan_of(propose(**CENTRAL, study=True), domain=PUBLIC | {"public": False})
-    assert plan.privacy is not None and plan.privacy.study
+    plan = plan_of(propose(**CENTRAL, not_private=True), domain=PUBLIC | {"public": False})
+    assert plan.privacy is not None and plan.privacy.not_private
 
 
 @pytest.mark.parametrize(
@@ -190,9 +194,9 @@ def test_a_study_may_name_private_candidates() -> None:
 )
 def test_openings(schedule: str, central: list[range]) -> None:
     each = [range(i, i + 1) for i in range(4)]
-    assert plan_of(propose(**CENTRAL), schedule=schedule).openings == central
-    assert plan_of(propose(**SHARES), schedule=schedule).openings == each
-    assert plan_of(None, schedule=schedule).openings == each
+    assert plan_of(propose(**CENTRAL), schedule=schedule).releases == central
+    assert plan_of(propose(**SHARES), schedule=schedule).releases == each
+    assert plan_of(None, schedule=schedule).releases == each
 
 
 def test_bits_hold_the_noise_of_all_clients() -> None:
@@ -217,14 +221,14 @@ def test_default_delta_stays_below_one_over_n() -> None:
 
 
 def test_the_statement_names_what_was_promised_and_rounds_up() -> None:
-    terms = propose(**SHARES, study=True)
-    said = sentences(terms, num_openings=3)
-    assert said[0].startswith("for study, not private: epsilon 1, delta 1e-06 if one client's items are taken away")
+    terms = propose(**SHARES, not_private=True)
+    said = sentences(terms, num_releases=3)
+    assert said[0].startswith("not private: epsilon 1, delta 1e-06 if one client's items are taken away")
     assert "distributed trust" in said[1] and "each of 3 sums if only 500 honest ones" in said[1]
     assert "a client takes part in one round with one item; proven by composing" in said[2]
-    clipped = sentences(propose(**(SHARES | {"max_items": 4})), num_openings=1)
+    clipped = sentences(propose(**(SHARES | {"max_items": 4})), num_releases=1)
     assert "a sketch of norm" in clipped[2] and "less than 1 % above the exact value at epsilon 1" in clipped[2]
-    two = sentences(propose(**(CENTRAL | {"trust": "distributed"})), num_openings=1, is_two_server=True)
+    two = sentences(propose(**(CENTRAL | {"trust": "distributed"})), num_releases=1, is_two_server=True)
     assert "each of two servers adds rounded Gaussian noise" in two[1]
     assert f"unit of privacy: {unit(terms.event)}; period: the whole campaign, one" in said[3]
     found = fields(terms, fewest_survivors=590, corrupt=30)
@@ -239,16 +243,16 @@ def test_the_statement_names_what_was_promised_and_rounds_up() -> None:
 
 def test_campaigns_cost_a_client_of_all_of_them_what_the_accountant_says() -> None:
     first, second = propose(**CENTRAL), propose(**(CENTRAL | {"epsilon": 0.5, "delta": 1e-8}))
-    both = together([first, second])
+    both = add_up_guarantees([first, second])
     assert both.guarantee == accounting.epsilon([first.event, second.event], 1e-6, adaptive=True)
     assert 1.0 < both.to_dict()["epsilon"] < 1.5 and str(both).startswith("epsilon 1.097 at delta 1e-06")
-    shares = together([first, propose(**SHARES)])
+    shares = add_up_guarantees([first, propose(**SHARES)])
     assert shares.to_dict()["trust"] == "central and distributed"
-    study = together([first, replace(second, study=True)])
-    assert study.to_dict()["study"] and str(study).startswith("for study, not private: epsilon")
-    exact = together([first, None])
+    study = add_up_guarantees([first, replace(second, not_private=True)])
+    assert study.to_dict()["not_private"] and str(study).startswith("not private: epsilon")
+    exact = add_up_guarantees([first, None])
     assert (
-        str(exact) == "nothing is promised: the sums of 1 of these 2 are exact" and exact.to_dict()["epsilon"] is None
+        str(exact) == "nothing is guaranteed: the sums of 1 of these 2 are exact" and exact.to_dict()["epsilon"] is None
     )
-    apart = together([first, propose(**(CENTRAL | {"relation": "replace-one"}))])
+    apart = add_up_guarantees([first, propose(**(CENTRAL | {"relation": "replace-one"}))])
     assert "several relations do not compose" in str(apart) and apart.guarantee is None

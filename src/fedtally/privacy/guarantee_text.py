@@ -1,4 +1,4 @@
-"""The privacy statement of a campaign: what is promised, for whom, by whose noise, and how it was proven."""
+"""The privacy statement of a campaign: what is guaranteed, for whom, by whose noise, and how it was proven."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from fedtally.errors import InvalidInputError
-from fedtally.privacy import STUDY
+from fedtally.privacy import NOT_PRIVATE
 from fedtally.privacy.accounting import Guarantee, Method, concentrated, epsilon, realised, rounded_up
+from fedtally.privacy.config import PrivacyConfig
 from fedtally.privacy.events import Event, Relation, Trust
-from fedtally.privacy.terms import PrivacyTerms
 
 CHANGED = {
     Relation.ZERO_OUT: "if one client's items are taken away and it still takes part",
@@ -27,7 +27,7 @@ PROVEN = {
 }
 
 
-def fields(terms: PrivacyTerms, fewest_survivors: int | None = None, corrupt: int = 0) -> dict[str, Any]:
+def fields(terms: PrivacyConfig, fewest_survivors: int | None = None, corrupt: int = 0) -> dict[str, Any]:
     """Return what JSON documents say of privacy.
 
     Args:
@@ -35,9 +35,9 @@ def fields(terms: PrivacyTerms, fewest_survivors: int | None = None, corrupt: in
         fewest_survivors: the fewest clients in a sum, once that is known, where clients add the noise.
         corrupt: how many of these may be corrupt.
 
-    >>> from fedtally.privacy.terms import propose
+    >>> from fedtally.privacy.config import propose
     >>> found = fields(propose(epsilon=1.0, delta=1e-6, rows=5, width=1000))
-    >>> found["epsilon"] <= 1, round(found["epsilon_replace_one"], 2), found["mechanism"], found["study"]
+    >>> found["epsilon"] <= 1, round(found["epsilon_replace_one"], 2), found["mechanism"], found["not_private"]
     (True, 2.12, 'rounded-gaussian', False)
     """
     event, found = terms.event, terms.guarantee
@@ -63,11 +63,11 @@ def fields(terms: PrivacyTerms, fewest_survivors: int | None = None, corrupt: in
         "honest_survivors": event.honest_survivors,
         "method": str(found.method),
         "population": terms.population,
-        "study": terms.study,
+        "not_private": terms.not_private,
     }
 
 
-def _realised(terms: PrivacyTerms, fewest_survivors: int | None, corrupt: int) -> float | None:
+def _realised(terms: PrivacyConfig, fewest_survivors: int | None, corrupt: int) -> float | None:
     if fewest_survivors is None or not terms.by_clients or fewest_survivors <= corrupt:
         return None
     return _finite(epsilon(realised(terms.event, fewest_survivors, corrupt), terms.delta).epsilon)
@@ -78,28 +78,28 @@ def _finite(bound: float) -> float | None:
     return bound if math.isfinite(bound) else None
 
 
-def sentences(terms: PrivacyTerms, *, num_openings: int, is_two_server: bool = False) -> list[str]:
-    """Return the statement in words, the promise first, in the terms of NIST SP 800-226.
+def sentences(terms: PrivacyConfig, *, num_releases: int, is_two_server: bool = False) -> list[str]:
+    """Return the statement in words, the guarantee first, in the terms of NIST SP 800-226.
 
     Args:
         terms: of the plan.
-        num_openings: how many sums are opened, each with noise of its own.
+        num_releases: how many sums are opened, each with noise of its own.
         is_two_server: whether two servers sum.
 
-    >>> from fedtally.privacy.terms import propose
+    >>> from fedtally.privacy.config import propose
     >>> terms = propose(epsilon=1.0, delta=1e-6, rows=5, width=1000, relation="replace-one")
-    >>> print(sentences(terms, num_openings=1)[0])
+    >>> print(sentences(terms, num_releases=1)[0])
     epsilon 1, delta 1e-06 if one client's items are replaced by any others (replace-one)
     """
     found, event = terms.guarantee, terms.event
-    promise = f"{_numbers(found)} {CHANGED[event.relation]} ({event.relation})"
+    guarantee = f"{_numbers(found)} {CHANGED[event.relation]} ({event.relation})"
     other = terms.replace_one
     if event.relation is not Relation.REPLACE_ONE:
         bound = f"epsilon {rounded_up(other.epsilon):g}" if math.isfinite(other.epsilon) else "no bound"
-        promise += f"; {bound} {CHANGED[Relation.REPLACE_ONE]} (replace-one)"
+        guarantee += f"; {bound} {CHANGED[Relation.REPLACE_ONE]} (replace-one)"
     return [
-        f"{STUDY}: {promise}" if terms.study else promise,
-        _noise(terms, num_openings, is_two_server),
+        f"{NOT_PRIVATE}: {guarantee}" if terms.not_private else guarantee,
+        _noise(terms, num_releases, is_two_server),
         f"{_bound(event)}; proven {PROVEN[found.method]}",
         f"unit of privacy: {unit(event)}; period: {period(event)}; {_concentrated(event)}",
     ]
@@ -125,26 +125,26 @@ def period(event: Event) -> str:
     return f"the whole campaign, {rounds} of a client"
 
 
-class Together(NamedTuple):
+class JointGuarantee(NamedTuple):
     """What several campaigns cost a client that is in all of them.
 
     Attributes:
-        guarantee: of all their openings together, each plan chosen in view of earlier answers; None: nothing is
-            promised.
-        study: whether one of them is a study, which promises nothing.
-        why: why nothing is promised, or "".
+        guarantee: of all their releases together, each plan chosen in view of earlier answers; None: nothing is
+            guaranteed.
+        not_private: whether one of them is marked so, which guarantees nothing.
+        why: why nothing is guaranteed, or "".
     """
 
     guarantee: Guarantee | None
-    study: bool = False
+    not_private: bool = False
     why: str = ""
 
     def __str__(self) -> str:
-        said = f"nothing is promised: {self.why}" if self.guarantee is None else str(self.guarantee)
-        return f"{STUDY}: {said}" if self.study else said
+        said = f"nothing is guaranteed: {self.why}" if self.guarantee is None else str(self.guarantee)
+        return f"{NOT_PRIVATE}: {said}" if self.not_private else said
 
     def to_dict(self) -> dict[str, Any]:
-        """Return what JSON documents say; all but `study` and `why` is null where nothing is promised."""
+        """Return what JSON documents say; all but `not_private` and `why` is null where nothing is guaranteed."""
         found = self.guarantee
         return {
             "epsilon": None if found is None else _finite(found.epsilon),
@@ -152,30 +152,30 @@ class Together(NamedTuple):
             "neighbours": None if found is None else str(found.relation),
             "trust": None if found is None else found.trust,
             "method": None if found is None else str(found.method),
-            "study": self.study,
+            "not_private": self.not_private,
             "why": self.why,
         }
 
 
-def together(campaigns: Sequence[PrivacyTerms | None]) -> Together:
+def add_up_guarantees(campaigns: Sequence[PrivacyConfig | None]) -> JointGuarantee:
     """Return what campaigns cost a client that is in all of them, at the largest delta of their plans.
 
     Args:
         campaigns: the terms of each; None: it has no privacy.
 
-    >>> from fedtally.privacy.terms import propose
-    >>> print(together([propose(epsilon=1.0, delta=1e-6, rows=5, width=1000)] * 2))
+    >>> from fedtally.privacy.config import propose
+    >>> print(add_up_guarantees([propose(epsilon=1.0, delta=1e-6, rows=5, width=1000)] * 2))
     epsilon 1.457 at delta 1e-06 (zero-out, central trust, gaussian-composition)
     """
     private = [terms for terms in campaigns if terms is not None]
-    study = any(terms.study for terms in private)
+    not_private = any(terms.not_private for terms in private)
     if exact := len(campaigns) - len(private):
-        return Together(None, study, f"the sums of {exact} of these {len(campaigns)} are exact")
+        return JointGuarantee(None, not_private, f"the sums of {exact} of these {len(campaigns)} are exact")
     delta = max(terms.delta for terms in private)
     try:
-        return Together(epsilon([terms.event for terms in private], delta, adaptive=True), study)
+        return JointGuarantee(epsilon([terms.event for terms in private], delta, adaptive=True), not_private)
     except InvalidInputError as error:
-        return Together(None, study, str(error))
+        return JointGuarantee(None, not_private, str(error))
 
 
 def _concentrated(event: Event) -> str:
@@ -187,10 +187,10 @@ def _numbers(found: Guarantee) -> str:
     return f"epsilon {rounded_up(found.epsilon):g}, delta {rounded_up(found.delta):g}"
 
 
-def _noise(terms: PrivacyTerms, num_openings: int, is_two_server: bool) -> str:
+def _noise(terms: PrivacyConfig, num_releases: int, is_two_server: bool) -> str:
     event = terms.event
-    noise = f"noise of standard deviation {terms.deviation:.4g} in every counter"
-    sums = "the one sum" if num_openings == 1 else f"each of {num_openings:,} sums"
+    noise = f"noise of standard deviation {terms.stddev:.4g} in every counter"
+    sums = "the one sum" if num_releases == 1 else f"each of {num_releases:,} sums"
     if event.trust is Trust.CENTRAL:
         return f"central trust: who opens the exact sums is trusted to add rounded Gaussian {noise} of {sums}"
     if is_two_server:

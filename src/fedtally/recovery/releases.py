@@ -1,16 +1,17 @@
-"""How many openings: the error of a campaign under differential privacy, as a function of the number of batches.
+"""How many releases: the error of a campaign under differential privacy, as a function of the number of batches.
 
 Rounds that are added up before anything is opened share their noise, but their signs too: with m batches the tail of
-the population cancels in part, and each of m openings has noise. The variance of what one row says of a light item is,
+the population cancels in part, and each of m releases has noise. The variance of what one row says of a light item is,
 in squared frequencies (Wu, Zhu, Kairouz and Braverman 2023, section 3, with noise),
 
     V(m) = T^2 sum_b (r_b / M)^2 / W + H / W + n D^2 z^2 / N^2.                                              (1)
 
 T is the l2 norm of the tail; r_b of the M rounds are in batch b, so that the sum is 1/m for equal batches. H is what
 adding up does not change: the variance of the tail's frequencies between rounds, summed over items, over M; for rounds
-of one law that is the tail's mass over N. n is the number of openings, z the noise multiplier (Balle and Wang 2018) and
-D the l2 sensitivity of all openings together. Rounds are of one law, or of laws in no order: an item that occurs in one
-batch alone is cancelled by none.
+of one distribution that is the tail's mass over N. n is the number of releases, z the noise multiplier (Balle and
+Wang 2018) and
+D the l2 sensitivity of all releases together. Rounds are of one distribution, or of distributions in no order: an
+item that occurs in one batch alone is cancelled by none.
 
 - A trusted aggregator, or two servers, add up first: n = m. Where a client takes part once, D does not depend on m, and
   V is least at m* = N T / (z D sqrt(W)). With k participations, D^2 is that of one times about k r, for r = min(k, the
@@ -98,19 +99,19 @@ class Release:
         """Whether rounds of a batch are added up before anything is opened."""
         return self.event.mechanism is Mechanism.ROUNDED_GAUSSIAN
 
-    def num_openings(self, num_batches: int) -> int:
+    def num_releases(self, num_batches: int) -> int:
         """Return how many noised sums are opened."""
         self._sizes(num_batches)
         return num_batches if self.adds_up else self.num_rounds
 
     def noise(self, num_batches: int) -> float:
-        """Return the standard deviation of the noise in one counter of one opening, in counts."""
+        """Return the standard deviation of the noise in one counter of one release, in counts."""
         most, _, _ = self._sizes(num_batches)
         return _noise(self, min(self.event.participations, most if self.adds_up else 1))
 
     def noise_variance(self, num_batches: int) -> float:
         """Return the variance that noise alone gives to what one row says, in squared frequencies."""
-        return self.num_openings(num_batches) * (self.noise(num_batches) / self.num_clients) ** 2
+        return self.num_releases(num_batches) * (self.noise(num_batches) / self.num_clients) ** 2
 
     def concentration(self, num_batches: int) -> float:
         """Return the sum over batches of their squared shares of the rounds: 1/m, or more where m does not divide M."""
@@ -126,10 +127,10 @@ class Release:
 
 
 @lru_cache(maxsize=256)
-def _noise(release: Release, per_opening: int) -> float:
+def _noise(release: Release, per_release: int) -> float:
     event = release.event
-    collisions = event.collisions if per_opening == 1 else None  # these are certified for rounds opened one by one
-    sensitivity = replace(event, per_opening=per_opening, collisions=collisions).l2_sensitivity
+    collisions = event.collisions if per_release == 1 else None  # these are certified for rounds opened one by one
+    sensitivity = replace(event, per_release=per_release, collisions=collisions).l2_sensitivity
     copies = 2 if release.adds_up and event.trust is Trust.DISTRIBUTED else 1
     return noise_multiplier(release.epsilon, release.delta) * sensitivity * math.sqrt(copies * release.provision)
 
@@ -161,7 +162,7 @@ def row_variance(
         num_batches: m, 1 .. M.
         width: W.
         tail_norm: T, of frequencies.
-        spread: H. None: 1 / N, from above that of rounds of one law and clients of one item.
+        spread: H. None: 1 / N, from above that of rounds of one distribution and clients of one item.
 
     >>> release = Release(Event("rounded-gaussian", 16, "zero-out"), 1.0, 1e-6, 1_000_000, 64)
     >>> [f"{row_variance(release, m, 500, tail_norm=0.006, spread=0.0):.2e}" for m in (1, 16, 64)]
@@ -193,15 +194,15 @@ def errors_by_tail(
 
     >>> release = Release(Event("rounded-gaussian", 16, "zero-out"), 1.0, 1e-6, 1_000_000, 64)
     >>> curve = errors_by_tail(release, 500, 0.006, 100_000, spread=0.0)
-    >>> best_openings(curve).num_batches, round(1e6 * 0.006 / (4.2247 * (16 * 500) ** 0.5), 1)
+    >>> best_releases(curve).num_batches, round(1e6 * 0.006 / (4.2247 * (16 * 500) ** 0.5), 1)
     (16, 15.9)
     """
     rows = release.event.rows
-    deviation, largest = item_factor(rows, fold), largest_factor(rows, candidates, fold)
+    stddev, largest = item_factor(rows, fold), largest_factor(rows, candidates, fold)
     roots = (
         (m, math.sqrt(row_variance(release, m, width, tail_norm, spread))) for m in range(1, release.num_rounds + 1)
     )
-    return {m: Prediction(deviation * root, 0.0, largest * root) for m, root in roots}
+    return {m: Prediction(stddev * root, 0.0, largest * root) for m, root in roots}
 
 
 def errors_by_law(
@@ -227,8 +228,8 @@ def errors_by_law(
             them is at most 1 % above the best of all where (1) holds.
 
     >>> release = Release(Event("rounded-gaussian", 16, "zero-out"), 1.0, 1e-6, 1_000_000, 64)
-    >>> law = np.arange(1, 100_001.0) ** -1.1
-    >>> best = best_openings(errors_by_law(release, 500, law / law.sum()))
+    >>> distribution = np.arange(1, 100_001.0) ** -1.1
+    >>> best = best_releases(errors_by_law(release, 500, distribution / distribution.sum()))
     >>> best.num_batches, [f"{error.linf:.1e}" for error in (best.error, best.of_one, best.of_all)]
     (6, ['6.5e-05', '1.5e-04', '1.6e-04'])
     """
@@ -270,7 +271,7 @@ class Best(NamedTuple):
     of_all: Prediction
 
 
-def best_openings(curve: Mapping[int, Prediction]) -> Best:
+def best_releases(curve: Mapping[int, Prediction]) -> Best:
     """Return where the largest error is least, of equal ones the most batches.
 
     Args:
@@ -377,8 +378,8 @@ def item_factor(rows: int, fold: Fold = "median") -> float:
     rows = _validate.integer(1, rows=rows)
     if _checked(fold) == "mean":
         return 1 / math.sqrt(rows)
-    sizes, law = median_of_normals(rows)
-    return math.sqrt(float(law @ sizes**2))
+    sizes, distribution = median_of_normals(rows)
+    return math.sqrt(float(distribution @ sizes**2))
 
 
 def largest_factor(rows: int, candidates: int, fold: Fold = "median") -> float:
@@ -393,9 +394,9 @@ def largest_factor(rows: int, candidates: int, fold: Fold = "median") -> float:
     exceeded = -math.expm1(-math.log(2.0) / candidates) / 2  # by each, on each side
     if _checked(fold) == "mean":
         return -float(ndtri(exceeded)) / math.sqrt(rows)
-    sizes, law = median_of_normals(rows)
-    possible = (sizes < 0) & (law > 0)
-    below, upper = np.cumsum(law[possible]), sizes[possible] + (sizes[1] - sizes[0]) / 2
+    sizes, distribution = median_of_normals(rows)
+    possible = (sizes < 0) & (distribution > 0)
+    below, upper = np.cumsum(distribution[possible]), sizes[possible] + (sizes[1] - sizes[0]) / 2
     return -float(np.interp(math.log(exceeded), np.log(below), upper))
 
 

@@ -1,10 +1,10 @@
-"""The largest error over the number of openings under central differential privacy, beside its prediction and a study.
+"""The largest error over the number of releases under central differential privacy, beside its prediction and a study.
 
 d = 100,000 items, N = 1,000,000 clients in M = 64 multinomial rounds, each client in one of them, one item each. The
 rounds are added up in m batches, every batch has signs of its own, and its sum gets rounded Gaussian noise once: delta
 = 1e-6, zero-out. Noise comes from the package's sampler; its keys come from the seed, as in any study.
 
-Predicted from the population's frequencies alone, `fedtally.recovery.openings`; the study is that of the design, with
+Predicted from the population's frequencies alone, `fedtally.recovery.releases`; the study is that of the design, with
 random hashes, 2 (16 rows) or 4 campaigns a cell, and standard errors of 1 to 50 %. An error is the largest of any
 frequency (l_inf), its median over campaigns. The paper's decoder with 5 rows is decided by collisions of a few heavy
 items, and spreads by a factor of two between campaigns.
@@ -24,10 +24,10 @@ from fedtally.domain import IntegerRange
 from fedtally.errors import InvalidInputError
 from fedtally.privacy.events import Event
 from fedtally.privacy.mechanism import rounded_gaussian
-from fedtally.recovery import openings
+from fedtally.recovery import releases
 from fedtally.recovery.joint import JointDecoder
 from fedtally.recovery.median import MedianDecoder
-from fedtally.recovery.openings import Release
+from fedtally.recovery.releases import Release
 from fedtally.sketch import Schedule
 
 ROUNDS, DELTA = 64, 1e-6
@@ -132,19 +132,19 @@ def compare(
     lines = []
     for name in DECODERS:
         seen = {m: float(np.median([run[name][m] for run in runs])) / recovery.UNIT for m in batches}
-        predicted = openings.errors_by_law(release, cell.width, population, recovery=name, batches=batches)
+        predicted = releases.errors_by_law(release, cell.width, population, recovery=name, batches=batches)
         for m, row in table.items():
             row |= {
                 name: seen[m],
                 f"{name} predicted": predicted[m].linf / recovery.UNIT,
                 f"{name} study": cell.figures[name].get(m, np.nan),
             }
-        curve = openings.errors_by_law(release, cell.width, population, recovery=name)
-        found = openings.best_openings(curve).num_batches
+        curve = releases.errors_by_law(release, cell.width, population, recovery=name)
+        found = releases.best_releases(curve).num_batches
         tail = ""
         if name == "median":
-            norm = openings.tail_norm(population, cell.width)
-            by_tail = openings.best_openings(openings.errors_by_tail(release, cell.width, norm, size)).num_batches
+            norm = releases.tail_norm(population, cell.width)
+            by_tail = releases.best_releases(releases.errors_by_tail(release, cell.width, norm, size)).num_batches
             tail = f"; {by_tail} by the norm of the tail"
         best = min(seen, key=lambda m: seen[m])
         near = "within a factor of 2" if best / 2 <= found <= 2 * best else "FURTHER OFF"
@@ -156,7 +156,7 @@ def compare(
     return list(table.values()), lines
 
 
-@click.command("openings")
+@click.command("releases")
 @options.quick(laws=("1.1", "2"), sizes=("16x500",), epsilons=(1.0,), repeats=1)
 @options.laws(help="An exponent, or zm.  [default: all of the study]")
 @options.sizes(help="Rows x width.  [default: all of the study]")
@@ -178,7 +178,7 @@ def command(
     seed: int,
     path: Path | None,
 ) -> None:
-    """Measure both decoders' largest errors over the number of openings, beside the design study and predictions."""
+    """Measure both decoders' largest errors over the number of releases, beside the design study and predictions."""
     output.check_path(path)
     chosen = [
         cell

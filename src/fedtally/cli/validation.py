@@ -1,4 +1,4 @@
-"""What `fedtally simulate --plan` prints and writes: errors beside their prediction, and how the promise fared."""
+"""What `fedtally simulate --plan` prints and writes: errors beside their prediction, and whether the target is met."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def document(found: TrialResult) -> dict[str, Any]:
 
     trial, target, verdict = found.trial, found.trial.plan.target, found.verdict
     return {
-        "schema": "fedtally-promise/1",
+        "schema": "fedtally-validation/1",
         "warnings": list(found.warnings),
         "plan": report.plan_fields(trial.plan),
         "privacy": report.privacy_fields(trial.study_plan),
@@ -114,16 +114,16 @@ def _promise(found: TrialResult) -> list[tuple[str, RenderableType]]:
 
     target, verdict = found.trial.plan.target, found.verdict
     if target is None:
-        return [("Promise", "none: the plan has no target")]
+        return [("Target", "none: the plan has no target")]
     text = (
         f"largest error above {_share(target.linf)} in {found.exceeded:,} of {found.trial.repeats:,} repeats, "
-        f"promised in at most {_share(target.failure_probability)}"
+        f"allowed in at most {_share(target.failure_probability)}"
     )
-    rows: list[tuple[str, RenderableType]] = [("Promise", text)]
+    rows: list[tuple[str, RenderableType]] = [("Target", text)]
     if verdict is not None:
         is_within = verdict.exceeded <= target.failure_probability * verdict.repeats
-        said = "kept" if is_within else "kept, within chance" if verdict.kept else "broken"
-        rows = [("Promise", Text.assemble((said, "bold green" if verdict.kept else "bold red"), f": {text}"))]
+        said = "met" if is_within else "met, within chance" if verdict.met else "missed"
+        rows = [("Target", Text.assemble((said, "bold green" if verdict.met else "bold red"), f": {text}"))]
         rows.append(("", _shown(verdict)))
     if found.predicted_failure is not None:
         rows.append(("", f"predicted for these clients: {_share(found.predicted_failure)} of campaigns"))
@@ -136,9 +136,9 @@ def _shown(verdict: Verdict) -> str:
 
     repeats = report.counted(verdict.repeats, "repeat")
     if verdict.detectable is None:
-        return f"{repeats} cannot show it broken: take more"
+        return f"{repeats} cannot show it missed: take more"
     return (
-        f"{repeats}: more than {verdict.allowed:,} would show it broken, as chance alone does in at most 1 of 100 such "
+        f"{repeats}: more than {verdict.allowed:,} would show it missed, as chance alone does in at most 1 of 100 such "
         f"studies; a plan that fails in {100 * verdict.detectable:.2g} % of campaigns is found out 9 times in 10"
     )
 
@@ -160,11 +160,11 @@ def _clients(found: TrialResult) -> str:
 
 
 def _plot(found: TrialResult, path: str) -> None:
-    """Draw the plan, with a band up to what is promised, among the predicted errors of other widths."""
+    """Draw the plan, with a band up to what is allowed, among the predicted errors of other widths."""
     import numpy as np
 
     from fedtally import charts
-    from fedtally.privacy import STUDY
+    from fedtally.privacy import NOT_PRIVATE
 
     plan = found.trial.plan
     target = plan.target
@@ -179,6 +179,6 @@ def _plot(found: TrialResult, path: str) -> None:
         marked={f"plan, {found.trial.repeats:,} repeats, 10 % to {_named(promised)}": point},
         predicted={name: curve for name, curve in curves.items() if curve},
         target=None if target is None else target.linf,
-        title=title if plan.privacy is None else f"{title}\n{STUDY}",
+        title=title if plan.privacy is None else f"{title}\n{NOT_PRIVATE}",
         path=path,
     )

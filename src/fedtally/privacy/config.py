@@ -1,4 +1,4 @@
-"""What a plan promises of differential privacy: how much, to whom, and with which noise. Checked when it is made.
+"""What a plan guarantees of differential privacy: how much, to whom, and with which noise. Checked when it is made.
 
 >>> terms = propose(epsilon=1.0, delta=1e-6, rows=5, width=1000)
 >>> terms.event.mechanism.value, round(terms.event.noise_variance, 2), round(terms.noise_multiplier, 3)
@@ -63,33 +63,34 @@ class NoiseBy(StrEnum):
 
 
 @dataclass(frozen=True, kw_only=True)
-class PrivacyTerms:
-    """The promise of a plan: its campaign is (epsilon, delta)-differentially private for every client.
+class PrivacyConfig:
+    """The guarantee of a plan: its campaign is (epsilon, delta)-differentially private for every client.
 
     Args:
         epsilon: 0.001 to 100; for the whole campaign.
         delta: between 0 and 1, exclusive.
         event: what one client is exposed to, with the variance of the noise.
         population: whose budget the campaign is charged to; populations that overlap are one.
-        study: whether something that only a study may use chose a parameter, names items or is compared with the
-            answer: private items as the domain, a seed that was chosen, the truth. Then nothing is promised.
+        not_private: whether something that no private run may use chose a parameter, names items or is compared with
+            the
+            answer: private items as the domain, a seed that was chosen, the truth. Then nothing is guaranteed.
 
     Raises:
-        InvalidInputError: a value is out of bounds, or the noise is too little for the promise.
+        InvalidInputError: a value is out of bounds, or the noise is too little for the guarantee.
     """
 
     epsilon: float
     delta: float
     event: Event
     population: str = POPULATION
-    study: bool = False
+    not_private: bool = False
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "epsilon", _checked_epsilon(self.epsilon))
         object.__setattr__(self, "delta", checked_delta(self.delta))
         checked_name(population=self.population)
-        if not isinstance(self.study, bool):
-            raise InvalidInputError(f"privacy.study must be true or false, got {self.study!r}")
+        if not isinstance(self.not_private, bool):
+            raise InvalidInputError(f"privacy.not_private must be true or false, got {self.not_private!r}")
         if not isinstance(self.event, Event):
             raise InvalidInputError(f"privacy.event must be an Event, got {type(self.event).__name__}")
         if not _SMALLEST[self.event.mechanism] <= self.event.noise_variance <= MAX_VARIANCE / 2:
@@ -101,12 +102,12 @@ class PrivacyTerms:
         if found.epsilon > self.epsilon:
             raise InvalidInputError(
                 f"noise of variance {self.event.noise_variance:g} gives {found}, above the epsilon {self.epsilon:g} of "
-                "the plan; give it more noise, or promise less"
+                "the plan; give it more noise, or guarantee less"
             )
 
     @property
     def guarantee(self) -> Guarantee:
-        """What is proven: an epsilon of at most the one that is promised."""
+        """What is proven: an epsilon of at most the one that is guaranteed."""
         return _guarantee(self.event, self.delta)
 
     @property
@@ -125,18 +126,18 @@ class PrivacyTerms:
         return _guarantee(self.event.under(relation), delta)
 
     def certified(self, collisions: Collisions) -> Self:
-        """Return the same promise with the least noise for hashes whose candidates collide no worse than this."""
+        """Return the same guarantee with the least noise for hashes whose candidates collide no worse than this."""
         event = replace(self.event, collisions=collisions, variance=None)
         return replace(self, event=replace(event, variance=_calibrated(event, self.epsilon, self.delta)))
 
     @property
     def noise_multiplier(self) -> float:
-        """Standard deviation of the noise in one counter of one opening, divided by the l2 sensitivity."""
-        return self.deviation / self.event.l2_sensitivity
+        """Standard deviation of the noise in one counter of one release, divided by the l2 sensitivity."""
+        return self.stddev / self.event.l2_sensitivity
 
     @property
-    def deviation(self) -> float:
-        """Standard deviation of the noise in one counter of one opening."""
+    def stddev(self) -> float:
+        """Standard deviation of the noise in one counter of one release."""
         return math.sqrt(self.event.noise_variance)
 
     @property
@@ -150,7 +151,7 @@ class PrivacyTerms:
         return NoiseBy.of(self.event.trust, is_two_server=not self.by_clients)
 
     def noise(self) -> Noise:
-        """Return what a trusted aggregator, or each of two servers, adds to every counter of an opening."""
+        """Return what a trusted aggregator, or each of two servers, adds to every counter of a release."""
         if self.by_clients:
             raise InvalidInputError("this noise comes from the clients, in shares")
         return _drawable(rounded_gaussian(self.event.noise_variance))
@@ -162,11 +163,11 @@ class PrivacyTerms:
         shares = _validate.integer(1, clients=clients) / self.event.honest_survivors
         return _drawable(skellam(self.event.noise_variance * shares))
 
-    def largest_deviation(self, clients: int) -> float:
+    def largest_stddev(self, clients: int) -> float:
         """Return the standard deviation of the noise of a sum if none of so many clients drops out."""
         if self.by_clients:
             return math.sqrt(self.share(clients).variance)
-        return self.deviation * (math.sqrt(2) if self.event.trust is Trust.DISTRIBUTED else 1.0)
+        return self.stddev * (math.sqrt(2) if self.event.trust is Trust.DISTRIBUTED else 1.0)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the terms as JSON-able values."""
@@ -174,7 +175,7 @@ class PrivacyTerms:
             "epsilon": self.epsilon,
             "delta": self.delta,
             "population": self.population,
-            "study": self.study,
+            "not_private": self.not_private,
             "event": self.event.to_dict(),
         }
 
@@ -199,30 +200,30 @@ def propose(
     trust: Trust | str = Trust.CENTRAL,
     max_items: int = 1,
     participations: int = 1,
-    per_opening: int = 1,
+    per_release: int = 1,
     honest_survivors: int | None = None,
     most_clients: int = 1,
     collisions: Collisions | None = None,
     population: str = POPULATION,
-    study: bool = False,
-) -> PrivacyTerms:
-    """Return terms that promise epsilon at delta with the least noise, and a clip where a client has several items.
+    not_private: bool = False,
+) -> PrivacyConfig:
+    """Return terms that guarantee epsilon at delta with the least noise, and a clip where a client has several items.
 
     Args:
-        epsilon: the promise.
-        delta: the promise.
+        epsilon: the guarantee.
+        delta: the guarantee.
         rows: of the sketch.
         width: of the sketch.
         relation: the neighbouring relation, or its name.
         trust: central; or distributed: Skellam shares if `honest_survivors` is given, else the noise of two servers.
         max_items: the most distinct items of a client in a round.
         participations: the most rounds of a client.
-        per_opening: the most of these that are added up before they are opened.
+        per_release: the most of these that are added up before they are opened.
         honest_survivors: the fewest clients whose shares count in a sum.
         most_clients: the most clients in a sum: how many draws may be in it.
         collisions: of the hashes, certified.
         population: whose budget is charged.
-        study: see `PrivacyTerms`.
+        not_private: see `PrivacyConfig`.
     """
     mechanism = Mechanism.ROUNDED_GAUSSIAN if honest_survivors is None else Mechanism.SKELLAM
     trust = Trust.parse(trust)
@@ -233,7 +234,7 @@ def propose(
         max_items=max_items,
         clip_norm=default_clip_norm(rows, width, max_items) if max_items > 1 else None,
         participations=participations,
-        per_opening=per_opening,
+        per_release=per_release,
         honest_survivors=honest_survivors,
         collisions=collisions,
         total_variation=total_variation(mechanism, trust, rows * width, most_clients),
@@ -241,13 +242,17 @@ def propose(
     )
     least = _calibrated(event, _checked_epsilon(epsilon), checked_delta(delta))
     variance = max(least, _SMALLEST[mechanism])
-    return PrivacyTerms(
-        epsilon=epsilon, delta=delta, event=replace(event, variance=variance), population=population, study=study
+    return PrivacyConfig(
+        epsilon=epsilon,
+        delta=delta,
+        event=replace(event, variance=variance),
+        population=population,
+        not_private=not_private,
     )
 
 
 def total_variation(mechanism: Mechanism, trust: Trust, counters: int, clients: int) -> float:
-    """Return how far the noise of one opening may be from its law, all draws together: docs/privacy-proofs.
+    """Return how far the noise of one release may be from its distribution, all draws together: docs/privacy-proofs.
 
     Args:
         mechanism: the noise.
@@ -268,7 +273,7 @@ def check_event(
     max_items: int,
     num_rounds: int,
     clients: int,
-    openings: list[range],
+    releases: list[range],
     is_two_server: bool,
 ) -> None:
     """Refuse an event that does not describe what a plan opens.
@@ -280,7 +285,7 @@ def check_event(
         max_items: of the plan.
         num_rounds: of the plan.
         clients: the most in a sum.
-        openings: the rounds of each.
+        releases: the rounds of each.
         is_two_server: whether two servers sum, and not one.
 
     Raises:
@@ -295,16 +300,16 @@ def check_event(
         raise InvalidInputError(
             f"privacy.event.participations must be at most the rounds, {num_rounds}, got {event.participations}"
         )
-    together = min(event.participations, max(map(len, openings)))
-    if event.per_opening != together:
+    together = min(event.participations, max(map(len, releases)))
+    if event.per_release != together:
         raise InvalidInputError(
-            f"privacy.event.per_opening must be {together}, the most rounds of one client that this plan adds up "
-            f"before it opens them, got {event.per_opening}"
+            f"privacy.event.per_release must be {together}, the most rounds of one client that this plan adds up "
+            f"before it opens them, got {event.per_release}"
         )
-    if is_two_server and event.per_opening > 1:
+    if is_two_server and event.per_release > 1:
         raise InvalidInputError(
             "two servers take one report of a client in all that they add up, and here a client may be in "
-            f"{event.per_opening} rounds of an opening: use max_rounds 1, or the schedule hybrid or fresh"
+            f"{event.per_release} rounds of a release: use max_rounds 1, or the schedule hybrid or fresh"
         )
     shares = NoiseBy.of(event.trust, is_two_server=is_two_server) is NoiseBy.CLIENTS
     if shares != (event.mechanism is Mechanism.SKELLAM):

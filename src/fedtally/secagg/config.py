@@ -46,7 +46,7 @@ class SecureSum(StrEnum):
 
 
 @dataclass(frozen=True, kw_only=True)
-class SecAggTerms:
+class SecAggConfig:
     """A round's cohorts sum among themselves, with one server (``fedtally-secagg/1``).
 
     Args:
@@ -139,7 +139,7 @@ class SecAggTerms:
 
 
 @dataclass(frozen=True, kw_only=True)
-class TwoServerTerms:
+class TwoServerConfig:
     """Clients report to two servers that do not collude; the fields are those of `TwoServerParameters`.
 
     `helper_key` and `allow_list` are None where they are not there yet.
@@ -227,9 +227,9 @@ class TwoServerTerms:
         return cls(**found)
 
 
-Terms = SecAggTerms | TwoServerTerms
-METHODS: dict[str, type[SecAggTerms] | type[TwoServerTerms]] = {
-    terms.method: terms for terms in (SecAggTerms, TwoServerTerms)
+Terms = SecAggConfig | TwoServerConfig
+METHODS: dict[str, type[SecAggConfig] | type[TwoServerConfig]] = {
+    terms.method: terms for terms in (SecAggConfig, TwoServerConfig)
 }
 
 
@@ -322,7 +322,7 @@ def add_keys(terms: Terms, given: Mapping[str, bytes]) -> Terms:
     Raises:
         InvalidInputError: a key is not valid, is none that the protocol uses, or differs from the one that is there.
     """
-    adversary = terms.parameters.adversary if isinstance(terms, SecAggTerms) else Adversary.SEMI_HONEST
+    adversary = terms.parameters.adversary if isinstance(terms, SecAggConfig) else Adversary.SEMI_HONEST
     check_keys(terms.method, adversary, given)
     for name, value in given.items():
         there = getattr(terms, name)
@@ -354,14 +354,14 @@ def check_terms(terms: Terms, counters: int, max_items: int, most: int, noise: i
     Raises:
         InvalidInputError: another length, sums that could overflow, or more clients asked for than a round has.
     """
-    least = terms.parameters.n_min if isinstance(terms, SecAggTerms) else terms.min_batch
+    least = terms.parameters.n_min if isinstance(terms, SecAggConfig) else terms.min_batch
     if least > most:
         raise InvalidInputError(
             f"secure_sum asks for at least {least} clients, and the largest round has {most}; use a larger cohort"
         )
-    if isinstance(terms, TwoServerTerms) and terms.noise != noise:
+    if isinstance(terms, TwoServerConfig) and terms.noise != noise:
         raise InvalidInputError(f"secure_sum.noise must be {noise}, that of the plan's privacy, got {terms.noise}")
-    if isinstance(terms, TwoServerTerms) and terms.largest_entry != max_items:
+    if isinstance(terms, TwoServerConfig) and terms.largest_entry != max_items:
         raise InvalidInputError(
             f"secure_sum.largest_entry must be max_items, {max_items}: who could not report else would show by that "
             f"what it holds, got {terms.largest_entry}"

@@ -1,6 +1,7 @@
 """What is known of the frequencies before a campaign: all of them, or what a pilot tells.
 
-**Pilot.** A small sketch of few clients, none of whom takes part again. `calculus` decodes it jointly. Items that stand
+**Pilot.** A small sketch of few clients, none of whom takes part again. `size_by_model` decodes it jointly. Items
+that stand
 out of the fit's error and of their own sampling error s, f > 4 s, are the heavy list. What else the sums hold is the
 tail. Its energy, the sum of f^2, is that of the residual: L W cells of mean square s2 hold, of a fit that leaves the
 share b of what it does not know,
@@ -17,34 +18,39 @@ that do not stand out one by one, as in real tables of places, would be taken fo
 too small. Where these powers are not known to half of themselves, or the pilot has several batches, there is no cut but
 what would stand out.
 
-**Items that are fitted one by one** tell more than that. From `Fit.resolved` on, the law is what their counts make
+**Items that are fitted one by one** tell more than that. From `Fit.resolved` on, the distribution is what their
+counts make
 likely, with the power law as the start (`fedtally.planner.tail`); a fiftieth of it has no cut, so that none is final.
 Mostly the pilot's sketch recovers every count, and what is left of the power law is below a client or two. Where it
-does not, how the energy is spread below is a guess. `Law.hardest` says what that may cost the median, where tau is
+does not, how the energy is spread below is a guess. `Frequencies.hardest` says what that may cost the median, where
+tau is
 below what stands out. Joint recovery depends on it more: below half of `Fit.resolved`, or tau where that is less, its
-plans take all items to be alike (`Law.alike_below`), the hardest case. Above that the deconvolution tells enough: what
-has few clients by chance is fitted where it has many.
+plans take all items to be alike (`Frequencies.alike_below`), the hardest case. Above that the deconvolution tells
+enough: what has few clients by chance is fitted where it has many.
 
 **Several items.** A client of one item adds a mass of 1, one of at most k items somewhere between 0 and k, and sums of
 sketches do not tell it. The sampling noise in (1) is then that of fitted items alone, which leaves too much energy. The
 tail has all the mass that k admits, but no more than would by its sampling noise alone make up E, and two standard
 errors: so it is as flat as it may be, and its energy lies in items that all count. Both err on the side of a larger
-sketch: most for steep laws, of which clients hold fewer items than allowed.
+sketch: most for steep distributions, of which clients hold fewer items than allowed.
 
-**Rounds of different laws.** `heterogeneity` is that of the fitted items: what they differ between rounds beyond
+**Rounds of different distributions.** `heterogeneity` is that of the fitted items: what they differ between rounds
+beyond
 sampling and the noise of their cells, by least squares in every round, weighted by their mass. It is used where it is
 clear, beyond twice its standard error. With signs of their own, rounds show an energy within themselves alone, not that
-of their mean law, of which it is so many times as much: E is divided by it. It is an estimate for the tail only as far
-as that is like the fitted items. A pilot of one round tells nothing of it, and 1 is taken.
+of their mean distribution, of which it is so many times as much: E is divided by it. It is an estimate for the tail
+only as far as that is like the fitted items. A pilot of one round tells nothing of it, and 1 is taken.
 
-**What a law must be.** Known but for that: where clients hold one item, a mass of 1 is used. What is read of a pilot
+**What a distribution must be.** Known but for that: where clients hold one item, a mass of 1 is used. What is read
+of a pilot
 must be public, or noised and accounted: a pilot under differential privacy is a release of its own, of clients of its
 own. Whatever follows from it, rows and noise too, is then a function of what others released. A ledger, which adds up
 what all clients of a population may have been in, must compose such campaigns as Gaussians, and does.
 
-**How far it is to be trusted.** `Law.uncertainty` is the standard error of hardness(f, tau) due to that of the tail's
+**How far it is to be trusted.** `Frequencies.uncertainty` is the standard error of hardness(f, tau) due to that of
+the tail's
 energy: from the pairs of clients with one item, which are few, and from the cells, whose mean square has a relative
-error of sqrt(2 / cells). Beyond `TOO_UNCERTAIN`, `calculus` falls back to `minimax` and says so.
+error of sqrt(2 / cells). Beyond `TOO_UNCERTAIN`, `size_by_model` falls back to `minimax` and says so.
 """
 
 from __future__ import annotations
@@ -76,7 +82,7 @@ _STEEPEST = 10.0  # exponent of a fitted power law
 _COMPARED = 100  # largest fitted items that are compared between rounds
 _CLEARLY = 2.0  # times the fit's own threshold, from which an item is not one that its error chose
 _LONGER = 0.02  # share of the start that is not cut off
-_CLEAR = 2.0  # standard errors from which rounds are taken to be of different laws
+_CLEAR = 2.0  # standard errors from which rounds are taken to be of different distributions
 
 
 @dataclass(frozen=True)
@@ -125,7 +131,7 @@ class Fit:
         resolved: frequency from which items are told one by one; of smaller ones mass and energy.
         conditioned: whether joint recovery was at least as good as the median; otherwise the pilot's sketch was too
             small for what it held.
-        heterogeneity: of its rounds, as estimated; `Law.heterogeneity` is what is used of it.
+        heterogeneity: of its rounds, as estimated; `Frequencies.heterogeneity` is what is used of it.
         heterogeneity_error: its standard error; infinite where nothing is known of it.
     """
 
@@ -143,7 +149,7 @@ class Fit:
 
 
 @dataclass(frozen=True, eq=False)
-class Law:
+class Frequencies:
     """What is known of the frequencies, as `fedtally.recovery.error_model` takes it.
 
     Attributes:
@@ -166,7 +172,7 @@ class Law:
     def from_frequencies(
         cls, frequencies: npt.ArrayLike, domain_size: int | None = None, *, max_items: int = 1
     ) -> Self:
-        """Return the law of known frequencies.
+        """Return the distribution of known frequencies.
 
         Args:
             frequencies: [d], in any order, in [0, 1], together at most `max_items`.
@@ -176,8 +182,8 @@ class Law:
         Raises:
             InvalidInputError: a value is out of its range.
 
-        >>> law = Law.from_frequencies(np.full(1000, 1e-3), domain_size=5000)
-        >>> len(law.frequencies) < 100, round(float(law.numbers.sum())), round(law.hardness(0.01), 6)
+        >>> known = Frequencies.from_frequencies(np.full(1000, 1e-3), domain_size=5000)
+        >>> len(known.frequencies) < 100, round(float(known.numbers.sum())), round(known.hardness(0.01), 6)
         (True, 1000, 10.0)
         """
         known = np.asarray(frequencies, dtype=np.float64)
@@ -208,8 +214,9 @@ class Law:
             exponent: 0 .. 10.
             max_items: the most items of one client.
 
-        >>> law = Law.assumed(2**61)
-        >>> len(law.frequencies) < 3000, round(float(law.numbers @ law.frequencies), 6), round(law.hardness(0.01), 1)
+        >>> assumed = Frequencies.assumed(2**61)
+        >>> mass = float(assumed.numbers @ assumed.frequencies)
+        >>> len(assumed.frequencies) < 3000, round(mass, 6), round(assumed.hardness(0.01), 1)
         (True, 1.0, 13.8)
         """
         size, most = _validate.integer(1, domain_size=domain_size), _validate.integer(1, max_items=max_items)
@@ -227,14 +234,14 @@ class Law:
         *,
         max_items: int = 1,
     ) -> Self:
-        """Return the law that a pilot suggests: heavy items, and a power law with the tail's mass and energy.
+        """Return the distribution that a pilot suggests: heavy items, and a power law with the tail's mass and energy.
 
         Args:
             sketches: landed sums of the pilot's rounds, all of one spec.
             domain: the candidate items.
             noise_variance: of the noise in each counter of each round's sum, in squared counts.
             largest_unseen: bound on the frequencies of the tail, above 0, beside that which items would stand out at.
-                With tau the law has the hardness of `hardest`: for the median that covers tails of any shape.
+                With tau the distribution has the hardness of `hardest`: for the median that covers tails of any shape.
             max_items: the most items of one client.
 
         Raises:
@@ -320,11 +327,11 @@ class Law:
         return cls(found, each, domain.size, read, differ, max_items)
 
     def hardness(self, tau: float) -> float:
-        """Return `theory.hardness` of the law, the paper's width without its constant."""
+        """Return `theory.hardness` of the distribution, the paper's width without its constant."""
         return float(self.numbers @ np.minimum(self.frequencies / _validate.inside(tau=tau), 1.0) ** 2)
 
     def hardest(self, tau: float) -> float:
-        """Return the largest hardness of all laws with this heavy list, and this mass and energy of the tail.
+        """Return the largest hardness of all distributions with this heavy list, and this mass and energy of the tail.
 
         What is above `hardness` is due to items above tau that a pilot does not show one by one: how large they are is
         taken from a power law.
@@ -335,13 +342,13 @@ class Law:
         others = self.domain_size - self.fit.heavy
         return float(heavy @ heavy) + min(self.fit.energy / tau**2, self.fit.mass / tau, others)
 
-    def alike_below(self, frequency: float) -> Law:
-        """Return this law with all rarer items alike: as many as have the same mass and energy.
+    def alike_below(self, frequency: float) -> Frequencies:
+        """Return this distribution with all rarer items alike: as many as have the same mass and energy.
 
         Of all items of that mass and energy these are the hardest for joint recovery, which fits the larger of others.
 
-        >>> law = Law(np.array([0.4, 0.03, 0.01]), np.array([1.0, 10.0, 30.0]), 1000).alike_below(0.1)
-        >>> law.frequencies.tolist(), law.numbers.tolist()
+        >>> distribution = Frequencies(np.array([0.4, 0.03, 0.01]), np.array([1.0, 10.0, 30.0]), 1000).alike_below(0.1)
+        >>> distribution.frequencies.tolist(), distribution.numbers.tolist()
         ([0.4, 0.02], [1.0, 30.0])
         """
         rare = self.frequencies < frequency
@@ -434,17 +441,17 @@ def _power_law(first: int, last: int, mass: float, energy: float, most: float) -
         return np.empty(0), np.empty(0), 0.0
     ranks, numbers = _ranks(first, last)
 
-    def law(exponent: float) -> F64:
+    def distribution(exponent: float) -> F64:
         return _capped((ranks / first) ** -exponent, numbers, mass, most)
 
     def excess(exponent: float) -> float:
-        return math.log(float(numbers @ law(exponent) ** 2) / energy)
+        return math.log(float(numbers @ distribution(exponent) ** 2) / energy)
 
     if energy <= 0 or excess(0.0) >= 0:
         exponent = 0.0
     else:
         exponent = _STEEPEST if excess(_STEEPEST) <= 0 else float(brentq(excess, 0.0, _STEEPEST, xtol=1e-4))
-    return law(exponent), numbers, exponent
+    return distribution(exponent), numbers, exponent
 
 
 def _ranks(first: int, last: int) -> tuple[F64, F64]:
@@ -510,6 +517,6 @@ def _heterogeneity(fit: JointFit, sketches: Sequence[CountSketch]) -> tuple[floa
     if total <= 0:
         return 1.0, math.inf
     more = float((variance / mean).sum()) / total
-    alike = 2 * (noise @ (weights * (1 - weights))) ** 2 / (most - 1)  # of the variance, were there one law
+    alike = 2 * (noise @ (weights * (1 - weights))) ** 2 / (most - 1)  # of the variance, were there one distribution
     errors = np.maximum((variance - more * square) ** 2, alike)
     return min(max(1.0, 1.0 + more), most), math.sqrt(float((errors / mean**2).sum())) / total

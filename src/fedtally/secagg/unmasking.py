@@ -27,7 +27,7 @@ _OWNERS = 1024  # whose shares are gathered at a time
 I64 = npt.NDArray[np.int64]
 
 
-class Opening:
+class Unmasking:
     """The shares that have come, and what they open.
 
     Args:
@@ -63,7 +63,7 @@ class Opening:
         self.blamed: list[tuple[int, int | None]] = []
 
     def __getstate__(self) -> None:
-        raise InvalidInputError("the shares of an opening are secret: they cannot be copied or pickled")
+        raise InvalidInputError("the shares of an unmasking are secret: they cannot be copied or pickled")
 
     def add(self, holder: int, unmask: Unmask) -> None:
         """Keep the shares that a survivor gave."""
@@ -96,11 +96,11 @@ class Opening:
                 secret.wipe()
         masking.wipe()
         self.wipe()
-        bits, lanes = self._parameters.bits, self._parameters.lanes
+        bits, checksum_entries = self._parameters.bits, self._parameters.checksum_entries
         total &= total.dtype.type(2**bits - 1)
-        if (total[-lanes:] != int(self._alive.sum()) % 2**bits).any():
-            raise RemoteProtocolError(AbortCode.LANES_WRONG)
-        return centred(total[:-lanes], bits)
+        if (total[-checksum_entries:] != int(self._alive.sum()) % 2**bits).any():
+            raise RemoteProtocolError(AbortCode.CHECKSUM_WRONG)
+        return centred(total[:-checksum_entries], bits)
 
     def wipe(self) -> None:
         """Erase the shares that were given."""
