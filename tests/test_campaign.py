@@ -263,6 +263,40 @@ def test_two_servers_open_nothing_of_a_private_plan_without_its_noise(monkeypatc
     np.testing.assert_array_equal(total - sum(drawn), plain(plan, 1, list(range(8))).counters.reshape(-1))
 
 
+def test_a_batch_that_was_closed_without_the_plans_noise_does_not_land_after_a_restart() -> None:
+    """A leader that somebody made without noise closed the batch; the server's own does not go on from its journal."""
+    terms = propose_privacy(epsilon=4.0, delta=1e-6, rows=ROWS, width=WIDTH, trust="distributed", most_clients=N)
+    tau = noise_bound(terms, ROWS * WIDTH, N)
+    plan = plan_of(two_servers(noise=tau, bits=modulus_bits(N, 1, tau)), privacy=terms)
+    server, policy = server_of(plan), two_server.BatchPolicy(min_honest=2)
+    assert isinstance(plan.secure_sum, TwoServerConfig)
+    parameters = plan.secure_sum.parameters(bytes.fromhex(plan.fingerprint))
+    journals = two_server.MemoryJournal(), two_server.MemoryJournal()
+    bare = two_server.Leader(
+        parameters, plan.releases[1], ALLOWED, policy, journals[0], lambda: np.zeros(ROWS * WIDTH, np.int64)
+    )
+    helper = server.helper(1, policy, ALLOWED, journals[1], HELPER_KEY, random=stream("helper"))
+    for i in range(8):
+        client = FrequencyClient(plan, DOMAIN, items(i))
+        report = client.report(1, policy, journal=MemoryJournal(), identity=PEOPLE[i], random=stream(("report", i)))
+        bare.receive(report.leader)
+        helper.receive(report.helper)
+    own = server.leader(1, policy, ALLOWED, journals[0], random=stream("leader"))  # while the other one collects
+    bare.finish(helper.answer(bare.query(helper.offer())))
+    with pytest.raises(two_server.BatchRefusedError, match="has noise of another source, or of none"):
+        server.leader(1, policy, ALLOWED, journals[0], random=stream("leader"))
+    with pytest.raises(two_server.BatchRefusedError, match="has noise of another source, or of none"):
+        own._record(b"", b"")
+    again = two_server.Leader(
+        parameters, plan.releases[1], ALLOWED, policy, journals[0], lambda: np.zeros(ROWS * WIDTH, np.int64)
+    )
+    assert again.resume() == bare.resume()
+    with pytest.raises(InvalidInputError, match="this leader was made elsewhere"):
+        server.land_batch(bare)
+    assert server.helper(1, policy, ALLOWED, journals[1], HELPER_KEY, random=stream("helper")).state.value == "done"
+    assert landed(server) == []
+
+
 def test_items_are_reported_once() -> None:
     client, journal = FrequencyClient(plan_of(two_servers()), DOMAIN, [1]), MemoryJournal()
     options: dict[str, Any] = {"journal": journal, "identity": PEOPLE[0], "random": stream("once")}

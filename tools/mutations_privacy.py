@@ -158,6 +158,13 @@ MUTATIONS = (
     ),
     _mutation("no-noise", _ENGINE, _ADD, ""),
     _mutation("noise-twice", _ENGINE, _ADD, _ADD + _ADD),
+    _mutation(
+        "noise-of-another-source",
+        "secagg/two_server/servers.py",
+        "            self._check_noise_source(journal.kept(self._name_of_noise()))\n",
+        "",
+        "test_campaign.py",
+    ),
     _mutation("helper-without-noise", _SERVER_FILE, _HELPER, _HELPER.replace("noise, reserve", "None, reserve")),
     _mutation(
         "helper-with-zeros",

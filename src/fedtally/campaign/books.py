@@ -82,7 +82,7 @@ class MemoryBooks:
 
     def __init__(self) -> None:
         self._reserved: set[tuple[str, int]] = set()
-        self._landed: set[tuple[str, bytes]] = set()
+        self._landed: dict[tuple[str, bytes], object] = {}
         self._sums: dict[str, dict[int, CountSketch]] = {}  # by plan and round
         self._released: dict[str, dict[int, CountSketch]] = {}  # by plan and release
 
@@ -101,14 +101,14 @@ class MemoryBooks:
 
     def land(self, plan: Plan, session: bytes, sketch: CountSketch) -> bool:
         """Add the sum of a session to the sum of its round, once; return whether it is counted now."""
-        if self.has_landed(plan, session):
-            return False
+        this = object()
+        if self._landed.setdefault((plan.fingerprint, session), this) is not this:
+            return False  # claimed before it is counted: an error below loses the sum, and none counts it twice
         rounds = self._sums.setdefault(plan.fingerprint, {})
         if sketch.round in rounds:
             rounds[sketch.round].merge(sketch)
         else:
             rounds[sketch.round] = sketch
-        self._landed.add((plan.fingerprint, session))
         return True
 
     def sums(self, plan: Plan) -> list[CountSketch]:

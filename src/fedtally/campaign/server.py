@@ -24,6 +24,7 @@ from fedtally.secagg.server import Server
 from fedtally.sketch import CountSketch, check_compatible
 
 I64 = npt.NDArray[np.int64]
+_OF_PLAN = b"plan"  # the source of noise that this module draws: that of the plan, and no other
 
 
 class RejectedSumError(FedtallyError):
@@ -36,6 +37,8 @@ class FrequencyServer:
     A plan with privacy is kept to its word here: a session enters the unmasking phase, and two servers ask and answer,
     only after the books have reserved the release; and sums leave by `release` alone, which adds the noise that a
     trusted aggregator owes.
+
+    One thread at a time.
 
     Args:
         plan: the campaign's.
@@ -190,10 +193,11 @@ class FrequencyServer:
         Raises:
             UnsafeParametersError: the policy refuses the plan.
             InvalidInputError: the plan is not summed so, there is no such release, or no randomness where it is needed.
+            BatchRefusedError: the journal keeps a batch of these rounds whose noise was not drawn here.
         """
         parameters, rounds = _two_server(self.plan), self._rounds(release)
         noise, reserve = self._server_noise(random), self._batch_reservation(release)
-        made = two_server.Leader(parameters, rounds, allow_list, policy, journal, noise, reserve)
+        made = two_server.Leader(parameters, rounds, allow_list, policy, journal, noise, reserve, _OF_PLAN)
         self._leaders.add(made)
         return made
 
@@ -213,7 +217,7 @@ class FrequencyServer:
         """
         parameters, rounds = _two_server(self.plan), self._rounds(release)
         noise, reserve = self._server_noise(random), self._batch_reservation(release)
-        return two_server.Helper(parameters, rounds, allow_list, policy, journal, key, noise, reserve)
+        return two_server.Helper(parameters, rounds, allow_list, policy, journal, key, noise, reserve, _OF_PLAN)
 
     def _batch_reservation(self, release: int) -> Callable[[], None]:
         return lambda: self._reserve(_batch_name(release), release)

@@ -125,6 +125,7 @@ class _Server(ABC, Generic[_Held]):
         journal: Journal,
         noise: Noise | None = None,
         reserve: Callable[[], None] | None = None,
+        noise_source: bytes = b"caller",
     ) -> None:
         policy.check(parameters)
         if (noise is None) != (parameters.noise == 0):
@@ -140,13 +141,14 @@ class _Server(ABC, Generic[_Held]):
         _validate.integer(0, 2**32 - 1, last_round=rounds[-1])
         self._parameters, self._context, self._rounds = parameters, parameters.context, rounds
         self._allow_list, self._journal, self._draw = allow_list, journal, noise
-        self._reserve = reserve
+        self._reserve, self._noise_source = reserve, noise_source
         self._state = BatchState.COLLECTING
         self._identities: set[bytes] = set()  # whose report is held
         self._held: dict[bytes, _Held] = {}  # by id
         self._counted: frozenset[bytes] = frozenset()  # ids in the batch, once it is closed
         recorded = journal.kept(self._name_of_batch(rounds))
         if recorded is not None:  # before a restart
+            self._check_noise_source(journal.kept(self._name_of_noise()))
             self._close(recorded)
 
     @property
@@ -265,6 +267,17 @@ class _Server(ABC, Generic[_Held]):
 
     # ---- what the journal keeps ----
 
+    def _name_of_noise(self) -> bytes:
+        return b"noise" + self._context + _NUMBERS.pack(self._rounds[0], self._rounds[-1])
+
+    def _check_noise_source(self, kept: bytes | None) -> None:
+        """Refuse a batch whose noise another kind of caller drew: it may be none, and the sum is marked as noised."""
+        if kept != self._noise_source:
+            raise BatchRefusedError(
+                f"the batch of rounds {shown(self._rounds)} in this journal has noise of another source, or of none: "
+                "its sum is not one of the plan"
+            )
+
     def _name_of_batch(self, rounds: range) -> bytes:
         return b"batch" + self._context + _NUMBERS.pack(rounds[0], rounds[-1])
 
@@ -277,7 +290,7 @@ class _Server(ABC, Generic[_Held]):
         A round belongs to one range for ever, and a range has one batch: so a report is in one batch at most.
 
         Raises:
-            BatchRefusedError: a round is in another batch.
+            BatchRefusedError: a round is in another batch, or the batch has noise of another source.
         """
         own = _NUMBERS.pack(self._rounds[0], self._rounds[-1])
         for round in self._rounds:
@@ -285,6 +298,7 @@ class _Server(ABC, Generic[_Held]):
             if kept != own:
                 first, last = _NUMBERS.unpack(kept)
                 raise BatchRefusedError(f"round {round} is in a batch of rounds {shown(range(first, last + 1))}")
+        self._check_noise_source(self._journal.keep(self._name_of_noise(), self._noise_source))
         entry = _LENGTH.pack(len(query)) + query + message
         return self._journal.keep(self._name_of_batch(self._rounds), entry)
 
@@ -324,13 +338,15 @@ class Helper(_Server[Secret]):
         noise: draws int64 [V], within +-parameters.noise, anew at each call: the helper's own noise; None where the
             parameters have none.
         reserve: called before each answer; if it raises, nothing was drawn, and nothing is said.
+        noise_source: who made `noise`. The journal keeps it beside the batch, and a server of another source does not
+            go on from that journal. `FrequencyServer` names the plan.
 
     A batch of these rounds that the journal keeps is closed: its answer can be had again, and no other.
 
     Raises:
         UnsafeParametersError: the policy refuses the parameters.
         InvalidInputError: the allow-list, the rounds, the key or the noise do not fit the parameters.
-        BatchRefusedError: the journal is another server's.
+        BatchRefusedError: the journal is another server's, or its batch has noise of another source.
     """
 
     _kind = Kind.HELPER_REPORT
@@ -345,8 +361,9 @@ class Helper(_Server[Secret]):
         key: PrivateKey,
         noise: Noise | None = None,
         reserve: Callable[[], None] | None = None,
+        noise_source: bytes = b"caller",
     ) -> None:
-        super().__init__(parameters, rounds, allow_list, policy, journal, noise, reserve)
+        super().__init__(parameters, rounds, allow_list, policy, journal, noise, reserve, noise_source)
         if key.public != parameters.helper_key:
             raise InvalidInputError("the key is not the one that clients seal to; use that of parameters.helper_key")
         self._key = key
@@ -426,13 +443,15 @@ class Leader(_Server[bytes]):
             parameters have none.
         reserve: called before each query, and before an answer is taken; if it raises, nothing was drawn, and nothing
             is said.
+        noise_source: who made `noise`. The journal keeps it beside the batch, and a server of another source does not
+            go on from that journal. `FrequencyServer` names the plan.
 
     A batch of these rounds that the journal keeps is closed: `resume` asks its query again.
 
     Raises:
         UnsafeParametersError: the policy refuses the parameters.
         InvalidInputError: the allow-list, the rounds or the noise do not fit the parameters.
-        BatchRefusedError: the journal is another server's.
+        BatchRefusedError: the journal is another server's, or its batch has noise of another source.
     """
 
     _kind = Kind.LEADER_REPORT
