@@ -75,7 +75,7 @@ _SUMMED = """    total.noise = plan.noise_mark
 _SHARES = "            _add_shares(plan, sketch, random)\n"
 _ROUND_SHARES = "sketch.counters += noise.draw(Secret(random(KEY_BYTES)), sketch.counters.size)"
 _SERVER = "return lambda: noise.draw(Secret(random(KEY_BYTES)), counters)"
-_HELPER = "two_server.Helper(parameters, rounds, allow_list, policy, journal, key, noise, reserve)"
+_HELPER = "two_server.Helper(parameters, rounds, allow_list, policy, journal, key, noise, reserve, _OF_PLAN)"
 _BOOKS_FILE, _SESSION_FILE, _PAIR_FILE = "campaign/books.py", "secagg/server.py", "secagg/two_server/servers.py"
 _RUNS = "test_campaign_cohort.py"
 _CLIENT = "vector += share.draw(Secret(random(KEY_BYTES)), len(vector), constant_time=share.is_small)"
@@ -646,8 +646,8 @@ MUTATIONS = (
     _mutation(
         "landed-forgotten",
         _BOOKS_FILE,
-        "        self._landed.add((plan.fingerprint, session))\n",
-        "",
+        "if self._landed.setdefault((plan.fingerprint, session), this) is not this:",
+        "if False:",
         _RUNS,
     ),
     _mutation(

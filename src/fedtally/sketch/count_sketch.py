@@ -22,7 +22,7 @@ from fedtally.sketch.schedule import Schedule, ScheduleKind
 
 SCHEMA = "fedtally-sketch/1"
 MAX_ROUNDS = 1 << 20
-NOISED_BY = ("aggregator", "clients", "servers")  # the members of `privacy.terms.NoiseBy`
+NOISED_BY = ("aggregator", "clients", "servers")  # the members of `privacy.config.NoiseBy`
 _MAX_WEIGHT = 2**62
 _FINGERPRINT = re.compile("[0-9a-f]{64}")
 
