@@ -238,11 +238,21 @@ template <int ROWS, class T> void median_dispatch(const T* gathered, size_t rows
 }
 
 template <class T> void mean_of(const T* gathered, size_t rows, size_t count, double* out) {
-  for (size_t q = 0; q < count; q++) out[q] = (double)gathered[q];
-  for (size_t row = 1; row < rows; row++)
-    for (size_t q = 0; q < count; q++) out[q] += (double)gathered[row * kStride + q];
+  typedef T Values __attribute__((vector_size(8 * sizeof(T)), aligned(sizeof(T)), may_alias));
+  typedef double Sums __attribute__((vector_size(64)));
+  typedef double Out __attribute__((vector_size(64), aligned(8), may_alias));
   const double share = 1.0 / (double)rows;
-  for (size_t q = 0; q < count; q++) out[q] *= share;
+  size_t i = 0;
+  for (; i + 8 <= count; i += 8) {  // in registers over all rows
+    Sums sum = __builtin_convertvector(*(const Values*)(gathered + i), Sums);
+    for (size_t row = 1; row < rows; row++) sum += __builtin_convertvector(*(const Values*)(gathered + row * kStride + i), Sums);
+    *(Out*)(out + i) = sum * share;
+  }
+  for (; i < count; i++) {
+    double sum = (double)gathered[i];
+    for (size_t row = 1; row < rows; row++) sum += (double)gathered[row * kStride + i];
+    out[i] = sum * share;
+  }
 }
 
 // out[q] = values[index[q]]. From a table in the first caches the number of memory accesses is the limit: take two indices a load and
@@ -270,8 +280,35 @@ inline size_t gather_pairs(const float* values, const u32* index, size_t count, 
 
 inline size_t gather_pairs(const double*, const u32*, size_t, double*) { return 0; }
 
+// A table of at most 64 floats is held in four registers: no memory access for a value. Measured: 3 times and more.
+#if defined(__AVX512F__)
+inline size_t gather_held(const float* values, size_t cells, const u32* index, size_t count, float* out) {
+  if (cells > 64) return 0;
+  alignas(64) float table[64] = {0};
+  __builtin_memcpy(table, values, cells * sizeof(float));
+  const __m512 a = _mm512_load_ps(table), b = _mm512_load_ps(table + 16);
+  const __m512 c = _mm512_load_ps(table + 32), d = _mm512_load_ps(table + 48);
+  size_t q = 0;
+  for (; q + 16 <= count; q += 16) {
+    const __m512i at = _mm512_loadu_si512(index + q);
+    __m512 found = _mm512_permutex2var_ps(a, at, b);  // by the lowest five bits
+    if (cells > 32) {
+      const __mmask16 upper = _mm512_test_epi32_mask(at, _mm512_set1_epi32(32));
+      found = _mm512_mask_blend_ps(upper, found, _mm512_permutex2var_ps(c, at, d));
+    }
+    _mm512_storeu_ps(out + q, found);
+  }
+  return q;
+}
+#else
+inline size_t gather_held(const float*, size_t, const u32*, size_t, float*) { return 0; }
+#endif
+
+inline size_t gather_held(const double*, size_t, const u32*, size_t, double*) { return 0; }
+
 template <class T> inline void gather(const T* values, size_t cells, const u32* index, size_t count, T* out) {
-  size_t q = cells * sizeof(T) <= kNear ? gather_pairs(values, index, count, out) : 0;
+  size_t q = gather_held(values, cells, index, count, out);
+  if (q == 0 && cells * sizeof(T) <= kNear) q = gather_pairs(values, index, count, out);
   for (; q + 8 <= count; q += 8)
     for (size_t i = q; i < q + 8; i++) out[i] = values[index[i]];
   for (; q < count; q++) out[q] = values[index[q]];

@@ -409,3 +409,31 @@ def test_too_few_rows_are_refused_where_joint_recovery_is_asked_for(tmp_path, ca
     ):
         assert run(command) == 2
         assert f"joint recovery needs at least 3 rows, got {rows}" in " ".join(capsys.readouterr().err.split())
+
+
+@pytest.mark.parametrize("items", [0, 1, 40])
+def test_probes_fitted_as_matrices_are_those_of_the_kernel(items):
+    """Up to rounding: `kernels.refit` of one probe after the other is the plain form."""
+    rng, (rows, width, probes) = np.random.default_rng(5), (14, 10, 9)
+    cells = np.arange(rows) * width + rng.integers(0, width, (items, rows))
+    signs = rng.choice(np.array([-1, 1], np.int8), (items, rows))
+    drawn = rng.standard_normal((rows * width, probes))
+    left = joint.left_by(cells, signs, drawn)
+    for probe in range(probes):
+        plain = np.ascontiguousarray(drawn[:, probe]).reshape(rows, width, 1)
+        values, ones = np.zeros((items, 1)), np.ones((items, 1))
+        kernels.refit(cells[..., None], signs[..., None], np.ones(1), plain, values, ones, joint.PROBE_SWEEPS, True)
+        assert np.allclose(left[:, probe], plain.reshape(-1), rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize(("schedule", "rows"), [("shared", 7), ("hybrid", 8), ("fresh", 7)])
+def test_no_median_exceeds_the_largest(schedule, rows):
+    """Of 50,000 ids in so few columns some come near it."""
+    spec = SketchSpec(rows, 6, Schedule.parse(schedule), 3, bytes(32))
+    sketches = [CountSketch(spec, number) for number in range(3)]
+    for sketch in sketches:
+        sketch.add(np.arange(1, 40, dtype=np.uint64), np.arange(1, 40))
+    sums = Landed(spec, sketches)
+    most = sums.largest_median(sums.frequencies)
+    medians = sums.decoder(sums.frequencies, "median", 50_000).range(1, 50_000)
+    assert 0.5 * most < np.abs(medians).max() <= most * (1 + 1e-6)

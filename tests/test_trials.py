@@ -163,3 +163,22 @@ def test_plans_of_a_small_width_are_small_and_keep_their_promise(recovery):
     assert size.cells <= trials.MOST_CELLS and size.linf is not None and size.linf <= tau
     assert (campaigns(distribution, recovery, rows, size.width, 100) > tau).sum() <= 18
     assert (campaigns(distribution, recovery, rows, size.width // 2, 60) > tau).mean() > 0.1
+
+
+@pytest.mark.parametrize(("failing", "exceeds", "run"), [(range(30, 36), True, 6), (range(30, 32), False, None)])
+def test_campaigns_that_failed_elsewhere_come_first(failing, exceeds, run, monkeypatch):
+    """Six failures of a hundred are too many in any order; that few are enough is told in their own order alone."""
+    distribution, ran = Frequencies.from_frequencies([0.5]), []
+    other, found = (Trials(distribution, CLIENTS, "joint", 0.0, 7, width) for width in (6, 5))
+    other._errors.update({number: float(number in range(30, 36)) for number in range(50)})
+    monkeypatch.setattr(Trials, "_campaign", lambda _, number: ran.append(number) or float(number in failing))
+    assert found.exceeds(0.5, 0.05, 100, other) is exceeds
+    assert len(set(ran)) == run if exceeds else set(range(40)) <= set(ran)
+
+
+def test_campaigns_of_one_number_have_the_same_clients_and_hashes_at_every_width(monkeypatch):
+    drawn = []
+    monkeypatch.setattr(trials, "CountSketch", lambda spec, _: drawn.append(spec.seed) or CountSketch(spec, 0))
+    for width in (5, 6):
+        Trials(Frequencies.from_frequencies(zipf(1.5)), CLIENTS, "joint", 2.5, 7, width).errors(3)
+    assert drawn[:3] == drawn[3:] and len(set(drawn)) == 3

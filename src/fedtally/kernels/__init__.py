@@ -12,6 +12,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import cache
 from itertools import pairwise
@@ -41,6 +43,7 @@ MAX_ENTRIES = 1 << 21
 _PARALLEL_FROM = 1 << 16  # ids x rows below which a second thread costs more than it brings
 _FLOAT32_EXACT = 1 << 24
 _WORD = 2**64 - 1
+_alone: ContextVar[bool] = ContextVar("one_thread", default=False)
 _GUIDE_BITS = 10, 20  # at least and at most; between them 8 slots for each entry, so that few have two
 # What a gather costs, relative to one from the first-level cache, by the bytes of all tables of a row
 # (benchmarks/kernels.py).
@@ -71,8 +74,20 @@ def backend() -> str:
     return asked or names[-1]
 
 
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """Let kernels called in this context use one thread: for much work in small pieces, where more cost CPU alone."""
+    before = _alone.set(True)
+    try:
+        yield
+    finally:
+        _alone.reset(before)
+
+
 def num_threads() -> int:
     """Return how many threads a kernel may use: FEDTALLY_NUM_THREADS, or the cores this process may use."""
+    if _alone.get():
+        return 1
     asked = os.environ.get("FEDTALLY_NUM_THREADS", "")
     if not asked:
         return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

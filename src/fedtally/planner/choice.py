@@ -127,12 +127,13 @@ def schedules(name: Schedule | str, num_rounds: int, recovery: str, *, noised_by
     return [Schedule.parse(one) for one in (ends[0], *(f"batched:{number}" for number in few), ends[1])]
 
 
-def smallest(question: Question, tau: float) -> Choice:
+def smallest(question: Question, tau: float, *, with_linf: bool = True) -> Choice:
     """Return the schedule, rows and width that meet a target with the fewest bytes.
 
     Args:
         question: what is given.
         tau: the largest error that is asked for, in (0, 1).
+        with_linf: as for `size_by_model`.
 
     Raises:
         InvalidInputError: a value is out of its range.
@@ -156,6 +157,7 @@ def smallest(question: Question, tau: float) -> Choice:
             rows=question.rows,
             margin=question.margin,
             risk=question.risk,
+            with_linf=with_linf,
         )
 
     return _in_turn(question, sized, lambda found: question.cost(*found))

@@ -37,7 +37,7 @@ class Proposal:
 
     Attributes:
         plan: with its target.
-        size: how rows and width came about; its linf and message.
+        size: how rows and width came about; its message.
         linf: the predicted largest error, exceeded with `failure_probability`.
         distribution: of the frequencies for which that is predicted.
         found: what was looked for: "bytes", "error" or "epsilon".
@@ -124,7 +124,8 @@ def propose(
             )
         plan = replace(plan, target=_target(careful, p, draft.recovery))
     else:
-        chosen, size = chosen_for(draft, distribution)
+        # The error of the plan is predicted below, with its own noise.
+        chosen, size = chosen_for(draft, distribution, with_linf=False)
         plan, linf = _with_exact_noise(draft, draft.plan(*chosen), distribution)
     found = "error" if tau is None else "epsilon" if find_epsilon else "bytes"
     neighbours = tuple(_neighbours(draft, plan, distribution))
@@ -185,8 +186,13 @@ def predict_linf(
     return campaign.linf(distribution, probability, plan.rows, plan.width)
 
 
-def chosen_for(draft: Draft, distribution: Frequencies) -> tuple[Chosen, Size]:
+def chosen_for(draft: Draft, distribution: Frequencies, *, with_linf: bool = True) -> tuple[Chosen, Size]:
     """Return what meets the draft's tau with the fewest bytes, and within max_bytes, if there are.
+
+    Args:
+        draft: the plan to be; it has a tau.
+        distribution: what is known of the frequencies.
+        with_linf: whether the size is to say its largest error.
 
     Raises:
         InvalidInputError: nothing does; what would is named.
@@ -195,7 +201,7 @@ def chosen_for(draft: Draft, distribution: Frequencies) -> tuple[Chosen, Size]:
     assert spec.tau is not None
     question = draft.question(distribution, spec.rows)
     try:
-        schedule, size = planner.smallest(question, spec.tau)
+        schedule, size = planner.smallest(question, spec.tau, with_linf=with_linf)
         chosen = Chosen(schedule, size.rows, size.width)
         if spec.max_bytes is None or draft.plan(*chosen).bytes_per_client <= spec.max_bytes:
             return chosen, size
@@ -306,7 +312,7 @@ def _ways(draft: Draft, distribution: Frequencies) -> Iterator[str]:
     if spec.max_bytes is not None:
         with suppress(UnreachableError):
             question = draft.question(distribution, spec.rows)
-            schedule, size = planner.smallest(question, tau)
+            schedule, size = planner.smallest(question, tau, with_linf=False)
             yield f"{int(float(_up(question.cost(schedule, size)))):,} bytes"
 
 

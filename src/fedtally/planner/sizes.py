@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from decimal import ROUND_CEILING, Context
 from functools import lru_cache
 from typing import Any, Self
 
@@ -121,7 +122,7 @@ class Campaign:
         schedule = Schedule.parse(self.schedule)
         if rows * width > MOST_CELLS or len(schedule.batches_of(self.num_rounds)) > 1:
             return None
-        noise = self._noise(rows) * math.sqrt(self.num_rounds)
+        noise = _rounded_up(self._noise(rows) * math.sqrt(self.num_rounds))
         return Trials.of(distribution, self.num_clients, self.recovery, noise, rows, width)
 
     def failure(self, distribution: Frequencies, tau: float, rows: int, width: int) -> float:
@@ -144,11 +145,14 @@ class Campaign:
         Or the probability that that of a sketch `JUMP` times narrower exceeds `FALL` tau, if that is larger. Where the
         error of joint recovery falls so fast, from many items to few, by how much is well predicted, but not where.
         """
+        return max(self._failures(distribution, tau, rows, width))
+
+    def _failures(self, distribution: Frequencies, tau: float, rows: int, width: int) -> Iterator[float]:
+        """Yield the probabilities of which `modelled_failure` is the larger: who asks for a bound may need but one."""
         distribution = self._careful(distribution, tau)
-        found = self._failure(distribution, tau, rows, width)
-        if self._fits_items and found < 1.0 and (narrower := int(width / JUMP)) >= 2:
-            found = max(found, self._failure(distribution, FALL * tau, rows, narrower))
-        return found
+        yield self._failure(distribution, tau, rows, width)
+        if self._fits_items and (narrower := int(width / JUMP)) >= 2:
+            yield self._failure(distribution, FALL * tau, rows, narrower)
 
     def _failure(self, distribution: Frequencies, tau: float, rows: int, width: int) -> float:
         found = failure(distribution.frequencies, tau, rows=rows, width=width, **self._plan(distribution, rows))
@@ -351,6 +355,7 @@ def size_by_model(
     rows: Iterable[int] | int | None = None,
     margin: float = MARGIN,
     risk: float = RISK,
+    with_linf: bool = True,
 ) -> Size:
     """Return the smallest rows x width that are predicted to keep the largest error below tau, and a margin.
 
@@ -362,6 +367,7 @@ def size_by_model(
         rows: those to search; 3..31 for the median, 7..16 for joint recovery if None.
         margin: by which the width exceeds the predicted one, at least 1.
         risk: the share of p that is planned for, above 0, at most 1.
+        with_linf: whether to say the size's largest error, which takes as long as the search; None if not.
 
     Raises:
         InvalidInputError: a value is out of its range.
@@ -390,7 +396,11 @@ def size_by_model(
             f"the pilot does not tell the width for tau {tau:g} ({said}): the worst case is assumed; take more clients"
         )
         return replace(size, message=message)
-    found = _smallest(lambda *size: campaign.modelled_failure(distribution, tau, *size) > planned, searched)
+
+    def fails(rows: int, width: int) -> bool:
+        return any(one > planned for one in campaign._failures(distribution, tau, rows, width))
+
+    found = _smallest(fails, searched)
     if found is None:
         raise UnreachableError(
             f"tau {tau:g} is not reached with a width of up to {MAX_WIDTH}: take a larger tau, more clients "
@@ -401,15 +411,10 @@ def size_by_model(
         width, most = min(math.ceil(found[1] * margin), MAX_WIDTH), min(2 * found[1] + 9, MAX_WIDTH)
         # Where a small width is predicted to do, one counter more may be predicted to fail: joint recovery fits
         # other items.
-        while campaign.modelled_failure(distribution, tau, found[0], width) > planned and width < most:
+        while fails(found[0], width) and width < most:
             width += max(1, width // 50)
-    return Size(
-        "model",
-        found[0],
-        width,
-        campaign.linf(distribution, planned, found[0], width),
-        _guessed(distribution, tau, campaign),
-    )
+    linf = campaign.linf(distribution, planned, found[0], width) if with_linf else None
+    return Size("model", found[0], width, linf, _guessed(distribution, tau, campaign))
 
 
 def _tried(
@@ -426,26 +431,44 @@ def _tried(
         width: predicted to suffice.
         margin: as in `size_by_model`.
     """
+    tried: list[Trials] = []
 
     def fails(width: int) -> bool:
         trials = campaign.trials(distribution, rows, width)
         assert trials is not None
-        return trials.exceeds(tau, max(p, _TELLING / campaign.repeats), campaign.repeats)
+        like = min(tried, key=lambda one: abs(one.width - width), default=None)
+        tried.append(trials)
+        return trials.exceeds(tau, max(p, _TELLING / campaign.repeats), campaign.repeats, like)
 
     most = MOST_CELLS // rows
     if width > _FACTOR * most or campaign.trials(distribution, rows, 2) is None or (width > most and fails(most)):
         return None
-    low, high = 1, min(width, most)
-    while high - low > 1:
-        middle = max(math.isqrt(low * high), low + 1)
-        low, high = (middle, high) if fails(middle) else (low, middle)
-    while high >= width and high <= most and fails(high):  # not tried yet
+    high = min(width, most)
+    if width <= most and fails(width):
         high += max(1, high // 8)
+        while high <= most and fails(high):
+            high += max(1, high // 8)
+    else:  # mostly it is little below what is predicted
+        low, step = max(high - 1, 1), 2
+        while low > 1 and not fails(low):
+            low, high, step = max(low - step, 1), low, 2 * step
+        while high - low > 1:
+            middle = max(math.isqrt(low * high), low + 1)
+            low, high = (middle, high) if fails(middle) else (low, middle)
     # One counter more a row is often more than the margin. What is wider than was tried is predicted, perhaps to be
     # worse.
     found = max(high, min(round(high * margin), most)) if high <= most else most + 1
     # Where failures are too rare to show, no smaller width than predicted.
     return found if p * campaign.repeats >= _TELLING else max(found, math.ceil(width * margin))
+
+
+def _rounded_up(noise: float) -> float:
+    """Return noise with three digits, no less: that of a plan and that which it was sized with share their trials.
+
+    >>> _rounded_up(15.8047), _rounded_up(28.0), _rounded_up(0.0)
+    (15.9, 28.0, 0.0)
+    """
+    return float(Context(prec=3, rounding=ROUND_CEILING).create_decimal(repr(noise * (1 - 1e-9))))
 
 
 @lru_cache(maxsize=64)

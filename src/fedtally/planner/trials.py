@@ -22,6 +22,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.special import bdtr, ndtri
 
+from fedtally import kernels
 from fedtally.domain import IntegerRange
 from fedtally.planner.frequencies import Frequencies
 from fedtally.recovery.decoding import kind_of
@@ -70,23 +71,40 @@ class Trials:
         >>> bool((Trials.of(distribution, 1000, "joint", 0.0, 7, 8).errors(20) < 0.01).all())
         True
         """
-        for repeat in range(len(self._errors), repeats):
-            self._errors.append(self._error(generator(repeat.to_bytes(4, "little"), b"trial")))
-        return np.array(self._errors[:repeats])
+        return np.array([self._campaign(repeat) for repeat in range(repeats)])
 
-    def exceeds(self, tau: float, probability: float, repeats: int) -> bool:
+    def exceeds(self, tau: float, probability: float, repeats: int, like: Trials | None = None) -> bool:
         """Say whether a larger share than `probability` of campaigns has an error above tau.
 
         No more are run than it takes to know that, or to be about sure that it is below twice as many.
+
+        Args:
+            tau: an error, a frequency.
+            probability: the share that is allowed.
+            repeats: how many campaigns that is a share of.
+            like: campaigns of another width. Campaigns of one number have the same clients and hashes whatever the
+                width: those with the largest errors there come first here, since more failures than are allowed are
+                too many in any order.
 
         >>> distribution = Frequencies.from_frequencies([0.5, 0.3, 0.1], domain_size=1000)
         >>> trials = Trials.of(distribution, 1000, "joint", 0.0, 7, 2)
         >>> trials.exceeds(0.01, 0.05, 100), trials.exceeds(0.9, 0.05, 100)
         (True, False)
         """
-        allowed = math.floor(probability * repeats + 1e-9)
+        allowed, above = math.floor(probability * repeats + 1e-9), tau * (1 + 1e-9)
+        failed = kept = 0
+        for repeat in like._worst_first(repeats) if like is not None else ():
+            if self._campaign(repeat) > above:
+                failed += 1
+            else:
+                kept += 1
+            if failed > allowed:
+                return True
+            if kept > allowed:  # they are not alike
+                break
+        # What is about sure is so of campaigns in their own order alone, not of those that were picked.
         for done in range(10, repeats + 10, 10):
-            failed = int((self.errors(min(done, repeats)) > tau * (1 + 1e-9)).sum())
+            failed = int((self.errors(min(done, repeats)) > above).sum())
             if failed > allowed:
                 return True
             if bdtr(failed, done, min(2 * probability, 1.0)) <= _SURE:
@@ -102,18 +120,33 @@ class Trials:
         return float(np.sort(self.errors(repeats))[-1 - math.floor(probability * repeats + 1e-9)])
 
     @cached_property
-    def _errors(self) -> list[float]:
-        return []
+    def _errors(self) -> dict[int, float]:
+        return {}
+
+    def _campaign(self, repeat: int) -> float:
+        """Return the largest error of one campaign, by its number."""
+        if repeat not in self._errors:
+            with kernels.one_thread():  # a campaign asks for a millisecond's work, many times
+                self._errors[repeat] = self._error(generator(repeat.to_bytes(4, "little"), b"trial"))
+        return self._errors[repeat]
+
+    def _worst_first(self, repeats: int) -> list[int]:
+        """Return the numbers, below `repeats`, of the campaigns that were run, the largest error first."""
+        return sorted((one for one in self._errors if one < repeats), key=lambda one: (-self._errors[one], one))
 
     def _error(self, rng: np.random.Generator) -> float:
+        # What is drawn before the noise is the same whatever the width: `exceeds` counts on it.
         items, others = _items(
             self.distribution, self.num_clients, min(ITEMS, CANDIDATES, self.distribution.domain_size)
         )
+        held = rng.binomial(self.num_clients, np.minimum(items, 1.0)).astype(np.int64)
+        held = held[held > 0]
         counts = np.zeros(min(self.distribution.domain_size, CANDIDATES), np.int64)
-        counts[: len(items)] = rng.binomial(self.num_clients, np.minimum(items, 1.0))
-        rng.shuffle(counts)  # of estimates that are equal, joint recovery takes the first
+        # Anywhere: of estimates that are equal, joint recovery takes the first.
+        places = rng.choice(len(counts), len(held), replace=False)
+        counts[places] = held
         sketch = CountSketch(SketchSpec(self.rows, self.width, _SHARED, 1, rng.bytes(32)), 0)
-        sketch.add_range(_FIRST_ID, counts)
+        sketch.add((places + _FIRST_ID).astype(np.uint64), held)
         sketch.num_clients = self.num_clients
         stddev = math.sqrt(self.noise**2 + others / self.width)
         if stddev:

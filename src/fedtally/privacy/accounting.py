@@ -30,7 +30,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from decimal import ROUND_CEILING, Context
 from enum import StrEnum
-from functools import lru_cache, reduce
+from functools import cache, lru_cache, reduce
 from typing import Any, NamedTuple, Self
 
 import numpy as np
@@ -397,7 +397,7 @@ def privacy_loss(events: Event | Sequence[Event]) -> PrivacyLoss:
 
 
 def calibrate(event: Event, epsilon: float, delta: float, *, others: Sequence[Event] = ()) -> float:
-    """Return a variance at which the event and the others are (epsilon, delta)-private, found by bisection to 1e-6.
+    """Return a variance at which the event and the others are (epsilon, delta)-private, found by search to 1e-6.
 
     It is the least one wherever the cost falls with the variance. It does not where noise is so little that its
     integers show (variances below 1), nor where a method reaches its limits; the target is met all the same.
@@ -420,8 +420,12 @@ def calibrate(event: Event, epsilon: float, delta: float, *, others: Sequence[Ev
     if others and _guarantee(_checked(others), delta).epsilon >= target:
         raise InvalidInputError(f"the other events alone reach epsilon {target:g} at delta {delta:g}: nothing is left")
 
+    @cache
+    def found(variance: float) -> float:
+        return _guarantee(_checked([*others, replace(event, variance=variance)]), delta).epsilon
+
     def suffices(variance: float) -> bool:
-        return _guarantee(_checked([*others, replace(event, variance=variance)]), delta).epsilon <= target
+        return found(variance) <= target
 
     guess = min(max((event.l2_sensitivity * noise_multiplier(target, delta)) ** 2, 1e-8), 1e16)
     low, high = 0.9 * guess, 1.1 * guess
@@ -431,8 +435,14 @@ def calibrate(event: Event, epsilon: float, delta: float, *, others: Sequence[Ev
             raise InvalidInputError(f"no noise reaches epsilon {target:g} at delta {delta:g}; raise either")
     while low > 1e-8 and suffices(low):
         low, high = low / 2, low
+    steps = 0
     while high > low * (1 + 1e-6):
-        middle = math.sqrt(low * high)
+        middle, steps = math.sqrt(low * high), steps + 1
+        # Epsilon is about a power of the variance: look where that meets the target, a little above and below in turn.
+        if steps % 3 and found(high) < found(low) < math.inf and found(high) > 0:
+            share = math.log(found(low) / target) / math.log(found(low) / found(high))
+            meets = low * (high / low) ** share * (1 + (3e-7 if steps % 3 == 1 else -3e-7))
+            middle = meets if low < meets < high else middle
         low, high = (low, middle) if suffices(middle) else (middle, high)
     return high
 

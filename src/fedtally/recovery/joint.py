@@ -53,6 +53,8 @@ _TO_SIGMA = 1.4826  # median of |x| -> standard deviation of a normal x
 _NORMAL_95 = 1.959964  # .95 quantile of |x|, x normal
 _TINY = 1e-300
 _ROUNDING = 1e-6  # of a client
+_FEW_CELLS = 400  # up to which many probes of one batch are fitted at once, as matrices
+_SINGLE = 1e-4  # relative: more than what decoding in single precision adds to any estimate
 
 
 @dataclass
@@ -139,12 +141,20 @@ class Fit:
         floor = max(threshold * sigma, self._half_a_client)
         fitted = self.fitted
         positions, totals = [], []
-        for start, estimates in self._look(medians):
-            mine = (self.support.positions >= start) & (self.support.positions < start + len(estimates))
-            estimates[self.support.positions[mine] - start] += fitted[mine]
+        if floor > (1 + _SINGLE) * self.landed.largest_median(self.residual):
+            # So few columns, or so high a rung: only what is fitted already can be above it.
+            self._report(self.candidates.size)
+            estimates = medians.at(self.support.ids) + fitted
             hits = np.flatnonzero(estimates > floor)
-            positions.append(hits + start)
+            positions.append(self.support.positions[hits])
             totals.append(estimates[hits])
+        else:
+            for start, estimates in self._look(medians):
+                mine = (self.support.positions >= start) & (self.support.positions < start + len(estimates))
+                estimates[self.support.positions[mine] - start] += fitted[mine]
+                hits = np.flatnonzero(estimates > floor)
+                positions.append(hits + start)
+                totals.append(estimates[hits])
         found, found_totals = np.concatenate(positions), np.concatenate(totals)
         ids, ties = self.candidates.ids(found), np.zeros(len(found))
         if len(np.unique(found_totals)) < len(found):  # medians tie where the width is small: all rows tell more
@@ -157,10 +167,14 @@ class Fit:
         """Decode all candidates, and say how far that is."""
         for start, values in self.candidates.decoded(decoder):
             yield start, values
-            self._looked += len(values)
-            if self._progress is not None:
-                total = (len(THRESHOLDS) + POLISHES) * self.candidates.size
-                self._progress(min(self._looked, total), total)
+            self._report(len(values))
+
+    def _report(self, candidates: int) -> None:
+        """Say how far the looks are, so many candidates further."""
+        self._looked += candidates
+        if self._progress is not None:
+            total = (len(THRESHOLDS) + POLISHES) * self.candidates.size
+            self._progress(min(self._looked, total), total)
 
     @property
     def _half_a_client(self) -> float:
@@ -203,13 +217,17 @@ class Fit:
             np.add.at(load.reshape(-1), cells[..., 0] // batches, (moved @ weights)[:, None])
         probes = int(np.clip(-(-PROBED_CELLS[landed.several] // landed.frequencies.size), 1, 64))
         kept = np.zeros(load.shape)
-        for _ in range(probes):
-            drawn = self._rng.standard_normal(landed.frequencies.shape)
-            left = drawn.copy()
-            values = np.zeros_like(support.values)
-            kernels.refit(cells, signs, landed.clients, left, values, support.shrinkage, PROBE_SWEEPS, frozen=True)
-            left *= drawn
-            kept += left if landed.fresh else left @ weights
+        probed = self._rng.standard_normal((probes, *landed.frequencies.shape))
+        if batches == 1 and landed.cells <= _FEW_CELLS:
+            drawn = probed.reshape(probes, landed.cells).T
+            kept += (drawn * left_by(cells[..., 0], signs[..., 0], drawn)).sum(axis=1).reshape(load.shape)
+        else:
+            for drawn in probed:
+                left = drawn.copy()
+                values = np.zeros_like(support.values)
+                kernels.refit(cells, signs, landed.clients, left, values, support.shrinkage, PROBE_SWEEPS, frozen=True)
+                left *= drawn
+                kept += left if landed.fresh else left @ weights
         loads, shares = _falling(load.reshape(-1), kept.reshape(-1) / probes)
         self._least_share = float(shares.min())
         self._shares = landed.cell_mean(np.interp(load, loads, shares))
@@ -392,6 +410,33 @@ def generator(seed: bytes, purpose: bytes) -> np.random.Generator:
     return np.random.default_rng(
         int.from_bytes(hashlib.shake_256(b"fedtally/1/recovery\x00" + purpose + b"\x00" + seed).digest(32), "little")
     )
+
+
+def left_by(cells: I64, signs: npt.NDArray[np.int8], drawn: F64) -> F64:
+    """Return what the fit of one batch leaves of many draws: what `kernels.refit` does, written as matrices.
+
+    A sweep gives each item what the others leave of it, those before it with their new values: x = c - U x - L x, with
+    the parts of the Gram matrix above and below its diagonal, which is 1.
+
+    Args:
+        cells: int64 [n, rows], where each item lies among all cells, in the order of the sweep.
+        signs: int8 [n, rows].
+        drawn: float64 [all cells, draws].
+
+    Returns:
+        float64 [all cells, draws].
+    """
+    rows = cells.shape[1]
+    design = np.zeros((len(cells), len(drawn)))
+    np.put_along_axis(design, cells, signs.astype(np.float64), axis=1)
+    gram = design @ design.T / rows
+    inverse = np.linalg.inv(np.tril(gram))
+    step, start = inverse @ np.triu(gram, 1), inverse @ (design @ drawn) / rows
+    values = start
+    for _ in range(PROBE_SWEEPS - 1):
+        values = start - step @ values
+    left: F64 = drawn - design.T @ values
+    return left
 
 
 def _falling(loads: F64, kept: F64) -> tuple[F64, F64]:
