@@ -433,7 +433,7 @@ def private_bound(
         constant: C of the theorem, which exists; the paper does not give it.
         num_clients: N = n M, of all rounds together.
         num_rounds: M, sums that are opened, each with noise.
-        noise: s, standard deviation in every counter of every opened sum, in counts; at least 0.
+        noise: s, standard deviation in every counter of every released sum, in counts; at least 0.
         items: for how many items the bound holds at once, d for l_inf.
 
     >>> distribution, noise = 2.0 ** -np.arange(1, 40), noise_stddev(16, 0.5, 1e-6)
