@@ -1,7 +1,7 @@
 """The paper's four families: how the width that meets tau grows, beside the slope that the paper states.
 
 For every family, the width at taus over several decades, of 20 / tau clients each, for a domain of a million items: by
-the paper's formula for known frequencies (`theory.width_oracle`), and by `fedtally.planner.model` for the same,
+the paper's formula for known frequencies (`theory.width_oracle`), and by `fedtally.planner.size_by_model` for the same,
 without margin, for the median and for joint recovery, of 15 rows each. The stated slope is the power of 1 / tau in the
 corollary "Examples"; slopes are fitted on logarithmic axes by least squares, after the corollary's logarithm is divided
 out. `off` is the difference. `most` is the largest width over the corollary's growth, `spread` that divided by the

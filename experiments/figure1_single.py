@@ -7,7 +7,7 @@ of n / 10 others in a sketch of 8 x 200. The targets tau lie evenly on a logarit
 - minimax optimal: W = 2 min(2 / tau, n);
 - instance optimal: W = 2 min(hardness(f, tau), n), f being the frequencies of the very clients of the campaign;
 - two-phase: the same for a power law, fitted to the pilot's 20 largest estimates;
-- planner, median: `fedtally.planner.model` from the same pilot, for L rows and the paper's decoder;
+- planner, median: `fedtally.planner.size_by_model` from the same pilot, for L rows and the paper's decoder;
 - planner, joint: the same for joint recovery; the planner chooses the rows, too, so that counters are compared.
 
 `kept` is whether the largest error of a frequency is at most tau; `warned` whether the planner said that its size may

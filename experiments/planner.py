@@ -5,8 +5,8 @@ is rows x width. `least` is the width that this many rows need, found by simulat
 each with new hashes, and the width is bisected for the least, within 3 %, at which a share 1 - p of them keeps tau.
 Where the planner chooses the rows, they are those of its median choice. The planner sees pilots of other clients. Its
 choices, as medians over the pilots, are those of the paper's two-phase method with its constant 2 (made for medians,
-whatever the decoder), of the worst case, and of `fedtally.planner.model`: `bare` without margin, at the same rows,
-and as it is by default. `known` is `bare` for the law itself. `hardness` is that which the pilots tell, over the true.
+whatever the decoder), of the worst case, and of `fedtally.planner.size_by_model`: `bare` without margin, at the same
+rows, and as it is by default. `known` is `bare` for the law itself. `hardness` is that which the pilots tell, over the true.
 
 `success` is the share of campaigns within tau at the median choice, `over pilots` that of campaigns each planned by
 one of the pilots, which is what is allowed. A cell passes if the median choice is 0.9 to 1.4 times the least, and if
@@ -121,7 +121,7 @@ class Cell(NamedTuple):
 class Choice(NamedTuple):
     """What one pilot leads to."""
 
-    size_by_model: planner.Size
+    model: planner.Size
     bare: planner.Size
     paper: planner.Size
     hardness: float
@@ -178,7 +178,7 @@ def median(sizes: list[planner.Size]) -> planner.Size:
 def measure(cell: Cell, work: Work) -> dict[str, object]:
     """Return a row of the table."""
     choices = [choose(cell, seed) for seed in range(work.pilots)]
-    chosen = median([choice.size_by_model for choice in choices])
+    chosen = median([choice.model for choice in choices])
     law = planner.Frequencies.from_frequencies(cell.law)
     known = planner.size_by_model(law, cell.tau, cell.campaign, p=P, rows=chosen.rows, margin=1.0, risk=1.0)
     least = cell.least_width(chosen.rows, known.width, work.draws)
@@ -197,11 +197,11 @@ def measure(cell: Cell, work: Work) -> dict[str, object]:
     kept = cell.successes(chosen.rows, chosen.width, work.trials)
     row["success"] = kept / work.trials
     each = max(1, work.trials // work.pilots)
-    over = sum(cell.successes(choice.size_by_model.rows, choice.size_by_model.width, each) for choice in choices)
+    over = sum(cell.successes(choice.model.rows, choice.model.width, each) for choice in choices)
     row["over pilots"] = over / (each * work.pilots)
     row["hardness"] = float(np.median([choice.hardness for choice in choices])) / law.hardness(cell.tau)
     row["uncertainty"] = float(np.median([choice.uncertainty for choice in choices]))
-    row["fell back"] = sum(choice.size_by_model.method != "model" for choice in choices)
+    row["fell back"] = sum(choice.model.method != "model" for choice in choices)
     row["at 99 %"] = "met" if keeps(kept, work.trials) else "missed"
     judged = work.pilots >= JUDGED[0] and work.trials >= JUDGED[1]
     passes = BAND[0] <= chosen.cells / cells <= BAND[1] and keeps(kept, work.trials)
@@ -244,7 +244,7 @@ def command(
     for row in _rows(pilot, data, jobs, **values):  # type: ignore[arg-type]
         table.append(row)
         which = f"{row['law']}, tau {row['tau']}, {row['decoder']}, {row['rows']} rows"
-        click.echo(f"{which}: {row['size_by_model']:.3g} times the least, success {row['success']:.3g}", err=True)
+        click.echo(f"{which}: {row['model']:.3g} times the least, success {row['success']:.3g}", err=True)
     output.show(table)
     output.save(table, path)
     if any(row["verdict"] == "MISS" for row in table):

@@ -380,7 +380,7 @@ def test_clients_that_hold_too_much_are_held_to_the_plan(name: str) -> None:
 @pytest.mark.parametrize("name", ["central, several items"])
 def test_a_clip_that_is_left_out_is_found(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     plan = planned(name)
-    monkeypatch.setattr(local, "bounded", lambda plan, rounds, key: list(rounds))
+    monkeypatch.setattr(local, "clip_rounds", lambda plan, rounds, key: list(rounds))
     found = run(Audit(plan, campaigns=2))
     assert any("(clip) move a release" in failure for failure in found.failures), found.failures
 
@@ -388,8 +388,8 @@ def test_a_clip_that_is_left_out_is_found(name: str, monkeypatch: pytest.MonkeyP
 @pytest.mark.parametrize("more", [1, 1000])
 @pytest.mark.parametrize("name", ["central", "central, fresh rounds", "add-remove"])
 def test_a_draw_of_too_many_items_is_found(name: str, more: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    plan, draw = planned(name), tally._bounded
-    monkeypatch.setattr(tally, "_bounded", lambda rows, most, *rest: draw(rows, most + more, *rest))
+    plan, draw = planned(name), tally._bound_clients
+    monkeypatch.setattr(tally, "_bound_clients", lambda rows, most, *rest: draw(rows, most + more, *rest))
     found = run(Audit(plan, campaigns=2))
     assert any("(items) move a release" in failure for failure in found.failures), found.failures
 
@@ -453,7 +453,7 @@ def law_cases() -> list[Distribution]:
     ]
 
 
-@pytest.mark.parametrize("law", law_cases(), ids=lambda distribution: f"{distribution.variance:.3g}")
+@pytest.mark.parametrize("distribution", law_cases(), ids=lambda distribution: f"{distribution.variance:.3g}")
 def test_laws_add_up(distribution: Distribution) -> None:
     assert distribution.pmf[0] + 2 * distribution.pmf[1:].sum() == pytest.approx(1.0, abs=1e-12)
     assert distribution.times(3).variance == pytest.approx(3 * distribution.variance, rel=1e-6)
@@ -466,7 +466,7 @@ def test_laws_are_the_sums_that_they_should_be() -> None:
     assert Distribution.rounded_gaussian(50.0).variance == pytest.approx(50 + 1 / 12)
 
 
-@pytest.mark.parametrize("law", law_cases(), ids=lambda distribution: f"{distribution.variance:.3g}")
+@pytest.mark.parametrize("distribution", law_cases(), ids=lambda distribution: f"{distribution.variance:.3g}")
 def test_checks_of_sound_noise_alarm_as_seldom_as_they_say(distribution: Distribution) -> None:
     """Of 1,200 checks of right noise at most 3 % fall below 1 % (12 expected; 36 or more: 1e-8 by Poisson)."""
     rng = np.random.default_rng(11)

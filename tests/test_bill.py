@@ -92,13 +92,13 @@ def test_bytes_in_the_complete_graph() -> None:
 def test_the_servers_get_what_clients_send(options: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     """To the byte, in all rounds."""
     carried = {"up": 0, "down": 0}
-    carry = cohorts._Account.carry
+    carry = cohorts.Traffic.carry
 
     def count(account: Any, stage: str, way: str, size: int) -> None:
         carried[way] += size
         carry(account, stage, way, size)
 
-    monkeypatch.setattr(cohorts._Account, "carry", count)
+    monkeypatch.setattr(cohorts.Traffic, "carry", count)
     found = bill(run(rounds=ROUNDS, **options).plan, rounds=[14, 17])
     between = sum(line.received_bytes for line in found.stages if line.stage == bills.COMBINING)
     assert (found.received_bytes - between, found.sent_bytes - between) == (carried["up"], carried["down"])

@@ -21,7 +21,7 @@ def zipf(exponent: float, size: int = 5000) -> Frequencies:
 
 def question(**changes: object) -> Question:
     given: dict[str, object] = {
-        "law": LAW,
+        "distribution": LAW,
         "num_clients": 50_000,
         "num_rounds": 8,
         "schedules": schedules("auto", 8, "joint", noised_by_release=False),
@@ -48,7 +48,7 @@ def test_names_become_schedules():
 
 
 @pytest.mark.parametrize("stddev", [0.0, 30.0, 300.0, 3000.0])
-@pytest.mark.parametrize("law", [zipf(1.1), zipf(2.0)])
+@pytest.mark.parametrize("distribution", [zipf(1.1), zipf(2.0)])
 def test_the_best_schedule_is_that_of_looking_at_all(stddev, distribution):
     """They are tried as long as errors fall: at most 5 % is lost to where it stops, and to what there is."""
     asked = question(distribution=distribution, schedules=opened(), noise=by_opening(stddev))

@@ -186,7 +186,7 @@ def test_results_that_are_not_private_choose_no_private_plan(call: Call) -> None
         ((*FLEET, "--server-key", "nowhere.pub", "--secure-sum", "secagg"), "cannot read 'nowhere.pub'"),
         ((*FLEET, "--server-key", "00" * 32, "--secure-sum", "secagg"), "server_key is no valid key"),
         ((*FLEET, "--tau", "0.0001", "--epsilon", "0.5"), "any of these would do: tau 0.0"),
-        ((*FLEET, "--max-bytes", "4"), "buys no sketch of two columns: give at least 30"),
+        ((*FLEET, "--max-bytes", "4"), "buys no sketch of width 2: give at least 30"),
     ],
 )
 def test_what_cannot_be_planned_is_one_line(call: Call, arguments: tuple[str, ...], message: str) -> None:

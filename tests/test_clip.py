@@ -62,7 +62,7 @@ def words_for(order: Sequence[int]) -> Callable[[int], bytes]:
 
 def clipped(spec: SketchSpec, round: int, ids: U64, clip_norm: float, random: Callable[[int], bytes]) -> U64:
     """Return what the clip alone leaves: as many items as there are may stay."""
-    return clip.bounded(ids, len(ids), random, clip.Clip(spec, round, clip_norm))
+    return clip.bound_items(ids, len(ids), random, clip.Clip(spec, round, clip_norm))
 
 
 def by_dropping(spec: SketchSpec, round: int, ids: Sequence[int], order: Sequence[int], clip_norm: float) -> list[int]:
@@ -210,11 +210,11 @@ def test_items_are_drawn_as_likely() -> None:
     """The first of the order, so that each choice is made by as many orders; in the order of the ids."""
     ids, choices = array([70, 50, 60, 90]), Counter[tuple[int, ...]]()
     for order in permutations(range(4)):
-        choices[tuple(clip.bounded(ids, 2, words_for(order)).tolist())] += 1
+        choices[tuple(clip.bound_items(ids, 2, words_for(order)).tolist())] += 1
     assert choices == {(ids[a], ids[b]): 4 for a, b in combinations(range(4), 2)}
     for most in (4, 9):
-        assert clip.bounded(ids, most, refused).tolist() == ids.tolist()
-    assert clip.bounded(ids, 0, np.random.default_rng(0).bytes).tolist() == []
+        assert clip.bound_items(ids, most, refused).tolist() == ids.tolist()
+    assert clip.bound_items(ids, 0, np.random.default_rng(0).bytes).tolist() == []
 
 
 @pytest.mark.parametrize("clip_norm", [0.0, 1e-9, 2.2])
@@ -311,9 +311,11 @@ def test_many_clients_keep_the_same_items_as_each_one_by_itself(
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(clip, "_BLOCK", block)
         starts = np.cumsum([0, *map(len, clients)])
-        stays = clip.bounded_of_each(array([id_ for ids in clients for id_ in ids]), starts, max_items, words, bound)
+        stays = clip.bound_items_of_each(
+            array([id_ for ids in clients for id_ in ids]), starts, max_items, words, bound
+        )
     parts = [ids[stays[start:end]].tolist() for ids, start, end in zip(held, starts, starts[1:], strict=False)]
-    alone = [clip.bounded(ids, max_items, random_of(i), bound).tolist() for i, ids in enumerate(held)]
+    alone = [clip.bound_items(ids, max_items, random_of(i), bound).tolist() for i, ids in enumerate(held)]
     assert parts == alone and asked[0] == asked[1] and len(stays) == starts[-1]
     for ids, kept, order in zip(clients, alone, orders, strict=True):  # both as the rule is defined
         first = [ids[i] for i in order[:max_items]]
@@ -327,9 +329,9 @@ def test_who_has_too_many_items_is_bounded_before_its_norm_is_taken() -> None:
     number = clip.MAX_ITEMS + 1
     ids, bound = np.arange(number, dtype=np.uint64), clip.Clip(spec_of(2, 50), 0, 3.0)
     words = np.random.default_rng(0).permutation(number).astype(np.uint64)
-    kept = clip.bounded(ids, 9, lambda _: words.tobytes(), bound)
+    kept = clip.bound_items(ids, 9, lambda _: words.tobytes(), bound)
     assert 0 < len(kept) < 9
-    stays = clip.bounded_of_each(ids, np.array([0, number]), 9, lambda _: words, bound)
+    stays = clip.bound_items_of_each(ids, np.array([0, number]), 9, lambda _: words, bound)
     assert ids[stays].tolist() == kept.tolist()
 
 

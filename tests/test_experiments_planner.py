@@ -51,7 +51,7 @@ def test_chosen_rows_are_compared_by_cells(tmp_path: Path) -> None:
     worst = theory.rows_for(500, 0.1) * theory.width_minimax(0.05, 2000)
     assert float(row["minimax"]) == pytest.approx(worst / cells)
     assert row["verdict"] == "-"  # one pilot
-    assert row["model range"] == f"{float(row['size_by_model']):.2f}-{float(row['size_by_model']):.2f}"
+    assert row["model range"] == f"{float(row['model']):.2f}-{float(row['model']):.2f}"
 
 
 def test_cells_may_be_measured_in_processes() -> None:

@@ -210,7 +210,7 @@ def test_the_label_is_one_of_the_list() -> None:
 
 def test_the_key_hides_and_is_of_no_use_when_wiped() -> None:
     key = PrivateKey(Secret(SKR))
-    assert repr(key) == str(key) == "OpeningKey(hidden)" and not hasattr(key, "__dict__")
+    assert repr(key) == str(key) == "PrivateKey(hidden)" and not hasattr(key, "__dict__")
     for refused in (copy.copy, copy.deepcopy, pickle.dumps):
         with pytest.raises(InvalidInputError, match="cannot be copied or pickled"):
             refused(key)

@@ -644,7 +644,7 @@ def test_a_budget_says_where_the_pilot_is_too_small():
     ],
 )
 def test_bad_input_is_refused(change, message):
-    arguments = {"law": Frequencies.from_frequencies([0.5]), "tau": 0.1, "campaign": Campaign(100)} | change
+    arguments = {"distribution": Frequencies.from_frequencies([0.5]), "tau": 0.1, "campaign": Campaign(100)} | change
     with pytest.raises(InvalidInputError, match=message):
         planner.size_by_model(**arguments)
 

@@ -35,7 +35,7 @@ def test_a_plan_that_is_proven_to_do_will_do() -> None:
     ("demanded", "terms", "message"),
     [
         ({}, None, "demands differential privacy, and the plan has none"),
-        ({}, SHARES | {"not_private": True}, "marked as a study"),
+        ({}, SHARES | {"not_private": True}, "marked as not private"),
         ({}, ASKED, "demands distributed trust, .* central trust the server sees exact sums"),
         ({"epsilon": 0.99}, SHARES, r"epsilon 0.99 at most, .* proven to have epsilon 1 at delta 1e-06 \(zero-out"),
         ({"delta": 1e-7}, SHARES, r"epsilon 1 at most, .* proven to have epsilon 1.1.* at delta 1e-07"),

@@ -418,7 +418,10 @@ def test_a_private_run_says_so(tmp_path: Path) -> None:
         ({"neighbours": "add-remove", "max_clients": 900, "secure_sum": "secagg"}, "which the secure sum secagg shows"),
         ({"neighbours": "add-remove", "max_clients": 900, "trust": "distributed"}, "central trust"),
         ({"certify": True}, "certify goes with the relation replace-one"),
-        ({"not_private": True, "ledger": "x.db"}, "a study is not private, so nothing of it is charged"),
+        (
+            {"not_private": True, "ledger": "x.db"},
+            "a run marked not_private guarantees nothing, so nothing of it is charged",
+        ),
         ({"trust": "distributed", "num_rounds": 400}, "no honest client whose noise is sure"),
         ({"population": " phones"}, "population must be"),
         ({"max_rounds": 0}, "max_rounds must be at least 1"),

@@ -520,7 +520,7 @@ def test_the_tail_of_the_median_s_noise_is_learned(monkeypatch):
         for learn in (True, False):
             with pytest.MonkeyPatch.context() as patch:
                 if not learn:
-                    patch.setattr(shrinkage, "noise_law", lambda _: shrinkage.NORMAL)
+                    patch.setattr(shrinkage, "noise_distribution", lambda _: shrinkage.NORMAL)
                 found = shrinkage.ShrunkDecoder(median, domain).range(1, 5000)
             error = float(np.sum((found - truth * median.num_clients) ** 2))
             with_distribution, without = (

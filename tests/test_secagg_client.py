@@ -1234,10 +1234,10 @@ class Remembered:
 def remember(client: Client) -> Remembered:
     mine = client._secrets
     arrays = [array for array in (mine.elements, mine.own_share, mine.held) if array is not None]
-    secret_keys: list[ExchangeKey | Secret] = [*mine.release]
+    secret_keys: list[ExchangeKey | Secret] = [*mine.unsealing]
     secret_keys += [key for key in (mine.mask_key, mine.encryption_key) if key is not None]
     pieces = [array.tobytes()[at : at + 20] for array in arrays for at in range(0, array.nbytes, 20)]
-    pieces += [bytes(key.reveal()) for key in mine.release if len(key)]
+    pieces += [bytes(key.reveal()) for key in mine.unsealing if len(key)]
     return Remembered(arrays, secret_keys, {piece for piece in pieces if any(piece)})
 
 
@@ -1318,7 +1318,7 @@ def test_secrets_go_as_soon_as_they_have_served() -> None:
     mine = client._secrets
     assert mine.elements is not None and not mine.elements.any()
     assert mine.mask_key is not None and mine.mask_key._key is None
-    assert [len(key) for key in mine.release] == [0] * 4
+    assert [len(key) for key in mine.unsealing] == [0] * 4
     assert mine.held is not None and mine.held.any() and mine.own_share is not None and mine.own_share.any()
 
 

@@ -479,9 +479,9 @@ def test_noise_exceeds_its_bound_with_less_than_the_stated_probability(sigma: fl
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ((-1.0, 10), "deviation must be at least 0"),
-        ((math.nan, 10), "deviation must be finite"),
-        ((math.inf, 10), "deviation must be finite"),
+        ((-1.0, 10), "stddev must be at least 0"),
+        ((math.nan, 10), "stddev must be finite"),
+        ((math.inf, 10), "stddev must be finite"),
         ((1.0, 0), "length must be at least 1"),
         ((1.0, 10, "laplace"), "kind must be discrete-gaussian or skellam"),
         ((0.0, 10, "laplace"), "kind must be discrete-gaussian or skellam"),

@@ -218,7 +218,7 @@ def test_the_largest_and_the_smallest_sums(adversary: Adversary, bits: int) -> N
 
 @pytest.mark.parametrize("bits", [16, 17, 64])
 @pytest.mark.parametrize("gap", [-1, 0, 1])
-@pytest.mark.parametrize("with_lanes", [False, True])
+@pytest.mark.parametrize("with_checksum", [False, True])
 def test_vectors_at_the_edge_of_a_chunk(bits: int, gap: int, with_checksum: bool) -> None:
     """128 KiB of lanes, one entry less and one more; with the checksum entries or before them. One client drops out."""
     entries = (1 << 17) // {16: 2, 17: 4, 64: 8}[bits]

@@ -386,7 +386,7 @@ def test_clients_of_several_items() -> None:
     found = tried(private, from_items(items, clients=np.repeat(np.arange(60), 2)), 3, domain=IntegerRange(1, SIZE))
     assert found.errors.min() > 0
     # One item each is within the bound, and predicted.
-    assert tried(replace(plan, num_clients=CLIENTS, cohort=CLIENTS), repeats=1).distribution is not None
+    assert tried(replace(plan, num_clients=CLIENTS, max_round_clients=CLIENTS), repeats=1).distribution is not None
 
 
 def test_the_clip_of_a_private_plan_counts_as_error() -> None:
@@ -400,7 +400,7 @@ def test_the_clip_of_a_private_plan_counts_as_error() -> None:
 
 
 def test_rounds_that_a_plan_does_not_allow_are_counted() -> None:
-    tight = a_plan(30, cohort=CLIENTS // 3)  # exactly even rounds are as rare as 1 in 5,000
+    tight = a_plan(30, max_round_clients=CLIENTS // 3)  # exactly even rounds are as rare as 1 in 5,000
     found = tried(tight, repeats=4)
     assert any(note.startswith("in 4 of 4 repeats a round drew more clients") for note in found.warnings)
     assert not any("repeats a round" in note for note in tried(a_plan(30), repeats=4).warnings)

@@ -43,7 +43,7 @@ def defined_hardness(f, tau):
     return sum(1 for x in f if x >= tau) + sum(x * x for x in f if x < tau) / tau**2
 
 
-@pytest.mark.parametrize("law", LAWS)
+@pytest.mark.parametrize("distribution", LAWS)
 @pytest.mark.parametrize("tau", [1e-5, 0.003, 0.025, 0.2, 0.3, 0.9])
 def test_hardness_is_what_the_paper_defines(distribution, tau):
     assert theory.hardness(LAWS[distribution], tau) == pytest.approx(
@@ -88,7 +88,7 @@ def defined_tail_error(f, width):
     return math.sqrt(sum(x * x for x in sorted(f, reverse=True)[width:]) / width)
 
 
-@pytest.mark.parametrize("law", LAWS)
+@pytest.mark.parametrize("distribution", LAWS)
 def test_tail_error_and_its_inverse(distribution):
     f = LAWS[distribution]
     for width in (1, 2, 3, 5, 39, 40, 1000):

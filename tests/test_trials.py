@@ -46,7 +46,7 @@ def campaigns(distribution, recovery, rows, width, repeats):
 
 
 @pytest.mark.parametrize(("recovery", "rows", "width"), [("joint", 7, 8), ("median", 11, 10)])
-@pytest.mark.parametrize("law", [zipf(1.5), flat()])
+@pytest.mark.parametrize("distribution", [zipf(1.5), flat()])
 def test_trials_fail_as_often_as_campaigns(recovery, rows, width, distribution):
     """Shares of 150 campaigns each beyond a size that half of them exceed: 4 standard deviations, .5 sqrt(2 / 150)."""
     found = Trials.of(Frequencies.from_frequencies(distribution), CLIENTS, recovery, 0.0, rows, width)

@@ -213,7 +213,7 @@ def test_messages_between_the_servers_are_what_the_specification_says() -> None:
     batch = hashlib.sha256(b"fedtally-secagg/1 two-server batch" + P.context + listed).digest()
     answer = pair.helper.answer(query)
     assert answer[:-11] == frame(36, 2**32 - 3, bytes(43))[:HEADER] + batch
-    # 3 entries and 8 lanes of 8 bits
+    # 3 entries and 8 checksum entries of 8 bits
     shares = sum(np.frombuffer(one.leader[-11:], np.uint8).astype(int) for one in REPORTS[:3])
     total = (shares + np.frombuffer(answer[-11:], np.uint8)) % 256
     assert total.tolist() == [3, 0, 253] + [3] * 8
@@ -299,7 +299,7 @@ def test_the_vector_may_be_read_only_and_not_contiguous_and_is_not_changed() -> 
 # ---- noise ----
 
 
-def test_both_servers_add_noise_and_none_to_the_lanes() -> None:
+def test_both_servers_add_noise_and_none_to_the_checksum_entries() -> None:
     p = parameters(noise=100, bits=9)
     drawn = iter([np.array([-3, -80, 100]), np.array([50, 50, 50])])
     helper = Helper(p, range(5, 6), ALLOWED, POLICY, MemoryJournal(), HELPER_KEY, lambda: next(drawn))
@@ -626,7 +626,7 @@ def test_points_of_low_order_and_other_garbage_in_the_seal_leave_the_batch(point
 
 
 def test_a_share_with_another_encoding_leaves_the_batch() -> None:
-    """11 bits: 3 entries and 6 lanes fill 9 bits of two bytes in the last plane."""
+    """11 bits: 3 entries and 6 checksum entries fill 9 bits of two bytes in the last plane."""
     p = parameters(bits=11)
     good = [report(who, p=p) for who in range(4)]
     body = bytearray(good[0].leader[HEADER + HEAD :])
@@ -647,7 +647,7 @@ def test_the_checksum_entries_catch_a_wrong_seed() -> None:
     bad = Corrupt(0).sign(good[0], id=id, sealed=wrong, share=None, p=p)
     assert pair.receive(bad, *good) == [BOTH] * 4
     answer = pair.helper.answer(pair.leader.query(pair.helper.offer()))
-    with pytest.raises(BatchRefusedError, match="lanes do not count the reports"):
+    with pytest.raises(BatchRefusedError, match="checksum entries do not count the reports"):
         pair.leader.finish(answer)
     assert pair.leader.state is BatchState.ABORTED
     with pytest.raises(LocalProtocolError, match="this batch is aborted"):

@@ -250,8 +250,9 @@ class FrequencyServer:
                 row, is too large, or the sum of a row is odd where it must be even or the other way round. Nothing has
                 landed.
             LocalProtocolError: the session is not done, its sum has landed, or its round was released.
-            InvalidInputError: the session was made elsewhere.
+            InvalidInputError: the session was made elsewhere, or the plan is not summed so, or lacks a key.
         """
+        _secagg(self.plan)
         if self._sessions.get(session.session) is not session:
             raise InvalidInputError(
                 "this session was made elsewhere, and may be of another plan, or opened unreserved: make it by "

@@ -151,7 +151,7 @@ def merge(results: tuple[str, ...], top: int, query: tuple[str, ...], as_json: b
         guaranteed = report.NO_PRIVACY if private is None else report.guarantee(private)
         # Not the path as the label: a long one would leave no room for what is said.
         rows.append(("Result", f"{path}: {size}; {guaranteed}"))
-    rows.append(("JointGuarantee", f"a client in all of them: {merged.joint_guarantee}"))
+    rows.append(("Together", f"a client in all of them: {merged.joint_guarantee}"))
     warnings = dict.fromkeys(warning for part in merged.results for warning in part.warnings)
     rows += [("Note", report.printable(warning)) for warning in warnings]
     console.show(report.facts(rows))

@@ -301,8 +301,8 @@ def weighted_tail(excess: float, weights: I64, distributions: Sequence[Distribut
         weights: int64 [n], of the draws of each distribution, not all 0.
         distributions: n draws of each.
 
-    >>> round(weighted_tail(300.0, np.array([1, -2, 1]), [Distribution.rounded_gaussian(100.0)] * 4), 4)
-    0.1537
+    >>> round(weighted_tail(100.0, np.array([1, -2, 1]), [Distribution.rounded_gaussian(100.0)] * 4), 4)
+    0.1247
     """
     sizes, numbers = np.unique(np.abs(weights[weights != 0]), return_counts=True)
     square = float((numbers * sizes**2).sum())

@@ -67,7 +67,7 @@ class Trial:
     >>> domain = {"kind": "range", "size": 2, "public": True}
     >>> plan = Plan(rows=3, width=4, schedule="shared", num_rounds=1, num_clients=9, max_round_clients=9, domain=domain,
     ...             max_items=1, seed=bytes(32))
-    >>> Trial(plan).decoder
+    >>> str(Trial(plan).decoder)
     'joint'
     >>> Trial(plan, repeats=0)
     Traceback (most recent call last):
