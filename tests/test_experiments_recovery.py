@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import click
@@ -214,9 +216,11 @@ def test_clients_of_a_large_domain_follow_its_law(monkeypatch: pytest.MonkeyPatc
 
 
 def test_the_benchmark_states_its_goals() -> None:
-    result = run(benchmark.command, "--quick", "--part", "large", "--part", "fallback", "--json")
-    assert result.exit_code == 0
-    found = json.loads(result.output)
+    # A process of its own: the peak memory is that of the process, whatever ran in it before.
+    arguments = ["joint", "--quick", "--part", "large", "--part", "fallback", "--json"]
+    root = Path(__file__).parent.parent
+    result = subprocess.run([sys.executable, "-m", "benchmarks", *arguments], cwd=root, capture_output=True, check=True)
+    found = json.loads(result.stdout)
     assert [goal["name"].split(": ")[1] for goal in found["goals"]] == ["CPU time", "peak memory"]
     assert 0.01 < found["goals"][1]["value"] < 1  # GB: an interpreter with NumPy at least
     assert any("the NumPy kernels take" in note for note in found["notes"])

@@ -100,7 +100,7 @@ def test_a_certificate_needs_less_noise_and_is_kept() -> None:
     not_private=st.booleans(),
 )
 def test_terms_survive_json_and_toml(
-    epsilon: float, delta: float, rows: int, participations: int, max_items: int, study: bool
+    epsilon: float, delta: float, rows: int, participations: int, max_items: int, not_private: bool
 ) -> None:
     terms = propose(
         epsilon=epsilon,
@@ -109,7 +109,7 @@ def test_terms_survive_json_and_toml(
         width=50,
         participations=participations,
         max_items=max_items,
-        study=study,
+        not_private=not_private,
         population="the phones",
     )
     plan = plan_of(terms, rows=rows, width=50, num_rounds=6, max_items=max_items)
