@@ -6,7 +6,8 @@ each with new hashes, and the width is bisected for the least, within 3 %, at wh
 Where the planner chooses the rows, they are those of its median choice. The planner sees pilots of other clients. Its
 choices, as medians over the pilots, are those of the paper's two-phase method with its constant 2 (made for medians,
 whatever the decoder), of the worst case, and of `fedtally.planner.size_by_model`: `bare` without margin, at the same
-rows, and as it is by default. `known` is `bare` for the law itself. `hardness` is that which the pilots tell, over the true.
+rows, and as it is by default. `known` is `bare` for the law itself. `hardness` is that which the pilots tell, over the
+true.
 
 `success` is the share of campaigns within tau at the median choice, `over pilots` that of campaigns each planned by
 one of the pilots, which is what is allowed. A cell passes if the median choice is 0.9 to 1.4 times the least, and if
