@@ -1,8 +1,9 @@
 """The bill of a plan against what a campaign takes: bytes, which must be equal, and CPU, on this machine as calibrated.
 
-Campaigns and decoders are none of those that the calibration runs. CPU of rounds is what the account of a simulated
-campaign says, and of decoders everything from the sums to an estimate of every candidate; the shorter of some turns
-counts. A goal is the factor by which the worst prediction is off.
+Campaigns and decoders are none of those that the calibration runs. CPU of rounds is what the
+account of a simulated campaign says, and of decoders everything from the sums to an estimate of
+every candidate; the shorter of some turns counts. A goal is the factor by which the worst
+prediction is off.
 """
 
 from __future__ import annotations
@@ -30,8 +31,13 @@ class Campaign(NamedTuple):
     options: dict[str, Any]
 
     def __str__(self) -> str:
-        said = ", ".join(f"{name} {value}" for name, value in self.options.items() if name != "secure_sum")
-        return f"{self.options['secure_sum']}, n={self.clients:,}, V={5 * self.width:,}{f', {said}' if said else ''}"
+        said = ", ".join(
+            f"{name} {value}" for name, value in self.options.items() if name != "secure_sum"
+        )
+        return (
+            f"{self.options['secure_sum']}, n={self.clients:,},"
+            f" V={5 * self.width:,}{f', {said}' if said else ''}"
+        )
 
 
 class Decoding(NamedTuple):
@@ -46,8 +52,8 @@ class Decoding(NamedTuple):
 
     def __str__(self) -> str:
         return (
-            f"{self.recovery}, d={self.candidates:,}, W={self.width:,}, {self.schedule}, M={self.num_rounds}, "
-            f"exponent {self.exponent}"
+            f"{self.recovery}, d={self.candidates:,}, W={self.width:,}, {self.schedule},"
+            f" M={self.num_rounds}, exponent {self.exponent}"
         )
 
 
@@ -80,12 +86,17 @@ DECODINGS = tuple(
         (1_500, "fresh", 8, 1.2),
     )
 )
-QUICK_DECODINGS = (Decoding("median", 1_000, 50, "shared", 1), Decoding("joint", 1_000, 50, "shared", 1))
+QUICK_DECODINGS = (
+    Decoding("median", 1_000, 50, "shared", 1),
+    Decoding("joint", 1_000, 50, "shared", 1),
+)
 
 
 def compared(report: Report, name: str, predicted: float, measured: float) -> float:
     """Note a prediction beside what was measured; return by which factor it is off."""
-    report.notes.append(f"{name}: {1e3 * measured:,.3g} ms, predicted {predicted / measured:.2f} times as much")
+    report.notes.append(
+        f"{name}: {1e3 * measured:,.3g} ms, predicted {predicted / measured:.2f} times as much"
+    )
     return max(predicted / measured, measured / predicted)
 
 
@@ -95,16 +106,25 @@ def summed(report: Report, host: Host, campaign: Campaign, turns: int) -> tuple[
     Raises:
         click.ClickException: the bytes are not those of the bill.
     """
-    items, dropout = [i % 100 for i in range(campaign.clients)], campaign.options.get("dropout", 0.0)
+    items, dropout = (
+        [i % 100 for i in range(campaign.clients)],
+        campaign.options.get("dropout", 0.0),
+    )
     results = []
     for _ in range(turns):
         with calibration.undisturbed():
-            results.append(fedtally.estimate(items, rows=5, width=campaign.width, num_rounds=1, **campaign.options))
+            results.append(
+                fedtally.estimate(
+                    items, rows=5, width=campaign.width, num_rounds=1, **campaign.options
+                )
+            )
     expected = bill(results[0].plan, host, dropout=dropout)
     stages = {line.stage: (line.upload_bytes, line.download_bytes) for line in expected.stages}
     for line in results[0].secure_sum["stages"]:
         if not dropout and stages[line["stage"]] != (line["upload_bytes"], line["download_bytes"]):
-            raise click.ClickException(f"{campaign}: the bill says {stages[line['stage']]} bytes of {line}")
+            raise click.ClickException(
+                f"{campaign}: the bill says {stages[line['stage']]} bytes of {line}"
+            )
     client, server = (
         compared(
             report,
@@ -129,7 +149,9 @@ def decoded(report: Report, host: Host, one: Decoding, turns: int) -> float:
     )
     with calibration.undisturbed():
         seconds = min(calibration.decode(sums, one.recovery).seconds for _ in range(turns))
-    return compared(report, str(one), bill(sums.plan, host, recovery=one.recovery).decoding_seconds, seconds)
+    return compared(
+        report, str(one), bill(sums.plan, host, recovery=one.recovery).decoding_seconds, seconds
+    )
 
 
 def measure(campaigns: Sequence[Campaign], decodings: Sequence[Decoding], turns: int) -> Report:
@@ -138,10 +160,12 @@ def measure(campaigns: Sequence[Campaign], decodings: Sequence[Decoding], turns:
     start, clock = time.process_time(), time.perf_counter()
     host = calibration.calibrate()
     report.notes.append(
-        f"calibrated in {time.process_time() - start:.1f} s of CPU, {time.perf_counter() - clock:.1f} s in all"
+        f"calibrated in {time.process_time() - start:.1f} s of CPU,"
+        f" {time.perf_counter() - clock:.1f} s in all"
     )
     report.notes.append(
-        f"seconds of an operation: {json.dumps({k: float(f'{v:.3g}') for k, v in host.seconds.items()})}"
+        "seconds of an operation:"
+        f" {json.dumps({k: float(f'{v:.3g}') for k, v in host.seconds.items()})}"
     )
     factors = [summed(report, host, campaign, turns) for campaign in campaigns]
     worst = {
@@ -161,4 +185,6 @@ def measure(campaigns: Sequence[Campaign], decodings: Sequence[Decoding], turns:
 @click.option("--quick", is_flag=True, help="Few and small campaigns, once: shows that it runs.")
 def command(as_json: bool, quick: bool) -> None:
     """Compare the bill of plans with what their campaigns take."""
-    (measure(QUICK_CAMPAIGNS, QUICK_DECODINGS, 1) if quick else measure(CAMPAIGNS, DECODINGS, 3)).emit(as_json)
+    (
+        measure(QUICK_CAMPAIGNS, QUICK_DECODINGS, 1) if quick else measure(CAMPAIGNS, DECODINGS, 3)
+    ).emit(as_json)

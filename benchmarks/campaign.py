@@ -1,7 +1,8 @@
 """A whole campaign in one process: 1 M clients, 740,000 candidates, 16 rows, 10 rounds, from items to the top 20.
 
-Each run is a process of its own, so that its peak memory is the campaign's. Its clock starts when the clients' items
-lie in memory and fedtally is imported; the peak includes the interpreter, the libraries and these items.
+Each run is a process of its own, so that its peak memory is the campaign's. Its clock starts when
+the clients' items lie in memory and fedtally is imported; the peak includes the interpreter, the
+libraries and these items.
 """
 
 from __future__ import annotations
@@ -43,7 +44,9 @@ def run(clients: int, size: int, text: bool, options: dict[str, Any]) -> dict[st
         raise click.ClickException(f"the campaign failed:\n{done.stderr}")
     measured: dict[str, Any] = json.loads(done.stdout)
     if measured["first"] != "1":
-        raise click.ClickException(f"the most frequent item is 1, but the campaign says {measured['first']}")
+        raise click.ClickException(
+            f"the most frequent item is 1, but the campaign says {measured['first']}"
+        )
     return measured
 
 
@@ -62,11 +65,21 @@ def measure(clients: int, size: int, turns: int) -> Report:
     ):
         runs = [run(clients, size, text, options) for _ in range(turns)]
         best = min(runs, key=lambda one: one["seconds"])
-        report.goals.append(Goal(f"campaign, {name}: wall time", best["seconds"], 3, " s", at_most=True))
         report.goals.append(
-            Goal(f"campaign, {name}: peak memory", max(one["peak"] for one in runs) / 1e9, 1, " GB", at_most=True)
+            Goal(f"campaign, {name}: wall time", best["seconds"], 3, " s", at_most=True)
         )
-        report.notes.append(f"{name}: {best['cpu']:.2f} s of CPU; stages in seconds: {json.dumps(best['stages'])}")
+        report.goals.append(
+            Goal(
+                f"campaign, {name}: peak memory",
+                max(one["peak"] for one in runs) / 1e9,
+                1,
+                " GB",
+                at_most=True,
+            )
+        )
+        report.notes.append(
+            f"{name}: {best['cpu']:.2f} s of CPU; stages in seconds: {json.dumps(best['stages'])}"
+        )
     return report
 
 

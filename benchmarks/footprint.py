@@ -1,7 +1,8 @@
 """What fedtally costs before it does anything: import, --help, demo, the wheel, a fresh installation.
 
-Import, help and demo are of the fedtally that this Python imports. The wheel is built from this repository; the
-installation is a temporary virtual environment with it and its dependencies, and needs a package index.
+Import, help and demo are of the fedtally that this Python imports. The wheel is built from this
+repository; the installation is a temporary virtual environment with it and its dependencies, and
+needs a package index.
 """
 
 from __future__ import annotations
@@ -37,7 +38,9 @@ def import_goals(turns: int) -> list[Goal]:
     """Time `import fedtally` above a bare interpreter; the two take turns."""
     pairs = [(python("pass")[0], python("import fedtally")[0]) for _ in range(turns)]
     bare, loaded = (min(times) for times in zip(*pairs, strict=True))
-    return [Goal("import fedtally, above bare Python", 1e3 * (loaded - bare), 60, " ms", at_most=True)]
+    return [
+        Goal("import fedtally, above bare Python", 1e3 * (loaded - bare), 60, " ms", at_most=True)
+    ]
 
 
 def help_goals(turns: int) -> list[Goal]:
@@ -55,7 +58,9 @@ def demo_goals(turns: int) -> list[Goal]:
 def wheel_goals(_: int) -> list[Goal]:
     """Weigh the wheel."""
     with tempfile.TemporaryDirectory() as folder:
-        return [Goal("wheel", build_wheel(Path(folder)).stat().st_size / 1e6, 2, " MB", at_most=True)]
+        return [
+            Goal("wheel", build_wheel(Path(folder)).stat().st_size / 1e6, 2, " MB", at_most=True)
+        ]
 
 
 def install_goals(_: int) -> list[Goal]:
@@ -67,8 +72,14 @@ def install_goals(_: int) -> list[Goal]:
         _call([sys.executable, "-m", "venv", str(environment)])
         pip = environment / ("Scripts" if os.name == "nt" else "bin") / "pip"
         _call([str(pip), "install", "--quiet", "--disable-pip-version-check", str(wheel)])
-        size = sum(path.stat().st_size for path in environment.rglob("*") if path.is_file() and not path.is_symlink())
-    return [Goal("fresh installation with all base dependencies", size / 1e6, 500, " MB", at_most=True)]
+        size = sum(
+            path.stat().st_size
+            for path in environment.rglob("*")
+            if path.is_file() and not path.is_symlink()
+        )
+    return [
+        Goal("fresh installation with all base dependencies", size / 1e6, 500, " MB", at_most=True)
+    ]
 
 
 PARTS = {
@@ -82,22 +93,42 @@ PARTS = {
 
 def build_wheel(folder: Path) -> Path:
     """Build the wheel, compiled, into a folder and return its path."""
-    arguments = ["wheel", "--quiet", "--no-deps", "--disable-pip-version-check", "--wheel-dir", str(folder), str(ROOT)]
+    arguments = [
+        "wheel",
+        "--quiet",
+        "--no-deps",
+        "--disable-pip-version-check",
+        "--wheel-dir",
+        str(folder),
+        str(ROOT),
+    ]
     _call([sys.executable, "-m", "pip", *arguments], FEDTALLY_REQUIRE_COMPILED="1")
     [wheel] = folder.glob("*.whl")
     return wheel
 
 
 def _call(arguments: Sequence[str], **variables: str) -> None:
-    done = subprocess.run(arguments, capture_output=True, text=True, check=False, env={**os.environ, **variables})
+    done = subprocess.run(
+        arguments, capture_output=True, text=True, check=False, env={**os.environ, **variables}
+    )
     if done.returncode:
         raise click.ClickException(f"{' '.join(arguments)} failed:\n{done.stdout}{done.stderr}")
 
 
 @click.command("footprint")
-@click.option("--part", "parts", multiple=True, type=click.Choice(list(PARTS)), help="Only this part; may be repeated.")
+@click.option(
+    "--part",
+    "parts",
+    multiple=True,
+    type=click.Choice(list(PARTS)),
+    help="Only this part; may be repeated.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
-@click.option("--quick", is_flag=True, help="One turn each; nothing is built or installed unless named by --part.")
+@click.option(
+    "--quick",
+    is_flag=True,
+    help="One turn each; nothing is built or installed unless named by --part.",
+)
 def command(parts: tuple[str, ...], as_json: bool, quick: bool) -> None:
     """Measure import, --help, demo, wheel and installation."""
     chosen = parts or [part for part in PARTS if not (quick and part in ("wheel", "install"))]

@@ -1,10 +1,11 @@
 """Joint recovery and its intervals on one thread, as ratios within one run; a domain of 10^8 in a process of its own.
 
-N = 1,000,000 clients in M = 10 multinomial rounds, f_i proportional to (i + 2.7)^-1.07. Decoding is everything from the
-sums to an estimate of every candidate, intervals from the decoder to the limits of every candidate. The cases that are
-compared take turns; a ratio is that of the fastest turns. Seconds are of CPU: on one thread that is what the clock says
-on a machine with nothing else to do. Those of the large domain start when the sums have landed and end with the twenty
-largest items; its peak memory includes the interpreter and the libraries.
+N = 1,000,000 clients in M = 10 multinomial rounds, f_i proportional to (i + 2.7)^-1.07. Decoding is
+everything from the sums to an estimate of every candidate, intervals from the decoder to the limits
+of every candidate. The cases that are compared take turns; a ratio is that of the fastest turns.
+Seconds are of CPU: on one thread that is what the clock says on a machine with nothing else to do.
+Those of the large domain start when the sums have landed and end with the twenty largest items; its
+peak memory includes the interpreter and the libraries.
 """
 
 from __future__ import annotations
@@ -111,7 +112,9 @@ def decode(report: Report, scale: Scale) -> None:
         name = f"decode {size:,}, 16x1000 {schedule}"
         base, refined = in_turns({f"{name}: median": paper, f"{name}: joint": ours}, scale.turns)
         report.rates += [base, refined]
-        report.goals.append(Goal(f"{name}: joint / median", refined.best / base.best, 20, "x", at_most=True))
+        report.goals.append(
+            Goal(f"{name}: joint / median", refined.best / base.best, 20, "x", at_most=True)
+        )
         report.goals.append(Goal(f"{name}: joint", refined.best, 4, " s", at_most=True))
 
 
@@ -126,13 +129,19 @@ def intervals(report: Report, scale: Scale) -> None:
             def ours(sketches: Sequence[CountSketch] = sketches) -> None:
                 joint(sketches, size)
 
-            def limits(sketches: Sequence[CountSketch] = sketches, decoder: JointDecoder = decoder) -> None:
+            def limits(
+                sketches: Sequence[CountSketch] = sketches, decoder: JointDecoder = decoder
+            ) -> None:
                 make_intervals(decoder, sketches, IntegerRange(1, size)).at(range(1, size + 1))
 
             name = f"{size:,}, {rows}x{width} {schedule}"
-            own, more = in_turns({f"{name}: joint": ours, f"{name}: its intervals": limits}, scale.turns)
+            own, more = in_turns(
+                {f"{name}: joint": ours, f"{name}: its intervals": limits}, scale.turns
+            )
             report.rates += [own, more]
-            report.goals.append(Goal(f"{name}: intervals / joint", more.best / own.best, 4, "x", at_most=True))
+            report.goals.append(
+                Goal(f"{name}: intervals / joint", more.best / own.best, 4, "x", at_most=True)
+            )
 
 
 def fallback(report: Report, scale: Scale) -> None:
@@ -151,10 +160,14 @@ def fallback(report: Report, scale: Scale) -> None:
     cases = {name: under({}), f"{name}, NumPy kernels": under({"FEDTALLY_KERNELS": "numpy"})}
     compiled, plain = in_turns(cases, min(scale.turns, 2))
     report.rates += [compiled, plain]
-    report.notes.append(f"{name}: the NumPy kernels take {plain.best / compiled.best:.3g} times as long")
+    report.notes.append(
+        f"{name}: the NumPy kernels take {plain.best / compiled.best:.3g} times as long"
+    )
 
 
-def draw_clients(size: int, clients: int, num_rounds: int, rng: np.random.Generator) -> npt.NDArray[np.int64]:
+def draw_clients(
+    size: int, clients: int, num_rounds: int, rng: np.random.Generator
+) -> npt.NDArray[np.int64]:
     """Draw the item of each client of rounds of equal size: int64 [num_rounds, clients / num_rounds].
 
     The law has one weight for each of up to 10^8 items; it is held one block at a time.
@@ -186,24 +199,33 @@ def large(report: Report, scale: Scale) -> None:
     items, counts = np.unique(held, return_counts=True)
     first = runs[0]
     if first["ids"][0] != items[np.argmax(counts)]:
-        raise click.ClickException(f"the most frequent item is {items[np.argmax(counts)]}, found was {first['ids'][0]}")
+        raise click.ClickException(
+            f"the most frequent item is {items[np.argmax(counts)]}, found was {first['ids'][0]}"
+        )
     true = np.array([counts[items == item].sum() for item in first["ids"]])
     worst = np.abs(true - first["counts"]).max()
     best = min(run["seconds"] for run in runs)
     name = f"top items of {scale.large:,}, 5x4096 hybrid"
-    report.rates.append(Rate(name, "", best, statistics.median(run["seconds"] for run in runs), "s"))
+    report.rates.append(
+        Rate(name, "", best, statistics.median(run["seconds"] for run in runs), "s")
+    )
     report.goals.append(Goal(f"{name}: CPU time", best, 40, " s", at_most=True))
-    report.goals.append(Goal(f"{name}: peak memory", max(run["peak"] for run in runs) / 1e9, 1, " GB", at_most=True))
+    report.goals.append(
+        Goal(f"{name}: peak memory", max(run["peak"] for run in runs) / 1e9, 1, " GB", at_most=True)
+    )
     clock = min(run["clock"] for run in runs)
     report.notes.append(
-        f"{name}: {clock:.1f} s by the clock, {first['support']:,} items fitted, largest error of the twenty largest "
-        f"{worst:.1f} of {scale.clients:,} clients"
+        f"{name}: {clock:.1f} s by the clock, {first['support']:,} items fitted, largest error of"
+        f" the twenty largest {worst:.1f} of {scale.clients:,} clients"
     )
 
 
 def _child(path: Path, size: int) -> dict[str, Any]:
     done = subprocess.run(
-        [sys.executable, "-c", CHILD, str(path), str(size)], capture_output=True, text=True, check=False
+        [sys.executable, "-c", CHILD, str(path), str(size)],
+        capture_output=True,
+        text=True,
+        check=False,
     )
     if done.returncode:
         raise click.ClickException(f"the recovery failed:\n{done.stderr}")
@@ -215,7 +237,13 @@ PARTS = {"decode": decode, "intervals": intervals, "fallback": fallback, "large"
 
 
 @click.command("joint")
-@click.option("--part", "parts", multiple=True, type=click.Choice(list(PARTS)), help="Only this part; may be repeated.")
+@click.option(
+    "--part",
+    "parts",
+    multiple=True,
+    type=click.Choice(list(PARTS)),
+    help="Only this part; may be repeated.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
 @click.option("--quick", is_flag=True, help="Few clients and items, once: shows that it runs.")
 def command(parts: tuple[str, ...], as_json: bool, quick: bool) -> None:

@@ -1,7 +1,8 @@
 """The kernels on one thread, in one run: the machine's limits, every backend, the peers, and the goals as ratios.
 
-An update is one (item, row). Rates are G a second per core. Lists are of ids with 8 random bytes or 3 (below 2^24).
-Decoding writes 8 bytes an item: at 2^19 items they stay in the second or third cache, as in a scan by blocks.
+An update is one (item, row). Rates are G a second per core. Lists are of ids with 8 random bytes or
+3 (below 2^24). Decoding writes 8 bytes an item: at 2^19 items they stay in the second or third
+cache, as in a scan by blocks.
 """
 
 from __future__ import annotations
@@ -58,7 +59,8 @@ def repeated(run: Callable[[], object], times: int) -> Callable[[], object]:
 def limit_cases(level: str, count: int, rng: np.random.Generator) -> list[Case]:
     """Gather and scatter-increment at random places of tables of several sizes.
 
-    The places are four times as many as the cells, and visited again: a longer list would measure how fast it is read.
+    The places are four times as many as the cells, and visited again: a longer list would measure
+    how fast it is read.
     """
     cases = []
     for kib in LIMIT_KIB:
@@ -68,7 +70,9 @@ def limit_cases(level: str, count: int, rng: np.random.Generator) -> list[Case]:
         gather = partial(kernels._native.gather_limit, level, np.zeros(kib << 8, np.float32), index)
         scatter = partial(kernels._native.scatter_limit, level, np.zeros(kib << 8, np.int32), index)
         cases.append(Case(f"limit: gather, {kib} KiB", level, repeated(gather, passes), work))
-        cases.append(Case(f"limit: scatter-increment, {kib} KiB", level, repeated(scatter, passes), work))
+        cases.append(
+            Case(f"limit: scatter-increment, {kib} KiB", level, repeated(scatter, passes), work)
+        )
     return cases
 
 
@@ -84,7 +88,9 @@ def encode_cases(backend: str, count: int, rng: np.random.Generator) -> list[Cas
         cases.append(Case(list_name(characters), backend, forced(backend, run), count * rows))
     counts = rng.integers(0, 9, count)
     run = partial(kernels.accumulate_range, counters, tables, tables, 0, 0, counts)
-    cases.append(Case(f"accumulate histogram, {rows}x{width}", backend, forced(backend, run), count * rows))
+    cases.append(
+        Case(f"accumulate histogram, {rows}x{width}", backend, forced(backend, run), count * rows)
+    )
     return cases
 
 
@@ -95,7 +101,14 @@ def decode_cases(backend: str, count: int, rng: np.random.Generator) -> list[Cas
         sums, tables = _landed(batches, rows, width, rng)
         with environment(FEDTALLY_KERNELS=backend):
             decoder = kernels.Decoder(sums, tables)
-        cases.append(Case(decode_name(batches, rows, width), backend, partial(decoder.range, 0, count), count * rows))
+        cases.append(
+            Case(
+                decode_name(batches, rows, width),
+                backend,
+                partial(decoder.range, 0, count),
+                count * rows,
+            )
+        )
     spec = SketchSpec(5, 4096, "shared", 1, rng.bytes(32))  # type: ignore[arg-type]  # a name is accepted
     sketch = CountSketch(spec, 0)
     sketch.add(np.minimum(rng.zipf(1.3, 100_000), 2**20).astype(np.uint64))
@@ -123,9 +136,14 @@ def peer_cases(count: int, rng: np.random.Generator) -> list[Case]:
     ids = _random_ids(count, rng)
     items = (ids >> np.uint64(1)).tolist()  # signed 64-bit integers
     name, cases = list_name(8), []
-    for library, update in (("datasketches", peers.datasketches_update), ("bounter", peers.bounter_update)):
+    for library, update in (
+        ("datasketches", peers.datasketches_update),
+        ("bounter", peers.bounter_update),
+    ):
         if library in found:
-            cases.append(Case(name, library, update(found[library], rows, width, items), count * rows))
+            cases.append(
+                Case(name, library, update(found[library], rows, width, items), count * rows)
+            )
     if "datasketches" in found:
         query = peers.datasketches_query(found["datasketches"], 5, 4096, items)
         cases.append(Case(decode_name(1, 5, 4096), "datasketches", query, count * 5))
@@ -135,7 +153,14 @@ def peer_cases(count: int, rng: np.random.Generator) -> list[Case]:
     for batches, own_rows, own_width in DECODES:
         if own_rows % 2:
             run = partial(peers.numpy_decode, *_landed(batches, own_rows, own_width, rng), 0, count)
-            cases.append(Case(decode_name(batches, own_rows, own_width), "numpy-blocked", run, count * own_rows))
+            cases.append(
+                Case(
+                    decode_name(batches, own_rows, own_width),
+                    "numpy-blocked",
+                    run,
+                    count * own_rows,
+                )
+            )
     return cases
 
 
@@ -148,25 +173,40 @@ def judge(report: Report, levels: list[str]) -> None:
             best = max(report.best(listed, name) for name in found)
             bound = 10 if level == "v4" else 8
             report.goals.append(
-                Goal(f"{level}: list encoder / best library", report.best(listed, level) / best, bound, "x")
+                Goal(
+                    f"{level}: list encoder / best library",
+                    report.best(listed, level) / best,
+                    bound,
+                    "x",
+                )
             )
         single = report.best(decode_name(1, 5, 4096), level)
         if "datasketches" in found:
             peer = report.best(decode_name(1, 5, 4096), "datasketches")
-            report.goals.append(Goal(f"{level}: decode M=1 / point queries of datasketches", single / peer, 30, "x"))
+            report.goals.append(
+                Goal(f"{level}: decode M=1 / point queries of datasketches", single / peer, 30, "x")
+            )
         limit = max(report.best(f"limit: gather, {kib} KiB", level) for kib in (16, 32))
-        report.goals.append(Goal(f"{level}: decode M=1 / gather limit", 100 * single / limit, 60, " %"))
+        report.goals.append(
+            Goal(f"{level}: decode M=1 / gather limit", 100 * single / limit, 60, " %")
+        )
         for shape in DECODES[2:]:
             name = decode_name(*shape)
             numpy_best = max(report.best(name, peer) for peer in ("numpy", "numpy-blocked"))
-            report.goals.append(Goal(f"{level}: {name} / best NumPy", report.best(name, level) / numpy_best, 15, "x"))
+            report.goals.append(
+                Goal(
+                    f"{level}: {name} / best NumPy", report.best(name, level) / numpy_best, 15, "x"
+                )
+            )
 
 
 def _random_ids(count: int, rng: np.random.Generator) -> peers.U64:
     return np.frombuffer(rng.bytes(8 * count), np.uint64)
 
 
-def _landed(batches: int, rows: int, width: int, rng: np.random.Generator) -> tuple[peers.I64, peers.U32]:
+def _landed(
+    batches: int, rows: int, width: int, rng: np.random.Generator
+) -> tuple[peers.I64, peers.U32]:
     tables = rng.integers(2**32, size=(-(-batches // 8), rows, 8, 256), dtype=np.uint32)
     return rng.integers(-1000, 1000, (batches, rows, width)), tables
 
@@ -200,7 +240,9 @@ def measure(count: int, turns: int) -> Report:
 
 @click.command("kernels")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
-@click.option("--quick", is_flag=True, help="Few items, few turns: shows that it runs, the rates mean little.")
+@click.option(
+    "--quick", is_flag=True, help="Few items, few turns: shows that it runs, the rates mean little."
+)
 def command(as_json: bool, quick: bool) -> None:
     """Measure the kernels, the machine's limits and the peers."""
     os.environ.pop("FEDTALLY_KERNELS", None)

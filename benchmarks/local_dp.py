@@ -1,23 +1,28 @@
 """Frequencies under local differential privacy, by pure-ldp, against ours at equal epsilon and equal clients.
 
-Every client of a local protocol noises its own item, so nobody need be trusted, and delta is 0. Ours trusts an
-aggregator (`central`), or a secure sum and most of its clients (`distributed`), and has the default delta. The relation
-is replace-one for all: under a local protocol any two items of a client must look alike.
+Every client of a local protocol noises its own item, so nobody need be trusted, and delta is 0.
+Ours trusts an aggregator (`central`), or a secure sum and most of its clients (`distributed`), and
+has the default delta. The relation is replace-one for all: under a local protocol any two items of
+a client must look alike.
 
-Local protocols: optimal unary encoding (OUE) and fast local hashing (FLH), which is optimal local hashing with a set of
-hash functions that is small enough to be decoded (Wang et al. 2017; Cormode, Maddock and Maple 2021), Hadamard response
-(HR; Acharya, Sun and Zhang 2019), and Apple's count-mean sketch, plain (CMS) and Hadamard (HCMS; Differential Privacy
-Team 2017). The library makes every client's report, one by one. Only where OUE has too many bits for that is the sum
-of its reports drawn at once (its bits are independent, so that a counter is a sum of two binomials), for the library's
-server; CPU is then that of a thousand clients, and the server's in proportion. A report has as many bytes as it needs,
-not as many as Python takes; which hash functions and items there are is known to all.
+Local protocols: optimal unary encoding (OUE) and fast local hashing (FLH), which is optimal local
+hashing with a set of hash functions that is small enough to be decoded (Wang et al. 2017; Cormode,
+Maddock and Maple 2021), Hadamard response (HR; Acharya, Sun and Zhang 2019), and Apple's count-mean
+sketch, plain (CMS) and Hadamard (HCMS; Differential Privacy Team 2017). The library makes every
+client's report, one by one. Only where OUE has too many bits for that is the sum of its reports
+drawn at once (its bits are independent, so that a counter is a sum of two binomials), for the
+library's server; CPU is then that of a thousand clients, and the server's in proportion. A report
+has as many bytes as it needs, not as many as Python takes; which hash functions and items there are
+is known to all.
 
-Everybody has estimates of two kinds, of which the smaller error counts, for each kind of error: of the library they are
-raw, or projected onto the probability simplex by its own function; of ours they are by the objective linf, or l2.
+Everybody has estimates of two kinds, of which the smaller error counts, for each kind of error: of
+the library they are raw, or projected onto the probability simplex by its own function; of ours
+they are by the objective linf, or l2.
 
-Ours is a sketch in rounds. Under `distributed` trust every round is one secure sum of about 10,000 clients and has the
-noise of all its clients, none of them missing; the sum itself is not run here, but is in ``secagg --part cohorts``. Its
-bytes and CPU are those of the bill, for the host that it is given.
+Ours is a sketch in rounds. Under `distributed` trust every round is one secure sum of about 10,000
+clients and has the noise of all its clients, none of them missing; the sum itself is not run here,
+but is in ``secagg --part cohorts``. Its bytes and CPU are those of the bill, for the host that it
+is given.
 """
 
 from __future__ import annotations
@@ -112,13 +117,17 @@ def installed() -> Any | None:
 def errors(estimated: F64, truth: F64) -> Errors:
     """Return the errors of estimated frequencies; candidates are in the order of the law, most frequent first."""
     missed = np.abs(estimated - truth)
-    return Errors(float(missed.max()), float(np.sqrt(np.mean(missed**2))), float(missed[:TOP].mean()))
+    return Errors(
+        float(missed.max()), float(np.sqrt(np.mean(missed**2))), float(missed[:TOP].mean())
+    )
 
 
 def population(cell: Cell, seed: int) -> tuple[I64, F64]:
     """Return the candidate that each client holds, and the frequencies: Zipf 1.1."""
     rng = np.random.default_rng([seed, cell.clients, cell.candidates])
-    items = rng.choice(cell.candidates, cell.clients, p=frequencies(f"zipf:a=1.1,d={cell.candidates}"))
+    items = rng.choice(
+        cell.candidates, cell.clients, p=frequencies(f"zipf:a=1.1,d={cell.candidates}")
+    )
     return items, np.bincount(items, minlength=cell.candidates) / cell.clients
 
 
@@ -128,7 +137,9 @@ def make(oracles: Any, protocol: str, epsilon: float, cell: Cell) -> Peer:
     index = {"index_mapper": lambda item: item}
     if protocol == "OUE":
         unary = {"use_oue": True} | index
-        return Peer(oracles.UEClient(epsilon, d, **unary), oracles.UEServer(epsilon, d, **unary), 2**d)
+        return Peer(
+            oracles.UEClient(epsilon, d, **unary), oracles.UEServer(epsilon, d, **unary), 2**d
+        )
     if protocol == "FLH":
         hashed = {"use_olh": True} | index
         server = oracles.FastLHServer(epsilon, d, k, **hashed)
@@ -143,7 +154,9 @@ def make(oracles: Any, protocol: str, epsilon: float, cell: Cell) -> Peer:
     return Peer(client, server, k * (2 * BUCKETS if hadamard else 2**BUCKETS))
 
 
-def local(oracles: Any, protocol: str, epsilon: float, cell: Cell, items: I64, truth: F64, seed: int) -> Row:
+def local(
+    oracles: Any, protocol: str, epsilon: float, cell: Cell, items: I64, truth: F64, seed: int
+) -> Row:
     """Run a local protocol of the library."""
     importlib.import_module("random").seed(seed)  # the library draws from both of these
     np.random.seed(seed)  # noqa: NPY002, TID251
@@ -184,7 +197,9 @@ def summed_bits(counts: F64, clients: int, p: float, q: float, seed: int) -> F64
     return (rng.binomial(held, p) + rng.binomial(clients - held, q)).astype(float)
 
 
-def ours(protocol: str, epsilon: float, cell: Cell, items: I64, truth: F64, host: Host, seed: int) -> Row:
+def ours(
+    protocol: str, epsilon: float, cell: Cell, items: I64, truth: F64, host: Host, seed: int
+) -> Row:
     """Run a campaign of ours, and ask for the bill of its secure sums."""
     is_central, domain = protocol == CENTRAL, IntegerRange(1, cell.candidates)
     options: dict[str, Any] = {
@@ -197,7 +212,9 @@ def ours(protocol: str, epsilon: float, cell: Cell, items: I64, truth: F64, host
         "neighbours": "replace-one",
     }
     trust = "central" if is_central else "distributed"
-    result = fedtally.estimate(items + 1, trust=trust, not_private=True, seed=seed, confidence=0, **options)
+    result = fedtally.estimate(
+        items + 1, trust=trust, not_private=True, seed=seed, confidence=0, **options
+    )
     plan = result.plan
     if not is_central:
         asked = Request(secure_sum="secagg", max_cohort=COHORT + COHORT // 10, **options).resolve()
@@ -228,7 +245,8 @@ def measure(
 def table(rows: list[Row]) -> list[dict[str, str]]:
     """Return a line for each protocol, with its errors at every epsilon, and the best local ones as multiples of ours.
 
-    Errors are in units of 1e-5 of the clients: largest / typical / top 20. CPU is the median over epsilon.
+    Errors are in units of 1e-5 of the clients: largest / typical / top 20. CPU is the median over
+    epsilon.
     """
     by = {(row.protocol, row.epsilon): row for row in rows}
     epsilons = list(dict.fromkeys(row.epsilon for row in rows))
@@ -238,7 +256,10 @@ def table(rows: list[Row]) -> list[dict[str, str]]:
         mine = [by[protocol, epsilon] for epsilon in epsilons]
         lines.append(
             {"protocol": protocol}
-            | {_head(row.epsilon): " / ".join(short(1e5 * error) for error in row.errors) for row in mine}
+            | {
+                _head(row.epsilon): " / ".join(short(1e5 * error) for error in row.errors)
+                for row in mine
+            }
             | {
                 "client bytes": f"{max(row.client_bytes for row in mine):,}",
                 "client ms": short(1e3 * float(np.median([row.client_seconds for row in mine]))),
@@ -249,7 +270,10 @@ def table(rows: list[Row]) -> list[dict[str, str]]:
     for own in (CENTRAL, DISTRIBUTED) if peers else ():
         line = {"protocol": f"best local / {own}"}
         for epsilon in epsilons:
-            best = [min(kind) for kind in zip(*(by[peer, epsilon].errors for peer in peers), strict=True)]
+            best = [
+                min(kind)
+                for kind in zip(*(by[peer, epsilon].errors for peer in peers), strict=True)
+            ]
             ratios = [a / b for a, b in zip(best, by[own, epsilon].errors, strict=True)]
             line[_head(epsilon)] = " / ".join(f"{short(ratio, 2)}x" for ratio in ratios)
         lines.append(line | {"client bytes": "", "client ms": "", "server s": ""})

@@ -1,6 +1,7 @@
 """Timing that survives a noisy machine, and the report of a run: what it is, what was measured, which goals are met.
 
-Cases take turns, so that a slow minute hits all of them; a rate is that of the fastest turn, with the median beside it.
+Cases take turns, so that a slow minute hits all of them; a rate is that of the fastest turn, with
+the median beside it.
 """
 
 from __future__ import annotations
@@ -64,7 +65,10 @@ class Goal:
     def __str__(self) -> str:
         side = "at most" if self.at_most else "at least"
         verdict = "met" if self.met else "NOT MET"
-        return f"{self.name}: {self.value:.3g}{self.unit} (goal: {side} {self.bound:g}{self.unit}): {verdict}"
+        return (
+            f"{self.name}: {self.value:.3g}{self.unit} (goal: {side} {self.bound:g}{self.unit}):"
+            f" {verdict}"
+        )
 
 
 @dataclass
@@ -78,13 +82,18 @@ class Report:
 
     def best(self, name: str, backend: str) -> float:
         """Return the best rate of a case."""
-        return next(rate.best for rate in self.rates if (rate.name, rate.backend) == (name, backend))
+        return next(
+            rate.best for rate in self.rates if (rate.name, rate.backend) == (name, backend)
+        )
 
     def emit(self, as_json: bool) -> None:
         """Print the report as text or as one JSON document."""
         if as_json:
             goals = [{**asdict(goal), "met": goal.met} for goal in self.goals]
-            document: dict[str, Any] = {"machine": self.machine, "rates": [asdict(rate) for rate in self.rates]}
+            document: dict[str, Any] = {
+                "machine": self.machine,
+                "rates": [asdict(rate) for rate in self.rates],
+            }
             click.echo(json.dumps(document | {"goals": goals, "notes": self.notes}, indent=1))
             return
         for key, value in self.machine.items():
@@ -92,7 +101,9 @@ class Report:
         if self.rates:
             click.echo(f"\n{'':44}{'':14}{'best':>9}{'median':>9}")
         for rate in self.rates:
-            click.echo(f"{rate.name:44}{rate.backend:14}{rate.best:9.3g}{rate.median:9.3g} {rate.unit}")
+            click.echo(
+                f"{rate.name:44}{rate.backend:14}{rate.best:9.3g}{rate.median:9.3g} {rate.unit}"
+            )
         click.echo("")
         for line in [*map(str, self.goals), *(f"note: {note}" for note in self.notes)]:
             click.echo(line)
@@ -110,7 +121,11 @@ def interleaved(cases: Sequence[Case], turns: int) -> list[Rate]:
     rates = []
     for case, own in zip(cases, seconds, strict=True):
         scale = case.work / (1e6 if case.unit.startswith("M") else 1e9)
-        rates.append(Rate(case.name, case.backend, scale / min(own), scale / statistics.median(own), case.unit))
+        rates.append(
+            Rate(
+                case.name, case.backend, scale / min(own), scale / statistics.median(own), case.unit
+            )
+        )
     return rates
 
 
@@ -131,14 +146,23 @@ def environment(**values: str) -> Iterator[None]:
 
 def machine() -> dict[str, str]:
     """Describe the processor: name, instruction level, caches of the first core (elsewhere than Linux, the name)."""
-    described = {"processor": platform.processor() or platform.machine(), "python": platform.python_version()}
+    described = {
+        "processor": platform.processor() or platform.machine(),
+        "python": platform.python_version(),
+    }
     info = Path("/proc/cpuinfo")
     if info.exists():
-        facts = dict(line.split(":", 1) for line in info.read_text().split("\n\n")[0].splitlines() if ":" in line)
+        facts = dict(
+            line.split(":", 1)
+            for line in info.read_text().split("\n\n")[0].splitlines()
+            if ":" in line
+        )
         facts = {key.strip(): value.strip() for key, value in facts.items()}
         described["processor"] = facts.get("model name", described["processor"])
         flags = set(facts.get("flags", "").split())
-        described["level"] = next((name for name, needed in LEVELS if needed <= flags), platform.machine())
+        described["level"] = next(
+            (name for name, needed in LEVELS if needed <= flags), platform.machine()
+        )
     caches = [
         f"L{_read(entry, 'level')} {_read(entry, 'type').lower()} {_read(entry, 'size')}"
         for entry in sorted(Path("/sys/devices/system/cpu/cpu0/cache").glob("index*"))

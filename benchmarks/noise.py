@@ -25,13 +25,21 @@ KEY = bytes(KEY_BYTES)
 BITS = "bits, 64 a draw"
 CLIENT = "Skellam 0.289"
 SCAN = f"{CLIENT}, constant time"
-FACTORS = {CLIENT: 3.0, "Skellam 289": 5.0, "Gaussian 289": 5.0, "Skellam 22500": 5.0, "Gaussian 22500": 5.0}
+FACTORS = {
+    CLIENT: 3.0,
+    "Skellam 289": 5.0,
+    "Gaussian 289": 5.0,
+    "Skellam 22500": 5.0,
+    "Gaussian 22500": 5.0,
+}
 
 
 def noises() -> dict[str, Noise]:
     """Make the distributions to draw from."""
     noises = {f"Skellam {variance:g}": skellam(variance) for variance in (0.289, 289.0, 22500.0)}
-    return noises | {f"Gaussian {variance:g}": rounded_gaussian(variance) for variance in (289.0, 22500.0)}
+    return noises | {
+        f"Gaussian {variance:g}": rounded_gaussian(variance) for variance in (289.0, 22500.0)
+    }
 
 
 def stream(size: int) -> npt.NDArray[np.uint64]:
@@ -75,7 +83,9 @@ def peer_cases(size: int) -> list[Case]:
         table = np.array([entry >> 64 for entry in accumulate(noise.masses[:-1])], np.uint64)
         return lambda: np.searchsorted(table, stream(size)) - noise.largest
 
-    return [Case(name, "searchsorted", search(noise), size, "M/s") for name, noise in noises().items()]
+    return [
+        Case(name, "searchsorted", search(noise), size, "M/s") for name, noise in noises().items()
+    ]
 
 
 def judge(report: Report, levels: list[str]) -> None:
@@ -85,7 +95,12 @@ def judge(report: Report, levels: list[str]) -> None:
         for name, factor in FACTORS.items():
             rate = report.best(name, level)
             report.goals.append(
-                Goal(f"{level}: {name} / searchsorted", rate / report.best(name, "searchsorted"), factor, "x")
+                Goal(
+                    f"{level}: {name} / searchsorted",
+                    rate / report.best(name, "searchsorted"),
+                    factor,
+                    "x",
+                )
             )
             report.goals.append(Goal(f"{level}: bits / {name}", bits / rate, 3, "x", at_most=True))
 
@@ -93,7 +108,9 @@ def judge(report: Report, levels: list[str]) -> None:
 def measure(size: int, turns: int) -> Report:
     """Run everything on one thread; NumPy draws a sixteenth as many."""
     levels = [name for name in kernels.available_backends() if name != "numpy"]
-    report = Report(machine() | {"backends": ", ".join(kernels.available_backends()), "draws": f"{size:,}"})
+    report = Report(
+        machine() | {"backends": ", ".join(kernels.available_backends()), "draws": f"{size:,}"}
+    )
     small = max(size // 16, 1)
     cases = bit_cases(size) + peer_cases(small) + draw_cases("numpy", small)
     for level in levels:
@@ -108,7 +125,9 @@ def measure(size: int, turns: int) -> Report:
 
 @click.command("noise")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
-@click.option("--quick", is_flag=True, help="Few draws, few turns: shows that it runs, the rates mean little.")
+@click.option(
+    "--quick", is_flag=True, help="Few draws, few turns: shows that it runs, the rates mean little."
+)
 def command(as_json: bool, quick: bool) -> None:
     """Measure the integer noise and its bits against NumPy's search of the same table."""
     os.environ.pop("FEDTALLY_KERNELS", None)

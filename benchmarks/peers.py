@@ -1,10 +1,11 @@
 """What fedtally is compared with: the errors of other ways to count, and the libraries that kernels are timed against.
 
-Errors: local differential privacy at equal epsilon (`local_dp`), and sketches at equal bytes (`streams`).
+Errors: local differential privacy at equal epsilon (`local_dp`), and sketches at equal bytes
+(`streams`).
 
-Speed, for ``kernels``: count-min sketches of other projects, and NumPy as one would write it. The libraries are used
-through their Python interfaces, one item a call or a list where they take one; sketches have the same rows and width as
-ours. They come with ``pip install 'fedtally[bench]'``.
+Speed, for ``kernels``: count-min sketches of other projects, and NumPy as one would write it. The
+libraries are used through their Python interfaces, one item a call or a list where they take one;
+sketches have the same rows and width as ours. They come with ``pip install 'fedtally[bench]'``.
 """
 
 from __future__ import annotations
@@ -46,7 +47,9 @@ def installed() -> dict[str, Any]:
     return found
 
 
-def datasketches_update(module: Any, rows: int, width: int, items: list[int]) -> Callable[[], object]:
+def datasketches_update(
+    module: Any, rows: int, width: int, items: list[int]
+) -> Callable[[], object]:
     """Return a run that puts the items in a count-min sketch of Apache DataSketches."""
     update = module.count_min_sketch(rows, width).update
 
@@ -57,7 +60,9 @@ def datasketches_update(module: Any, rows: int, width: int, items: list[int]) ->
     return run
 
 
-def datasketches_query(module: Any, rows: int, width: int, items: list[int]) -> Callable[[], object]:
+def datasketches_query(
+    module: Any, rows: int, width: int, items: list[int]
+) -> Callable[[], object]:
     """Return a run that asks Apache DataSketches for the estimates of the items."""
     estimate = module.count_min_sketch(rows, width).get_estimate
     return lambda: [estimate(item) for item in items]
@@ -87,7 +92,9 @@ def numpy_accumulate(counters: I64, tables: U32, ids: U64) -> None:
         for row, own in zip(counters, tables, strict=True):
             words = blocked_words(own, block)
             cells = ((words >> 8).astype(np.uint64) * np.uint64(width)) >> np.uint64(24)
-            split = np.bincount((cells << np.uint64(1) | (words & 1)).view(np.int64), minlength=2 * width)
+            split = np.bincount(
+                (cells << np.uint64(1) | (words & 1)).view(np.int64), minlength=2 * width
+            )
             row += split[::2] - split[1::2]
 
 
@@ -101,7 +108,9 @@ def numpy_decode(sums: I64, tables: U32, first: int, count: int) -> F64:
         totals = np.zeros((rows, len(ids)), np.int64)
         for row in range(rows):
             words = blocked_words(tables[0, row], ids)
-            cells = (((words >> 8).astype(np.uint64) * np.uint64(width)) >> np.uint64(24)).view(np.int64)
+            cells = (((words >> 8).astype(np.uint64) * np.uint64(width)) >> np.uint64(24)).view(
+                np.int64
+            )
             for b in range(batches):
                 if b and b % 8 == 0:
                     words = blocked_words(tables[b // 8, row], ids)
@@ -164,10 +173,16 @@ def measure(
     with environment(FEDTALLY_NUM_THREADS="1"):
         for cell in cells:
             title = (
-                f"{cell.clients:,} clients, {cell.candidates:,} candidates: largest / typical / top-20 error, x 1e-5"
+                f"{cell.clients:,} clients, {cell.candidates:,} candidates: largest / typical /"
+                " top-20 error, x 1e-5"
             )
-            report.tables[title] = local_dp.table(list(local_dp.measure(oracles, cell, host, epsilons, seed)))
-        title = f"stream of {stream.clients:,}, {stream.candidates:,} candidates, no privacy: errors x 1e-5"
+            report.tables[title] = local_dp.table(
+                list(local_dp.measure(oracles, cell, host, epsilons, seed))
+            )
+        title = (
+            f"stream of {stream.clients:,}, {stream.candidates:,} candidates, no privacy: errors x"
+            " 1e-5"
+        )
         report.tables[title] = streams.table(streams.measure(sketches, stream, levels, seed=seed))
     return report
 
@@ -185,7 +200,11 @@ def versions(libraries: Sequence[str]) -> dict[str, str]:
 
 @click.command("peers")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
-@click.option("--quick", is_flag=True, help="Few clients, and the CPU of the reference machine: shows that it runs.")
+@click.option(
+    "--quick",
+    is_flag=True,
+    help="Few clients, and the CPU of the reference machine: shows that it runs.",
+)
 @click.option("--seed", type=click.IntRange(0), default=1, help="Of populations, hashes and noise.")
 def command(as_json: bool, quick: bool, seed: int) -> None:
     """Compare errors with local differential privacy at equal epsilon, and with other sketches at equal bytes."""
@@ -193,7 +212,9 @@ def command(as_json: bool, quick: bool, seed: int) -> None:
         small = local_dp.Cell(20_000, 2_000, (), 0)
         report = measure(local_dp.QUICK, REFERENCE, streams.LEVELS[:1], small, (1.0, 4.0), seed)
     else:
-        report = measure(local_dp.FULL, calibration.calibrate(), streams.LEVELS, streams.STREAM, seed=seed)
+        report = measure(
+            local_dp.FULL, calibration.calibrate(), streams.LEVELS, streams.STREAM, seed=seed
+        )
     report.emit(as_json)
 
 

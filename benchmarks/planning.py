@@ -19,9 +19,15 @@ def cpu_seconds(question: str) -> float:
     """Return user and system seconds of one plan, in a process of its own."""
     before = os.times()
     program = "from fedtally.cli import main; main()"
-    subprocess.run([sys.executable, "-c", program, "plan", *question.split()], check=True, stdout=subprocess.DEVNULL)
+    subprocess.run(
+        [sys.executable, "-c", program, "plan", *question.split()],
+        check=True,
+        stdout=subprocess.DEVNULL,
+    )
     after = os.times()
-    return after.children_user + after.children_system - before.children_user - before.children_system
+    return (
+        after.children_user + after.children_system - before.children_user - before.children_system
+    )
 
 
 @click.command("plan")

@@ -1,14 +1,15 @@
 """Secure sums, in one run against Flower's SecAgg+ at equal neighbours k and threshold t: CPU, bytes, ratios.
 
-Of ours, all messages count, encoded and decoded by the state machines; of Flower's, protobuf and transport are free
-(`secagg_peer`). All our clients take part in full, and every sum is compared with the plain one, entry by entry. The
-figures of a client are the median of the survivors. Clients drop out after they have shared their keys. k and t are
-what the planner proposes for 5 % corrupt clients and as many dropouts as there are, at least 5 %; in the rounds that
-the goals are about, for 30 %, however many there are. Entries have 16 bits. Our server sends and takes messages in
-batches of 100, Flower's all of a stage: neither works in between on caches that a client has filled.
+Of ours, all messages count, encoded and decoded by the state machines; of Flower's, protobuf and
+transport are free (`secagg_peer`). All our clients take part in full, and every sum is compared
+with the plain one, entry by entry. The figures of a client are the median of the survivors. Clients
+drop out after they have shared their keys. k and t are what the planner proposes for 5 % corrupt
+clients and as many dropouts as there are, at least 5 %; in the rounds that the goals are about, for
+30 %, however many there are. Entries have 16 bits. Our server sends and takes messages in batches
+of 100, Flower's all of a stage: neither works in between on caches that a client has filled.
 
-In `active` with many clients a few are measured. The others verify no signatures, and each key is agreed on once for
-both its sides; that changes none of the bytes.
+In `active` with many clients a few are measured. The others verify no signatures, and each key is
+agreed on once for both its sides; that changes none of the bytes.
 
 Masks are held to the rate of the machine's AES-256-GCM on one buffer in the cache.
 """
@@ -71,8 +72,9 @@ print(json.dumps({"seconds": seconds, "peak": peak, "equal": result.secure_sum["
 class Scale(NamedTuple):
     """How large a run is: clients (few, many) and entries that are compared; clients of ours alone; what is sampled.
 
-    The goals are about many clients and the second length. Flower's clients take part in full where they are few and
-    the length is at most the second; else, and in `active` with many clients, `sample` of them do.
+    The goals are about many clients and the second length. Flower's clients take part in full where
+    they are few and the length is at most the second; else, and in `active` with many clients,
+    `sample` of them do.
     """
 
     clients: tuple[int, int]
@@ -103,7 +105,9 @@ class Row:
 
     def __str__(self) -> str:
         p, (k, t) = self.parameters, self.graph
-        text = f"{p.adversary:11} {p.n_max:7,} {p.length:8,} {100 * self.dropout:4.0f} % {k:5} {t:4}"
+        text = (
+            f"{p.adversary:11} {p.n_max:7,} {p.length:8,} {100 * self.dropout:4.0f} % {k:5} {t:4}"
+        )
         for name, scale in _SCALES.items():
             text += f" |{getattr(self.ours, name) * scale:8,.4g}"
             if self.peer is not None:
@@ -114,7 +118,13 @@ class Row:
 
 _SCALES = {"client": 1e3, "server": 1e3, "up": 1e-3, "down": 1e-3}
 _TITLES = f"{'':11} {'clients':>7} {'entries':>8} {'drop':>6} {'k':>5} {'t':>4}" + "".join(
-    f" | {title:24}" for title in ("client ms, Flower's", "server ms, Flower's", "up kB, Flower's", "down kB, Flower's")
+    f" | {title:24}"
+    for title in (
+        "client ms, Flower's",
+        "server ms, Flower's",
+        "up kB, Flower's",
+        "down kB, Flower's",
+    )
 )
 
 
@@ -135,7 +145,9 @@ class RoundsReport(Report):
     def emit(self, as_json: bool) -> None:
         """Print the report as text or as one JSON document."""
         if as_json:
-            document = asdict(self) | {"goals": [{**asdict(goal), "met": goal.met} for goal in self.goals]}
+            document = asdict(self) | {
+                "goals": [{**asdict(goal), "met": goal.met} for goal in self.goals]
+            }
             del document["live"]
             click.echo(json.dumps(document, indent=1))
         else:
@@ -145,7 +157,9 @@ class RoundsReport(Report):
 # ---- a round of ours ----
 
 
-def run_round(parameters: Parameters, vectors: Sequence[I64], dropouts: int, sample: int | None = None) -> Round:
+def run_round(
+    parameters: Parameters, vectors: Sequence[I64], dropouts: int, sample: int | None = None
+) -> Round:
     """Run a round of ours and measure it.
 
     Args:
@@ -164,13 +178,16 @@ def run_round(parameters: Parameters, vectors: Sequence[I64], dropouts: int, sam
     with _no_collector():
         server = cohort.run()
     if server.outcome is None:
-        raise click.ClickException(f"the round was aborted: {server.code.meaning if server.code else server.state}")
+        raise click.ClickException(
+            f"the round was aborted: {server.code.meaning if server.code else server.state}"
+        )
     error = float(np.abs(server.outcome.total - sum(vectors[dropouts:])).max())
     if error or server.outcome.survivors != len(vectors) - dropouts:
         raise click.ClickException(f"the sum is wrong by up to {error}")
     measured = range(dropouts if sample is None else len(vectors) - sample, len(vectors))
     client, up, down = (
-        statistics.median(each[i] for i in measured) for each in (cohort.seconds, cohort.up, cohort.down)
+        statistics.median(each[i] for i in measured)
+        for each in (cohort.seconds, cohort.up, cohort.down)
     )
     return Round(client, cohort.server_seconds, round(up), round(down), False, error)
 
@@ -178,9 +195,13 @@ def run_round(parameters: Parameters, vectors: Sequence[I64], dropouts: int, sam
 class Cohort:
     """A server and its clients, and what each of them took."""
 
-    def __init__(self, parameters: Parameters, vectors: Sequence[I64], dropouts: int, sample: int | None) -> None:
+    def __init__(
+        self, parameters: Parameters, vectors: Sequence[I64], dropouts: int, sample: int | None
+    ) -> None:
         n, active = len(vectors), parameters.adversary is Adversary.ACTIVE
-        identities = sorted((_signing_key() for _ in range(n if active else 0)), key=lambda key: key.public)
+        identities = sorted(
+            (_signing_key() for _ in range(n if active else 0)), key=lambda key: key.public
+        )
         listed = AllowList(key.public for key in identities) if active else None
         own, policy = _signing_key(), ClientPolicy(adversary=parameters.adversary, min_honest=2)
         pinned = Pinned(own.public, FINGERPRINT, listed, round=0)
@@ -221,7 +242,10 @@ class Cohort:
 
     def _ask(self, name: ClientId, frame: bytes) -> bytes | None:
         i = int(name)
-        if i < self._dropouts and self._server.state not in (ServerState.ADVERTISE, ServerState.SHARE):
+        if i < self._dropouts and self._server.state not in (
+            ServerState.ADVERTISE,
+            ServerState.SHARE,
+        ):
             return None
         with nullcontext() if i >= self._measured_from else self._helped():
             start = time.process_time()
@@ -272,7 +296,9 @@ def _no_collector() -> Iterator[None]:
 # ---- the parts of the benchmark ----
 
 
-def planned(clients: int, length: int, dropout: float, adversary: Adversary = Adversary.SEMI_HONEST) -> Parameters:
+def planned(
+    clients: int, length: int, dropout: float, adversary: Adversary = Adversary.SEMI_HONEST
+) -> Parameters:
     """Return the parameters for as many dropouts."""
     return propose(
         clients,
@@ -296,7 +322,9 @@ def measured(parameters: Parameters, dropout: float, scale: Scale, with_peer: bo
         return Row(parameters, graph, dropout, ours)
     in_full = clients == scale.clients[0] and parameters.length <= scale.lengths[1]
     with _no_collector():
-        peer = secagg_peer.run_round(vectors, *graph, dropouts, 1, None if in_full else scale.sample)
+        peer = secagg_peer.run_round(
+            vectors, *graph, dropouts, 1, None if in_full else scale.sample
+        )
     return Row(parameters, graph, dropout, ours, peer)
 
 
@@ -309,11 +337,14 @@ def compare(report: RoundsReport, scale: Scale) -> None:
         for dropout in SERVER_GOALS
     ]
     worst = max(row.ours.up / _allowed_upload(row) for row in rows)
-    report.goals.append(Goal("largest upload / (V b / 8 + 60 k + 2 kB)", 100 * worst, 100, " %", at_most=True))
+    report.goals.append(
+        Goal("largest upload / (V b / 8 + 60 k + 2 kB)", 100 * worst, 100, " %", at_most=True)
+    )
     errors = [row.peer.error for row in rows if row.peer is not None and row.peer.error is not None]
     if errors:
         report.notes.append(
-            f"our sums are exact; Flower's, with its defaults, are off by up to {max(errors):.2g} an entry"
+            f"our sums are exact; Flower's, with its defaults, are off by up to {max(errors):.2g}"
+            " an entry"
         )
 
 
@@ -323,7 +354,10 @@ def ratios(report: RoundsReport, scale: Scale) -> None:
     for dropout, bound in SERVER_GOALS.items():
         row = report.add(measured(parameters, dropout, scale, True))
         if row.peer is not None:
-            name = f"{parameters.n_max:,} clients, {parameters.length:,} entries, k={row.graph.neighbours}"
+            name = (
+                f"{parameters.n_max:,} clients, {parameters.length:,} entries,"
+                f" k={row.graph.neighbours}"
+            )
             name += f", {100 * row.dropout:.0f} % dropouts: Flower's"
             report.goals.append(Goal(f"{name} client / ours", row.ratio("client"), 40, "x"))
             report.goals.append(Goal(f"{name} server / ours", row.ratio("server"), bound, "x"))
@@ -341,7 +375,10 @@ def large(report: RoundsReport, scale: Scale) -> None:
             for clients in (scale.clients[1], scale.large)
         )
         report.add(most)
-        name = f"server, {100 * dropout:.0f} % dropouts: {most.parameters.n_max:,} / {many.parameters.n_max:,} clients"
+        name = (
+            f"server, {100 * dropout:.0f} % dropouts: {most.parameters.n_max:,} /"
+            f" {many.parameters.n_max:,} clients"
+        )
         report.goals.append(Goal(name, most.ours.server / many.ours.server, 15, "x", at_most=True))
 
 
@@ -349,24 +386,46 @@ def active(report: RoundsReport, scale: Scale) -> None:
     """Measure the protocol against a lying server, and hold its client to Flower's semi-honest one."""
     few, many = scale.clients
     rows = [
-        report.add(measured(planned(clients, scale.lengths[1], dropout, Adversary.ACTIVE), dropout, scale, False))
-        for clients, dropout in (*((few, dropout) for dropout in SERVER_GOALS), (many, LEAST_DROPOUT))
+        report.add(
+            measured(
+                planned(clients, scale.lengths[1], dropout, Adversary.ACTIVE), dropout, scale, False
+            )
+        )
+        for clients, dropout in (
+            *((few, dropout) for dropout in SERVER_GOALS),
+            (many, LEAST_DROPOUT),
+        )
     ]
     if secagg_peer.installed() is None:
         return
     peer = measured(planned(many, scale.lengths[1], max(SERVER_GOALS)), 0.0, scale, True).peer
     assert peer is not None
     for row in rows[1:2] + rows[3:]:
-        name = f"active client among {row.parameters.n_max:,} / Flower's semi-honest one among {many:,}"
+        name = (
+            f"active client among {row.parameters.n_max:,} / Flower's semi-honest one among"
+            f" {many:,}"
+        )
         report.goals.append(Goal(name, row.ours.client / peer.client, 1, "x", at_most=True))
 
 
 def masks(report: RoundsReport, scale: Scale) -> None:
     """Compare adding masks with the machine's AES-256-GCM."""
-    buffer, zeros, cipher = bytearray(CHUNK_BYTES + TAG_BYTES), bytes(CHUNK_BYTES), AESGCM(bytes(KEY_BYTES))
+    buffer, zeros, cipher = (
+        bytearray(CHUNK_BYTES + TAG_BYTES),
+        bytes(CHUNK_BYTES),
+        AESGCM(bytes(KEY_BYTES)),
+    )
     times, key = 200, Secret(bytes(KEY_BYTES))
     encrypt = partial(cipher.encrypt_into, bytes(12), zeros, None, buffer)
-    cases = [Case("limit: AES-256-GCM of 128 KiB", "", repeated(encrypt, times), times * CHUNK_BYTES, "GB/s")]
+    cases = [
+        Case(
+            "limit: AES-256-GCM of 128 KiB",
+            "",
+            repeated(encrypt, times),
+            times * CHUNK_BYTES,
+            "GB/s",
+        )
+    ]
     for length in scale.lengths[1:]:
         vector = np.zeros(length, lane(BITS))
         repeats = max(1, times * CHUNK_BYTES // vector.nbytes)
@@ -375,7 +434,9 @@ def masks(report: RoundsReport, scale: Scale) -> None:
     limit, *rates = interleaved(cases, scale.turns)
     report.rates += [limit, *rates]
     for rate, bound in zip(rates, (40, 65), strict=True):
-        report.goals.append(Goal(f"{rate.name} / AES-256-GCM", 100 * rate.best / limit.best, bound, " %"))
+        report.goals.append(
+            Goal(f"{rate.name} / AES-256-GCM", 100 * rate.best / limit.best, bound, " %")
+        )
 
 
 def cohorts(report: RoundsReport, scale: Scale) -> None:
@@ -385,34 +446,55 @@ def cohorts(report: RoundsReport, scale: Scale) -> None:
         ("active", scale.clients[1] // 2, {"adversary": "active"}),
     ):
         arguments = json.dumps([clients, scale.lengths[1] // 5, options])
-        done = subprocess.run([sys.executable, "-c", COHORT, arguments], capture_output=True, text=True, check=False)
+        done = subprocess.run(
+            [sys.executable, "-c", COHORT, arguments], capture_output=True, text=True, check=False
+        )
         if done.returncode or not json.loads(done.stdout)["equal"]:
             raise click.ClickException(f"the cohort failed:\n{done.stderr}")
         found = json.loads(done.stdout)
         title = f"cohort of {clients:,}, {name}, 5 % dropouts"
         report.goals.append(Goal(f"{title}: wall time", found["seconds"], 180, " s", at_most=True))
-        report.goals.append(Goal(f"{title}: peak memory", found["peak"] / 1e9, 4, " GB", at_most=True))
+        report.goals.append(
+            Goal(f"{title}: peak memory", found["peak"] / 1e9, 4, " GB", at_most=True)
+        )
 
 
-PARTS = {"compare": compare, "ratios": ratios, "large": large, "active": active, "masks": masks, "cohorts": cohorts}
+PARTS = {
+    "compare": compare,
+    "ratios": ratios,
+    "large": large,
+    "active": active,
+    "masks": masks,
+    "cohorts": cohorts,
+}
 
 
 @click.command("secagg")
-@click.option("--part", "parts", multiple=True, type=click.Choice(list(PARTS)), help="Only this part; may be repeated.")
+@click.option(
+    "--part",
+    "parts",
+    multiple=True,
+    type=click.Choice(list(PARTS)),
+    help="Only this part; may be repeated.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
 @click.option("--quick", is_flag=True, help="Few clients and entries, once: shows that it runs.")
 def command(parts: tuple[str, ...], as_json: bool, quick: bool) -> None:
     """Measure secure sums against Flower's SecAgg+, and the masks against AES."""
     scale = QUICK if quick else FULL
-    report = RoundsReport(machine() | {"Flower": secagg_peer.installed() or "missing"}, live=not as_json)
-    measured(planned(*QUICK.clients[:1], QUICK.lengths[0], 0.0), 0.0, QUICK, True)  # loads what is loaded once
+    report = RoundsReport(
+        machine() | {"Flower": secagg_peer.installed() or "missing"}, live=not as_json
+    )
+    # loads what is loaded once
+    measured(planned(*QUICK.clients[:1], QUICK.lengths[0], 0.0), 0.0, QUICK, True)
     for part in parts or PARTS:
         PARTS[part](report, scale)
     if secagg_peer.installed() is None:
         report.notes.append(f"Flower is not installed: {secagg_peer.INSTALL}")
     if any(row.peer is not None and row.peer.scaled for row in report.rows):
         report.notes.append(
-            f"~: the server opened the secrets of {scale.sample} clients that were present and of as many that dropped "
-            "out; the time of each kind is multiplied by the number of such clients"
+            f"~: the server opened the secrets of {scale.sample} clients that were present and of"
+            " as many that dropped out; the time of each kind is multiplied by the number of such"
+            " clients"
         )
     report.emit(as_json)

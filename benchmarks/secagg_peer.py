@@ -1,12 +1,14 @@
 """What our secure sum is compared with: a round of Flower's SecAgg+, its own client mod and its own server workflow.
 
-Flower's functions run unchanged; only what carries messages between them is written here, and its time does not count,
-neither as a client's nor as the server's: so protobuf, gRPC and hashes of messages are free. Bytes are those of the
-contents of messages as Flower's protobuf; no model goes down with them. Seconds are of CPU, of all threads.
+Flower's functions run unchanged; only what carries messages between them is written here, and its
+time does not count, neither as a client's nor as the server's: so protobuf, gRPC and hashes of
+messages are free. Bytes are those of the contents of messages as Flower's protobuf; no model goes
+down with them. Seconds are of CPU, of all threads.
 
-Where all clients of a round would take minutes, a few are measured in full and the others answer with bytes of the same
-size; the server then opens the secrets of a few clients of either kind (present, dropped out), and what a client of its
-kind costs is multiplied by their number. Sorting the shares that arrive is left out then, in Flower's favour.
+Where all clients of a round would take minutes, a few are measured in full and the others answer
+with bytes of the same size; the server then opens the secrets of a few clients of either kind
+(present, dropped out), and what a client of its kind costs is multiplied by their number. Sorting
+the shares that arrive is left out then, in Flower's favour.
 
 The peer comes with ``pip install flwr==1.41.0``.
 """
@@ -77,7 +79,12 @@ def installed() -> str | None:
 
 
 def run_round(
-    vectors: Sequence[I64], neighbours: int, threshold: int, dropouts: int, seed: int, measured: int | None = None
+    vectors: Sequence[I64],
+    neighbours: int,
+    threshold: int,
+    dropouts: int,
+    seed: int,
+    measured: int | None = None,
 ) -> Round:
     """Run a round of Flower's SecAgg+ and measure it.
 
@@ -87,7 +94,8 @@ def run_round(
         threshold: shares that open a secret, 2 .. k.
         dropouts: clients that drop out after sharing their keys, before the masked vector.
         seed: of the numbers of the clients.
-        measured: clients that take part in full, the others stand in; None: everybody takes part in full.
+        measured: clients that take part in full, the others stand in; None: everybody takes part in
+            full.
 
     Returns:
         What it took.
@@ -101,14 +109,20 @@ def run_round(
     identity.run_id, identity.node_id, identity.task_id = 1, 1, 1
     cohort = _Cohort(vectors, neighbours + 1, threshold, dropouts, seed, measured)
     server = _Server(neighbours + 1, threshold, cohort.nodes)
-    seconds = sum(server.stage(name, cohort.answer) for name in ("setup", "share_keys", "collect_masked_vectors"))
+    seconds = sum(
+        server.stage(name, cohort.answer)
+        for name in ("setup", "share_keys", "collect_masked_vectors")
+    )
     if measured is None:
         seconds += server.stage("unmask", cohort.answer)
     else:
-        server.release(cohort.nodes, lambda messages: cohort.answer(messages)[:0])  # the clients' part
+        # the clients' part
+        server.release(cohort.nodes, lambda messages: cohort.answer(messages)[:0])
         seconds += _scaled_opening(server, cohort, measured)
     done = [cohort.devices[node] for node in cohort.real - cohort.dead]
-    client, up, down = (statistics.median(getattr(one, name) for one in done) for name in ("seconds", "up", "down"))
+    client, up, down = (
+        statistics.median(getattr(one, name) for one in done) for name in ("seconds", "up", "down")
+    )
     error = None
     if measured is None:
         error = float(np.abs(server.mean() * len(cohort.alive) - sum(vectors[dropouts:])).max())
@@ -122,7 +136,11 @@ def _scaled_opening(server: _Server, cohort: _Cohort, measured: int) -> float:
         owners = nodes[:measured]
         if owners:
             shares = cohort.split({owner: server.neighbours(owner) for owner in owners})
-            seconds += (server.release(owners, cohort.holders(shares)) - nothing) * len(nodes) / len(owners)
+            seconds += (
+                (server.release(owners, cohort.holders(shares)) - nothing)
+                * len(nodes)
+                / len(owners)
+            )
     return seconds
 
 
@@ -134,8 +152,12 @@ class _Server:
         module = flower("server.workflow.secure_aggregation.secaggplus_workflow")
         typing, records = flower("compat.common.typing"), flower("compat.common.recorddict_compat")
         held = app.RecordDict()
-        held.config_records[names.MAIN_CONFIGS_RECORD] = app.ConfigRecord({names.Key.CURRENT_ROUND: 1})
-        model = records.parameters_to_arrayrecord(typing.Parameters([], "numpy.ndarray"), keep_input=False)
+        held.config_records[names.MAIN_CONFIGS_RECORD] = app.ConfigRecord(
+            {names.Key.CURRENT_ROUND: 1}
+        )
+        model = records.parameters_to_arrayrecord(
+            typing.Parameters([], "numpy.ndarray"), keep_input=False
+        )
         held.array_records[names.MAIN_PARAMS_RECORD] = model
         self._results: list[Any] = []
         strategy = SimpleNamespace(
@@ -147,7 +169,10 @@ class _Server:
         self._context = flower("server.compat.legacy_context").LegacyContext(
             app.Context(1, 1, {}, held, {}), strategy=strategy
         )
-        self._workflow, self._state = module.SecAggPlusWorkflow(shares, threshold), module.WorkflowState()
+        self._workflow, self._state = (
+            module.SecAggPlusWorkflow(shares, threshold),
+            module.WorkflowState(),
+        )
 
     def stage(self, name: str, answers: Answers) -> float:
         """Run a stage of the round; return its seconds without those of the clients."""
@@ -161,20 +186,26 @@ class _Server:
         state = copy.copy(self._state)
         state.sampled_node_ids = set(owners)
         state.aggregate_ndarrays = list(state.aggregate_ndarrays)
-        state.nid_to_neighbours = {node: set(peers) for node, peers in state.nid_to_neighbours.items()}
+        state.nid_to_neighbours = {
+            node: set(peers) for node, peers in state.nid_to_neighbours.items()
+        }
         return self._timed("unmask", state, answers)[1]
 
     def neighbours(self, node: int) -> list[int]:
         """Return who holds the shares of a client, itself among them."""
         return sorted(self._state.nid_to_neighbours[node])
 
-    def _keep(self, number: int, results: list[Any], failures: list[Any]) -> tuple[None, dict[str, Any]]:
+    def _keep(
+        self, number: int, results: list[Any], failures: list[Any]
+    ) -> tuple[None, dict[str, Any]]:
         self._results = results
         return None, {}
 
     def mean(self) -> npt.NDArray[np.float64]:
         """Return the result of the round."""
-        (mean,) = flower("compat.common.parameter").parameters_to_ndarrays(self._results[0][1].parameters)
+        (mean,) = flower("compat.common.parameter").parameters_to_ndarrays(
+            self._results[0][1].parameters
+        )
         return np.asarray(mean)
 
     def _timed(self, name: str, state: Any, answers: Answers) -> tuple[bool, float]:
@@ -222,9 +253,13 @@ class _Device:
         """Return the vector as the trained model, at no cost."""
         start = time.process_time()
         typing, records = flower("compat.common.typing"), flower("compat.common.recorddict_compat")
-        model = flower("compat.common.parameter").ndarrays_to_parameters([self._vector.astype(np.float64)])
+        model = flower("compat.common.parameter").ndarrays_to_parameters(
+            [self._vector.astype(np.float64)]
+        )
         result = typing.FitRes(typing.Status(typing.Code.OK, ""), model, 1, {})
-        reply = flower("app").Message(records.fitres_to_recorddict(result, keep_input=False), reply_to=message)
+        reply = flower("app").Message(
+            records.fitres_to_recorddict(result, keep_input=False), reply_to=message
+        )
         self.seconds -= time.process_time() - start
         return reply
 
@@ -233,11 +268,19 @@ class _Cohort:
     """The clients of a round: who takes part in full, who drops out, and what the others answer with."""
 
     def __init__(
-        self, vectors: Sequence[I64], num_shares: int, threshold: int, dropouts: int, seed: int, measured: int | None
+        self,
+        vectors: Sequence[I64],
+        num_shares: int,
+        threshold: int,
+        dropouts: int,
+        seed: int,
+        measured: int | None,
     ) -> None:
         drawn = np.random.default_rng(seed).choice(2**62, len(vectors), replace=False)
         self.nodes = [int(node) for node in drawn]
-        self.devices = {node: _Device(node, vector) for node, vector in zip(self.nodes, vectors, strict=True)}
+        self.devices = {
+            node: _Device(node, vector) for node, vector in zip(self.nodes, vectors, strict=True)
+        }
         self.dead, self.alive = set(self.nodes[:dropouts]), self.nodes[dropouts:]
         self.real = set(self.nodes if measured is None else self.alive[:measured])
         self._num_shares, self._threshold = num_shares, threshold
@@ -245,7 +288,9 @@ class _Cohort:
 
     def answer(self, messages: Sequence[Any]) -> list[Any]:
         """Return what the clients reply, those first that take part in full."""
-        ordered = sorted(messages, key=lambda message: message.metadata.dst_node_id not in self.real)
+        ordered = sorted(
+            messages, key=lambda message: message.metadata.dst_node_id not in self.real
+        )
         return [self._reply(message) for message in ordered]
 
     def _reply(self, message: Any) -> Any:
@@ -269,10 +314,14 @@ class _Cohort:
         keys = flower("supercore.primitives.asymmetric")
         concat = flower("common.secure_aggregation.secaggplus_utils").share_keys_plaintext_concat
         opened = self._content.config_records[CONFIGS]
-        sealed = {int(name): opened["ctxts"][0] for name in configs if name not in ("stage", str(node))}
+        sealed = {
+            int(name): opened["ctxts"][0] for name in configs if name not in ("stage", str(node))
+        }
         for peer in sealed.keys() & self.real:
             private = keys.bytes_to_private_key(self.devices[node].secret("sk2"))
-            key = crypto.generate_shared_key(private, keys.bytes_to_public_key(configs[str(peer)][1]))
+            key = crypto.generate_shared_key(
+                private, keys.bytes_to_public_key(configs[str(peer)][1])
+            )
             sealed[peer] = crypto.encrypt(key, concat(node, peer, *self._blank()))
         return {"dsts": list(sealed), "ctxts": list(sealed.values())}
 

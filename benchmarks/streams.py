@@ -1,9 +1,11 @@
 """Sketches of a stream that one process sees, without privacy, at equal bytes: Apache DataSketches against ours.
 
-A sketch has counters of 64 bits: equal bytes are equal counters, as many rows for both. The sketch of frequent items
-keeps items with their counts, 16 bytes each, as many as fit; it is no sum of vectors, so that it has no secure sum.
+A sketch has counters of 64 bits: equal bytes are equal counters, as many rows for both. The sketch
+of frequent items keeps items with their counts, 16 bytes each, as many as fit; it is no sum of
+vectors, so that it has no secure sum.
 
-CPU is adding the stream and estimating every candidate, the shortest of some turns, each library through its Python
+CPU is adding the stream and estimating every candidate, the shortest of some turns, each library
+through its Python
 interface: one item a call for DataSketches, arrays for ours. ``kernels`` has the rates of each.
 """
 
@@ -90,7 +92,11 @@ def ours(recovery: str, width: int, items: I64, candidates: int, seed: int) -> R
 
 
 def measure(
-    module: Any | None, stream: Cell = STREAM, levels: Sequence[int] = LEVELS, turns: int = 3, seed: int = 1
+    module: Any | None,
+    stream: Cell = STREAM,
+    levels: Sequence[int] = LEVELS,
+    turns: int = 3,
+    seed: int = 1,
 ) -> list[Row]:
     """Return what every sketch reaches at every size; without the library, ours alone."""
     items, truth = population(stream, seed)

@@ -72,9 +72,14 @@ for module in (
 
 
 @main.command("all")
-@click.option("--quick", is_flag=True, help="A small run of each, in minutes, to see that everything works.")
+@click.option(
+    "--quick", is_flag=True, help="A small run of each, in minutes, to see that everything works."
+)
 @options.data("Folder of the real tables. [default: FEDTALLY_DATA or ../shared/data]")
-@options.folder(None, f"Folder of the results. [default: {options.FOLDER}, of quick runs {options.QUICK_FOLDER}]")
+@options.folder(
+    None,
+    f"Folder of the results. [default: {options.FOLDER}, of quick runs {options.QUICK_FOLDER}]",
+)
 @options.jobs
 def everything(quick: bool, data: Path | None, folder: Path | None, jobs: int) -> None:
     """Run every experiment, one after the other; exit code 1 if any missed what it is held to."""
@@ -85,9 +90,17 @@ def everything(quick: bool, data: Path | None, folder: Path | None, jobs: int) -
     for name, command in main.commands.items():
         if name in ALONE:
             continue
-        given: dict[str, object] = {"folder": folder, "path": folder / f"{name}.parquet", "jobs": jobs}
+        given: dict[str, object] = {
+            "folder": folder,
+            "path": folder / f"{name}.parquet",
+            "jobs": jobs,
+        }
         given |= {"data": tables} if tables.is_dir() else {}
-        passed = [(parameter.opts[0], given[parameter.name]) for parameter in command.params if parameter.name in given]
+        passed = [
+            (parameter.opts[0], given[parameter.name])
+            for parameter in command.params
+            if parameter.name in given
+        ]
         arguments = [str(word) for option in passed for word in option] + ["--quick"] * quick
         click.secho(f"\n== {name}", bold=True)
         start = time.perf_counter()
@@ -100,7 +113,10 @@ def everything(quick: bool, data: Path | None, folder: Path | None, jobs: int) -
             if verdict.code:
                 missed.append(name)
         click.echo(f"({time.perf_counter() - start:.1f} s)")
-    click.echo(f"\nmissed: {', '.join(missed) or 'none'}; left out for want of data: {', '.join(left_out) or 'none'}")
+    click.echo(
+        f"\nmissed: {', '.join(missed) or 'none'}; left out for want of data:"
+        f" {', '.join(left_out) or 'none'}"
+    )
     if missed:
         sys.exit(1)
 

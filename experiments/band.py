@@ -1,8 +1,9 @@
 """How often the simultaneous 95 % band holds for all items at once, how wide it is, and the largest error it foresees.
 
-d = 20,000 items, N = 200,000 clients in 10 multinomial rounds; noise off and on, as in `coverage`. The half-width is
-compared with the largest error of the released estimates (l_inf), and so is the median of it that intervals foresee. A
-run holds where the true frequency of every item, among the clients that took part, is within the band.
+d = 20,000 items, N = 200,000 clients in 10 multinomial rounds; noise off and on, as in `coverage`.
+The half-width is compared with the largest error of the released estimates (l_inf), and so is the
+median of it that intervals foresee. A run holds where the true frequency of every item, among the
+clients that took part, is within the band.
 """
 
 from __future__ import annotations
@@ -56,7 +57,11 @@ def measure(case: Case, scale: Scale, decoder: str, repeat: int) -> Run:
     counts, ids, sketches = campaign(case, scale, repeat)
     size, clients, truth = counts.shape[1], int(counts.sum()), counts.sum(axis=0)
     domain = IntegerRange(rounds.FIRST_ID, size)
-    made = JointDecoder(sketches, domain) if decoder == "joint" else MedianDecoder(sketches, expected=size)
+    made = (
+        JointDecoder(sketches, domain)
+        if decoder == "joint"
+        else MedianDecoder(sketches, expected=size)
+    )
     intervals = make_intervals(made, sketches, domain, kind="simultaneous")
     band = intervals.at(ids)
     pointwise = holds(make_intervals(made, sketches, domain).at(ids), truth, clients)
@@ -81,7 +86,9 @@ def runs(case: Case, scale: Scale, decoder: str, repeats: int) -> list[Run]:
 def line(case: Case, found: Sequence[Run]) -> dict[str, object]:
     """Return one row of the table: what is judged, and quartiles of the largest error over the foreseen one."""
     columns = Run(*np.array(found).T)
-    low, middle, high = np.quantile(columns.linf / np.maximum(columns.predicted, 1e-9), (0.25, 0.5, 0.75))
+    low, middle, high = np.quantile(
+        columns.linf / np.maximum(columns.predicted, 1e-9), (0.25, 0.5, 0.75)
+    )
     return {
         "law": case.population,
         "schedule": case.schedule,
@@ -108,28 +115,47 @@ def judge(row: dict[str, object]) -> list[tuple[bool, str]]:
     [True, False]
     """
     hold, wide = float(str(row["hold"])), float(str(row["half/l_inf"]))
-    place = " ".join(str(row[name]) for name in ("schedule", "size", "law")) + f" noise {row['noise']}"
+    place = (
+        " ".join(str(row[name]) for name in ("schedule", "size", "law")) + f" noise {row['noise']}"
+    )
     return [
         (hold >= LEAST, f"{place}  holds in {hold:.3f} of the runs, at least {LEAST:g}"),
-        (wide <= WIDEST, f"{place}  half-width {wide:.3f} times the mean l_inf, at most {WIDEST:g}"),
+        (
+            wide <= WIDEST,
+            f"{place}  half-width {wide:.3f} times the mean l_inf, at most {WIDEST:g}",
+        ),
     ]
 
 
 @click.command("band")
 @options.quick(
-    laws=("1.5",), sizes=("5x100",), noises=("off",), domain_size=2_000, clients=20_000, repeats=4, median_repeats=2
+    laws=("1.5",),
+    sizes=("5x100",),
+    noises=("off",),
+    domain_size=2_000,
+    clients=20_000,
+    repeats=4,
+    median_repeats=2,
 )
 @options.schedules(SCHEDULES)
 @options.sizes(("5x500", "16x100"))
 @options.laws(("1.1", "1.5", "zm"))
-@click.option("--noise", "noises", multiple=True, type=click.Choice(["off", "on"]), default=("off", "on"))
 @click.option(
-    "--decoder", "decoders", multiple=True, type=click.Choice(["joint", "median"]), default=("joint", "median")
+    "--noise", "noises", multiple=True, type=click.Choice(["off", "on"]), default=("off", "on")
+)
+@click.option(
+    "--decoder",
+    "decoders",
+    multiple=True,
+    type=click.Choice(["joint", "median"]),
+    default=("joint", "median"),
 )
 @options.domain_size(20_000)
 @options.clients(200_000)
 @options.repeats(200, help="Runs of each cell, for joint recovery.")
-@click.option("--median-repeats", type=click.IntRange(1), default=50, help="The same for the paper's decoder.")
+@click.option(
+    "--median-repeats", type=click.IntRange(1), default=50, help="The same for the paper's decoder."
+)
 @options.seed
 @options.jobs
 @options.table
@@ -165,9 +191,13 @@ def command(
                 click.echo(f"{'PASS' if held else 'MISS'}  {words}")
                 sound &= held
     click.echo(
-        "hold: share of runs in which the band holds for all items; reach: largest error over half-width; foreseen:"
+        "hold: share of runs in which the band holds for all items; reach: largest error over"
+        " half-width; foreseen:"
     )
-    click.echo("predicted_linf; lower and upper: quartiles; pointwise: coverage of the 20 heaviest, of all items")
+    click.echo(
+        "predicted_linf; lower and upper: quartiles; pointwise: coverage of the 20 heaviest, of all"
+        " items"
+    )
     output.save(table, path)
     if not sound:
         sys.exit(1)

@@ -1,14 +1,17 @@
 """How often the 95 % intervals of joint recovery hold, and how wide they are, by an item's rank.
 
-Campaigns of 10 rounds with d = 100,000 items and N = 1,000,000 clients, or real tables with their own d and N; without
-noise and with that of differential privacy (epsilon = 1, delta = 1e-6, zero-out, one item a client), drawn by the
-package's sampler; every interval is compared with the item's frequency among the clients that took part. Items are
-ranked by the population's frequencies and counted in bands of ranks, apart for items on and off the support of the fit.
-A cell is one population, schedule, size and kind of noise; each of its seeds draws clients, hashes and noise anew.
+Campaigns of 10 rounds with d = 100,000 items and N = 1,000,000 clients, or real tables with their
+own d and N; without noise and with that of differential privacy (epsilon = 1, delta = 1e-6,
+zero-out, one item a client), drawn by the package's sampler; every interval is compared with the
+item's frequency among the clients that took part. Items are ranked by the population's frequencies
+and counted in bands of ranks, apart for items on and off the support of the fit. A cell is one
+population, schedule, size and kind of noise; each of its seeds draws clients, hashes and noise
+anew.
 
-The width of an interval is compared with an oracle's: 1.96 root mean square errors of the released estimates of the
-same band. Where a whole band's estimates are exact to within a client, the intervals' floor of one client rules; such
-cells (at least half of the half-widths at the floor) do not count towards the bound on the width.
+The width of an interval is compared with an oracle's: 1.96 root mean square errors of the released
+estimates of the same band. Where a whole band's estimates are exact to within a client, the
+intervals' floor of one client rules; such cells (at least half of the half-widths at the floor) do
+not count towards the bound on the width.
 """
 
 from __future__ import annotations
@@ -39,7 +42,16 @@ from fedtally.sketch import CountSketch, Schedule, SketchSpec
 U64 = npt.NDArray[np.uint64]
 NUM_ROUNDS = 10
 LIGHT = 20_000
-BANDS = ((0, 20), (20, 100), (100, 500), (500, 1000), (1000, 1500), (1500, 2500), (2500, 5000), (LIGHT, None))
+BANDS = (
+    (0, 20),
+    (20, 100),
+    (100, 500),
+    (500, 1000),
+    (1000, 1500),
+    (1500, 2500),
+    (2500, 5000),
+    (LIGHT, None),
+)
 LAWS = ("1.1", "1.5", "2", "zm")
 REAL = {  # file, clients: as many as the study that the table stands for
     "gowalla": ("gowalla_us_grid.npz", 175_000),
@@ -55,7 +67,8 @@ UNUSUAL_SIZES = ("3x1600", "4x1200", "6x800")  # few rows, even numbers of rows
 ZERO = 1e-3  # clients: an error below is none
 
 LEAST = 0.93
-LEAST_LIGHT_FITTED = 0.88  # fitted items beyond rank 20,000 are false positives almost all: the winner's curse
+# fitted items beyond rank 20,000 are false positives almost all: the winner's curse
+LEAST_LIGHT_FITTED = 0.88
 MOST_LIGHT = 0.975
 WIDEST = 1.4
 FEWEST = 40  # items that a share is judged on
@@ -69,8 +82,8 @@ class Case(NamedTuple):
         schedule: shared, fresh, hybrid or batched:B.
         rows: of the sketch.
         width: of the sketch.
-        noise: off; on, central trust: rounded Gaussian, once in what a batch of rounds adds up to; or skellam,
-            distributed trust: Skellam in the sum of every round.
+        noise: off; on, central trust: rounded Gaussian, once in what a batch of rounds adds up to;
+            or skellam, distributed trust: Skellam in the sum of every round.
         rounds: equal, or one of `ROUNDS`: how rounds differ.
     """
 
@@ -168,7 +181,9 @@ def population(name: str, scale: Scale) -> tuple[rounds.F64, int]:
         return law(name, scale.items)[None], scale.clients
     file, clients = REAL[name] if name in REAL else (REAL_ROUNDS[name], scale.clients)
     if scale.data is None or not (scale.data / file).is_file():
-        raise InvalidInputError(f"the population {name} needs the folder of {file}: name it with --data")
+        raise InvalidInputError(
+            f"the population {name} needs the folder of {file}: name it with --data"
+        )
     table = _read(scale.data / file)
     return table[:, np.argsort(-table.sum(axis=0), kind="stable")], clients
 
@@ -204,14 +219,18 @@ def draw(laws: rounds.F64, clients: int, kind: str, rng: np.random.Generator) ->
     """Draw how many clients hold each item in each round: int64 [rounds, d].
 
     Args:
-        laws: float64 [1, d], one law for 10 rounds of equal size; or [rounds, d], counts of each round.
+        laws: float64 [1, d], one law for 10 rounds of equal size; or [rounds, d], counts of each
+            round.
         clients: all rounds together, about.
-        kind: equal; `gamma C`, each item's share in each round times a gamma variable of mean 1 and coefficient of
-            variation C; `one round`, each item in one round only; `1..K`, rounds from 1 to K parts in equal ratios.
+        kind: equal; `gamma C`, each item's share in each round times a gamma variable of mean 1 and
+            coefficient of variation C; `one round`, each item in one round only; `1..K`, rounds
+            from 1 to K parts in equal ratios.
         rng: what draws.
     """
     if len(laws) > 1:
-        return np.stack([rng.multinomial(round(clients * p.sum() / laws.sum()), p / p.sum()) for p in laws])
+        return np.stack(
+            [rng.multinomial(round(clients * p.sum() / laws.sum()), p / p.sum()) for p in laws]
+        )
     parts = np.ones(NUM_ROUNDS)
     shares: rounds.F64 = np.repeat(laws, NUM_ROUNDS, axis=0)
     first, _, last = kind.partition(" ")
@@ -251,14 +270,20 @@ def protect(sketches: Sequence[CountSketch], noise: str, rng: np.random.Generato
 
     Args:
         sketches: of one campaign.
-        noise: off, on or skellam: see `Case`. Rounds with equal hashes are added up when they are decoded, so that what
-            is drawn once for a batch may lie in any of them.
+        noise: off, on or skellam: see `Case`. Rounds with equal hashes are added up when they are
+            decoded, so that what is drawn once for a batch may lie in any of them.
         rng: makes the keys.
     """
     spec = sketches[0].spec
     if noise == "on":
-        batches = {spec.schedule.batch_of(sketch.round, spec.num_rounds): sketch for sketch in sketches}
-        add_noise(batches.values(), rounded_gaussian(calibrated("rounded-gaussian", spec.rows).noise_variance), rng)
+        batches = {
+            spec.schedule.batch_of(sketch.round, spec.num_rounds): sketch for sketch in sketches
+        }
+        add_noise(
+            batches.values(),
+            rounded_gaussian(calibrated("rounded-gaussian", spec.rows).noise_variance),
+            rng,
+        )
     elif noise == "skellam":
         add_noise(sketches, skellam(calibrated("skellam", spec.rows).noise_variance), rng)
 
@@ -287,7 +312,9 @@ def holds(limits: Limits, truth: rounds.I64, clients: int) -> npt.NDArray[np.boo
         truth: int64 [d], counts.
         clients: all.
     """
-    within: npt.NDArray[np.bool_] = (limits.low * clients - 1e-6 <= truth) & (truth <= limits.high * clients + 1e-6)
+    within: npt.NDArray[np.bool_] = (limits.low * clients - 1e-6 <= truth) & (
+        truth <= limits.high * clients + 1e-6
+    )
     return within
 
 
@@ -320,7 +347,9 @@ def repeated(case: Case, scale: Scale, repeats: int) -> Tallies:
     return {band: pool(one[band] for one in runs) for band in runs[0]}
 
 
-def in_turn(cases: Sequence[Cell], work: Callable[[Cell], Result], jobs: int) -> Iterator[tuple[Cell, Result]]:
+def in_turn(
+    cases: Sequence[Cell], work: Callable[[Cell], Result], jobs: int
+) -> Iterator[tuple[Cell, Result]]:
     """Yield every case with its result, in order, by so many processes; say how far it is on standard error."""
     with ProcessPoolExecutor(jobs) if jobs > 1 else contextlib.nullcontext() as workers:
         results = map(work, cases) if workers is None else workers.map(work, cases)
@@ -335,8 +364,8 @@ def in_turn(cases: Sequence[Cell], work: Callable[[Cell], Result], jobs: int) ->
 def line(tallies: Sequence[Tally]) -> dict[str, object]:
     """Return coverage, numbers and widths of one band, pooled over cells: a row of the table.
 
-    The pooled width is over the cells where the floor of one client does not rule, each against its own oracle; a dash
-    where it rules in all.
+    The pooled width is over the cells where the floor of one client does not rule, each against its
+    own oracle; a dash where it rules in all.
     """
     total = pool(tallies)
     shares = {which: total.coverage(which) for which in ("all", "on", "off")}
@@ -382,16 +411,24 @@ def checks(found: dict[Case, Tallies]) -> list[Check]:
     """Return the bounds on one schedule and size: cells that differ in population and noise alone."""
     bands = list(dict.fromkeys(band for tallies in found.values() for band in tallies))
     light = f"{LIGHT}-"
-    by_band = {band: [tallies[band] for tallies in found.values() if band in tallies] for band in bands}
+    by_band = {
+        band: [tallies[band] for tallies in found.values() if band in tallies] for band in bands
+    }
     made = []
     for which in ("all", "on", "off"):
         shares = [
-            (*pool(by_band[band]).coverage(which), f"rank {band}") for band in bands if (which, band) != ("on", light)
+            (*pool(by_band[band]).coverage(which), f"rank {band}")
+            for band in bands
+            if (which, band) != ("on", light)
         ]
         made.append(_least(f"coverage, {which}", shares, LEAST))
-    shares = [(*pool(by_band[band]).coverage("on"), f"rank {band}") for band in bands if band == light]
+    shares = [
+        (*pool(by_band[band]).coverage("on"), f"rank {band}") for band in bands if band == light
+    ]
     made.append(_least(f"coverage, on, rank {LIGHT:,} and beyond", shares, LEAST_LIGHT_FITTED))
-    cells = [(case, band, tally) for case, tallies in found.items() for band, tally in tallies.items()]
+    cells = [
+        (case, band, tally) for case, tallies in found.items() for band, tally in tallies.items()
+    ]
     single = [
         (*tally.coverage(which), f"{_place(case, band)}, {which}")
         for case, band, tally in cells
@@ -407,8 +444,17 @@ def checks(found: dict[Case, Tallies]) -> list[Check]:
     made.append(_most("coverage, light, of one population", outside, MOST_LIGHT))
     made.append(_most("the same, at the floor too", [place[:2] for place in uncertain], None))
     made.append(_most("width", [(width(by_band[band]), f"rank {band}") for band in bands], WIDEST))
-    for what, of in (("width, of one population", "squares"), ("the same, to the errors of its own middle", "own")):
-        made.append(_most(what, [(width([tally], of), _place(case, band)) for case, band, tally in cells], None))
+    for what, of in (
+        ("width, of one population", "squares"),
+        ("the same, to the errors of its own middle", "own"),
+    ):
+        made.append(
+            _most(
+                what,
+                [(width([tally], of), _place(case, band)) for case, band, tally in cells],
+                None,
+            )
+        )
     return made
 
 
@@ -417,11 +463,18 @@ def _place(case: Case, band: str) -> str:
 
 
 def _least(what: str, shares: Sequence[tuple[float, int, str]], bound: float | None) -> Check:
-    judged = [(share, f"{where}, {number:,} items") for share, number, where in shares if number >= FEWEST]
+    judged = [
+        (share, f"{where}, {number:,} items") for share, number, where in shares if number >= FEWEST
+    ]
     if not judged:
         return Check(what, None, "too few items", "", None)
     share, where = min(judged)
-    return Check(what, share, where, *("", None) if bound is None else (f"at least {bound:g}", share >= bound))
+    return Check(
+        what,
+        share,
+        where,
+        *("", None) if bound is None else (f"at least {bound:g}", share >= bound),
+    )
 
 
 def _most(what: str, figures: Sequence[tuple[float | None, str]], bound: float | None) -> Check:
@@ -429,13 +482,20 @@ def _most(what: str, figures: Sequence[tuple[float | None, str]], bound: float |
     if not judged:
         return Check(what, None, "errors are zero, or within the floor of one client", "", None)
     figure, where = max(judged)
-    return Check(what, figure, where, *("", None) if bound is None else (f"at most {bound:g}", figure <= bound))
+    return Check(
+        what,
+        figure,
+        where,
+        *("", None) if bound is None else (f"at most {bound:g}", figure <= bound),
+    )
 
 
 def lowest(found: dict[Case, Tallies]) -> dict[str, object]:
     """Return the lowest coverage of any band, pooled over cells, and where it is."""
     bands = list(dict.fromkeys(band for tallies in found.values() for band in tallies))
-    pooled = {band: pool(tallies[band] for tallies in found.values() if band in tallies) for band in bands}
+    pooled = {
+        band: pool(tallies[band] for tallies in found.values() if band in tallies) for band in bands
+    }
     places = [
         (*pooled[band].coverage(which), band, which)
         for band in bands
@@ -454,7 +514,10 @@ def lowest(found: dict[Case, Tallies]) -> dict[str, object]:
 
 
 def main_cases(
-    populations: Sequence[str], schedules: Sequence[str], sizes: Sequence[str], noises: Sequence[str]
+    populations: Sequence[str],
+    schedules: Sequence[str],
+    sizes: Sequence[str],
+    noises: Sequence[str],
 ) -> list[Case]:
     """Return the cells whose bounds are judged."""
     return [
@@ -467,13 +530,21 @@ def main_cases(
 
 
 def robust_cases(
-    populations: Sequence[str], schedules: Sequence[str], sizes: Sequence[str], noises: Sequence[str], real: bool
+    populations: Sequence[str],
+    schedules: Sequence[str],
+    sizes: Sequence[str],
+    noises: Sequence[str],
+    real: bool,
 ) -> list[Case]:
     """Return cells off the beaten track; rounds that differ say something new where a fit tells rounds apart."""
     apart = [schedule for schedule in schedules if schedule != "shared"]
     batched = [schedule for schedule in schedules if schedule not in SCHEDULES]
     return [
-        *(case._replace(rounds=kind) for kind in ROUNDS for case in main_cases(populations, apart, sizes, noises)),
+        *(
+            case._replace(rounds=kind)
+            for kind in ROUNDS
+            for case in main_cases(populations, apart, sizes, noises)
+        ),
         *main_cases(populations, batched, sizes, noises),
         *main_cases(populations, schedules, sizes, ("skellam",)),
         *main_cases(populations, schedules, UNUSUAL_SIZES, noises),
@@ -525,10 +596,12 @@ def report(found: dict[Case, Tallies]) -> bool:
         judged += [(schedule, size, check) for check in checks(cells)]
     output.show(table)
     click.echo(
-        "coverage of all items, on and off the support; half-widths over the oracle's for the released estimates, and"
+        "coverage of all items, on and off the support; half-widths over the oracle's for the"
+        " released estimates, and"
     )
     click.echo(
-        "for the intervals' own middles, where the floor of one client does not rule; shares of half-widths at that"
+        "for the intervals' own middles, where the floor of one client does not rule; shares of"
+        " half-widths at that"
     )
     click.echo("floor, of estimates without error\n")
     for schedule, size, check in judged:
@@ -542,10 +615,19 @@ def report(found: dict[Case, Tallies]) -> bool:
 def report_lowest(found: dict[Case, Tallies]) -> None:
     """Print a line for every kind of rounds, schedule, size and noise."""
     names = ("rounds", "schedule", "size", "noise")
-    lines = [dict(zip(names, key, strict=True)) | lowest(cells) for key, cells in group(found, _robust_key).items()]
+    lines = [
+        dict(zip(names, key, strict=True)) | lowest(cells)
+        for key, cells in group(found, _robust_key).items()
+    ]
     output.show(lines)
-    click.echo("lowest coverage of a band, over all items, on or off the support, pooled over populations, with the")
-    click.echo("standard error of as many independent items; coverage of the 20 heaviest and of light items")
+    click.echo(
+        "lowest coverage of a band, over all items, on or off the support, pooled over populations,"
+        " with the"
+    )
+    click.echo(
+        "standard error of as many independent items; coverage of the 20 heaviest and of light"
+        " items"
+    )
 
 
 def details(found: dict[Case, Tallies]) -> list[dict[str, object]]:
@@ -556,19 +638,30 @@ def details(found: dict[Case, Tallies]) -> list[dict[str, object]]:
             row = case._asdict() | {"rank": band} | tally._asdict()
             row |= {which: tally.coverage(which)[0] for which in ("all", "on", "off")}
             table.append(
-                row | {"oracle": tally.oracle(), "half/oracle": width([tally]), "half/own": width([tally], "own")}
+                row
+                | {
+                    "oracle": tally.oracle(),
+                    "half/oracle": width([tally]),
+                    "half/own": width([tally], "own"),
+                }
             )
     return table
 
 
 @click.command("coverage")
-@options.quick(laws=("1.5",), sizes=("5x200",), noises=("off",), domain_size=2_000, clients=20_000, repeats=1)
+@options.quick(
+    laws=("1.5",), sizes=("5x200",), noises=("off",), domain_size=2_000, clients=20_000, repeats=1
+)
 @options.schedules(help="[default: shared, fresh, hybrid; robustness: batched too]")
 @options.sizes(help="Rows x width.  [default: 5x1000, 16x200, 16x1000]")
-@options.laws(help="An exponent, zm, or a real table. [default: 1.1, 1.5, 2, zm; tables with --data]")
+@options.laws(
+    help="An exponent, zm, or a real table. [default: 1.1, 1.5, 2, zm; tables with --data]"
+)
 @click.option("--noise", "noises", multiple=True, type=click.Choice(NOISES), default=("off", "on"))
 @options.data()
-@click.option("--robustness", is_flag=True, help="Measure other rounds, batches, noise and sizes instead.")
+@click.option(
+    "--robustness", is_flag=True, help="Measure other rounds, batches, noise and sizes instead."
+)
 @options.domain_size(100_000, help="Of the synthetic populations.")
 @options.clients(1_000_000, help="Of the synthetic populations.")
 @options.repeats(8, help="Seeds of each cell.")
@@ -591,13 +684,17 @@ def command(
 ) -> None:
     """Count how often the intervals of joint recovery hold; fail where a bound does not."""
     output.check_path(path)
-    work = functools.partial(repeated, scale=Scale(domain_size, clients, data, seed), repeats=repeats)
+    work = functools.partial(
+        repeated, scale=Scale(domain_size, clients, data, seed), repeats=repeats
+    )
     if robustness:
         schedules, sizes = schedules or (*SCHEDULES, *BATCHED), sizes or ("5x1000", "16x200")
         cases = robust_cases(laws or LAWS, schedules, sizes, noises, data is not None)
     else:
         populations = laws or (LAWS if data is None else (*LAWS, *REAL))
-        cases = main_cases(populations, schedules or SCHEDULES, sizes or ("5x1000", "16x200", "16x1000"), noises)
+        cases = main_cases(
+            populations, schedules or SCHEDULES, sizes or ("5x1000", "16x200", "16x1000"), noises
+        )
     found = dict(in_turn(cases, work, jobs))
     output.save(details(found), path)
     if robustness:

@@ -1,23 +1,25 @@
 """Section 4 of the paper: the largest error over epsilon and over the number of rounds, under central privacy.
 
-M rounds of n clients each, N = n M, one item a client, drawn from one law over d = 100,000 items. The rounds are added
-up in m batches, each with signs of its own: m = 1 is the shared schedule, m = M the hybrid one. Every batch's sum gets
-rounded Gaussian noise once, for delta = 1e-6 and zero-out; fresh rounds are M releases, too. Errors of a campaign, the
-largest of any frequency:
+M rounds of n clients each, N = n M, one item a client, drawn from one law over d = 100,000 items.
+The rounds are added up in m batches, each with signs of its own: m = 1 is the shared schedule, m =
+M the hybrid one. Every batch's sum gets rounded Gaussian noise once, for delta = 1e-6 and zero-out;
+fresh rounds are M releases, too. Errors of a campaign, the largest of any frequency:
 
 - estimation: of the paper's decoder without noise,
 - privacy: of the paper's decoder where nobody takes part and there is noise alone,
 - both: of the noised sums, also by joint recovery.
 
-A campaign has the same hash seed for all M, schedules and epsilons. `chosen` is the number of batches that
-`fedtally.recovery.releases` predicts to be best from the law, before anything is drawn. Errors vary by factors, so
-centres are geometric means, and standard errors are those of mean logarithms. A slope is that of log error over log M,
-by least squares, for each repeat: "reproduced" is a sign as stated by 3 standard errors, "with a caveat" by less.
+A campaign has the same hash seed for all M, schedules and epsilons. `chosen` is the number of
+batches that `fedtally.recovery.releases` predicts to be best from the law, before anything is
+drawn. Errors vary by factors, so centres are geometric means, and standard errors are those of mean
+logarithms. A slope is that of log error over log M, by least squares, for each repeat: "reproduced"
+is a sign as stated by 3 standard errors, "with a caveat" by less.
 
-The theorem is "DP-hybrid sketch": C (sqrt(sum_{i > W} F_i^2 / W) + sqrt(log(d/p) log(1/delta)) / (n sqrt(M) epsilon)),
-here at p = 1/2. It is stated for epsilon below 1 and L = log(d/p), which 5 rows do not reach: drawn it is everywhere,
-with the least C that leaves no mean of hybrid above the curve in that panel. The rate of one of its terms is
-"reproduced" if measured over stated varies by a factor of 2 at most over all epsilons, M and N, "with a caveat" by 4.
+The theorem is "DP-hybrid sketch": C (sqrt(sum_{i > W} F_i^2 / W) + sqrt(log(d/p) log(1/delta)) / (n
+sqrt(M) epsilon)), here at p = 1/2. It is stated for epsilon below 1 and L = log(d/p), which 5 rows
+do not reach: drawn it is everywhere, with the least C that leaves no mean of hybrid above the curve
+in that panel. The rate of one of its terms is "reproduced" if measured over stated varies by a
+factor of 2 at most over all epsilons, M and N, "with a caveat" by 4.
 """
 
 from __future__ import annotations
@@ -57,7 +59,9 @@ DECODERS = ("median", "joint")
 P = 0.5
 MAIN = 1.0  # epsilon where one is chosen
 SIGNIFICANT = 3.0  # standard errors
-REMARKS = {  # of section 4, on larger M: what is fixed, which error -> whether it falls, and the theorem's power of M
+# of section 4, on larger M: what is fixed, which error -> whether it falls, and the theorem's power
+# of M
+REMARKS = {
     ("n", "estimation"): ("falls", -0.5),
     ("n", "privacy"): ("falls", -0.5),
     ("n", "both"): ("falls", -0.5),
@@ -67,7 +71,10 @@ REMARKS = {  # of section 4, on larger M: what is fixed, which error -> whether 
 }
 SKETCH = ("law", "rows", "width")
 LOOKS: dict[str, dict[str, Any]] = {  # colours of Okabe and Ito (2008)
-    **{schedule: {"color": colour, "marker": marker} for schedule, (colour, marker) in tradeoff.LOOKS.items()},
+    **{
+        schedule: {"color": colour, "marker": marker}
+        for schedule, (colour, marker) in tradeoff.LOOKS.items()
+    },
     "batched:4": {"color": "#56B4E9", "marker": "x", "linewidth": 1.0},
     "batched:8": {"color": "#56B4E9", "marker": "+", "linewidth": 1.0},
     "batches as predicted": {"color": "#CC79A7", "marker": "D"},
@@ -131,7 +138,9 @@ def named(batches: int, num_rounds: int) -> str:
 
 def measure(cell: Cell) -> list[study.Row]:
     """Return a row for every campaign, epsilon, schedule and decoder."""
-    best = {(epsilon, name): cell.best(epsilon, name) for epsilon in cell.epsilons for name in DECODERS}
+    best = {
+        (epsilon, name): cell.best(epsilon, name) for epsilon in cell.epsilons for name in DECODERS
+    }
     return [row for repeat in range(cell.repeats) for row in campaign(cell, best, repeat)]
 
 
@@ -148,7 +157,9 @@ def campaign(cell: Cell, best: Mapping[tuple[float, str], int], repeat: int) -> 
 
     def largest(decoder: str, sketches: list[CountSketch], counts: rounds.I64) -> float:
         if decoder == "median":
-            estimates = MedianDecoder(sketches, expected=cell.size).range(rounds.FIRST_ID, cell.size)
+            estimates = MedianDecoder(sketches, expected=cell.size).range(
+                rounds.FIRST_ID, cell.size
+            )
         else:
             domain = IntegerRange(rounds.FIRST_ID, cell.size)
             estimates = JointDecoder(sketches, domain).range(rounds.FIRST_ID, cell.size)
@@ -158,7 +169,9 @@ def campaign(cell: Cell, best: Mapping[tuple[float, str], int], repeat: int) -> 
     def land(schedule: str) -> tuple[rounds.I64, list[CountSketch]]:
         together = Schedule.parse(schedule).batches_of(every)
         sums = np.stack([held[batch.start : batch.stop].sum(axis=0) for batch in together])
-        return sums, recovery.land(sums, cell.rows, cell.width, "fresh" if schedule == "fresh" else "hybrid", public)
+        return sums, recovery.land(
+            sums, cell.rows, cell.width, "fresh" if schedule == "fresh" else "hybrid", public
+        )
 
     @functools.cache
     def estimation(schedule: str) -> float:
@@ -167,25 +180,47 @@ def campaign(cell: Cell, best: Mapping[tuple[float, str], int], repeat: int) -> 
     table, none = [], {"estimation": None, "privacy": None}
     for epsilon in cell.epsilons:
         noise = rounded_gaussian(cell.release(epsilon).noise(every) ** 2)
-        numbers = {1, every, *(m for m in BATCHES if m < every), *(best[epsilon, name] for name in DECODERS)}
+        numbers = {
+            1,
+            every,
+            *(m for m in BATCHES if m < every),
+            *(best[epsilon, name] for name in DECODERS),
+        }
         for schedule in [*(named(m, every) for m in sorted(numbers)), "fresh"]:
             fresh = schedule == "fresh"
             sums, sketches = land(schedule)
             noisy = [CountSketch(sketch.spec, sketch.round) for sketch in sketches]
-            own_noise = np.random.default_rng([cell.seed, repeat, 1, round(epsilon * 1e9), len(sums), fresh])
+            own_noise = np.random.default_rng(
+                [cell.seed, repeat, 1, round(epsilon * 1e9), len(sums), fresh]
+            )
             add_noise(noisy, noise, own_noise)
             alone = largest("median", noisy, 0 * truth)
             for one, own in zip(noisy, sketches, strict=True):
                 one.merge(own)
             bound, noise_bound = (None, None) if fresh else bounds(cell, sums, epsilon)
             spec = SketchSpec(cell.rows, cell.width, schedule, every, public)  # type: ignore[arg-type]
-            about = {name: getattr(cell, name) for name in ("law", "size", "rows", "width", "num_rounds", "clients")}
-            about |= {"epsilon": epsilon, "schedule": schedule, "releases": len(sums), "repeat": repeat}
+            about = {
+                name: getattr(cell, name)
+                for name in ("law", "size", "rows", "width", "num_rounds", "clients")
+            }
+            about |= {
+                "epsilon": epsilon,
+                "schedule": schedule,
+                "releases": len(sums),
+                "repeat": repeat,
+            }
             about |= {"theorem estimation": bound, "theorem privacy": noise_bound}
             about |= {"seed": cell.seed, "plan": study.describe(spec, cell.clients)}
             for decoder in DECODERS[: 1 if fresh else 2]:
-                row = about | {"decoder": decoder, "chosen": not fresh and best[epsilon, decoder] == len(sums)}
-                row |= {"estimation": estimation(schedule), "privacy": alone} if decoder == "median" else none
+                row = about | {
+                    "decoder": decoder,
+                    "chosen": not fresh and best[epsilon, decoder] == len(sums),
+                }
+                row |= (
+                    {"estimation": estimation(schedule), "privacy": alone}
+                    if decoder == "median"
+                    else none
+                )
                 table.append(row | {"both": largest(decoder, noisy, truth)})
     return table
 
@@ -271,12 +306,18 @@ def hybrid(rows: Iterable[study.Row]) -> list[study.Row]:
 def fixed(rows: Sequence[study.Row], what: str) -> list[study.Row]:
     """Return the rows with as many clients, N, or clients a round, n, as there are at the largest M."""
     clients, most = max(row["clients"] for row in rows), max(row["num_rounds"] for row in rows)
-    return [r for r in rows if r["clients"] == (clients if what == "N" else clients // most * r["num_rounds"])]
+    return [
+        r
+        for r in rows
+        if r["clients"] == (clients if what == "N" else clients // most * r["num_rounds"])
+    ]
 
 
 def at_main(rows: Sequence[study.Row]) -> list[study.Row]:
     """Return the rows of the epsilon nearest to 1."""
-    nearest = min((row["epsilon"] for row in rows), key=lambda epsilon: abs(math.log(epsilon / MAIN)))
+    nearest = min(
+        (row["epsilon"] for row in rows), key=lambda epsilon: abs(math.log(epsilon / MAIN))
+    )
     return [row for row in rows if row["epsilon"] == nearest]
 
 
@@ -285,7 +326,9 @@ def summarise(rows: list[study.Row]) -> dict[str, list[study.Row]]:
     main = at_main(rows)[0]["epsilon"]
     most = max(row["num_rounds"] for row in rows)
     return {
-        f"Section 4, the remarks on n and N fixed (hybrid, paper's decoder, epsilon {main:g})": remarks(rows),
+        f"Section 4, the remarks on n and N fixed (hybrid, paper's decoder, epsilon {main:g})": (
+            remarks(rows)
+        ),
         f"Section 4, last paragraph: batches (errors x 1e-5, M = {most})": batches(rows),
         "Section 4, the theorem's rate (hybrid, paper's decoder)": rates(rows),
     }
@@ -297,12 +340,29 @@ def remarks(rows: Sequence[study.Row]) -> list[study.Row]:
     for (law, high, width), own in grouped(hybrid(at_main(rows)), *SKETCH).items():
         for (what, part), (stated, power) in REMARKS.items():
             by_rounds = grouped(fixed(own, what), "num_rounds")
-            slopes = np.polyfit(np.log(list(by_rounds)), np.stack([logs(r, part) for r in by_rounds.values()]), 1)[0]
+            slopes = np.polyfit(
+                np.log(list(by_rounds)), np.stack([logs(r, part) for r in by_rounds.values()]), 1
+            )[0]
             slope, error = float(slopes.mean()), standard_error(slopes)
             row: study.Row = {"law": law, "sketch": f"{high}x{width}", "fixed": what, "error": part}
-            row |= {f"M={m} (1e-5)": mean(by_rounds[m], part) / recovery.UNIT for m in (min(by_rounds), max(by_rounds))}
-            row |= {"slope": slope, "SE": error, "theorem": "-" if power is None else power, "paper": stated}
-            table.append(row | {"verdict": "-" if power is None else judge(slope * math.copysign(1, power), error)})
+            row |= {
+                f"M={m} (1e-5)": mean(by_rounds[m], part) / recovery.UNIT
+                for m in (min(by_rounds), max(by_rounds))
+            }
+            row |= {
+                "slope": slope,
+                "SE": error,
+                "theorem": "-" if power is None else power,
+                "paper": stated,
+            }
+            table.append(
+                row
+                | {
+                    "verdict": (
+                        "-" if power is None else judge(slope * math.copysign(1, power), error)
+                    )
+                }
+            )
     return table
 
 
@@ -310,19 +370,31 @@ def batches(rows: Sequence[study.Row]) -> list[study.Row]:
     """Return errors by number of releases at the largest M, and what the predicted number gains over the better end."""
     most, table = max(row["num_rounds"] for row in rows), []
     chosen = [row for row in fixed(rows, "N") if row["num_rounds"] == most]
-    for (law, high, width, epsilon, decoder), own in grouped(chosen, *SKETCH, "epsilon", "decoder").items():
+    for (law, high, width, epsilon, decoder), own in grouped(
+        chosen, *SKETCH, "epsilon", "decoder"
+    ).items():
         by = grouped(own, "schedule")
         [best] = {row["releases"] for row in own if row["chosen"]}
-        row: study.Row = {"law": law, "sketch": f"{high}x{width}", "epsilon": epsilon, "decoder": decoder}
+        row: study.Row = {
+            "law": law,
+            "sketch": f"{high}x{width}",
+            "epsilon": epsilon,
+            "decoder": decoder,
+        }
         for name in ("shared", *(f"batched:{m}" for m in BATCHES if m < most), "hybrid", "fresh"):
             row[name] = mean(by[name]) / recovery.UNIT if name in by else "-"
         end = min(by["shared"], by["hybrid"], key=mean)
         gains = logs(end, "both") - logs(by[named(best, most)], "both")
         gain, error = float(gains.mean()), standard_error(gains)
-        row |= {"predicted best m": best, "error there": mean(by[named(best, most)]) / recovery.UNIT}
+        row |= {
+            "predicted best m": best,
+            "error there": mean(by[named(best, most)]) / recovery.UNIT,
+        }
         row |= {"better end over it": math.exp(gain), "SE": math.exp(gain) * error}
         sure = abs(gain) > SIGNIFICANT * error
-        table.append(row | {"batches are": ("better" if gain > 0 else "worse") if sure else "as good"})
+        table.append(
+            row | {"batches are": ("better" if gain > 0 else "worse") if sure else "as good"}
+        )
     return table
 
 
@@ -352,9 +424,15 @@ def theorem(rows: Sequence[study.Row], part: str = "both") -> float:
 
 def lines(rows: Sequence[study.Row]) -> dict[str, list[study.Row]]:
     """Return the rows of each line of a panel."""
-    found = {name: own for name, own in grouped(rows, "schedule").items() if name == "fresh" or name in LOOKS}
+    found = {
+        name: own
+        for name, own in grouped(rows, "schedule").items()
+        if name == "fresh" or name in LOOKS
+    }
     paper = [row for row in rows if row["decoder"] == "median"]
-    found = {name: [row for row in own if row["decoder"] == "median"] for name, own in found.items()}
+    found = {
+        name: [row for row in own if row["decoder"] == "median"] for name, own in found.items()
+    }
     found["shared"], found["hybrid"] = (
         [r for r in paper if r["schedule"] != "fresh" and r["releases"] == 1],
         hybrid(rows),
@@ -375,21 +453,46 @@ def draw(rows: list[study.Row]) -> Figure:
     grid: Any = figure.subplots(len(blocks), 3, squeeze=False)
     for axes, ((law, high, width), own) in zip(grid, blocks.items(), strict=True):
         panels = (
-            ("epsilon", [r for r in fixed(own, "N") if r["num_rounds"] == most], f"M = {most}, N = {clients:,}"),
-            ("num_rounds", fixed(at_main(own), "n"), f"n = {clients // most:,} fixed, epsilon {main:g}"),
+            (
+                "epsilon",
+                [r for r in fixed(own, "N") if r["num_rounds"] == most],
+                f"M = {most}, N = {clients:,}",
+            ),
+            (
+                "num_rounds",
+                fixed(at_main(own), "n"),
+                f"n = {clients // most:,} fixed, epsilon {main:g}",
+            ),
             ("num_rounds", fixed(at_main(own), "N"), f"N = {clients:,} fixed, epsilon {main:g}"),
         )
         for one, (over, shown, title) in zip(axes, panels, strict=True):
             draw_panel(one, over, shown)
-            one.set_title(f"{f'i^-{law}' if law != 'zm' else law}, {high} x {width}: {title}", fontsize=9.5, loc="left")
+            one.set_title(
+                f"{f'i^-{law}' if law != 'zm' else law}, {high} x {width}: {title}",
+                fontsize=9.5,
+                loc="left",
+            )
         limits = [limit for one in axes for limit in one.get_ylim()]
         for one in axes:
             one.set_ylim(min(limits), max(limits))
         axes[0].set_ylabel("largest error (frequency)")
-    for one, label in zip(grid[-1], ("epsilon (delta = 1e-6)", "M, rounds", "M, rounds"), strict=True):
+    for one, label in zip(
+        grid[-1], ("epsilon (delta = 1e-6)", "M, rounds", "M, rounds"), strict=True
+    ):
         one.set_xlabel(label)
-    handles = {label: line for one in grid.flat for line, label in zip(*one.get_legend_handles_labels(), strict=True)}
-    figure.legend(handles.values(), handles.keys(), loc="outside lower center", ncols=4, frameon=False, fontsize=9)
+    handles = {
+        label: line
+        for one in grid.flat
+        for line, label in zip(*one.get_legend_handles_labels(), strict=True)
+    }
+    figure.legend(
+        handles.values(),
+        handles.keys(),
+        loc="outside lower center",
+        ncols=4,
+        frameon=False,
+        fontsize=9,
+    )
     return figure
 
 
@@ -407,12 +510,32 @@ def draw_panel(axes: Any, over: str, rows: Sequence[study.Row]) -> None:
     for part, style in _TERMS.items():
         values = [mean(own, part) for own in points.values()]
         axes.plot(
-            list(points), values, style, color=LOOKS["hybrid"]["color"], linewidth=1, label=f"hybrid, {part} alone"
+            list(points),
+            values,
+            style,
+            color=LOOKS["hybrid"]["color"],
+            linewidth=1,
+            label=f"hybrid, {part} alone",
         )
     stated = np.array([theorem(own) for own in points.values()])
     constant = max(np.array([mean(own) for own in points.values()]) / stated)
-    axes.plot(list(points), constant * stated, "--", color="black", linewidth=1.2, label="the theorem, hybrid")
-    axes.text(0.97, 0.96, f"theorem: C = {constant:.2g}", transform=axes.transAxes, ha="right", va="top", fontsize=8.5)
+    axes.plot(
+        list(points),
+        constant * stated,
+        "--",
+        color="black",
+        linewidth=1.2,
+        label="the theorem, hybrid",
+    )
+    axes.text(
+        0.97,
+        0.96,
+        f"theorem: C = {constant:.2g}",
+        transform=axes.transAxes,
+        ha="right",
+        va="top",
+        fontsize=8.5,
+    )
     axes.set(xscale="log", yscale="log")
     axes.set_xticks(list(points), [f"{x:g}" for x in points])
     axes.minorticks_off()
@@ -448,8 +571,21 @@ def parse_size(text: str) -> tuple[int, int]:
 )
 @options.laws(("1.1", "2"))
 @options.sizes(("16x500", "5x2000"))
-@click.option("--rounds", "numbers", multiple=True, type=click.IntRange(1), default=ROUNDS, help="M; two or more.")
-@click.option("--epsilon", "epsilons", multiple=True, type=click.FloatRange(MIN_EPSILON, MAX_EPSILON), default=EPSILONS)
+@click.option(
+    "--rounds",
+    "numbers",
+    multiple=True,
+    type=click.IntRange(1),
+    default=ROUNDS,
+    help="M; two or more.",
+)
+@click.option(
+    "--epsilon",
+    "epsilons",
+    multiple=True,
+    type=click.FloatRange(MIN_EPSILON, MAX_EPSILON),
+    default=EPSILONS,
+)
 @options.domain_size(recovery.SIZE)
 @options.clients(recovery.CLIENTS, help="N; of the largest M also where n is fixed.")
 @options.repeats(20, help="Campaigns of each size.")
@@ -470,15 +606,20 @@ def command(
     """Error over epsilon and over rounds, of all schedules and decoders, beside the theorem of section 4."""
     numbers, epsilons = tuple(sorted(set(numbers))), tuple(sorted(set(epsilons)))
     if len(numbers) < 2 or any(clients % number for number in numbers):
-        raise InvalidInputError(f"--rounds needs two numbers or more, all of them divisors of {clients:,} clients")
+        raise InvalidInputError(
+            f"--rounds needs two numbers or more, all of them divisors of {clients:,} clients"
+        )
     parsed = tuple(dict.fromkeys(map(parse_size, sizes)))
     if domain_size <= max(width for _, width in parsed):
-        raise InvalidInputError(f"--domain-size must exceed the columns of every --size, got {domain_size:,}")
+        raise InvalidInputError(
+            f"--domain-size must exceed the columns of every --size, got {domain_size:,}"
+        )
     tasks = cells(laws, parsed, numbers, epsilons, domain_size, clients, repeats, seed)
     about = (
-        f"{domain_size:,} items, frequencies proportional to rank^-law; the largest M has {clients:,} clients, delta "
-        f"{DELTA:g}, zero-out, central noise; {repeats} campaigns. Errors are largest errors of any frequency, "
-        "geometric means; SE: standard error of a mean logarithm, or of a mean slope."
+        f"{domain_size:,} items, frequencies proportional to rank^-law; the largest M has"
+        f" {clients:,} clients, delta {DELTA:g}, zero-out, central noise; {repeats} campaigns."
+        " Errors are largest errors of any frequency, geometric means; SE: standard error of a"
+        " mean logarithm, or of a mean slope."
     )
     study.run(study.Study("epsilon", tasks, measure, summarise, draw, about), folder, jobs, plot)
 

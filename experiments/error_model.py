@@ -1,12 +1,12 @@
 """The error predicted for a plan before it runs, beside that of simulated campaigns.
 
-Every cell of the grid is a population, a sketch, a schedule and a level of noise. Predicted from the population's
-frequencies alone (`fedtally.recovery.error_model`); measured as the median over seeds. Items are shuffled for every
-seed, so that no decoder can profit from their order. With --data, cells of real tables are added, on which no
-choice in the model rests.
+Every cell of the grid is a population, a sketch, a schedule and a level of noise. Predicted from
+the population's frequencies alone (`fedtally.recovery.error_model`); measured as the median over
+seeds. Items are shuffled for every seed, so that no decoder can profit from their order. With
+--data, cells of real tables are added, on which no choice in the model rests.
 
-The scale of joint recovery is the root mean square error of clearly fitted items, where there are at least 5; of the
-median, the .95 quantile of all errors over 1.96.
+The scale of joint recovery is the root mean square error of clearly fitted items, where there are
+at least 5; of the median, the .95 quantile of all errors over 1.96.
 """
 
 from __future__ import annotations
@@ -34,7 +34,9 @@ TABLES = {
     "sentiment140": ("sentiment140_words.parquet", "count", 659_490),
 }
 HIDDEN = {
-    f"{recovery} scale {what}" for recovery in ("joint", "median") for what in ("predicted", "measured")
+    f"{recovery} scale {what}"
+    for recovery in ("joint", "median")
+    for what in ("predicted", "measured")
 }  # in files
 CLEARLY = 8.0  # standard deviations by which an item is clearly fitted
 EXACT = 3.0  # clients: a smaller largest error is of the exact regime
@@ -51,7 +53,9 @@ def tables(folder: Path) -> Sources:
     for name, (file, field, clients) in TABLES.items():
         path = folder / file
         if not path.is_file():
-            raise output.MissingDataError(f"{path} does not exist: name the folder of the real tables with --data")
+            raise output.MissingDataError(
+                f"{path} does not exist: name the folder of the real tables with --data"
+            )
         if path.suffix == ".npz":
             with np.load(path) as arrays:
                 counts = arrays[field].reshape(-1).astype(np.float64)
@@ -63,13 +67,16 @@ def tables(folder: Path) -> Sources:
     return found
 
 
-def measure(population: rounds.F64, spec: SketchSpec, noise: float, clients: int, seed: int) -> dict[str, float]:
+def measure(
+    population: rounds.F64, spec: SketchSpec, noise: float, clients: int, seed: int
+) -> dict[str, float]:
     """Run one campaign and return its errors, in frequencies.
 
     Args:
         population: float64 [d], sums to 1.
         spec: of the sketches; its seed is replaced.
-        noise: standard deviation of the noise in each counter of each round's sum, in counts; rounded to integers.
+        noise: standard deviation of the noise in each counter of each round's sum, in counts;
+            rounded to integers.
         clients: of all rounds together.
         seed: of everything that is random.
     """
@@ -88,7 +95,9 @@ def measure(population: rounds.F64, spec: SketchSpec, noise: float, clients: int
     items = joint.fit.leave_one_out(range(rounds.FIRST_ID, rounds.FIRST_ID + len(population)))
     clear = items.fitted & (items.values * np.sqrt(items.share) > CLEARLY * joint.fit.scale)
     fitted = (items.values - truth / total)[clear]
-    medians = np.abs(MedianDecoder(sketches).range(rounds.FIRST_ID, len(population)) - truth) / total
+    medians = (
+        np.abs(MedianDecoder(sketches).range(rounds.FIRST_ID, len(population)) - truth) / total
+    )
     return {
         "joint linf": float(errors.max()),
         "joint scale": float(np.sqrt(np.mean(fitted**2))) if len(fitted) >= 5 else np.nan,
@@ -105,7 +114,12 @@ def compare(
     name, population, clients = source
     runs = [measure(population, spec, noise, clients, seed) for seed in range(repeats)]
     seen = {key: float(np.median([run[key] for run in runs])) for key in runs[0]}
-    row: dict[str, object] = {"law": name, "rows": spec.rows, "width": spec.width, "schedule": str(spec.schedule)}
+    row: dict[str, object] = {
+        "law": name,
+        "rows": spec.rows,
+        "width": spec.width,
+        "schedule": str(spec.schedule),
+    }
     row["noise"] = noise
     both: dict[str, tuple[float, float]] = {}
     for recovery in ("joint", "median"):
@@ -122,7 +136,11 @@ def compare(
         for what, value in (("linf", expected.linf), ("scale", expected.scale)):
             key = f"{recovery} {what}"
             both[key] = (value * clients, seen[key] * clients)
-            row |= {f"{key} predicted": value, f"{key} measured": seen[key], f"{key} ratio": _ratio(*both[key])}
+            row |= {
+                f"{key} predicted": value,
+                f"{key} measured": seen[key],
+                f"{key} ratio": _ratio(*both[key]),
+            }
         if recovery == "joint":
             row |= {"support predicted": expected.support, "support measured": seen["support"]}
     return row, both
@@ -148,19 +166,23 @@ def summary(cells: Sequence[dict[str, tuple[float, float]]]) -> list[str]:
                     f"range {at[0]:.2f} .. {at[6]:.2f}, nine of ten in {at[1]:.2f} .. {at[5]:.2f}, "
                     f"quartiles {at[2]:.2f} {at[3]:.2f} {at[4]:.2f}"
                 )
-        exact = np.array([cell[f"{recovery} linf"] for cell in cells if cell[f"{recovery} linf"][1] < EXACT])
+        exact = np.array(
+            [cell[f"{recovery} linf"] for cell in cells if cell[f"{recovery} linf"][1] < EXACT]
+        )
         if len(exact):
             missed = exact[:, 0] - exact[:, 1]
             lines.append(
-                f"{recovery} linf, exact regime (measured below {EXACT:g} clients), {len(exact)} cells: predicted less "
-                f"measured {missed.min():.2f} .. {missed.max():.2f} clients, at most half a client off in "
-                f"{np.count_nonzero(np.abs(missed) <= 0.5)}"
+                f"{recovery} linf, exact regime (measured below {EXACT:g} clients), {len(exact)}"
+                f" cells: predicted less measured {missed.min():.2f} .. {missed.max():.2f} clients,"
+                f" at most half a client off in {np.count_nonzero(np.abs(missed) <= 0.5)}"
             )
     return lines
 
 
 @click.command("error_model")
-@options.quick(laws=("1.5",), rows=(5,), widths=(200,), domain_size=5_000, clients=50_000, repeats=1)
+@options.quick(
+    laws=("1.5",), rows=(5,), widths=(200,), domain_size=5_000, clients=50_000, repeats=1
+)
 @options.laws(("1.1", "1.5", "2", "zm"))
 @click.option("--rows", multiple=True, type=int, default=(5, 16))
 @click.option("--width", "widths", multiple=True, type=int, default=(200, 1000, 4000))
@@ -171,7 +193,9 @@ def summary(cells: Sequence[dict[str, tuple[float, float]]]) -> list[str]:
     multiple=True,
     type=float,
     default=(0.0, 4.2247),
-    help="Standard deviation in each counter of each round's sum, over the square root of the rows.",
+    help=(
+        "Standard deviation in each counter of each round's sum, over the square root of the rows."
+    ),
 )
 @options.domain_size(100_000)
 @options.clients(1_000_000)

@@ -1,9 +1,10 @@
 """The share of items whose error exceeds a size, by the characteristic function and by simulation; with a verdict.
 
-Every cell is a power law, a sketch, a number of rounds and a schedule. The size is the least, in halves of a count,
-that a share of at most 1e-2, or 1e-3, is predicted to exceed; where it is a few counts, the share may be well below.
-Simulated are campaigns of the paper's decoder, each with new clients and hashes. The standard error is that over
-campaigns, since the items of one campaign err together. A cell passes if the prediction is within 20 %.
+Every cell is a power law, a sketch, a number of rounds and a schedule. The size is the least, in
+halves of a count, that a share of at most 1e-2, or 1e-3, is predicted to exceed; where it is a few
+counts, the share may be well below. Simulated are campaigns of the paper's decoder, each with new
+clients and hashes. The standard error is that over campaigns, since the items of one campaign err
+together. A cell passes if the prediction is within 20 %.
 """
 
 from __future__ import annotations
@@ -33,14 +34,21 @@ def exceedance(law: rounds.F64, spec: SketchSpec, clients: int, size: float) -> 
         clients: of all rounds together.
         size: above 0.
     """
-    given = {"rows": spec.rows, "width": spec.width, "schedule": spec.schedule, "num_rounds": spec.num_rounds}
+    given = {
+        "rows": spec.rows,
+        "width": spec.width,
+        "schedule": spec.schedule,
+        "num_rounds": spec.num_rounds,
+    }
     return error_model.exceedance(law, size / clients, **given, num_clients=clients)  # type: ignore[arg-type]
 
 
 def least_size(law: rounds.F64, spec: SketchSpec, clients: int, share: float) -> float:
     """Return the least size, in halves of a count, that at most a share of items is predicted to exceed."""
     halves = bisect.bisect_left(
-        range(1, 2 * clients), True, key=lambda size: exceedance(law, spec, clients, size / 2) <= share
+        range(1, 2 * clients),
+        True,
+        key=lambda size: exceedance(law, spec, clients, size / 2) <= share,
     )
     return (1 + halves) / 2
 
@@ -62,7 +70,12 @@ def errors(law: rounds.F64, spec: SketchSpec, clients: int, seed: int) -> rounds
 
 
 def compare(
-    name: str, law: rounds.F64, spec: SketchSpec, clients: int, shares: tuple[float, ...], repeats: int
+    name: str,
+    law: rounds.F64,
+    spec: SketchSpec,
+    clients: int,
+    shares: tuple[float, ...],
+    repeats: int,
 ) -> list[dict[str, object]]:
     """Return a row for each share."""
     sizes = [least_size(law, spec, clients, share) for share in shares]
@@ -74,10 +87,23 @@ def compare(
     for size, shares_seen in zip(sizes, seen.T, strict=True):
         expected, mean = exceedance(law, spec, clients, size), float(shares_seen.mean())
         stddev = float(shares_seen.std(ddof=1)) if repeats > 1 else math.nan
-        row: dict[str, object] = {"law": name, "rounds": spec.num_rounds, "schedule": str(spec.schedule)}
-        row |= {"rows": spec.rows, "width": spec.width, "size": size, "predicted": expected, "simulated": mean}
+        row: dict[str, object] = {
+            "law": name,
+            "rounds": spec.num_rounds,
+            "schedule": str(spec.schedule),
+        }
+        row |= {
+            "rows": spec.rows,
+            "width": spec.width,
+            "size": size,
+            "predicted": expected,
+            "simulated": mean,
+        }
         ratio = expected / mean if mean else math.nan
-        row |= {"ratio": ratio, "error": ratio * stddev / mean / math.sqrt(repeats) if mean else math.nan}
+        row |= {
+            "ratio": ratio,
+            "error": ratio * stddev / mean / math.sqrt(repeats) if mean else math.nan,
+        }
         row["verdict"] = "PASS" if abs(ratio - 1) <= TOLERANCE else "MISS"
         table.append(row)
     return table
@@ -113,7 +139,8 @@ def command(
     for name in laws:
         law = recovery.law(name, domain_size)
         for number, height, width in itertools.product(numbers, rows, widths):
-            for schedule in schedules if number > 1 else ("shared",):  # of one round all schedules are the same
+            # of one round all schedules are the same
+            for schedule in schedules if number > 1 else ("shared",):
                 spec = SketchSpec(height, width, schedule, number, bytes(32))  # type: ignore[arg-type]  # a name is accepted
                 table += compare(name, law, spec, clients, shares, repeats)
     output.show(table)

@@ -1,19 +1,24 @@
 """The paper's four families: how the width that meets tau grows, beside the slope that the paper states.
 
-For every family, the width at taus over several decades, of 20 / tau clients each, for a domain of a million items: by
-the paper's formula for known frequencies (`theory.width_oracle`), and by `fedtally.planner.size_by_model` for the same,
-without margin, for the median and for joint recovery, of 15 rows each. The stated slope is the power of 1 / tau in the
-corollary "Examples"; slopes are fitted on logarithmic axes by least squares, after the corollary's logarithm is divided
-out. `off` is the difference. `most` is the largest width over the corollary's growth, `spread` that divided by the
+For every family, the width at taus over several decades, of 20 / tau clients each, for a domain of
+a million items: by the paper's formula for known frequencies (`theory.width_oracle`), and by
+`fedtally.planner.size_by_model` for the same, without margin, for the median and for joint
+recovery, of 15 rows each. The stated slope is the power of 1 / tau in the corollary "Examples";
+slopes are fitted on logarithmic axes by least squares, after the corollary's logarithm is divided
+out. `off` is the difference. `most` is the largest width over the corollary's growth, `spread` that
+divided by the
 smallest: 1 if they are in proportion.
 
-The corollary's uniform law has n/10 items, so that it changes with n. With n = 20 / tau its hardness is 1 / (2 tau) by
-algebra: the formula's slope cannot be off, only those of the decoders can. With n fixed the hardness is n/10 for tau up
-to 10/n, and 10 / (n tau^2) beyond: at most 1 / tau, as the corollary says, but not in proportion to it. So all there
-is to see of "uniform n=1e6" is that the growth suffices.
+The corollary's uniform law has n/10 items, so that it changes with n. With n = 20 / tau its
+hardness is 1 / (2 tau) by
+algebra: the formula's slope cannot be off, only those of the decoders can. With n fixed the
+hardness is n/10 for tau up to 10/n, and 10 / (n tau^2) beyond: at most 1 / tau, as the corollary
+says, but not in proportion to it. So all there is to see of "uniform n=1e6" is that the growth
+suffices.
 
-The stated growth is that of tau to 0. At these taus zipf-log is still on its way: its N-th item has the frequency
-c / (N log(N + 1)^b), and log(N) is not log(1/tau). Nothing here is drawn, so no row has a seed or a standard error.
+The stated growth is that of tau to 0. At these taus zipf-log is still on its way: its N-th item has
+the frequency c / (N log(N + 1)^b), and log(N) is not log(1/tau). Nothing here is drawn, so no row
+has a seed or a standard error.
 """
 
 from __future__ import annotations
@@ -39,8 +44,13 @@ if TYPE_CHECKING:
 CLIENTS = 20  # over tau, where they are not fixed
 P = 0.1
 END = 3  # smallest taus
-LOOKS = {"oracle": ("#000000", "D"), "median": ("#D55E00", "s"), "joint": ("#0072B2", "o")}  # Okabe and Ito (2008)
-SAID = {"oracle": "paper's formula", "median": "needed, paper's decoder", "joint": "needed, joint recovery"}
+# Okabe and Ito (2008)
+LOOKS = {"oracle": ("#000000", "D"), "median": ("#D55E00", "s"), "joint": ("#0072B2", "o")}
+SAID = {
+    "oracle": "paper's formula",
+    "median": "needed, paper's decoder",
+    "joint": "needed, joint recovery",
+}
 STATED = {"reproduced": 0.05, "reproduced with a caveat": 0.1}  # the most that a slope is off
 ENOUGH = 10.0  # times the growth: what suffices where clients are fixed
 
@@ -71,7 +81,9 @@ class Member(NamedTuple):
         if self.family == "uniform":
             items = clients // 10
             if items > size:
-                raise InvalidInputError(f"--domain-size must be at least {items}, a tenth of the clients, got {size}")
+                raise InvalidInputError(
+                    f"--domain-size must be at least {items}, a tenth of the clients, got {size}"
+                )
             return np.full(items, 1 / items)
         if self.family == "geometric":
             return frequencies(f"geometric:d={min(size, 100)}")
@@ -158,10 +170,17 @@ def fits(rows: list[Row]) -> list[Row]:
     for name, method in dict.fromkeys((row["family"], row["method"]) for row in rows):
         chosen = [row for row in rows if (row["family"], row["method"]) == (name, method)]
         member = MEMBERS[name]
-        taus, values, growth = (np.array([float(row[key]) for row in chosen]) for key in ("tau", "width", "growth"))
+        taus, values, growth = (
+            np.array([float(row[key]) for row in chosen]) for key in ("tau", "width", "growth")
+        )
         divided, constants = values / np.log(1 / taus) ** member.logarithm, values / growth
         fitted = slope(taus, divided)
-        found: Row = {"family": name, "method": method, "first": int(values[0]), "last": int(values[-1])}
+        found: Row = {
+            "family": name,
+            "method": method,
+            "first": int(values[0]),
+            "last": int(values[-1]),
+        }
         found |= {"stated": member.power, "slope": fitted, "off": fitted - member.power}
         found |= {"at the end": slope(taus[-END:], divided[-END:]), "most": float(constants.max())}
         found |= {"spread": float(constants.max() / constants.min())}
@@ -172,7 +191,10 @@ def fits(rows: list[Row]) -> list[Row]:
 
 def summarise(rows: list[Row]) -> dict[str, list[Row]]:
     """Return one table."""
-    title = 'Slopes of the width over 1/tau; stated: section 2, corollary "Examples", the logarithm divided out'
+    title = (
+        'Slopes of the width over 1/tau; stated: section 2, corollary "Examples", the logarithm'
+        " divided out"
+    )
     return {title: fits(rows)}
 
 
@@ -186,7 +208,9 @@ def draw(rows: list[Row]) -> Figure:
     names = list(dict.fromkeys(row["family"] for row in rows))
     columns = min(3, len(names))
     lines = -(-len(names) // columns)
-    figure = Figure(figsize=(3.2 * columns + 0.6, 2.7 * lines + 1.1), layout="constrained", facecolor="white")
+    figure = Figure(
+        figsize=(3.2 * columns + 0.6, 2.7 * lines + 1.1), layout="constrained", facecolor="white"
+    )
     grid: Any = figure.subplots(lines, columns, sharex=True, sharey=True, squeeze=False)
     for axes in grid.flat[len(names) :]:
         axes.set_visible(False)
@@ -194,14 +218,22 @@ def draw(rows: list[Row]) -> Figure:
         for method, (colour, marker) in LOOKS.items():
             chosen = [row for row in rows if row["family"] == name and row["method"] == method]
             xs, ys = [1 / row["tau"] for row in chosen], [row["width"] for row in chosen]
-            axes.plot(xs, ys, color=colour, marker=marker, markersize=4, linewidth=1.4, label=SAID[method])
+            axes.plot(
+                xs, ys, color=colour, marker=marker, markersize=4, linewidth=1.4, label=SAID[method]
+            )
             if method == "oracle":
                 growth = np.array([row["growth"] for row in chosen])
                 constants = np.array(ys) / growth
                 fixed = MEMBERS[name].clients is not None
                 through = constants.max() if fixed else math.exp(float(np.log(constants).mean()))
                 axes.plot(
-                    xs, through * growth, color="#999999", linewidth=5, alpha=0.5, zorder=0, label="stated growth"
+                    xs,
+                    through * growth,
+                    color="#999999",
+                    linewidth=5,
+                    alpha=0.5,
+                    zorder=0,
+                    label="stated growth",
                 )
         axes.set(xscale="log", yscale="log")
         axes.set_title(f"{name}: {_stated(MEMBERS[name])}", loc="left", fontsize="medium")
@@ -222,16 +254,24 @@ def draw(rows: list[Row]) -> Figure:
 def _stated(member: Member) -> str:
     """Return the growth that the corollary states, for a title."""
     power = rf"\tau^{{-{member.power:.3g}}}" if member.power else ""
-    logarithm = rf"\log(1/\tau)^{{{member.logarithm:.3g}}}".removesuffix("^{1}") if member.logarithm else ""
+    logarithm = (
+        rf"\log(1/\tau)^{{{member.logarithm:.3g}}}".removesuffix("^{1}") if member.logarithm else ""
+    )
     return f"${power} {logarithm}$"
 
 
 @click.command("families")
-@options.study(families=("geometric", "zipf a=2", "uniform"), points=2, smallest=1e-3, domain_size=100_000)
-@click.option("--family", "families", multiple=True, type=click.Choice(list(MEMBERS)), help="[default: all]")
+@options.study(
+    families=("geometric", "zipf a=2", "uniform"), points=2, smallest=1e-3, domain_size=100_000
+)
+@click.option(
+    "--family", "families", multiple=True, type=click.Choice(list(MEMBERS)), help="[default: all]"
+)
 @click.option("--largest", type=click.FloatRange(1e-12), default=1e-2, help="Largest tau.")
 @click.option("--smallest", type=click.FloatRange(1e-12), default=1e-5, help="Smallest tau.")
-@click.option("--points", type=click.IntRange(2), default=7, help="Taus between them, in equal ratios.")
+@click.option(
+    "--points", type=click.IntRange(2), default=7, help="Taus between them, in equal ratios."
+)
 @click.option("--rows", type=click.IntRange(1), default=15)
 @options.domain_size(1_000_000)
 def command(
@@ -247,18 +287,21 @@ def command(
 ) -> None:
     """Fit the slope at which the width that meets tau grows, for the families of the paper's examples."""
     if not 0.0 < smallest < largest <= math.exp(-1):
-        raise InvalidInputError(f"--smallest must be below --largest, at most 1/e, got {smallest} and {largest}")
+        raise InvalidInputError(
+            f"--smallest must be below --largest, at most 1/e, got {smallest} and {largest}"
+        )
     taus = [float(tau) for tau in np.geomspace(largest, smallest, points)]
     tasks = [Task(name, tau, rows, domain_size) for name in families or MEMBERS for tau in taus]
     about = (
-        f"Widths for errors tau from {largest:g} to {smallest:g}, {CLIENTS} / tau clients or as many as named, "
-        f"{domain_size:,} items, {rows} rows, by the paper's formula for known frequencies, and as `fedtally plan` "
-        "computes what the two decoders need; joint recovery is not the paper's. A slope has the verdict reproduced if "
-        "it is off by at most 0.05, with a caveat by at most 0.1. Of uniform, the formula's slope is an identity: with "
-        "n = 20 / tau clients the hardness of n/10 equal items is 1 / (2 tau). With n fixed the stated growth suffices "
-        f"and is not tight: the verdict is reproduced with a caveat if no width exceeds {ENOUGH:g} times it (most), in "
-        "proportion or not. Nothing is drawn but campaigns of up to 150 counters, by "
-        "the planner itself: there are no standard errors."
+        f"Widths for errors tau from {largest:g} to {smallest:g}, {CLIENTS} / tau clients or as"
+        f" many as named, {domain_size:,} items, {rows} rows, by the paper's formula for known"
+        " frequencies, and as `fedtally plan` computes what the two decoders need; joint recovery"
+        " is not the paper's. A slope has the verdict reproduced if it is off by at most 0.05,"
+        " with a caveat by at most 0.1. Of uniform, the formula's slope is an identity: with n ="
+        " 20 / tau clients the hardness of n/10 equal items is 1 / (2 tau). With n fixed the"
+        " stated growth suffices and is not tight: the verdict is reproduced with a caveat if no"
+        f" width exceeds {ENOUGH:g} times it (most), in proportion or not. Nothing is drawn but"
+        " campaigns of up to 150 counters, by the planner itself: there are no standard errors."
     )
     study.run(study.Study("families", tasks, measure, summarise, draw, about), folder, jobs, plot)
 

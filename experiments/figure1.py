@@ -1,6 +1,7 @@
 """The paper's Figure 1: sizes for a target in one round, and schedules over ten rounds, on the paper's populations.
 
-See `experiments.figure1_single` (a, b, d, e, g, h) and `experiments.figure1_rounds` (c, f, i) for what is measured.
+See `experiments.figure1_single` (a, b, d, e, g, h) and `experiments.figure1_rounds` (c, f, i) for
+what is measured.
 """
 
 from __future__ import annotations
@@ -58,7 +59,9 @@ def draw(rows: Sequence[Row], chosen: Sequence[Population]) -> Figure:
     """Draw the paper's panels, a line of three for each population."""
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(10.0, 2.9 * len(chosen) + 1.1), layout="constrained", facecolor="white")
+    figure = Figure(
+        figsize=(10.0, 2.9 * len(chosen) + 1.1), layout="constrained", facecolor="white"
+    )
     grid: Any = figure.subplots(len(chosen), 3, squeeze=False)
     for line, one in zip(grid, chosen, strict=True):
         own = [row for row in rows if row["population"] == one.name]
@@ -70,8 +73,12 @@ def draw(rows: Sequence[Row], chosen: Sequence[Population]) -> Figure:
             f"one round\nn = {clients}, d = {len(one.law):,}, L = {one.rows}",
             f"ten rounds\nN = {total}",
         )
-        for axes, letter, title in zip(line, several.PANELS.get(one.name, "   "), said, strict=True):
-            axes.set_title(f"({letter}) {title}" if letter.strip() else title, loc="left", fontsize=9)
+        for axes, letter, title in zip(
+            line, several.PANELS.get(one.name, "   "), said, strict=True
+        ):
+            axes.set_title(
+                f"({letter}) {title}" if letter.strip() else title, loc="left", fontsize=9
+            )
             axes.grid(which="major", color="#E6E8EB")
             axes.set_axisbelow(True)
             axes.spines[["top", "right"]].set_visible(False)
@@ -112,11 +119,13 @@ def make(
         measure,
         lambda rows: summarise(rows, chosen),
         lambda rows: draw(rows, chosen),
-        f"One round: {pilots} pilots of {repeats} campaigns for each tau, constant {single.CONSTANT:g}; taus even on "
-        f"a {spacing} axis. Ten rounds: {round_repeats['median']} campaigns for each width with the paper's decoder, "
-        f"{round_repeats['joint']} with joint recovery, whose errors count from half a client on. ± is one standard "
-        "error. Verdicts: the rules are in `experiments.figure1_single.claim` and `experiments.figure1_rounds.claim`. "
-        f"Populations: {'; '.join(one.title for one in chosen)}.",
+        f"One round: {pilots} pilots of {repeats} campaigns for each tau, constant"
+        f" {single.CONSTANT:g}; taus even on a {spacing} axis. Ten rounds:"
+        f" {round_repeats['median']} campaigns for each width with the paper's decoder,"
+        f" {round_repeats['joint']} with joint recovery, whose errors count from half a client on."
+        " ± is one standard error. Verdicts: the rules are in `experiments.figure1_single.claim`"
+        " and `experiments.figure1_rounds.claim`. Populations:"
+        f" {'; '.join(one.title for one in chosen)}.",
     )
 
 
@@ -140,8 +149,18 @@ def make(
     default=(50, 100, 200, 400, 800, 1600, 3200),
     help="Of ten rounds.",
 )
-@click.option("--round-repeats", type=click.IntRange(2), default=50, help="Campaigns of ten rounds, paper's decoder.")
-@click.option("--joint-repeats", type=click.IntRange(2), default=10, help="Campaigns of ten rounds, joint recovery.")
+@click.option(
+    "--round-repeats",
+    type=click.IntRange(2),
+    default=50,
+    help="Campaigns of ten rounds, paper's decoder.",
+)
+@click.option(
+    "--joint-repeats",
+    type=click.IntRange(2),
+    default=10,
+    help="Campaigns of ten rounds, joint recovery.",
+)
 @options.seed
 @options.data("Folder of the tables or official files.")
 @options.study(**QUICK)

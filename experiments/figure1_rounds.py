@@ -1,9 +1,10 @@
 """The paper's Figure 1 c, f and i: the largest error of shared, fresh and hybrid rounds against the width.
 
-A campaign has ten rounds of n clients, drawn from the population's law, items in random order; its sums are decoded by
-the paper's medians and jointly. Errors are those of the frequencies among the clients that were drawn. What campaigns
-of the same clients and hashes differ by is compared as the ratio of their mean errors; over widths, as the geometric
-mean of the ratios. An error below half a client, which joint recovery may reach, counts as that much there.
+A campaign has ten rounds of n clients, drawn from the population's law, items in random order; its
+sums are decoded by the paper's medians and jointly. Errors are those of the frequencies among the
+clients that were drawn. What campaigns of the same clients and hashes differ by is compared as the
+ratio of their mean errors; over widths, as the geometric mean of the ratios. An error below half a
+client, which joint recovery may reach, counts as that much there.
 """
 
 from __future__ import annotations
@@ -93,8 +94,12 @@ def load(name: str, data: str | None) -> Population:
         return populations.load(name, Path(data) if data else None)
     law = synthetic.frequencies(name)
     if len(law) < 500:
-        raise InvalidInputError(f"a synthetic population must have at least 500 items, got {len(law)}")
-    return Population(name, f"{name} (synthetic)", law, len(law) // 10, theory.rows_for(len(law), P), False)
+        raise InvalidInputError(
+            f"a synthetic population must have at least 500 items, got {len(law)}"
+        )
+    return Population(
+        name, f"{name} (synthetic)", law, len(law) // 10, theory.rows_for(len(law), P), False
+    )
 
 
 def whole(*numbers: int) -> int:
@@ -102,15 +107,25 @@ def whole(*numbers: int) -> int:
     return int(np.random.SeedSequence(numbers).generate_state(1, np.uint64)[0] >> 1)
 
 
-def largest_error(held: rounds.I64, rows: int, width: int, schedule: str, decoder: str, seed: bytes) -> float:
+def largest_error(
+    held: rounds.I64, rows: int, width: int, schedule: str, decoder: str, seed: bytes
+) -> float:
     """Return the l_inf error of the frequencies of one campaign; held: int64 [rounds, d]."""
     sketches, size = recovery.land(held, rows, width, schedule, seed), held.shape[1]
-    by = JointDecoder(sketches, IntegerRange(rounds.FIRST_ID, size)) if decoder == "joint" else MedianDecoder(sketches)
+    by = (
+        JointDecoder(sketches, IntegerRange(rounds.FIRST_ID, size))
+        if decoder == "joint"
+        else MedianDecoder(sketches)
+    )
     return float(np.abs(by.range(rounds.FIRST_ID, size) - held.sum(axis=0)).max() / held.sum())
 
 
 def tasks(
-    population: Population, data: str | None, widths: Iterable[int], repeats: dict[str, int], seed: int
+    population: Population,
+    data: str | None,
+    widths: Iterable[int],
+    repeats: dict[str, int],
+    seed: int,
 ) -> Iterator[Task]:
     """Yield the tasks of a population; repeats: campaigns of each decoder."""
     law = populations.digest(population.law)
@@ -118,7 +133,14 @@ def tasks(
         for decoder, most in repeats.items():
             for first in range(0, most, CHUNK):
                 last = min(first + CHUNK, most)
-                common = population.name, population.title, data, law, population.num_clients, population.rows
+                common = (
+                    population.name,
+                    population.title,
+                    data,
+                    law,
+                    population.num_clients,
+                    population.rows,
+                )
                 yield Task(*common, width, decoder, first, last, seed)
 
 
@@ -131,12 +153,31 @@ def measure(task: Task) -> list[Row]:
         rng = np.random.default_rng(seed)
         held, hashes = recovery.draw(law, clients, "alike", rng), rng.bytes(32)
         for schedule in recovery.SCHEDULES:
-            spec = SketchSpec(task.rows, task.width, Schedule.parse(schedule), recovery.ROUNDS, hashes)
+            spec = SketchSpec(
+                task.rows, task.width, Schedule.parse(schedule), recovery.ROUNDS, hashes
+            )
             linf = largest_error(held, task.rows, task.width, schedule, task.decoder, hashes)
-            row: Row = {"part": PART, "population": task.population, "title": task.title, "law": task.law}
-            row |= {"domain_size": len(law), "clients": clients, "experiment_seed": task.seed, "tau": None}
+            row: Row = {
+                "part": PART,
+                "population": task.population,
+                "title": task.title,
+                "law": task.law,
+            }
+            row |= {
+                "domain_size": len(law),
+                "clients": clients,
+                "experiment_seed": task.seed,
+                "tau": None,
+            }
             row |= {"method": schedule, "decoder": task.decoder, "pilot": None, "repeat": repeat}
-            row |= {"rows": task.rows, "width": task.width, "sizing": None, "warned": None, "linf": linf, "kept": None}
+            row |= {
+                "rows": task.rows,
+                "width": task.width,
+                "sizing": None,
+                "warned": None,
+                "linf": linf,
+                "kept": None,
+            }
             found.append(row | {"seed": seed, "plan": describe(spec, clients)})
     return found
 
@@ -146,8 +187,13 @@ def errors(rows: Iterable[Row], method: str, decoder: str) -> dict[int, rounds.F
     found: dict[int, list[tuple[int, float]]] = {}
     for row in rows:
         if (row["part"], row["method"], row["decoder"]) == (PART, method, decoder):
-            found.setdefault(row["width"], []).append((row["repeat"], max(row["linf"], 0.5 / row["clients"])))
-    return {width: np.array([linf for _, linf in sorted(pairs)]) for width, pairs in sorted(found.items())}
+            found.setdefault(row["width"], []).append(
+                (row["repeat"], max(row["linf"], 0.5 / row["clients"]))
+            )
+    return {
+        width: np.array([linf for _, linf in sorted(pairs)])
+        for width, pairs in sorted(found.items())
+    }
 
 
 def ratio(ours: rounds.F64, others: rounds.F64) -> Ratio:
@@ -173,7 +219,10 @@ def overall(ratios: Sequence[Ratio]) -> Ratio:
     Ratio(value=1.0, error=0.0)
     """
     value = float(np.exp(np.mean([np.log(one.value) for one in ratios])))
-    return Ratio(value, value * float(np.sqrt(sum((one.error / one.value) ** 2 for one in ratios))) / len(ratios))
+    return Ratio(
+        value,
+        value * float(np.sqrt(sum((one.error / one.value) ** 2 for one in ratios))) / len(ratios),
+    )
 
 
 def between(rows: Sequence[Row], ours: tuple[str, str], others: tuple[str, str]) -> list[Ratio]:
@@ -187,18 +236,23 @@ def summary(rows: Sequence[Row], title: str) -> Row:
     table: Row = {"population": title}
     for decoder in DECODERS:
         for ours, others in (("fresh", "shared"), ("hybrid", "shared"), ("hybrid", "fresh")):
-            table[f"{ours} / {others}, {decoder}"] = _said(between(rows, (ours, decoder), (others, decoder)))
-    table["hybrid, joint / median"] = _said(between(rows, ("hybrid", "joint"), ("hybrid", "median")))
+            table[f"{ours} / {others}, {decoder}"] = _said(
+                between(rows, (ours, decoder), (others, decoder))
+            )
+    table["hybrid, joint / median"] = _said(
+        between(rows, ("hybrid", "joint"), ("hybrid", "median"))
+    )
     return table
 
 
 def claim(rows: Sequence[Row], name: str, title: str) -> Row:
     """Return the row of the paper's claim about a population, with the paper's decoder; others are held to Gowalla's.
 
-    Hybrid and fresh similarly, and both better than shared: reproduced if both are below shared and hybrid / fresh is
-    within 1.25 and its inverse, all at 99 % over all widths; with a caveat if both are below shared and hybrid is, by
-    ratio, nearer to fresh than to shared. Hybrid's advantage: reproduced if it is below both at 99 % over
-    all widths, and above fresh at no width; with a caveat if it is below both over all, or at some widths.
+    Hybrid and fresh similarly, and both better than shared: reproduced if both are below shared and
+    hybrid / fresh is within 1.25 and its inverse, all at 99 % over all widths; with a caveat if
+    both are below shared and hybrid is, by ratio, nearer to fresh than to shared. Hybrid's
+    advantage: reproduced if it is below both at 99 % over all widths, and above fresh at no width;
+    with a caveat if it is below both over all, or at some widths.
     """
     ratios = {
         pair: between(rows, (pair[0], "median"), (pair[1], "median"))
@@ -219,14 +273,19 @@ def claim(rows: Sequence[Row], name: str, title: str) -> Row:
         verdict = verdict_of(over_all and not behind, over_all or somewhere)
     ahead = sum(one.below(1.0) for one in ratios["hybrid", "fresh"])
     late = sum(one.above(1.0) for one in ratios["hybrid", "fresh"])
-    ours = f"hybrid / fresh {fresh} (below 1 at {ahead}, above at {late} of {len(ratios['hybrid', 'fresh'])} widths)"
+    ours = (
+        f"hybrid / fresh {fresh} (below 1 at {ahead}, above at {late} of"
+        f" {len(ratios['hybrid', 'fresh'])} widths)"
+    )
     ours += f", hybrid / shared {shared}, fresh / shared {other}"
     return {"population": title, "claim": said, "place": place, "ours": ours, "verdict": verdict}
 
 
 def verdict_of(reproduced: bool, partly: bool) -> str:
     """Return the verdict in words."""
-    return "reproduced" if reproduced else "reproduced with a caveat" if partly else "not reproduced"
+    return (
+        "reproduced" if reproduced else "reproduced with a caveat" if partly else "not reproduced"
+    )
 
 
 def draw(axes: Any, rows: Sequence[Row]) -> None:
@@ -237,7 +296,10 @@ def draw(axes: Any, rows: Sequence[Row]) -> None:
             axes.errorbar(
                 list(found),
                 [values.mean() for values in found.values()],
-                [values.std(ddof=len(values) > 1) / np.sqrt(len(values)) for values in found.values()],
+                [
+                    values.std(ddof=len(values) > 1) / np.sqrt(len(values))
+                    for values in found.values()
+                ],
                 color=colour,
                 marker=marker,
                 linestyle=line,

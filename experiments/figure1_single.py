@@ -1,20 +1,25 @@
 """The paper's Figure 1 a, b, d, e, g and h: how wide a sketch is chosen for an error tau, and whether it keeps it.
 
-One round: n clients are drawn from the population's law, items in random order; for two-phase and our planner a pilot
-of n / 10 others in a sketch of 8 x 200. The targets tau lie evenly on a logarithmic axis, or a linear one, within
-(1e-3, 1e-1) and above 20 / n. The ways to choose a size, for p = 0.1 and the paper's rows L:
+One round: n clients are drawn from the population's law, items in random order; for two-phase and
+our planner a pilot of n / 10 others in a sketch of 8 x 200. The targets tau lie evenly on a
+logarithmic axis, or a linear one, within (1e-3, 1e-1) and above 20 / n. The ways to choose a size,
+for p = 0.1 and the paper's rows L:
 
 - minimax optimal: W = 2 min(2 / tau, n);
-- instance optimal: W = 2 min(hardness(f, tau), n), f being the frequencies of the very clients of the campaign;
+- instance optimal: W = 2 min(hardness(f, tau), n), f being the frequencies of the very clients of
+  the campaign;
 - two-phase: the same for a power law, fitted to the pilot's 20 largest estimates;
-- planner, median: `fedtally.planner.size_by_model` from the same pilot, for L rows and the paper's decoder;
-- planner, joint: the same for joint recovery; the planner chooses the rows, too, so that counters are compared.
+- planner, median: `fedtally.planner.size_by_model` from the same pilot, for L rows and the paper's
+  decoder;
+- planner, joint: the same for joint recovery; the planner chooses the rows, too, so that counters
+  are compared.
 
-`kept` is whether the largest error of a frequency is at most tau; `warned` whether the planner said that its size may
-be too small, or is that of the worst case, for want of a larger pilot. The campaigns of a pilot are alike in their
-size, so the standard error of the share that keeps tau is that of the pilots' shares; it is taken to be at least the
-binomial one of 1 - p. A target is missed if that share is below 1 - p at the level of 99 %. Ratios of widths are
-geometric means over taus and pilots.
+`kept` is whether the largest error of a frequency is at most tau; `warned` whether the planner said
+that its size may be too small, or is that of the worst case, for want of a larger pilot. The
+campaigns of a pilot are alike in their size, so the standard error of the share that keeps tau is
+that of the pilots' shares; it is taken to be at least the binomial one of 1 - p. A target is missed
+if that share is below 1 - p at the level of 99 %. Ratios of widths are geometric means over taus
+and pilots.
 """
 
 from __future__ import annotations
@@ -91,7 +96,10 @@ def refusal(clients: int) -> str:
     few = f"no tau is above {FEW} / {clients}"
     if FEW / clients < TAUS[1]:
         return f"{few}: take more --points"
-    return f"{few}, as all are below {TAUS[1]:g}: the population needs more than {FEW / TAUS[1]:.0f} clients in a round"
+    return (
+        f"{few}, as all are below {TAUS[1]:g}: the population needs more than {FEW / TAUS[1]:.0f}"
+        " clients in a round"
+    )
 
 
 def choose(task: Task, law: rounds.F64, rng: np.random.Generator) -> dict[str, planner.Size]:
@@ -103,19 +111,30 @@ def choose(task: Task, law: rounds.F64, rng: np.random.Generator) -> dict[str, p
     known = planner.Frequencies.from_pilot([sums], domain)
 
     def size_by_model(decoder: str, rows: int | None) -> planner.Size:
-        return planner.size_by_model(known, task.tau, planner.Campaign(task.clients, recovery=decoder), p=P, rows=rows)
+        return planner.size_by_model(
+            known, task.tau, planner.Campaign(task.clients, recovery=decoder), p=P, rows=rows
+        )
 
     clients, rows = task.clients, task.rows
     return {
-        MINIMAX: planner.minimax(task.tau, num_clients=clients, domain_size=len(law), rows=rows, constant=CONSTANT),
-        TWO_PHASE: planner.two_phase(sums, domain, task.tau, num_clients=clients, rows=rows, constant=CONSTANT),
+        MINIMAX: planner.minimax(
+            task.tau, num_clients=clients, domain_size=len(law), rows=rows, constant=CONSTANT
+        ),
+        TWO_PHASE: planner.two_phase(
+            sums, domain, task.tau, num_clients=clients, rows=rows, constant=CONSTANT
+        ),
         MEDIAN: size_by_model("median", rows),
         JOINT: size_by_model("joint", None),
     }
 
 
 def tasks(
-    one: Population, data: str | None, targets: Iterable[float], pilots: int, repeats: int, seed: int
+    one: Population,
+    data: str | None,
+    targets: Iterable[float],
+    pilots: int,
+    repeats: int,
+    seed: int,
 ) -> Iterator[Task]:
     """Yield the tasks of a population."""
     known = one.name, one.title, data, populations.digest(one.law), one.num_clients, one.rows
@@ -134,16 +153,36 @@ def measure(task: Task) -> list[Row]:
         rng = np.random.default_rng(seed)
         held, hashes = rounds.draw(rng.permutation(law), task.clients, 1, rng), rng.bytes(32)
         own = held[0] / task.clients
-        given = {"num_clients": task.clients, "domain_size": len(law), "rows": task.rows, "constant": CONSTANT}
+        given = {
+            "num_clients": task.clients,
+            "domain_size": len(law),
+            "rows": task.rows,
+            "constant": CONSTANT,
+        }
         oracle = planner.oracle(own, task.tau, **given)  # type: ignore[arg-type]
         for method, size in (sizes | {INSTANCE: oracle}).items():
             decoder = "joint" if method == JOINT else "median"
             spec = SketchSpec(size.rows, size.width, Schedule.parse("shared"), 1, hashes)
             linf = largest_error(held, size.rows, size.width, "shared", decoder, hashes)
-            row: Row = {"part": PART, "population": task.population, "title": task.title, "law": task.law}
-            row |= {"domain_size": len(law), "clients": task.clients, "experiment_seed": task.seed, "tau": task.tau}
+            row: Row = {
+                "part": PART,
+                "population": task.population,
+                "title": task.title,
+                "law": task.law,
+            }
+            row |= {
+                "domain_size": len(law),
+                "clients": task.clients,
+                "experiment_seed": task.seed,
+                "tau": task.tau,
+            }
             row |= {"method": method, "decoder": decoder, "pilot": task.pilot, "repeat": repeat}
-            row |= {"rows": size.rows, "width": size.width, "sizing": size.method, "warned": bool(size.message)}
+            row |= {
+                "rows": size.rows,
+                "width": size.width,
+                "sizing": size.method,
+                "warned": bool(size.message),
+            }
             row |= {"linf": linf, "kept": linf <= task.tau * (1 + 1e-9)}
             found.append(row | {"seed": seed, "plan": describe(spec, task.clients)})
     return found
@@ -153,11 +192,13 @@ class Cell(NamedTuple):
     """What one way to choose a size leads to for one tau.
 
     Attributes:
-        columns: [pilots], counters divided by the paper's rows: logarithms, means over a pilot's campaigns.
+        columns: [pilots], counters divided by the paper's rows: logarithms, means over a pilot's
+            campaigns.
         linf: mean largest error.
         share: of campaigns that keep tau.
         error: its standard error; that of pilots' shares, or that of 1 - p if larger.
-        warned: the planner said of most sizes that they may be too small, or that the worst case was taken.
+        warned: the planner said of most sizes that they may be too small, or that the worst case
+            was taken.
     """
 
     columns: rounds.F64
@@ -183,12 +224,21 @@ def cells(rows: Iterable[Row], method: str, length: int) -> dict[float, Cell]:
 
 def _cell(pilots: list[list[Row]], length: int) -> Cell:
     shares = np.array([np.mean([row["kept"] for row in pilot]) for pilot in pilots])
-    columns = [np.mean([math.log(row["rows"] * row["width"] / length) for row in pilot]) for pilot in pilots]
+    columns = [
+        np.mean([math.log(row["rows"] * row["width"] / length) for row in pilot])
+        for pilot in pilots
+    ]
     count = sum(map(len, pilots))
     error = float(shares.std(ddof=1) / math.sqrt(len(pilots))) if len(pilots) > 1 else math.inf
     linf = float(np.mean([row["linf"] for pilot in pilots for row in pilot]))
     warned = float(np.mean([row["warned"] for pilot in pilots for row in pilot])) > 0.5
-    return Cell(np.array(columns), linf, float(shares.mean()), max(error, math.sqrt(P * (1 - P) / count)), warned)
+    return Cell(
+        np.array(columns),
+        linf,
+        float(shares.mean()),
+        max(error, math.sqrt(P * (1 - P) / count)),
+        warned,
+    )
 
 
 def narrower(ours: dict[float, Cell], others: dict[float, Cell]) -> Ratio:
@@ -205,17 +255,23 @@ def narrower(ours: dict[float, Cell], others: dict[float, Cell]) -> Ratio:
 def claim(rows: Sequence[Row], one: Population) -> Row:
     """Return the row of the paper's claim on the widths.
 
-    Reproduced if instance optimal and two-phase are both narrower than minimax, at 99 %, and miss no target; with a
-    caveat if they are narrower.
+    Reproduced if instance optimal and two-phase are both narrower than minimax, at 99 %, and miss
+    no target; with a caveat if they are narrower.
     """
     found = {method: cells(rows, method, one.rows) for method in METHODS}
     ratios = {method: narrower(found[method], found[MINIMAX]) for method in (INSTANCE, TWO_PHASE)}
-    missed = {m: sum(cell.missed for cell in found[m].values()) for m in (MINIMAX, INSTANCE, TWO_PHASE)}
+    missed = {
+        m: sum(cell.missed for cell in found[m].values()) for m in (MINIMAX, INSTANCE, TWO_PHASE)
+    }
     less = all(value.below(1.0) for value in ratios.values())
     ours = ", ".join(f"{method} {value} of minimax" for method, value in ratios.items())
-    ours += "; targets missed: " + ", ".join(f"{m} {count} of {len(found[m])}" for m, count in missed.items())
+    ours += "; targets missed: " + ", ".join(
+        f"{m} {count} of {len(found[m])}" for m, count in missed.items()
+    )
     panels = PANELS.get(one.name)
-    figure = f"section 2, Figure 1 {panels[0]} and {panels[1]}" if panels else "no claim of the paper"
+    figure = (
+        f"section 2, Figure 1 {panels[0]} and {panels[1]}" if panels else "no claim of the paper"
+    )
     figure += f": {CONSISTENT}; held to Gowalla's" if one.name == "sentiment140" else ""
     return {
         "population": one.title,
@@ -233,13 +289,23 @@ def summary(rows: Sequence[Row], one: Population) -> list[Row]:
     for method in METHODS:
         found = cells(rows, method, one.rows)
         errors = [cell.linf / tau for tau, cell in found.items()]
-        shares, each = [cell.share for cell in found.values()], [cell.error for cell in found.values()]
+        shares, each = (
+            [cell.share for cell in found.values()],
+            [cell.error for cell in found.values()],
+        )
         missed = [cell for cell in found.values() if cell.missed]
-        row: Row = {"population": one.title, "size": method, "counters / minimax": str(narrower(found, worst))}
+        row: Row = {
+            "population": one.title,
+            "size": method,
+            "counters / minimax": str(narrower(found, worst)),
+        }
         row["mean error / tau"] = f"{np.mean(errors):.2g} ({min(errors):.2g} to {max(errors):.2g})"
         row["success"] = f"{np.mean(shares):.3f} ± {np.linalg.norm(each) / len(each):.1g}"
         row["success at each tau"] = f"{min(shares):.3f} to {max(shares):.3f}"
-        row |= {"targets missed": f"{len(missed)} of {len(found)}", "warned": sum(cell.warned for cell in missed)}
+        row |= {
+            "targets missed": f"{len(missed)} of {len(found)}",
+            "warned": sum(cell.warned for cell in missed),
+        }
         table.append(row)
     return table
 
@@ -254,10 +320,18 @@ def draw(widths: Any, errors: Any, rows: Sequence[Row], one: Population) -> None
         for axes, values in ((widths, columns), (errors, [cell.linf for cell in found.values()])):
             axes.plot(list(found), values, linewidth=1.6, label=name, **points)
             for (tau, cell), value in zip(found.items(), values, strict=True):
-                axes.plot(tau, value, linestyle="", markerfacecolor="white" if cell.missed else colour, **points)
+                axes.plot(
+                    tau,
+                    value,
+                    linestyle="",
+                    markerfacecolor="white" if cell.missed else colour,
+                    **points,
+                )
     ends = [min(found), max(found)]
     errors.plot(ends, ends, color="black", linestyle=":", label="error = tau")
-    errors.plot([], [], "o", color="#57606A", markerfacecolor="white", label="hollow: target missed")
+    errors.plot(
+        [], [], "o", color="#57606A", markerfacecolor="white", label="hollow: target missed"
+    )
     for axes in (widths, errors):
         axes.set(xscale="log", yscale="log", xlabel="target tau")
         label(axes)

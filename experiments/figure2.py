@@ -1,12 +1,14 @@
 """The paper's Figure 2: the largest error of the schedules when all rounds hold the same vector f_i ~ i^-a.
 
-Rounds are homogeneous and real-valued. Frequencies are rounded to multiples of 2^-48, by at most 1.8e-15, so that a
-round is of integers that sum to about 2^48. All that comes after is exact: no sum of ten rounds reaches 2^53, to which
-double precision holds every integer. Largest errors are those of real-valued rounds, computed in double precision, to
-nine digits (tests/test_experiments.py); below 1e-12, where joint recovery gets to for a = 5, they are of the rounded
-vector.
+Rounds are homogeneous and real-valued. Frequencies are rounded to multiples of 2^-48, by at most
+1.8e-15, so that a round is of integers that sum to about 2^48. All that comes after is exact: no
+sum of ten rounds reaches 2^53, to which double precision holds every integer. Largest errors are
+those of real-valued rounds, computed in double precision, to nine digits
+(tests/test_experiments.py); below 1e-12, where joint recovery gets to for a = 5, they are of the
+rounded vector.
 
-Exact as well, and cheaper: equal rounds that share their hashes are one round; items of frequency 0 are not encoded.
+Exact as well, and cheaper: equal rounds that share their hashes are one round; items of frequency 0
+are not encoded.
 
 A repeat has hashes of its own, which are those of all schedules: ratios are of paired samples.
 """
@@ -72,14 +74,55 @@ def claims(num_rounds: int) -> list[tuple[Claim, float, float]]:
     """
     above_3 = float(np.nextafter(3, 4))
     to_fresh, to_shared = ("hybrid", "fresh"), ("hybrid", "shared")
-    both, figure, gain, any_ = (to_fresh, to_shared), "section 3, Figure 2", num_rounds**-0.5, (0, np.inf)
+    both, figure, gain, any_ = (
+        (to_fresh, to_shared),
+        "section 3, Figure 2",
+        num_rounds**-0.5,
+        (0, np.inf),
+    )
     return [
-        (Claim(f"low degree: hybrid is nearly as good as fresh ({figure})", (to_fresh,), NEARLY, False), 0, 3),
-        (Claim(f"low degree: both are better than shared ({figure})", (to_shared, ("fresh", "shared")), 1), 0, 3),
+        (
+            Claim(
+                f"low degree: hybrid is nearly as good as fresh ({figure})",
+                (to_fresh,),
+                NEARLY,
+                False,
+            ),
+            0,
+            3,
+        ),
+        (
+            Claim(
+                f"low degree: both are better than shared ({figure})",
+                (to_shared, ("fresh", "shared")),
+                1,
+            ),
+            0,
+            3,
+        ),
         (Claim("degree 3: hybrid outperforms both (section 3)", both, 1), 3, above_3),
-        (Claim("higher: hybrid is significantly better than both (Figure 2)", both, CLEARLY), above_3, np.inf),
-        (Claim("hybrid's error is smaller than fresh's, as Figure 2 verifies (section 3)", (to_fresh,), 1), *any_),
-        (Claim("homogeneous: smaller than shared's by 1/sqrt(M) (section 3)", (to_shared,), gain, False), *any_),
+        (
+            Claim("higher: hybrid is significantly better than both (Figure 2)", both, CLEARLY),
+            above_3,
+            np.inf,
+        ),
+        (
+            Claim(
+                "hybrid's error is smaller than fresh's, as Figure 2 verifies (section 3)",
+                (to_fresh,),
+                1,
+            ),
+            *any_,
+        ),
+        (
+            Claim(
+                "homogeneous: smaller than shared's by 1/sqrt(M) (section 3)",
+                (to_shared,),
+                gain,
+                False,
+            ),
+            *any_,
+        ),
     ]
 
 
@@ -92,7 +135,9 @@ def integer_zipf(exponent: float, size: int) -> npt.NDArray[np.int64]:
     return vector
 
 
-def largest_error(vector: npt.NDArray[np.int64], spec: SketchSpec, decoder: str = "median") -> float:
+def largest_error(
+    vector: npt.NDArray[np.int64], spec: SketchSpec, decoder: str = "median"
+) -> float:
     """Return the l_inf error of the frequencies in one campaign whose rounds all hold `vector`."""
     num_rounds = 1 if str(spec.schedule) == "shared" else spec.num_rounds
     head = vector[: np.max(np.flatnonzero(vector), initial=-1) + 1]
@@ -128,12 +173,18 @@ def measure(task: Task) -> list[study.Row]:
     clients = task.num_rounds * int(vector.sum())  # as the sketches count them: weights, here
     table = []
     for repeat in range(task.first, task.last):
-        key = np.random.default_rng([task.seed, round(1e6 * task.exponent), task.width, repeat]).bytes(32)
+        key = np.random.default_rng(
+            [task.seed, round(1e6 * task.exponent), task.width, repeat]
+        ).bytes(32)
         for schedule in SCHEDULES if task.decoder == "median" else ("hybrid",):
             spec = SketchSpec(task.rows, task.width, schedule, task.num_rounds, key)  # type: ignore[arg-type]
             start = time.process_time()
             error = largest_error(vector, spec, task.decoder)
-            row: study.Row = {"exponent": task.exponent, "width": task.width, "domain_size": task.size}
+            row: study.Row = {
+                "exponent": task.exponent,
+                "width": task.width,
+                "domain_size": task.size,
+            }
             row |= {"schedule": schedule, "decoder": task.decoder, "repeat": repeat, "l_inf": error}
             row |= {"cpu_ms": 1e3 * (time.process_time() - start), "seed": task.seed}
             table.append(row | {"plan": study.describe(spec, clients)})
@@ -145,8 +196,13 @@ def samples(rows: list[study.Row]) -> Samples:
     found: dict[tuple[float, int], dict[str, list[float]]] = {}
     for row in rows:
         name = JOINT if row["decoder"] == JOINT else row["schedule"]
-        found.setdefault((row["exponent"], row["width"]), {}).setdefault(name, []).append(row["l_inf"])
-    return {cell: {name: np.array(of[name]) for name in LINES if name in of} for cell, of in sorted(found.items())}
+        found.setdefault((row["exponent"], row["width"]), {}).setdefault(name, []).append(
+            row["l_inf"]
+        )
+    return {
+        cell: {name: np.array(of[name]) for name in LINES if name in of}
+        for cell, of in sorted(found.items())
+    }
 
 
 def summarise(rows: list[study.Row], num_rounds: int) -> dict[str, list[study.Row]]:
@@ -154,7 +210,9 @@ def summarise(rows: list[study.Row], num_rounds: int) -> dict[str, list[study.Ro
     found, errors, compared = samples(rows), [], []
     for (exponent, width), of in found.items():
         row: study.Row = {"a": exponent, "width": width}
-        errors.append(row | {NAMES.get(name, name): _described(values) for name, values in of.items()})
+        errors.append(
+            row | {NAMES.get(name, name): _described(values) for name, values in of.items()}
+        )
         for over, under in (("hybrid", "fresh"), ("hybrid", "shared"), ("fresh", "shared")):
             for name, fold in ratios.FOLDS.items():
                 row = row | {f"{over}/{under}, {name}": ratios.text(of[over], of[under], fold)}
@@ -165,7 +223,9 @@ def summarise(rows: list[study.Row], num_rounds: int) -> dict[str, list[study.Ro
         judged.append(ratios.judge(claim, asked))
     return {
         f"The paper's claims, for the errors at every width; M = {num_rounds}": judged,
-        "Ratios ± standard error, and what share of the mean is of the worst 1 % of the campaigns": compared,
+        "Ratios ± standard error, and what share of the mean is of the worst 1 % of the campaigns": (
+            compared
+        ),
         "Largest error: mean ± standard error; median; 90 % quantile": errors,
         "CPU": list(_cpu(rows)),
     }
@@ -173,7 +233,10 @@ def summarise(rows: list[study.Row], num_rounds: int) -> dict[str, list[study.Ro
 
 def _described(values: F64) -> str:
     error = values.std(ddof=1) / len(values) ** 0.5
-    return f"{values.mean():.3g} ± {error:.1g}; {np.median(values):.3g}; {np.quantile(values, 0.9):.3g}"
+    return (
+        f"{values.mean():.3g} ± {error:.1g}; {np.median(values):.3g};"
+        f" {np.quantile(values, 0.9):.3g}"
+    )
 
 
 def _ruled(values: F64) -> str:
@@ -183,12 +246,24 @@ def _ruled(values: F64) -> str:
 
 def _cpu(rows: list[study.Row]) -> Iterator[study.Row]:
     """Yield what campaigns of each kind took, and all of the paper's decoders."""
-    kinds = [("median", (name,)) for name in SCHEDULES] + [("median", SCHEDULES), (JOINT, ("hybrid",))]
+    kinds = [("median", (name,)) for name in SCHEDULES] + [
+        ("median", SCHEDULES),
+        (JOINT, ("hybrid",)),
+    ]
     for decoder, names in kinds:
-        taken = [row["cpu_ms"] for row in rows if row["decoder"] == decoder and row["schedule"] in names]
+        taken = [
+            row["cpu_ms"] for row in rows if row["decoder"] == decoder and row["schedule"] in names
+        ]
         if taken:
-            row: study.Row = {"schedules": ", ".join(names), "decoder": decoder, "campaigns": len(taken)}
-            yield row | {"ms each": float(np.mean(taken)), "minutes together": float(np.sum(taken)) / 6e4}
+            row: study.Row = {
+                "schedules": ", ".join(names),
+                "decoder": decoder,
+                "campaigns": len(taken),
+            }
+            yield row | {
+                "ms each": float(np.mean(taken)),
+                "minutes together": float(np.sum(taken)) / 6e4,
+            }
 
 
 def draw(rows: list[study.Row]) -> Figure:
@@ -200,7 +275,9 @@ def draw(rows: list[study.Row]) -> Figure:
     exponents = sorted({exponent for exponent, _ in found})
     across = min(2, len(exponents))
     down = -(-len(exponents) // across)
-    figure = Figure(figsize=(4.4 * across, 1.1 + 3.0 * down), layout="constrained", facecolor="white")
+    figure = Figure(
+        figsize=(4.4 * across, 1.1 + 3.0 * down), layout="constrained", facecolor="white"
+    )
     panels = figure.subplots(down, across, squeeze=False).flat
     for axes, exponent in zip(panels, exponents, strict=False):
         _panel(axes, {width: of for (a, width), of in found.items() if a == exponent})
@@ -209,7 +286,10 @@ def draw(rows: list[study.Row]) -> Figure:
         axes.set_visible(False)
     figure.supxlabel("width W (counters per row)", fontsize="medium")
     figure.supylabel("largest error of any frequency (share of clients)", fontsize="medium")
-    lines = [Line2D([], [], color=c, marker=m, label=NAMES.get(name, name)) for name, (c, m) in LINES.items()]
+    lines = [
+        Line2D([], [], color=c, marker=m, label=NAMES.get(name, name))
+        for name, (c, m) in LINES.items()
+    ]
     lines += [Line2D([], [], color="#24292F", label="mean, 95 % interval")]
     lines += [Line2D([], [], color="#24292F", label="median", **MEDIAN)]
     figure.legend(handles=lines, loc="outside upper center", ncols=3, frameon=False)
@@ -222,8 +302,18 @@ def _panel(axes: Any, panel: dict[int, dict[str, F64]]) -> None:
         means = np.array([of.mean() for of in errors.values()])
         bars = [np.abs(ratios.interval(of) - of.mean()) for of in errors.values()]
         if errors:
-            axes.errorbar(list(errors), means, np.transpose(bars), color=colour, marker=marker, markersize=4, capsize=2)
-            axes.plot(list(errors), [np.median(of) for of in errors.values()], color=colour, **MEDIAN)
+            axes.errorbar(
+                list(errors),
+                means,
+                np.transpose(bars),
+                color=colour,
+                marker=marker,
+                markersize=4,
+                capsize=2,
+            )
+            axes.plot(
+                list(errors), [np.median(of) for of in errors.values()], color=colour, **MEDIAN
+            )
     axes.set(xscale="log", yscale="log")
     axes.set_xticks(list(panel), [str(width) for width in panel])
     axes.tick_params(axis="x", which="minor", bottom=False, labelbottom=False)
@@ -233,7 +323,11 @@ def _panel(axes: Any, panel: dict[int, dict[str, F64]]) -> None:
 
 
 def make(
-    exponents: Sequence[float], widths: Sequence[int], repeats: int, joint_repeats: int, **settings: int
+    exponents: Sequence[float],
+    widths: Sequence[int],
+    repeats: int,
+    joint_repeats: int,
+    **settings: int,
 ) -> study.Study:
     """Return the study: the paper's decoders `repeats` times, joint recovery on the first of the same campaigns.
 
@@ -249,7 +343,9 @@ def make(
     """
     for exponent in exponents:
         if not 0 <= exponent <= STEEPEST:  # nor not a number
-            raise InvalidInputError(f"-a must be at least 0 and at most {STEEPEST}, got {exponent:g}")
+            raise InvalidInputError(
+                f"-a must be at least 0 and at most {STEEPEST}, got {exponent:g}"
+            )
     tasks = [
         Task(exponent, width, decoder, first, min(first + together, times), **settings)
         for decoder, times, together in (("median", repeats, 100), (JOINT, joint_repeats, 10))
@@ -264,13 +360,19 @@ picture gives no widths; its text says a = 1.1, 2, 5, its captions 1.1, 3, 5. Me
 by rare collisions of the heaviest items: medians and 90 % quantiles stand beside them. The theorems bound one item's \
 error; for all {size:,} at once they ask for L >= log(d) = {np.log(size):.1f}. Where W is small, some item shares its \
 cells with the heaviest one in most rows: in all rounds of hybrid, but only in one of fresh."""
-    return study.Study("figure2", tasks, measure, partial(summarise, num_rounds=rounds_), draw, about)
+    return study.Study(
+        "figure2", tasks, measure, partial(summarise, num_rounds=rounds_), draw, about
+    )
 
 
 @click.command("figure2")
 @options.study(widths=(100, 400), domain_size=10_000, repeats=20, joint_repeats=2)
-@click.option("-a", "--exponent", "exponents", type=float, multiple=True, default=(1.1, 2.0, 3.0, 5.0))
-@click.option("--width", "widths", type=click.IntRange(1), multiple=True, default=(50, 100, 200, 400, 800))
+@click.option(
+    "-a", "--exponent", "exponents", type=float, multiple=True, default=(1.1, 2.0, 3.0, 5.0)
+)
+@click.option(
+    "--width", "widths", type=click.IntRange(1), multiple=True, default=(50, 100, 200, 400, 800)
+)
 @options.domain_size(100_000)
 @click.option("--rounds", "num_rounds", default=10, type=click.IntRange(1, 16))
 @click.option("--rows", default=5)
@@ -298,7 +400,12 @@ def command(
 ) -> None:
     """Compare the largest error of the schedules on homogeneous rounds."""
     settings = {"size": domain_size, "num_rounds": num_rounds, "rows": rows, "seed": seed}
-    study.run(make(exponents, widths, repeats, min(joint_repeats, repeats), **settings), folder, jobs, plot)
+    study.run(
+        make(exponents, widths, repeats, min(joint_repeats, repeats), **settings),
+        folder,
+        jobs,
+        plot,
+    )
 
 
 if __name__ == "__main__":

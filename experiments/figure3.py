@@ -1,11 +1,13 @@
 """The paper's Figure 3: how many items the schedules estimate badly, and the sizes at which they are equally good.
 
-C4, N = 150,000 clients in M = 10 rounds, L = 5. The paper calls an item bad whose estimated frequency is off by more
-than 0.1 / W, W the width of its own sketch, from its frequency among the clients: a narrower sketch may be off by more.
-So all sketches are also compared by one threshold: 0.1 over each of the widths of the figure. Estimating 0 for every
-item is bad for as many as are more frequent than the threshold. Joint recovery is tried on a grid of rows and sizes.
+C4, N = 150,000 clients in M = 10 rounds, L = 5. The paper calls an item bad whose estimated
+frequency is off by more than 0.1 / W, W the width of its own sketch, from its frequency among the
+clients: a narrower sketch may be off by more. So all sketches are also compared by one threshold:
+0.1 over each of the widths of the figure. Estimating 0 for every item is bad for as many as are
+more frequent than the threshold. Joint recovery is tried on a grid of rows and sizes.
 
-Without a data folder the law is C4's stand-in, by its formula: the numbers of the file `c4_count_surrogate.npz`.
+Without a data folder the law is C4's stand-in, by its formula: the numbers of the file
+`c4_count_surrogate.npz`.
 """
 
 from __future__ import annotations
@@ -108,13 +110,20 @@ def measure(task: Task) -> list[study.Row]:
             made = MedianDecoder(sketches, expected=size)
         truth, clients = held.sum(axis=0), int(held.sum())
         errors = np.abs(made.range(rounds.FIRST_ID, size) - truth) / clients
-        row: study.Row = {"population": task.title, "schedule": task.schedule, "rows": task.rows, "width": task.width}
+        row: study.Row = {
+            "population": task.title,
+            "schedule": task.schedule,
+            "rows": task.rows,
+            "width": task.width,
+        }
         row |= {"decoder": task.decoder, "repeat": repeat}
         for name, least in THRESHOLDS.items():
             threshold = least or 0.1 / task.width
             row[f"off by {name}"] = int(np.count_nonzero(errors > threshold))
             row[f"more frequent than {name}"] = int(np.count_nonzero(truth > threshold * clients))
-        row["bytes"] = tradeoff.bytes_per_client(task.rows, task.width, task.schedule, task.clients, size)
+        row["bytes"] = tradeoff.bytes_per_client(
+            task.rows, task.width, task.schedule, task.clients, size
+        )
         table.append(row | {"seed": task.seed, "plan": study.describe(sketches[0].spec, clients)})
     return table
 
@@ -130,16 +139,36 @@ def draw(rows: list[study.Row]) -> Figure:
     titles = ("off by more than 0.1/W, W its own", f"off by more than {ABSOLUTE[-1]}, for all")
     for axes, name, title in zip(panels, (OWN, ABSOLUTE[-1]), titles, strict=True):
         for schedule, (colour, marker) in tradeoff.LOOKS.items():
-            _curve(axes, found, ("median", schedule, ROWS), name, color=colour, marker=marker, label=schedule)
+            _curve(
+                axes,
+                found,
+                ("median", schedule, ROWS),
+                name,
+                color=colour,
+                marker=marker,
+                label=schedule,
+            )
         look = {"color": "#CC79A7", "marker": "D", "markersize": 4}
         _curve(axes, found, ("joint", "hybrid", ROWS), name, label="hybrid, joint recovery", **look)
         shown = [of for of in found if of.decoder == "median" or name != OWN]
-        zeros = sorted((of.cells, float(found[of][f"more frequent than {name}"].mean())) for of in shown)
-        axes.plot(*zip(*zeros, strict=True), color="#5F5F5F", linestyle=":", label="all estimates 0")
+        zeros = sorted(
+            (of.cells, float(found[of][f"more frequent than {name}"].mean())) for of in shown
+        )
+        axes.plot(
+            *zip(*zeros, strict=True), color="#5F5F5F", linestyle=":", label="all estimates 0"
+        )
         for point in POINTS:
             at = (ROWS * point.width, of_point(found, point)[f"off by {name}"].mean())
-            axes.plot(*at, "o", markersize=14, markerfacecolor="none", color=tradeoff.LOOKS[point.schedule][0])
-        axes.set(xscale="log", yscale="log", title=title, xlabel="counters of a sketch, L x W (L = 5)")
+            axes.plot(
+                *at,
+                "o",
+                markersize=14,
+                markerfacecolor="none",
+                color=tradeoff.LOOKS[point.schedule][0],
+            )
+        axes.set(
+            xscale="log", yscale="log", title=title, xlabel="counters of a sketch, L x W (L = 5)"
+        )
         axes.xaxis.set_major_locator(ticker.LogLocator(subs=(1, 2, 5)))
         axes.xaxis.set_major_formatter(ticker.StrMethodFormatter("{x:,.0f}"))
         axes.xaxis.set_minor_formatter(ticker.NullFormatter())
@@ -149,7 +178,9 @@ def draw(rows: list[study.Row]) -> Figure:
     panels[0].set_ylabel("items that are badly estimated")
     handles, labels = panels[1].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside lower center", ncols=5, frameon=False)
-    figure.suptitle(f"{rows[0]['population']}: circled are the sketches of Figure 3", fontsize="medium")
+    figure.suptitle(
+        f"{rows[0]['population']}: circled are the sketches of Figure 3", fontsize="medium"
+    )
     return figure
 
 
@@ -166,11 +197,23 @@ def make(
 ) -> study.Study:  # fmt: skip
     """Return the study: the paper's decoders at the widths, joint recovery on a grid of rows and sizes."""
     title, law = population(data)
-    fixed = {"clients": clients, "seed": seed, "title": title, "law": populations.digest(law), "data": data}
+    fixed = {
+        "clients": clients,
+        "seed": seed,
+        "title": title,
+        "law": populations.digest(law),
+        "data": data,
+    }
     wanted = sorted({*widths, *(point.width for point in POINTS)})
-    sketches = [(Sketch("median", point.schedule, ROWS, width), repeats) for point in POINTS for width in wanted]
+    sketches = [
+        (Sketch("median", point.schedule, ROWS, width), repeats)
+        for point in POINTS
+        for width in wanted
+    ]
     shapes = [(tall, round(size / tall)) for tall in joint_rows for size in cells]
-    sketches += [(Sketch("joint", "hybrid", *shape), joint_repeats) for shape in dict.fromkeys(shapes)]
+    sketches += [
+        (Sketch("joint", "hybrid", *shape), joint_repeats) for shape in dict.fromkeys(shapes)
+    ]
     tasks = [
         Task(of.schedule, of.rows, of.width, of.decoder, first, min(first + 20, times), **fixed)  # type: ignore[arg-type]
         for of, times in sketches
@@ -186,10 +229,13 @@ is held to less: with joint recovery one of the smallest that were tried will do
 @click.command("figure3")
 @options.study(widths=(150, 400), repeats=2, joint_rows=(5,), joint_repeats=2, cells=(64, 128, 256))
 @options.data(
-    "Folder of C4's official table, or of its stand-in. [default: FEDTALLY_DATA, or ../shared/data, or a formula]"
+    "Folder of C4's official table, or of its stand-in. [default: FEDTALLY_DATA, or ../shared/data,"
+    " or a formula]"
 )
 @options.clients(
-    150_000, least=recovery.ROUNDS, help="All rounds together; the numbers of the data set's notes are for 150,000."
+    150_000,
+    least=recovery.ROUNDS,
+    help="All rounds together; the numbers of the data set's notes are for 150,000.",
 )
 @click.option(
     "--width",
@@ -201,9 +247,19 @@ is held to less: with joint recovery one of the smallest that were tried will do
 )
 @options.repeats(100, least=2, help="Campaigns, each with clients and hashes of its own.")
 @click.option(
-    "--joint-rows", type=click.IntRange(1), multiple=True, default=JOINT_ROWS, help="Of the grid for joint recovery."
+    "--joint-rows",
+    type=click.IntRange(1),
+    multiple=True,
+    default=JOINT_ROWS,
+    help="Of the grid for joint recovery.",
 )
-@click.option("--cells", type=click.IntRange(1), multiple=True, default=CELLS, help="Counters, about, of that grid.")
+@click.option(
+    "--cells",
+    type=click.IntRange(1),
+    multiple=True,
+    default=CELLS,
+    help="Counters, about, of that grid.",
+)
 @click.option(
     "--joint-repeats",
     type=click.IntRange(0),

@@ -1,7 +1,8 @@
 """The tables of Figure 3: bad items by the paper's criterion and by one threshold, and sketches that are as good.
 
-Joint recovery was tried on a grid of rows and sizes. The smallest sketch that leaves as few bad items is chosen on half
-of the campaigns, and its number is of the other half, since the first that reaches a bound did so partly by chance.
+Joint recovery was tried on a grid of rows and sizes. The smallest sketch that leaves as few bad
+items is chosen on half of the campaigns, and its number is of the other half, since the first that
+reaches a bound did so partly by chance.
 """
 
 from __future__ import annotations
@@ -65,7 +66,11 @@ class Reached(NamedTuple):
     def __str__(self) -> str:
         if np.isnan(self.width):
             return "none tried"
-        return f"at most {self.width:.0f}" if self.narrowest else f"{self.width:.0f} ± {self.error:.0f}"
+        return (
+            f"at most {self.width:.0f}"
+            if self.narrowest
+            else f"{self.width:.0f} ± {self.error:.0f}"
+        )
 
     def smaller(self, width: int, style: str) -> str:
         """Return by what share it is smaller than a width.
@@ -74,7 +79,9 @@ class Reached(NamedTuple):
         ('at least 88%', 'none tried')
         """
         said = f"{1 - self.width / width:{style}}"
-        return "none tried" if np.isnan(self.width) else f"at least {said}" if self.narrowest else said
+        return (
+            "none tried" if np.isnan(self.width) else f"at least {said}" if self.narrowest else said
+        )
 
 
 Samples = dict[Sketch, dict[str, rounds.F64]]
@@ -85,7 +92,10 @@ def samples(rows: list[study.Row]) -> Samples:
     found: dict[Sketch, list[study.Row]] = {}
     for row in rows:
         found.setdefault(Sketch(*(row[field] for field in Sketch._fields)), []).append(row)
-    names = ["bytes", *(name for name in rows[0] if name.startswith(("off by", "more frequent than")))]
+    names = [
+        "bytes",
+        *(name for name in rows[0] if name.startswith(("off by", "more frequent than"))),
+    ]
     return {
         sketch: {name: np.array([row[name] for row in of], dtype=np.float64) for name in names}
         for sketch, of in found.items()
@@ -102,13 +112,19 @@ def summarise(rows: list[study.Row]) -> dict[str, list[study.Row]]:
     found, title = samples(rows), rows[0]["population"]
     tables = {
         f"The paper's claims, on {title}": claims(found),
-        "The paper's criterion: items that are off by more than 0.1/W, of the sketch's own W": criterion(found),
+        "The paper's criterion: items that are off by more than 0.1/W, of the sketch's own W": (
+            criterion(found)
+        ),
         "One threshold for all: items that are off by more than it": absolute(found),
-        "Width at which hybrid leaves as few bad items as the other's sketch (log-log interpolated)": narrowest(found),
+        "Width at which hybrid leaves as few bad items as the other's sketch (log-log interpolated)": narrowest(
+            found
+        ),
     }
     joint = list(smallest(found))
     if joint:
-        tables["The smallest sketch, of those tried, that leaves as few bad items with joint recovery"] = joint
+        tables[
+            "The smallest sketch, of those tried, that leaves as few bad items with joint recovery"
+        ] = joint
     return tables
 
 
@@ -118,27 +134,40 @@ def claims(found: Samples) -> list[study.Row]:
     words = "hybrid at W=200 is roughly as good as shared at W=1200 and fresh at W=600 (Figure 3)"
     pairs, better = ((hybrid, shared), (hybrid, fresh)), (("hybrid", "shared"), ("hybrid", "fresh"))
     figure = {
-        name: {f"{point.schedule} {point.width}": of_point(found, point)[f"off by {name}"] for point in POINTS}
+        name: {
+            f"{point.schedule} {point.width}": of_point(found, point)[f"off by {name}"]
+            for point in POINTS
+        }
         for name in THRESHOLDS
     }
     equal = {
         f"W={width} {name}": {
-            point.schedule: of_point(found, point._replace(width=width))[f"off by {name}"] for point in POINTS
+            point.schedule: of_point(found, point._replace(width=width))[f"off by {name}"]
+            for point in POINTS
         }
         for width in sorted(point.width for point in POINTS)
         for name in ABSOLUTE
     }
-    row: study.Row = {"claim": f"the sketch is {SAVED:.0%} smaller than with simple sketching (abstract)"}
-    row["asked of"] = f"1 - W of hybrid as good as shared at W=1200, / 1200: at least {NEARLY_SAVED:g}"
+    row: study.Row = {
+        "claim": f"the sketch is {SAVED:.0%} smaller than with simple sketching (abstract)"
+    }
+    row["asked of"] = (
+        f"1 - W of hybrid as good as shared at W=1200, / 1200: at least {NEARLY_SAVED:g}"
+    )
     saved = {name: reached(found, SHARED, name) for name in THRESHOLDS}
-    row["means"] = ", ".join(f"{one.smaller(SHARED.width, '.2f')} by {name}" for name, one in saved.items())
+    row["means"] = ", ".join(
+        f"{one.smaller(SHARED.width, '.2f')} by {name}" for name, one in saved.items()
+    )
     goal = (1 - NEARLY_SAVED) * SHARED.width
     missed = [name for name, one in saved.items() if not one.width <= goal + 2 * one.error]
     row |= {"medians": "-", "verdict": ratios.verdict(len(saved), missed, ())}
     return [
         ratios.judge(Claim(words, pairs, ROUGHLY, False), figure),
         row,
-        ratios.judge(Claim("hybrid's errors have a better shape than those of both (section 3)", better, 1), equal),
+        ratios.judge(
+            Claim("hybrid's errors have a better shape than those of both (section 3)", better, 1),
+            equal,
+        ),
     ]
 
 
@@ -148,8 +177,15 @@ def criterion(found: Samples) -> list[study.Row]:
     for point in POINTS:
         values = of_point(found, point)
         ratio = float(values[f"off by {OWN}"].mean()) / point.expected
-        row: study.Row = {"schedule": point.schedule, "width": point.width, "items": _mean(values[f"off by {OWN}"])}
-        row |= {"of one campaign, std": float(values[f"off by {OWN}"].std()), "the data set's notes": point.expected}
+        row: study.Row = {
+            "schedule": point.schedule,
+            "width": point.width,
+            "items": _mean(values[f"off by {OWN}"]),
+        }
+        row |= {
+            "of one campaign, std": float(values[f"off by {OWN}"].std()),
+            "the data set's notes": point.expected,
+        }
         row |= {"ratio": ratio, "within 10 %": "yes" if abs(ratio - 1) <= TOLERANCE else "no"}
         table.append(row | {"if all estimates were 0": _mean(values[f"more frequent than {OWN}"])})
     return table
@@ -163,7 +199,9 @@ def absolute(found: Samples) -> list[study.Row]:
             values = of_point(found, point._replace(width=width))
             row: study.Row = {"schedule": point.schedule, "width": width}
             row["in Figure 3"] = "yes" if point.width == width else ""
-            table.append(row | {f"off by {name}": _mean(values[f"off by {name}"]) for name in ABSOLUTE})
+            table.append(
+                row | {f"off by {name}": _mean(values[f"off by {name}"]) for name in ABSOLUTE}
+            )
     none = {f"off by {name}": _mean(values[f"more frequent than {name}"]) for name in ABSOLUTE}
     return [*table, {"schedule": "(all estimates 0)", "width": "-", "in Figure 3": ""} | none]
 
@@ -175,7 +213,9 @@ def reached(found: Samples, point: Point, name: str) -> Reached:
     target = of_point(found, point)[f"off by {name}"]
     again = ratios.resampled(len(target))
     means = np.array([[of.mean(), *of[again].mean(axis=1)] for of in [target, *counts]])
-    widths = [_crossing([sketch.width for sketch in tried], curve, goal) for goal, *curve in means.T]
+    widths = [
+        _crossing([sketch.width for sketch in tried], curve, goal) for goal, *curve in means.T
+    ]
     error = float(np.nanstd(widths[1:])) if np.isfinite(widths[0]) else float("nan")
     return Reached(widths[0], error, widths[0] == tried[0].width)
 
@@ -209,20 +249,36 @@ def narrowest(found: Samples) -> list[study.Row]:
 
 def smallest(found: Samples) -> Iterator[study.Row]:
     """Yield the sketch with the fewest counters that is as good with joint recovery, by each threshold."""
-    tried = sorted((sketch for sketch in found if sketch.decoder == "joint"), key=lambda of: (of.cells, of.rows))
+    tried = sorted(
+        (sketch for sketch in found if sketch.decoder == "joint"),
+        key=lambda of: (of.cells, of.rows),
+    )
     for name in THRESHOLDS if tried else ():
         for point in POINTS:
             other = of_point(found, point)
             target = other[f"off by {name}"].mean()
-            good = [sketch for sketch in tried if found[sketch][f"off by {name}"][::2].mean() <= target]
-            row: study.Row = {"off by": name, "as good as": f"{point.schedule}, {ROWS} x {point.width}"}
+            good = [
+                sketch for sketch in tried if found[sketch][f"off by {name}"][::2].mean() <= target
+            ]
+            row: study.Row = {
+                "off by": name,
+                "as good as": f"{point.schedule}, {ROWS} x {point.width}",
+            }
             row |= {"the other's items": float(target)}
             if not good:
-                yield row | dict.fromkeys(("joint", "items", "fewer counters", "bytes", "fewer bytes"), "none tried")
+                yield row | dict.fromkeys(
+                    ("joint", "items", "fewer counters", "bytes", "fewer bytes"), "none tried"
+                )
                 continue
             own = found[good[0]]
-            row |= {"joint": f"{good[0].rows} x {good[0].width}", "items": _mean(own[f"off by {name}"][1::2])}
-            row |= {"fewer counters": ROWS * point.width / good[0].cells, "bytes": int(own["bytes"][0])}
+            row |= {
+                "joint": f"{good[0].rows} x {good[0].width}",
+                "items": _mean(own[f"off by {name}"][1::2]),
+            }
+            row |= {
+                "fewer counters": ROWS * point.width / good[0].cells,
+                "bytes": int(own["bytes"][0]),
+            }
             yield row | {"fewer bytes": float(other["bytes"][0] / own["bytes"][0])}
 
 

@@ -1,10 +1,11 @@
 """Whether simple tabulation behaves like fully random hashing: the largest error's distribution under both.
 
-Tabulation words are exactly 3-wise independent, not more; that is what the variance of a row needs, but the median over
-rows and the maximum over items see the whole distribution. For each schedule and each law f_i ~ i^-a over homogeneous
-rounds, l_inf is measured over repeats with tabulation and with fully random locations and signs; a two-sample
-Kolmogorov-Smirnov test compares the two samples. A small p-value says that the hashes show. Quantiles jump between few
-values where a is large, because the error is then that of a few heavy items.
+Tabulation words are exactly 3-wise independent, not more; that is what the variance of a row needs,
+but the median over rows and the maximum over items see the whole distribution. For each schedule
+and each law f_i ~ i^-a over homogeneous rounds, l_inf is measured over repeats with tabulation and
+with fully random locations and signs; a two-sample Kolmogorov-Smirnov test compares the two
+samples. A small p-value says that the hashes show. Quantiles jump between few values where a is
+large, because the error is then that of a few heavy items.
 """
 
 from __future__ import annotations
@@ -30,7 +31,10 @@ def kolmogorov_smirnov(first: F64, second: F64) -> float:
     0.000174
     """
     points = np.concatenate([first, second])
-    below = [np.searchsorted(np.sort(sample), points, side="right") / len(sample) for sample in (first, second)]
+    below = [
+        np.searchsorted(np.sort(sample), points, side="right") / len(sample)
+        for sample in (first, second)
+    ]
     size = np.sqrt(len(first) * len(second) / (len(first) + len(second)))
     x = float(np.abs(below[0] - below[1]).max() * (size + 0.12 + 0.11 / size))
     if x < 0.2:  # the series needs many terms there, and is 1 to ten digits
@@ -40,7 +44,13 @@ def kolmogorov_smirnov(first: F64, second: F64) -> float:
 
 
 def random_errors(
-    vector: I64, num_rounds: int, rows: int, width: int, schedule: str, repeats: int, rng: np.random.Generator
+    vector: I64,
+    num_rounds: int,
+    rows: int,
+    width: int,
+    schedule: str,
+    repeats: int,
+    rng: np.random.Generator,
 ) -> F64:
     """Do as `figure2.largest_errors` with fully random locations and signs."""
     parsed = Schedule.parse(schedule)
@@ -53,11 +63,15 @@ def random_errors(
         estimates = np.zeros(len(vector))
         for together in alone:
             estimates += _random_rows(vector, together, rows, width, rng)
-        errors[repeat] = np.abs(estimates - num_rounds * vector).max() / (float(vector.sum()) * num_rounds)
+        errors[repeat] = np.abs(estimates - num_rounds * vector).max() / (
+            float(vector.sum()) * num_rounds
+        )
     return errors
 
 
-def _random_rows(vector: I64, in_batch: I64, rows: int, width: int, rng: np.random.Generator) -> F64:
+def _random_rows(
+    vector: I64, in_batch: I64, rows: int, width: int, rng: np.random.Generator
+) -> F64:
     """Estimate with one random set of locations and one random set of signs per batch: float64 [d]."""
     totals = np.empty((rows, len(vector)))
     for row in totals:
@@ -66,21 +80,38 @@ def _random_rows(vector: I64, in_batch: I64, rows: int, width: int, rng: np.rand
         row[:] = 0
         for weight, sign in zip(in_batch, signs, strict=True):
             row += (
-                sign * np.bincount(cells, weights=sign * (weight * vector.astype(np.float64)), minlength=width)[cells]
+                sign
+                * np.bincount(
+                    cells, weights=sign * (weight * vector.astype(np.float64)), minlength=width
+                )[cells]
             )
     median: F64 = np.median(totals, axis=0)
     return median
 
 
 def measure(
-    exponents: tuple[float, ...], size: int, num_rounds: int, rows: int, width: int, repeats: int, seed: int
+    exponents: tuple[float, ...],
+    size: int,
+    num_rounds: int,
+    rows: int,
+    width: int,
+    repeats: int,
+    seed: int,
 ) -> list[dict[str, object]]:
     """Return one row per exponent and schedule: the p-value and quantiles of l_inf under both kinds of hashes."""
     table: list[dict[str, object]] = []
     for exponent in exponents:
         vector = figure2.integer_zipf(exponent, size)
         for schedule in SCHEDULES:
-            arguments = (vector, num_rounds, rows, width, schedule, repeats, np.random.default_rng([seed, len(table)]))
+            arguments = (
+                vector,
+                num_rounds,
+                rows,
+                width,
+                schedule,
+                repeats,
+                np.random.default_rng([seed, len(table)]),
+            )
             tabulated, independent = figure2.largest_errors(*arguments), random_errors(*arguments)
             row: dict[str, object] = {
                 "a": exponent,

@@ -1,18 +1,22 @@
 """How many intervals of a printed list hold, and how wide they are: of the 20 largest estimates of a campaign.
 
-A list is chosen by its estimates, so that limits of items named beforehand fail in it. Compared are, on the same sums:
+A list is chosen by its estimates, so that limits of items named beforehand fail in it. Compared
+are, on the same sums:
 
 - pointwise: limits of items named beforehand;
-- list: what a result prints by default: given that an estimate reached the list, and bounded as `by` would be;
+- list: what a result prints by default: given that an estimate reached the list, and bounded as
+  `by` would be;
 
 and where joint recovery answered
 
 - simultaneous: of all candidates at once;
-- by: each at the level 1 - (1 - P) R / d, for R listed ones of d candidates (Benjamini and Yekutieli 2005).
+- by: each at the level 1 - (1 - P) R / d, for R listed ones of d candidates (Benjamini and
+  Yekutieli 2005).
 
-Each cell is one table, decoder, number of rounds and epsilon; each of its repeats draws clients, items' ids, hashes and
-noise anew, and counts which printed intervals hold the frequency among the clients that took part. The share is the
-mean over lists. Widths are means over all intervals of a cell, and compared with those of the pointwise ones.
+Each cell is one table, decoder, number of rounds and epsilon; each of its repeats draws clients,
+items' ids, hashes and noise anew, and counts which printed intervals hold the frequency among the
+clients that took part. The share is the mean over lists. Widths are means over all intervals of a
+cell, and compared with those of the pointwise ones.
 """
 
 from __future__ import annotations
@@ -123,7 +127,9 @@ def read_counts(path: Path) -> F64:
     try:
         counts = np.array(path.read_text(encoding="utf-8").split(), np.float64)
     except OSError as error:
-        raise UnreadableFileError(f"cannot read the counts {path}: {error.strerror}; name a text file") from error
+        raise UnreadableFileError(
+            f"cannot read the counts {path}: {error.strerror}; name a text file"
+        ) from error
     except ValueError as error:
         raise UnreadableFileError(f"{path} holds no counts, one a line: {error}") from error
     if not np.isfinite(counts).all() or (counts < 0).any() or not counts.any():
@@ -160,7 +166,10 @@ def measure(case: Case, tables: dict[str, Table], data: Path | None, k: int, see
         limits["list"] = ends(top)
     if top and isinstance(result.intervals, JointIntervals):
         limits |= of_the_fit(result, result.intervals, ids)
-    columns = [_of(limits[kind], truth, result.num_clients) if kind in limits else (np.nan,) * 3 for kind in KINDS]
+    columns = [
+        _of(limits[kind], truth, result.num_clients) if kind in limits else (np.nan,) * 3
+        for kind in KINDS
+    ]
     return List(len(top), *np.array(columns).T)
 
 
@@ -169,13 +178,17 @@ def ends(estimates: Sequence[Estimate]) -> Limits:
     return Limits(np.array([e.low for e in estimates]), np.array([e.high for e in estimates]))
 
 
-def of_the_fit(result: fedtally.Result, made: JointIntervals, ids: npt.NDArray[np.uint64]) -> dict[str, Limits]:
+def of_the_fit(
+    result: fedtally.Result, made: JointIntervals, ids: npt.NDArray[np.uint64]
+) -> dict[str, Limits]:
     """Return the other kinds of limits of a list's items, under joint recovery."""
     fit, kappa = made.fit, Kappa(made.kappa, "as measured for the list")
     size = result.domain.size
     level = 1.0 - (1.0 - CONFIDENCE) * len(ids) / size
     return {
-        "simultaneous": clip_limits(JointIntervals(fit, CONFIDENCE, size, kappa, "simultaneous").at(ids)),
+        "simultaneous": clip_limits(
+            JointIntervals(fit, CONFIDENCE, size, kappa, "simultaneous").at(ids)
+        ),
         "by": clip_limits(JointIntervals(fit, level, size, kappa).at(ids)),
     }
 
@@ -184,10 +197,16 @@ def _of(limits: Limits, truth: F64, clients: int) -> tuple[float, float, float]:
     """Return share of limits that hold, to a millionth of a client; mean width; and share of those above 0."""
     slack = 1e-6 / clients
     held = (limits.low - slack <= truth) & (truth <= limits.high + slack)
-    return float(held.mean()), float((limits.high - limits.low).mean() * clients), float((limits.low > 0).mean())
+    return (
+        float(held.mean()),
+        float((limits.high - limits.low).mean() * clients),
+        float((limits.low > 0).mean()),
+    )
 
 
-def repeated(case: Case, tables: dict[str, Table], data: Path | None, k: int, seed: int, repeats: int) -> list[List]:
+def repeated(
+    case: Case, tables: dict[str, Table], data: Path | None, k: int, seed: int, repeats: int
+) -> list[List]:
     """Run the campaigns of one cell."""
     return [measure(case, tables, data, k, seed + repeat) for repeat in range(repeats)]
 
@@ -197,13 +216,17 @@ def line(what: dict[str, object], lists: Sequence[List]) -> dict[str, object]:
     some = [one for one in lists if one.items]
     row = dict(what) | {"items": sum(one.items for one in some)}
     if not some:
-        return row | dict.fromkeys([*KINDS, *(f"{kind} width" for kind in KINDS[1:]), "distinct"], "-")
+        return row | dict.fromkeys(
+            [*KINDS, *(f"{kind} width" for kind in KINDS[1:]), "distinct"], "-"
+        )
     held, width = (np.array([getattr(one, name) for one in some]) for name in ("held", "width"))
     for column, kind in enumerate(KINDS):
         row[kind] = _mean(held[:, column])
     for column, kind in enumerate(KINDS[1:], start=1):
         there = ~np.isnan(width[:, column]) & (width[:, 0] > _EXACT)
-        row[f"{kind} width"] = float(width[there, column].sum() / width[there, 0].sum()) if there.any() else "-"
+        row[f"{kind} width"] = (
+            float(width[there, column].sum() / width[there, 0].sum()) if there.any() else "-"
+        )
     return row | {"distinct": float(np.mean([one.distinct[-1] for one in some]))}
 
 
@@ -214,13 +237,34 @@ def _mean(values: F64) -> float | str:
 
 @click.command("lists")
 @options.quick(names=("readme",), recoveries=("joint",), rounds=(1,), epsilons=(2.0,), repeats=2)
-@click.option("--table", "names", multiple=True, help=f"Of {', '.join(TABLES)}, and with --data {', '.join(REAL)}.")
-@click.option("--counts", type=click.Path(path_type=Path), help="Measure this table instead: counts, one a line.")
+@click.option(
+    "--table",
+    "names",
+    multiple=True,
+    help=f"Of {', '.join(TABLES)}, and with --data {', '.join(REAL)}.",
+)
+@click.option(
+    "--counts",
+    type=click.Path(path_type=Path),
+    help="Measure this table instead: counts, one a line.",
+)
 @options.clients(50_000, help="Drawn from the table of --counts.")
-@click.option("--max-bytes", type=click.IntRange(1), default=4000, help="Of a client, for the table of --counts.")
+@click.option(
+    "--max-bytes",
+    type=click.IntRange(1),
+    default=4000,
+    help="Of a client, for the table of --counts.",
+)
 @click.option("--recovery", "recoveries", multiple=True, type=click.Choice(["joint", "median"]))
 @click.option("--rounds", multiple=True, type=click.IntRange(1), default=(1, 10))
-@click.option("--epsilon", "epsilons", multiple=True, type=click.FloatRange(0.0), default=(0.0, 2.0), help="0: none.")
+@click.option(
+    "--epsilon",
+    "epsilons",
+    multiple=True,
+    type=click.FloatRange(0.0),
+    default=(0.0, 2.0),
+    help="0: none.",
+)
 @click.option("--top", "k", type=click.IntRange(1), default=20, help="Items of a list.")
 @options.data()
 @options.repeats(20, help="Lists of each cell.")
@@ -263,7 +307,8 @@ def command(
     rows = [line(case._asdict(), lists) for case, lists in found.items()]
     output.show(rows)
     click.echo(
-        "share of the printed intervals that hold the truth, by kind; mean width over that of pointwise ones; share of"
+        "share of the printed intervals that hold the truth, by kind; mean width over that of"
+        " pointwise ones; share of"
     )
     click.echo("the printed items that are told from 0\n")
     output.save(rows, path)
@@ -275,7 +320,10 @@ def command(
         kept = not isinstance(held, float) or held >= LEAST
         sound &= kept
         said = ", ".join(f"{kind} {output.text(total[kind])}" for kind in KINDS)
-        click.echo(f"{'PASS' if kept else 'MISS'}  {name}, at least {LEAST} of its printed intervals hold: {said}")
+        click.echo(
+            f"{'PASS' if kept else 'MISS'}  {name}, at least {LEAST} of its printed intervals hold:"
+            f" {said}"
+        )
     if not sound:
         sys.exit(1)
 

@@ -1,19 +1,23 @@
 """The factor sqrt(log(M/p)) between fresh and hybrid rounds: error quantiles over the number of rounds.
 
-Section 3 of the paper bounds the error of an item, with probability 1 - p, by a multiple of sqrt(log(1/p) / (L W) sum
-over i > W of F_i^2) for hybrid rounds, and by sqrt(log(M/p)) times that for fresh ones; it concludes that the error of
-hybrid is smaller by that factor. Both are upper bounds, so we look: all rounds hold the same vector f_i ~ i^-a, M runs
-from 1 to 100, and fresh and hybrid sketches have the same size.
+Section 3 of the paper bounds the error of an item, with probability 1 - p, by a multiple of
+sqrt(log(1/p) / (L W) sum over i > W of F_i^2) for hybrid rounds, and by sqrt(log(M/p)) times that
+for fresh ones; it concludes that the error of hybrid is smaller by that factor. Both are upper
+bounds, so we look: all rounds hold the same vector f_i ~ i^-a, M runs from 1 to 100, and fresh and
+hybrid sketches have the same size.
 
-- items: the quantiles .5, .9, .99 and .999 of the errors of all items of a campaign, mean over campaigns;
-- l_inf: the same quantiles, over campaigns, of the largest error; where at least FEWEST campaigns lie beyond.
+- items: the quantiles .5, .9, .99 and .999 of the errors of all items of a campaign, mean over
+  campaigns;
+- l_inf: the same quantiles, over campaigns, of the largest error; where at least FEWEST campaigns
+  lie beyond.
 
-One round is the same for both, so the ratio starts from 1, and the factor beside it is scaled to do so: sqrt(log(M/p) /
-log(1/p)), with p/d for p where all items are meant. Standard errors are those of a bootstrap over campaigns.
+One round is the same for both, so the ratio starts from 1, and the factor beside it is scaled to do
+so: sqrt(log(M/p) / log(1/p)), with p/d for p where all items are meant. Standard errors are those
+of a bootstrap over campaigns.
 
-What to expect without the bounds: hybrid rounds have one set of locations, so an item that shares cells with heavy
-items does so in all rounds, and one that does not never does. Fresh rounds average over locations, too: few items have
-small errors, and few have large ones.
+What to expect without the bounds: hybrid rounds have one set of locations, so an item that shares
+cells with heavy items does so in all rounds, and one that does not never does. Fresh rounds average
+over locations, too: few items have small errors, and few have large ones.
 """
 
 from __future__ import annotations
@@ -42,7 +46,8 @@ BLOCK = 100  # campaigns of a task
 FEWEST = 5  # campaigns beyond a quantile that is told
 RESAMPLED = 200
 CERTAIN = 3.0  # standard errors
-COLOURS = {0.5: "#E69F00", 0.9: "#56B4E9", 0.99: "#009E73", 0.999: "#D55E00"}  # Okabe and Ito (2008)
+# Okabe and Ito (2008)
+COLOURS = {0.5: "#E69F00", 0.9: "#56B4E9", 0.99: "#009E73", 0.999: "#D55E00"}
 
 
 class Task(NamedTuple):
@@ -100,7 +105,13 @@ def measure(task: Task) -> list[Row]:
     same |= {"rounds": task.num_rounds, "schedule": task.schedule, "seed": task.seed}
     found = []
     for repeat in range(task.first, task.first + task.repeats):
-        indices = [round(1000 * task.exponent), task.rows, task.num_rounds, SCHEDULES.index(task.schedule), repeat]
+        indices = [
+            round(1000 * task.exponent),
+            task.rows,
+            task.num_rounds,
+            SCHEDULES.index(task.schedule),
+            repeat,
+        ]
         spec = SketchSpec(
             task.rows,
             task.width,
@@ -111,9 +122,16 @@ def measure(task: Task) -> list[Row]:
         alike = np.broadcast_to(held, (task.num_rounds, task.size))
         estimates = rounds.estimate(alike, spec.rows, spec.width, task.schedule, spec.seed)
         errors = np.abs(estimates / task.num_rounds - held) / held.sum()
-        row = same | {"repeat": repeat, "plan": study.describe(spec, task.num_rounds), "l_inf": float(errors.max())}
+        row = same | {
+            "repeat": repeat,
+            "plan": study.describe(spec, task.num_rounds),
+            "l_inf": float(errors.max()),
+        }
         levels = np.quantile(errors, QUANTILES).tolist()
-        found.append(row | {str(Quantile("items", q)): value for q, value in zip(QUANTILES, levels, strict=True)})
+        found.append(
+            row
+            | {str(Quantile("items", q)): value for q, value in zip(QUANTILES, levels, strict=True)}
+        )
     return found
 
 
@@ -130,7 +148,9 @@ def ratios(rows: list[Row]) -> list[Row]:
     """Return, for every cell and quantile, the error of fresh over that of hybrid rounds, with its standard error."""
     cells: dict[tuple[float, int, int], dict[str, list[Row]]] = {}
     for row in rows:
-        cells.setdefault((row["a"], row["rows"], row["rounds"]), {}).setdefault(row["schedule"], []).append(row)
+        cells.setdefault((row["a"], row["rows"], row["rounds"]), {}).setdefault(
+            row["schedule"], []
+        ).append(row)
     table, rng = [], np.random.default_rng(0)
     for (exponent, num_rows, num_rounds), by in cells.items():
         repeats, size = len(by["fresh"]), by["fresh"][0]["size"]
@@ -138,8 +158,18 @@ def ratios(rows: list[Row]) -> list[Row]:
             if quantile.of == "l_inf" and round(repeats * (1 - quantile.level), 9) < FEWEST:
                 continue
             (fresh, others), (hybrid, more) = (told(by[name], quantile, rng) for name in SCHEDULES)
-            found: Row = {"a": exponent, "rows": num_rows, "rounds": num_rounds, "quantile": quantile}
-            found |= {"fresh": fresh, "hybrid": hybrid, "ratio": fresh / hybrid, "se": float((others / more).std())}
+            found: Row = {
+                "a": exponent,
+                "rows": num_rows,
+                "rounds": num_rounds,
+                "quantile": quantile,
+            }
+            found |= {
+                "fresh": fresh,
+                "hybrid": hybrid,
+                "ratio": fresh / hybrid,
+                "se": float((others / more).std()),
+            }
             table.append(found | {"factor": quantile.factor(num_rounds, size, scaled=True)})
     return table
 
@@ -165,7 +195,11 @@ def verdict(words: list[str]) -> str:
     """
     if set(words) == {"factor"}:
         return "reproduced"
-    return "reproduced with a caveat" if {"factor", "some"} & set(words) and "fresh better" not in words else "not"
+    return (
+        "reproduced with a caveat"
+        if {"factor", "some"} & set(words) and "fresh better" not in words
+        else "not"
+    )
 
 
 def summarise(rows: list[Row]) -> dict[str, list[Row]]:
@@ -181,9 +215,14 @@ def summarise(rows: list[Row]) -> dict[str, list[Row]]:
         line |= {str(row["quantile"]): f"{row['ratio']:.3g} ± {row['se']:.1g}" for row in chosen}
         table.append(line | {"verdict": verdict(words)})
     for name, scaled in (("factor, 1 at M = 1", True), ("sqrt(log(M/p))", False)):
-        line = {"law": name, "rows": ""} | {str(q): f"{q.factor(most, size, scaled):.3g}" for q in quantiles}
+        line = {"law": name, "rows": ""} | {
+            str(q): f"{q.factor(most, size, scaled):.3g}" for q in quantiles
+        }
         table.append(line | {"verdict": ""})
-    title = f"Error of fresh over error of hybrid, M = {most}; stated: section 3, smaller by sqrt(log(M/p)) for hybrid"
+    title = (
+        f"Error of fresh over error of hybrid, M = {most}; stated: section 3, smaller by"
+        " sqrt(log(M/p)) for hybrid"
+    )
     return {title: table}
 
 
@@ -199,9 +238,14 @@ def draw(rows: list[Row]) -> Figure:
     shape = (2.7 * len(laws) + 0.8, 2.6 * len(lengths) + 1.3)
     figure = Figure(figsize=shape, layout="constrained", facecolor="white")
     grid: Any = figure.subplots(len(lengths), len(laws), sharex=True, sharey=True, squeeze=False)
-    shown = [q for q in dict.fromkeys(row["quantile"] for row in table) if q.of == "items" or q.level in (0.5, 0.9)]
+    shown = [
+        q
+        for q in dict.fromkeys(row["quantile"] for row in table)
+        if q.of == "items" or q.level in (0.5, 0.9)
+    ]
     looks: dict[Quantile, dict[str, Any]] = {
-        q: {"color": COLOURS[q.level], "linestyle": "-" if q.of == "items" else (0, (4, 2))} for q in shown
+        q: {"color": COLOURS[q.level], "linestyle": "-" if q.of == "items" else (0, (4, 2))}
+        for q in shown
     }
     for (line, column), axes in np.ndenumerate(grid):
         cell = [row for row in table if (row["a"], row["rows"]) == (laws[column], lengths[line])]
@@ -210,10 +254,16 @@ def draw(rows: list[Row]) -> Figure:
             numbers = [[row[key] for row in chosen] for key in ("rounds", "ratio", "se")]
             if chosen:
                 axes.errorbar(*numbers, marker="o", markersize=3, linewidth=1.3, capsize=2, **look)
-        factors = [[quantile.factor(count, size, scaled=True) for count in counts] for quantile in shown]
-        axes.fill_between(counts, np.min(factors, 0), np.max(factors, 0), color="#D0D3D6", linewidth=0, zorder=0)
+        factors = [
+            [quantile.factor(count, size, scaled=True) for count in counts] for quantile in shown
+        ]
+        axes.fill_between(
+            counts, np.min(factors, 0), np.max(factors, 0), color="#D0D3D6", linewidth=0, zorder=0
+        )
         axes.axhline(1, color="#24292F", linewidth=0.8)
-        axes.set(xscale="log", yscale="log", title=f"$i^{{-{laws[column]:g}}}$, {lengths[line]} rows")
+        axes.set(
+            xscale="log", yscale="log", title=f"$i^{{-{laws[column]:g}}}$, {lengths[line]} rows"
+        )
         axes.grid(which="major", color="#E6E8EB")
         axes.spines[["top", "right"]].set_visible(False)
         axes.yaxis.set_major_locator(ticker.LogLocator(subs=(1, 2, 5)))
@@ -223,18 +273,28 @@ def draw(rows: list[Row]) -> Figure:
         axes.set_xlabel("rounds M")
     for axes in grid[:, 0]:
         axes.set_ylabel("error of fresh / of hybrid")
-    lines = [Line2D([], [], label=f"{quantile} quantile", **look) for quantile, look in looks.items()]
-    lines.append(Line2D([], [], color="#D0D3D6", linewidth=6, label="factor of the bounds, 1 at M = 1"))
+    lines = [
+        Line2D([], [], label=f"{quantile} quantile", **look) for quantile, look in looks.items()
+    ]
+    lines.append(
+        Line2D([], [], color="#D0D3D6", linewidth=6, label="factor of the bounds, 1 at M = 1")
+    )
     figure.legend(handles=lines, loc="outside lower center", ncols=4, frameon=False)
-    figure.suptitle(f"Do fresh rounds carry the factor of their bound? {size:,} items, width {rows[0]['width']}")
+    figure.suptitle(
+        f"Do fresh rounds carry the factor of their bound? {size:,} items, width {rows[0]['width']}"
+    )
     return figure
 
 
 @click.command("log-factor")
 @options.study(exponents=(1.1, 3.0), lengths=(5,), counts=(1, 10, 40), repeats=40, domain_size=3000)
-@click.option("-a", "--exponent", "exponents", type=float, multiple=True, default=(0.5, 1.1, 2.0, 3.0))
+@click.option(
+    "-a", "--exponent", "exponents", type=float, multiple=True, default=(0.5, 1.1, 2.0, 3.0)
+)
 @click.option("--rows", "lengths", type=click.IntRange(1), multiple=True, default=(5, 15))
-@click.option("--rounds", "counts", type=click.IntRange(1, 256), multiple=True, default=(1, 3, 10, 30, 100))
+@click.option(
+    "--rounds", "counts", type=click.IntRange(1, 256), multiple=True, default=(1, 3, 10, 30, 100)
+)
 @click.option("--width", default=100, type=click.IntRange(2))
 @options.domain_size(10_000, least=2, most=10_000_000)
 @options.repeats(1000, least=2)
@@ -263,14 +323,20 @@ def command(
                             yield Task(*cell, first, min(BLOCK, repeats - first))
 
     about = (
-        f"All rounds hold the same f_i ~ i^-a, {domain_size:,} items; sketches of width {width}; {repeats:,} campaigns "
-        "a cell. items q: the q quantile of the errors of all items of a campaign, mean over campaigns; l_inf q: the q "
-        "quantile of the largest error over campaigns. Verdict, by three standard errors: reproduced if each ratio is "
-        "at least the factor scaled to 1 at M = 1; with a caveat if none is below 1 and some are above; otherwise not. "
-        "The factor is one between upper bounds. Theorem fcs is stated for L >= log(1/p), its proof needs log(2M/p): "
-        "12.2 for M = 100, p = .001."
+        f"All rounds hold the same f_i ~ i^-a, {domain_size:,} items; sketches of width {width};"
+        f" {repeats:,} campaigns a cell. items q: the q quantile of the errors of all items of a"
+        " campaign, mean over campaigns; l_inf q: the q quantile of the largest error over"
+        " campaigns. Verdict, by three standard errors: reproduced if each ratio is at least the"
+        " factor scaled to 1 at M = 1; with a caveat if none is below 1 and some are above;"
+        " otherwise not. The factor is one between upper bounds. Theorem fcs is stated for L >="
+        " log(1/p), its proof needs log(2M/p): 12.2 for M = 100, p = .001."
     )
-    study.run(study.Study("log-factor", list(tasks()), measure, summarise, draw, about), folder, jobs, plot)
+    study.run(
+        study.Study("log-factor", list(tasks()), measure, summarise, draw, about),
+        folder,
+        jobs,
+        plot,
+    )
 
 
 if __name__ == "__main__":

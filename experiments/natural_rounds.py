@@ -1,14 +1,16 @@
 """Real rounds that are not alike, and the same clients arranged otherwise.
 
-Every client of a table takes part in the round of its hour, month or decade, so that rounds differ in size and in what
-they hold. The clients are arranged in three ways, all with the same total of every item:
+Every client of a table takes part in the round of its hour, month or decade, so that rounds differ
+in size and in what they hold. The clients are arranged in three ways, all with the same total of
+every item:
 
 - as they came;
-- dealt: each client to a random round, in proportion to the rounds' sizes, which makes all rounds alike;
+- dealt: each client to a random round, in proportion to the rounds' sizes, which makes all rounds
+  alike;
 - apart: each item to one round alone, which makes them as unlike as can be.
 
-The rounds ``drift`` are synthetic, for runs without the tables: i^-1.1, each item's share of a round times a Gamma
-variable of mean 1 and standard deviation 1.
+The rounds ``drift`` are synthetic, for runs without the tables: i^-1.1, each item's share of a
+round times a Gamma variable of mean 1 and standard deviation 1.
 """
 
 from __future__ import annotations
@@ -55,7 +57,9 @@ def load(name: str, folder: Path) -> rounds.I64:
         return _decades(path) if name == "decade" else _periods(path, name)
     except output.DAMAGED as error:
         reason = " ".join(str(error).split())
-        raise UnreadableFileError(f"{path} cannot be read as a table of rounds: {reason}; get it again") from error
+        raise UnreadableFileError(
+            f"{path} cannot be read as a table of rounds: {reason}; get it again"
+        ) from error
 
 
 def _periods(path: Path, name: str) -> rounds.I64:
@@ -70,7 +74,12 @@ def _decades(path: Path) -> rounds.I64:
     table = parquet.read_table(path, columns=["name", "year", "count"])
     names = table["name"].combine_chunks().dictionary_encode()
     decades = table["year"].to_numpy().astype(np.int64) // 10
-    return _dense(decades - decades.min(), names.indices.to_numpy(), table["count"].to_numpy(), len(names.dictionary))
+    return _dense(
+        decades - decades.min(),
+        names.indices.to_numpy(),
+        table["count"].to_numpy(),
+        len(names.dictionary),
+    )
 
 
 def _dense(index: Any, item: Any, count: Any, size: int) -> rounds.I64:

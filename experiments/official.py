@@ -1,19 +1,21 @@
 """The official files of the paper's data sets, read as they are downloaded.
 
-- Gowalla and Brightkite: check-ins, tab-separated, without header: user, time, latitude, longitude, location. An item
-  is a cell: Gowalla 0.1 degree, latitude 25..50 and longitude -130..-60; Brightkite 350 x 500 pixels of a Web Mercator
-  map of 2048 pixels, the cells of its stand-in. A client is a check-in in the grid, as in the paper.
-- Sentiment-140: Latin-1, quoted, without header: target, id, date, query, user, text. An item is a word, see
-  `official_rows.words`. A client is a user and holds one of the words of all tweets of this user, drawn uniformly,
-  repetitions counted. The law is therefore the mean over users of the shares of words, and has no seed: every campaign
-  that draws from it draws users and words anew.
-- C4: shards of JSON lines with `url`, or a table of two columns, domain and count. A client is a web domain, the host
-  and port of the address in lower case, and its item is its number of documents; d is the largest.
+- Gowalla and Brightkite: check-ins, tab-separated, without header: user, time, latitude, longitude,
+  location. An item is a cell: Gowalla 0.1 degree, latitude 25..50 and longitude -130..-60;
+  Brightkite 350 x 500 pixels of a Web Mercator map of 2048 pixels, the cells of its stand-in. A
+  client is a check-in in the grid, as in the paper.
+- Sentiment-140: Latin-1, quoted, without header: target, id, date, query, user, text. An item is a
+  word, see `official_rows.words`. A client is a user and holds one of the words of all tweets of
+  this user, drawn uniformly, repetitions counted. The law is therefore the mean over users of the
+  shares of words, and has no seed: every campaign that draws from it draws users and words anew.
+- C4: shards of JSON lines with `url`, or a table of two columns, domain and count. A client is a
+  web domain, the host and port of the address in lower case, and its item is its number of
+  documents; d is the largest.
 
-Broken rows are dropped and counted; see `experiments.official_rows`. A file that ends early, is empty or does not
-unpack is refused: half a file is another population. Plain text does not show that it ends early; a file whose number
-of rows is not the known one is read, and has that in its title. Files are read line by line, gzip and zip recognised by
-their content.
+Broken rows are dropped and counted; see `experiments.official_rows`. A file that ends early, is
+empty or does not unpack is refused: half a file is another population. Plain text does not show
+that it ends early; a file whose number of rows is not the known one is read, and has that in its
+title. Files are read line by line, gzip and zip recognised by their content.
 """
 
 from __future__ import annotations
@@ -39,7 +41,8 @@ from fedtally.errors import InvalidInputError, UnreadableFileError
 SCHEMA = "fedtally/official/1"
 TWEETS = "training.1600000.processed.noemoticon.csv"
 SHARDS = 1024
-ROWS = {"gowalla": 6_442_892, "sentiment140": 1_600_000}  # of the whole file: by the paper, by the file's name
+# of the whole file: by the paper, by the file's name
+ROWS = {"gowalla": 6_442_892, "sentiment140": 1_600_000}
 _LONGEST = 1 << 26  # bytes of a line; C4 has the longest
 
 
@@ -124,7 +127,9 @@ def names(name: str) -> list[str]:
     >>> names("gowalla")
     ['loc-gowalla_totalCheckins.txt', 'loc-gowalla_totalCheckins.txt.gz']
     """
-    return [pattern for known in FORMATS.values() if known.name == name for pattern in known.patterns]
+    return [
+        pattern for known in FORMATS.values() if known.name == name for pattern in known.patterns
+    ]
 
 
 def read(format: str, paths: Sequence[Path]) -> Official:
@@ -139,11 +144,15 @@ def read(format: str, paths: Sequence[Path]) -> Official:
         UnreadableFileError: a file is absent, ends early or does not unpack.
     """
     if len(paths) > 1 and (format != "c4" or len({path.name for path in paths}) < len(paths)):
-        raise InvalidInputError(f"{format} is read of one file, or of different shards; got {len(paths)} files")
+        raise InvalidInputError(
+            f"{format} is read of one file, or of different shards; got {len(paths)} files"
+        )
     report = Report([path.name for path in paths])
     weights = FORMATS[format].read(_lines(paths, report), report)
     if not report.clients:
-        raise InvalidInputError(f"{paths[0]} has no row of the format {format}: {_in_words(report)}")
+        raise InvalidInputError(
+            f"{paths[0]} has no row of the format {format}: {_in_words(report)}"
+        )
     return Official(FORMATS[format].name, _note(format, paths, report.rows), weights, report)
 
 
@@ -199,7 +208,14 @@ def _lines(paths: Sequence[Path], report: Report) -> Iterator[bytes]:
                     yield from _lines_of(stream, report)
                 if report.rows == before:
                     raise EOFError("it has no row")
-            except (OSError, EOFError, zlib.error, zipfile.BadZipFile, NotImplementedError, RuntimeError) as error:
+            except (
+                OSError,
+                EOFError,
+                zlib.error,
+                zipfile.BadZipFile,
+                NotImplementedError,
+                RuntimeError,
+            ) as error:
                 raise UnreadableFileError(
                     f"{path} cannot be read beyond row {report.rows:,}: {error}; download it again"
                 ) from error
@@ -248,12 +264,16 @@ def table(official: Official, format: str) -> list[dict[str, object]]:
 
 def _in_words(report: Report) -> str:
     parts = [f"{report.rows:,} rows"]
-    parts += [f"{number:,} {reason}" for reason, number in (report.dropped + report.left_out).items()]
+    parts += [
+        f"{number:,} {reason}" for reason, number in (report.dropped + report.left_out).items()
+    ]
     return ", ".join(parts)
 
 
 @click.command("official")
-@click.argument("files", nargs=-1, required=True, metavar="FILE...", type=click.Path(path_type=Path))
+@click.argument(
+    "files", nargs=-1, required=True, metavar="FILE...", type=click.Path(path_type=Path)
+)
 @click.option("--format", type=click.Choice(list(FORMATS)), help="[default: by the file's name]")
 @click.option(
     "--cache",
@@ -283,7 +303,8 @@ def _format_of(paths: Sequence[Path]) -> str:
             return format
     shown = paths[0].name if len(paths) == 1 else f"{paths[0].name}, ..."
     raise InvalidInputError(
-        f"{shown}: no name of an official file, or not all of one format; say with --format what it is"
+        f"{shown}: no name of an official file, or not all of one format; say with --format what"
+        " it is"
     )
 
 

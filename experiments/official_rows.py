@@ -1,12 +1,13 @@
 """Rows of the official files: what becomes of each, and the clients that they amount to.
 
-Readers take the lines of a file and a `Report`, which they complete, and return an array [d] of the number of clients
-that hold each item. A row that cannot be read as its format says is dropped; one that is intact but has no item is left
-out; both are counted by reason.
+Readers take the lines of a file and a `Report`, which they complete, and return an array [d] of the
+number of clients that hold each item. A row that cannot be read as its format says is dropped; one
+that is intact but has no item is left out; both are counted by reason.
 
-Memory is that of what is counted, not of what is read. Check-ins: the grid, 0.1 GB in all. Sentiment-140: words read,
-names of users and of words, 0.7 GB. C4: fingerprints of domains, 61 bits each, 1.3 GB for 14 million; that any two of
-so many coincide has a probability below 1 in 1,000 (`fedtally.domain.Strings.collision_probability`).
+Memory is that of what is counted, not of what is read. Check-ins: the grid, 0.1 GB in all.
+Sentiment-140: words read, names of users and of words, 0.7 GB. C4: fingerprints of domains, 61 bits
+each, 1.3 GB for 14 million; that any two of so many coincide has a probability below 1 in 1,000
+(`fedtally.domain.Strings.collision_probability`).
 """
 
 from __future__ import annotations
@@ -129,14 +130,15 @@ def in_gowalla(degrees: rounds.F64) -> tuple[rounds.I64, Bools]:
 def in_brightkite(degrees: rounds.F64) -> tuple[rounds.I64, Bools]:
     """Return the cell of each latitude and longitude, int64 [n], and whether there is one.
 
-    Cells are pixels of a Web Mercator map that is 2048 pixels wide: 350 columns from longitude -127.96875 on, each with
-    500 pixels northwards from the equator, column by column.
+    Cells are pixels of a Web Mercator map that is 2048 pixels wide: 350 columns from longitude
+    -127.96875 on, each with 500 pixels northwards from the equator, column by column.
 
     >>> in_brightkite(np.array([[0.0, -127.96875], [65.7, -100.0]]))
     (array([0, 0]), array([ True, False]))
     """
     column, row = (
-        np.searchsorted(edges, degrees[:, axis], "right") - 1 for axis, edges in ((1, MERIDIANS), (0, PARALLELS))
+        np.searchsorted(edges, degrees[:, axis], "right") - 1
+        for axis, edges in ((1, MERIDIANS), (0, PARALLELS))
     )
     columns, rows = len(MERIDIANS) - 1, len(PARALLELS) - 1
     inside = (column >= 0) & (column < columns) & (row >= 0) & (row < rows)
@@ -167,21 +169,26 @@ def words_of_users(lines: Iterator[bytes], report: Report) -> rounds.F64:
             held[1].extend([known.setdefault(word, len(known)) for word in found])
     report.clients = len(users)
     owners, items = (np.array(column, np.intc) for column in held)
-    weights: rounds.F64 = np.bincount(items, (1.0 / np.bincount(owners))[owners], len(known)).astype(np.float64)
+    weights: rounds.F64 = np.bincount(
+        items, (1.0 / np.bincount(owners))[owners], len(known)
+    ).astype(np.float64)
     return weights
 
 
 def words(tweet: str) -> list[str]:
     """Return the words of a tweet, by the rule that gives about the paper's number of words.
 
-    Lower case, split at white space, with ``,.;?!`` stripped from both ends; kept are three or more characters that do
-    not start with http or www, all of them letters a to z or one of ``_@#-;()*:.'/``.
+    Lower case, split at white space, with ``,.;?!`` stripped from both ends; kept are three or more
+    characters that do not start with http or www, all of them letters a to z or one of
+    ``_@#-;()*:.'/``.
 
     >>> words("@Anna Don't go, PLEASE!! see www.x.org ;-) at 8pm")
     ['@anna', "don't", 'please', 'see']
     """
     stripped = (piece.strip(",.;?!") for piece in tweet.lower().split())
-    return [word for word in stripped if _WORD.fullmatch(word) and not word.startswith(("http", "www"))]
+    return [
+        word for word in stripped if _WORD.fullmatch(word) and not word.startswith(("http", "www"))
+    ]
 
 
 class _Domains:
@@ -201,11 +208,17 @@ class _Domains:
             self._merge()
 
     def _merge(self) -> None:
-        ids, counts = (np.concatenate(parts) for parts in zip((self._ids, self._counts), *self._new, strict=True))
+        ids, counts = (
+            np.concatenate(parts)
+            for parts in zip((self._ids, self._counts), *self._new, strict=True)
+        )
         order = np.argsort(ids)
         ids = ids[order]
         first = np.flatnonzero(np.append(True, ids[1:] != ids[:-1])[: len(ids)])
-        self._ids, self._counts = ids[first], np.add.reduceat(counts[order], first) if len(ids) else counts
+        self._ids, self._counts = (
+            ids[first],
+            np.add.reduceat(counts[order], first) if len(ids) else counts,
+        )
         self._new, self._size = [], 0
 
     def by_documents(self) -> rounds.F64:
@@ -213,7 +226,9 @@ class _Domains:
         self._merge()
         most = int(self._counts.max(initial=0))
         if most > _MOST_DOCUMENTS:
-            raise InvalidInputError(f"a domain has {most:,} documents; at most {_MOST_DOCUMENTS:,} are supported")
+            raise InvalidInputError(
+                f"a domain has {most:,} documents; at most {_MOST_DOCUMENTS:,} are supported"
+            )
         return np.bincount(self._counts, minlength=1)[1:].astype(np.float64)
 
 
@@ -274,7 +289,9 @@ def of_row(line: bytes) -> tuple[str, int]:
     """
     try:
         text = line.decode("utf-8-sig")
-        domain, count = map(str.strip, next(csv.reader([text], delimiter="\t" if "\t" in text else ",")))
+        domain, count = map(
+            str.strip, next(csv.reader([text], delimiter="\t" if "\t" in text else ","))
+        )
     except (ValueError, csv.Error):
         raise _BrokenRow("not two fields") from None
     if not re.fullmatch(r"[0-9]{1,9}", count) or int(count) == 0:

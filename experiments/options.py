@@ -18,8 +18,15 @@ FOLDER = Path("results")
 QUICK_FOLDER = FOLDER / "quick"
 
 seed = click.option("--seed", type=click.IntRange(0), default=0, help="Of all draws.")
-jobs = click.option("--jobs", type=click.IntRange(1), default=1, help="Processes, each with a task at a time.")
-table = click.option("--output", "path", type=click.Path(path_type=Path), help="Also write all rows: .csv or .parquet.")
+jobs = click.option(
+    "--jobs", type=click.IntRange(1), default=1, help="Processes, each with a task at a time."
+)
+table = click.option(
+    "--output",
+    "path",
+    type=click.Path(path_type=Path),
+    help="Also write all rows: .csv or .parquet.",
+)
 
 
 def study(**small: object) -> Callable[[Run], Run]:
@@ -30,26 +37,37 @@ def study(**small: object) -> Callable[[Run], Run]:
     added = (
         folder(
             FOLDER,
-            "Folder of the results, where the same command goes on if it was stopped. Quick runs have their own.",
+            "Folder of the results, where the same command goes on if it was stopped. Quick runs"
+            " have their own.",
         ),
         jobs,
         click.option("--plot/--no-plot", default=True, help="Also draw it; needs the extra plot."),
         quick(folder=QUICK_FOLDER, **small),
     )
-    return lambda command: functools.reduce(lambda inner, option: option(inner), reversed(added), command)
+    return lambda command: functools.reduce(
+        lambda inner, option: option(inner), reversed(added), command
+    )
 
 
 def quick(**small: object) -> Callable[[Run], Run]:
     """Give a command --quick: a run of seconds, with these values where the command line has none."""
 
     def decorate(command: Run) -> Run:
-        @click.option("--quick", is_flag=True, help="A small run, of seconds, that shows that everything works.")
+        @click.option(
+            "--quick",
+            is_flag=True,
+            help="A small run, of seconds, that shows that everything works.",
+        )
         @functools.wraps(command)
         def run(*, quick: bool, **values: object) -> None:
             given = click.get_current_context().get_parameter_source
             values = {name: _unique(value) for name, value in values.items()}
             if quick:
-                values |= {name: value for name, value in small.items() if given(name) is ParameterSource.DEFAULT}
+                values |= {
+                    name: value
+                    for name, value in small.items()
+                    if given(name) is ParameterSource.DEFAULT
+                }
             try:
                 command(**values)
             except SystemExit as verdict:
@@ -73,7 +91,9 @@ def data(help: str = "Folder of the real tables.") -> Callable[[Run], Run]:
     return click.option("--data", type=click.Path(file_okay=False, path_type=Path), help=help)
 
 
-def repeats(default: int | None, least: int = 1, help: str = "Campaigns of each cell.") -> Callable[[Run], Run]:
+def repeats(
+    default: int | None, least: int = 1, help: str = "Campaigns of each cell."
+) -> Callable[[Run], Run]:
     """Give a command --repeats, at least so many."""
     return click.option("--repeats", type=click.IntRange(least), default=default, help=help)
 
@@ -82,10 +102,14 @@ def domain_size(
     default: int, least: int = 1, most: int | None = None, help: str = "Candidates."
 ) -> Callable[[Run], Run]:
     """Give a command --domain-size."""
-    return click.option("--domain-size", type=click.IntRange(least, most), default=default, help=help)
+    return click.option(
+        "--domain-size", type=click.IntRange(least, most), default=default, help=help
+    )
 
 
-def clients(default: int, least: int = 1, help: str = "All rounds together.") -> Callable[[Run], Run]:
+def clients(
+    default: int, least: int = 1, help: str = "All rounds together."
+) -> Callable[[Run], Run]:
     """Give a command --clients."""
     return click.option("--clients", type=click.IntRange(least), default=default, help=help)
 
@@ -95,12 +119,16 @@ def laws(default: Sequence[str] = (), help: str = "An exponent, or zm.") -> Call
     return _several("--law", "laws", default, help)
 
 
-def sizes(default: Sequence[str] = (), help: str = "Rows x width.", type: Any = None) -> Callable[[Run], Run]:
+def sizes(
+    default: Sequence[str] = (), help: str = "Rows x width.", type: Any = None
+) -> Callable[[Run], Run]:
     """Give a command --size, which may be repeated: its argument `sizes`."""
     return _several("--size", "sizes", default, help, type)
 
 
-def schedules(default: Sequence[str] = (), help: str | None = None, type: Any = None) -> Callable[[Run], Run]:
+def schedules(
+    default: Sequence[str] = (), help: str | None = None, type: Any = None
+) -> Callable[[Run], Run]:
     """Give a command --schedule, which may be repeated: its argument `schedules`."""
     return _several("--schedule", "schedules", default, help, type)
 

@@ -55,10 +55,13 @@ def check_path(path: Path | None) -> None:
     if path.suffix not in SUFFIXES:
         raise InvalidInputError(f"--output must end in {' or '.join(SUFFIXES)}, got {path}")
     if not path.parent.is_dir():
-        raise InvalidInputError(f"cannot write {path}: there is no folder {path.parent}; create it first")
+        raise InvalidInputError(
+            f"cannot write {path}: there is no folder {path.parent}; create it first"
+        )
     if not os.access(path.parent, os.W_OK):
         raise InvalidInputError(
-            f"cannot write {path}: the folder {path.parent} cannot be written; choose another --output"
+            f"cannot write {path}: the folder {path.parent} cannot be written; choose another"
+            " --output"
         )
 
 

@@ -1,17 +1,19 @@
 """Sizes that the planner chooses from pilots, over the least that keep the largest error below tau; with a verdict.
 
-Every cell is a law, a tau and a decoder, with a number of rows or with rows that the planner chooses. What is compared
-is rows x width. `least` is the width that this many rows need, found by simulation: campaigns are drawn from the law,
-each with new hashes, and the width is bisected for the least, within 3 %, at which a share 1 - p of them keeps tau.
-Where the planner chooses the rows, they are those of its median choice. The planner sees pilots of other clients. Its
-choices, as medians over the pilots, are those of the paper's two-phase method with its constant 2 (made for medians,
-whatever the decoder), of the worst case, and of `fedtally.planner.size_by_model`: `bare` without margin, at the same
-rows, and as it is by default. `known` is `bare` for the law itself. `hardness` is that which the pilots tell, over the
-true.
+Every cell is a law, a tau and a decoder, with a number of rows or with rows that the planner
+chooses. What is compared is rows x width. `least` is the width that this many rows need, found by
+simulation: campaigns are drawn from the law, each with new hashes, and the width is bisected for
+the least, within 3 %, at which a share 1 - p of them keeps tau. Where the planner chooses the rows,
+they are those of its median choice. The planner sees pilots of other clients. Its choices, as
+medians over the pilots, are those of the paper's two-phase method with its constant 2 (made for
+medians, whatever the decoder), of the worst case, and of `fedtally.planner.size_by_model`: `bare`
+without margin, at the same rows, and as it is by default. `known` is `bare` for the law itself.
+`hardness` is that which the pilots tell, over the true.
 
-`success` is the share of campaigns within tau at the median choice, `over pilots` that of campaigns each planned by
-one of the pilots, which is what is allowed. A cell passes if the median choice is 0.9 to 1.4 times the least, and if
-its success is not below the 1 % quantile of what 1 - p leads to; it is judged from 12 pilots and 200 campaigns on.
+`success` is the share of campaigns within tau at the median choice, `over pilots` that of campaigns
+each planned by one of the pilots, which is what is allowed. A cell passes if the median choice is
+0.9 to 1.4 times the least, and if its success is not below the 1 % quantile of what 1 - p leads to;
+it is judged from 12 pilots and 200 campaigns on.
 """
 
 from __future__ import annotations
@@ -75,7 +77,9 @@ class Cell(NamedTuple):
         """What the planner is told."""
         return planner.Campaign(self.clients, recovery=self.recovery)
 
-    def sketch(self, spec: SketchSpec, clients: int, rng: np.random.Generator) -> tuple[CountSketch, rounds.I64]:
+    def sketch(
+        self, spec: SketchSpec, clients: int, rng: np.random.Generator
+    ) -> tuple[CountSketch, rounds.I64]:
         """Draw clients and return their sketch and their counts, int64 [d], of items in random order."""
         [counts] = rounds.draw(self.law, clients, 1, rng)
         rng.shuffle(counts)
@@ -88,7 +92,11 @@ class Cell(NamedTuple):
         rng = np.random.default_rng((seed, width, rows))
         spec = SketchSpec(rows, width, Schedule.parse("shared"), 1, rng.bytes(32))
         sketch, counts = self.sketch(spec, self.clients, rng)
-        decoder = JointDecoder([sketch], self.domain) if self.recovery == "joint" else MedianDecoder([sketch])
+        decoder = (
+            JointDecoder([sketch], self.domain)
+            if self.recovery == "joint"
+            else MedianDecoder([sketch])
+        )
         errors = decoder.range(rounds.FIRST_ID, len(self.law)) - counts
         return bool(np.abs(errors).max() <= self.tau * self.clients * (1 + 1e-9))
 
@@ -143,14 +151,22 @@ def load_law(name: str, size: int, data: Path | None) -> rounds.F64:
     if name not in TABLES:
         return recovery.law(name, size)
     if data is None:
-        raise InvalidInputError(f"the table {name} is not part of the project: name its folder with --data")
+        raise InvalidInputError(
+            f"the table {name} is not part of the project: name its folder with --data"
+        )
     if name != "names":
         return np.sort(recovery.load_table(name, data))[::-1]
     if not (data / NAMES).is_file():
-        raise output.MissingDataError(f"{data / NAMES} does not exist: name the folder of {NAMES} with --data")
+        raise output.MissingDataError(
+            f"{data / NAMES} does not exist: name the folder of {NAMES} with --data"
+        )
     from pyarrow import parquet
 
-    table = parquet.read_table(data / NAMES, columns=["name", "count"]).group_by("name").aggregate([("count", "sum")])
+    table = (
+        parquet.read_table(data / NAMES, columns=["name", "count"])
+        .group_by("name")
+        .aggregate([("count", "sum")])
+    )
     births = np.sort(table["count_sum"].to_numpy().astype(np.float64))[::-1]
     law: rounds.F64 = births / births.sum()
     return law
@@ -162,8 +178,12 @@ def choose(cell: Cell, seed: int) -> Choice:
     sketch, _ = cell.sketch(cell.pilot.spec(rng.bytes(32)), cell.pilot.clients(cell.clients), rng)
     law = planner.Frequencies.from_pilot([sketch], cell.domain)
     chosen = planner.size_by_model(law, cell.tau, cell.campaign, p=P, rows=cell.rows)
-    bare = planner.size_by_model(law, cell.tau, cell.campaign, p=P, rows=chosen.rows, margin=1.0, risk=1.0)
-    paper = planner.two_phase(sketch, cell.domain, cell.tau, num_clients=cell.clients, p=P, rows=cell.rows)
+    bare = planner.size_by_model(
+        law, cell.tau, cell.campaign, p=P, rows=chosen.rows, margin=1.0, risk=1.0
+    )
+    paper = planner.two_phase(
+        sketch, cell.domain, cell.tau, num_clients=cell.clients, p=P, rows=cell.rows
+    )
     return Choice(chosen, bare, paper, law.hardness(cell.tau), law.uncertainty(cell.tau))
 
 
@@ -181,26 +201,42 @@ def measure(cell: Cell, work: Work) -> dict[str, object]:
     choices = [choose(cell, seed) for seed in range(work.pilots)]
     chosen = median([choice.model for choice in choices])
     law = planner.Frequencies.from_frequencies(cell.law)
-    known = planner.size_by_model(law, cell.tau, cell.campaign, p=P, rows=chosen.rows, margin=1.0, risk=1.0)
+    known = planner.size_by_model(
+        law, cell.tau, cell.campaign, p=P, rows=chosen.rows, margin=1.0, risk=1.0
+    )
     least = cell.least_width(chosen.rows, known.width, work.draws)
-    worst = planner.minimax(cell.tau, num_clients=cell.clients, domain_size=len(cell.law), rows=cell.rows)
+    worst = planner.minimax(
+        cell.tau, num_clients=cell.clients, domain_size=len(cell.law), rows=cell.rows
+    )
     cells = chosen.rows * least
-    row: dict[str, object] = {"law": cell.name, "clients": cell.clients, "tau": cell.tau, "decoder": cell.recovery}
+    row: dict[str, object] = {
+        "law": cell.name,
+        "clients": cell.clients,
+        "tau": cell.tau,
+        "decoder": cell.recovery,
+    }
     row |= {"rows": f"{chosen.rows}{'' if cell.rows else ' (chosen)'}", "least": least}
     row |= {"minimax": worst.cells / cells, "known": known.cells / cells}
     methods = {"two-phase": "paper", "bare": "bare", "model": "model"}
     for method, name in methods.items():
         sizes = [getattr(choice, name) for choice in choices]
         ratios = [size.cells / cells for size in sizes]
-        row |= {method: median(sizes).cells / cells, f"{method} range": f"{min(ratios):.2f}-{max(ratios):.2f}"}
+        row |= {
+            method: median(sizes).cells / cells,
+            f"{method} range": f"{min(ratios):.2f}-{max(ratios):.2f}",
+        }
     paper = median([choice.paper for choice in choices])
-    row["success two-phase"] = cell.successes(paper.rows, max(2, paper.width), work.trials) / work.trials
+    row["success two-phase"] = (
+        cell.successes(paper.rows, max(2, paper.width), work.trials) / work.trials
+    )
     kept = cell.successes(chosen.rows, chosen.width, work.trials)
     row["success"] = kept / work.trials
     each = max(1, work.trials // work.pilots)
     over = sum(cell.successes(choice.model.rows, choice.model.width, each) for choice in choices)
     row["over pilots"] = over / (each * work.pilots)
-    row["hardness"] = float(np.median([choice.hardness for choice in choices])) / law.hardness(cell.tau)
+    row["hardness"] = float(np.median([choice.hardness for choice in choices])) / law.hardness(
+        cell.tau
+    )
     row["uncertainty"] = float(np.median([choice.uncertainty for choice in choices]))
     row["fell back"] = sum(choice.model.method != "model" for choice in choices)
     row["at 99 %"] = "met" if keeps(kept, work.trials) else "missed"
@@ -223,20 +259,38 @@ def keeps(successes: int, trials: int) -> bool:
 @options.quick(laws=("1.5",), taus=(0.02,), domain_size=10_000, pilots=3, draws=20, trials=40)
 @options.laws(("1.05", "1.2", "1.5", "2", "3"), help="An exponent, zm, or a table's name.")
 @click.option("--tau", "taus", multiple=True, type=float, default=(0.002, 0.01, 0.05))
-@click.option("--decoder", "recoveries", multiple=True, type=click.Choice(["median", "joint"]), default=("median",))
+@click.option(
+    "--decoder",
+    "recoveries",
+    multiple=True,
+    type=click.Choice(["median", "joint"]),
+    default=("median",),
+)
 @click.option("--rows", multiple=True, default=("15",), help="A number, or chosen.")
 @options.domain_size(100_000, help="Of laws that are no tables.")
 @options.clients(10_000)
 @click.option("--pilot-rows", default=planner.Pilot.rows)
 @click.option("--pilot-width", default=planner.Pilot.width)
 @click.option("--pilots", type=click.IntRange(1), default=12)
-@click.option("--draws", type=click.IntRange(1), default=100, help="Campaigns per width, in the search for the least.")
-@click.option("--trials", type=click.IntRange(1), default=200, help="Campaigns at the width that is chosen.")
+@click.option(
+    "--draws",
+    type=click.IntRange(1),
+    default=100,
+    help="Campaigns per width, in the search for the least.",
+)
+@click.option(
+    "--trials", type=click.IntRange(1), default=200, help="Campaigns at the width that is chosen."
+)
 @options.data(f"Folder of the real tables, which are {', '.join(TABLES)}.")
 @options.jobs
 @options.table
 def command(
-    pilot_rows: int, pilot_width: int, data: Path | None, jobs: int, path: Path | None, **values: object
+    pilot_rows: int,
+    pilot_width: int,
+    data: Path | None,
+    jobs: int,
+    path: Path | None,
+    **values: object,
 ) -> None:
     """Compare chosen with least sizes, over laws and targets; exit code 1 if any is off."""
     output.check_path(path)
@@ -245,7 +299,9 @@ def command(
     for row in _rows(pilot, data, jobs, **values):  # type: ignore[arg-type]
         table.append(row)
         which = f"{row['law']}, tau {row['tau']}, {row['decoder']}, {row['rows']} rows"
-        click.echo(f"{which}: {row['model']:.3g} times the least, success {row['success']:.3g}", err=True)
+        click.echo(
+            f"{which}: {row['model']:.3g} times the least, success {row['success']:.3g}", err=True
+        )
     output.show(table)
     output.save(table, path)
     if any(row["verdict"] == "MISS" for row in table):

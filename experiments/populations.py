@@ -2,9 +2,11 @@
 
 Of each, in the data folder, the first that is there:
 
-- NAME_official.npz, which ``python -m experiments official FILE --cache FOLDER`` makes of the official file;
+- NAME_official.npz, which ``python -m experiments official FILE --cache FOLDER`` makes of the
+  official file;
 - the official file as it is downloaded, read by `experiments.official`;
-- the stand-in, a table of `experiments.recovery`, which is called a stand-in wherever `Population.title` is shown.
+- the stand-in, a table of `experiments.recovery`, which is called a stand-in wherever
+  `Population.title` is shown.
 """
 
 from __future__ import annotations
@@ -18,7 +20,12 @@ from experiments import official, output, recovery, rounds
 from fedtally.errors import InvalidInputError
 
 NAMES = ("gowalla", "brightkite", "c4", "sentiment140")
-_TITLES = {"gowalla": "Gowalla", "brightkite": "Brightkite", "c4": "C4", "sentiment140": "Sentiment-140"}
+_TITLES = {
+    "gowalla": "Gowalla",
+    "brightkite": "Brightkite",
+    "c4": "C4",
+    "sentiment140": "Sentiment-140",
+}
 _STAND_INS = {
     "gowalla": "stand-in: reconstructed grid",
     "brightkite": "real check-ins, stand-in for Gowalla",
@@ -35,9 +42,9 @@ class Population(NamedTuple):
     Attributes:
         name: of `NAMES`.
         title: what tables and plots call it; says so where it is a stand-in.
-        law: float64 [d], read-only, sums to 1: the share of every candidate of the paper's domain. Gowalla and
-            Brightkite: 175,000 cells of a grid over the US; C4: the number of documents of a web domain, 1 to d;
-            Sentiment-140: words.
+        law: float64 [d], read-only, sums to 1: the share of every candidate of the paper's domain.
+            Gowalla and Brightkite: 175,000 cells of a grid over the US; C4: the number of documents
+            of a web domain, 1 to d; Sentiment-140: words.
         num_clients: n, of one of the paper's rounds; a campaign has ten of them.
         rows: L, the paper's length of the sketch.
         official: made of the official file.
@@ -56,10 +63,12 @@ def load(name: str, folder: Path | None = None) -> Population:
 
     Args:
         name: of `NAMES`.
-        folder: the data folder; None: `output.data_folder`. What was found there is kept while the process runs.
+        folder: the data folder; None: `output.data_folder`. What was found there is kept while the
+            process runs.
 
     Raises:
-        InvalidInputError: the name is unknown, or neither the official file nor the stand-in is in the folder.
+        InvalidInputError: the name is unknown, or neither the official file nor the stand-in is in
+            the folder.
         UnreadableFileError: the official file is damaged.
     """
     if name not in NAMES:
@@ -80,8 +89,8 @@ def _load(name: str, where: Path) -> Population:
     else:
         files = " or ".join(official.names(name))
         raise output.MissingDataError(
-            f"{where} has neither the official file of {title} ({files}) nor its stand-in ({stand_in}): name the "
-            "folder of one of them with --data"
+            f"{where} has neither the official file of {title} ({files}) nor its stand-in"
+            f" ({stand_in}): name the folder of one of them with --data"
         )
     law.setflags(write=False)
     return Population(name, title, law, _CLIENTS[name], _ROWS[name], is_official)

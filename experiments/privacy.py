@@ -1,20 +1,23 @@
 """Largest errors under distributed differential privacy on real tables, beside the figures of the design study.
 
-Four tables, hybrid, ten rounds of equal size, every client in one of them. A round is one secure sum, to which every
-client adds a share of Skellam noise, sized so that the sum is private at epsilon = 1 and delta = 1e-6 (zero-out, one
-item a client). (Where a round is summed in several cohorts, each has noise of its own, and variances add up.) The sum
-of the shares is drawn at once: Skellam variables add up to one. Noise comes from the package's sampler; its keys come
-from the seed, as in any study.
+Four tables, hybrid, ten rounds of equal size, every client in one of them. A round is one secure
+sum, to which every client adds a share of Skellam noise, sized so that the sum is private at
+epsilon = 1 and delta = 1e-6 (zero-out, one item a client). (Where a round is summed in several
+cohorts, each has noise of its own, and variances add up.) The sum of the shares is drawn at once:
+Skellam variables add up to one. Noise comes from the package's sampler; its keys come from the
+seed, as in any study.
 
-`exact`: the noise of a sum has the variance that the guarantee needs, as in the study. `provided`: a share is sized for
-the fewest honest clients that may be left, 5 % corrupt and 5 % dropped out by default, and nobody is missing: errors
-are expected to be sqrt(survivors / (min_survivors - C)) times the study's.
+`exact`: the noise of a sum has the variance that the guarantee needs, as in the study. `provided`:
+a share is sized for the fewest honest clients that may be left, 5 % corrupt and 5 % dropped out by
+default, and nobody is missing: errors are expected to be sqrt(survivors / (min_survivors - C))
+times the study's.
 
-An error is the largest of any frequency (l_inf), its median over campaigns. Joint recovery passes if it is at most 25 %
-above what is expected, and at 5 x 1000 at most 25 % below: too little noise is a fault too. (Narrow sketches are not
-held to that: there, collisions are part of the error.) The paper's decoder is not judged: the study's figures for it
-have standard errors of 20 to 40 %. Without `--data`, laws that come with fedtally stand in for three of the tables,
-filled up with items that nobody holds; they are close to the tables, but not judged.
+An error is the largest of any frequency (l_inf), its median over campaigns. Joint recovery passes
+if it is at most 25 % above what is expected, and at 5 x 1000 at most 25 % below: too little noise
+is a fault too. (Narrow sketches are not held to that: there, collisions are part of the error.) The
+paper's decoder is not judged: the study's figures for it have standard errors of 20 to 40 %.
+Without `--data`, laws that come with fedtally stand in for three of the tables, filled up with
+items that nobody holds; they are close to the tables, but not judged.
 """
 
 from __future__ import annotations
@@ -89,7 +92,13 @@ def study(tables: Iterable[str], sizes: Iterable[tuple[int, int]] = SIZES) -> li
     for table in tables:
         for size, figures in zip(SIZES, FIGURES[table].split(), strict=True):
             if size in sizes:
-                cells.append(Cell(table, *size, *(round(float(x) * recovery.UNIT, 15) for x in figures.split("->"))))
+                cells.append(
+                    Cell(
+                        table,
+                        *size,
+                        *(round(float(x) * recovery.UNIT, 15) for x in figures.split("->")),
+                    )
+                )
     return cells
 
 
@@ -100,7 +109,9 @@ def calibrated(mechanism: str, rows: int) -> Event:
     >>> print(accounting.epsilon(calibrated("skellam", 5), DELTA))
     epsilon 1 at delta 1e-06 (zero-out, distributed trust, privacy-loss-distribution)
     """
-    event = Event(mechanism, rows, "zero-out", honest_survivors=1 if mechanism == "skellam" else None)  # type: ignore[arg-type]  # names are accepted
+    event = Event(
+        mechanism, rows, "zero-out", honest_survivors=1 if mechanism == "skellam" else None
+    )  # type: ignore[arg-type]  # names are accepted
     return replace(event, variance=accounting.calibrate(event, EPSILON, DELTA))
 
 
@@ -123,7 +134,9 @@ def add_noise(sketches: Iterable[CountSketch], noise: Noise, rng: np.random.Gene
         rng: makes the keys, one for each sketch: in a study they come from its seed.
     """
     for sketch in sketches:
-        sketch.counters += noise.draw(Secret(rng.bytes(32)), sketch.counters.size).reshape(sketch.counters.shape)
+        sketch.counters += noise.draw(Secret(rng.bytes(32)), sketch.counters.size).reshape(
+            sketch.counters.shape
+        )
 
 
 def load_laws(tables: Iterable[str], data: Path | None) -> dict[str, rounds.F64]:
@@ -145,9 +158,13 @@ def load_laws(tables: Iterable[str], data: Path | None) -> dict[str, rounds.F64]
         elif data is not None and (data / recovery.TABLES[table][0]).is_file():
             laws[table] = recovery.load_table(table, data)
         else:
-            click.echo(f"{table} is left out: {recovery.TABLES[table][0]} is not in the folder of --data")
+            click.echo(
+                f"{table} is left out: {recovery.TABLES[table][0]} is not in the folder of --data"
+            )
     if not laws:
-        raise InvalidInputError("there is no table to measure: name the folder of the tables with --data")
+        raise InvalidInputError(
+            "there is no table to measure: name the folder of the tables with --data"
+        )
     return laws
 
 
@@ -164,11 +181,21 @@ def run(held: rounds.I64, rows: int, width: int, variance: float, rng: np.random
     sketches = recovery.land(held, rows, width, SCHEDULE, rng.bytes(32))
     add_noise(sketches, skellam(variance), rng)
     size, truth = held.shape[1], held.sum(axis=0)
-    decoders = MedianDecoder(sketches, expected=size), JointDecoder(sketches, IntegerRange(rounds.FIRST_ID, size))
-    return Run(*(float(np.abs(d.range(rounds.FIRST_ID, size) - truth).max()) / truth.sum() for d in decoders))
+    decoders = (
+        MedianDecoder(sketches, expected=size),
+        JointDecoder(sketches, IntegerRange(rounds.FIRST_ID, size)),
+    )
+    return Run(
+        *(
+            float(np.abs(d.range(rounds.FIRST_ID, size) - truth).max()) / truth.sum()
+            for d in decoders
+        )
+    )
 
 
-def compare(cell: Cell, law: rounds.F64, provided: bool, judged: bool, repeats: int, seed: int) -> dict[str, object]:
+def compare(
+    cell: Cell, law: rounds.F64, provided: bool, judged: bool, repeats: int, seed: int
+) -> dict[str, object]:
     """Return a row: measured errors, what is expected of joint recovery, and the verdict.
 
     Args:
@@ -215,14 +242,21 @@ def verdict(size: tuple[int, int], ratio: float) -> str:
 
 @click.command("privacy")
 @options.quick(sizes=("5x1000",), repeats=1)
-@click.option("--table", "tables", multiple=True, type=click.Choice(list(FIGURES)), help="[default: all]")
+@click.option(
+    "--table", "tables", multiple=True, type=click.Choice(list(FIGURES)), help="[default: all]"
+)
 @options.data("Folder of the real tables; without it nothing is judged.")
 @options.repeats(4)
 @options.sizes(help="[default: all]", type=click.Choice([f"{r}x{w}" for r, w in SIZES]))
 @options.seed
 @options.table
 def command(
-    tables: tuple[str, ...], data: Path | None, repeats: int, sizes: tuple[str, ...], seed: int, path: Path | None
+    tables: tuple[str, ...],
+    data: Path | None,
+    repeats: int,
+    sizes: tuple[str, ...],
+    seed: int,
+    path: Path | None,
 ) -> None:
     """Hold errors under distributed epsilon = 1 to the design study's; exit code 1 if any is missed."""
     output.check_path(path)
@@ -235,11 +269,16 @@ def command(
     ]
     for rows in dict(chosen):
         event = calibrated("skellam", rows)
-        click.echo(f"{rows} rows: variance {event.variance:.2f}, {accounting.epsilon(event, DELTA)}")
+        click.echo(
+            f"{rows} rows: variance {event.variance:.2f}, {accounting.epsilon(event, DELTA)}"
+        )
     click.echo(f"errors x 1e-5, median of {repeats} campaigns")
     output.show(table)
     verdicts = [row["verdict"] for row in table]
-    click.echo(f"{verdicts.count('PASS')} PASS, {verdicts.count('MISS')} MISS, {verdicts.count('-')} not judged")
+    click.echo(
+        f"{verdicts.count('PASS')} PASS, {verdicts.count('MISS')} MISS, {verdicts.count('-')} not"
+        " judged"
+    )
     output.save(table, path)
     if "MISS" in verdicts:
         sys.exit(1)

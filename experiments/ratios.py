@@ -23,7 +23,8 @@ class Claim(NamedTuple):
         words: the claim, and where it stands.
         ratios: pairs of names of samples, one over the other.
         bound: on each ratio.
-        strictly: whether the ratio must be below the bound by two standard errors, or not above it by as much.
+        strictly: whether the ratio must be below the bound by two standard errors, or not above it
+            by as much.
     """
 
     words: str
@@ -35,8 +36,8 @@ class Claim(NamedTuple):
 def ratio(over: F64, under: F64, fold: Callable[..., Any]) -> tuple[float, float]:
     """Return fold(over) / fold(under) of paired samples, float64 [n] each, and its standard error.
 
-    Infinite and not a number where it was divided by zero: no bound holds. Not numbers where that was zero as well, of
-    the samples or in the bootstrap: nothing is known of the ratio.
+    Infinite and not a number where it was divided by zero: no bound holds. Not numbers where that
+    was zero as well, of the samples or in the bootstrap: nothing is known of the ratio.
 
     >>> ratio(np.array([1.0, 2.0, 3.0]), np.array([2.0, 4.0, 6.0]), np.mean)
     (0.5, 0.0)
@@ -72,22 +73,29 @@ def interval(values: F64) -> F64:
 def judge(claim: Claim, samples: Mapping[str, Mapping[str, F64]]) -> dict[str, object]:
     """Return the row of a claim: its ratios, where the bound does not hold, and the verdict.
 
-    Reproduced: the bound holds everywhere, for means, which the paper shows, and for medians. With a caveat: somewhere,
-    for means. Not reproduced: nowhere. A place with a ratio that is not known, 0/0, is not asked, unless another of its
-    ratios breaks the bound.
+    Reproduced: the bound holds everywhere, for means, which the paper shows, and for medians. With
+    a caveat: somewhere, for means. Not reproduced: nowhere. A place with a ratio that is not known,
+    0/0, is not asked, unless another of its ratios breaks the bound.
 
     Args:
         claim: the bound.
         samples: place -> name -> float64 [n].
     """
-    asked = f"{' and '.join('/'.join(pair) for pair in claim.ratios)}: {'below' if claim.strictly else 'at most'}"
+    asked = (
+        f"{' and '.join('/'.join(pair) for pair in claim.ratios)}:"
+        f" {'below' if claim.strictly else 'at most'}"
+    )
     row: dict[str, object] = {"claim": claim.words, "asked of": f"{asked} {claim.bound:.3g}"}
     missed: dict[str, list[str]] = {}
     asked_at: dict[str, int] = {}
     for name, fold in FOLDS.items():
-        found = {at: [ratio(of[a], of[b], fold) for a, b in claim.ratios] for at, of in samples.items()}
+        found = {
+            at: [ratio(of[a], of[b], fold) for a, b in claim.ratios] for at, of in samples.items()
+        }
         known = {at: [one for one in all_ if _known(*one)] for at, all_ in found.items()}
-        missed[name] = [at for at, all_ in known.items() if not all(_holds(claim, *one) for one in all_)]
+        missed[name] = [
+            at for at, all_ in known.items() if not all(_holds(claim, *one) for one in all_)
+        ]
         unknown = [at for at in found if len(known[at]) < len(found[at]) and at not in missed[name]]
         asked_at[name] = len(found) - len(unknown)
         values = [value for all_ in known.values() for value, _ in all_]
@@ -122,7 +130,11 @@ def _listed(words: str, places: Sequence[str]) -> str:
     for place in places:
         first, *rest = place.split(" ", 1)
         grouped.setdefault(first, []).extend(rest)
-    return f"; {words} {', '.join(' '.join([first, *rest]) for first, rest in grouped.items())}" if places else ""
+    return (
+        f"; {words} {', '.join(' '.join([first, *rest]) for first, rest in grouped.items())}"
+        if places
+        else ""
+    )
 
 
 def none_or_several(_context: click.Context, _option: click.Parameter, count: int) -> int:

@@ -1,17 +1,20 @@
 """Joint recovery beside the paper's decoder and beside the figures of the design study, with a verdict on each.
 
-Grid and rounds: d = 100,000 items, N = 1,000,000 clients in M = 10 rounds; f_i proportional to i^-a, or to
-(i + 2.7)^-1.07 for `zm`. The clients of a round are drawn from one law, or from one of its own: every item's share is
-multiplied by a Gamma variable of mean 1 and standard deviation cv (the study: 6 repeats), or every item occurs in one
-round only. Tables: the laws are those of real tables. An error is the largest of any frequency (l_inf), its median over
-seeds.
+Grid and rounds: d = 100,000 items, N = 1,000,000 clients in M = 10 rounds; f_i proportional to
+i^-a, or to (i + 2.7)^-1.07 for `zm`. The clients of a round are drawn from one law, or from one of
+its own: every item's share is multiplied by a Gamma variable of mean 1 and standard deviation cv
+(the study: 6 repeats), or every item occurs in one round only. Tables: the laws are those of real
+tables. An error is the largest of any frequency (l_inf), its median over seeds.
 
 What passes:
 
 - an error of at most 1.4 times the study's, plus one client;
-- where the study recovers exactly: every estimate rounds to the true count in at least 4 of 5 campaigns;
-- where the study's figure has a standard error above 50 %: at most 1.2 times the paper's decoder on the same campaigns;
-- savings: a joint sketch with a 10th (5 rows) or a 5th (16 rows) of the counters is as good as the paper's.
+- where the study recovers exactly: every estimate rounds to the true count in at least 4 of 5
+  campaigns;
+- where the study's figure has a standard error above 50 %: at most 1.2 times the paper's decoder on
+  the same campaigns;
+- savings: a joint sketch with a 10th (5 rows) or a 5th (16 rows) of the counters is as good as the
+  paper's.
 """
 
 from __future__ import annotations
@@ -38,10 +41,11 @@ UNIT = 1e-5  # of all errors printed here
 SLACK, SLACK_OF_PAPER, EXACT_SHARE = 1.4, 1.2, 0.8
 REPEATS = {"grid": 5, "rounds": 6, "savings": 9, "tables": 4}
 
-# Figures of the design study, x 1e-5: paper's decoder -> joint; 0 is exact, ~ a standard error above 50 %, . absent.
-# Population, rounds, rows, width; shared, fresh, hybrid.
+# Figures of the design study, x 1e-5: paper's decoder -> joint; 0 is exact, ~ a standard error
+# above 50 %, . absent. Population, rounds, rows, width; shared, fresh, hybrid.
 FIGURES = {
-    "grid": """
+    "grid": (
+        """
         1.1 alike  5  200  4600->190     770->18     990->20
         1.1 alike  5 1000  740->30       210->4.6    210->4.9
         1.1 alike  5 4000  170->6.7      45->1.7     41->1.8
@@ -64,15 +68,19 @@ FIGURES = {
         2   alike 16  200  83->.54       12->.22     12->.27
         2   alike 16  500  7.7->.03      2.0->0      1.6->2e-6
         2   alike 16 1000  3.1->0        .47->0      .56->0
-    """,
-    "rounds": """
+    """
+    ),
+    "rounds": (
+        """
         1.1 cv=0   5 1000  1140->31      178->4.5    147->5.0
         1.1 cv=0.5 5 1000  1120->32      218->5.6    170->6.1
         1.1 cv=2   5 1000  1030->30      218->10     297->12
         1.1 once   5 1000  1080->33      185->22     916->35
         2   cv=2   5 1000  2130->.42     260->.13    228->.26
-    """,
-    "tables": """
+    """
+    ),
+    "tables": (
+        """
         gowalla      alike  5  200  3000->580  .  580->36
         gowalla      alike  5 1000  .          .  260->7.0
         gowalla      alike 16  200  .          .  130->9.5
@@ -89,7 +97,8 @@ FIGURES = {
         sentiment140 alike  5 1000  .          .  290->5.6
         sentiment140 alike 16  200  .          .  120->7.7
         sentiment140 alike 16 1000  .          .  22->1.9
-    """,
+    """
+    ),
 }
 TABLES = {  # file, column, clients
     "gowalla": ("gowalla_us_grid.npz", "reconstructed", 175_000),
@@ -97,7 +106,8 @@ TABLES = {  # file, column, clients
     "c4": ("c4_count_surrogate.npz", "pmf", 150_000),
     "sentiment140": ("sentiment140_words.parquet", "count", 659_497),
 }
-PAPERS = {(5, 4000): 10.0, (16, 4000): 5.0}  # its sketches of `zm`, hybrid, and how many times fewer counters do
+# its sketches of `zm`, hybrid, and how many times fewer counters do
+PAPERS = {(5, 4000): 10.0, (16, 4000): 5.0}
 _SAVING_ROWS = (5, 8, 16)
 _SAVING_STEP = 2**0.25
 _MOST_SAVED = 48
@@ -147,9 +157,13 @@ def study(part: str) -> list[Cell]:
         population, kind, rows, width, *figures = line.split()
         for schedule, figure in zip(SCHEDULES, figures, strict=True):
             if figure != ".":
-                median, joint = (round(float(number) * UNIT, 15) for number in figure.rstrip("~").split("->"))
+                median, joint = (
+                    round(float(number) * UNIT, 15) for number in figure.rstrip("~").split("->")
+                )
                 shape = (int(rows), int(width))
-                cells.append(Cell(population, kind, *shape, schedule, median, joint, figure.endswith("~")))
+                cells.append(
+                    Cell(population, kind, *shape, schedule, median, joint, figure.endswith("~"))
+                )
     return cells
 
 
@@ -166,7 +180,9 @@ def law(name: str, size: int) -> rounds.F64:
     try:
         exponent = 1.07 if name == "zm" else float(name)
     except ValueError:
-        raise InvalidInputError(f"a law must be an exponent such as 1.1, or zm, got {name!r}") from None
+        raise InvalidInputError(
+            f"a law must be an exponent such as 1.1, or zm, got {name!r}"
+        ) from None
     if not 0.0 <= exponent <= 100.0:
         raise InvalidInputError(f"a law's exponent must be 0 to 100, got {name}")
     weights = (rank + 2.7 * (name == "zm")) ** -exponent
@@ -184,7 +200,9 @@ def load_table(name: str, folder: Path) -> rounds.F64:
     table, column, _ = TABLES[name]
     path = folder / table
     if not path.is_file():
-        raise output.MissingDataError(f"{path} does not exist: name the folder of {table} with --data")
+        raise output.MissingDataError(
+            f"{path} does not exist: name the folder of {table} with --data"
+        )
     try:
         if path.suffix == ".npz":
             with path.open("rb") as file, np.load(file) as arrays:
@@ -192,9 +210,13 @@ def load_table(name: str, folder: Path) -> rounds.F64:
         else:
             from pyarrow import parquet
 
-            weights = parquet.read_table(path, columns=[column])[column].to_numpy().astype(np.float64)
+            weights = (
+                parquet.read_table(path, columns=[column])[column].to_numpy().astype(np.float64)
+            )
     except output.DAMAGED as error:
-        raise UnreadableFileError(f"{path} cannot be read as a table of {column}: {error}; get it again") from error
+        raise UnreadableFileError(
+            f"{path} cannot be read as a table of {column}: {error}; get it again"
+        ) from error
     frequencies: rounds.F64 = weights / weights.sum()
     return frequencies
 
@@ -207,15 +229,18 @@ def draw(frequencies: rounds.F64, clients: int, kind: str, rng: np.random.Genera
     Args:
         frequencies: float64 [d], sums to 1.
         clients: all rounds together.
-        kind: alike: one law for all rounds; cv=SPREAD: each item's share times a Gamma variable of mean 1 and this
-            standard deviation, drawn for every round; once: each item in one round, drawn uniformly.
+        kind: alike: one law for all rounds; cv=SPREAD: each item's share times a Gamma variable of
+            mean 1 and this standard deviation, drawn for every round; once: each item in one round,
+            drawn uniformly.
         rng: what draws.
     """
     frequencies = rng.permutation(frequencies)
     if kind in ("alike", "cv=0"):
         return rounds.draw(frequencies, clients, ROUNDS, rng)
     if kind == "once":
-        laws = frequencies * (rng.integers(ROUNDS, size=len(frequencies)) == np.arange(ROUNDS)[:, None])
+        laws = frequencies * (
+            rng.integers(ROUNDS, size=len(frequencies)) == np.arange(ROUNDS)[:, None]
+        )
     else:
         spread = float(kind.removeprefix("cv="))
         laws = frequencies * rng.gamma(spread**-2, spread**2, (ROUNDS, len(frequencies)))
@@ -248,7 +273,9 @@ def run(held: rounds.I64, rows: int, width: int, schedule: str, seed: bytes) -> 
     start = time.perf_counter()
     joint = JointDecoder(sketches, IntegerRange(rounds.FIRST_ID, size)).range(rounds.FIRST_ID, size)
     seconds = time.perf_counter() - start
-    median_error, joint_error = (float(np.abs(found - truth).max()) / truth.sum() for found in (paper, joint))
+    median_error, joint_error = (
+        float(np.abs(found - truth).max()) / truth.sum() for found in (paper, joint)
+    )
     return Run(median_error, joint_error, bool(np.array_equal(np.rint(joint), truth)), seconds)
 
 
@@ -282,7 +309,9 @@ def compare(
     table: list[dict[str, object]] = []
     for cell in cells:
         real = folder is not None and cell.population in TABLES
-        frequencies = load_table(cell.population, folder) if folder and real else law(cell.population, size)
+        frequencies = (
+            load_table(cell.population, folder) if folder and real else law(cell.population, size)
+        )
         own_clients = TABLES[cell.population][2] if real else clients
         runs = []
         for repeat in range(repeats):
@@ -292,7 +321,10 @@ def compare(
         judged = real or (clients, size) == (CLIENTS, SIZE)
         table.append(
             {
-                **{name: getattr(cell, name) for name in ("population", "kind", "rows", "width", "schedule")},
+                **{
+                    name: getattr(cell, name)
+                    for name in ("population", "kind", "rows", "width", "schedule")
+                },
                 "median": median(runs, "median") / UNIT,
                 "study's": cell.median / UNIT,
                 "joint": median(runs, "joint") / UNIT,
@@ -300,7 +332,9 @@ def compare(
                 "at most": bound(cell, runs, own_clients) / UNIT,
                 "exact": f"{sum(one.exact for one in runs)}/{repeats}",
                 "joint s": median(runs, "seconds"),
-                "verdict": ("PASS" if passes(cell, runs, own_clients) else "MISS") if judged else "-",
+                "verdict": (
+                    ("PASS" if passes(cell, runs, own_clients) else "MISS") if judged else "-"
+                ),
             }
         )
     return table
@@ -309,8 +343,9 @@ def compare(
 def savings(repeats: int, seed: int, clients: int, size: int) -> list[dict[str, object]]:
     """Return, for each of the paper's sketches, the smallest joint one among those tried that reaches its error.
 
-    Tried are 5, 8 and 16 rows at numbers of counters in steps of 2^(1/4), from few upwards. What is found is measured
-    again on other campaigns, since the first that reaches a bound did so partly by chance.
+    Tried are 5, 8 and 16 rows at numbers of counters in steps of 2^(1/4), from few upwards. What is
+    found is measured again on other campaigns, since the first that reaches a bound did so partly
+    by chance.
     """
     frequencies, table = law("zm", size), []
 
@@ -340,17 +375,25 @@ def savings(repeats: int, seed: int, clients: int, size: int) -> list[dict[str, 
                 "median's error": target / UNIT,
                 "joint's": min(errors) / UNIT,
                 "elsewhere": again / UNIT,
-                "joint's there": median(runs(shape, repeats), "joint") / UNIT if ratio else float("nan"),
+                "joint's there": (
+                    median(runs(shape, repeats), "joint") / UNIT if ratio else float("nan")
+                ),
                 "fewer counters": ratio,
                 "at least": goal,
-                "verdict": ("PASS" if ratio >= goal else "MISS") if (clients, size) == (CLIENTS, SIZE) else "-",
+                "verdict": (
+                    ("PASS" if ratio >= goal else "MISS")
+                    if (clients, size) == (CLIENTS, SIZE)
+                    else "-"
+                ),
             }
         )
     return table
 
 
 @click.command("recovery")
-@options.quick(parts=("grid",), laws=("1.1",), rows=(5,), domain_size=5_000, clients=50_000, repeats=1)
+@options.quick(
+    parts=("grid",), laws=("1.1",), rows=(5,), domain_size=5_000, clients=50_000, repeats=1
+)
 @click.option(
     "--part",
     "parts",
@@ -384,7 +427,9 @@ def command(
     """Hold joint recovery to the figures of the design study; exit code 1 if any is missed."""
     output.check_path(path)
     if "tables" in parts and data is None:
-        raise InvalidInputError("the real tables are not part of the project: name their folder with --data")
+        raise InvalidInputError(
+            "the real tables are not part of the project: name their folder with --data"
+        )
     errors: list[dict[str, object]] = []  # of the cells; savings have other columns
     verdicts: list[object] = []
     for part in parts or [part for part in REPEATS if part != "tables" or data]:
@@ -400,7 +445,9 @@ def command(
                 and (not widths or cell.width in widths)
                 and cell.schedule in schedules
             ]
-            table = compare(chosen, times, seed, clients, domain_size, data if part == "tables" else None)
+            table = compare(
+                chosen, times, seed, clients, domain_size, data if part == "tables" else None
+            )
             errors += table
         click.echo(f"{part}: errors x 1e-5, median of {times} campaigns")
         if part == "tables":
@@ -410,8 +457,13 @@ def command(
         click.echo("")
         verdicts += [row["verdict"] for row in table]
     if not verdicts:
-        raise InvalidInputError("the study has no such cell: choose other laws, rows or widths, or other parts")
-    click.echo(f"{verdicts.count('PASS')} PASS, {verdicts.count('MISS')} MISS, {verdicts.count('-')} not judged")
+        raise InvalidInputError(
+            "the study has no such cell: choose other laws, rows or widths, or other parts"
+        )
+    click.echo(
+        f"{verdicts.count('PASS')} PASS, {verdicts.count('MISS')} MISS, {verdicts.count('-')} not"
+        " judged"
+    )
     if errors:
         output.save(errors, path)
     if "MISS" in verdicts:

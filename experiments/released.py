@@ -1,30 +1,34 @@
 """The open question of section 4: must the error of privacy be of the order 1/(n sqrt(M)), or can it be 1/(nM)?
 
-A study under central trust: an aggregator sees every sum and releases what is named here, noised once. Noise on sums is
-what fedtally does; noise on estimates is no mode of it. What is protected is one client with one item in one of M
-rounds, by zero-out; hashes, M and N = nM are public. z is the noise multiplier of `fedtally.privacy.accounting`.
+A study under central trust: an aggregator sees every sum and releases what is named here, noised
+once. Noise on sums is what fedtally does; noise on estimates is no mode of it. What is protected is
+one client with one item in one of M rounds, by zero-out; hashes, M and N = nM are public. z is the
+noise multiplier of `fedtally.privacy.accounting`.
 
-(a) *All row estimates, which a median needs.* The B items of one counter have the row estimates A x there: x are the M
-sums of that counter, A [B, M] the items' signs. Any linear mechanism without bias releases Q (R x + noise) for A = Q R,
-and its noise is z max_m |R_m|, R_m being what one client changes. Then the root mean square of the noise over the B
-estimates is at least z t sqrt(M), t = ||A||_tr / (M sqrt(B)), since ||A||_tr <= ||Q||_F ||R||_F <= ||Q||_F sqrt(M) max
+(a) *All row estimates, which a median needs.* The B items of one counter have the row estimates A x
+there: x are the M sums of that counter, A [B, M] the items' signs. Any linear mechanism without
+bias releases Q (R x + noise) for A = Q R, and its noise is z max_m |R_m|, R_m being what one client
+changes. Then the root mean square of the noise over the B estimates is at least z t sqrt(M), t =
+||A||_tr / (M sqrt(B)), since ||A||_tr <= ||Q||_F ||R||_F <= ||Q||_F sqrt(M) max
 |R_m|. Noise on every sum is t = 1. (Where L rows are noised independently of each other, z is sqrt(L) times that.)
 
-(b) *The d estimates alone.* One client changes what the mean over rows says of item j by the mean of L numbers, +-1 in
-the c_j rows where j is in its counter and 0 elsewhere: by c_j / L at most, whatever the signs and the round. It changes
-the median by 1 at most, and only where c_j > 0. So the squared sensitivity of all d is at most the largest, over all d
-items that the client may hold, of
+(b) *The d estimates alone.* One client changes what the mean over rows says of item j by the mean
+of L numbers, +-1 in the c_j rows where j is in its counter and 0 elsewhere: by c_j / L at most,
+whatever the signs and the round. It changes the median by 1 at most, and only where c_j > 0. So the
+squared sensitivity of all d is at most the largest, over all d items that the client may hold, of
 
     mean:  1/L^2 sum_j c_j^2, about 1 + d/(LW)        median:  1 + sum_{j other} c_j, about 1 + dL/W
 
-whatever M is. Noise of z D, D that root, on every estimate makes an error of z D / N: the 1/(nM) of the conjecture. It
-is less than z sqrt(M) / N, that of the mean with noise on sums, once M > D^2. That it does not depend on M is proved by
-the above; what is measured is the factor between the two at the largest M. "reproduced" here: there noise on estimates
-is less than on sums by 3 standard errors; "with a caveat": it is not, since M is not large enough; "not": the slope of
-log error over log M at fixed N (noise on sums: .5) exceeds .05 in size by 3 standard errors, against the proof. Of few
-campaigns the 3 are as many as Student's t asks for.
+whatever M is. Noise of z D, D that root, on every estimate makes an error of z D / N: the 1/(nM) of
+the conjecture. It is less than z sqrt(M) / N, that of the mean with noise on sums, once M > D^2.
+That it does not depend on M is proved by the above; what is measured is the factor between the two
+at the largest M. "reproduced" here: there noise on estimates is less than on sums by 3 standard
+errors; "with a caveat": it is not, since M is not large enough; "not": the slope of log error over
+log M at fixed N (noise on sums: .5) exceeds .05 in size by 3 standard errors, against the proof. Of
+few campaigns the 3 are as many as Student's t asks for.
 
-(c) *Fewer sums.* m sums have z sqrt(m) / N; m* = N T / (z sqrt(LW)), T the norm of the tail, balances that against
+(c) *Fewer sums.* m sums have z sqrt(m) / N; m* = N T / (z sqrt(LW)), T the norm of the tail,
+balances that against
 estimation: `fedtally.recovery.releases`.
 """
 
@@ -62,12 +66,14 @@ if TYPE_CHECKING:
 
 BUCKETS = {25: 0.60, 50: 0.79, 200: 0.957, 1000: 0.992}  # B -> t at M = 64, of the design study
 BUCKET_ROUNDS = 64
-EFFECT = (16, 500, 100_000, 3.69)  # L, W, d and the mean of |change| of decoded means, of the design study
+# L, W, d and the mean of |change| of decoded means, of the design study
+EFFECT = (16, 500, 100_000, 3.69)
 LOOKED_AT = 4  # rounds whose signs are looked at for what a client does change
 SUMS, ESTIMATES = "sums", "estimates"
 FOLDS: tuple[Literal["median"], Literal["mean"]] = ("median", "mean")
 FLAT = 0.05
-LOOKS = {"median": ("#0072B2", "o"), "mean": ("#D55E00", "s"), "joint": ("#E69F00", "v")}  # Okabe and Ito (2008)
+# Okabe and Ito (2008)
+LOOKS = {"median": ("#0072B2", "o"), "mean": ("#D55E00", "s"), "joint": ("#E69F00", "v")}
 CHOSEN = "predicted to be best"
 KEYS: tuple[str, ...] = (
     "part",
@@ -82,7 +88,16 @@ KEYS: tuple[str, ...] = (
     "noise on",
     "releases",
 )
-KEYS += ("chosen", "estimation", "privacy", "both", "bucket", "share", "mean effect", "largest effect")
+KEYS += (
+    "chosen",
+    "estimation",
+    "privacy",
+    "both",
+    "bucket",
+    "share",
+    "mean effect",
+    "largest effect",
+)
 KEYS += ("mean bound", "median bound", "repeat", "seed", "plan")
 
 
@@ -191,14 +206,20 @@ def effects(task: Effects, repeat: int) -> list[study.Row]:
         found.append(np.sqrt(squared_effects(places(public, *task[:3]), signs)) / task.rows)
     bounds = {f"{name} bound": bound for name, bound in sensitivities(public, *task[:3]).items()}
     sizes = {name: getattr(task, name) for name in ("size", "rows", "width", "num_rounds")}
-    row = {"part": "effect", "mean effect": float(np.mean(found)), "largest effect": float(np.max(found))}
+    row = {
+        "part": "effect",
+        "mean effect": float(np.mean(found)),
+        "largest effect": float(np.max(found)),
+    }
     return [row | bounds | sizes | {"repeat": repeat, "plan": study.describe(spec, 1)}]
 
 
 # ---- campaigns ----
 
 
-def decode(sketches: Sequence[CountSketch], fold: Literal["median", "mean"], size: int) -> rounds.F64:
+def decode(
+    sketches: Sequence[CountSketch], fold: Literal["median", "mean"], size: int
+) -> rounds.F64:
     """Return what the rows of hybrid rounds say of every item, their median or mean: float64 [size], in clients."""
     spec = sketches[0].spec
     tables = np.stack([spec.round_hash(m).sign for m in range(0, len(sketches), SIGNS_PER_GROUP)])
@@ -206,10 +227,13 @@ def decode(sketches: Sequence[CountSketch], fold: Literal["median", "mean"], siz
     return kernels.Decoder(sums, tables, size, fold).range(rounds.FIRST_ID, size)
 
 
-def noise_on_estimates(cell: Cell, fold: str, public: bytes, rng: np.random.Generator) -> rounds.F64:
+def noise_on_estimates(
+    cell: Cell, fold: str, public: bytes, rng: np.random.Generator
+) -> rounds.F64:
     """Return noise for all estimates of the mean or median, float64 [d], that makes them private at the cell's epsilon.
 
-    The estimates are multiples of 1/L, or of 1/2, clients: with integer noise on those nothing is left to rounding.
+    The estimates are multiples of 1/L, or of 1/2, clients: with integer noise on those nothing is
+    left to rounding.
     """
     unit, [level] = {"mean": cell.rows, "median": 2}[fold], cell.epsilons
     bound = unit * sensitivities(public, cell.size, cell.rows, cell.width)[fold]
@@ -224,13 +248,31 @@ def campaign(cell: Cell, repeat: int) -> list[study.Row]:
     best = {name: predicted(cell, name) for name in epsilon.DECODERS}
     noise = rounded_gaussian(cell.release(level).noise(every) ** 2)
     table: list[study.Row] = []
-    about = {name: getattr(cell, name) for name in ("law", "size", "rows", "width", "num_rounds", "clients")}
+    about = {
+        name: getattr(cell, name)
+        for name in ("law", "size", "rows", "width", "num_rounds", "clients")
+    }
     about |= {"part": "campaign", "epsilon": level, "repeat": repeat}
 
-    def keep(decoder: str, where: str, both: rounds.F64, plain: rounds.F64 | None, alone: rounds.F64 | None) -> None:
-        row = about | {"decoder": decoder, "noise on": where, "releases": m, "plan": study.describe(spec, cell.clients)}
+    def keep(
+        decoder: str,
+        where: str,
+        both: rounds.F64,
+        plain: rounds.F64 | None,
+        alone: rounds.F64 | None,
+    ) -> None:
+        row = about | {
+            "decoder": decoder,
+            "noise on": where,
+            "releases": m,
+            "plan": study.describe(spec, cell.clients),
+        }
         row["chosen"] = where == SUMS and best.get(decoder) == m
-        for name, found, exact in (("both", both, truth), ("estimation", plain, truth), ("privacy", alone, 0 * truth)):
+        for name, found, exact in (
+            ("both", both, truth),
+            ("estimation", plain, truth),
+            ("privacy", alone, 0 * truth),
+        ):
             row[name] = None if found is None else float(np.abs(found - exact).max()) / cell.clients
         table.append(row)
 
@@ -251,7 +293,9 @@ def campaign(cell: Cell, repeat: int) -> list[study.Row]:
             if m == every:
                 own_noise = noise_on_estimates(cell, fold, public, rng)
                 keep(fold, ESTIMATES, plain + own_noise, plain, own_noise)
-        joint = JointDecoder(noisy, IntegerRange(rounds.FIRST_ID, cell.size)).range(rounds.FIRST_ID, cell.size)
+        joint = JointDecoder(noisy, IntegerRange(rounds.FIRST_ID, cell.size)).range(
+            rounds.FIRST_ID, cell.size
+        )
         keep("joint", SUMS, joint, None, None)
     return table
 
@@ -267,7 +311,11 @@ def by_tail(cell: Cell) -> float:
     """Return m*, of (c), before it is rounded and clipped to 1 .. M."""
     norm = releases.tail_norm(recovery.law(cell.law, cell.size), cell.width)
     [level] = cell.epsilons
-    return cell.clients * norm / (accounting.noise_multiplier(level, DELTA) * math.sqrt(cell.rows * cell.width))
+    return (
+        cell.clients
+        * norm
+        / (accounting.noise_multiplier(level, DELTA) * math.sqrt(cell.rows * cell.width))
+    )
 
 
 # ---- tables ----
@@ -280,7 +328,9 @@ def summarise(rows: list[study.Row]) -> dict[str, list[study.Row]]:
     return {
         "(a) Least noise of all row estimates, over that of noise on sums": shares(parts["rows"]),
         "(b) What one client changes (l2, clients)": changes(parts["effect"]),
-        "(b) The conjecture: slope of the error of privacy alone over M, N fixed": conjecture(parts["campaign"]),
+        "(b) The conjecture: slope of the error of privacy alone over M, N fixed": conjecture(
+            parts["campaign"]
+        ),
         "(b) Errors of privacy alone x 1e-5": errors(parts["campaign"], "privacy"),
         "(b) Errors x 1e-5": errors(parts["campaign"], "both"),
         f"(c) Batches, M = {most} (errors x 1e-5)": batching(parts["campaign"]),
@@ -300,7 +350,9 @@ def shares(rows: Iterable[study.Row]) -> list[study.Row]:
             "SE": standard_error(found),
         }
         row |= {"study": stated, "saved at most": f"{1 - row['t']:.1%}"}
-        table.append(row | {"as the study, to .01": "yes" if abs(row["t"] - stated) < 0.01 else "no"})
+        table.append(
+            row | {"as the study, to .01": "yes" if abs(row["t"] - stated) < 0.01 else "no"}
+        )
     return table
 
 
@@ -308,12 +360,25 @@ def changes(rows: Iterable[study.Row]) -> list[study.Row]:
     """Return what one client changes in decoded means, and bounds."""
     table = []
     for (high, width, size), own in grouped(rows, "rows", "width", "size").items():
-        found = {name: np.array([row[name] for row in own]) for name in ("mean effect", "largest effect")}
-        found |= {name: np.array([row[name] for row in own]) for name in ("mean bound", "median bound")}
-        row: study.Row = {"sketch": f"{high}x{width}", "mean over items": float(found["mean effect"].mean())}
-        row |= {"SE": standard_error(found["mean effect"]), "sqrt(1 + d/LW)": math.sqrt(1 + size / (high * width))}
+        found = {
+            name: np.array([row[name] for row in own]) for name in ("mean effect", "largest effect")
+        }
+        found |= {
+            name: np.array([row[name] for row in own]) for name in ("mean bound", "median bound")
+        }
+        row: study.Row = {
+            "sketch": f"{high}x{width}",
+            "mean over items": float(found["mean effect"].mean()),
+        }
+        row |= {
+            "SE": standard_error(found["mean effect"]),
+            "sqrt(1 + d/LW)": math.sqrt(1 + size / (high * width)),
+        }
         row |= {"study": EFFECT[3] if (high, width, size) == EFFECT[:3] else "-"}
-        row |= {"largest seen": float(found["largest effect"].max()), "bound D, mean": float(found["mean bound"].max())}
+        row |= {
+            "largest seen": float(found["largest effect"].max()),
+            "bound D, mean": float(found["mean bound"].max()),
+        }
         table.append(row | {"bound D, median": float(found["median bound"].max())})
     return table
 
@@ -344,11 +409,17 @@ def conjecture(rows: Iterable[study.Row]) -> list[study.Row]:
             by_rounds = grouped(where_rows, "num_rounds")
             found = np.stack([logs(part, "privacy") for part in by_rounds.values()])
             own_slopes = slopes[where] = np.polyfit(np.log(list(by_rounds)), found, 1)[0]
-            row |= {f"slope, {where}": float(own_slopes.mean()), f"SE, {where}": standard_error(own_slopes)}
+            row |= {
+                f"slope, {where}": float(own_slopes.mean()),
+                f"SE, {where}": standard_error(own_slopes),
+            }
             last[where] = found[-1]
         gains = last[SUMS] - last[ESTIMATES]
         factor = math.exp(gains.mean())
-        row |= {f"sums over estimates, M={max(by_rounds)}": factor, "SE": factor * standard_error(gains)}
+        row |= {
+            f"sums over estimates, M={max(by_rounds)}": factor,
+            "SE": factor * standard_error(gains),
+        }
         verdict = "reproduced" if gains.mean() > uncertain(gains) else "reproduced with a caveat"
         flat = abs(slopes[ESTIMATES].mean()) < FLAT + uncertain(slopes[ESTIMATES])
         table.append(row | {"verdict": verdict if flat else "not"})
@@ -359,9 +430,13 @@ def errors(rows: Iterable[study.Row], part: str) -> list[study.Row]:
     """Return errors over M by decoder and by where the noise is."""
     table = []
     fitted = [row for row in whole(rows) if row["decoder"] in FOLDS]
-    for (law, high, width, num_rounds), own in grouped(fitted, *epsilon.SKETCH, "num_rounds").items():
+    for (law, high, width, num_rounds), own in grouped(
+        fitted, *epsilon.SKETCH, "num_rounds"
+    ).items():
         row: study.Row = {"law": law, "sketch": f"{high}x{width}", "M": num_rounds}
-        for (fold, where), cell in sorted(grouped(own, "decoder", "noise on").items(), reverse=True):
+        for (fold, where), cell in sorted(
+            grouped(own, "decoder", "noise on").items(), reverse=True
+        ):
             row[f"{fold}, {where}"] = mean(cell, part) / recovery.UNIT
         table.append(row)
     return table
@@ -370,7 +445,11 @@ def errors(rows: Iterable[study.Row], part: str) -> list[study.Row]:
 def batching(rows: Sequence[study.Row]) -> list[study.Row]:
     """Return the best number of batches at the largest M, as found among powers of two, and as predicted."""
     most, table = max(row["num_rounds"] for row in rows), []
-    sums = [row for row in rows if row["num_rounds"] == most and row["noise on"] == SUMS and row["decoder"] != "mean"]
+    sums = [
+        row
+        for row in rows
+        if row["num_rounds"] == most and row["noise on"] == SUMS and row["decoder"] != "mean"
+    ]
     for (law, high, width, decoder), own in grouped(sums, *epsilon.SKETCH, "decoder").items():
         by = grouped(own, "releases")
         [predicted_best] = {row["releases"] for row in own if row["chosen"]}
@@ -380,7 +459,10 @@ def batching(rows: Sequence[study.Row]) -> list[study.Row]:
         row: study.Row = {"law": law, "sketch": f"{high}x{width}", "decoder": decoder}
         row |= {"m*": by_tail(cell), "predicted": predicted_best, "best": found}
         row |= {f"m={m}": mean(by[m]) / recovery.UNIT for m in (1, most)}
-        row |= {"at predicted": mean(by[predicted_best]) / recovery.UNIT, "at best": mean(by[found]) / recovery.UNIT}
+        row |= {
+            "at predicted": mean(by[predicted_best]) / recovery.UNIT,
+            "at best": mean(by[found]) / recovery.UNIT,
+        }
         close = found / 2 <= predicted_best <= 2 * found
         table.append(row | {"predicted within factor 2": "yes" if close else "no"})
     return table
@@ -401,7 +483,14 @@ def draw(rows: list[study.Row]) -> Figure:
     first = grid[0][0]
     buckets = [row["items B"] for row in table]
     first.plot(buckets, [row["t"] for row in table], "o-k", markersize=4, label="measured")
-    first.plot(buckets, [row["study"] for row in table], "x", color="#D55E00", markersize=9, label="design study")
+    first.plot(
+        buckets,
+        [row["study"] for row in table],
+        "x",
+        color="#D55E00",
+        markersize=9,
+        label="design study",
+    )
     first.legend(frameon=False, loc="lower right")
     first.set(xscale="log", ylim=(0, 1.05), ylabel="t, least noise / noise on sums")
     first.set_xticks(buckets, buckets)
@@ -411,8 +500,13 @@ def draw(rows: list[study.Row]) -> Figure:
         most, clients = max(row["num_rounds"] for row in own), own[0]["clients"]
         name = f"{f'i^-{law}' if law != 'zm' else law}, {high} x {width}"
         last = [row for row in own if row["num_rounds"] == most and row["noise on"] == SUMS]
-        for one, part, title in ((axes[0], "privacy", "privacy alone"), (axes[1], "both", "estimation and privacy")):
-            draw_lines(one, [row for row in whole(own) if row["decoder"] in FOLDS], "num_rounds", part)
+        for one, part, title in (
+            (axes[0], "privacy", "privacy alone"),
+            (axes[1], "both", "estimation and privacy"),
+        ):
+            draw_lines(
+                one, [row for row in whole(own) if row["decoder"] in FOLDS], "num_rounds", part
+            )
             one.set_title(f"(b) {name}: {title}", fontsize=9.5, loc="left")
         draw_lines(axes[2], [row for row in last if row["decoder"] != "mean"], "releases", "both")
         axes[2].set_title(f"(c) {name}: M = {most}", fontsize=9.5, loc="left")
@@ -420,7 +514,9 @@ def draw(rows: list[study.Row]) -> Figure:
         for one in axes:
             one.set_ylim(min(limits), max(limits))
         axes[0].set_ylabel("largest error (frequency)")
-    for one, label in zip(grid[-1], ("M, rounds", "M, rounds", "m, sums that are noised"), strict=True):
+    for one, label in zip(
+        grid[-1], ("M, rounds", "M, rounds", "m, sums that are noised"), strict=True
+    ):
         one.set_xlabel(label)
     for one in grid.flat:
         one.minorticks_off()
@@ -434,7 +530,14 @@ def draw(rows: list[study.Row]) -> Figure:
         one.axis("off")
     level = parts["campaign"][0]["epsilon"]
     title = f"N = {clients:,} clients fixed, epsilon {level:g}, delta {DELTA:g}"
-    grid[0][1].legend(handles.values(), handles.keys(), loc="center left", frameon=False, title=title, alignment="left")
+    grid[0][1].legend(
+        handles.values(),
+        handles.keys(),
+        loc="center left",
+        frameon=False,
+        title=title,
+        alignment="left",
+    )
     return figure
 
 
@@ -446,11 +549,28 @@ def draw_lines(axes: Any, rows: Sequence[study.Row], over: str, part: str) -> No
         colour, marker = LOOKS[fold]
         style = "-" if where == SUMS else "--"
         axes.plot(
-            list(points), values, style, color=colour, marker=marker, markersize=4, label=f"{fold}, noise on {where}"
+            list(points),
+            values,
+            style,
+            color=colour,
+            marker=marker,
+            markersize=4,
+            label=f"{fold}, noise on {where}",
         )
         if over == "releases":
-            chosen = [(m, value) for (m, cell), value in zip(points.items(), values, strict=True) if cell[0]["chosen"]]
-            axes.plot(*zip(*chosen, strict=True), "o", color=colour, markersize=11, fillstyle="none", label=CHOSEN)
+            chosen = [
+                (m, value)
+                for (m, cell), value in zip(points.items(), values, strict=True)
+                if cell[0]["chosen"]
+            ]
+            axes.plot(
+                *zip(*chosen, strict=True),
+                "o",
+                color=colour,
+                markersize=11,
+                fillstyle="none",
+                label=CHOSEN,
+            )
     ticks = sorted({row[over] for row in rows if row[over] & (row[over] - 1) == 0})
     axes.set(xscale="log", yscale="log")
     axes.set_xticks(ticks, ticks)
@@ -461,13 +581,35 @@ def draw_lines(axes: Any, rows: Sequence[study.Row], over: str, part: str) -> No
 
 @click.command("released")
 @options.study(
-    domain_size=2000, clients=32_000, laws=("1.1",), sizes=("13x50",), numbers=(1, 8, 64), buckets=(25, 50), repeats=2
+    domain_size=2000,
+    clients=32_000,
+    laws=("1.1",),
+    sizes=("13x50",),
+    numbers=(1, 8, 64),
+    buckets=(25, 50),
+    repeats=2,
 )
 @options.laws(("1.1", "2"))
 @options.sizes(("16x500", "5x2000"))
-@click.option("--rounds", "numbers", multiple=True, type=click.IntRange(1), default=(1, 4, 16, 64, 256), help="M.")
-@click.option("--bucket", "buckets", multiple=True, type=click.IntRange(1, 100_000), default=tuple(BUCKETS), help="B.")
-@click.option("--epsilon", "level", type=click.FloatRange(MIN_EPSILON, MAX_EPSILON), default=epsilon.MAIN)
+@click.option(
+    "--rounds",
+    "numbers",
+    multiple=True,
+    type=click.IntRange(1),
+    default=(1, 4, 16, 64, 256),
+    help="M.",
+)
+@click.option(
+    "--bucket",
+    "buckets",
+    multiple=True,
+    type=click.IntRange(1, 100_000),
+    default=tuple(BUCKETS),
+    help="B.",
+)
+@click.option(
+    "--epsilon", "level", type=click.FloatRange(MIN_EPSILON, MAX_EPSILON), default=epsilon.MAIN
+)
 @options.domain_size(recovery.SIZE)
 @options.clients(1_024_000, help="N.")
 @options.repeats(10, least=2, help="Campaigns of each size, hash seeds, matrices.")
@@ -489,9 +631,13 @@ def command(
     """Noise on sums, on all row estimates or on estimates: the open question of section 4 on 1/(nM)."""
     numbers = tuple(sorted(set(numbers)))
     if len(numbers) < 2 or any(clients % m for m in numbers):
-        raise InvalidInputError(f"--rounds needs two numbers or more, all divisors of {clients:,} clients")
+        raise InvalidInputError(
+            f"--rounds needs two numbers or more, all divisors of {clients:,} clients"
+        )
     shapes = [epsilon.parse_size(size) for size in sizes]
-    tasks: list[Matrices | Effects | Cell] = [Matrices(bucket, BUCKET_ROUNDS, repeats, seed) for bucket in buckets]
+    tasks: list[Matrices | Effects | Cell] = [
+        Matrices(bucket, BUCKET_ROUNDS, repeats, seed) for bucket in buckets
+    ]
     tasks += [Effects(domain_size, *shape, max(numbers), repeats, seed) for shape in shapes]
     tasks += [
         Cell(law, domain_size, *shape, m, clients, (level,), repeats, seed)
@@ -500,12 +646,14 @@ def command(
         for m in numbers
     ]
     about = (
-        f"Central trust, one item a client, zero-out, epsilon {level:g}, delta {DELTA:g}; {domain_size:,} items, "
-        f"frequencies proportional to rank^-law, {clients:,} clients whatever M is; {repeats} campaigns. Errors are "
-        "largest errors of any frequency, geometric means. Noise on estimates is a study, not a mode of fedtally. That "
-        "it does not depend on M is proved; measured is the factor to noise on sums. Verdict: reproduced where that "
-        "exceeds 1 by three standard errors at the largest M, with a caveat where it does not; not, where the slope "
-        f"for noise on estimates exceeds {FLAT:g} in size by three (of few campaigns, as many as Student's t asks)."
+        f"Central trust, one item a client, zero-out, epsilon {level:g}, delta {DELTA:g};"
+        f" {domain_size:,} items, frequencies proportional to rank^-law, {clients:,} clients"
+        f" whatever M is; {repeats} campaigns. Errors are largest errors of any frequency,"
+        " geometric means. Noise on estimates is a study, not a mode of fedtally. That it does not"
+        " depend on M is proved; measured is the factor to noise on sums. Verdict: reproduced"
+        " where that exceeds 1 by three standard errors at the largest M, with a caveat where it"
+        f" does not; not, where the slope for noise on estimates exceeds {FLAT:g} in size by three"
+        " (of few campaigns, as many as Student's t asks)."
     )
     study.run(study.Study("released", tasks, measure, summarise, draw, about), folder, jobs, plot)
 

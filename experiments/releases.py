@@ -1,13 +1,15 @@
 """The largest error over the number of releases under central differential privacy, beside its prediction and a study.
 
-d = 100,000 items, N = 1,000,000 clients in M = 64 multinomial rounds, each client in one of them, one item each. The
-rounds are added up in m batches, every batch has signs of its own, and its sum gets rounded Gaussian noise once: delta
-= 1e-6, zero-out. Noise comes from the package's sampler; its keys come from the seed, as in any study.
+d = 100,000 items, N = 1,000,000 clients in M = 64 multinomial rounds, each client in one of them,
+one item each. The rounds are added up in m batches, every batch has signs of its own, and its sum
+gets rounded Gaussian noise once: delta = 1e-6, zero-out. Noise comes from the package's sampler;
+its keys come from the seed, as in any study.
 
-Predicted from the population's frequencies alone, `fedtally.recovery.releases`; the study is that of the design, with
-random hashes, 2 (16 rows) or 4 campaigns a cell, and standard errors of 1 to 50 %. An error is the largest of any
-frequency (l_inf), its median over campaigns. The paper's decoder with 5 rows is decided by collisions of a few heavy
-items, and spreads by a factor of two between campaigns.
+Predicted from the population's frequencies alone, `fedtally.recovery.releases`; the study is that
+of the design, with random hashes, 2 (16 rows) or 4 campaigns a cell, and standard errors of 1 to 50
+%. An error is the largest of any frequency (l_inf), its median over campaigns. The paper's decoder
+with 5 rows is decided by collisions of a few heavy items, and spreads by a factor of two between
+campaigns.
 """
 
 from __future__ import annotations
@@ -34,8 +36,8 @@ ROUNDS, DELTA = 64, 1e-6
 BATCHES = (1, 2, 4, 8, 16, 32, 64)
 DECODERS = ("median", "joint")
 
-# Figures of the design study, x 1e-5, at these numbers of batches, for joint recovery not always all: population, size,
-# epsilon; paper's decoder | joint.
+# Figures of the design study, x 1e-5, at these numbers of batches, for joint recovery not always
+# all: population, size, epsilon; paper's decoder | joint.
 FIGURES = """
     1.1 16x500 .25   92 40 41 37 44 58 70       18 15 17 20 29
     1.1 16x500 1     88 42 32 30 24 22 24       17 9.6 6.8 6.5 8.4 11 16
@@ -73,13 +75,20 @@ def study() -> list[Cell]:
         rows, width = (int(number) for number in size.split("x"))
         numbers = [float(figure) for figure in figures]
         halves = (numbers[: len(BATCHES)], numbers[len(BATCHES) :])
-        found = {name: dict(zip(BATCHES, half, strict=False)) for name, half in zip(DECODERS, halves, strict=True)}
+        found = {
+            name: dict(zip(BATCHES, half, strict=False))
+            for name, half in zip(DECODERS, halves, strict=True)
+        }
         cells.append(Cell(law, rows, width, float(epsilon), found))
     return cells
 
 
 def measure(
-    population: rounds.F64, release: Release, width: int, batches: tuple[int, ...], seed: tuple[int, int]
+    population: rounds.F64,
+    release: Release,
+    width: int,
+    batches: tuple[int, ...],
+    seed: tuple[int, int],
 ) -> dict[str, dict[int, float]]:
     """Return the largest error of both decoders, a frequency, by number of batches, of one campaign.
 
@@ -88,7 +97,8 @@ def measure(
         release: sizes and noise.
         width: of the sketch.
         batches: numbers of batches.
-        seed: of everything that is random; all numbers of batches meet the same clients and locations.
+        seed: of everything that is random; all numbers of batches meet the same clients and
+            locations.
     """
     rng = np.random.default_rng(seed)
     held = rounds.draw(rng.permutation(population), release.num_clients, release.num_rounds, rng)
@@ -105,7 +115,9 @@ def measure(
             JointDecoder(sketches, domain),
         )
         for name, decoder in zip(DECODERS, decoders, strict=True):
-            errors[name][m] = float(np.abs(decoder.range(rounds.FIRST_ID, size) - truth).max()) / float(truth.sum())
+            errors[name][m] = float(
+                np.abs(decoder.range(rounds.FIRST_ID, size) - truth).max()
+            ) / float(truth.sum())
     return errors
 
 
@@ -123,16 +135,31 @@ def compare(
         seed: as in `measure`.
     """
     population = recovery.law(cell.law, size)
-    release = Release(Event("rounded-gaussian", cell.rows, "zero-out"), cell.epsilon, DELTA, clients, ROUNDS)  # type: ignore[arg-type]  # names are accepted
-    runs = [measure(population, release, cell.width, batches, (seed, repeat)) for repeat in range(repeats)]
+    release = Release(
+        Event("rounded-gaussian", cell.rows, "zero-out"), cell.epsilon, DELTA, clients, ROUNDS
+    )  # type: ignore[arg-type]  # names are accepted
+    runs = [
+        measure(population, release, cell.width, batches, (seed, repeat))
+        for repeat in range(repeats)
+    ]
     table: dict[int, dict[str, object]] = {
-        m: {"law": cell.law, "rows": cell.rows, "width": cell.width, "epsilon": cell.epsilon, "batches": m}
+        m: {
+            "law": cell.law,
+            "rows": cell.rows,
+            "width": cell.width,
+            "epsilon": cell.epsilon,
+            "batches": m,
+        }
         for m in batches
     }
     lines = []
     for name in DECODERS:
-        seen = {m: float(np.median([run[name][m] for run in runs])) / recovery.UNIT for m in batches}
-        predicted = releases.errors_by_law(release, cell.width, population, recovery=name, batches=batches)
+        seen = {
+            m: float(np.median([run[name][m] for run in runs])) / recovery.UNIT for m in batches
+        }
+        predicted = releases.errors_by_law(
+            release, cell.width, population, recovery=name, batches=batches
+        )
         for m, row in table.items():
             row |= {
                 name: seen[m],
@@ -144,14 +171,17 @@ def compare(
         tail = ""
         if name == "median":
             norm = releases.tail_norm(population, cell.width)
-            by_tail = releases.best_releases(releases.errors_by_tail(release, cell.width, norm, size)).num_batches
+            by_tail = releases.best_releases(
+                releases.errors_by_tail(release, cell.width, norm, size)
+            ).num_batches
             tail = f"; {by_tail} by the norm of the tail"
         best = min(seen, key=lambda m: seen[m])
         near = "within a factor of 2" if best / 2 <= found <= 2 * best else "FURTHER OFF"
         lines.append(
-            f"{cell.law} {cell.rows}x{cell.width} epsilon {cell.epsilon:g}, {name}: best at {best} of "
-            f"{', '.join(map(str, batches))}; predicted at {found}, {near}{tail}; "
-            f"gain over 1 batch {seen[min(seen)] / seen[best]:.1f}, over {max(seen)} {seen[max(seen)] / seen[best]:.1f}"
+            f"{cell.law} {cell.rows}x{cell.width} epsilon {cell.epsilon:g}, {name}: best at {best}"
+            f" of {', '.join(map(str, batches))}; predicted at {found}, {near}{tail}; gain over 1"
+            f" batch {seen[min(seen)] / seen[best]:.1f}, over {max(seen)}"
+            f" {seen[max(seen)] / seen[best]:.1f}"
         )
     return list(table.values()), lines
 
@@ -160,7 +190,9 @@ def compare(
 @options.quick(laws=("1.1", "2"), sizes=("16x500",), epsilons=(1.0,), repeats=1)
 @options.laws(help="An exponent, or zm.  [default: all of the study]")
 @options.sizes(help="Rows x width.  [default: all of the study]")
-@click.option("--epsilon", "epsilons", multiple=True, type=float, help="[default: all of the study]")
+@click.option(
+    "--epsilon", "epsilons", multiple=True, type=float, help="[default: all of the study]"
+)
 @click.option("--batches", multiple=True, type=click.IntRange(1, ROUNDS), default=BATCHES)
 @options.domain_size(recovery.SIZE)
 @options.clients(recovery.CLIENTS)
@@ -192,7 +224,9 @@ def command(
     table: list[dict[str, object]] = []
     lines: list[str] = []
     for cell in chosen:
-        rows, about = compare(cell, tuple(sorted(set(batches))), clients, domain_size, repeats, seed)
+        rows, about = compare(
+            cell, tuple(sorted(set(batches))), clients, domain_size, repeats, seed
+        )
         table += rows
         lines += about
     click.echo(f"errors x 1e-5, median of {repeats} campaigns, {ROUNDS} rounds")

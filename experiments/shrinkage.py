@@ -1,9 +1,9 @@
 """Shrunk estimates beside unshrunk ones: the l_2 error, and what it costs in the largest error.
 
-Each figure is the median over seeds, in frequencies. N clients in M = 10 multinomial rounds; f_i proportional to i^-a,
-or (i + 2.7)^-1.07 for `zm`; or drawn from real tables, with the numbers of clients of the paper. Noise stands for that
-of differential privacy: a rounded normal number of standard deviation `noise` sqrt(rows) on every counter of every
-round.
+Each figure is the median over seeds, in frequencies. N clients in M = 10 multinomial rounds; f_i
+proportional to i^-a, or (i + 2.7)^-1.07 for `zm`; or drawn from real tables, with the numbers of
+clients of the paper. Noise stands for that of differential privacy: a rounded normal number of
+standard deviation `noise` sqrt(rows) on every counter of every round.
 """
 
 from __future__ import annotations
@@ -40,7 +40,9 @@ def load(folder: Path, name: str) -> tuple[rounds.F64, int]:
     file, column, clients = TABLES[name]
     path = folder / file
     if not path.is_file():
-        raise output.MissingDataError(f"{path} does not exist: --data must name the folder of {file}")
+        raise output.MissingDataError(
+            f"{path} does not exist: --data must name the folder of {file}"
+        )
     if path.suffix == ".npz":
         with np.load(path) as arrays:
             counts = arrays[column]
@@ -53,7 +55,12 @@ def load(folder: Path, name: str) -> tuple[rounds.F64, int]:
 
 
 def measure(
-    population: rounds.F64, shape: tuple[int, int], schedule: str, clients: int, noise: float, seed: int
+    population: rounds.F64,
+    shape: tuple[int, int],
+    schedule: str,
+    clients: int,
+    noise: float,
+    seed: int,
 ) -> dict[str, float]:
     """Return l_2 error, largest error and seconds of all four decoders on one campaign; `+` means shrunk."""
     rng = np.random.default_rng(seed)
@@ -80,7 +87,9 @@ def measure(
         between = time.perf_counter()
         shrunk = ShrunkDecoder(decoder, domain).range(rounds.FIRST_ID, size)
         seconds = (between - start, time.perf_counter() - between)
-        for label, estimates, passed in zip((name, f"{name}+"), (plain, shrunk), seconds, strict=True):
+        for label, estimates, passed in zip(
+            (name, f"{name}+"), (plain, shrunk), seconds, strict=True
+        ):
             errors = (estimates - truth) / truth.sum()
             found |= {
                 f"{label} l2": float(np.sqrt(errors @ errors)),
@@ -96,11 +105,20 @@ def measure(
 @click.option("--rows", multiple=True, type=int, default=(5, 16))
 @click.option("--width", "widths", multiple=True, type=int, default=(200, 1000, 4000))
 @options.schedules(SCHEDULES, type=click.Choice(SCHEDULES))
-@click.option("--noise", "noises", multiple=True, type=float, default=(0.0, 4.2247), help="4.2247: about epsilon = 1.")
+@click.option(
+    "--noise",
+    "noises",
+    multiple=True,
+    type=float,
+    default=(0.0, 4.2247),
+    help="4.2247: about epsilon = 1.",
+)
 @options.domain_size(100_000)
 @options.clients(1_000_000)
 @options.data("Folder of real tables, to take in place of the laws.")
-@click.option("--table", "tables", multiple=True, type=click.Choice(list(TABLES)), default=list(TABLES))
+@click.option(
+    "--table", "tables", multiple=True, type=click.Choice(list(TABLES)), default=list(TABLES)
+)
 @options.repeats(5)
 @options.table
 def command(
@@ -123,10 +141,18 @@ def command(
     else:
         populations = {name: load(data, name) for name in tables}
     table: list[dict[str, object]] = []
-    cells = [(r, w, schedule, noise) for r in rows for w in widths for schedule in schedules for noise in noises]
+    cells = [
+        (r, w, schedule, noise)
+        for r in rows
+        for w in widths
+        for schedule in schedules
+        for noise in noises
+    ]
     for name, (population, held) in populations.items():
         for r, w, schedule, noise in cells:
-            runs = [measure(population, (r, w), schedule, held, noise, seed) for seed in range(repeats)]
+            runs = [
+                measure(population, (r, w), schedule, held, noise, seed) for seed in range(repeats)
+            ]
             middle = {key: float(np.median([run[key] for run in runs])) for key in runs[0]}
             least = 0.5 / held
             over = {
@@ -134,15 +160,22 @@ def command(
                 "over joint": max(middle["joint l2"], least) / max(middle["joint+ l2"], least),
                 "over median": max(middle["median l2"], least) / max(middle["median+ l2"], least),
                 "linf cost": max(middle["joint+ linf"], least) / max(middle["joint linf"], least),
-                "median linf cost": max(middle["median+ linf"], least) / max(middle["median linf"], least),
+                "median linf cost": (
+                    max(middle["median+ linf"], least) / max(middle["median linf"], least)
+                ),
             }
-            shown = {key: value for key, value in middle.items() if not key.endswith(" s") or key == "joint s"}
+            shown = {
+                key: value
+                for key, value in middle.items()
+                if not key.endswith(" s") or key == "joint s"
+            }
             extra = middle["joint+ s"] / middle["joint s"]
             size = {"law": name, "rows": r, "width": w, "schedule": schedule, "noise": noise}
             table.append(size | shown | over | {"time": extra})
     output.show(table)
     click.echo(
-        "+: shrunk. gain: l_2 error of median over joint+; over joint, over median: what shrinking gains there; cost: "
-        "of the largest error; all count half a client as none. time: of shrinking and asking again, over joint's"
+        "+: shrunk. gain: l_2 error of median over joint+; over joint, over median: what shrinking"
+        " gains there; cost: of the largest error; all count half a client as none. time: of"
+        " shrinking and asking again, over joint's"
     )
     output.save(table, path)

@@ -1,13 +1,16 @@
 """How an experiment runs and what it leaves: tasks one by one, kept as they end, then a table, a text and a picture.
 
-A `Study` is a list of tasks and a function that measures one. `run` leaves in a folder, by default ``results``,
+A `Study` is a list of tasks and a function that measures one. `run` leaves in a folder, by default
+``results``,
 
-- NAME.parquet: a row for every campaign (or whatever is measured), with its seed, plan and fedtally's version,
+- NAME.parquet: a row for every campaign (or whatever is measured), with its seed, plan and
+  fedtally's version,
 - NAME.md: the tables that are also printed, NAME.png and NAME.svg: the picture.
 
-A run that is stopped goes on where it was when the same command is given again: what a task measured is appended to
-NAME-FINGERPRINT.partial.jsonl as soon as the task ends. The fingerprint is of the version and of all settings, so that
-runs of different settings never mix. The file goes when the run is whole.
+A run that is stopped goes on where it was when the same command is given again: what a task
+measured is appended to NAME-FINGERPRINT.partial.jsonl as soon as the task ends. The fingerprint is
+of the version and of all settings, so that runs of different settings never mix. The file goes when
+the run is whole.
 """
 
 from __future__ import annotations
@@ -43,11 +46,13 @@ class Study(NamedTuple):
 
     Attributes:
         name: of the files.
-        tasks: what there is to do, in the order of the rows; each is told from the others by its `repr`, which holds
-            everything that its rows depend on, and can be sent to another process.
-        measure: a function of a module, from a task to its rows; every row has the same keys, `seed` and `plan` among
-            them, whose values are numbers, texts, truth values or None.
-        summarise: from all rows to the tables, title -> rows, that are printed and written to NAME.md.
+        tasks: what there is to do, in the order of the rows; each is told from the others by its
+            `repr`, which holds everything that its rows depend on, and can be sent to another
+            process.
+        measure: a function of a module, from a task to its rows; every row has the same keys,
+            `seed` and `plan` among them, whose values are numbers, texts, truth values or None.
+        summarise: from all rows to the tables, title -> rows, that are printed and written to
+            NAME.md.
         draw: from all rows to the picture; None where there is none.
         about: a paragraph for NAME.md: what was measured, and what stands in for what.
     """
@@ -66,7 +71,12 @@ def describe(spec: SketchSpec, clients: int) -> str:
     >>> describe(SketchSpec(5, 200, "hybrid", 10, bytes(32)), 150_000)
     '{"rows": 5, "width": 200, "schedule": "hybrid", "num_rounds": 10, "num_clients": 150000, "hash_seed": "0000...
     """
-    plan = {"rows": spec.rows, "width": spec.width, "schedule": str(spec.schedule), "num_rounds": spec.num_rounds}
+    plan = {
+        "rows": spec.rows,
+        "width": spec.width,
+        "schedule": str(spec.schedule),
+        "num_rounds": spec.num_rounds,
+    }
     return json.dumps(plan | {"num_clients": clients, "hash_seed": spec.seed.hex()})
 
 
@@ -75,10 +85,15 @@ def run(study: Study, folder: Path, jobs: int = 1, plot: bool = True) -> list[Ro
 
     Raises:
         InvalidInputError: the folder or a file in it cannot be written.
-        MissingExtraError: a picture is wanted, and matplotlib is not installed; nothing has been measured then.
+        MissingExtraError: a picture is wanted, and matplotlib is not installed; nothing has been
+            measured then.
     """
     files = [folder / f"{study.name}{suffix}" for suffix in (".parquet", ".md")]
-    pictures = [folder / f"{study.name}{suffix}" for suffix in (".png", ".svg")] if plot and study.draw else []
+    pictures = (
+        [folder / f"{study.name}{suffix}" for suffix in (".png", ".svg")]
+        if plot and study.draw
+        else []
+    )
     for picture in pictures:
         charts.check(picture)
     output.make_folder(folder)
@@ -112,7 +127,11 @@ def markdown(study: Study, tables: Mapping[str, Sequence[Row]]) -> str:
     """Return the text of NAME.md."""
     blocks = [f"# {study.name}", *([study.about] if study.about else [])]
     for title, table in tables.items():
-        lines = [list(table[0]), ["---"] * len(table[0]), *([output.text(v) for v in row.values()] for row in table)]
+        lines = [
+            list(table[0]),
+            ["---"] * len(table[0]),
+            *([output.text(v) for v in row.values()] for row in table),
+        ]
         blocks += [f"## {title}", "\n".join(f"| {' | '.join(line)} |" for line in lines)]
     return "\n\n".join([*blocks, f"fedtally {fedtally.__version__}"]) + "\n"
 
@@ -125,7 +144,9 @@ def _measured(study: Study, partial: Path, jobs: int) -> list[Row]:
     found = dict(_kept(partial))
     left = [task for task, key in zip(study.tasks, keys, strict=True) if key not in found]
     if len(left) < len(keys):
-        click.echo(f"{study.name}: {len(keys) - len(left)} of {len(keys)} tasks were done before", err=True)
+        click.echo(
+            f"{study.name}: {len(keys) - len(left)} of {len(keys)} tasks were done before", err=True
+        )
     with _stopped(study, partial), partial.open("a") as file, Progress() as progress:
         for task, rows in _results(study.measure, left, jobs):
             for row in rows:
@@ -135,7 +156,9 @@ def _measured(study: Study, partial: Path, jobs: int) -> list[Row]:
                 file.write(json.dumps([repr(task), rows]) + "\n")
                 file.flush()
             except OSError as error:
-                raise InvalidInputError(f"cannot write {partial}: {error.strerror}; make room, and go on") from error
+                raise InvalidInputError(
+                    f"cannot write {partial}: {error.strerror}; make room, and go on"
+                ) from error
             found[repr(task)] = rows
             progress(study.name, len(found), len(keys))
     return [row for key in keys for row in found[key]]
@@ -158,7 +181,9 @@ def _kept(partial: Path) -> Iterator[tuple[str, list[Row]]]:
             yield key, rows
 
 
-def _results(measure: Callable[[Any], list[Row]], tasks: Sequence[Any], jobs: int) -> Iterator[tuple[Any, list[Row]]]:
+def _results(
+    measure: Callable[[Any], list[Row]], tasks: Sequence[Any], jobs: int
+) -> Iterator[tuple[Any, list[Row]]]:
     if jobs == 1 or len(tasks) < 2:
         for task in tasks:
             yield task, measure(task)
@@ -177,5 +202,8 @@ def _stopped(study: Study, partial: Path) -> Iterator[None]:
     try:
         yield
     except KeyboardInterrupt:
-        click.echo(f"\nstopped; what is done is in {partial}, and the same command goes on from there", err=True)
+        click.echo(
+            f"\nstopped; what is done is in {partial}, and the same command goes on from there",
+            err=True,
+        )
         raise

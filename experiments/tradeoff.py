@@ -1,7 +1,8 @@
 """Error against bytes: the largest error of any frequency over what one client uploads, for both decoders.
 
-d = 100,000 items, N = 1,000,000 clients in M = 10 multinomial rounds, by default f_i proportional to (i + 2.7)^-1.07.
-Bytes are of one client in one round: every counter at the bits that secure summation needs (`Plan.bytes_per_client`).
+d = 100,000 items, N = 1,000,000 clients in M = 10 multinomial rounds, by default f_i proportional
+to (i + 2.7)^-1.07. Bytes are of one client in one round: every counter at the bits that secure
+summation needs (`Plan.bytes_per_client`).
 """
 
 from __future__ import annotations
@@ -19,7 +20,8 @@ from fedtally.plan import Plan
 
 WIDTHS = tuple(int(width) for width in np.rint(np.geomspace(100, 8000, 10)))
 DECODERS = {"median": "paper's decoder", "joint": "joint recovery"}
-LOOKS = {"shared": ("#D55E00", "s"), "fresh": ("#009E73", "^"), "hybrid": ("#0072B2", "o")}  # Okabe and Ito (2008)
+# Okabe and Ito (2008)
+LOOKS = {"shared": ("#D55E00", "s"), "fresh": ("#009E73", "^"), "hybrid": ("#0072B2", "o")}
 STYLES: dict[str, dict[str, Any]] = {
     "median": {"linestyle": (0, (4, 2)), "markerfacecolor": "white", "linewidth": 1.6},
     "joint": {"linestyle": "-", "linewidth": 2.2},
@@ -41,11 +43,19 @@ def bytes_per_client(rows: int, width: int, schedule: str, clients: int, size: i
 
 
 def measure(
-    name: str, rows: int, widths: tuple[int, ...], schedules: tuple[str, ...], clients: int, size: int, repeats: int
+    name: str,
+    rows: int,
+    widths: tuple[int, ...],
+    schedules: tuple[str, ...],
+    clients: int,
+    size: int,
+    repeats: int,
 ) -> list[dict[str, Any]]:
     """Return one row per schedule and width: bytes, and the median error of both decoders over seeds."""
     frequencies = recovery.law(name, size)
-    found: dict[tuple[str, int], list[recovery.Run]] = {(s, w): [] for s in schedules for w in widths}
+    found: dict[tuple[str, int], list[recovery.Run]] = {
+        (s, w): [] for s in schedules for w in widths
+    }
     for repeat in range(repeats):
         rng = np.random.default_rng(repeat)
         held, seed = recovery.draw(frequencies, clients, "alike", rng), rng.bytes(32)
@@ -59,7 +69,9 @@ def measure(
             "bytes": bytes_per_client(rows, width, schedule, clients, size),
             "median": recovery.median(runs, "median"),
             "joint": recovery.median(runs, "joint"),
-            "gain": recovery.median(runs, "median") / max(recovery.median(runs, "joint"), 0.5 / clients),
+            "gain": (
+                recovery.median(runs, "median") / max(recovery.median(runs, "joint"), 0.5 / clients)
+            ),
         }
         for (schedule, width), runs in found.items()
     ]
@@ -68,10 +80,15 @@ def measure(
 def bytes_saved(table: list[dict[str, Any]], schedule: str) -> tuple[float, float, float] | None:
     """Return the error of the paper's decoder at the most bytes, those bytes, and the fewer that joint recovery needs.
 
-    Interpolated between neighbouring sizes, both on logarithmic scales; None where no joint error is that large.
+    Interpolated between neighbouring sizes, both on logarithmic scales; None where no joint error
+    is that large.
     """
-    chosen = sorted((row for row in table if row["schedule"] == schedule), key=lambda row: row["bytes"])
-    sizes, paper, joint = (np.log([row[key] for row in chosen]) for key in ("bytes", "median", "joint"))
+    chosen = sorted(
+        (row for row in table if row["schedule"] == schedule), key=lambda row: row["bytes"]
+    )
+    sizes, paper, joint = (
+        np.log([row[key] for row in chosen]) for key in ("bytes", "median", "joint")
+    )
     if len(chosen) < 2 or not joint[-1] < paper[-1] < joint[0]:
         return None
     after = int(np.argmax(joint <= paper[-1]))
@@ -90,11 +107,21 @@ def draw_chart(table: list[dict[str, Any]], title: str, path: Path) -> None:
     axes: Any = figure.add_subplot()
     ends = []
     for schedule, (colour, marker) in LOOKS.items():
-        chosen = sorted((row for row in table if row["schedule"] == schedule), key=lambda row: row["bytes"])
+        chosen = sorted(
+            (row for row in table if row["schedule"] == schedule), key=lambda row: row["bytes"]
+        )
         for decoder, style in STYLES.items():
             if chosen:
                 xs, ys = ([row[key] for row in chosen] for key in ("bytes", decoder))
-                axes.plot(xs, ys, color=colour, marker=marker, markersize=4.5, markeredgewidth=1.4, **style)
+                axes.plot(
+                    xs,
+                    ys,
+                    color=colour,
+                    marker=marker,
+                    markersize=4.5,
+                    markeredgewidth=1.4,
+                    **style,
+                )
                 ends.append((ys[-1], xs[-1], schedule, decoder, colour))
     axes.set(xscale="log", yscale="log")
     axes.xaxis.set_major_locator(ticker.LogLocator(subs=(1, 2, 5)))
@@ -111,7 +138,13 @@ def draw_chart(table: list[dict[str, Any]], title: str, path: Path) -> None:
             va="center",
             color=colour,
             fontweight="bold" if decoder == "joint" else "normal",
-            arrowprops={"arrowstyle": "-", "color": colour, "linewidth": 0.6, "alpha": 0.6, "shrinkB": 3},
+            arrowprops={
+                "arrowstyle": "-",
+                "color": colour,
+                "linewidth": 0.6,
+                "alpha": 0.6,
+                "shrinkB": 3,
+            },
         )
     saved = bytes_saved(table, "hybrid")
     if saved:
@@ -120,11 +153,16 @@ def draw_chart(table: list[dict[str, Any]], title: str, path: Path) -> None:
         axes.annotate("", (fewer, error), (more, error), arrowprops=arrow)
         words = f"same error, {more / fewer:.0f} times fewer bytes"
         axes.text(1.12 * fewer, 1.06 * error, words, va="bottom", color=_INK, fontsize="small")
-    lines = [Line2D([], [], color=_INK, marker="o", markersize=4.5, label=DECODERS[d], **s) for d, s in STYLES.items()]
+    lines = [
+        Line2D([], [], color=_INK, marker="o", markersize=4.5, label=DECODERS[d], **s)
+        for d, s in STYLES.items()
+    ]
     axes.legend(handles=lines, frameon=False, loc="upper right", labelcolor=_INK)
     axes.set_xlabel("bytes per client and round", color=_INK)
     axes.set_ylabel("largest error of any frequency (share of clients)", color=_INK)
-    axes.set_title("Joint recovery, and the paper's decoder of the same sums", loc="left", color=_INK, pad=24)
+    axes.set_title(
+        "Joint recovery, and the paper's decoder of the same sums", loc="left", color=_INK, pad=24
+    )
     axes.text(0, 1.02, title, transform=axes.transAxes, va="bottom", color=_INK, fontsize="small")
     axes.tick_params(which="both", colors=_INK)
     axes.grid(which="major", color=_FAINT)
@@ -145,7 +183,9 @@ def _apart(heights: list[float]) -> list[float]:
     groups: list[list[float]] = []  # of neighbours: wanted places of their lowest
     for rank in order:
         groups.append([heights[rank]])
-        while len(groups) > 1 and _lowest(groups[-1]) < _lowest(groups[-2]) + _LABEL_GAP * len(groups[-2]):
+        while len(groups) > 1 and _lowest(groups[-1]) < _lowest(groups[-2]) + _LABEL_GAP * len(
+            groups[-2]
+        ):
             last = groups.pop()
             groups[-1] += [height - _LABEL_GAP * len(groups[-1]) for height in last]
     placed = [_lowest(group) + _LABEL_GAP * i for group in groups for i in range(len(group))]
@@ -191,10 +231,13 @@ def command(
         if saved:
             error, more, fewer = saved
             click.echo(
-                f"{schedule}: the paper's error at {more:,.0f} bytes, {error:.3g}, costs {more / fewer:.1f} times less"
+                f"{schedule}: the paper's error at {more:,.0f} bytes, {error:.3g}, costs"
+                f" {more / fewer:.1f} times less"
             )
     output.save(table, path)
     if plot is not None:
         shape = "(rank + 2.7)^-1.07" if name == "zm" else f"rank^-{name}"
-        size = f"{domain_size:,} items, {clients:,} clients in {recovery.ROUNDS} rounds, {rows} rows"
+        size = (
+            f"{domain_size:,} items, {clients:,} clients in {recovery.ROUNDS} rounds, {rows} rows"
+        )
         draw_chart(table, f"{size}, frequencies proportional to {shape}", plot)

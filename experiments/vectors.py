@@ -1,17 +1,20 @@
 """Real-valued vectors in rounds: the mean of all rounds by shared, fresh and hybrid sketches, beside the bound.
 
-After the theorem on the hybrid sketch, section 3, the paper says that it "can be adapted to multi-round vector recovery
-problems as well". So M rounds of vectors with positive and negative entries go through the sketch as fixed-point
-integers (`CountSketch.encode_vector`), since secure sums are of integers, and their mean is recovered. Round m holds
+After the theorem on the hybrid sketch, section 3, the paper says that it "can be adapted to
+multi-round vector recovery problems as well". So M rounds of vectors with positive and negative
+entries go through the sketch as fixed-point integers (`CountSketch.encode_vector`), since secure
+sums are of integers, and their mean is recovered. Round m holds
 
-- alike: g + a little noise, g heavy-tailed: +-i^-0.75 in random order with random signs, the largest 1;
+- alike: g + a little noise, g heavy-tailed: +-i^-0.75 in random order with random signs, the
+  largest 1;
 - noisy: g + noise that outweighs the tail of g: Gaussian, independent between rounds;
 - opposed: g + a little noise and -g + a little noise in turns, so that the mean is almost nothing.
 
-The theorem's argument uses F_i = 1/M sqrt(sum_m (v_i^(m))^2) alone, so it does not ask for positive entries; what does
-is F_i <= f_i, "no worse than shared in every case": the mean of opposed vectors is below their F. `predicted` is the
-ratio of the bounds of hybrid and shared, ||F tail|| / ||mean tail||. `constant` is the .9 quantile of the largest error
-over sqrt(1/W sum over i > W of F_i^2), with L = 15 rows, about log(d / p).
+The theorem's argument uses F_i = 1/M sqrt(sum_m (v_i^(m))^2) alone, so it does not ask for positive
+entries; what does is F_i <= f_i, "no worse than shared in every case": the mean of opposed vectors
+is below their F. `predicted` is the ratio of the bounds of hybrid and shared, ||F tail|| / ||mean
+tail||. `constant` is the .9 quantile of the largest error over sqrt(1/W sum over i > W of F_i^2),
+with L = 15 rows, about log(d / p).
 """
 
 from __future__ import annotations
@@ -36,7 +39,8 @@ from fedtally.sketch import CountSketch, SketchSpec
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-NOISE = {"alike": 0.001, "noisy": 0.02, "opposed": 0.001}  # standard deviation of an entry of a round
+# standard deviation of an entry of a round
+NOISE = {"alike": 0.001, "noisy": 0.02, "opposed": 0.001}
 METHODS = ("shared", "fresh", "hybrid")
 WHAT = ("l_inf", "l2")
 POWER = 0.75
@@ -59,7 +63,9 @@ class Task(NamedTuple):
 def vectors(case: str, size: int, num_rounds: int, rng: np.random.Generator) -> F64:
     """Return the vectors of all rounds: float64 [M, d]."""
     signal = rng.permutation(np.arange(1.0, size + 1) ** -POWER) * rng.choice([-1.0, 1.0], size)
-    turns = (-1.0) ** np.arange(num_rounds)[:, None] if case == "opposed" else np.ones((num_rounds, 1))
+    turns = (
+        (-1.0) ** np.arange(num_rounds)[:, None] if case == "opposed" else np.ones((num_rounds, 1))
+    )
     found: F64 = turns * signal + NOISE[case] * rng.standard_normal((num_rounds, size))
     return found
 
@@ -91,7 +97,9 @@ def bounds(held: F64, width: int) -> tuple[float, float]:
     """
     top = float(np.abs(held).max())
     vector = theory.heterogeneity(np.abs(held) / top)  # takes frequencies: squares have no sign
-    return tuple(top * theory.tail_error(v, width) for v in (np.abs(held.mean(axis=0)) / top, vector))  # type: ignore[return-value]
+    return tuple(
+        top * theory.tail_error(v, width) for v in (np.abs(held.mean(axis=0)) / top, vector)
+    )  # type: ignore[return-value]
 
 
 def measure(task: Task) -> list[Row]:
@@ -101,13 +109,26 @@ def measure(task: Task) -> list[Row]:
         rng = np.random.default_rng([task.seed, list(NOISE).index(task.case), task.width, repeat])
         held, hash_seed = vectors(task.case, task.size, task.num_rounds, rng), rng.bytes(32)
         shared, hybrid = bounds(held, task.width)
-        same: Row = {"case": task.case, "size": task.size, "rounds": task.num_rounds, "rows": task.rows}
-        same |= {"width": task.width, "seed": task.seed, "repeat": repeat, "E(mean)": shared, "E(F)": hybrid}
+        same: Row = {
+            "case": task.case,
+            "size": task.size,
+            "rounds": task.num_rounds,
+            "rows": task.rows,
+        }
+        same |= {
+            "width": task.width,
+            "seed": task.seed,
+            "repeat": repeat,
+            "E(mean)": shared,
+            "E(F)": hybrid,
+        }
         for method in METHODS:
             spec = SketchSpec(task.rows, task.width, method, task.num_rounds, hash_seed)  # type: ignore[arg-type]
             errors = recover(held, spec) - held.mean(axis=0)
             row = same | {"method": method, "plan": study.describe(spec, task.num_rounds)}
-            found.append(row | {"l_inf": float(np.abs(errors).max()), "l2": float(np.linalg.norm(errors))})
+            found.append(
+                row | {"l_inf": float(np.abs(errors).max()), "l2": float(np.linalg.norm(errors))}
+            )
     return found
 
 
@@ -138,7 +159,10 @@ def cells(rows: list[Row]) -> list[Cell]:
     return [
         Cell(
             *key,
-            {what: {m: [row[what] for row in own if row["method"] == m] for m in METHODS} for what in WHAT},
+            {
+                what: {m: [row[what] for row in own if row["method"] == m] for m in METHODS}
+                for what in WHAT
+            },
             *(float(np.mean([row[name] for row in own])) for name in ("E(mean)", "E(F)")),
         )
         for key, own in found.items()
@@ -152,27 +176,44 @@ def summarise(rows: list[Row]) -> dict[str, list[Row]]:
     for cell in known:
         line: Row = {"case": cell.case, "width": cell.width, "constant": cell.constant}
         for what in WHAT:
-            line |= {f"{what} {method}": float(np.mean(cell.errors[what][method])) for method in METHODS}
+            line |= {
+                f"{what} {method}": float(np.mean(cell.errors[what][method])) for method in METHODS
+            }
             line[f"{what} hybrid/shared"] = str(cell.over_shared(what))
         table.append(line | {"predicted": cell.hybrid / cell.shared})
-    claims = [_adapts(known), *(_never_worse(known, case) for case in dict.fromkeys(cell.case for cell in known))]
-    return {"Claims of section 3, for vectors": claims, "Errors of the mean of all rounds (largest entry 1)": table}
+    claims = [
+        _adapts(known),
+        *(_never_worse(known, case) for case in dict.fromkeys(cell.case for cell in known)),
+    ]
+    return {
+        "Claims of section 3, for vectors": claims,
+        "Errors of the mean of all rounds (largest entry 1)": table,
+    }
 
 
 def _adapts(known: list[Cell]) -> Row:
     """Judge that hybrid's bound holds with one constant: in no case does it grow to twice that of the least width.
 
-    With a caveat if to four times. An upper bound may be loose in one case and not in another: those may differ.
+    With a caveat if to four times. An upper bound may be loose in one case and not in another:
+    those may differ.
     """
     growth = []
     for case in dict.fromkeys(cell.case for cell in known):
         own = sorted((cell for cell in known if cell.case == case), key=lambda cell: cell.width)
         growth.append(max(cell.constant for cell in own) / own[0].constant)
     constants = [cell.constant for cell in known]
-    row: Row = {"claim": "hybrid recovers vectors, error at most C sqrt(1/W sum F_i^2)", "case": "all"}
-    row["ours"] = f"C = {min(constants):.3g} to {max(constants):.3g}; grows with the width {max(growth):.3g} times"
+    row: Row = {
+        "claim": "hybrid recovers vectors, error at most C sqrt(1/W sum F_i^2)",
+        "case": "all",
+    }
+    row["ours"] = (
+        f"C = {min(constants):.3g} to {max(constants):.3g}; grows with the width {max(growth):.3g}"
+        " times"
+    )
     most = max(growth)
-    return row | {"verdict": "reproduced" if most <= 2 else "reproduced with a caveat" if most <= 4 else "not"}
+    return row | {
+        "verdict": "reproduced" if most <= 2 else "reproduced with a caveat" if most <= 4 else "not"
+    }
 
 
 def _never_worse(known: list[Cell], case: str) -> Row:
@@ -201,7 +242,12 @@ def draw(rows: list[Row]) -> Figure:
             means = [float(np.mean(cell.errors[what][method])) for cell in own]
             errors = [float(np.std(cell.errors[what][method], ddof=1)) for cell in own]
             spread = np.array(errors) / math.sqrt(len(own[0].errors[what][method]))
-            look: dict[str, Any] = {"color": colour, "marker": marker, "markersize": 4.5, "capsize": 2}
+            look: dict[str, Any] = {
+                "color": colour,
+                "marker": marker,
+                "markersize": 4.5,
+                "capsize": 2,
+            }
             axes.errorbar(widths, means, spread, label=method, linewidth=1.4, **look)
         if what == "l_inf":
             bound = [constant * cell.hybrid for cell in own]
@@ -215,7 +261,9 @@ def draw(rows: list[Row]) -> Figure:
         axes.set_xlabel("width (counters per row)")
     for axes, what in zip(grid[:, 0], WHAT, strict=True):
         axes.set_ylabel(f"{what} error (largest entry 1)")
-    figure.legend(*grid[0, 0].get_legend_handles_labels(), loc="outside lower center", ncols=4, frameon=False)
+    figure.legend(
+        *grid[0, 0].get_legend_handles_labels(), loc="outside lower center", ncols=4, frameon=False
+    )
     first = rows[0]
     sizes = f"{first['size']:,} entries, {first['rounds']} rounds, {first['rows']} rows"
     figure.suptitle(f"The mean of real-valued vectors, synthetic: {sizes}")
@@ -224,11 +272,21 @@ def draw(rows: list[Row]) -> Figure:
 
 @click.command("vectors")
 @options.study(size=2000, widths=(50, 200, 800), repeats=10)
-@click.option("--case", "cases", multiple=True, type=click.Choice(list(NOISE)), default=tuple(NOISE))
-@click.option("--size", default=10_000, type=click.IntRange(2, 10_000_000), help="Entries of a vector.")
+@click.option(
+    "--case", "cases", multiple=True, type=click.Choice(list(NOISE)), default=tuple(NOISE)
+)
+@click.option(
+    "--size", default=10_000, type=click.IntRange(2, 10_000_000), help="Entries of a vector."
+)
 @click.option("--rounds", "num_rounds", default=10, type=click.IntRange(1, 256))
 @click.option("--rows", default=15, type=click.IntRange(1))
-@click.option("--width", "widths", multiple=True, type=click.IntRange(2), default=(50, 100, 200, 400, 800, 1600))
+@click.option(
+    "--width",
+    "widths",
+    multiple=True,
+    type=click.IntRange(2),
+    default=(50, 100, 200, 400, 800, 1600),
+)
 @options.repeats(100, least=2)
 @options.seed
 def command(
@@ -246,15 +304,20 @@ def command(
     """Recover the mean of real-valued vectors from the sketches of all rounds."""
     if max(widths) >= size:
         raise InvalidInputError(f"--width must be below --size, {size}, got {max(widths)}")
-    tasks = [Task(case, size, num_rounds, rows, width, seed, repeats) for case in cases for width in widths]
+    tasks = [
+        Task(case, size, num_rounds, rows, width, seed, repeats)
+        for case in cases
+        for width in widths
+    ]
     about = (
-        f"{num_rounds} rounds of vectors of {size:,} entries, as integers in units of 2^-32; {rows} rows, {repeats} "
-        f"campaigns a cell. alike: the same heavy-tailed +-i^-{POWER:g} and noise of {NOISE['alike']:g}; noisy: noise "
-        f"of {NOISE['noisy']:g}, independent between rounds; opposed: of opposite signs in turns. Errors are means "
-        "over campaigns; ratios are means of logarithms ± standard errors; predicted: ||F tail|| / ||mean tail||; "
-        "constant: the .9 quantile of hybrid's l_inf over sqrt(1/W sum over i > W of F_i^2). Verdicts: the bound, "
-        "reproduced where no case's constant exceeds twice that at the least width, with a caveat four times; worse, "
-        "by three standard errors."
+        f"{num_rounds} rounds of vectors of {size:,} entries, as integers in units of 2^-32; {rows}"
+        f" rows, {repeats} campaigns a cell. alike: the same heavy-tailed +-i^-{POWER:g} and noise"
+        f" of {NOISE['alike']:g}; noisy: noise of {NOISE['noisy']:g}, independent between rounds;"
+        " opposed: of opposite signs in turns. Errors are means over campaigns; ratios are means"
+        " of logarithms ± standard errors; predicted: ||F tail|| / ||mean tail||; constant: the .9"
+        " quantile of hybrid's l_inf over sqrt(1/W sum over i > W of F_i^2). Verdicts: the bound,"
+        " reproduced where no case's constant exceeds twice that at the least width, with a caveat"
+        " four times; worse, by three standard errors."
     )
     study.run(study.Study("vectors", tasks, measure, summarise, draw, about), folder, jobs, plot)
 

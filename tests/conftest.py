@@ -14,8 +14,8 @@ from hypothesis import HealthCheck, settings
 
 from fedtally import kernels
 
-# A shared machine outlasts the usual 200 ms. The fixture `backend` is the same for all examples of a test, so that its
-# scope does no harm.
+# A shared machine outlasts the usual 200 ms. The fixture `backend` is the same for all examples of
+# a test, so that its scope does no harm.
 settings.register_profile(
     "fedtally",
     deadline=None,
@@ -42,7 +42,13 @@ def oracle() -> type[Oracle]:
 
 @cache
 def _table(seed: bytes, row: int, group: int) -> list[int]:
-    label = b"fedtally/1/tabulation\x00" + seed + b"\x00" + row.to_bytes(4, "little") + group.to_bytes(4, "little")
+    label = (
+        b"fedtally/1/tabulation\x00"
+        + seed
+        + b"\x00"
+        + row.to_bytes(4, "little")
+        + group.to_bytes(4, "little")
+    )
     raw = hashlib.shake_256(label).digest(8192)
     return [int.from_bytes(raw[at : at + 4], "little") for at in range(0, 8192, 4)]
 
@@ -55,7 +61,9 @@ def _word(seed: bytes, row: int, group: int, id_: int) -> int:
 
 
 class Oracle:
-    """A campaign in plain Python: counters in dictionaries, medians by sorting. It shares no code with the package."""
+    """A campaign in plain Python: counters in dictionaries, medians by sorting.
+    It shares no code with the package.
+    """
 
     def __init__(self, schedule: str, rows: int, width: int, num_rounds: int, seed: bytes) -> None:
         self.schedule, _, batches = schedule.partition(":")
@@ -70,7 +78,9 @@ class Oracle:
         """Return the cell and the sign of an id."""
         seed, number = self.seed, 0
         if self.schedule == "fresh":
-            seed = hashlib.shake_256(b"fedtally/1/round\x00" + seed + round.to_bytes(4, "little")).digest(32)
+            seed = hashlib.shake_256(
+                b"fedtally/1/round\x00" + seed + round.to_bytes(4, "little")
+            ).digest(32)
         elif self.schedule == "hybrid":
             number = round
         elif self.schedule == "batched":
@@ -88,14 +98,19 @@ class Oracle:
 
     def counters(self, round: int) -> list[list[int]]:
         """Return the counters of a landed round."""
-        return [[self.cells[round].get((row, cell), 0) for cell in range(self.width)] for row in range(self.rows)]
+        return [
+            [self.cells[round].get((row, cell), 0) for cell in range(self.width)]
+            for row in range(self.rows)
+        ]
 
     def estimate(self, id_: int) -> float:
         """Return the estimated count of an id over the landed rounds."""
         by_round = []
         for round, cells in self.cells.items():
             places = [self.place(row, round, id_) for row in range(self.rows)]
-            by_round.append([sign * cells.get((row, cell), 0) for row, (cell, sign) in enumerate(places)])
+            by_round.append(
+                [sign * cells.get((row, cell), 0) for row, (cell, sign) in enumerate(places)]
+            )
         if self.schedule == "fresh":
             return sum(self.median(rows) for rows in by_round)
         return self.median([sum(rows) for rows in zip(*by_round, strict=True)])

@@ -1,9 +1,11 @@
-"""Servers that lie, with the keys of corrupt clients, against real clients; and a checker of what they have learnt.
+"""Servers that lie, with the keys of corrupt clients, against real clients; and a checker of what
+they have learnt.
 
-A `World` carries every message as bytes and keeps it. `learnt` decides by linear algebra which sums of honest vectors
-follow from all that honest clients sent, given every key of the adversary, and checks each of them against the numbers:
-a sum that it reports was computed from masked vectors and masks that the adversary can derive. `violations` compares
-with the claim of `active`: for every honest client at most one sum, over enough honest clients of one roster.
+A `World` carries every message as bytes and keeps it. `learnt` decides by linear algebra which sums
+of honest vectors follow from all that honest clients sent, given every key of the adversary, and
+checks each of them against the numbers: a sum that it reports was computed from masked vectors and
+masks that the adversary can derive. `violations` compares with the claim of `active`: for every
+honest client at most one sum, over enough honest clients of one roster.
 
 >>> world = World(5)
 >>> LyingServer(world).attack()
@@ -43,20 +45,32 @@ PRIME = shamir.PRIME
 
 
 class Secrets:
-    """The key pairs and b of one party in one session, from its own randomness, in the order of the specification."""
+    """The key pairs and b of one party in one session, from its own randomness, in the order of the
+    specification."""
 
     def __init__(self, random: Callable[[int], bytes], ctx: bytes) -> None:
         self.elements = shamir.random_elements(2 * shamir.SECRET_ELEMENTS, random)
         self.b = Secret(shamir.to_bytes(self.elements[: shamir.SECRET_ELEMENTS]))
-        self.mask_key = keys.mask_key(Secret(shamir.to_bytes(self.elements[shamir.SECRET_ELEMENTS :])), ctx)
+        self.mask_key = keys.mask_key(
+            Secret(shamir.to_bytes(self.elements[shamir.SECRET_ELEMENTS :])), ctx
+        )
         self.encryption_key = ExchangeKey(Secret(random(keys.KEY_BYTES)))
-        self.unsigned = self.mask_key.public + self.encryption_key.public + keys.commitment(self.b, ctx) + random(16)
+        self.unsigned = (
+            self.mask_key.public
+            + self.encryption_key.public
+            + keys.commitment(self.b, ctx)
+            + random(16)
+        )
         self._random = random
 
     def shares(self, graph: Neighbourhood) -> shamir.U32:
         """Deal shares, [k + 1, 10]; once."""
-        coefficients = shamir.random_elements((graph.threshold - 1) * len(self.elements), self._random)
-        return shamir.split(self.elements, coefficients.reshape(graph.threshold - 1, -1), graph.neighbours + 1)
+        coefficients = shamir.random_elements(
+            (graph.threshold - 1) * len(self.elements), self._random
+        )
+        return shamir.split(
+            self.elements, coefficients.reshape(graph.threshold - 1, -1), graph.neighbours + 1
+        )
 
 
 @dataclasses.dataclass
@@ -82,9 +96,13 @@ class View:
 
     def __post_init__(self) -> None:
         self.digest = wire.adverts_digest(self.adverts)
-        self.ctx2 = wire.roster_context(self.session.ctx, len(self.members), self.listed, self.digest)
+        self.ctx2 = wire.roster_context(
+            self.session.ctx, len(self.members), self.listed, self.digest
+        )
         self.graph = Neighbourhood(self.session.parameters, len(self.members), self.ctx2)
-        self.points = [wire.decode_advert(a, self.session.parameters.adversary) for a in self.adverts]
+        self.points = [
+            wire.decode_advert(a, self.session.parameters.adversary) for a in self.adverts
+        ]
 
     def neighbours(self, rank: int) -> list[int]:
         """Return the ranks of the neighbours of a rank, by slot."""
@@ -108,7 +126,10 @@ class Puppet:
     """A corrupt client, or one that the server made up: the adversary has all its keys."""
 
     def __init__(self, world: World, rank: int, session: Session, label: object = "puppet") -> None:
-        self.rank, self.secrets = rank, Secrets(stream((world.seed, label, rank, session.number)), session.ctx)
+        self.rank, self.secrets = (
+            rank,
+            Secrets(stream((world.seed, label, rank, session.number)), session.ctx),
+        )
         self.advert = self.secrets.unsigned
         self._dealt: dict[bytes, shamir.U32] = {}
         if world.active:
@@ -122,12 +143,15 @@ class Puppet:
         slot = view.neighbours(self.rank).index(peer)
         point = view.points[other].encryption_key
         shared = self.secrets.encryption_key.exchange(point)
-        up, _ = keys.share_keys(shared, view.ctx2, own, self.secrets.encryption_key.public, other, point)
+        up, _ = keys.share_keys(
+            shared, view.ctx2, own, self.secrets.encryption_key.public, other, point
+        )
         return keys.seal(up, Secret(self._dealt[view.ctx2][slot].astype("<u4").tobytes()))
 
 
 class Run:
-    """An honest client in one session: the client, its true secrets, and what it was asked and answered."""
+    """An honest client in one session: the client, its true secrets, and what it was asked and
+    answered."""
 
     def __init__(self, world: World, rank: int, session: Session, item: int, label: object) -> None:
         def random() -> Callable[[int], bytes]:
@@ -145,7 +169,8 @@ class Run:
         self.secrets = Secrets(random(), session.ctx)
         self.view: View | None = None
         self._dealt: shamir.U32 | None = None
-        self.answers: dict[Kind, list[tuple[bytes, bytes]]] = defaultdict(list)  # by reply: (asked, answered), bodies
+        # by reply: (asked, answered), bodies
+        self.answers: dict[Kind, list[tuple[bytes, bytes]]] = defaultdict(list)
 
     def tell(self, kind: Kind, body: bytes, now: int = NOW) -> wire.Frame | None:
         """Carry a message of the server to the client; return what it answers."""
@@ -207,7 +232,12 @@ class World:
         parameters: Parameters | None = None,
         listed_often: bool = False,
     ) -> None:
-        self.n, self.corrupt, self.seed, self.active = n, corrupt, seed, adversary is Adversary.ACTIVE
+        self.n, self.corrupt, self.seed, self.active = (
+            n,
+            corrupt,
+            seed,
+            adversary is Adversary.ACTIVE,
+        )
         size = identities or n
         signers = [SigningKey(Secret(stream((seed, "identity", i))(32))) for i in range(size)]
         self.identities = sorted(signers, key=lambda key: key.public)
@@ -215,7 +245,11 @@ class World:
             self.identities = [self.identities[0]] * (size - 1) + self.identities[-1:]
         self.allow_list = AllowList(key.public for key in self.identities) if self.active else None
         self.pinned = Pinned(SERVER_KEY.public, FINGERPRINT, self.allow_list, round=3)
-        bounds: dict[str, Any] = {"adversary": adversary, "min_honest": 2, "corrupt": corrupt} | dict(policy or {})
+        bounds: dict[str, Any] = {
+            "adversary": adversary,
+            "min_honest": 2,
+            "corrupt": corrupt,
+        } | dict(policy or {})
         self.policy = ClientPolicy(**bounds)
         self.parameters = parameters or complete(adversary, n, corrupt, min_survivors, length)
         self.least = self.parameters.honest_survivors if least is None else least
@@ -227,18 +261,24 @@ class World:
 
     # ---- what any server does ----
 
-    def session(self, parameters: Parameters | None = None, number: int | None = None, **changed: Any) -> Session:
+    def session(
+        self, parameters: Parameters | None = None, number: int | None = None, **changed: Any
+    ) -> Session:
         """Invite: return a session, new unless it is numbered."""
         p, number = parameters or self.parameters, len(self.sessions) if number is None else number
         listed = bytes(32) if self.allow_list is None else self.allow_list.digest
-        terms = wire.encode_terms(Invite(p, NOW - 10, NOW + 1000, 3, FINGERPRINT, listed)._replace(**changed))
+        terms = wire.encode_terms(
+            Invite(p, NOW - 10, NOW + 1000, 3, FINGERPRINT, listed)._replace(**changed)
+        )
         id = stream((self.seed, "session", number))(32)
         header = wire.frame(Kind.INVITE, id, wire.SERVER, terms + bytes(64))[: wire.HEADER.size]
         invite = header + terms + SERVER_KEY.sign(Label.INVITE, header, terms)
         self.sessions.append(Session(number, id, p, terms, invite, wire.context(id, terms)))
         return self.sessions[-1]
 
-    def join(self, session: Session, rank: int, item: int | None = None, label: object = "client") -> Run:
+    def join(
+        self, session: Session, rank: int, item: int | None = None, label: object = "client"
+    ) -> Run:
         """Let an honest client see the Invite."""
         run = Run(self, rank, session, rank if item is None else item, label)
         self.runs.append(run)
@@ -246,7 +286,8 @@ class World:
         return run
 
     def puppet(self, session: Session, rank: int, label: object = "puppet") -> Puppet:
-        """Return a client of the adversary; only for corrupt ranks has it the identity's key in earnest."""
+        """Return a client of the adversary; only for corrupt ranks has it the identity's key in
+        earnest."""
         found = Puppet(self, rank, session, label)
         self.puppets.append(found)
         return found
@@ -289,7 +330,8 @@ def complete(
 
 
 class Sum(NamedTuple):
-    """A linear combination of honest vectors that the adversary knows: by item, and the rosters it comes from."""
+    """A linear combination of honest vectors that the adversary knows: by item, and the rosters it
+    comes from."""
 
     coefficients: dict[int, int]
     contexts: frozenset[bytes]
@@ -308,7 +350,9 @@ def learnt(world: World) -> list[Sum]:
         residues.append(residue)
     found = []
     for vector in _left_null_space(rows):
-        used = [(c, run, residue) for c, run, residue in zip(vector, sent, residues, strict=True) if c]
+        used = [
+            (c, run, residue) for c, run, residue in zip(vector, sent, residues, strict=True) if c
+        ]
         coefficients: dict[int, int] = defaultdict(int)
         total = np.zeros_like(residues[0])
         for c, run, residue in used:
@@ -316,7 +360,9 @@ def learnt(world: World) -> list[Sum]:
             total += residue * total.dtype.type(c % 2**16)
         truth = sum(c * world.vectors[item] for item, c in coefficients.items())
         length = world.parameters.length
-        assert ((total[:length].astype(np.int64) - truth) % 2**16 == 0).all(), "a sum that is said to be learnt is not"
+        assert ((total[:length].astype(np.int64) - truth) % 2**16 == 0).all(), (
+            "a sum that is said to be learnt is not"
+        )
         contexts = frozenset(run.view.ctx2 for _, run, _ in used if run.view is not None)
         found.append(Sum(dict(coefficients), contexts))
     return found
@@ -391,11 +437,18 @@ def opened_secrets(world: World) -> set[tuple[Run, str]]:
             if run.view.points[int(index)].encryption_key in readable:
                 points[run, B].add(slot + 1)
                 points[run, KEY].add(slot + 1)
-    return {of for of, found in points.items() if of[0].view and len(found) >= of[0].view.graph.threshold}
+    return {
+        of
+        for of, found in points.items()
+        if of[0].view and len(found) >= of[0].view.graph.threshold
+    }
 
 
-def _residue(world: World, run: Run, b_known: bool, points: set[bytes]) -> tuple[dict[bytes, int], npt.NDArray[Any]]:
-    """Return the masks in a masked vector that the adversary cannot derive, by key, and the vector without the others.
+def _residue(
+    world: World, run: Run, b_known: bool, points: set[bytes]
+) -> tuple[dict[bytes, int], npt.NDArray[Any]]:
+    """Return the masks in a masked vector that the adversary cannot derive, by key, and the vector
+    without the others.
 
     Also checks that the client masked as the specification says.
     """
@@ -442,7 +495,8 @@ def _left_null_space(rows: list[dict[bytes, int]]) -> list[list[int]]:
 
 
 def _reduce(matrix: npt.NDArray[np.int64], columns: Iterable[int]) -> int:
-    """Bring a matrix mod 2^31 - 1 to its reduced form over these columns, in place; return its rank there."""
+    """Bring a matrix mod 2^31 - 1 to its reduced form over these columns, in place; return its rank
+    there."""
     matrix %= PRIME
     lead = 0
     for column in columns:
@@ -467,7 +521,9 @@ Signatures = dict[int, bytes]
 
 
 class LyingServer:
-    """A server that may tell anybody anything. This one follows the protocol; each subclass lies in its own way."""
+    """A server that may tell anybody anything.
+    This one follows the protocol; each subclass lies in its own way.
+    """
 
     def __init__(self, world: World) -> None:
         self.world = world
@@ -487,7 +543,9 @@ class LyingServer:
     def begin(self, session: Session | None = None) -> None:
         """Invite everybody, and have the corrupt clients ready."""
         self.session = session or self.world.session()
-        self.puppets = {rank: self.world.puppet(self.session, rank) for rank in range(self.world.corrupt)}
+        self.puppets = {
+            rank: self.world.puppet(self.session, rank) for rank in range(self.world.corrupt)
+        }
         self.runs = self.joined(range(self.world.corrupt, self.world.n))
         self.shown = {}
 
@@ -538,14 +596,20 @@ class LyingServer:
             assert run.view is not None
             given = self.confirmations(run)
             parts = [given[rank] for rank in run.view.members if rank in given]
-            self.tell(run, Kind.CONFIRMATIONS, wire.encode_confirmations(Confirmations(run.view.bits(given), parts)))
+            self.tell(
+                run,
+                Kind.CONFIRMATIONS,
+                wire.encode_confirmations(Confirmations(run.view.bits(given), parts)),
+            )
 
     # ---- what it says ----
 
     def roster(self, run: Run) -> View:
         """Return the roster that a client is told."""
         adverts = {rank: puppet.advert for rank, puppet in self.puppets.items()}
-        return self.world.view(self.session, adverts | {other.rank: other.advert for other in self.runs})
+        return self.world.view(
+            self.session, adverts | {other.rank: other.advert for other in self.runs}
+        )
 
     def inbox(self, run: Run) -> dict[int, bytes]:
         """Return what a client is told that its neighbours sealed for it, by rank."""
@@ -558,13 +622,17 @@ class LyingServer:
         return run.view.members
 
     def confirmations(self, run: Run) -> Signatures:
-        """Return the signatures that a client is given: by default all that there are on what it was shown."""
-        return self.signed(run, [other for other in self.runs if self.shown.get(other) == self.shown[run]])
+        """Return the signatures that a client is given: by default all that there are on what it
+        was shown."""
+        return self.signed(
+            run, [other for other in self.runs if self.shown.get(other) == self.shown[run]]
+        )
 
     # ---- what it can say ----
 
     def sealed(self, owner: int, run: Run) -> bytes:
-        """Return what the owner sealed for a client in the client's roster; garbage if there is no such thing."""
+        """Return what the owner sealed for a client in the client's roster; garbage if there is no
+        such thing."""
         assert run.view is not None
         if owner in self.puppets:
             return self.puppets[owner].seal(run.view, run.rank)
@@ -578,7 +646,8 @@ class LyingServer:
         return bytes(wire.SEALED_BYTES)
 
     def signed(self, run: Run, others: Iterable[Run]) -> Signatures:
-        """Return the corrupt clients' signatures on what a client was shown, and what these others last confirmed."""
+        """Return the corrupt clients' signatures on what a client was shown, and what these others
+        last confirmed."""
         assert run.view is not None
         what = wire.bitmap_digest(run.view.bits(self.shown[run]))
         given = {
@@ -586,7 +655,11 @@ class LyingServer:
             for rank in self.puppets
             if rank in run.view.members and self.world.active
         }
-        return given | {other.rank: other.answers[Kind.CONFIRM][-1][1] for other in others if other.said(Kind.CONFIRM)}
+        return given | {
+            other.rank: other.answers[Kind.CONFIRM][-1][1]
+            for other in others
+            if other.said(Kind.CONFIRM)
+        }
 
 
 class MadeUpClients(LyingServer):
@@ -596,7 +669,9 @@ class MadeUpClients(LyingServer):
         self.session = self.world.session()
         victim = self.world.n - 1
         self.runs = self.joined([victim])
-        self.puppets = {rank: self.world.puppet(self.session, rank, "fake") for rank in range(victim)}
+        self.puppets = {
+            rank: self.world.puppet(self.session, rank, "fake") for rank in range(victim)
+        }
         forger = SigningKey(Secret(bytes(32)))
         for puppet in self.puppets.values():
             unsigned = puppet.secrets.unsigned
@@ -617,25 +692,29 @@ class Regions(LyingServer):
     regions: ClassVar[tuple[frozenset[int], ...]] = ()
 
     def region(self, run: Run) -> set[int]:
-        """Return the region of a client, with the corrupt ones: by default halves of the honest clients."""
+        """Return the region of a client, with the corrupt ones: by default halves of the honest
+        clients."""
         middle = len(self.runs) // 2
         half = self.runs[:middle] if run in self.runs[:middle] else self.runs[middle:]
         return {other.rank for other in half} | set(self.puppets)
 
     def inbox(self, run: Run) -> dict[int, bytes]:
-        return {peer: sealed for peer, sealed in super().inbox(run).items() if peer in self.region(run)}
+        return {
+            peer: sealed for peer, sealed in super().inbox(run).items() if peer in self.region(run)
+        }
 
     def survivors(self, run: Run) -> Iterable[int]:
         return self.region(run)
 
 
 class Scattered(LyingServer):
-    """Shows every client other survivors, so that each of many clients is dead for a majority of the others.
+    """Shows every client other survivors, so that each of many clients is dead for a majority of
+    the others.
 
-    For 5 honest clients: 0, 1 and 2 are dead for three others each, 3 and 4 for none. It gives the signatures that
-    `how` says: "none", "forged" ones, whatever was signed on "any" survivors, all that were given when it showed all of
-    these sets to everybody ("often"), those of "earlier" sessions in which one set each was confirmed, or those that
-    were given on a client's "own" set.
+    For 5 honest clients: 0, 1 and 2 are dead for three others each, 3 and 4 for none. It gives the
+    signatures that `how` says: "none", "forged" ones, whatever was signed on "any" survivors, all
+    that were given when it showed all of these sets to everybody ("often"), those of "earlier"
+    sessions in which one set each was confirmed, or those that were given on a client's "own" set.
     """
 
     how = "none"
@@ -669,7 +748,9 @@ class Scattered(LyingServer):
     def confirm(self) -> None:
         for run in self.runs:
             own = self.alive[run.rank]
-            for alive in sorted(set(self.alive.values()) - {own}, key=sorted) if self.how == "often" else ():
+            for alive in (
+                sorted(set(self.alive.values()) - {own}, key=sorted) if self.how == "often" else ()
+            ):
                 if run.rank in alive:
                     self.ask(run, alive)
             self.ask(run, own)
@@ -736,8 +817,8 @@ class TwoSetsWithACorruptClient(TwoSets):
 class Ghosts(LyingServer):
     """Pads each of two groups with the dead of the other, whose keys that group opens.
 
-    For 7 clients of 12 identities, min_survivors 6, nobody corrupt: the groups are 0 .. 5 and 6 .. 11, and 5 and 11 are
-    dead in their own group and alive, as ghosts, in the other.
+    For 7 clients of 12 identities, min_survivors 6, nobody corrupt: the groups are 0 .. 5 and 6 ..
+    11, and 5 and 11 are dead in their own group and alive, as ghosts, in the other.
     """
 
     donors: ClassVar[tuple[int, int]] = (5, 11)
@@ -749,11 +830,15 @@ class Ghosts(LyingServer):
     def members(self, run: Run) -> set[int]:
         """Return the group of a client and its ghost."""
         own = run.rank // 6
-        return {other.rank for other in self.runs if other.rank // 6 == own} | {self.donors[1 - own]}
+        return {other.rank for other in self.runs if other.rank // 6 == own} | {
+            self.donors[1 - own]
+        }
 
     def roster(self, run: Run) -> View:
         members = self.members(run)
-        return self.world.view(self.session, {other.rank: other.advert for other in self.runs if other.rank in members})
+        return self.world.view(
+            self.session, {other.rank: other.advert for other in self.runs if other.rank in members}
+        )
 
     def survivors(self, run: Run) -> Iterable[int]:
         return self.members(run) - {self.donors[run.rank // 6]}
@@ -774,8 +859,9 @@ class Reflection(Ghosts):
 class GhostsOfManyRosters(LyingServer):
     """Takes the ghosts' shares from rosters in which the victims have the same indexes.
 
-    16 identities, nobody corrupt, rosters of 6 to 8, min_survivors 5. The victims 2, 3, 6, 7 are in a roster with the
-    ghosts 8 and 10; 8 dealt its shares in a roster with 2 and 3, and is dead there; 10 in one with 6 and 7.
+    16 identities, nobody corrupt, rosters of 6 to 8, min_survivors 5. The victims 2, 3, 6, 7 are in
+    a roster with the ghosts 8 and 10; 8 dealt its shares in a roster with 2 and 3, and is dead
+    there; 10 in one with 6 and 7.
     """
 
     rosters: ClassVar[tuple[frozenset[int], ...]] = (
@@ -799,7 +885,9 @@ class GhostsOfManyRosters(LyingServer):
 
     def roster(self, run: Run) -> View:
         members = self.rosters[self.number(run)]
-        return self.world.view(self.session, {other.rank: other.advert for other in self.runs if other.rank in members})
+        return self.world.view(
+            self.session, {other.rank: other.advert for other in self.runs if other.rank in members}
+        )
 
     def inbox(self, run: Run) -> dict[int, bytes]:
         sealed = super().inbox(run)
@@ -853,7 +941,11 @@ class DictatedAlive(LyingServer):
 
     def confirmations(self, run: Run) -> Signatures:
         given = super().confirmations(run)
-        return {rank: signature for rank, signature in given.items() if rank in Scattered.alive[run.rank]}
+        return {
+            rank: signature
+            for rank, signature in given.items()
+            if rank in Scattered.alive[run.rank]
+        }
 
 
 class ManyOfOneIdentity(LyingServer):
@@ -861,5 +953,7 @@ class ManyOfOneIdentity(LyingServer):
 
     def begin(self, session: Session | None = None) -> None:
         self.session = self.world.session()
-        self.puppets = {rank: self.world.puppet(self.session, rank) for rank in range(self.world.n - 1)}
+        self.puppets = {
+            rank: self.world.puppet(self.session, rank) for rank in range(self.world.n - 1)
+        }
         self.runs = self.joined([self.world.n - 1])

@@ -1,4 +1,5 @@
-"""A cohort in one process: every message is encoded, carried as bytes and decoded; a test changes what it wants.
+"""A cohort in one process: every message is encoded, carried as bytes and decoded; a test changes
+what it wants.
 
 >>> Cohort(5).run().outcome.survivors
 5
@@ -51,7 +52,9 @@ NAMES = {  # of the phases, for those who drop out
 }
 
 
-def done_leader(plan: Plan, total: npt.NDArray[np.int64], num_clients: int, unmasking: int = 0) -> Leader:
+def done_leader(
+    plan: Plan, total: npt.NDArray[np.int64], num_clients: int, unmasking: int = 0
+) -> Leader:
     """Return the leader of a batch of two servers that has this sum, also one that no reports have."""
     assert isinstance(plan.secure_sum, TwoServerConfig)
     leader = Leader.__new__(Leader)
@@ -61,7 +64,9 @@ def done_leader(plan: Plan, total: npt.NDArray[np.int64], num_clients: int, unma
     return leader
 
 
-def land_done(server: FrequencyServer, total: npt.NDArray[np.int64], num_clients: int) -> CountSketch:
+def land_done(
+    server: FrequencyServer, total: npt.NDArray[np.int64], num_clients: int
+) -> CountSketch:
     """Land that sum as the first batch of the server's plan, as if its own leader had finished it."""
     leader = done_leader(server.plan, total, num_clients)
     server._leaders.add(leader)
@@ -75,14 +80,17 @@ def landed(server: FrequencyServer) -> list[CountSketch]:
 
 
 def left_behind(error: BaseException) -> list[str]:
-    """Return the arrays and the secrets that hold anything in the frames of an error, but for those of tests."""
+    """Return the arrays and the secrets that hold anything in the frames of an error, but for those
+    of tests."""
     found, trace = [], error.__traceback__
     while trace is not None:
         frame, trace = trace.tb_frame, trace.tb_next
         if Path(frame.f_code.co_filename).parent != Path(__file__).parent:
             for name, value in frame.f_locals.items():
                 array = value.counters if isinstance(value, CountSketch) else value
-                if (isinstance(array, np.ndarray) and array.any()) or (isinstance(value, Secret) and len(value)):
+                if (isinstance(array, np.ndarray) and array.any()) or (
+                    isinstance(value, Secret) and len(value)
+                ):
                     found.append(f"{frame.f_code.co_qualname}: {name}")
     return found
 
@@ -100,7 +108,8 @@ def stream(seed: object) -> Callable[[int], bytes]:
 
 
 def in_order(size: int) -> bytes:
-    """Return what a server draws so that clients have their indexes in the order in which they advertise."""
+    """Return what a server draws so that clients have their indexes in the order in which they
+    advertise."""
     return b"".join(place.to_bytes(16, "big") for place in range(size // 16))
 
 
@@ -113,8 +122,10 @@ class Cohort:
     Args:
         n: invited clients.
         parameters: default: what `propose` says.
-        dropped: for each phase ("share", "mask", "confirm", "unmask") the clients that leave before they answer it.
-        identities: keys in the allow-list (`active`), n by default; the clients are the first n of them by rank.
+        dropped: for each phase ("share", "mask", "confirm", "unmask") the clients that leave before
+            they answer it.
+        identities: keys in the allow-list (`active`), n by default; the clients are the first n of
+            them by rank.
         random: what the server draws; by default client i has index i.
     """
 
@@ -139,9 +150,16 @@ class Cohort:
         adversary = Adversary.parse(adversary)
         self.n, self.seed = n, seed
         self.parameters = parameters or propose(
-            n, length=length, bits=bits, corrupt=corrupt, max_dropout=max_dropout, adversary=adversary
+            n,
+            length=length,
+            bits=bits,
+            corrupt=corrupt,
+            max_dropout=max_dropout,
+            adversary=adversary,
         )
-        signers = [SigningKey(Secret(stream((seed, "identity", i))(32))) for i in range(identities or n)]
+        signers = [
+            SigningKey(Secret(stream((seed, "identity", i))(32))) for i in range(identities or n)
+        ]
         self.identities = sorted(signers, key=lambda key: key.public)
         active = adversary is Adversary.ACTIVE
         self.allow_list = AllowList(key.public for key in self.identities) if active else None
@@ -169,7 +187,8 @@ class Cohort:
         self.clients = [self.client(i) for i in range(n)]
         self.dropped = {name: set(gone) for name, gone in (dropped or {}).items()}
         self.sent: list[tuple[int, bytes]] = []  # what clients sent, in order
-        self.to_client: Callable[[int, bytes], bytes] = lambda _, frame: frame  # what the network makes of a message
+        # what the network makes of a message
+        self.to_client: Callable[[int, bytes], bytes] = lambda _, frame: frame
         self.to_server: Callable[[int, bytes], bytes] = lambda _, frame: frame
 
     def client(self, i: int, **changed: Any) -> Client:
@@ -187,7 +206,8 @@ class Cohort:
         return CohortRun(self.server, range(self.n))
 
     def ask(self, name: ClientId, frame: bytes) -> bytes | None:
-        """Give a client what the server asks, as the network makes of it; return its answer, as that makes of it."""
+        """Give a client what the server asks, as the network makes of it; return its answer, as
+        that makes of it."""
         i, state = int(name), self.server.state
         if i in self.dropped.get(NAMES.get(state, ""), ()):  # those who drop out here hear nothing
             self.clients[i].abandon()
@@ -240,7 +260,9 @@ class Cohort:
 
 @functools.cache
 def _recorded(adversary: Adversary) -> dict[ServerState, Cohort]:
-    cohort = Cohort(5, adversary=adversary, length=3, max_dropout=0.0 if adversary is Adversary.ACTIVE else 0.2)
+    cohort = Cohort(
+        5, adversary=adversary, length=3, max_dropout=0.0 if adversary is Adversary.ACTIVE else 0.2
+    )
     states = {ServerState.ADVERTISE: cohort.fork()}
     cohort.step()
     while cohort.server.state is not ServerState.DONE:
@@ -250,12 +272,14 @@ def _recorded(adversary: Adversary) -> dict[ServerState, Cohort]:
 
 
 def five(adversary: Adversary, state: ServerState) -> Cohort:
-    """Return a cohort of five, C = 1, t = 4 = min_survivors, as it is before anybody has heard what the phase asks."""
+    """Return a cohort of five, C = 1, t = 4 = min_survivors, as it is before anybody has heard what
+    the phase asks."""
     return _recorded(adversary)[state].fork()
 
 
 def flips(frame: bytes, bits: Iterable[int] = range(8)) -> Iterator[tuple[int, bytes]]:
-    """Yield a frame with one bit flipped, and the byte in which it is: every one, or some of every byte."""
+    """Yield a frame with one bit flipped, and the byte in which it is: every one, or some of every
+    byte."""
     chosen = list(bits)
     for at in range(len(frame)):
         for bit in chosen:
@@ -279,9 +303,12 @@ def twin_server(server: Server) -> Server:
 
 
 def twin(client: Client, label: int = 0) -> Client:
-    """Return a copy of a client, which no client makes of itself; its journal, and what it draws, are its own."""
+    """Return a copy of a client, which no client makes of itself; its journal, and what it draws,
+    are its own."""
     other = object.__new__(Client)
-    vars(other).update(vars(client), _journal=copy.deepcopy(client._journal), _random=stream(("twin", label)))
+    vars(other).update(
+        vars(client), _journal=copy.deepcopy(client._journal), _random=stream(("twin", label))
+    )
     mine = client._secrets
     other._secrets = _Secrets(
         elements=copy.copy(mine.elements),

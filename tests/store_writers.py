@@ -2,8 +2,9 @@
 
     python store_writers.py LOCATION FOLDER SEED
 
-Each writer lives several times, each life a fork. It appends to FOLDER/<writer>.log, in one system call a line: `drew`
-when it drew noise for a sum, `landed` when a landing was acknowledged, `died` when it ends without any cleaning up.
+Each writer lives several times, each life a fork. It appends to FOLDER/<writer>.log, in one system
+call a line: `drew` when it drew noise for a sum, `landed` when a landing was acknowledged, `died`
+when it ends without any cleaning up.
 """
 
 from __future__ import annotations
@@ -50,7 +51,8 @@ def die_at(ledger: Ledger, step: int, log: int) -> None:
 
 
 def hesitate() -> None:
-    """Leave time between looking at what was spent and adding to it: there writers who do not wait would meet."""
+    """Leave time between looking at what was spent and adding to it: there writers who do not wait
+    would meet."""
     rule = store.check_total
 
     def slowly(*given: Any) -> Any:

@@ -1,4 +1,5 @@
-"""Saved files: what is written comes back, damage is named, nothing is unpickled, writing is all or nothing."""
+"""Saved files: what is written comes back, damage is named, nothing is unpickled, writing is all or
+nothing."""
 
 from __future__ import annotations
 
@@ -35,7 +36,9 @@ def saved(tmp_path: Path) -> Path:
 
 def same(path: Path) -> bool:
     schema, meta, arrays = _archive.read(path)
-    equal = all(arrays[k].dtype == v.dtype and np.array_equal(arrays[k], v) for k, v in ARRAYS.items())
+    equal = all(
+        arrays[k].dtype == v.dtype and np.array_equal(arrays[k], v) for k, v in ARRAYS.items()
+    )
     return schema == "thing/1" and meta == META and arrays.keys() == ARRAYS.keys() and equal
 
 
@@ -83,7 +86,8 @@ def test_every_truncation_is_refused(saved: Path) -> None:
 
 @pytest.mark.parametrize("mask", [0x01, 0x80, 0xFF])
 def test_a_damaged_byte_is_refused_or_harmless(saved: Path, mask: int) -> None:
-    """The checksums of zip see every change of content; a member's date may change unseen, without effect."""
+    """The checksums of zip see every change of content; a member's date may change unseen, without
+    effect."""
     whole = saved.read_bytes()
     refused = 0
     for at in range(len(whole)):
@@ -131,7 +135,9 @@ def test_foreign_files_are_refused(tmp_path: Path, content: bytes) -> None:
 
 
 def header(value: Any) -> npt.NDArray[np.uint8]:
-    return np.frombuffer(value if isinstance(value, bytes) else json.dumps(value).encode(), np.uint8)
+    return np.frombuffer(
+        value if isinstance(value, bytes) else json.dumps(value).encode(), np.uint8
+    )
 
 
 @pytest.mark.parametrize(
@@ -191,7 +197,9 @@ def test_a_failed_write_leaves_the_old_file_alone(saved: Path) -> None:
     assert os.listdir(saved.parent) == [saved.name]
 
 
-def test_a_failed_replacement_leaves_nothing_behind(saved: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failed_replacement_leaves_nothing_behind(
+    saved: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def refuse(*_: Any) -> None:
         raise PermissionError("no")
 

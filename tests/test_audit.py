@@ -1,14 +1,15 @@
-"""A statistical audit: do a million releases of two neighbouring inputs differ as guaranteed, no more, not much less?
+"""A statistical audit: do a million releases of two neighbouring inputs differ as guaranteed, no
+more, not much less?
 
-The mechanism of (1, 1e-6) is audited at epsilon 0.1, where its delta is large enough to be seen: 0.055 (at epsilon 1
-one run in a million tells, and no test can see that). The set of outcomes is fixed beforehand: a privacy loss above 0.1
-under the guaranteed distribution. Its probability on one input less e^0.1 times that on the other is delta; no set
-of outcomes has
-a larger difference (Balle and Wang 2018, Theorem 5). Noise 10 % too small or too large changes delta by +18 % or -15 %:
-33 or 29 standard errors.
+The mechanism of (1, 1e-6) is audited at epsilon 0.1, where its delta is large enough to be seen:
+0.055 (at epsilon 1 one run in a million tells, and no test can see that). The set of outcomes is
+fixed beforehand: a privacy loss above 0.1 under the guaranteed distribution. Its probability on one
+input less e^0.1 times that on the other is delta; no set of outcomes has
+a larger difference (Balle and Wang 2018, Theorem 5). Noise 10 % too small or too large changes
+delta by +18 % or -15 %: 33 or 29 standard errors.
 
-Delta is computed here without the accountant: by the Gaussian formula (Balle and Wang 2018, Theorem 8), and for
-integers by adding up all outcomes.
+Delta is computed here without the accountant: by the Gaussian formula (Balle and Wang 2018, Theorem
+8), and for integers by adding up all outcomes.
 """
 
 from __future__ import annotations
@@ -43,7 +44,8 @@ MECHANISMS, RELATIONS = ("rounded-gaussian", "skellam"), ("zero-out", "replace-o
 
 
 class Neighbours(NamedTuple):
-    """The counters of eight clients, and of the same clients but for what one of them holds: int64 [12]."""
+    """The counters of eight clients, and of the same clients but for what one of them holds: int64
+    [12]."""
 
     first: I64
     second: I64
@@ -61,15 +63,19 @@ class Audit(NamedTuple):
 
 @cache
 def neighbours(relation: str) -> Neighbours:
-    """Return the worst inputs: the items 1 to 8, one a client, and one of them left out or replaced by its opposite."""
+    """Return the worst inputs: the items 1 to 8, one a client, and one of them left out or replaced
+    by its opposite."""
     spec, (one, other) = next(filter(None, map(opposites, count())))
     held = range(1, DOMAIN_SIZE + 1)
     rest = [item for item in held if item != one]
-    return Neighbours(counters(spec, held), counters(spec, rest if relation == "zero-out" else [*rest, other]))
+    return Neighbours(
+        counters(spec, held), counters(spec, rest if relation == "zero-out" else [*rest, other])
+    )
 
 
 def opposites(number: int) -> tuple[SketchSpec, list[int]] | None:
-    """Return the hashes of a seed and two items that share a cell in every row, with opposite signs, if there are."""
+    """Return the hashes of a seed and two items that share a cell in every row, with opposite
+    signs, if there are."""
     spec = SketchSpec(ROWS, WIDTH, Schedule.parse("shared"), 1, number.to_bytes(32, "little"))
     location, sign, bit = spec.round_hash(0)
     ids = np.arange(1, DOMAIN_SIZE + 1, dtype=np.uint64)
@@ -98,7 +104,8 @@ def guaranteed(mechanism: str, relation: str) -> Event:
 
 
 def draws(mechanism: str, variance: float, label: str) -> I64:
-    """Return the noise of all runs, drawn at once or in the shares of several clients: int64 [12, RUNS]."""
+    """Return the noise of all runs, drawn at once or in the shares of several clients: int64 [12,
+    RUNS]."""
     size = ROWS * WIDTH * RUNS
     keys = (Secret(hashlib.sha256(f"{label} {number}".encode()).digest()) for number in count())
     if mechanism == "rounded-gaussian":
@@ -113,7 +120,8 @@ def draws(mechanism: str, variance: float, label: str) -> I64:
 
 
 def distribution(mechanism: str, variance: float, reach: int) -> F64:
-    """Return the probabilities of -reach .. reach: of a Gaussian by cells, of Skellam as a difference of Poissons."""
+    """Return the probabilities of -reach .. reach: of a Gaussian by cells, of Skellam as a
+    difference of Poissons."""
     k = np.arange(-reach, reach + 1)
     if mechanism == "rounded-gaussian":
         scale = math.sqrt(variance)
@@ -124,10 +132,12 @@ def distribution(mechanism: str, variance: float, reach: int) -> F64:
 
 
 def exact_delta(mechanism: str, variance: float, shifts: list[int], epsilon: float) -> float:
-    """Return the sum of (P - e^epsilon Q)+ over the outcomes of independent counters, Q being P shifted: no bound.
+    """Return the sum of (P - e^epsilon Q)+ over the outcomes of independent counters, Q being P
+    shifted: no bound.
 
-    Within 9 standard deviations; what lies beyond has a probability below 1e-17. The outcomes of all counters but the
-    last are listed together, by their loss; for each outcome of the last, those that count follow a threshold.
+    Within 9 standard deviations; what lies beyond has a probability below 1e-17. The outcomes of
+    all counters but the last are listed together, by their loss; for each outcome of the last,
+    those that count follow a threshold.
     """
     reach = math.ceil(9 * math.sqrt(variance))
     wide = distribution(mechanism, variance, reach + max(shifts))
@@ -149,7 +159,8 @@ def exact_delta(mechanism: str, variance: float, shifts: list[int], epsilon: flo
 
 
 def gaussian_delta(mu: float, epsilon: float) -> float:
-    """Return delta of the Gaussian mechanism (Balle and Wang 2018, Theorem 8), mu = sensitivity / noise."""
+    """Return delta of the Gaussian mechanism (Balle and Wang 2018, Theorem 8), mu = sensitivity /
+    noise."""
     phi = stats.norm.cdf
     return float(phi(mu / 2 - epsilon / mu) - math.exp(epsilon) * phi(-mu / 2 - epsilon / mu))
 
@@ -158,9 +169,11 @@ def gaussian_delta(mu: float, epsilon: float) -> float:
 
 
 def audit(mechanism: str, inputs: Neighbours, guarantee: float, noise: I64) -> Audit:
-    """Return how often the loss exceeds EPSILON on the first input, less e^EPSILON times how often on the second.
+    """Return how often the loss exceeds EPSILON on the first input, less e^EPSILON times how often
+    on the second.
 
-    Both get the same noise, so that their errors nearly cancel: the standard error is 3e-4, of separate draws 7e-4.
+    Both get the same noise, so that their errors nearly cancel: the standard error is 3e-4, of
+    separate draws 7e-4.
 
     Args:
         guarantee: the variance that the loss is computed for, whatever the noise has.
@@ -170,9 +183,13 @@ def audit(mechanism: str, inputs: Neighbours, guarantee: float, noise: I64) -> A
 
     def exceeds(counters: I64) -> npt.NDArray[np.bool_]:
         loss = np.zeros(RUNS)
-        for cell in np.flatnonzero(inputs.first != inputs.second):  # elsewhere the outcome tells nothing
+        # elsewhere the outcome tells nothing
+        for cell in np.flatnonzero(inputs.first != inputs.second):
             released = counters[cell] + noise[cell]
-            loss += logs[released - inputs.first[cell] + reach] - logs[released - inputs.second[cell] + reach]
+            loss += (
+                logs[released - inputs.first[cell] + reach]
+                - logs[released - inputs.second[cell] + reach]
+            )
         return loss > EPSILON
 
     scores = exceeds(inputs.first) - math.exp(EPSILON) * exceeds(inputs.second)
@@ -202,7 +219,8 @@ def bound(mechanism: str, relation: str) -> float:
 
 
 every_case = pytest.mark.parametrize(
-    ("mechanism", "relation"), [(mechanism, relation) for mechanism in MECHANISMS for relation in RELATIONS]
+    ("mechanism", "relation"),
+    [(mechanism, relation) for mechanism in MECHANISMS for relation in RELATIONS],
 )
 
 
@@ -210,15 +228,23 @@ def test_the_inputs_are_as_far_apart_as_can_be() -> None:
     """The sensitivity of the events is met: 1 in a counter of each row, and 2 for replace-one."""
     for relation, square in (("zero-out", ROWS), ("replace-one", 4 * ROWS)):
         first, second = neighbours(relation)
-        assert int(((first - second) ** 2).sum()) == square and np.count_nonzero(first - second) == ROWS
+        assert (
+            int(((first - second) ** 2).sum()) == square
+            and np.count_nonzero(first - second) == ROWS
+        )
         for mechanism in MECHANISMS:
-            assert guaranteed(mechanism, relation).l2_sensitivity == pytest.approx(math.sqrt(square))
+            assert guaranteed(mechanism, relation).l2_sensitivity == pytest.approx(
+                math.sqrt(square)
+            )
 
 
 @every_case
 def test_the_accountant_bounds_it(mechanism: str, relation: str) -> None:
     """From above, within 2e-3 of what adding up gives; rounding a Gaussian gains at most as much."""
-    exact, guarantee = added_up(mechanism, relation), accounting.delta(guaranteed(mechanism, relation), EPSILON)
+    exact, guarantee = (
+        added_up(mechanism, relation),
+        accounting.delta(guaranteed(mechanism, relation), EPSILON),
+    )
     assert exact <= guarantee.delta <= (1 + 2e-3) * exact
     assert exact <= bound(mechanism, relation) <= (1 + 2e-3) * exact
     assert exact == pytest.approx(0.0555, abs=0.001)
@@ -226,7 +252,8 @@ def test_the_accountant_bounds_it(mechanism: str, relation: str) -> None:
 
 @every_case
 def test_a_million_releases_keep_the_promise(mechanism: str, relation: str) -> None:
-    """At most the bound and 4 standard errors (missed by chance once in 30,000), at least 90 % of it (19 of them)."""
+    """At most the bound and 4 standard errors (missed by chance once in 30,000), at least 90 % of
+    it (19 of them)."""
     found, guarantee = audited(mechanism, relation, 1.0), bound(mechanism, relation)
     assert 0.9 * guarantee <= found.delta <= guarantee + 4 * found.error
     assert found.error < 3.2e-4
@@ -248,7 +275,13 @@ def test_too_much_noise_is_found(mechanism: str, relation: str) -> None:
 
 @pytest.mark.parametrize("mechanism", MECHANISMS)
 def test_the_noise_of_another_relation_is_found(mechanism: str) -> None:
-    """Noise for zero-out, where a client's item is replaced: twice the sensitivity, hundreds of standard errors."""
+    """Noise for zero-out, where a client's item is replaced: twice the sensitivity, hundreds of
+    standard errors."""
     guarantee = guaranteed(mechanism, "zero-out").noise_variance
-    found = audit(mechanism, neighbours("replace-one"), guarantee, draws(mechanism, guarantee, f"{mechanism} mixed"))
+    found = audit(
+        mechanism,
+        neighbours("replace-one"),
+        guarantee,
+        draws(mechanism, guarantee, f"{mechanism} mixed"),
+    )
     assert found.delta > bound(mechanism, "replace-one") + 200 * found.error

@@ -1,12 +1,14 @@
-"""The audit of what `fedtally.estimate` releases: sound campaigns pass it, and each planted error is seen.
+"""The audit of what `fedtally.estimate` releases: sound campaigns pass it, and each planted error
+is seen.
 
-False alarms: each audit fails with a probability of at most 1e-6 where nothing is wrong (`engines.audit.FALSE_ALARM`,
-by binomial tests and Bonferroni's inequality), and there are about 50 below: one run of this file in 20,000. Noise
-comes from the operating system, so that every run is another one.
+False alarms: each audit fails with a probability of at most 1e-6 where nothing is wrong
+(`engines.audit.FALSE_ALARM`, by binomial tests and Bonferroni's inequality), and there are about 50
+below: one run of this file in 20,000. Noise comes from the operating system, so that every run is
+another one.
 
-Misses: with 12,000 counters of a release, noise 10 % too small is 8 to 9 standard errors below what is allowed for
-(`test_what_is_said_of_power`). The errors that a command plants into a copy of the package are in
-tools/mutations_privacy.py.
+Misses: with 12,000 counters of a release, noise 10 % too small is 8 to 9 standard errors below what
+is allowed for (`test_what_is_said_of_power`). The errors that a command plants into a copy of the
+package are in tools/mutations_privacy.py.
 """
 
 from __future__ import annotations
@@ -39,10 +41,20 @@ from fedtally.sketch import CountSketch
 from fedtally.studies import noise_checks
 from fedtally.studies.audit import FALSE_ALARM, Audit, AuditResult, run
 from fedtally.studies.dependence_checks import dependence_checks
-from fedtally.studies.noise_checks import Distribution, Ranks, checks_of, detectable_scale, epsilon_bound, of_products
+from fedtally.studies.noise_checks import (
+    Distribution,
+    Ranks,
+    checks_of,
+    detectable_scale,
+    epsilon_bound,
+    of_products,
+)
 
 DOMAIN = IntegerRange(1, 50)
-TWICE: dict[str, Any] = {"clients": [i // 2 for i in range(40)], "rounds": [i % 2 for i in range(40)]}
+TWICE: dict[str, Any] = {
+    "clients": [i // 2 for i in range(40)],
+    "rounds": [i % 2 for i in range(40)],
+}
 CASES: dict[str, tuple[int, dict[str, Any], dict[str, Any]]] = {
     "central": (60, {}, {}),
     "central, a small sketch": (60, {"rows": 3, "width": 40}, {}),
@@ -60,7 +72,13 @@ CASES: dict[str, tuple[int, dict[str, Any], dict[str, Any]]] = {
     "add-remove": (60, {"neighbours": "add-remove", "max_clients": 1000, "width": 100}, {}),
     "add-remove, rounds": (
         60,
-        {"neighbours": "add-remove", "max_clients": 1000, "num_rounds": 3, "schedule": "fresh", "width": 100},
+        {
+            "neighbours": "add-remove",
+            "max_clients": 1000,
+            "num_rounds": 3,
+            "schedule": "fresh",
+            "width": 100,
+        },
         {},
     ),
     "shares": (5, {"trust": "distributed"}, {}),
@@ -69,7 +87,11 @@ CASES: dict[str, tuple[int, dict[str, Any], dict[str, Any]]] = {
         {"trust": "distributed", "rounds": [0, 1, 2] * 5, "schedule": "shared", "epsilon": 0.5},
         {},
     ),
-    "shares, several items": (20, {"trust": "distributed", "clients": list(range(20)), "max_items": 3}, {}),
+    "shares, several items": (
+        20,
+        {"trust": "distributed", "clients": list(range(20)), "max_items": 3},
+        {},
+    ),
     "secagg": (10, {"secure_sum": "secagg", "rounds": [0, 1] * 5}, {}),
     "secagg, cohorts and dropouts": (
         24,
@@ -94,8 +116,17 @@ CASES: dict[str, tuple[int, dict[str, Any], dict[str, Any]]] = {
 @cache
 def planned(name: str) -> Plan:
     number, options, _ = CASES[name]
-    items = [1 + i % 7 for i in range(len(options.get("clients", options.get("rounds", range(number)))))]
-    plain = {"domain": DOMAIN, "epsilon": 1.0, "rows": 5, "width": 400, "confidence": 0.0, "recovery": "median"}
+    items = [
+        1 + i % 7 for i in range(len(options.get("clients", options.get("rounds", range(number)))))
+    ]
+    plain = {
+        "domain": DOMAIN,
+        "epsilon": 1.0,
+        "rows": 5,
+        "width": 400,
+        "confidence": 0.0,
+        "recovery": "median",
+    }
     return fedtally.estimate(items, **(plain | options)).plan
 
 
@@ -117,13 +148,27 @@ def test_what_is_released_has_the_noise_of_its_plan(name: str) -> None:
 
 
 def test_a_client_is_as_far_as_the_noise_allows() -> None:
-    """The neighbours are the worst: they reach the sensitivity that the plan's noise is for; opposite ones nearly."""
-    for name in ("central", "central, two rounds of a client", "central, two rounds at once", "add-remove", "shares"):
+    """The neighbours are the worst: they reach the sensitivity that the plan's noise is for;
+    opposite ones nearly."""
+    for name in (
+        "central",
+        "central, two rounds of a client",
+        "central, two rounds at once",
+        "add-remove",
+        "shares",
+    ):
         seen = audited(name, campaigns=2).detection
         assert seen is not None and seen.distance == pytest.approx(seen.sensitivity)
-    for name, least in (("central, several items", 0.95), ("replace-one", 0.75), ("certified", 0.8)):
+    for name, least in (
+        ("central, several items", 0.95),
+        ("replace-one", 0.75),
+        ("certified", 0.8),
+    ):
         seen = audited(name, campaigns=2).detection
-        assert seen is not None and least * seen.sensitivity <= seen.distance <= seen.sensitivity + 1e-9
+        assert (
+            seen is not None
+            and least * seen.sensitivity <= seen.distance <= seen.sensitivity + 1e-9
+        )
 
 
 def test_the_number_of_released_clients_has_noise() -> None:
@@ -134,7 +179,8 @@ def test_the_number_of_released_clients_has_noise() -> None:
 @pytest.mark.parametrize("clients", [5, 64, 3000])
 @pytest.mark.parametrize("name", ["central, batches", "shares, rounds", "add-remove"])
 def test_noise_is_that_of_the_whole_key(name: str, clients: int) -> None:
-    """What is released less the sums is what the distribution of the plan draws from 32 bytes, other ones for each
+    """What is released less the sums is what the distribution of the plan draws from 32 bytes,
+    other ones for each
     release.
     """
     plan, keys = planned(name), []
@@ -186,34 +232,47 @@ def wrong(change: Callable[[Any, Noise], Any]) -> Callable[..., Any]:
         (lambda noise, _: np.rint(noise * 0.9).astype(np.int64), "too small or too large"),
         (lambda noise, _: np.rint(noise * 1.1).astype(np.int64), "too small or too large"),
         (lambda noise, _: 2 * (noise // 2), "another distribution"),
-        (lambda noise, _: np.concatenate([noise[: len(noise) // 2]] * 3)[: len(noise)], "repeats itself"),
+        (
+            lambda noise, _: np.concatenate([noise[: len(noise) // 2]] * 3)[: len(noise)],
+            "repeats itself",
+        ),
         (lambda noise, _: np.where(np.arange(len(noise)) < 400, 0, noise), "the noise of a row"),
-        (lambda noise, _: noise + (np.arange(len(noise)) % 400 == 7) * 4 * np.abs(noise), "too small or too large"),
+        (
+            lambda noise, _: noise + (np.arange(len(noise)) % 400 == 7) * 4 * np.abs(noise),
+            "too small or too large",
+        ),
     ],
 )
 @pytest.mark.parametrize("name", ["central", "shares"])
-def test_wrong_noise_is_found(name: str, change: Any, said: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_wrong_noise_is_found(
+    name: str, change: Any, said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     plan = planned(name)
     monkeypatch.setattr(Noise, "draw", wrong(change))
     found = run(Audit(plan, campaigns=20))
     assert any(said in failure for failure in found.failures), found.failures
 
 
-@pytest.mark.parametrize("name", ["central", "central, fresh rounds", "central, many clients", "shares"])
+@pytest.mark.parametrize(
+    "name", ["central", "central, fresh rounds", "central, many clients", "shares"]
+)
 def test_one_counter_without_noise_is_found(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """By the audit as it is run without options; also where that counter has the same noise always."""
     plan = planned(name)
     place = plan.width + 7
     for value in (0, 3):
         with monkeypatch.context() as patch:
-            change = wrong(lambda noise, _, value=value: np.where(np.arange(len(noise)) == place, value, noise))
+            change = wrong(
+                lambda noise, _, value=value: np.where(np.arange(len(noise)) == place, value, noise)
+            )
             patch.setattr(Noise, "draw", change)
             found = run(Audit(plan))
         assert "a counter has the same noise in every campaign" in found.failures
 
 
 def test_counters_that_never_change_are_counted_exactly() -> None:
-    """Of three fair coins in four campaigns one is constant as often as 1 - (7/8)^3 says; the bound is 3/8."""
+    """Of three fair coins in four campaigns one is constant as often as 1 - (7/8)^3 says; the bound
+    is 3/8."""
     coin = Distribution(np.array([0.0, 0.5]))
     rng, alarms = np.random.default_rng(3), 0
     for _ in range(2000):
@@ -235,7 +294,9 @@ def test_a_key_that_is_used_twice_is_found(monkeypatch: pytest.MonkeyPatch) -> N
         return opened(plan, rounds, sketches, random if rounds.start == 1 else lambda _: first[0])
 
     monkeypatch.setattr(engine, "_opened", same)
-    assert any("a key was used twice" in failure for failure in audited("central, fresh rounds").failures)
+    assert any(
+        "a key was used twice" in failure for failure in audited("central, fresh rounds").failures
+    )
 
 
 def test_a_key_that_is_laid_out_in_two_ways_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -263,7 +324,9 @@ def test_noise_that_follows_from_the_data_is_found(monkeypatch: pytest.MonkeyPat
 
     def derived(plan: Plan, rounds: range, sketches: Any, random: Any) -> Any:
         exact = sum(int((sketch.counters**3).sum()) for sketch in sketches)
-        return opened(plan, rounds, sketches, lambda size: np.random.default_rng(abs(exact)).bytes(size))
+        return opened(
+            plan, rounds, sketches, lambda size: np.random.default_rng(abs(exact)).bytes(size)
+        )
 
     monkeypatch.setattr(engine, "_opened", derived)
     assert any("a key was used twice" in failure for failure in audited("central").failures)
@@ -302,7 +365,8 @@ def fixed_pairs(noise: Any, _: Any) -> Any:
 def test_noise_that_follows_from_noise_of_the_release_is_found(
     change: Any, said: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each draw has the right distribution or nearly, and a sum or a difference of counters is exact."""
+    """Each draw has the right distribution or nearly, and a sum or a difference of counters is
+    exact."""
     plan = planned("central")
     monkeypatch.setattr(Noise, "draw", wrong(change))
     found = run(Audit(plan))
@@ -326,7 +390,10 @@ def but_one(noise: Any, last: Any, order: Any) -> Any:
         (lambda noise, last, order: -last[np.random.default_rng().permutation(len(last))], SIZES),
         (but_one, SIZES),
         (lambda noise, last, order: np.where(np.arange(len(noise)) % 2, noise, last[order]), EQUAL),
-        (lambda noise, last, order: np.where(np.arange(len(noise)) % 9, noise, -last[order]), EQUAL),
+        (
+            lambda noise, last, order: np.where(np.arange(len(noise)) % 9, noise, -last[order]),
+            EQUAL,
+        ),
     ],
 )
 def test_noise_that_follows_from_another_release_is_found(
@@ -348,7 +415,8 @@ def test_noise_that_follows_from_another_release_is_found(
 
 
 def test_more_campaigns_see_weaker_dependence(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The parity of a release is one coin of each campaign; two counters that share signs alone agree once in each."""
+    """The parity of a release is one coin of each campaign; two counters that share signs alone
+    agree once in each."""
 
     def even(noise: Any, _: Any) -> Any:
         noise[int(np.random.default_rng().integers(2000))] += noise[:2000].sum() % 2
@@ -359,7 +427,10 @@ def test_more_campaigns_see_weaker_dependence(monkeypatch: pytest.MonkeyPatch) -
         return noise
 
     plan = planned("central")
-    for change, said in ((even, "adds up to an even number"), (sign_of_another, "two counters have correlated noise")):
+    for change, said in (
+        (even, "adds up to an even number"),
+        (sign_of_another, "two counters have correlated noise"),
+    ):
         with monkeypatch.context() as patch:
             patch.setattr(Noise, "draw", wrong(change))
             found = run(Audit(plan, campaigns=100))
@@ -387,15 +458,20 @@ def test_a_clip_that_is_left_out_is_found(name: str, monkeypatch: pytest.MonkeyP
 
 @pytest.mark.parametrize("more", [1, 1000])
 @pytest.mark.parametrize("name", ["central", "central, fresh rounds", "add-remove"])
-def test_a_draw_of_too_many_items_is_found(name: str, more: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_draw_of_too_many_items_is_found(
+    name: str, more: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     plan, draw = planned(name), tally._bound_clients
-    monkeypatch.setattr(tally, "_bound_clients", lambda rows, most, *rest: draw(rows, most + more, *rest))
+    monkeypatch.setattr(
+        tally, "_bound_clients", lambda rows, most, *rest: draw(rows, most + more, *rest)
+    )
     found = run(Audit(plan, campaigns=2))
     assert any("(items) move a release" in failure for failure in found.failures), found.failures
 
 
 def test_tails_of_weighted_sums_are_bounds() -> None:
-    """Against the exact distribution of the sum, by convolution: never below, and above by a factor that grows with
+    """Against the exact distribution of the sum, by convolution: never below, and above by a factor
+    that grows with
     sigma.
     """
     distribution, weights = Distribution.rounded_gaussian(4.0), np.array([1, -2, 3])
@@ -424,11 +500,17 @@ def test_a_missing_server_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_noise_for_less_than_a_client_does_is_found() -> None:
-    """A plan cannot be made so (`PrivacyConfig` refuses it), so the numbers are changed after the audit."""
+    """A plan cannot be made so (`PrivacyConfig` refuses it), so the numbers are changed after the
+    audit."""
     found = audited("central, two rounds of a client", campaigns=2)
     assert found.detection is not None
-    low = replace(found, detection=found.detection._replace(sensitivity=found.detection.sensitivity / 1.01))
-    assert any("one client moves the releases by" in failure for failure in low.failures) and not low.passed
+    low = replace(
+        found, detection=found.detection._replace(sensitivity=found.detection.sensitivity / 1.01)
+    )
+    assert (
+        any("one client moves the releases by" in failure for failure in low.failures)
+        and not low.passed
+    )
     told = replace(found, detection=found.detection._replace(bound=1.001))
     assert told.failures == ["epsilon is at least 1.001, and 1 is guaranteed"]
 
@@ -453,22 +535,30 @@ def law_cases() -> list[Distribution]:
     ]
 
 
-@pytest.mark.parametrize("distribution", law_cases(), ids=lambda distribution: f"{distribution.variance:.3g}")
+@pytest.mark.parametrize(
+    "distribution", law_cases(), ids=lambda distribution: f"{distribution.variance:.3g}"
+)
 def test_laws_add_up(distribution: Distribution) -> None:
     assert distribution.pmf[0] + 2 * distribution.pmf[1:].sum() == pytest.approx(1.0, abs=1e-12)
     assert distribution.times(3).variance == pytest.approx(3 * distribution.variance, rel=1e-6)
 
 
 def test_laws_are_the_sums_that_they_should_be() -> None:
-    """Skellam distributions add up to Skellam distributions; a rounded Gaussian has a twelfth of a unit more."""
-    assert np.allclose(Distribution.skellam(2.0).times(3).pmf[:20], Distribution.skellam(6.0).pmf[:20], atol=1e-14)
+    """Skellam distributions add up to Skellam distributions; a rounded Gaussian has a twelfth of a
+    unit more."""
+    assert np.allclose(
+        Distribution.skellam(2.0).times(3).pmf[:20], Distribution.skellam(6.0).pmf[:20], atol=1e-14
+    )
     assert Distribution.skellam(7.5).variance == pytest.approx(7.5)
     assert Distribution.rounded_gaussian(50.0).variance == pytest.approx(50 + 1 / 12)
 
 
-@pytest.mark.parametrize("distribution", law_cases(), ids=lambda distribution: f"{distribution.variance:.3g}")
+@pytest.mark.parametrize(
+    "distribution", law_cases(), ids=lambda distribution: f"{distribution.variance:.3g}"
+)
 def test_checks_of_sound_noise_alarm_as_seldom_as_they_say(distribution: Distribution) -> None:
-    """Of 1,200 checks of right noise at most 3 % fall below 1 % (12 expected; 36 or more: 1e-8 by Poisson)."""
+    """Of 1,200 checks of right noise at most 3 % fall below 1 % (12 expected; 36 or more: 1e-8 by
+    Poisson)."""
     rng = np.random.default_rng(11)
     both = np.concatenate([distribution.pmf[:0:-1], distribution.pmf])
     values = np.arange(len(both)) - len(distribution.pmf) + 1
@@ -476,10 +566,14 @@ def test_checks_of_sound_noise_alarm_as_seldom_as_they_say(distribution: Distrib
     while len(probabilities) < 1200:
         draws = rng.choice(values, (2, 6, 200), p=both / both.sum())
         exact = rng.integers(-2, 3, (2, 6, 200))
-        ranks = [Ranks.joined([Ranks.of(one, distribution, rng) for one in release]) for release in draws]
+        ranks = [
+            Ranks.joined([Ranks.of(one, distribution, rng) for one in release]) for release in draws
+        ]
         probabilities += [check.probability for check in checks_of(ranks, list(exact), 4)]
         distributions = [[distribution] * 6] * 2
-        probabilities += [check.probability for check in dependence_checks(list(draws), distributions, 4, rng)]
+        probabilities += [
+            check.probability for check in dependence_checks(list(draws), distributions, 4, rng)
+        ]
     assert sum(probability < 0.01 for probability in probabilities) <= 36
 
 
@@ -505,7 +599,8 @@ def test_depths_are_uniform_also_where_draws_are_equal() -> None:
 
 
 def test_what_is_said_of_power() -> None:
-    """Noise so much too small, and a little more, is found; noise of half the difference mostly is not."""
+    """Noise so much too small, and a little more, is found; noise of half the difference mostly is
+    not."""
     rng = np.random.default_rng(8)
     level = FALSE_ALARM / 40
     share = detectable_scale(12_000, level)
@@ -513,8 +608,13 @@ def test_what_is_said_of_power() -> None:
     distribution = Distribution.rounded_gaussian(90.0)
 
     def found(scale: float) -> int:
-        draws = [np.rint(rng.normal(0, math.sqrt(90) * scale, 12_000)).astype(np.int64) for _ in range(60)]
-        return sum(Ranks.of(one, distribution, rng).checks("here")[1].probability < level for one in draws)
+        draws = [
+            np.rint(rng.normal(0, math.sqrt(90) * scale, 12_000)).astype(np.int64)
+            for _ in range(60)
+        ]
+        return sum(
+            Ranks.of(one, distribution, rng).checks("here")[1].probability < level for one in draws
+        )
 
     assert found(1 - share) >= 52  # 59.4 are expected; fewer than 52 once in 10 million
     assert found(1 - share / 2) <= 20
@@ -522,10 +622,15 @@ def test_what_is_said_of_power() -> None:
 
 
 def test_bounds_on_epsilon_hold() -> None:
-    """Of a mechanism that is exactly epsilon 1: randomised response. At 5 % of false alarms 200 audits have 10."""
+    """Of a mechanism that is exactly epsilon 1: randomised response.
+    At 5 % of false alarms 200 audits have 10.
+    """
     rng = np.random.default_rng(2)
     true = math.e / (1 + math.e)
-    bounds = [epsilon_bound(rng.random(2000) < true, rng.random(2000) < 1 - true, 0.0, 0.05) for _ in range(200)]
+    bounds = [
+        epsilon_bound(rng.random(2000) < true, rng.random(2000) < 1 - true, 0.0, 0.05)
+        for _ in range(200)
+    ]
     assert sum(bound > 1 for bound in bounds) <= 25 and np.mean(bounds) > 0.8
     none = np.zeros(0, bool)
     assert epsilon_bound(none, none, 1e-6, 0.01) == 0.0
@@ -543,7 +648,11 @@ def test_the_command_says_what_it_found(tmp_path: Path, capsys: pytest.CaptureFi
     assert "3 to 4" in said and "guaranteed 1" in said
     assert command(["audit", str(tmp_path / "plan.toml"), "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
-    assert found["schema"] == "fedtally-audit/1" and found["passed"] is True and found["failures"] == []
+    assert (
+        found["schema"] == "fedtally-audit/1"
+        and found["passed"] is True
+        and found["failures"] == []
+    )
     assert [release["rounds"] for release in found["releases"]] == [[0, 2], [2, 4]]
     assert found["epsilon"]["guaranteed"] == 1.0 and found["false_alarm"] == FALSE_ALARM
 

@@ -56,7 +56,9 @@ def test_footprint_measures_the_chosen_parts() -> None:
     assert "wheel" not in printed
 
 
-@pytest.mark.parametrize(("value", "at_most", "met"), [(2.0, False, True), (0.5, False, False), (0.5, True, True)])
+@pytest.mark.parametrize(
+    ("value", "at_most", "met"), [(2.0, False, True), (0.5, False, False), (0.5, True, True)]
+)
 def test_goal_says_on_which_side_it_is(value: float, at_most: bool, met: bool) -> None:
     goal = measure.Goal("speed", value, 1.0, "x", at_most)
     assert goal.met == met
@@ -79,7 +81,10 @@ def test_independent_numpy_agrees_with_the_reference() -> None:
 def test_secure_sums_are_measured_without_flower(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(secagg_peer, "importlib", SimpleNamespace(import_module=no_flower))
     measured = document("secagg", "--quick")
-    rows = {(row["parameters"]["adversary"], row["parameters"]["n_max"], row["dropout"]) for row in measured["rows"]}
+    rows = {
+        (row["parameters"]["adversary"], row["parameters"]["n_max"], row["dropout"])
+        for row in measured["rows"]
+    }
     assert rows >= {("semi-honest", n, dropout) for n in (10, 20, 40) for dropout in (0, 0.05, 0.3)}
     assert rows >= {("active", 10, 0.3), ("active", 20, 0.05)}
     for row in measured["rows"]:
@@ -88,7 +93,12 @@ def test_secure_sums_are_measured_without_flower(monkeypatch: pytest.MonkeyPatch
     assert measured["notes"] == ["Flower is not installed: pip install flwr==1.41.0"]
     assert {goal["unit"] for goal in measured["goals"]} == {"x", " %", " s", " GB"}
     whole = [goal["name"] for goal in measured["goals"] if goal["name"].startswith("cohort of")]
-    assert [name.split(",")[1] for name in whole] == [" semi-honest", " semi-honest", " active", " active"]
+    assert [name.split(",")[1] for name in whole] == [
+        " semi-honest",
+        " semi-honest",
+        " active",
+        " active",
+    ]
     upload = next(goal for goal in measured["goals"] if "upload" in goal["name"])
     assert upload["met"] and upload["value"] > 10
 
@@ -103,7 +113,9 @@ def test_flower_that_is_missing_is_named_with_its_command(monkeypatch: pytest.Mo
         secagg_peer.run_round([np.ones(3, np.int64)] * 5, 4, 3, 0, 1)
 
 
-def test_a_round_that_ends_early_or_with_another_sum_is_no_measurement(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_round_that_ends_early_or_with_another_sum_is_no_measurement(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     parameters, vectors = secagg.planned(10, 20, 0.0), [np.ones(20, np.int64)] * 10
     with pytest.raises(click.ClickException, match="fewer clients survived"):
         secagg.run_round(parameters, vectors, 2)
@@ -121,7 +133,10 @@ def plus_one(server: Any) -> Any:
 def test_helped_clients_change_neither_the_sum_nor_the_bytes() -> None:
     parameters = secagg.planned(10, 20, 0.3, Adversary.ACTIVE)
     vectors = [np.full(20, i) for i in range(10)]
-    alone, helped = secagg.run_round(parameters, vectors, 1), secagg.run_round(parameters, vectors, 1, 2)
+    alone, helped = (
+        secagg.run_round(parameters, vectors, 1),
+        secagg.run_round(parameters, vectors, 1, 2),
+    )
     assert (helped.up, helped.down, helped.error) == (alone.up, alone.down, 0)
 
 
@@ -135,7 +150,9 @@ def test_the_peer_is_a_round_of_flower() -> None:
         assert not whole.scaled
         part = secagg_peer.run_round(vectors, neighbours, 3, dropouts, 1, 2)
         assert part.scaled and part.error is None
-        assert part.up == pytest.approx(whole.up, rel=0.1) and part.down == pytest.approx(whole.down, rel=0.01)
+        assert part.up == pytest.approx(whole.up, rel=0.1) and part.down == pytest.approx(
+            whole.down, rel=0.01
+        )
         assert whole.server > whole.client > 0 and part.server > part.client > 0
     compared = document("secagg", "--quick", "--part", "compare")
     assert {row["peer"]["scaled"] for row in compared["rows"]} == {True, False}

@@ -1,4 +1,5 @@
-"""The comparison with other ways to count: tables, errors, and what local protocols must reach if they are there."""
+"""The comparison with other ways to count: tables, errors, and what local protocols must reach if
+they are there."""
 
 from __future__ import annotations
 
@@ -32,7 +33,13 @@ def row(protocol: str, *errors: float) -> Row:
 
 @pytest.mark.parametrize(
     ("value", "digits", "text"),
-    [(12345.6, 3, "12,300"), (0.012345, 3, "0.0123"), (0.0, 3, "0"), (9.996, 3, "10.0"), (17.4, 2, "17")],
+    [
+        (12345.6, 3, "12,300"),
+        (0.012345, 3, "0.0123"),
+        (0.0, 3, "0"),
+        (9.996, 3, "10.0"),
+        (17.4, 2, "17"),
+    ],
 )
 def test_short_numbers(value: float, digits: int, text: str) -> None:
     assert local_dp.short(value, digits) == text
@@ -49,8 +56,14 @@ def test_errors_are_of_all_candidates_and_of_the_most_frequent() -> None:
 def test_the_table_compares_the_best_local_protocol_of_each_kind_with_ours() -> None:
     rows = [row("A", 0.4, 0.02, 0.3), row("B", 0.5, 0.03, 0.1), row(CENTRAL, 0.1, 0.01, 0.1)]
     lines = local_dp.table([*rows, row(DISTRIBUTED, 0.2, 0.02, 0.2)])
-    assert [line["protocol"] for line in lines[4:]] == [f"best local / {CENTRAL}", f"best local / {DISTRIBUTED}"]
-    assert [line["epsilon 1"] for line in lines[4:]] == ["4.0x / 2.0x / 1.0x", "2.0x / 1.0x / 0.50x"]
+    assert [line["protocol"] for line in lines[4:]] == [
+        f"best local / {CENTRAL}",
+        f"best local / {DISTRIBUTED}",
+    ]
+    assert [line["epsilon 1"] for line in lines[4:]] == [
+        "4.0x / 2.0x / 1.0x",
+        "2.0x / 1.0x / 0.50x",
+    ]
     assert lines[0] == {
         "protocol": "A",
         "epsilon 1": "40,000 / 2,000 / 30,000",
@@ -66,8 +79,13 @@ def test_ours_is_measured_without_the_library() -> None:
         (epsilon, protocol) for epsilon in (1.0, 4.0) for protocol in (CENTRAL, DISTRIBUTED)
     ]
     loud, quiet = rows[:2], rows[2:]
-    assert all(a.errors.typical > 2 * b.errors.typical > 0 for a, b in zip(loud, quiet, strict=True))
-    assert all(row.client_bytes > local_dp.ROWS * local_dp.WIDTH / 2 and row.client_seconds > 0 for row in rows)
+    assert all(
+        a.errors.typical > 2 * b.errors.typical > 0 for a, b in zip(loud, quiet, strict=True)
+    )
+    assert all(
+        row.client_bytes > local_dp.ROWS * local_dp.WIDTH / 2 and row.client_seconds > 0
+        for row in rows
+    )
     assert loud[1].client_bytes > loud[0].client_bytes  # keys and shares
     assert [line["protocol"] for line in local_dp.table(rows)] == [CENTRAL, DISTRIBUTED]
 
@@ -105,7 +123,9 @@ def test_streams_are_compared_with_datasketches() -> None:
     rows = streams.measure(module, SMALL, levels=(10,), turns=1)
     by = {row.sketch: row for row in rows}
     assert by["frequent items"].errors == Errors(0.0, 0.0, 0.0)  # it has room for all of them
-    assert {row.size for row in rows} == {len(full_of_items(module).serialize(module.PyLongsSerDe())) - 32}
+    assert {row.size for row in rows} == {
+        len(full_of_items(module).serialize(module.PyLongsSerDe())) - 32
+    }
     assert streams.table(rows)[0]["CPU / ours, joint"] == "1.0x"
 
 
@@ -136,12 +156,14 @@ WARNS = pytest.mark.filterwarnings("ignore::DeprecationWarning")  # NumPy, of th
 @WARNS
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 def test_local_protocols_have_about_the_published_error(protocol: str) -> None:
-    """HR and CMS are the worst, with at most twice the variance of OUE at this epsilon (besides collisions of CMS)."""
+    """HR and CMS are the worst, with at most twice the variance of OUE at this epsilon (besides
+    collisions of CMS)."""
     library, cell, epsilon = oracles(), Cell(4_000, 100, PROTOCOLS, 64), 1.0
     items, truth = local_dp.population(cell, 1)
     found = local_dp.local(library, protocol, epsilon, cell, items, truth, seed=1)
     grown = math.exp(epsilon)
-    standard = math.sqrt(4 * grown / (grown - 1) ** 2 / cell.clients)  # Wang et al. 2017, OUE and OLH
+    # Wang et al. 2017, OUE and OLH
+    standard = math.sqrt(4 * grown / (grown - 1) ** 2 / cell.clients)
     assert 0.05 < found.errors.typical / standard < 1.5
     assert found.errors.largest < 6 * standard
     bits = {"OUE": 100, "FLH": 6 + 2, "HR": 7, "CMS": 6 + 1024, "HCMS": 6 + 11}
@@ -149,7 +171,9 @@ def test_local_protocols_have_about_the_published_error(protocol: str) -> None:
 
 
 @WARNS
-def test_sums_drawn_at_once_have_the_errors_of_single_reports(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sums_drawn_at_once_have_the_errors_of_single_reports(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     library, cell = oracles(), Cell(4_000, 400, PROTOCOLS, 64)
     items, truth = local_dp.population(cell, 1)
     one_by_one = local_dp.local(library, "OUE", 4.0, cell, items, truth, seed=1)

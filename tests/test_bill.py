@@ -41,7 +41,9 @@ def run(**options: Any) -> fedtally.Result:
 def made(sizes: list[int], **options: Any) -> Plan:
     """A plan of rounds of these sizes, and no campaign."""
     rounds = [i for i, size in enumerate(sizes) for _ in range(size)]
-    return fedtally.estimate([1] * len(rounds), rounds=rounds, domain="range:1..9", rows=3, width=20, **options).plan
+    return fedtally.estimate(
+        [1] * len(rounds), rounds=rounds, domain="range:1..9", rows=3, width=20, **options
+    ).plan
 
 
 def test_stages_have_the_names_that_the_account_gives_them() -> None:
@@ -61,18 +63,27 @@ def test_stages_have_the_names_that_the_account_gives_them() -> None:
         (TWO | NOISE | {"schedule": "hybrid"}, ROUNDS),
     ],
 )
-def test_bytes_are_those_that_the_protocol_sends(options: dict[str, Any], rounds: list[str] | None) -> None:
+def test_bytes_are_those_that_the_protocol_sends(
+    options: dict[str, Any], rounds: list[str] | None
+) -> None:
     """Whatever the rounds: of 14 and 17 clients, or one of 31."""
     result = run(**options, **({"rounds": rounds} if rounds else {"num_rounds": 1}))
     account, found = result.secure_sum, bill(result.plan, rounds=[14, 17] if rounds else None)
     assert (found.clients, found.sums) == (account["clients"], account["cohorts"])
     stages = [
-        {"stage": line.stage, "upload_bytes": line.upload_bytes, "download_bytes": line.download_bytes}
+        {
+            "stage": line.stage,
+            "upload_bytes": line.upload_bytes,
+            "download_bytes": line.download_bytes,
+        }
         for line in found.stages
         if line.stage not in OURS
     ]
     assert stages == account["stages"]
-    assert (found.upload_bytes, found.download_bytes) == (account["upload_bytes"], account["download_bytes"])
+    assert (found.upload_bytes, found.download_bytes) == (
+        account["upload_bytes"],
+        account["download_bytes"],
+    )
     assert found.upload_bytes <= result.plan.bytes_per_client
 
 
@@ -85,11 +96,16 @@ def test_bytes_in_the_complete_graph() -> None:
     account = fedtally.estimate(ITEMS, plan=plan, **FAST).secure_sum
     found = bill(plan)
     assert account["neighbours"] == 30
-    assert (found.upload_bytes, found.download_bytes) == (account["upload_bytes"], account["download_bytes"])
+    assert (found.upload_bytes, found.download_bytes) == (
+        account["upload_bytes"],
+        account["download_bytes"],
+    )
 
 
 @pytest.mark.parametrize("options", [SECAGG, ACTIVE, TWO])
-def test_the_servers_get_what_clients_send(options: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_servers_get_what_clients_send(
+    options: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """To the byte, in all rounds."""
     carried = {"up": 0, "down": 0}
     carry = cohorts.Traffic.carry
@@ -101,7 +117,10 @@ def test_the_servers_get_what_clients_send(options: dict[str, Any], monkeypatch:
     monkeypatch.setattr(cohorts.Traffic, "carry", count)
     found = bill(run(rounds=ROUNDS, **options).plan, rounds=[14, 17])
     between = sum(line.received_bytes for line in found.stages if line.stage == bills.COMBINING)
-    assert (found.received_bytes - between, found.sent_bytes - between) == (carried["up"], carried["down"])
+    assert (found.received_bytes - between, found.sent_bytes - between) == (
+        carried["up"],
+        carried["down"],
+    )
     assert (between > 0) == (options is TWO)
 
 
@@ -128,9 +147,14 @@ def test_messages_have_the_bytes_that_are_foretold() -> None:
         ("active", {"share": [1], "confirm": [2]}),
     ]
     for adversary, dropped in cases:
-        parameters = propose(11, length=30, bits=24, corrupt=1, max_dropout=0.2, adversary=adversary)
-        parameters = replace(parameters, ring_neighbours=0, ring_threshold=0)  # everybody sees who is gone
-        cohort = Cohort(11, adversary=adversary, parameters=parameters, identities=13, dropped=dropped)
+        parameters = propose(
+            11, length=30, bits=24, corrupt=1, max_dropout=0.2, adversary=adversary
+        )
+        # everybody sees who is gone
+        parameters = replace(parameters, ring_neighbours=0, ring_threshold=0)
+        cohort = Cohort(
+            11, adversary=adversary, parameters=parameters, identities=13, dropped=dropped
+        )
         down: dict[Kind, set[int]] = {}
 
         def heard(i: int, frame: bytes, down: dict[Kind, set[int]] = down) -> bytes:
@@ -143,7 +167,9 @@ def test_messages_have_the_bytes_that_are_foretold() -> None:
         cohort.run()
         dealers = 10 - len(dropped["share"])
         signers = 11 - len(dropped["share"]) - len(dropped.get("confirm", []))
-        sizes = wire.message_bytes(cohort.parameters, 11, identities=13, dealers=dealers, signers=signers)
+        sizes = wire.message_bytes(
+            cohort.parameters, 11, identities=13, dealers=dealers, signers=signers
+        )
         for kind, found in down.items():
             assert found == {sizes[kind]}, kind
         assert down.keys() | {Kind.RESULT} == sizes.keys()
@@ -152,13 +178,16 @@ def test_messages_have_the_bytes_that_are_foretold() -> None:
 def test_reports_are_two_parts_of_what_a_plan_says() -> None:
     parameters = run(num_rounds=1, **TWO).plan.secure_sum.parameters(bytes(32))  # type: ignore[union-attr,operator]
     sizes = message_bytes(parameters, 60)
-    assert sizes[ReportKind.LEADER_REPORT] + sizes[ReportKind.HELPER_REPORT] == parameters.report_bytes
+    assert (
+        sizes[ReportKind.LEADER_REPORT] + sizes[ReportKind.HELPER_REPORT] == parameters.report_bytes
+    )
     assert sizes[ReportKind.OFFER] == sizes[ReportKind.QUERY] == 48 + 12 + 16 * 60
 
 
 @pytest.mark.parametrize("options", [SECAGG, ACTIVE, TWO])
 def test_dropouts_are_expected(options: dict[str, Any]) -> None:
-    """Which stages they leave in is drawn: bytes within what as many dropouts in one stage change at most."""
+    """Which stages they leave in is drawn: bytes within what as many dropouts in one stage change
+    at most."""
     result = run(num_rounds=1, **options, dropout=0.2)
     account, found = result.secure_sum, bill(result.plan, dropout=0.2)
     assert found.upload_bytes == pytest.approx(account["upload_bytes"], rel=0.1)
@@ -232,14 +261,21 @@ def test_looks_grow_with_candidates_and_rounds() -> None:
     def seconds(recovery: str, plan: Plan = plan, host: Host = REFERENCE, **options: Any) -> float:
         return bill(plan, host, recovery=recovery, **options).decoding_seconds
 
-    assert seconds("median", candidates=10**8) == pytest.approx(10 * seconds("median", candidates=10**7), rel=0.01)
+    assert seconds("median", candidates=10**8) == pytest.approx(
+        10 * seconds("median", candidates=10**7), rel=0.01
+    )
     assert seconds("median") < seconds("joint")
     assert seconds("joint", heavy=1) < seconds("joint", heavy=100)
-    many = [replace(plan, schedule=Schedule.parse(name), num_rounds=8) for name in ("shared", "hybrid", "fresh")]
+    many = [
+        replace(plan, schedule=Schedule.parse(name), num_rounds=8)
+        for name in ("shared", "hybrid", "fresh")
+    ]
     shared, hybrid, fresh = (seconds("median", each, candidates=10**6) for each in many)
     assert shared == seconds("median", candidates=10**6) < hybrid < fresh
     numpy = replace(REFERENCE, kernels="numpy")
-    assert seconds("median", many[1], numpy, candidates=10**6) > seconds("median", many[0], numpy, candidates=10**6)
+    assert seconds("median", many[1], numpy, candidates=10**6) > seconds(
+        "median", many[0], numpy, candidates=10**6
+    )
 
 
 def test_bill_is_written_as_json() -> None:

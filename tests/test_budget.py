@@ -30,7 +30,9 @@ SHARES = Event("skellam", 5, "zero-out", variance=2e5, honest_survivors=90, part
 GRANT = Grant("phones", 0.25, 1e-6)
 
 
-def charge(plan: str = "a", release: int = 0, event: Event = EVENT, population: str = "phones") -> Charge:
+def charge(
+    plan: str = "a", release: int = 0, event: Event = EVENT, population: str = "phones"
+) -> Charge:
     return Charge(population, plan, release, event)
 
 
@@ -39,7 +41,8 @@ def test_a_campaign_is_charged_once_and_in_full() -> None:
     assert first == accounting.epsilon(EVENT, 1e-6)  # of 3 participations, with the first round
     assert check_spend(GRANT, [charge()], charge(release=1)) is None
     assert all(
-        check_spend(GRANT, [charge(release=r) for r in range(n)], charge(release=n)) is None for n in range(1, 7)
+        check_spend(GRANT, [charge(release=r) for r in range(n)], charge(release=n)) is None
+        for n in range(1, 7)
     )
 
 
@@ -53,7 +56,9 @@ def test_campaigns_compose() -> None:
 def test_the_grant_is_reached_and_not_passed() -> None:
     exact = accounting.epsilon([EVENT, EVENT], 1e-6, adaptive=True).epsilon
     assert check_spend(Grant("phones", exact, 1e-6), [charge()], charge("b")) is not None
-    with pytest.raises(OverspentError, match=r"plan b would take population 'phones' to epsilon .* was granted"):
+    with pytest.raises(
+        OverspentError, match=r"plan b would take population 'phones' to epsilon .* was granted"
+    ):
         check_spend(Grant("phones", math.nextafter(exact, 0), 1e-6), [charge()], charge("b"))
 
 
@@ -86,7 +91,11 @@ def test_a_name_has_one_encoding(name: str) -> None:
     composed = unicodedata.normalize("NFC", name)
     assert composed != name
     Grant(composed, 1, 1e-6)
-    for make in (lambda: Grant(name, 1, 1e-6), lambda: charge(population=name), lambda: charge(plan=name)):
+    for make in (
+        lambda: Grant(name, 1, 1e-6),
+        lambda: charge(population=name),
+        lambda: charge(plan=name),
+    ):
         with pytest.raises(InvalidInputError, match="must be in Unicode form NFC") as caught:
             make()
         assert ascii(name) in str(caught.value) and ascii(composed) in str(caught.value)
@@ -115,7 +124,16 @@ def test_names_that_look_alike(name: str, alike: str) -> None:
 
 
 def test_names_that_do_not_look_alike() -> None:
-    names = ["phones", "phones-2", "phones-3", "tablets", "2024-01-11", "2024-11-01", "phones-eu", "phones-us"]
+    names = [
+        "phones",
+        "phones-2",
+        "phones-3",
+        "tablets",
+        "2024-01-11",
+        "2024-11-01",
+        "phones-eu",
+        "phones-us",
+    ]
     assert len({appearance(name) for name in names}) == len(names)
 
 
@@ -124,7 +142,9 @@ def test_several_campaigns_spend_no_more_than_they_compose_up_to() -> None:
     grant = Grant("phones", 100, 1e-6)
     alone = check_spend(grant, [], charge(event=large))
     assert alone is not None and 15 < alone.epsilon < accounting.MOST_ADAPTIVE
-    with pytest.raises(OverspentError, match="epsilon 100 was granted, of which several campaigns may spend 25"):
+    with pytest.raises(
+        OverspentError, match="epsilon 100 was granted, of which several campaigns may spend 25"
+    ):
         check_spend(grant, [charge(event=large)], charge("b", event=large))
 
 
@@ -167,8 +187,15 @@ def test_bad_values_are_refused(make, reason: str) -> None:
 
 
 @settings(max_examples=40)
-@given(st.lists(st.tuples(st.sampled_from("abcd"), st.integers(0, 4), st.sampled_from([1e5, 4e5])), max_size=25))
-def test_whatever_is_asked_what_was_let_through_is_within_the_grant(asked: Sequence[tuple[str, int, float]]) -> None:
+@given(
+    st.lists(
+        st.tuples(st.sampled_from("abcd"), st.integers(0, 4), st.sampled_from([1e5, 4e5])),
+        max_size=25,
+    )
+)
+def test_whatever_is_asked_what_was_let_through_is_within_the_grant(
+    asked: Sequence[tuple[str, int, float]],
+) -> None:
     grant = Grant("phones", 0.125, 1e-6)  # two campaigns of the larger cost
     let: list[Charge] = []
     refused = 0
@@ -184,4 +211,7 @@ def test_whatever_is_asked_what_was_let_through_is_within_the_grant(asked: Seque
     assert len({(one.plan, one.release) for one in let}) == len(let)
     assert len({(one.plan, one.event) for one in let}) == len({one.plan for one in let})
     events = list({one.plan: one.event for one in let}.values())
-    assert not events or accounting.Composition.of(events, grant.delta).guarantee.epsilon <= grant.epsilon
+    assert (
+        not events
+        or accounting.Composition.of(events, grant.delta).guarantee.epsilon <= grant.epsilon
+    )

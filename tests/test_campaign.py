@@ -52,7 +52,9 @@ DOMAINS: dict[str, Domain] = {
 ROWS, WIDTH, N = 3, 16, 12
 SERVER_KEY = SigningKey(Secret(stream("server")(32)))
 HELPER_KEY = PrivateKey(Secret(stream("helper")(32)))
-PEOPLE = sorted((SigningKey(Secret(stream(("person", i))(32))) for i in range(N)), key=lambda key: key.public)
+PEOPLE = sorted(
+    (SigningKey(Secret(stream(("person", i))(32))) for i in range(N)), key=lambda key: key.public
+)
 ALLOWED = AllowList(person.public for person in PEOPLE)
 
 
@@ -103,7 +105,11 @@ def plain(plan: Plan, round: int, who: list[int]) -> CountSketch:
 
 
 def open_session(
-    plan: Plan, round: int, adversary: str = "semi-honest", server: FrequencyServer | None = None, **changed: Any
+    plan: Plan,
+    round: int,
+    adversary: str = "semi-honest",
+    server: FrequencyServer | None = None,
+    **changed: Any,
 ) -> Server:
     values: dict[str, Any] = {
         "session": stream(("session", round))(32),
@@ -148,7 +154,9 @@ def test_rounds_of_cohorts_land_as_the_sketches_of_their_survivors(adversary: Ad
             for i in range(N)
         ]
 
-        def ask(i: Any, frame: bytes, session: Server = session, clients: list[Any] = clients) -> bytes | None:
+        def ask(
+            i: Any, frame: bytes, session: Server = session, clients: list[Any] = clients
+        ) -> bytes | None:
             gone = i == 5 and session.state is ServerState.COLLECT
             return None if gone else clients[i].receive(frame, NOW)
 
@@ -170,7 +178,9 @@ def test_two_servers_land_the_sketches_of_who_reported() -> None:
     helper = server.helper(1, policy, ALLOWED, two_server.MemoryJournal(), HELPER_KEY)
     for i in range(8):
         client = FrequencyClient(plan, DOMAIN, items(i))
-        report = client.report(1, policy, journal=MemoryJournal(), identity=PEOPLE[i], random=stream(("report", i)))
+        report = client.report(
+            1, policy, journal=MemoryJournal(), identity=PEOPLE[i], random=stream(("report", i))
+        )
         leader.receive(report.leader)
         helper.receive(report.helper)
     with pytest.raises(LocalProtocolError, match="this batch has no sum: it is collecting"):
@@ -203,7 +213,9 @@ def test_a_session_of_other_parameters_does_not_land() -> None:
     for plan in (plan_of(secagg()), private(secagg())):
         server, session = server_of(plan), open_session(plan, 0)
         outcome = Outcome(np.zeros(ROWS * WIDTH, np.int64), np.ones(N, np.bool_), bytes(32))
-        fewer = session.terms._replace(parameters=replace(session.terms.parameters, length=ROWS * WIDTH - 1))
+        fewer = session.terms._replace(
+            parameters=replace(session.terms.parameters, length=ROWS * WIDTH - 1)
+        )
         for terms in (fewer, session.terms._replace(allow_list=bytes([1]) * 32)):
             other = Server(
                 terms.parameters,
@@ -224,20 +236,30 @@ def test_a_session_of_other_parameters_does_not_land() -> None:
                 with pytest.raises(InvalidInputError, match="the session is of another plan"):
                     check(other)
             if terms is fewer:  # that of another list cannot be read at all
-                other.outcome, other.state, other._alive = None, ServerState.ADVERTISE, np.zeros(0, np.bool_)
+                other.outcome, other.state, other._alive = (
+                    None,
+                    ServerState.ADVERTISE,
+                    np.zeros(0, np.bool_),
+                )
                 with pytest.raises(InvalidInputError, match="the session is of another plan"):
                     server.restore(other.checkpoint(), random=stream("server"))
         assert landed(server) == []
 
 
-def test_two_servers_open_nothing_of_a_private_plan_without_its_noise(monkeypatch: pytest.MonkeyPatch) -> None:
-    terms = propose_privacy(epsilon=4.0, delta=1e-6, rows=ROWS, width=WIDTH, trust="distributed", most_clients=N)
+def test_two_servers_open_nothing_of_a_private_plan_without_its_noise(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    terms = propose_privacy(
+        epsilon=4.0, delta=1e-6, rows=ROWS, width=WIDTH, trust="distributed", most_clients=N
+    )
     tau = noise_bound(terms, ROWS * WIDTH, N)
     plan = plan_of(two_servers(noise=tau, bits=modulus_bits(N, 1, tau)), privacy=terms)
     server, policy = server_of(plan), two_server.BatchPolicy(min_honest=2)
     arguments = 1, policy, ALLOWED, two_server.MemoryJournal()
     for make in (lambda: server.leader(*arguments), lambda: server.helper(*arguments, HELPER_KEY)):
-        with pytest.raises(InvalidInputError, match="each server adds the plan's noise before a sum is opened"):
+        with pytest.raises(
+            InvalidInputError, match="each server adds the plan's noise before a sum is opened"
+        ):
             make()
     drawn: list[Any] = []
     draw = Noise.draw
@@ -249,21 +271,30 @@ def test_two_servers_open_nothing_of_a_private_plan_without_its_noise(monkeypatc
 
     monkeypatch.setattr(Noise, "draw", noted)
     leader = server.leader(1, policy, ALLOWED, two_server.MemoryJournal(), random=stream("leader"))
-    helper = server.helper(1, policy, ALLOWED, two_server.MemoryJournal(), HELPER_KEY, random=stream("helper"))
+    helper = server.helper(
+        1, policy, ALLOWED, two_server.MemoryJournal(), HELPER_KEY, random=stream("helper")
+    )
     for i in range(8):
         client = FrequencyClient(plan, DOMAIN, items(i))
-        report = client.report(1, policy, journal=MemoryJournal(), identity=PEOPLE[i], random=stream(("report", i)))
+        report = client.report(
+            1, policy, journal=MemoryJournal(), identity=PEOPLE[i], random=stream(("report", i))
+        )
         leader.receive(report.leader)
         helper.receive(report.helper)
     assert drawn == []
     total = leader.finish(helper.answer(leader.query(helper.offer())))
     assert len(drawn) == 2 and not np.array_equal(*drawn)
-    np.testing.assert_array_equal(total - sum(drawn), plain(plan, 1, list(range(8))).counters.reshape(-1))
+    np.testing.assert_array_equal(
+        total - sum(drawn), plain(plan, 1, list(range(8))).counters.reshape(-1)
+    )
 
 
 def test_a_batch_that_was_closed_without_the_plans_noise_does_not_land_after_a_restart() -> None:
-    """A leader that somebody made without noise closed the batch; the server's own does not go on from its journal."""
-    terms = propose_privacy(epsilon=4.0, delta=1e-6, rows=ROWS, width=WIDTH, trust="distributed", most_clients=N)
+    """A leader that somebody made without noise closed the batch; the server's own does not go on
+    from its journal."""
+    terms = propose_privacy(
+        epsilon=4.0, delta=1e-6, rows=ROWS, width=WIDTH, trust="distributed", most_clients=N
+    )
     tau = noise_bound(terms, ROWS * WIDTH, N)
     plan = plan_of(two_servers(noise=tau, bits=modulus_bits(N, 1, tau)), privacy=terms)
     server, policy = server_of(plan), two_server.BatchPolicy(min_honest=2)
@@ -271,27 +302,49 @@ def test_a_batch_that_was_closed_without_the_plans_noise_does_not_land_after_a_r
     parameters = plan.secure_sum.parameters(bytes.fromhex(plan.fingerprint))
     journals = two_server.MemoryJournal(), two_server.MemoryJournal()
     bare = two_server.Leader(
-        parameters, plan.releases[1], ALLOWED, policy, journals[0], lambda: np.zeros(ROWS * WIDTH, np.int64)
+        parameters,
+        plan.releases[1],
+        ALLOWED,
+        policy,
+        journals[0],
+        lambda: np.zeros(ROWS * WIDTH, np.int64),
     )
     helper = server.helper(1, policy, ALLOWED, journals[1], HELPER_KEY, random=stream("helper"))
     for i in range(8):
         client = FrequencyClient(plan, DOMAIN, items(i))
-        report = client.report(1, policy, journal=MemoryJournal(), identity=PEOPLE[i], random=stream(("report", i)))
+        report = client.report(
+            1, policy, journal=MemoryJournal(), identity=PEOPLE[i], random=stream(("report", i))
+        )
         bare.receive(report.leader)
         helper.receive(report.helper)
-    own = server.leader(1, policy, ALLOWED, journals[0], random=stream("leader"))  # while the other one collects
+    # while the other one collects
+    own = server.leader(1, policy, ALLOWED, journals[0], random=stream("leader"))
     bare.finish(helper.answer(bare.query(helper.offer())))
-    with pytest.raises(two_server.BatchRefusedError, match="has noise of another source, or of none"):
+    with pytest.raises(
+        two_server.BatchRefusedError, match="has noise of another source, or of none"
+    ):
         server.leader(1, policy, ALLOWED, journals[0], random=stream("leader"))
-    with pytest.raises(two_server.BatchRefusedError, match="has noise of another source, or of none"):
+    with pytest.raises(
+        two_server.BatchRefusedError, match="has noise of another source, or of none"
+    ):
         own._record(b"", b"")
     again = two_server.Leader(
-        parameters, plan.releases[1], ALLOWED, policy, journals[0], lambda: np.zeros(ROWS * WIDTH, np.int64)
+        parameters,
+        plan.releases[1],
+        ALLOWED,
+        policy,
+        journals[0],
+        lambda: np.zeros(ROWS * WIDTH, np.int64),
     )
     assert again.resume() == bare.resume()
     with pytest.raises(InvalidInputError, match="this leader was made elsewhere"):
         server.land_batch(bare)
-    assert server.helper(1, policy, ALLOWED, journals[1], HELPER_KEY, random=stream("helper")).state.value == "done"
+    assert (
+        server.helper(
+            1, policy, ALLOWED, journals[1], HELPER_KEY, random=stream("helper")
+        ).state.value
+        == "done"
+    )
     assert landed(server) == []
 
 
@@ -300,7 +353,9 @@ def test_items_are_reported_once() -> None:
     options: dict[str, Any] = {"journal": journal, "identity": PEOPLE[0], "random": stream("once")}
     client.report(0, POLICY, **options)
     for round in (0, 1):
-        with pytest.raises(LocalProtocolError, match="refuses these items: they may be spent, and a second"):
+        with pytest.raises(
+            LocalProtocolError, match="refuses these items: they may be spent, and a second"
+        ):
             client.report(round, POLICY, **options)
 
 
@@ -327,7 +382,11 @@ def private(terms: Any = None, **changed: Any) -> Plan:
     """Return a plan with privacy: central, or by shares where clients sum among themselves."""
     shares = isinstance(terms, SecAggConfig)
     asked: dict[str, Any] = {"epsilon": 8.0, "delta": 1e-6, "rows": ROWS, "width": WIDTH}
-    asked |= {"trust": "distributed", "honest_survivors": terms.honest_survivors, "most_clients": N} if shares else {}
+    asked |= (
+        {"trust": "distributed", "honest_survivors": terms.honest_survivors, "most_clients": N}
+        if shares
+        else {}
+    )
     privacy = propose_privacy(**asked, max_items=changed.get("max_items", 1))
     return replace(plan_of(None, **changed), secure_sum=terms, privacy=privacy)
 
@@ -348,10 +407,17 @@ def test_under_privacy_nobody_stays_away_for_what_it_holds() -> None:
     plan = private(max_items=2)
     for held in ([], [51, 99], np.zeros(0, np.int64)):
         assert not FrequencyClient(plan, DOMAIN, held).contribution(0, stream("none")).any()
-    assert not FrequencyClient.of_ids(plan, np.zeros(0, np.uint64)).contribution(0, stream("none")).any()
+    assert (
+        not FrequencyClient.of_ids(plan, np.zeros(0, np.uint64))
+        .contribution(0, stream("none"))
+        .any()
+    )
     some = FrequencyClient(plan, DOMAIN, [51, 7, 7]).contribution(0, stream("one"))
     assert np.array_equal(some, FrequencyClient(plan, DOMAIN, [7]).contribution(0, stream("two")))
-    seen = {FrequencyClient(plan, DOMAIN, [1, 2, 3, 4]).contribution(0, stream(i)).tobytes() for i in range(40)}
+    seen = {
+        FrequencyClient(plan, DOMAIN, [1, 2, 3, 4]).contribution(0, stream(i)).tobytes()
+        for i in range(40)
+    }
     pairs = [FrequencyClient(plan, DOMAIN, [a, b]) for a in range(1, 5) for b in range(1, a)]
     assert seen == {pair.contribution(0, stream("any")).tobytes() for pair in pairs}
 
@@ -367,7 +433,8 @@ def test_under_privacy_a_client_needs_randomness_and_keeps_the_clip() -> None:
 
 
 def test_clients_add_their_shares() -> None:
-    """The mean square of 4,800 draws, of a distribution with kurtosis below 10, within six standard deviations."""
+    """The mean square of 4,800 draws, of a distribution with kurtosis below 10, within six standard
+    deviations."""
     plan = private(secagg())
     assert plan.privacy is not None
     client = FrequencyClient(plan, DOMAIN, [3])
@@ -387,7 +454,9 @@ def noised() -> Plan:
     privacy = propose_privacy(epsilon=8.0, delta=1e-6, **asked)  # type: ignore[arg-type]
     noise = noise_bound(privacy, ROWS * WIDTH, N)
     return replace(
-        plan_of(None, max_items=3), secure_sum=two_servers(bits=16, largest_entry=3, noise=noise), privacy=privacy
+        plan_of(None, max_items=3),
+        secure_sum=two_servers(bits=16, largest_entry=3, noise=noise),
+        privacy=privacy,
     )
 
 
@@ -407,15 +476,26 @@ def test_noise_has_room_in_what_may_land(extra: int, lands: bool) -> None:
         sketch = land_done(server, total, 6)
         assert sketch.counters.max() == total[0] and sketch.noise == ("servers", plan.fingerprint)
     else:
-        with pytest.raises(RejectedSumError, match="6 clients of at most 1 items and their noise cannot exceed"):
+        with pytest.raises(
+            RejectedSumError, match="6 clients of at most 1 items and their noise cannot exceed"
+        ):
             land_done(server, total, 6)
 
 
 def test_terms_need_room_for_the_noise() -> None:
     privacy = propose_privacy(epsilon=1.0, delta=1e-6, rows=ROWS, width=WIDTH, trust="distributed")
-    with pytest.raises(InvalidInputError, match=r"secure_sum.noise must be [0-9]+, that of the plan's privacy, got 0"):
+    with pytest.raises(
+        InvalidInputError,
+        match=r"secure_sum.noise must be [0-9]+, that of the plan's privacy, got 0",
+    ):
         replace(plan_of(None), secure_sum=two_servers(bits=16), privacy=privacy)
-    asked: dict[str, Any] = {"epsilon": 0.01, "delta": 1e-6, "rows": ROWS, "width": WIDTH, "trust": "distributed"}
+    asked: dict[str, Any] = {
+        "epsilon": 0.01,
+        "delta": 1e-6,
+        "rows": ROWS,
+        "width": WIDTH,
+        "trust": "distributed",
+    }
     shares = propose_privacy(**asked, honest_survivors=secagg().honest_survivors, most_clients=N)
     with pytest.raises(InvalidInputError, match="and noise up to .* could overflow, got 8"):
         replace(plan_of(None), secure_sum=secagg(), privacy=shares)
@@ -434,10 +514,14 @@ def test_a_journal_takes_population_and_event_from_the_plan(tmp_path: Path) -> N
 def test_items_come_as_a_list_or_an_array() -> None:
     plan = private(max_items=2)
     for wrong in (7, None, {7}, "7", iter([7])):
-        with pytest.raises(InvalidInputError, match="items must be a list, an array or a series, got"):
+        with pytest.raises(
+            InvalidInputError, match="items must be a list, an array or a series, got"
+        ):
             FrequencyClient(plan, DOMAIN, wrong)
     seven = FrequencyClient(plan, DOMAIN, [7]).contribution(0, bytes)
-    assert np.array_equal(FrequencyClient(plan, DOMAIN, np.array([7.0, np.nan])).contribution(0, bytes), seven)
+    assert np.array_equal(
+        FrequencyClient(plan, DOMAIN, np.array([7.0, np.nan])).contribution(0, bytes), seven
+    )
 
 
 @pytest.mark.parametrize("privacy", [False, True])
@@ -462,7 +546,8 @@ def test_items_come_as_a_list_or_an_array() -> None:
     ],
 )
 def test_a_container_that_is_no_column_is_refused(kind: str, table: Any, privacy: bool) -> None:
-    """Also under privacy, where it would be zeros: its form is the caller's, whatever a client holds."""
+    """Also under privacy, where it would be zeros: its form is the caller's, whatever a client
+    holds."""
     check_no_column(kind, table, privacy)
 
 
@@ -470,7 +555,12 @@ def test_a_container_that_is_no_column_is_refused(kind: str, table: Any, privacy
 def test_a_data_frame_is_no_column(privacy: bool) -> None:
     pandas, polars = pytest.importorskip("pandas"), pytest.importorskip("polars")
     table = pandas.DataFrame({"item": ["tea", "rice"], "lat": [0.1, 0.2], "lon": [0.3, 0.4]})
-    for frame in (table[["item"]], table[["item"]].to_numpy(), table[[]], polars.DataFrame({"item": ["tea"]})):
+    for frame in (
+        table[["item"]],
+        table[["item"]].to_numpy(),
+        table[[]],
+        polars.DataFrame({"item": ["tea"]}),
+    ):
         check_no_column("dictionary", frame, privacy)
     check_no_column("grid", table[["lat", "lon"]], privacy)
 
@@ -478,7 +568,9 @@ def test_a_data_frame_is_no_column(privacy: bool) -> None:
 def check_no_column(kind: str, table: Any, privacy: bool) -> None:
     domain = DOMAINS[kind]
     plan = private(domain=domain.describe()) if privacy else plan_of(domain=domain.describe())
-    with pytest.raises(InvalidInputError, match="items must be a list, an array or a series") as caught:
+    with pytest.raises(
+        InvalidInputError, match="items must be a list, an array or a series"
+    ) as caught:
         FrequencyClient(plan, domain, table)
     assert "'tea'" not in str(caught.value) and "0.1" not in str(caught.value)
 
@@ -540,20 +632,30 @@ def check_any_value(kind: str, held: Any) -> None:
         ("grid", np.array([[0.1, 0.3]]), [(0.1, 0.3)]),
     ],
 )
-def test_arrow_columns_and_coordinates_are_taken(kind: str, column: Any, plain: list[Any], privacy: bool) -> None:
+def test_arrow_columns_and_coordinates_are_taken(
+    kind: str, column: Any, plain: list[Any], privacy: bool
+) -> None:
     domain = DOMAINS[kind]
     described = {"domain": domain.describe(), "max_items": 2}
     plan = private(**described) if privacy else plan_of(**described)
     vector = FrequencyClient(plan, domain, column).contribution(0, stream("any"))
-    assert np.array_equal(vector, FrequencyClient(plan, domain, plain).contribution(0, stream("any")))
+    assert np.array_equal(
+        vector, FrequencyClient(plan, domain, plain).contribution(0, stream("any"))
+    )
     assert vector.any()
 
 
 def test_under_privacy_arrow_columns_may_hold_anything() -> None:
-    """As of a list, each value is read by itself: one that is no candidate, or that Python has no object for."""
+    """As of a list, each value is read by itself: one that is no candidate, or that Python has no
+    object for."""
     plan = private(max_items=2)
     seven = FrequencyClient(plan, DOMAIN, [7]).contribution(0, bytes)
-    for column in (pa.array([7, 99, None]), pa.array([7.0, 7.5]), pa.array(["7", "tea"]), pa.array([b"7", b"\xff"])):
+    for column in (
+        pa.array([7, 99, None]),
+        pa.array([7.0, 7.5]),
+        pa.array(["7", "tea"]),
+        pa.array([b"7", b"\xff"]),
+    ):
         assert np.array_equal(FrequencyClient(plan, DOMAIN, column).contribution(0, bytes), seven)
     mixed = pa.chunked_array([pa.array([b"7", b"\xff"]).cast(pa.string(), safe=False)])
     assert np.array_equal(FrequencyClient(plan, DOMAIN, mixed).contribution(0, bytes), seven)
@@ -575,11 +677,16 @@ def test_a_record_books_the_round_that_its_client_is_in(tmp_path: Path) -> None:
     policy = ClientPolicy(adversary=Adversary.SEMI_HONEST, min_honest=2)
     me = FrequencyClient(plan, DOMAIN, [3])
     for booked, joined in ((1, 0), (0, 1)):
-        with pytest.raises(InvalidInputError, match=f"journal is that of round {booked}, .* joins round {joined}"):
+        with pytest.raises(
+            InvalidInputError, match=f"journal is that of round {booked}, .* joins round {joined}"
+        ):
             me.join(joined, policy, journal=Journal(record, plan, booked, NOW), random=stream("x"))
     client = me.join(1, policy, journal=Journal(record, plan, 1, NOW), random=stream("x"))
     client.receive(open_session(plan, 0).invite, NOW)
-    assert client.code is AbortCode.POLICY and "for round 0, and the client joined round 1" in client.reason
+    assert (
+        client.code is AbortCode.POLICY
+        and "for round 0, and the client joined round 1" in client.reason
+    )
     assert record.begin(open_session(plan, 0).session, NOW)  # the session was not recorded either
     assert record.participations(plan.fingerprint) == []
     for wrong in (-1, 2, 0.0, None):
@@ -597,15 +704,22 @@ def test_a_record_books_the_round_that_is_reported(tmp_path: Path) -> None:
     assert record.participations(plan.fingerprint) == []
     me.report(1, POLICY, journal=Journal(record, plan, 1, NOW), **options)
     assert record.participations(plan.fingerprint) == [1]
-    with pytest.raises(LocalProtocolError, match="refuses these items: the client took part in round 1 of plan"):
+    with pytest.raises(
+        LocalProtocolError, match="refuses these items: the client took part in round 1 of plan"
+    ):
         me.report(1, POLICY, journal=Journal(record, plan, 1, NOW), **options)
 
 
 def test_a_report_asks_the_policy_before_it_makes_anything() -> None:
-    client, refusing = FrequencyClient(plan_of(two_servers()), DOMAIN, [1]), two_server.BatchPolicy(min_honest=6)
+    client, refusing = (
+        FrequencyClient(plan_of(two_servers()), DOMAIN, [1]),
+        two_server.BatchPolicy(min_honest=6),
+    )
 
     def never(*_: object) -> Any:
-        raise AssertionError("a contribution was made, or randomness drawn, for a plan that the policy refuses")
+        raise AssertionError(
+            "a contribution was made, or randomness drawn, for a plan that the policy refuses"
+        )
 
     client.contribution = never  # type: ignore[method-assign]
     with pytest.raises(UnsafeParametersError, match="min_batch - corrupt must be at least 6"):
@@ -617,7 +731,10 @@ def test_a_client_demands_privacy_of_a_sum_before_anything_is_recorded(tmp_path:
     demand = PrivacyPolicy(epsilon=8.0, delta=1e-6)
     policy = ClientPolicy(adversary=Adversary.SEMI_HONEST, min_honest=2)
     weak = replace(private(secagg()), privacy=propose_privacy(**(SHARES | {"epsilon": 9.0})))
-    for plan, message in ((weak, "proven to have epsilon 9"), (plan_of(secagg()), "the plan has none")):
+    for plan, message in (
+        (weak, "proven to have epsilon 9"),
+        (plan_of(secagg()), "the plan has none"),
+    ):
         options: dict[str, Any] = {"journal": Journal(record, plan, 0, NOW), "random": stream("x")}
         with pytest.raises(WeakPrivacyError, match=message):
             FrequencyClient(plan, DOMAIN, [3]).join(0, policy, privacy=demand, **options)
@@ -641,7 +758,9 @@ def test_a_client_demands_privacy_of_two_servers_before_it_makes_a_report(tmp_pa
 def test_the_round_of_a_verified_invite_can_be_joined() -> None:
     plan = plan_of(secagg())
     session = open_session(plan, 1)
-    invited = read_invite(session.invite, server_key=SERVER_KEY.public, fingerprint=bytes.fromhex(plan.fingerprint))
+    invited = read_invite(
+        session.invite, server_key=SERVER_KEY.public, fingerprint=bytes.fromhex(plan.fingerprint)
+    )
     assert invited is not None
     client = join(plan, invited.round)
     client.receive(session.invite, NOW)
@@ -651,7 +770,9 @@ def test_the_round_of_a_verified_invite_can_be_joined() -> None:
 def test_a_secure_sum_shows_how_many_there_are() -> None:
     hiding = propose_privacy(epsilon=1.0, delta=1e-6, rows=ROWS, width=WIDTH, relation="add-remove")
     for terms in (secagg(), two_servers()):
-        with pytest.raises(InvalidInputError, match="add-remove hides the number of clients, which the secure sum"):
+        with pytest.raises(
+            InvalidInputError, match="add-remove hides the number of clients, which the secure sum"
+        ):
             replace(plan_of(terms), privacy=hiding)
 
 
@@ -674,7 +795,9 @@ def test_the_servers_of_a_batch_do_not_copy() -> None:
 
 def join(plan: Plan, round: int = 0, **changed: Any) -> Any:
     values: dict[str, Any] = {"journal": MemoryJournal(), "random": stream("x")}
-    policy = ClientPolicy(adversary="active" if "identity" in changed else "semi-honest", min_honest=2)
+    policy = ClientPolicy(
+        adversary="active" if "identity" in changed else "semi-honest", min_honest=2
+    )
     return FrequencyClient(plan, DOMAIN, [1]).join(round, policy, **(values | changed))
 
 
@@ -733,7 +856,10 @@ BATCH = (0, POLICY, ALLOWED, two_server.MemoryJournal())
     [
         (lambda: join(plan_of()), "not summed by secure aggregation"),
         (lambda: join(TWO), "not summed by secure aggregation"),
-        (lambda: join(ACTIVE, identity=PEOPLE[0], allow_list=OTHER_LIST), "not the one that the plan names"),
+        (
+            lambda: join(ACTIVE, identity=PEOPLE[0], allow_list=OTHER_LIST),
+            "not the one that the plan names",
+        ),
         (lambda: open_session(TWO, 0), "not summed by secure aggregation"),
         (lambda: open_session(RING, 2), "round must be at most 1"),
         (lambda: open_session(RING, 0, signing_key=PEOPLE[0]), "signing key is not the one"),
@@ -762,7 +888,11 @@ def test_a_sum_that_no_sketches_have_does_not_land() -> None:
     large[0] += 14
     least[0] = -(2**63)
     odd[0] += 1
-    for total, message in ((large, "cannot exceed 6"), (least, "cannot exceed 6"), (odd, "another parity")):
+    for total, message in (
+        (large, "cannot exceed 6"),
+        (least, "cannot exceed 6"),
+        (odd, "another parity"),
+    ):
         with pytest.raises(RejectedSumError, match=message):
             land_done(server, total, 6)
     assert server.release() == []
@@ -783,7 +913,9 @@ def test_a_sum_that_no_sketches_have_does_not_land() -> None:
 def test_honest_sums_land_and_larger_rows_do_not(
     held: list[set[int]], noise: str, row: int, boost: list[int], seed: int
 ) -> None:
-    """Any items, and any noise within its bounds: the sum lands. Beyond clients x items and the noise, it does not."""
+    """Any items, and any noise within its bounds: the sum lands.
+    Beyond clients x items and the noise, it does not.
+    """
     plan = NOISED if noise != "none" else plan_of(two_servers(largest_entry=3), max_items=3)
     bound, row_bound = plan.noise_bound, plan.row_noise_bound
     assert row_bound < bound * WIDTH or noise == "none"
@@ -802,26 +934,49 @@ def test_honest_sums_land_and_larger_rows_do_not(
         total.counters += np.where(total.counters >= 0, sizes, -sizes)
     elif noise == "few":
         total.counters[:, 0] += bound
-    assert land_done(server_of(plan), total.counters.reshape(-1), len(held)).num_clients == len(held)
+    assert land_done(server_of(plan), total.counters.reshape(-1), len(held)).num_clients == len(
+        held
+    )
 
     most = len(held) * plan.max_items + row_bound
     boosted = total.counters.copy()
     boosted[row] += np.where(boosted[row] >= 0, 1, -1) * np.array(boost)
-    if np.abs(boosted[row]).sum() > most and np.abs(boosted).max() <= len(held) * plan.max_items + bound:
-        with pytest.raises(RejectedSumError, match=f"add up to [0-9]+ without their signs, .* exceed {most}: a client"):
+    if (
+        np.abs(boosted[row]).sum() > most
+        and np.abs(boosted).max() <= len(held) * plan.max_items + bound
+    ):
+        with pytest.raises(
+            RejectedSumError,
+            match=f"add up to [0-9]+ without their signs, .* exceed {most}: a client",
+        ):
             land_done(server_of(plan), boosted.reshape(-1), len(held))
 
 
-ROOM: dict[str, Any] = {"epsilon": 1.0, "delta": 1e-6, "rows": 5, "width": 1000, "trust": "distributed"}
+ROOM: dict[str, Any] = {
+    "epsilon": 1.0,
+    "delta": 1e-6,
+    "rows": 5,
+    "width": 1000,
+    "trust": "distributed",
+}
 
 
 def test_the_room_that_noise_leaves_to_liars_is_that_of_the_threat_model() -> None:
-    """1,000 clients of one item, of whom 50 may be corrupt and 50 drop out: the figures on the page."""
+    """1,000 clients of one item, of whom 50 may be corrupt and 50 drop out: the figures on the
+    page."""
     domain = IntegerRange(1, 5000)
     parameters = propose(1000, length=5000, bits=24, corrupt=50, max_dropout=0.05)
-    privacy = propose_privacy(**ROOM, honest_survivors=parameters.honest_survivors, most_clients=1000)
+    privacy = propose_privacy(
+        **ROOM, honest_survivors=parameters.honest_survivors, most_clients=1000
+    )
     terms = SecAggConfig(parameters=parameters, server_key=SERVER_KEY.public)
-    asked: dict[str, Any] = {"rows": 5, "width": 1000, "num_rounds": 1, "num_clients": 1000, "max_round_clients": 1000}
+    asked: dict[str, Any] = {
+        "rows": 5,
+        "width": 1000,
+        "num_rounds": 1,
+        "num_clients": 1000,
+        "max_round_clients": 1000,
+    }
     plan = plan_of(terms, **asked, schedule="shared", domain=domain.describe(), privacy=privacy)
     honest = CountSketch(plan.spec, 0)
     honest.add(domain.encode(np.random.default_rng(1).zipf(1.3, 1000) % 5000 + 1), num_clients=1000)
@@ -840,7 +995,10 @@ def test_the_room_that_noise_leaves_to_liars_is_that_of_the_threat_model() -> No
 
     many = list(range(3000, 3300))
     assert lands(many, 0)
-    one, most = (next(times for times in range(2000) if not lands(held, times + 1)) for held in ([4999], many))
+    one, most = (
+        next(times for times in range(2000) if not lands(held, times + 1))
+        for held in ([4999], many)
+    )
     page = (Path(__file__).parent.parent / "docs" / "threat-model.md").read_text(encoding="utf-8")
     sizes = np.abs(drawn).reshape(5, 1000).sum(axis=1)
     mean = round(float(sizes.mean()), -2)
@@ -854,13 +1012,17 @@ def test_the_room_that_noise_leaves_to_liars_is_that_of_the_threat_model() -> No
 
 
 def test_a_client_that_counts_for_many_items_does_not_land() -> None:
-    """Every counter stays far below the largest that one may be, and the row holds more than its clients can."""
+    """Every counter stays far below the largest that one may be, and the row holds more than its
+    clients can."""
     plan = plan_of(two_servers())
     server, total = FrequencyServer(plan), plain(plan, 0, list(range(6))).counters
     boosted = total.copy()
     boosted[1] += 2 * np.where(boosted[1] >= 0, 1, -1)  # of even size: parity does not see it
     assert np.abs(boosted).max() <= 6
-    with pytest.raises(RejectedSumError, match="a row of the sum add up to 38 without their signs, .* cannot exceed 6"):
+    with pytest.raises(
+        RejectedSumError,
+        match="a row of the sum add up to 38 without their signs, .* cannot exceed 6",
+    ):
         land_done(server, boosted.reshape(-1), 6)
     assert server.release() == []
 
@@ -872,15 +1034,25 @@ def test_sums_of_rows_are_exact_beyond_64_bits() -> None:
 
 def test_nobody_plans_two_reports_of_a_client_in_one_opening() -> None:
     """Two servers take one: such a plan could be agreed on, and not be run."""
-    asked: dict[str, Any] = {"rows": ROWS, "width": WIDTH, "trust": "distributed", "participations": 2}
+    asked: dict[str, Any] = {
+        "rows": ROWS,
+        "width": WIDTH,
+        "trust": "distributed",
+        "participations": 2,
+    }
     for together, schedule in ((2, "shared"), (1, "hybrid")):
         privacy = propose_privacy(epsilon=8.0, delta=1e-6, **asked, per_release=together)
         tau = noise_bound(privacy, ROWS * WIDTH, 2 * N)
         terms = two_servers(n_max=2 * N, noise=tau, bits=modulus_bits(2 * N, 1, tau))
         if together == 1:
-            assert plan_of(terms, privacy=privacy, schedule=schedule).releases == [range(1), range(1, 2)]
+            assert plan_of(terms, privacy=privacy, schedule=schedule).releases == [
+                range(1),
+                range(1, 2),
+            ]
         else:
-            with pytest.raises(InvalidInputError, match="may be in 2 rounds of a release: use max_rounds 1"):
+            with pytest.raises(
+                InvalidInputError, match="may be in 2 rounds of a release: use max_rounds 1"
+            ):
                 plan_of(terms, privacy=privacy, schedule=schedule)
 
 
@@ -888,12 +1060,16 @@ def test_what_is_not_done_or_not_the_plans_does_not_land() -> None:
     plan = plan_of(secagg())
     server = FrequencyServer(plan)
     session = open_session(plan, 0, server=server)
-    with pytest.raises(LocalProtocolError, match="there is no sum to land: the session is advertise"):
+    with pytest.raises(
+        LocalProtocolError, match="there is no sum to land: the session is advertise"
+    ):
         server.land(session)
     session.outcome = Outcome(np.zeros(ROWS * WIDTH, np.int64), np.ones(N, np.bool_), bytes(32))
     other = FrequencyServer(plan_of(secagg(), seed=bytes(32)))
     for elsewhere in (other, FrequencyServer(plan)):
-        with pytest.raises(InvalidInputError, match="this session was made elsewhere, and may be of another plan"):
+        with pytest.raises(
+            InvalidInputError, match="this session was made elsewhere, and may be of another plan"
+        ):
             elsewhere.land(session)
     with pytest.raises(InvalidInputError, match="the session is of another plan"):
         other.restore(session.checkpoint(), random=stream("server"))
@@ -903,7 +1079,11 @@ def test_what_is_not_done_or_not_the_plans_does_not_land() -> None:
 
 def test_a_session_is_opened_once() -> None:
     server = FrequencyServer(plan_of(secagg()))
-    options: dict[str, Any] = {"signing_key": SERVER_KEY, "salt": bytes(32), "random": stream("server")}
+    options: dict[str, Any] = {
+        "signing_key": SERVER_KEY,
+        "salt": bytes(32),
+        "random": stream("server"),
+    }
     options |= {"not_before": NOW, "not_after": NOW + 60}
     server.open(0, session=bytes(32), **options)
     with pytest.raises(InvalidInputError, match="this session was opened before"):
@@ -961,7 +1141,8 @@ UNREADABLE: list[Any] = [
 
 
 def said_by(call: Callable[[], object]) -> str:
-    """Return all that a log of its error may show, but for the frames of the test; "" if there is no error."""
+    """Return all that a log of its error may show, but for the frames of the test; "" if there is
+    no error."""
     try:
         call()
     except InvalidInputError as error:
@@ -981,10 +1162,13 @@ def test_no_error_of_a_client_shows_an_item(kind: str, privacy: bool) -> None:
     plan = private(domain=domain.describe()) if privacy else plan_of(domain=domain.describe())
     raised = 0
     for items in UNREADABLE:
-        said = said_by(lambda items=items: FrequencyClient(plan, domain, items).contribution(0, stream("any")))
+        said = said_by(
+            lambda items=items: FrequencyClient(plan, domain, items).contribution(0, stream("any"))
+        )
         assert "1357" not in said and "disease" not in said, items
         assert said == "" or said.startswith("(None, None)")
-        assert not (said and privacy and type(items) is list), items  # by no error of a private campaign
+        # by no error of a private campaign
+        assert not (said and privacy and type(items) is list), items
         raised += said != ""
     assert raised >= (5 if privacy else 15)
 
@@ -1014,8 +1198,11 @@ def fail(*_: object) -> Any:
 
 
 @pytest.mark.parametrize("plan", [plan_of(two_servers()), NOISED])
-def test_no_report_that_fails_leaves_the_items_behind(plan: Plan, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Neither the items nor their sketch: tools that log the variables of a traceback would show them."""
+def test_no_report_that_fails_leaves_the_items_behind(
+    plan: Plan, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither the items nor their sketch: tools that log the variables of a traceback would show
+    them."""
     client = FrequencyClient(plan, DOMAIN, [3, 5, 7, 9] if plan.privacy else [3])
     spent = MemoryJournal(is_spent=True)
 
@@ -1061,7 +1248,8 @@ def test_no_contribution_that_fails_leaves_the_items_behind() -> None:
     privacy = replace(privacy, event=replace(privacy.event, clip_norm=2.0))  # two items exceed it
     plan = plan_of(None, max_items=2, privacy=privacy)
     client = FrequencyClient(plan, DOMAIN, [3, 5, 7])
-    for calls in range(2):  # items are dropped by an order that is drawn, and hidden by a share of noise
+    # items are dropped by an order that is drawn, and hidden by a share of noise
+    for calls in range(2):
         with pytest.raises(OSError, match="is gone") as failed:
             client.contribution(0, failing(calls))
         assert left_behind(failed.value) == []
@@ -1070,7 +1258,8 @@ def test_no_contribution_that_fails_leaves_the_items_behind() -> None:
 
 
 def test_a_label_of_an_item_is_not_shown(tmp_path: Path) -> None:
-    """Neither by a label that is none, nor by a journal, nor by a database that fails while it is written."""
+    """Neither by a label that is none, nor by a journal, nor by a database that fails while it is
+    written."""
     record = ClientRecord.open(tmp_path / "client.db", create=True)
     plan = private(secagg())
     wrong = Journal(record, plan, 0, NOW, item=f" {SECRET}")
@@ -1088,7 +1277,10 @@ def test_a_policy_that_refuses_the_plan_says_so_at_once() -> None:
     plan = plan_of(secagg())
     with pytest.raises(UnsafeParametersError, match="min_survivors - corrupt must be at least 10"):
         FrequencyClient(plan, DOMAIN, [1]).join(
-            0, ClientPolicy(adversary="semi-honest", min_honest=10), journal=MemoryJournal(), random=stream("x")
+            0,
+            ClientPolicy(adversary="semi-honest", min_honest=10),
+            journal=MemoryJournal(),
+            random=stream("x"),
         )
 
 
@@ -1104,16 +1296,40 @@ def test_landed_sketches_of_two_plans_do_not_mix() -> None:
         (lambda: secagg(length=47), "secure_sum.length must be rows times width, 48, got 47"),
         (lambda: two_servers(length=49), "secure_sum.length must be rows times width, 48, got 49"),
         (lambda: replace(secagg(), server_key=b"short"), "secure_sum.server_key must be 32 bytes"),
-        (lambda: replace(secagg(), server_key=bytes(32)), "an identity must not be a key of low order"),
+        (
+            lambda: replace(secagg(), server_key=bytes(32)),
+            "an identity must not be a key of low order",
+        ),
         (lambda: replace(secagg(), parameters=WEAK), "are not safe against"),
         (lambda: secagg(), "asks for at least 12 clients, and the largest round has 11"),
-        (lambda: two_servers(min_batch=12), "asks for at least 12 clients, and the largest round has 11"),
-        (lambda: replace(secagg(), allow_list=bytes(32)), "an allow_list goes with the adversary active"),
-        (lambda: replace(two_servers(), helper_key=b"short"), "secure_sum.helper_key must be 32 bytes"),
-        (lambda: replace(two_servers(), helper_key=bytes(32)), "helper_key is no valid key: .* of low order"),
-        (lambda: replace(two_servers(), helper_key=b"\xff" * 32), "helper_key is no valid key: .* below 2\\^255 - 19"),
-        (lambda: replace(two_servers(), allow_list=bytes(31)), "secure_sum.allow_list must be 32 bytes"),
-        (lambda: replace(secagg("active"), allow_list=b""), "secure_sum.allow_list must be 32 bytes"),
+        (
+            lambda: two_servers(min_batch=12),
+            "asks for at least 12 clients, and the largest round has 11",
+        ),
+        (
+            lambda: replace(secagg(), allow_list=bytes(32)),
+            "an allow_list goes with the adversary active",
+        ),
+        (
+            lambda: replace(two_servers(), helper_key=b"short"),
+            "secure_sum.helper_key must be 32 bytes",
+        ),
+        (
+            lambda: replace(two_servers(), helper_key=bytes(32)),
+            "helper_key is no valid key: .* of low order",
+        ),
+        (
+            lambda: replace(two_servers(), helper_key=b"\xff" * 32),
+            "helper_key is no valid key: .* below 2\\^255 - 19",
+        ),
+        (
+            lambda: replace(two_servers(), allow_list=bytes(31)),
+            "secure_sum.allow_list must be 32 bytes",
+        ),
+        (
+            lambda: replace(secagg("active"), allow_list=b""),
+            "secure_sum.allow_list must be 32 bytes",
+        ),
     ],
 )
 def test_a_plan_refuses_terms_that_do_not_fit(terms: Callable[[], Any], message: str) -> None:
@@ -1124,14 +1340,18 @@ def test_a_plan_refuses_terms_that_do_not_fit(terms: Callable[[], Any], message:
 
 def test_a_plan_refuses_sums_that_could_overflow() -> None:
     plan_of(secagg(bits=5))
-    with pytest.raises(InvalidInputError, match="sums of 12 clients of 2 items could overflow, got 5"):
+    with pytest.raises(
+        InvalidInputError, match="sums of 12 clients of 2 items could overflow, got 5"
+    ):
         plan_of(secagg(bits=5), max_items=2)
 
 
 def test_what_a_client_holds_does_not_decide_whether_it_can_report() -> None:
     plan_of(two_servers(largest_entry=2), max_items=2)
     for largest, items in ((1, 2), (2, 1)):
-        with pytest.raises(InvalidInputError, match=f"largest_entry must be max_items, {items}: .*, got {largest}"):
+        with pytest.raises(
+            InvalidInputError, match=f"largest_entry must be max_items, {items}: .*, got {largest}"
+        ):
             plan_of(two_servers(largest_entry=largest), max_items=items)
 
 
@@ -1141,7 +1361,11 @@ def test_plans_with_terms_survive_their_files(terms: Any, tmp_path: Any) -> None
     for name in ("plan.toml", "plan.json"):
         plan.save(tmp_path / name)
         assert Plan.load(tmp_path / name) == plan
-    assert plan_of().fingerprint != plan_of(secagg()).fingerprint != plan_of(secagg("active")).fingerprint
+    assert (
+        plan_of().fingerprint
+        != plan_of(secagg()).fingerprint
+        != plan_of(secagg("active")).fingerprint
+    )
     if terms is not None:
         assert plan.bytes_per_client == terms.upload_bytes > ROWS * WIDTH
         assert plan.modulus_bits == 8
@@ -1204,8 +1428,15 @@ def without(terms: Any, names: Sequence[str]) -> Any:
 @pytest.mark.parametrize(("terms", "names"), UNPUBLISHED)
 def test_nobody_runs_a_plan_that_lacks_a_key(terms: Any, names: list[str]) -> None:
     plan = plan_of(without(terms, names))
-    assert (plan_of().is_published, plan_of(terms).is_published, plan.is_published) == (True, True, False)
-    lacking = rf"the plan lacks {' and '.join(names)}, so nobody may run it: .* Plan.with_keys or fedtally keys add"
+    assert (plan_of().is_published, plan_of(terms).is_published, plan.is_published) == (
+        True,
+        True,
+        False,
+    )
+    lacking = (
+        rf"the plan lacks {' and '.join(names)}, so nobody may run it: .* Plan.with_keys or"
+        r" fedtally keys add"
+    )
     with pytest.raises(InvalidInputError, match=lacking):
         plan.check_published()
     runs = runs_of_secagg(plan) if isinstance(terms, SecAggConfig) else runs_of_two_servers(plan)
@@ -1215,9 +1446,13 @@ def test_nobody_runs_a_plan_that_lacks_a_key(terms: Any, names: list[str]) -> No
 
 
 def runs_of_secagg(plan: Plan) -> list[Callable[[], Any]]:
-    """Return what clients and the server do under a plan; who has a list and an identity gets no further."""
+    """Return what clients and the server do under a plan; who has a list and an identity gets no
+    further."""
     client, journal, random = FrequencyClient(plan, DOMAIN, [1]), MemoryJournal(), stream("x")
-    server, outcome = FrequencyServer(plan), types.SimpleNamespace(total=np.zeros(ROWS * WIDTH, np.int64), survivors=N)
+    server, outcome = (
+        FrequencyServer(plan),
+        types.SimpleNamespace(total=np.zeros(ROWS * WIDTH, np.int64), survivors=N),
+    )
     session: Any = types.SimpleNamespace(outcome=outcome, session=bytes(32), state=ServerState.DONE)
     lenient, strict = (ClientPolicy(adversary=each, min_honest=2) for each in Adversary)
     listed: dict[str, Any] = {"identity": PEOPLE[0], "allow_list": ALLOWED}
@@ -1239,7 +1474,9 @@ def runs_of_two_servers(plan: Plan) -> list[Callable[[], Any]]:
     full = plan_of(two_servers())
     finished = done_leader(full, plain(full, 0, list(range(6))).counters.reshape(-1), 6)
     return [
-        lambda: client.report(0, batch, journal=MemoryJournal(), identity=PEOPLE[0], random=stream("x")),
+        lambda: client.report(
+            0, batch, journal=MemoryJournal(), identity=PEOPLE[0], random=stream("x")
+        ),
         lambda: server.leader(0, batch, ALLOWED, two_server.MemoryJournal()),
         lambda: server.helper(0, batch, ALLOWED, two_server.MemoryJournal(), HELPER_KEY),
         lambda: server.land_batch(finished),
@@ -1248,18 +1485,27 @@ def runs_of_two_servers(plan: Plan) -> list[Callable[[], Any]]:
 
 @pytest.mark.parametrize("names", [["helper_key"], ["allow_list"], ["helper_key", "allow_list"]])
 def test_parameters_of_two_servers_have_keys(names: list[str]) -> None:
-    with pytest.raises(InvalidInputError, match=f"secure_sum lacks {' and '.join(names)}; add_keys adds them"):
+    with pytest.raises(
+        InvalidInputError, match=f"secure_sum lacks {' and '.join(names)}; add_keys adds them"
+    ):
         without(two_servers(), names).parameters(bytes(32))
 
 
 @pytest.mark.parametrize(("terms", "names"), UNPUBLISHED)
-def test_keys_make_the_published_plan_of_the_same_size(terms: Any, names: list[str], tmp_path: Path) -> None:
+def test_keys_make_the_published_plan_of_the_same_size(
+    terms: Any, names: list[str], tmp_path: Path
+) -> None:
     sized, published = plan_of(without(terms, names)), plan_of(terms)
     assert sized.missing_keys == tuple(names)
     assert sized.with_keys(**{name: KEYS[name] for name in names}) == published
-    assert sized.with_keys(**{name: KEYS[name] for name in terms.needed_keys}) == published  # one may be there already
+    # one may be there already
+    assert sized.with_keys(**{name: KEYS[name] for name in terms.needed_keys}) == published
     assert published.with_keys() == published
-    assert published.without_keys() == sized.without_keys() == plan_of(without(terms, terms.needed_keys))
+    assert (
+        published.without_keys()
+        == sized.without_keys()
+        == plan_of(without(terms, terms.needed_keys))
+    )
     assert published.without_keys().missing_keys == terms.needed_keys
     assert sized.bytes_per_client == published.bytes_per_client
     assert sized.modulus_bits == published.modulus_bits
@@ -1291,31 +1537,73 @@ def test_keys_are_added_one_after_the_other() -> None:
 @pytest.mark.parametrize(
     ("terms", "keys", "message"),
     [
-        (None, {"server_key": SERVER_KEY.public}, "the secure sum ideal has no server_key: it uses no key"),
-        (secagg(), {"helper_key": HELPER_KEY.public}, "has no helper_key: it uses server_key; leave out what"),
-        (secagg(), {"allow_list": ALLOWED.digest}, r"secagg \(semi-honest\) has no allow_list: it uses server_key"),
+        (
+            None,
+            {"server_key": SERVER_KEY.public},
+            "the secure sum ideal has no server_key: it uses no key",
+        ),
+        (
+            secagg(),
+            {"helper_key": HELPER_KEY.public},
+            "has no helper_key: it uses server_key; leave out what",
+        ),
+        (
+            secagg(),
+            {"allow_list": ALLOWED.digest},
+            r"secagg \(semi-honest\) has no allow_list: it uses server_key",
+        ),
         (secagg("active"), {"helper_key": HELPER_KEY.public}, "it uses server_key and allow_list"),
         (
             two_servers(),
             {"server_key": SERVER_KEY.public},
             "two-server has no server_key: it uses helper_key and allow",
         ),
-        (secagg(), {"server_key": PEOPLE[0].public}, "the plan has another server_key, .* are not replaced"),
+        (
+            secagg(),
+            {"server_key": PEOPLE[0].public},
+            "the plan has another server_key, .* are not replaced",
+        ),
         (secagg("active"), {"allow_list": bytes(32)}, "the plan has another allow_list, "),
-        (two_servers(), {"helper_key": PrivateKey(Secret(bytes(32))).public}, "the plan has another helper_key, "),
+        (
+            two_servers(),
+            {"helper_key": PrivateKey(Secret(bytes(32))).public},
+            "the plan has another helper_key, ",
+        ),
         (
             without(two_servers(), ["helper_key"]),
             {"helper_key": SERVER_KEY.public},
             r"no valid key: .* below 2\^255 - 19",
         ),
-        (without(secagg(), ["server_key"]), {"server_key": b"short"}, "secure_sum.server_key must be 32 bytes"),
-        (without(secagg(), ["server_key"]), {"server_key": "00" * 32}, "secure_sum.server_key must be 32 bytes"),
-        (without(secagg(), ["server_key"]), {"server_key": bytes(32)}, "server_key is no valid key: .* low order"),
-        (without(two_servers(), ["helper_key"]), {"helper_key": bytes(32)}, "helper_key is no valid key: .* low order"),
-        (without(two_servers(), ["helper_key"]), {"helper_key": bytes(33)}, "secure_sum.helper_key must be 32 bytes"),
+        (
+            without(secagg(), ["server_key"]),
+            {"server_key": b"short"},
+            "secure_sum.server_key must be 32 bytes",
+        ),
+        (
+            without(secagg(), ["server_key"]),
+            {"server_key": "00" * 32},
+            "secure_sum.server_key must be 32 bytes",
+        ),
+        (
+            without(secagg(), ["server_key"]),
+            {"server_key": bytes(32)},
+            "server_key is no valid key: .* low order",
+        ),
+        (
+            without(two_servers(), ["helper_key"]),
+            {"helper_key": bytes(32)},
+            "helper_key is no valid key: .* low order",
+        ),
+        (
+            without(two_servers(), ["helper_key"]),
+            {"helper_key": bytes(33)},
+            "secure_sum.helper_key must be 32 bytes",
+        ),
     ],
 )
-def test_a_plan_takes_the_keys_of_its_protocol_alone(terms: Any, keys: dict[str, Any], message: str) -> None:
+def test_a_plan_takes_the_keys_of_its_protocol_alone(
+    terms: Any, keys: dict[str, Any], message: str
+) -> None:
     with pytest.raises(InvalidInputError, match=message):
         plan_of(terms).with_keys(**keys)
 
@@ -1329,7 +1617,9 @@ def test_a_plan_that_lost_its_keys_is_another_plan(terms: Any, names: list[str])
     stripped = Plan.from_dict(values)
     assert stripped.missing_keys == tuple(names)
     assert stripped.fingerprint != published.fingerprint
-    with pytest.raises(InvalidInputError, match="changed after it was written: its fingerprint does not match"):
+    with pytest.raises(
+        InvalidInputError, match="changed after it was written: its fingerprint does not match"
+    ):
         Plan.from_dict({"fingerprint": published.fingerprint, **values})
 
 

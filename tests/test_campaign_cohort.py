@@ -1,4 +1,5 @@
-"""One cohort from Invite to landing: the order that must hold, restarts after every message, and what leaves."""
+"""One cohort from Invite to landing: the order that must hold, restarts after every message, and
+what leaves."""
 
 from __future__ import annotations
 
@@ -39,16 +40,29 @@ DOMAIN = IntegerRange(1, 50)
 ROWS, WIDTH, N = 3, 16, 8
 SERVER_KEY = SigningKey(Secret(stream("server")(32)))
 HELPER_KEY = PrivateKey(Secret(stream("helper")(32)))
-PEOPLE = sorted((SigningKey(Secret(stream(("person", i))(32))) for i in range(N)), key=lambda key: key.public)
+PEOPLE = sorted(
+    (SigningKey(Secret(stream(("person", i))(32))) for i in range(N)), key=lambda key: key.public
+)
 ALLOWED = AllowList(person.public for person in PEOPLE)
 POLICY = two_server.BatchPolicy(min_honest=2)
-OPENS = {Kind.CONFIRMATIONS, Kind.RESULT}  # heard from the unmasking phase on; semi-honest, SURVIVORS, too
+# heard from the unmasking phase on; semi-honest, SURVIVORS, too
+OPENS = {Kind.CONFIRMATIONS, Kind.RESULT}
 
 
-def plan_of(adversary: str = "semi-honest", trust: str | None = "distributed", rounds: int = 1) -> Plan:
+def plan_of(
+    adversary: str = "semi-honest", trust: str | None = "distributed", rounds: int = 1
+) -> Plan:
     """Return a plan of cohorts of eight; trust None: without privacy."""
-    parameters = propose(N, length=ROWS * WIDTH, bits=16, corrupt=1, max_dropout=0.13, adversary=adversary)
-    asked: dict[str, Any] = {"epsilon": 8.0, "delta": 1e-6, "rows": ROWS, "width": WIDTH, "trust": trust}
+    parameters = propose(
+        N, length=ROWS * WIDTH, bits=16, corrupt=1, max_dropout=0.13, adversary=adversary
+    )
+    asked: dict[str, Any] = {
+        "epsilon": 8.0,
+        "delta": 1e-6,
+        "rows": ROWS,
+        "width": WIDTH,
+        "trust": trust,
+    }
     if trust == "distributed":
         asked |= {"honest_survivors": parameters.honest_survivors, "most_clients": N}
     active = adversary == "active"
@@ -63,7 +77,9 @@ def plan_of(adversary: str = "semi-honest", trust: str | None = "distributed", r
         max_items=1,
         seed=bytes(32),
         secure_sum=SecAggConfig(
-            parameters=parameters, server_key=SERVER_KEY.public, allow_list=ALLOWED.digest if active else None
+            parameters=parameters,
+            server_key=SERVER_KEY.public,
+            allow_list=ALLOWED.digest if active else None,
         ),
         privacy=None if trust is None else propose_privacy(**asked),
     )
@@ -107,21 +123,32 @@ class Site:
             )
             for i in range(N)
         ]
-        self.heard: list[tuple[ServerState, int]] = []  # what was sent to clients, and in which state
+        # what was sent to clients, and in which state
+        self.heard: list[tuple[ServerState, int]] = []
         self.run = CohortRun.begin(
-            self.server, self.round, range(N), signing_key=SERVER_KEY, random=self.drawn, now=NOW, **self.options
+            self.server,
+            self.round,
+            range(N),
+            signing_key=SERVER_KEY,
+            random=self.drawn,
+            now=NOW,
+            **self.options,
         )
 
     def restart(self) -> None:
         """Let the process die, and another one go on with the same books and the last checkpoint."""
         self.server = FrequencyServer(self.plan, self.books)
-        self.run = CohortRun.resume(self.server, self.saved[-1], range(N), random=self.drawn, **self.options)
+        self.run = CohortRun.resume(
+            self.server, self.saved[-1], range(N), random=self.drawn, **self.options
+        )
 
     def ask(self, i: ClientId, frame: bytes) -> bytes | None:
         state, message = self.run.session.state, wire.parse(frame)
         assert message is not None
         self.heard.append((state, message.kind))
-        return None if int(i) in self.gone.get(state, ()) else self.clients[int(i)].receive(frame, NOW)
+        return (
+            None if int(i) in self.gone.get(state, ()) else self.clients[int(i)].receive(frame, NOW)
+        )
 
     def finish(self) -> CohortRun:
         drive(self.run, self.ask, NOW)
@@ -156,7 +183,9 @@ class NotedBooks(MemoryBooks):
 
 @pytest.mark.parametrize("adversary", Adversary)
 @pytest.mark.parametrize("trust", [None, "central", "distributed"])
-def test_a_cohort_runs_from_its_invite_to_its_landing(adversary: Adversary, trust: str | None) -> None:
+def test_a_cohort_runs_from_its_invite_to_its_landing(
+    adversary: Adversary, trust: str | None
+) -> None:
     site = Site(plan_of(adversary, trust), NotedBooks(), gone={ServerState.COLLECT: {5}})
     stages = []
     while not site.run.done:
@@ -209,9 +238,14 @@ def test_a_run_of_a_session_without_a_plan_hands_over_its_sum() -> None:
 # ---- restarts ----
 
 
-@pytest.mark.parametrize(("adversary", "trust"), [("semi-honest", "central"), ("active", "distributed")])
-def test_a_run_that_restarts_after_any_message_lands_the_same_sum_once(adversary: str, trust: str) -> None:
-    """A process dies after each message that it was sent, in turn, and after each phase that it closed."""
+@pytest.mark.parametrize(
+    ("adversary", "trust"), [("semi-honest", "central"), ("active", "distributed")]
+)
+def test_a_run_that_restarts_after_any_message_lands_the_same_sum_once(
+    adversary: str, trust: str
+) -> None:
+    """A process dies after each message that it was sent, in turn, and after each phase that it
+    closed."""
     whole = Site(plan_of(adversary, trust))
     whole.finish()
     [expected] = [sketch.counters.copy() for sketch in landed(whole.server)]
@@ -237,7 +271,9 @@ def test_a_run_that_restarts_after_any_message_lands_the_same_sum_once(adversary
                     site.restart()
         carry(site.run, site.ask)
         site.restart()  # with its sum, which has landed
-        with pytest.raises(LocalProtocolError, match="the sum of this session has landed; a second time"):
+        with pytest.raises(
+            LocalProtocolError, match="the sum of this session has landed; a second time"
+        ):
             site.server.land(site.run.session)
         [sketch] = landed(site.server)
         assert np.array_equal(sketch.counters, expected) and sketch.num_clients == N, moments
@@ -272,7 +308,9 @@ def test_a_session_goes_on_in_one_place() -> None:
     assert site.server.restore(site.saved[-1], random=site.drawn).state is ServerState.DONE
     other = FrequencyServer(site.plan, site.books)
     with pytest.raises(InvalidInputError, match="this session was opened before"):
-        CohortRun.begin(other, 0, range(N), signing_key=SERVER_KEY, random=stream(("site", 0, "")), now=NOW)
+        CohortRun.begin(
+            other, 0, range(N), signing_key=SERVER_KEY, random=stream(("site", 0, "")), now=NOW
+        )
 
 
 # ---- the order: reserve, then open ----
@@ -281,7 +319,8 @@ def test_a_session_goes_on_in_one_place() -> None:
 @pytest.mark.parametrize("adversary", Adversary)
 @pytest.mark.parametrize("trust", ["central", "distributed"])
 def test_no_sum_can_be_opened_before_it_is_reserved(adversary: Adversary, trust: str) -> None:
-    """When the books are asked, the session is still before the phase; where they refuse, it is closed."""
+    """When the books are asked, the session is still before the phase; where they refuse, it is
+    closed."""
     site = Site(plan_of(adversary, trust), NotedBooks(refuses=True))
     states: list[ServerState] = []
     reserve = site.books.reserve
@@ -351,7 +390,9 @@ class Pair:
         for i in range(N):
             client = FrequencyClient(self.plan, DOMAIN, [1 + i])
             random = stream(("report", i))
-            report = client.report(0, POLICY, journal=MemoryJournal(), identity=PEOPLE[i], random=random)
+            report = client.report(
+                0, POLICY, journal=MemoryJournal(), identity=PEOPLE[i], random=random
+            )
             self.leader.receive(report.leader)
             self.helper.receive(report.helper)
 
@@ -359,8 +400,12 @@ class Pair:
         """Make both sides, also again after a restart: of their journals."""
         self.server = FrequencyServer(self.plan, self.books[0])
         helping = FrequencyServer(self.plan, self.books[1])
-        self.leader = self.server.leader(0, POLICY, ALLOWED, self.journals[0], random=stream("leader"))
-        self.helper = helping.helper(0, POLICY, ALLOWED, self.journals[1], HELPER_KEY, random=stream("helper"))
+        self.leader = self.server.leader(
+            0, POLICY, ALLOWED, self.journals[0], random=stream("leader")
+        )
+        self.helper = helping.helper(
+            0, POLICY, ALLOWED, self.journals[1], HELPER_KEY, random=stream("helper")
+        )
 
     def refused(self, which: int, call: Callable[[], object]) -> None:
         self.books[which].refuses = True
@@ -370,16 +415,22 @@ class Pair:
 
 
 @pytest.mark.parametrize("trust", ["central", "distributed"])
-def test_two_servers_ask_and_answer_after_each_has_reserved(trust: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_two_servers_ask_and_answer_after_each_has_reserved(
+    trust: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     pair = Pair(two_servers(trust))
     offer = pair.helper.offer()
     with monkeypatch.context() as patch:
-        patch.setattr(Noise, "draw", lambda *_: pytest.fail("noise was drawn before its release was reserved"))
+        patch.setattr(
+            Noise, "draw", lambda *_: pytest.fail("noise was drawn before its release was reserved")
+        )
         pair.refused(0, lambda: pair.leader.query(offer))
     assert pair.leader.state is two_server.BatchState.COLLECTING
     query = pair.leader.query(offer)
     with monkeypatch.context() as patch:
-        patch.setattr(Noise, "draw", lambda *_: pytest.fail("noise was drawn before its release was reserved"))
+        patch.setattr(
+            Noise, "draw", lambda *_: pytest.fail("noise was drawn before its release was reserved")
+        )
         pair.refused(1, lambda: pair.helper.answer(query))
     answer = pair.helper.answer(query)
     pair.refused(0, lambda: pair.leader.resume())
@@ -412,7 +463,8 @@ def test_two_servers_without_privacy_reserve_nothing() -> None:
 
 def test_a_plan_with_privacy_needs_books() -> None:
     with pytest.raises(
-        InvalidInputError, match=r"before a sum is opened: give .* or MemoryBooks\(\) where nobody is charged"
+        InvalidInputError,
+        match=r"before a sum is opened: give .* or MemoryBooks\(\) where nobody is charged",
     ):
         FrequencyServer(plan_of())
     assert FrequencyServer(plan_of(trust=None)).release() == []
@@ -431,7 +483,8 @@ def exact(plan: Plan, rounds: int = 1) -> tuple[FrequencyServer, NotedBooks, lis
 
 
 def test_exact_sums_of_central_trust_are_handed_to_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
-    """All that a server says of them is noised, once; then they are erased, and nothing lands any more."""
+    """All that a server says of them is noised, once; then they are erased, and nothing lands any
+    more."""
     plan = replace(plan_of(trust="central", rounds=2), secure_sum=None)
     server, books, sums = exact(plan, 2)
     held = plain(plan, list(range(N)), 0).counters + plain(plan, list(range(N)), 1).counters
@@ -455,15 +508,21 @@ def test_exact_sums_of_central_trust_are_handed_to_nobody(monkeypatch: pytest.Mo
         again.land_plain(plain(plan, [1], 1))
 
 
-def test_where_the_books_refuse_nothing_is_noised_and_the_sums_remain(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_where_the_books_refuse_nothing_is_noised_and_the_sums_remain(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     plan = replace(plan_of(trust="central"), secure_sum=None)
     server, books, [sketch] = exact(plan)
     books.refuses = True
     with monkeypatch.context() as patch:
-        patch.setattr(Noise, "draw", lambda *_: pytest.fail("noise was drawn before its release was reserved"))
+        patch.setattr(
+            Noise, "draw", lambda *_: pytest.fail("noise was drawn before its release was reserved")
+        )
         with pytest.raises(OverspentError, match="nothing is left"):
             server.release(stream("noise"))
-    assert np.array_equal(sketch.counters, plain(plan, list(range(N))).counters) and landed(server) == [sketch]
+    assert np.array_equal(sketch.counters, plain(plan, list(range(N))).counters) and landed(
+        server
+    ) == [sketch]
     books.refuses = False
     assert server.release(stream("noise"))[0].noise == plan.noise_mark
 
@@ -477,7 +536,11 @@ def test_rounds_of_shares_are_released_as_they_land() -> None:
     second = Site(plan, books, round=1)
     second.finish()
     [other] = landed(second.server)
-    assert second.server.release(stream("noise")) == second.server.release(stream("noise")) == [one, other]
+    assert (
+        second.server.release(stream("noise"))
+        == second.server.release(stream("noise"))
+        == [one, other]
+    )
     third = Site(plan, books, label="third")
     with pytest.raises(AlreadySpentError, match="release 0 of plan .* was released"):
         third.finish()
@@ -501,7 +564,9 @@ def test_a_plain_sum_has_the_noise_that_it_should() -> None:
         (plan_of(trust=None), False),
     ):
         server, sketch = FrequencyServer(plan, MemoryBooks()), plain(plan, [1, 2])
-        sketch.noise, expected = (None, "with noise of") if has_noise else (plan_of().noise_mark, "exact: `release`")
+        sketch.noise, expected = (
+            (None, "with noise of") if has_noise else (plan_of().noise_mark, "exact: `release`")
+        )
         with pytest.raises(InvalidInputError, match=f"plain sum of this plan must be {expected}"):
             server.land_plain(sketch)
         sketch.noise = plan.noise_mark if has_noise else None
@@ -511,7 +576,9 @@ def test_a_plain_sum_has_the_noise_that_it_should() -> None:
         [released] = server.release(stream("noise"))
         assert released.noise == plan.noise_mark and released.num_clients == 2
     with pytest.raises(IncompatibleError, match="seed"):
-        FrequencyServer(plan_of(trust=None)).land_plain(plain(replace(plan_of(trust=None), seed=bytes([1]) * 32), [1]))
+        FrequencyServer(plan_of(trust=None)).land_plain(
+            plain(replace(plan_of(trust=None), seed=bytes([1]) * 32), [1])
+        )
 
 
 # ---- books ----
@@ -525,11 +592,15 @@ def test_books_count_a_session_once_and_erase_what_they_release() -> None:
     assert books.land(plan, b"two", second) and first.num_clients == 2
     assert not books.has_landed(plan_of(trust="central"), b"one") and books.sums(plan_of()) == []
     noised = plain(plan, [3])
-    with pytest.raises(InvalidInputError, match="was not reserved: reserve it, then draw its noise"):
+    with pytest.raises(
+        InvalidInputError, match="was not reserved: reserve it, then draw its noise"
+    ):
         books.release(plan, {0: noised})
     books.reserve(plan, 0)
     books.release(plan, {0: noised})
-    assert books.released(plan) == {0: noised} and books.sums(plan) == [] and not first.counters.any()
+    assert (
+        books.released(plan) == {0: noised} and books.sums(plan) == [] and not first.counters.any()
+    )
     with pytest.raises(AlreadySpentError, match="was released: its sum is not opened again"):
         books.release(plan, {0: noised})
     assert books.has_landed(plan, b"one")
@@ -538,7 +609,9 @@ def test_books_count_a_session_once_and_erase_what_they_release() -> None:
 
 def test_books_of_a_ledger_charge_it_and_keep_what_leaves(tmp_path: Path) -> None:
     """A cohort is charged when it can be opened; another run of the plan gets nothing of it."""
-    Ledger.open(tmp_path / "books.db", create=True).grant("everyone", epsilon=9.0, delta=1e-5, time=0)
+    Ledger.open(tmp_path / "books.db", create=True).grant(
+        "everyone", epsilon=9.0, delta=1e-5, time=0
+    )
     plan = plan_of()
     assert plan.privacy is not None
     population = plan.privacy.population
@@ -560,7 +633,10 @@ def test_books_of_a_ledger_charge_it_and_keep_what_leaves(tmp_path: Path) -> Non
     site.finish()
     [sketch] = site.server.release(stream("noise"))
     kept = CountSketch.from_bytes(ledger.sketch(plan.fingerprint, 0))
-    assert np.array_equal(kept.counters, sketch.counters) and kept.noise == sketch.noise == plan.noise_mark
+    assert (
+        np.array_equal(kept.counters, sketch.counters)
+        and kept.noise == sketch.noise == plan.noise_mark
+    )
     other = Site(plan, books("another run"))
     with pytest.raises(AlreadySpentError):
         other.finish()
@@ -571,7 +647,9 @@ def test_books_of_a_ledger_refuse_a_pilot_that_leaves_too_little(tmp_path: Path)
     plan = plan_of(trust="central")
     assert plan.privacy is not None
     population, event = plan.privacy.population, plan.privacy.event
-    Ledger.open(tmp_path / "books.db", create=True).grant(population, epsilon=9.0, delta=1e-5, time=0)
+    Ledger.open(tmp_path / "books.db", create=True).grant(
+        population, epsilon=9.0, delta=1e-5, time=0
+    )
     books = LedgerBooks(tmp_path / "books.db", population, owner="a run", clock=lambda: NOW)
     books.check_pilot(plan, [])  # the pilot alone would do
     with pytest.raises(OverspentError, match="the pilot and the campaign are both charged"):
@@ -585,7 +663,9 @@ def test_the_release_of_a_round_is_that_of_its_hashes() -> None:
     assert [release_of(central, round) for round in range(4)] == [0, 0, 1, 1]
     assert [release_of(plan_of(rounds=3), round) for round in range(3)] == [0, 1, 2]
     done = FrequencyServer(replace(two_servers(None), num_rounds=1), MemoryBooks())
-    assert land_done(done, plain(done.plan, list(range(N))).counters.reshape(-1), N).num_clients == N
+    assert (
+        land_done(done, plain(done.plan, list(range(N))).counters.reshape(-1), N).num_clients == N
+    )
 
 
 def test_releases_that_hide_the_number_of_clients_share_out_a_noised_one() -> None:

@@ -20,7 +20,12 @@ class Item(NamedTuple):
     high: float | None = None
 
 
-ITEMS = [Item("tea", 0.5), Item(7, 0.25), Item("a$b$ \x1b[31m" + "x" * 99, 0.125), Item("rare", -0.001)]
+ITEMS = [
+    Item("tea", 0.5),
+    Item(7, 0.25),
+    Item("a$b$ \x1b[31m" + "x" * 99, 0.125),
+    Item("rare", -0.001),
+]
 
 
 def test_a_missing_matplotlib_is_explained(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -46,14 +51,20 @@ def test_bars_are_estimates_and_marks_are_the_truth() -> None:
 
 def test_intervals_are_drawn_where_there_are_any() -> None:
     pytest.importorskip("matplotlib")
-    figure = charts.top_items([Item("tea", 0.5, 0.4, 0.6), Item("milk", 0.25)], 1000, confidence=0.9)
+    figure = charts.top_items(
+        [Item("tea", 0.5, 0.4, 0.6), Item("milk", 0.25)], 1000, confidence=0.9
+    )
     axes: Any = figure.axes[0]
     assert axes.lines[0].get_xdata().tolist() == [40.0, 60.0]
-    assert [text.get_text() for text in axes.get_legend().get_texts()] == ["90 % interval", "estimated"]
+    assert [text.get_text() for text in axes.get_legend().get_texts()] == [
+        "90 % interval",
+        "estimated",
+    ]
 
 
 @pytest.mark.parametrize(
-    ("suffix", "start"), [(".png", b"\x89PNG"), (".svg", b"<?xml"), (".pdf", b"%PDF"), (".PNG", b"\x89PNG")]
+    ("suffix", "start"),
+    [(".png", b"\x89PNG"), (".svg", b"<?xml"), (".pdf", b"%PDF"), (".PNG", b"\x89PNG")],
 )
 def test_files_are_what_their_names_say(tmp_path: Path, suffix: str, start: bytes) -> None:
     pytest.importorskip("matplotlib")
@@ -83,7 +94,11 @@ def test_curves_have_bands_and_exact_methods_a_line(tmp_path: Path) -> None:
     )
     axes: Any = figure.axes[0]
     assert (axes.get_xscale(), axes.get_yscale()) == ("log", "log")
-    assert [text.get_text() for text in axes.get_legend().get_texts()] == ["one-hot", "hybrid", "fresh"]
+    assert [text.get_text() for text in axes.get_legend().get_texts()] == [
+        "one-hot",
+        "hybrid",
+        "fresh",
+    ]
     first = axes.lines[0]
     assert list(first.get_ydata()) == [1.0, 0.2]  # in percent, by rising bytes
     assert (tmp_path / "s.png").stat().st_size > 5000
@@ -92,7 +107,8 @@ def test_curves_have_bands_and_exact_methods_a_line(tmp_path: Path) -> None:
 def test_a_narrow_axis_is_labelled() -> None:
     pytest.importorskip("matplotlib")
     figure = charts.error_against_bytes(
-        {"hybrid": [charts.Point(2000, 0.01, 0.01, 0.01), charts.Point(4000, 0.005, 0.004, 0.006)]}, {}
+        {"hybrid": [charts.Point(2000, 0.01, 0.01, 0.01), charts.Point(4000, 0.005, 0.004, 0.006)]},
+        {},
     )
     figure.canvas.draw()
     axes: Any = figure.axes[0]
@@ -111,22 +127,33 @@ def test_a_plan_stands_out_among_predictions(tmp_path: Path) -> None:
     figure = charts.error_against_bytes(
         {"hybrid": [charts.Point(2000, 0.006, 0.005, 0.007)]},
         {},
-        marked={"plan": charts.Point(3000, 0.002, 0.001, 0.004), "other": charts.Point(3500, 0.003, 0.003, 0.003)},
+        marked={
+            "plan": charts.Point(3000, 0.002, 0.001, 0.004),
+            "other": charts.Point(3500, 0.003, 0.003, 0.003),
+        },
         predicted={"predicted, median": median, "predicted, 90 %": median},
         target=0.005,
         path=tmp_path / "plan.svg",
     )
     axes: Any = figure.axes[0]
     lines = {line.get_label(): line for line in axes.lines}
-    assert list(lines["predicted, median"].get_xdata()) == [1000.0, 4000.0]  # in order, and 0 left out
+    # in order, and 0 left out
+    assert list(lines["predicted, median"].get_xdata()) == [1000.0, 4000.0]
     assert list(lines["predicted, median"].get_ydata()) == [1.0, 0.1]
     assert lines["predicted, median"].get_linestyle() != lines["predicted, 90 %"].get_linestyle()
     assert set(lines["asked for"].get_ydata()) == {0.5}
-    plan, other = (container for container in axes.containers if container.get_label() in ("plan", "other"))
+    plan, other = (
+        container for container in axes.containers if container.get_label() in ("plan", "other")
+    )
     assert plan.lines[0].get_marker() == "*"
     assert list(plan.lines[0].get_ydata()) == [0.2]
-    assert {tuple(end) for end in plan.lines[2][0].get_segments()[0].tolist()} == {(3000.0, 0.1), (3000.0, 0.4)}
-    assert plan.lines[0].get_zorder() > max(line.get_zorder() for line in lines.values() if line.get_marker() != "*")
+    assert {tuple(end) for end in plan.lines[2][0].get_segments()[0].tolist()} == {
+        (3000.0, 0.1),
+        (3000.0, 0.4),
+    }
+    assert plan.lines[0].get_zorder() > max(
+        line.get_zorder() for line in lines.values() if line.get_marker() != "*"
+    )
     assert plan.lines[0].get_color() != other.lines[0].get_color()
     names = {text.get_text() for text in axes.get_legend().get_texts()}
     assert names == {"hybrid", "plan", "other", "predicted, median", "predicted, 90 %", "asked for"}
@@ -161,14 +188,18 @@ def test_axes_of_any_reach_have_labels(start: float, ratio: float) -> None:
         shown = labels(axis)
         assert 4 <= len(shown) <= 12
         assert len(set(shown)) == len(shown)
-        assert not [label.get_text() for label in axis.get_ticklabels(minor=True) if label.get_text()]
+        assert not [
+            label.get_text() for label in axis.get_ticklabels(minor=True) if label.get_text()
+        ]
     boxes = [label.get_window_extent() for label in axes.get_xticklabels()]
     assert all(one.x1 < next.x0 for one, next in pairwise(boxes))
 
 
 def test_nothing_but_an_exact_plan_is_a_figure(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
-    charts.error_against_bytes({}, {}, marked={"plan": charts.Point(3000, 0.0, 0.0, 0.0)}, path=tmp_path / "p.pdf")
+    charts.error_against_bytes(
+        {}, {}, marked={"plan": charts.Point(3000, 0.0, 0.0, 0.0)}, path=tmp_path / "p.pdf"
+    )
     assert (tmp_path / "p.pdf").stat().st_size > 1000
 
 

@@ -8,7 +8,16 @@ import numpy as np
 import pytest
 
 from fedtally.errors import InvalidInputError
-from fedtally.planner import Frequencies, Question, best, best_schedule, least, reach, schedules, smallest
+from fedtally.planner import (
+    Frequencies,
+    Question,
+    best,
+    best_schedule,
+    least,
+    reach,
+    schedules,
+    smallest,
+)
 from fedtally.sketch import Schedule
 
 LAW = Frequencies.assumed(5000)
@@ -40,17 +49,28 @@ def opened(name: str = "auto", recovery: str = "joint") -> list[Schedule]:
 
 
 def test_names_become_schedules():
-    assert [str(s) for s in opened()] == ["hybrid", "batched:6", "batched:4", "batched:3", "batched:2", "shared"]
+    assert [str(s) for s in opened()] == [
+        "hybrid",
+        "batched:6",
+        "batched:4",
+        "batched:3",
+        "batched:2",
+        "shared",
+    ]
     assert [str(s) for s in opened("batched:auto")][::5] == ["batched:8", "batched:1"]
     assert [str(s) for s in opened("batched:3")] == ["batched:3"]
-    assert [str(s) for s in schedules("auto", 8, "median", noised_by_release=False)] == ["hybrid", "fresh"]
+    assert [str(s) for s in schedules("auto", 8, "median", noised_by_release=False)] == [
+        "hybrid",
+        "fresh",
+    ]
     assert [str(s) for s in schedules("auto", 1, "joint", noised_by_release=True)] == ["shared"]
 
 
 @pytest.mark.parametrize("stddev", [0.0, 30.0, 300.0, 3000.0])
 @pytest.mark.parametrize("distribution", [zipf(1.1), zipf(2.0)])
 def test_the_best_schedule_is_that_of_looking_at_all(stddev, distribution):
-    """They are tried as long as errors fall: at most 5 % is lost to where it stops, and to what there is."""
+    """They are tried as long as errors fall: at most 5 % is lost to where it stops, and to what
+    there is."""
     asked = question(distribution=distribution, schedules=opened(), noise=by_opening(stddev))
     errors = {schedule: asked.linf(schedule, 7, 200) for schedule in opened()}
     for now in (None, Schedule.parse("shared")):

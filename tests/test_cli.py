@@ -79,7 +79,11 @@ def test_each_help_has_examples_that_parse(call: Call, command: str) -> None:
     code, out, _ = call(command, "--help")
     assert code == 0
     assert "\\b" not in out  # click's mark for text that is not to be wrapped
-    examples = re.findall(r"^  (?:.*\| )?fedtally (\S+) (.*)$|^  fedtally (demo)$", out[out.index("Examples:") :], re.M)
+    examples = re.findall(
+        r"^  (?:.*\| )?fedtally (\S+) (.*)$|^  fedtally (demo)$",
+        out[out.index("Examples:") :],
+        re.M,
+    )
     assert examples
     for name, line, bare in examples:
         arguments = line.split(" | ")[0].split()
@@ -89,10 +93,13 @@ def test_each_help_has_examples_that_parse(call: Call, command: str) -> None:
 
 def test_help_imports_nothing_heavy() -> None:
     check = (
-        "import sys; from fedtally.cli.app import run; run(['--help']); run(['estimate', '--help']);"
-        "sys.exit(sorted({'numpy', 'rich', 'pyarrow', 'matplotlib'} & set(sys.modules)) or 0)"
+        "import sys; from fedtally.cli.app import run; run(['--help']); run(['estimate',"
+        " '--help']);sys.exit(sorted({'numpy', 'rich', 'pyarrow', 'matplotlib'} & set(sys.modules))"
+        " or 0)"
     )
-    done = subprocess.run([sys.executable, "-c", check], capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", check], capture_output=True, text=True, check=False
+    )
     assert (done.returncode, done.stderr) == (0, "")
 
 
@@ -101,10 +108,14 @@ def test_version_names_the_kernels(call: Call) -> None:
 
 
 def test_estimate_prints_the_answer_its_cost_and_its_privacy(call: Call, words: str) -> None:
-    code, out, err = call("estimate", words, "--rows", "5", "--width", "128", "--seed", "1", "--evaluate")
+    code, out, err = call(
+        "estimate", words, "--rows", "5", "--width", "128", "--seed", "1", "--evaluate"
+    )
     assert (code, err) == (0, "")
     assert re.search(r"1 +the +50\.00 % +49\.00 \.\. 51\.00 % +50\.00 % +\+0\.00 % +50", out)
-    covered = "95 %, for frequencies among the clients that took part; of a list chosen by its estimates"
+    covered = (
+        "95 %, for frequencies among the clients that took part; of a list chosen by its estimates"
+    )
     assert covered in " ".join(out.split())
     assert "joint recovery finds rare items too" in " ".join(out.split())
     assert "640 B per client (one-hot vector: 3 B; the item itself, binary: 1 B" in out
@@ -117,7 +128,19 @@ def test_estimate_prints_the_answer_its_cost_and_its_privacy(call: Call, words: 
 
 def test_merge_answers_for_several_results(call: Call) -> None:
     for seed in ("1", "2"):
-        assert call("estimate", "zipf:d=500,n=2000", "--seed", seed, "--save", f"{seed}.fedtally", "--top", "0")[0] == 0
+        assert (
+            call(
+                "estimate",
+                "zipf:d=500,n=2000",
+                "--seed",
+                seed,
+                "--save",
+                f"{seed}.fedtally",
+                "--top",
+                "0",
+            )[0]
+            == 0
+        )
     code, out, err = call("merge", "1.fedtally", "2.fedtally", "--top", "3", "--query", "7")
     assert (code, err) == (0, "")
     assert "500 candidates, 4,000 clients" in out and "1.fedtally" in out
@@ -127,7 +150,9 @@ def test_merge_answers_for_several_results(call: Call) -> None:
     # What the two kinds of limits hold for is said here as it is of one result.
     [alone] = [answered(call, "query", "1.fedtally", "7")["intervals"]]
     shared = ("confidence", "kind", "list", "named")
-    assert {name: document["intervals"][name] for name in shared} == {name: alone[name] for name in shared}
+    assert {name: document["intervals"][name] for name in shared} == {
+        name: alone[name] for name in shared
+    }
     said = " ".join(out.split())
     for kind in ("list", "named"):
         assert f"for {alone[kind]['covers']}" in said
@@ -137,9 +162,28 @@ def test_merge_answers_for_several_results(call: Call) -> None:
 
 
 def test_estimate_json_has_the_fields_of_its_schema(call: Call, words: str) -> None:
-    document = answered(call, "estimate", words, "--rows", "5", "--width", "128", "--seed", "1", "--top", "2")
-    names = ["schema", "warnings", "plan", "num_contributions", "draw", "privacy", "secure_sum", "sizing"]
-    assert list(document) == [*names, "recovery", "objective", "intervals", "estimates", "evaluation", "timings"]
+    document = answered(
+        call, "estimate", words, "--rows", "5", "--width", "128", "--seed", "1", "--top", "2"
+    )
+    names = [
+        "schema",
+        "warnings",
+        "plan",
+        "num_contributions",
+        "draw",
+        "privacy",
+        "secure_sum",
+        "sizing",
+    ]
+    assert list(document) == [
+        *names,
+        "recovery",
+        "objective",
+        "intervals",
+        "estimates",
+        "evaluation",
+        "timings",
+    ]
     assert document["schema"] == "fedtally-result/1"
     assert document["privacy"] is None
     assert document["evaluation"] is None
@@ -170,7 +214,17 @@ def test_estimate_json_has_the_fields_of_its_schema(call: Call, words: str) -> N
     assert (of["low"], of["high"]) == (pytest.approx(0.29), pytest.approx(0.31))  # one client
     assert of["sampling_error"] == pytest.approx(0.0958, abs=1e-4)  # Wilson: .2189 to .3958
     bare = answered(
-        call, "estimate", words, "--width", "128", "--seed", "1", "--confidence", "0", "--recovery", "median"
+        call,
+        "estimate",
+        words,
+        "--width",
+        "128",
+        "--seed",
+        "1",
+        "--confidence",
+        "0",
+        "--recovery",
+        "median",
     )
     assert (bare["recovery"], bare["intervals"]) == ("median", None)
     assert bare["estimates"][0] == {
@@ -191,14 +245,25 @@ def test_kinds_of_intervals(call: Call, words: str) -> None:
         assert all(e["low"] <= e["frequency"] <= e["high"] for e in document["estimates"])
     code, _, err = call(*common[:3], "4", *common[4:], "--intervals", "order")
     assert code == 2
-    assert "order statistics need at least 6 rows for a confidence of 0.95, the sketches have 4" in err
+    assert (
+        "order statistics need at least 6 rows for a confidence of 0.95, the sketches have 4" in err
+    )
     code, _, err = call(*common, "--confidence", "95")
     assert (code, "below 1, got 95" in err) == (2, True)
 
 
 def test_evaluation_is_in_the_json(call: Call, words: str) -> None:
-    document = answered(call, "estimate", words, "--width", "128", "--seed", "1", "--evaluate", "--top", "3")
-    expected = {"linf": 0.0, "l2": 0.0, "coverage": 1.0, "k": 3, "precision_at_k": 1.0, "recall_at_k": 1.0}
+    document = answered(
+        call, "estimate", words, "--width", "128", "--seed", "1", "--evaluate", "--top", "3"
+    )
+    expected = {
+        "linf": 0.0,
+        "l2": 0.0,
+        "coverage": 1.0,
+        "k": 3,
+        "precision_at_k": 1.0,
+        "recall_at_k": 1.0,
+    }
     assert document["evaluation"] == expected
 
 
@@ -210,7 +275,9 @@ def test_a_seed_repeats_a_run(call: Call) -> None:
 
 
 def test_columns_counts_clients_and_rounds(call: Call, tmp_path: Path) -> None:
-    (tmp_path / "t.csv").write_text("who;what;when;times\nu1;tea;1;3\nu1;tea;1;1\nu2;milk;2;2\nu3;;2;1\n")
+    (tmp_path / "t.csv").write_text(
+        "who;what;when;times\nu1;tea;1;3\nu1;tea;1;1\nu2;milk;2;2\nu3;;2;1\n"
+    )
     table = ("estimate", "t.csv", "--delimiter", ";", "--width", "512", "--seed", "1")
     counted = answered(call, *table, "--item", "what", "--count", "times")
     assert {e["item"]: e["count"] for e in counted["estimates"]} == {"tea": 4, "milk": 2}
@@ -235,25 +302,49 @@ def test_domains(call: Call, tmp_path: Path, words: str) -> None:
     code, _, err = call("estimate", words, "--domain", "dictionary.txt")
     assert code == 2
     assert "20 of 100 items are outside" in err
-    kept = answered(call, "estimate", words, "--domain", "dictionary.txt", "--outside", "drop", "--width", "99")
+    kept = answered(
+        call, "estimate", words, "--domain", "dictionary.txt", "--outside", "drop", "--width", "99"
+    )
     assert kept["plan"]["domain_public"] is True
     assert kept["plan"]["num_clients"] == 80
     (tmp_path / "points.csv").write_text("y,x\n40.71,-74.01\n40.72,-74.02\n34.0,-118.2\n")
-    grid = ("--item", "y,x", "--domain", "grid:25..50,-130..-60,0.1", "--width", "999", "--top", "1")
+    grid = (
+        "--item",
+        "y,x",
+        "--domain",
+        "grid:25..50,-130..-60,0.1",
+        "--width",
+        "999",
+        "--top",
+        "1",
+    )
     assert answered(call, "estimate", "points.csv", *grid)["estimates"][0]["item"] == "40.75,-74.05"
 
 
 def test_queries(call: Call, words: str) -> None:
-    document = answered(call, "estimate", words, "--width", "512", "--top", "0", "--query", "of", "--query", "cola")
+    document = answered(
+        call, "estimate", words, "--width", "512", "--top", "0", "--query", "of", "--query", "cola"
+    )
     assert document["estimates"] == []
     assert [q["item"] for q in document["queries"]] == ["of", "cola"]
-    huge = ("estimate", "zipf:d=50,n=500", "--domain", "range:1..999999999999999", "--query", "1", "--width", "512")
+    huge = (
+        "estimate",
+        "zipf:d=50,n=500",
+        "--domain",
+        "range:1..999999999999999",
+        "--query",
+        "1",
+        "--width",
+        "512",
+    )
     named = answered(call, *huge)
     assert [q["item"] for q in named["queries"]] == [1]
 
 
 def test_min_frequency(call: Call, words: str) -> None:
-    kept = answered(call, "estimate", words, "--width", "512", "--min-frequency", "0.25")["estimates"]
+    kept = answered(call, "estimate", words, "--width", "512", "--min-frequency", "0.25")[
+        "estimates"
+    ]
     assert [e["item"] for e in kept] == ["the", "of"]
     _, out, _ = call("estimate", words, "--width", "512", "--min-frequency", "0.75")
     assert "none is shown" in out
@@ -269,20 +360,39 @@ def test_output_save_query_and_inspect(call: Call, words: str, tmp_path: Path) -
     (tmp_path / "more.txt").write_text("and\r\n\nof\n")
     asked = answered(call, "query", "r.fedtally", "the", "--items", "more.txt")
     assert asked["schema"] == "fedtally-query/1"
-    assert [(e["item"], e["count"]) for e in asked["estimates"]] == [("the", 50), ("and", 20), ("of", 30)]
+    assert [(e["item"], e["count"]) for e in asked["estimates"]] == [
+        ("the", 50),
+        ("and", 20),
+        ("of", 30),
+    ]
     assert "50.00 %" in call("query", "r.fedtally", "the")[1]
-    asked = answered(call, "query", "r.fedtally", "the", "--recovery", "median", "--confidence", "0")
-    assert (asked["recovery"], asked["intervals"], asked["estimates"][0]["low"]) == ("median", None, None)
+    asked = answered(
+        call, "query", "r.fedtally", "the", "--recovery", "median", "--confidence", "0"
+    )
+    assert (asked["recovery"], asked["intervals"], asked["estimates"][0]["low"]) == (
+        "median",
+        None,
+        None,
+    )
     inside = answered(call, "inspect", "r.fedtally")
-    assert (inside["kind"], inside["num_clients_landed"], inside["domain_size"]) == ("result", 100, 3)
-    assert inside["fingerprint"] == asked["fingerprint"] == Result.load("r.fedtally").plan.fingerprint
+    assert (inside["kind"], inside["num_clients_landed"], inside["domain_size"]) == (
+        "result",
+        100,
+        3,
+    )
+    assert (
+        inside["fingerprint"] == asked["fingerprint"] == Result.load("r.fedtally").plan.fingerprint
+    )
 
 
 def test_a_result_is_no_plan(call: Call, words: str) -> None:
     call("estimate", words, "--width", "512", "--seed", "1", "--save", "r.fed", "--quiet")
     code, out, err = call("audit", "r.fed")
     assert (code, out) == (2, "")
-    assert "r.fed is no plan: give the text file, .toml or .json," in " ".join(err.split()) and "codec" not in err
+    assert (
+        "r.fed is no plan: give the text file, .toml or .json," in " ".join(err.split())
+        and "codec" not in err
+    )
 
 
 def test_nothing_is_said_of_errors_where_recovery_is_exact(call: Call, words: str) -> None:
@@ -299,7 +409,9 @@ def test_inspect_plans_and_sketches(call: Call, words: str) -> None:
         plan.save(name)
         assert answered(call, "inspect", name)["fingerprint"] == plan.fingerprint
         assert plan.fingerprint in call("inspect", name)[1]
-    sketch = CountSketch(SketchSpec(rows=3, width=8, schedule="shared", num_rounds=1, seed=bytes(32)), 0)  # type: ignore[arg-type]
+    sketch = CountSketch(
+        SketchSpec(rows=3, width=8, schedule="shared", num_rounds=1, seed=bytes(32)), 0
+    )  # type: ignore[arg-type]
     sketch.save("a.sketch")
     sketch.add(np.array([7], np.uint64))
     sketch.save("b.sketch")
@@ -320,33 +432,89 @@ def test_inspect_writes_the_privacy_loss(call: Call) -> None:
         read = pyarrow.csv.read_csv if table.endswith("csv") else pyarrow.parquet.read_table
         found = read(table).to_pydict()
         assert list(found) == ["loss", "probability", "delta"]
-        assert np.allclose(found["delta"], expected.delta, rtol=1e-12) and found["loss"][-1] == np.inf
+        assert (
+            np.allclose(found["delta"], expected.delta, rtol=1e-12) and found["loss"][-1] == np.inf
+        )
     call("estimate", "zipf:d=100,n=2000", "--seed", "1", "--save", "r", "--quiet")
     Result.load("r").sketches[0].save("a.sketch")
     for source, said in (("r", "r guarantees no"), ("a.sketch", "a.sketch guarantees no")):
         code, out, err = call("inspect", source, "--privacy-loss", "no.csv")
-        assert (code, out) == (2, "") and f"{said} differential privacy" in err and not Path("no.csv").exists()
+        assert (
+            (code, out) == (2, "")
+            and f"{said} differential privacy" in err
+            and not Path("no.csv").exists()
+        )
     assert ".csv or .parquet" in call("inspect", "plan.toml", "--privacy-loss", "x.json")[2]
-    assert "it is read by this run" in call("inspect", "plan.toml", "--privacy-loss", "plan.toml")[2]
+    assert (
+        "it is read by this run" in call("inspect", "plan.toml", "--privacy-loss", "plan.toml")[2]
+    )
 
 
 def test_merge_says_what_private_results_cost_together(call: Call) -> None:
     for name in ("1", "2"):
-        assert call("estimate", "zipf:d=100,n=2000", "--epsilon", "1", "--save", name, "--top", "0", "--quiet")[0] == 0
-    assert call("estimate", "zipf:d=100,n=2000", "--seed", "3", "--save", "exact", "--top", "0", "--quiet")[0] == 0
+        assert (
+            call(
+                "estimate",
+                "zipf:d=100,n=2000",
+                "--epsilon",
+                "1",
+                "--save",
+                name,
+                "--top",
+                "0",
+                "--quiet",
+            )[0]
+            == 0
+        )
+    assert (
+        call(
+            "estimate",
+            "zipf:d=100,n=2000",
+            "--seed",
+            "3",
+            "--save",
+            "exact",
+            "--top",
+            "0",
+            "--quiet",
+        )[0]
+        == 0
+    )
     events = [Result.load(name).plan.privacy.event for name in ("1", "2")]  # type: ignore[union-attr]
     cost = epsilon(events, 1e-6, adaptive=True)
-    assert f"Together a client in all of them: {cost}" in " ".join(call("merge", "1", "2", "--top", "1")[1].split())
+    assert f"Together a client in all of them: {cost}" in " ".join(
+        call("merge", "1", "2", "--top", "1")[1].split()
+    )
     found = answered(call, "merge", "1", "2", "--top", "1")["together"]
-    assert (found["epsilon"], found["delta"], found["neighbours"]) == (cost.epsilon, 1e-6, "zero-out")
+    assert (found["epsilon"], found["delta"], found["neighbours"]) == (
+        cost.epsilon,
+        1e-6,
+        "zero-out",
+    )
     said = " ".join(call("merge", "1", "exact", "--top", "1")[1].split())
-    assert "a client in all of them: nothing is guaranteed: the sums of 1 of these 2 are exact" in said
+    assert (
+        "a client in all of them: nothing is guaranteed: the sums of 1 of these 2 are exact" in said
+    )
     assert answered(call, "merge", "1", "exact", "--top", "1")["together"]["epsilon"] is None
 
 
 def test_a_plan_sets_the_sizes(call: Call) -> None:
     source = "zipf:d=100,n=1000"
-    answered(call, "estimate", source, "--rows", "3", "--width", "77", "--rounds", "2", "--seed", "1", "--save", "r")
+    answered(
+        call,
+        "estimate",
+        source,
+        "--rows",
+        "3",
+        "--width",
+        "77",
+        "--rounds",
+        "2",
+        "--seed",
+        "1",
+        "--save",
+        "r",
+    )
     Result.load("r").plan.save("plan.toml")
     document = answered(call, "estimate", source, "--plan", "plan.toml", "--seed", "1")
     assert document["plan"]["fingerprint"] == Plan.load("plan.toml").fingerprint
@@ -358,7 +526,10 @@ def test_a_plan_sets_the_sizes(call: Call) -> None:
 def test_standard_input(words: str) -> None:
     with open(words, "rb") as file:
         done = subprocess.run(
-            [*ENTRY, "estimate", "-", "--json", "--max-bytes", "1kB"], stdin=file, capture_output=True, check=True
+            [*ENTRY, "estimate", "-", "--json", "--max-bytes", "1kB"],
+            stdin=file,
+            capture_output=True,
+            check=True,
         )
     assert json.loads(done.stdout)["estimates"][0]["item"] == "the"
     assert done.stderr == b""
@@ -374,8 +545,14 @@ def test_standard_input(words: str) -> None:
         (["estimate", "zipf:", "--epsilon", "1", "--seed", "1"], "mark it with not_private"),
         (["estimate", "zipf:", "--epsilon", "1", "--evaluate"], "the truth is not private"),
         (["estimate", "zipf:", "--epsilon", "1", "--domain", "input"], "declare a domain"),
-        (["estimate", "zipf:", "--epsilon", "1", "--neighbours", "add-remove"], "add-remove needs max_clients"),
-        (["estimate", "zipf:", "--epsilon", "1", "--ledger", "nowhere.db"], "no ledger at nowhere.db"),
+        (
+            ["estimate", "zipf:", "--epsilon", "1", "--neighbours", "add-remove"],
+            "add-remove needs max_clients",
+        ),
+        (
+            ["estimate", "zipf:", "--epsilon", "1", "--ledger", "nowhere.db"],
+            "no ledger at nowhere.db",
+        ),
         (["estimate", "nowhere.csv"], "nowhere.csv"),
         (["estimate", "zipf:", "--max-bytes", "12xB"], "write it as 32kB"),
         (["estimate", "zipf:", "--rows", "0"], "'0' is no integer of 1 or more"),
@@ -430,8 +607,12 @@ def test_sizes_are_decimal_or_binary() -> None:
     assert positive("007") == 7
 
 
-@pytest.mark.parametrize("given", [KeyboardInterrupt(), MemoryError(), OSError(28, "No space left on device")])
-def test_what_fails_later(call: Call, monkeypatch: pytest.MonkeyPatch, given: BaseException) -> None:
+@pytest.mark.parametrize(
+    "given", [KeyboardInterrupt(), MemoryError(), OSError(28, "No space left on device")]
+)
+def test_what_fails_later(
+    call: Call, monkeypatch: pytest.MonkeyPatch, given: BaseException
+) -> None:
     def fail(*_: object) -> None:
         raise given
 
@@ -448,7 +629,8 @@ def test_ctrl_c_leaves_nothing_behind(tmp_path: Path) -> None:
         [*ENTRY, *arguments],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),  # where the caller ignores it
+        # where the caller ignores it
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
     )
     try:
         time.sleep(2)  # the run takes hours
@@ -460,7 +642,9 @@ def test_ctrl_c_leaves_nothing_behind(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_ctrl_c_while_importing(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_ctrl_c_while_importing(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     def interrupted(*_: object) -> int:
         raise KeyboardInterrupt
 
@@ -491,14 +675,19 @@ def test_outputs_spare_the_input_and_each_other(call: Call, tmp_path: Path) -> N
 
 def test_standard_input_is_not_overwritten(tmp_path: Path) -> None:
     (tmp_path / "own.csv").write_text("item\na\n")
-    command = f"{sys.executable} -c 'from fedtally.cli import main; main()' estimate - --output own.csv < own.csv"
+    command = (
+        f"{sys.executable} -c 'from fedtally.cli import main; main()' estimate - --output own.csv <"
+        " own.csv"
+    )
     done = subprocess.run(["sh", "-c", command], capture_output=True, check=False)
     assert done.returncode == 2
     assert b"name another file" in done.stderr
     assert (tmp_path / "own.csv").read_text() == "item\na\n"
 
 
-def test_control_characters_of_the_data_do_not_reach_the_terminal(call: Call, tmp_path: Path) -> None:
+def test_control_characters_of_the_data_do_not_reach_the_terminal(
+    call: Call, tmp_path: Path
+) -> None:
     (tmp_path / "odd.csv").write_text("item,n\na,1\n\x1b]0;title\x07,x\n")
     _, _, err = call("estimate", "odd.csv", "--item", "n", "--count", "item")
     assert "\x1b" not in err
@@ -516,7 +705,11 @@ def test_named_integers(call: Call, tmp_path: Path) -> None:
     (tmp_path / "i.txt").write_text("5\n6\n")
     answered(call, "estimate", "i.txt", "--domain", "range:1..9", "--save", "i.fed", "--seed", "1")
     assert [e["item"] for e in answered(call, "query", "i.fed", "5", "6")["estimates"]] == [5, 6]
-    for items, said in ((["5", "x"], "'x' is none"), (["5", "9" * 19], "outside the domain"), (["5", "+5"], "is none")):
+    for items, said in (
+        (["5", "x"], "'x' is none"),
+        (["5", "9" * 19], "outside the domain"),
+        (["5", "+5"], "is none"),
+    ):
         code, _, err = call("query", "i.fed", *items)
         assert code == 2
         assert said in err
@@ -525,7 +718,10 @@ def test_named_integers(call: Call, tmp_path: Path) -> None:
 @pytest.mark.parametrize("closed", ["0<&-", "1>&-", "2>&-"])
 def test_closed_streams(closed: str, words: str) -> None:
     source = "-" if closed == "0<&-" else words
-    command = f"{sys.executable} -c 'from fedtally.cli import main; main()' estimate {source} --width 9 {closed}"
+    command = (
+        f"{sys.executable} -c 'from fedtally.cli import main; main()' estimate {source} --width 9"
+        f" {closed}"
+    )
     done = subprocess.run(["sh", "-c", command], capture_output=True, check=False)
     assert done.returncode == (2 if source == "-" else 0)
     assert b"Traceback" not in done.stderr
@@ -534,7 +730,9 @@ def test_closed_streams(closed: str, words: str) -> None:
 def test_a_closed_pipe_is_silent() -> None:
     arguments = ["estimate", "zipf:d=30000,n=100000", "--top", "30000", "--json"]
     buffered = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
-    process = subprocess.Popen([*ENTRY, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=buffered)
+    process = subprocess.Popen(
+        [*ENTRY, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=buffered
+    )
     assert process.stdout is not None
     assert process.stderr is not None
     process.stdout.readline()
@@ -558,19 +756,35 @@ def test_errors_are_red_on_a_terminal_alone(call: Call, monkeypatch: pytest.Monk
         (["--query", "51"], "outside the domain"),
         (["--query", "abc"], "is none"),
         (["--domain", "range:1..900000000000"], "too large to enumerate"),
-        (["--domain", "range:1..900000000000", "--recovery", "joint", "--query", "7"], "too large to enumerate"),
+        (
+            ["--domain", "range:1..900000000000", "--recovery", "joint", "--query", "7"],
+            "too large to enumerate",
+        ),
         (["--output", "all.csv", "--memory", "1kB"], "table of 50 candidates"),
     ],
 )
-def test_nothing_is_spent_on_what_cannot_be_answered(call: Call, tmp_path: Path, options: list[str], said: str) -> None:
+def test_nothing_is_spent_on_what_cannot_be_answered(
+    call: Call, tmp_path: Path, options: list[str], said: str
+) -> None:
     (tmp_path / "items.csv").write_text("item\n" + "1\n" * 90)
     books = str(tmp_path / "books.db")
     ledger = ["--ledger", books, "--population", "phones"]
     assert call("ledger", "grant", *ledger, "--epsilon", "2", "--delta", "1e-6")[0] == 0
-    private = ["estimate", str(tmp_path / "items.csv"), "--domain", "range:1..50", "--epsilon", "1", *ledger]
+    private = [
+        "estimate",
+        str(tmp_path / "items.csv"),
+        "--domain",
+        "range:1..50",
+        "--epsilon",
+        "1",
+        *ledger,
+    ]
     code, out, err = call(*private, *options)
     assert (code, out) == (2, "") and said in err
-    assert json.loads(call("ledger", "export", "--ledger", books)[1])["populations"][0]["campaigns"] == []
+    assert (
+        json.loads(call("ledger", "export", "--ledger", books)[1])["populations"][0]["campaigns"]
+        == []
+    )
     code, out, err = call(*private)
     assert code == 0 and "has spent epsilon 1 at delta 1e-06" in err
 
@@ -579,13 +793,33 @@ def test_nothing_is_spent_on_what_cannot_be_answered(call: Call, tmp_path: Path,
 def test_a_ledger_is_not_overwritten(call: Call, tmp_path: Path, option: str) -> None:
     books = tmp_path / "books.csv"
     assert (
-        call("ledger", "grant", "--ledger", str(books), "--population", "p", "--epsilon", "2", "--delta", "1e-6")[0]
+        call(
+            "ledger",
+            "grant",
+            "--ledger",
+            str(books),
+            "--population",
+            "p",
+            "--epsilon",
+            "2",
+            "--delta",
+            "1e-6",
+        )[0]
         == 0
     )
     before = books.read_bytes()
     target = str(books) if option != "--plot" else f"{books}-wal"
     code, _, err = call(
-        "estimate", "zipf:", "--epsilon", "1", "--population", "p", "--ledger", str(books), option, target
+        "estimate",
+        "zipf:",
+        "--epsilon",
+        "1",
+        "--population",
+        "p",
+        "--ledger",
+        str(books),
+        option,
+        target,
     )
     assert code == 2 and books.read_bytes() == before
     assert "it is read by this run" in err or option == "--plot"
@@ -593,10 +827,22 @@ def test_a_ledger_is_not_overwritten(call: Call, tmp_path: Path, option: str) ->
 
 def test_inspect_rounds_up_and_names_a_study(call: Call, tmp_path: Path) -> None:
     saved = str(tmp_path / "saved")
-    private = ["estimate", "zipf:d=50,n=900", "--epsilon", "1.0049", "--population", "phones", "--save", saved]
+    private = [
+        "estimate",
+        "zipf:d=50,n=900",
+        "--epsilon",
+        "1.0049",
+        "--population",
+        "phones",
+        "--save",
+        saved,
+    ]
     assert call(*private)[0] == 0
     shown = " ".join(call("inspect", saved)[1].split())
-    assert "epsilon 1.005, delta 1e-06 (zero-out, central trust, rounded-gaussian noise); population phones" in shown
+    assert (
+        "epsilon 1.005, delta 1e-06 (zero-out, central trust, rounded-gaussian noise); population"
+        " phones" in shown
+    )
     assert call(*private, "--not-private")[0] == 0
     assert "not private: epsilon 1.005" in " ".join(call("inspect", saved)[1].split())
 
@@ -606,14 +852,22 @@ def test_the_input_is_no_public_list(call: Call, tmp_path: Path) -> None:
     words.write_text("tea\nmilk\n")
     code, _, err = call("estimate", str(words), "--domain", str(words), "--epsilon", "1")
     assert code == 2 and "is the input itself" in err
-    assert call("estimate", str(words), "--domain", str(words), "--epsilon", "1", "--not-private")[0] == 0
+    assert (
+        call("estimate", str(words), "--domain", str(words), "--epsilon", "1", "--not-private")[0]
+        == 0
+    )
 
 
 def test_a_private_result_says_so_wherever_it_is_read(call: Call, tmp_path: Path) -> None:
     saved = str(tmp_path / "saved")
     code, out, _ = call("estimate", "zipf:d=50,n=900", "--epsilon", "1", "--save", saved, "--json")
     shown = json.loads(out)["privacy"]
-    assert code == 0 and 0.99 < shown["epsilon"] <= 1 and shown["trust"] == "central" and shown["not_private"] is False
+    assert (
+        code == 0
+        and 0.99 < shown["epsilon"] <= 1
+        and shown["trust"] == "central"
+        and shown["not_private"] is False
+    )
     queried = json.loads(call("query", saved, "1", "--json")[1])
     assert queried["privacy"] == json.loads(call("inspect", saved, "--json")[1])["privacy"] == shown
     assert "epsilon 1, delta 1e-06 if one client" in " ".join(call("query", saved, "1")[1].split())
@@ -628,7 +882,18 @@ def test_the_demo_with_privacy_is_a_study(call: Call) -> None:
 
 def test_a_comparison_with_privacy(call: Call, tmp_path: Path) -> None:
     table = tmp_path / "study.csv"
-    options = ["--epsilon", "1", "--repeats", "1", "--width", "50", "--methods", "shared", "--output", str(table)]
+    options = [
+        "--epsilon",
+        "1",
+        "--repeats",
+        "1",
+        "--width",
+        "50",
+        "--methods",
+        "shared",
+        "--output",
+        str(table),
+    ]
     code, out, _ = call("simulate", "zipf:d=50,n=900", *options)
     assert code == 0 and "not private: the noise of epsilon 1" in " ".join(out.split())
     assert table.read_text().count("not private") == 3
@@ -644,13 +909,31 @@ def test_demo_shows_the_truth_and_what_to_try_next(call: Call) -> None:
     assert "no differential privacy" in out
     assert "8.00 kB" in out or "7.9" in out
     commands = re.findall(r"^  fedtally (.*)$", out[out.index("What to try next") :], re.M)
-    assert [line.split()[0] for line in commands] == ["demo", "demo", "query", "demo", "simulate", "estimate"]
+    assert [line.split()[0] for line in commands] == [
+        "demo",
+        "demo",
+        "query",
+        "demo",
+        "simulate",
+        "estimate",
+    ]
     for line in commands[1:]:
         assert call(*line.split())[0] == 0
 
 
 def test_secure_sums_and_their_mistakes(call: Call) -> None:
-    small = ("estimate", "zipf:d=300,n=60", "--rows", "5", "--width", "40", "--seed", "1", "--secure-sum", "secagg")
+    small = (
+        "estimate",
+        "zipf:d=300,n=60",
+        "--rows",
+        "5",
+        "--width",
+        "40",
+        "--seed",
+        "1",
+        "--secure-sum",
+        "secagg",
+    )
     code, out, _ = call(*small, "--dropout", "0.1", "--max-cohort", "30", "--json")
     assert code == 0
     account = json.loads(out)["secure_sum"]
@@ -663,7 +946,10 @@ def test_secure_sums_and_their_mistakes(call: Call) -> None:
         (("--max-cohort", "3"), "protect nobody"),
         (("--max-corrupt", "0.99"), "cannot be summed safely"),
         (("--rounds", "30"), "a secure sum needs at least 3"),
-        (("--secure-sum", "two-server", "--adversary", "active"), "goes with the secure sum secagg"),
+        (
+            ("--secure-sum", "two-server", "--adversary", "active"),
+            "goes with the secure sum secagg",
+        ),
     ):
         code, out, err = call(*small, *wrong)
         assert (code, out) == (2, "")
@@ -671,17 +957,37 @@ def test_secure_sums_and_their_mistakes(call: Call) -> None:
 
 
 def test_simulate_prints_costs_and_what_binary_reveals(call: Call) -> None:
-    small = ("simulate", "zipf:d=300,n=2000", "--methods", "hybrid,shared", "--width", "40,80", "--repeats", "2")
+    small = (
+        "simulate",
+        "zipf:d=300,n=2000",
+        "--methods",
+        "hybrid,shared",
+        "--width",
+        "40,80",
+        "--repeats",
+        "2",
+    )
     code, out, err = call(*small, "--rounds", "4", "--seed", "1")
     assert (code, err) == (0, "")
     assert len(re.findall(r"^(?:hybrid|shared) +(?:40|80) ", out, re.M)) == 4
     for said in ("l_inf", "l_2", "median", "90 %", "one-hot", "no differential privacy"):
         assert said in out
-    assert "not compatible with secure summation: the server would see each item" in " ".join(out.split())
+    assert "not compatible with secure summation: the server would see each item" in " ".join(
+        out.split()
+    )
 
 
 def test_simulate_json_and_tidy_table(call: Call) -> None:
-    small = ("simulate", "zipf:d=300,n=2000", "--methods", "hybrid,batched:2", "--width", "40", "--repeats", "3")
+    small = (
+        "simulate",
+        "zipf:d=300,n=2000",
+        "--methods",
+        "hybrid,batched:2",
+        "--width",
+        "40",
+        "--repeats",
+        "3",
+    )
     document = answered(call, *small, "--rounds", "4", "--seed", "1", "--output", "study.parquet")
     assert document["schema"] == "fedtally-study/1"
     methods = [(c["method"], c["width"], c["secure_sum"]) for c in document["comparisons"]]
@@ -690,12 +996,19 @@ def test_simulate_json_and_tidy_table(call: Call) -> None:
     assert set(document["comparisons"][0]["linf"]) == {"mean", "median", "q90"}
     table = pyarrow.parquet.read_table("study.parquet")
     assert table.num_rows == 3 * 4
-    assert {"method", "width", "repeat", "linf", "l2", "bytes_per_client"} <= set(table.column_names)
+    assert {"method", "width", "repeat", "linf", "l2", "bytes_per_client"} <= set(
+        table.column_names
+    )
 
 
 @pytest.mark.parametrize("columns", [80, 120])
-def test_answers_fit_the_terminal(call: Call, monkeypatch: pytest.MonkeyPatch, columns: int) -> None:
+def test_answers_fit_the_terminal(
+    call: Call, monkeypatch: pytest.MonkeyPatch, columns: int
+) -> None:
     monkeypatch.setenv("COLUMNS", str(columns))
-    for arguments in (["demo"], ["simulate", "zipf:d=99,n=999", "--repeats", "2", "--methods", "batched:4"]):
+    for arguments in (
+        ["demo"],
+        ["simulate", "zipf:d=99,n=999", "--repeats", "2", "--methods", "batched:4"],
+    ):
         _, out, _ = call(*arguments)
         assert max(map(len, out.splitlines())) <= columns

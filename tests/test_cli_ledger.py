@@ -49,12 +49,16 @@ def test_granting(call: Call) -> None:
     code, out, err = call("grant", "--ledger", "books.db", *BUDGET)
     assert (code, out) == (0, "")
     assert err == "granted: population phones may spend epsilon 4 at delta 1e-08 in all\n"
-    code, out, _ = call("grant", "--ledger", "books.db", *BUDGET[:2], "--epsilon", "5", "--delta", "1e-8", "--json")
+    code, out, _ = call(
+        "grant", "--ledger", "books.db", *BUDGET[:2], "--epsilon", "5", "--delta", "1e-8", "--json"
+    )
     assert code == 0
     (entry,) = json.loads(out)["populations"]
     assert (entry["epsilon_granted"], entry["delta"], len(entry["grants"])) == (5.0, 1e-8, 2)
     assert entry["grants"][0]["time"] > 1_700_000_000
-    code, _, err = call("grant", "--ledger", "books.db", *BUDGET[:2], "--epsilon", "11", "--delta", "1e-8")
+    code, _, err = call(
+        "grant", "--ledger", "books.db", *BUDGET[:2], "--epsilon", "11", "--delta", "1e-8"
+    )
     assert code == 0
     assert "warning: epsilon 11 is above 10" in err
 
@@ -65,15 +69,32 @@ def test_a_look_alike_of_a_population_is_warned_of(
     alike = ["--population", "\N{CYRILLIC SMALL LETTER ER}hones", *BUDGET[2:]]
     code, out, err = call("grant", "--ledger", "books.db", *alike)
     assert (code, out) == (0, "")
-    assert err.startswith("warning: population '\\u0440hones' is new here and looks like 'phones': two names are two")
-    assert "warning" not in call("grant", "--ledger", "books.db", *alike)[2]  # it is not new any more
-    assert "warning" not in call("grant", "--ledger", "books.db", "--population", "tablets", *BUDGET[2:])[2]
-    campaign = ["estimate", "zipf:d=50,n=200", "--epsilon", "1", "--ledger", "books.db", "--population"]
+    assert err.startswith(
+        "warning: population '\\u0440hones' is new here and looks like 'phones': two names are two"
+    )
+    # it is not new any more
+    assert "warning" not in call("grant", "--ledger", "books.db", *alike)[2]
+    assert (
+        "warning"
+        not in call("grant", "--ledger", "books.db", "--population", "tablets", *BUDGET[2:])[2]
+    )
+    campaign = [
+        "estimate",
+        "zipf:d=50,n=200",
+        "--epsilon",
+        "1",
+        "--ledger",
+        "books.db",
+        "--population",
+    ]
     for population, warned in ((alike[1], True), (alike[1], False), ("tablets", False)):
         assert run([*campaign, population]) == 0
         assert ("is new here and looks like 'phones'" in capsys.readouterr().err) is warned
     assert run([*campaign, "Phones"]) == 2
-    assert "grants nothing to population 'Phones', but to what looks like it: 'phones', " in capsys.readouterr().err
+    assert (
+        "grants nothing to population 'Phones', but to what looks like it: 'phones', "
+        in capsys.readouterr().err
+    )
 
 
 def test_showing(call: Call, books: Ledger) -> None:
@@ -88,8 +109,8 @@ def test_showing(call: Call, books: Ledger) -> None:
     assert f"spent    {accounting.epsilon(EVENT, 1e-8)}\n" in out
     rho, delta = accounting.concentrated(EVENT)
     assert (
-        f"zCDP     rho {accounting.rounded_up(rho):g} but for a probability of {accounting.rounded_up(delta):g}\n"
-        in out
+        f"zCDP     rho {accounting.rounded_up(rho):g} but for a probability of"
+        f" {accounting.rounded_up(delta):g}\n" in out
     )
     assert "unit     one client of the population (a row, where no column names" in out
     assert "period   from the first grant on" in out
@@ -104,7 +125,9 @@ def test_exporting(call: Call, books: Ledger, tmp_path: Path) -> None:
     assert code == 0
     written = json.loads(out)
     (entry,) = written["populations"]
-    assert [entry.pop(name) for name in ("rho", "rho_delta")] == list(accounting.concentrated(EVENT))
+    assert [entry.pop(name) for name in ("rho", "rho_delta")] == list(
+        accounting.concentrated(EVENT)
+    )
     assert "one client of the population" in entry.pop("unit") and "for good" in entry.pop("period")
     assert written == books.export()
     assert call("show", "--ledger", "books.db", "--json")[1] == out
@@ -116,16 +139,27 @@ def test_exporting(call: Call, books: Ledger, tmp_path: Path) -> None:
     ("arguments", "reason"),
     [
         (["show", "--ledger", "nowhere.db"], "there is no ledger at nowhere.db"),
-        (["show", "--ledger", "books.db", "--population", "nobody"], "knows no population 'nobody'"),
+        (
+            ["show", "--ledger", "books.db", "--population", "nobody"],
+            "knows no population 'nobody'",
+        ),
         (["export", "--ledger", "books.db", "--output", "books.db"], "it is read by this run"),
         (["grant", "--ledger", "books.db", *BUDGET[:4], "--delta", "1e-7"], "for good, not 1e-07"),
-        (["grant", "--ledger", "new.db", *BUDGET[:4], "--delta", "1"], "delta from 1e-15 to below 1"),
-        (["grant", "--ledger", "new.db", "--population", "x", "--epsilon", "0", "--delta", ".1"], "epsilon above 0"),
+        (
+            ["grant", "--ledger", "new.db", *BUDGET[:4], "--delta", "1"],
+            "delta from 1e-15 to below 1",
+        ),
+        (
+            ["grant", "--ledger", "new.db", "--population", "x", "--epsilon", "0", "--delta", ".1"],
+            "epsilon above 0",
+        ),
         (["grant", "--ledger", "mysql://host/books", *BUDGET], "SQLite or PostgreSQL"),
         (["grant", "--ledger", "new.db", *BUDGET[:4]], "Missing option '--delta'"),
     ],
 )
-def test_what_is_refused(call: Call, books: Ledger, tmp_path: Path, arguments: list[str], reason: str) -> None:
+def test_what_is_refused(
+    call: Call, books: Ledger, tmp_path: Path, arguments: list[str], reason: str
+) -> None:
     code, out, err = call(*arguments)
     assert (code, out) == (2, "")
     assert reason in err
@@ -154,8 +188,9 @@ def test_help_lists_the_commands_and_imports_no_sql(call: Call) -> None:
     assert code == 0
     assert re.findall(r"^  (\w+)  ", out, re.M)[-3:] == COMMANDS
     code = (
-        "import sys; from fedtally.cli.app import run; import fedtally; run(['ledger', 'show', '--help']); "
-        "sys.exit(sorted({'sqlalchemy', 'numpy', 'rich', 'dp_accounting'} & set(sys.modules)) or 0)"
+        "import sys; from fedtally.cli.app import run; import fedtally; run(['ledger', 'show',"
+        " '--help']); sys.exit(sorted({'sqlalchemy', 'numpy', 'rich', 'dp_accounting'} &"
+        " set(sys.modules)) or 0)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")

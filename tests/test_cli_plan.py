@@ -72,7 +72,9 @@ def test_few_rows_are_said_to_say_less(call: Call) -> None:
 
 
 def test_clients_may_be_written_short(call: Call) -> None:
-    code, out, _ = call("--clients", "5e4", "--domain-size", "2_000", "--max-bytes", "2kB", "--rows", "8")
+    code, out, _ = call(
+        "--clients", "5e4", "--domain-size", "2_000", "--max-bytes", "2kB", "--rows", "8"
+    )
     assert code == 0 and "Plan for 50,000 clients and 2,000 candidates" in out
     code, _, err = call("--clients", "5e-4", "--domain-size", "2000")
     assert code == 2 and "'5e-4' is no integer of 1 or more" in err
@@ -80,7 +82,16 @@ def test_clients_may_be_written_short(call: Call) -> None:
 
 def test_the_document_holds_what_is_printed(call: Call) -> None:
     code, out, err = call(
-        *FLEET, "--max-bytes", "6kB", "--epsilon", "2", "--rounds", "4", "--secure-sum", "secagg", "--json"
+        *FLEET,
+        "--max-bytes",
+        "6kB",
+        "--epsilon",
+        "2",
+        "--rounds",
+        "4",
+        "--secure-sum",
+        "secagg",
+        "--json",
     )
     assert (code, err) == (0, "")
     found = json.loads(out)
@@ -90,15 +101,30 @@ def test_the_document_holds_what_is_printed(call: Call) -> None:
     assert found["predicted_linf"] <= found["target"]["linf"]
     assert found["privacy"]["epsilon"] <= 2
     assert found["bill"]["method"] == "secagg"
-    assert found["bill"]["upload_bytes"] == sum(stage["upload_bytes"] for stage in found["bill"]["stages"])
-    assert abs(found["bill"]["upload_bytes"] - found["plan"]["bytes_per_client"]) <= 100  # the largest cohort's
+    assert found["bill"]["upload_bytes"] == sum(
+        stage["upload_bytes"] for stage in found["bill"]["stages"]
+    )
+    # the largest cohort's
+    assert abs(found["bill"]["upload_bytes"] - found["plan"]["bytes_per_client"]) <= 100
     assert found["bill"]["calibrated"] is False
-    assert [other["width"] for other in found["neighbours"]] == sorted(other["width"] for other in found["neighbours"])
+    assert [other["width"] for other in found["neighbours"]] == sorted(
+        other["width"] for other in found["neighbours"]
+    )
     assert set(found["minimax"]) == {"rows", "width", "bytes_per_client"}
     assert found["missing_keys"] == ["server_key"]
 
 
-SECURE = ("--clients", "600", "--domain-size", "2000", "--max-bytes", "4kB", "--rows", "7", "--secure-sum")
+SECURE = (
+    "--clients",
+    "600",
+    "--domain-size",
+    "2000",
+    "--max-bytes",
+    "4kB",
+    "--rows",
+    "7",
+    "--secure-sum",
+)
 
 
 @pytest.mark.parametrize(
@@ -112,14 +138,25 @@ SECURE = ("--clients", "600", "--domain-size", "2000", "--max-bytes", "4kB", "--
         ),
     ],
 )
-def test_a_plan_has_no_keys_but_those_that_are_given(call: Call, method: str, option: str, said: str) -> None:
+def test_a_plan_has_no_keys_but_those_that_are_given(
+    call: Call, method: str, option: str, said: str
+) -> None:
     again = ("--seed", "1", "--output")
     code, out, _ = call(*SECURE, method, *again, "plan.toml")
     plan = Plan.load("plan.toml")
-    assert code == 0 and "not published: it can be simulated, and nobody may run it" in words_of(out)
+    assert code == 0 and "not published: it can be simulated, and nobody may run it" in words_of(
+        out
+    )
     assert said in words_of(out)
-    assert not any(f"{name} =" in Path("plan.toml").read_text() for name in ("server_key", "helper_key", "allow_list"))
-    key = SigningKey(Secret(bytes(32))).public if method == "secagg" else PrivateKey(Secret(bytes(32))).public
+    assert not any(
+        f"{name} =" in Path("plan.toml").read_text()
+        for name in ("server_key", "helper_key", "allow_list")
+    )
+    key = (
+        SigningKey(Secret(bytes(32))).public
+        if method == "secagg"
+        else PrivateKey(Secret(bytes(32))).public
+    )
     code, out, _ = call(*SECURE, method, *again, "keyed.toml", option, key.hex())
     keyed = Plan.load("keyed.toml")
     assert keyed == plan.with_keys(**{option[2:].replace("-", "_"): key}, may_lack=True)
@@ -132,11 +169,25 @@ def test_two_of_three_find_the_third(call: Call) -> None:
     found = json.loads(out)
     assert (code, found["found"]) == (0, "epsilon")
     epsilon = found["privacy"]["epsilon"]
-    little = ("--clients", "1000", "--domain-size", "2000", "--tau", "0.01", "--max-bytes", "4kB", "--json")
+    little = (
+        "--clients",
+        "1000",
+        "--domain-size",
+        "2000",
+        "--tau",
+        "0.01",
+        "--max-bytes",
+        "4kB",
+        "--json",
+    )
     assert json.loads(call(*little)[1])["privacy"]["epsilon"] > 1
-    code, out, _ = call(*FLEET, "--tau", "0.01", "--epsilon", str(round(1.2 * epsilon, 4)), "--json")
+    code, out, _ = call(
+        *FLEET, "--tau", "0.01", "--epsilon", str(round(1.2 * epsilon, 4)), "--json"
+    )
     assert json.loads(out)["plan"]["bytes_per_client"] <= 2000
-    code, out, _ = call(*FLEET, "--tau", "0.01", "--max-bytes", "2kB", "--epsilon", "none", "--json")
+    code, out, _ = call(
+        *FLEET, "--tau", "0.01", "--max-bytes", "2kB", "--epsilon", "none", "--json"
+    )
     assert (code, json.loads(out)["privacy"]) == (0, None)
 
 
@@ -148,7 +199,20 @@ def test_frequencies_may_be_like_others(call: Call, tmp_path: Path) -> None:
         sizes[like] = json.loads(out)["plan"]["bytes_per_client"]
     assert sizes["zipf:a=1.05,d=2000"] > 2 * sizes["zipf:a=3,d=2000"]
     assert (
-        run(["estimate", "zipf:d=2000,n=5000", "--save", "old.fedtally", "--quiet", "--seed", "1", "--top", "0"]) == 0
+        run(
+            [
+                "estimate",
+                "zipf:d=2000,n=5000",
+                "--save",
+                "old.fedtally",
+                "--quiet",
+                "--seed",
+                "1",
+                "--top",
+                "0",
+            ]
+        )
+        == 0
     )
     code, out, _ = call("--clients", "50000", "--like", "old.fedtally", "--tau", "0.005", "--json")
     assert code == 0
@@ -156,7 +220,20 @@ def test_frequencies_may_be_like_others(call: Call, tmp_path: Path) -> None:
 
 def test_results_that_are_not_private_choose_no_private_plan(call: Call) -> None:
     assert (
-        run(["estimate", "zipf:d=2000,n=5000", "--save", "old.fedtally", "--quiet", "--seed", "1", "--top", "0"]) == 0
+        run(
+            [
+                "estimate",
+                "zipf:d=2000,n=5000",
+                "--save",
+                "old.fedtally",
+                "--quiet",
+                "--seed",
+                "1",
+                "--top",
+                "0",
+            ]
+        )
+        == 0
     )
     like = ("--clients", "50000", "--like", "old.fedtally", "--tau", "0.02", "--epsilon", "1")
     code, _, err = call(*like)
@@ -176,20 +253,40 @@ def test_results_that_are_not_private_choose_no_private_plan(call: Call) -> None
         ((*FLEET, "--like", "zipf:d=500", "--max-items", "3"), "is of clients of one item each"),
         ((*FLEET, "--domain", "input"), "give --domain"),
         ((*FLEET, "--like", "nothing.here"), "there is no such file"),
-        ((*FLEET, "--like", "zipf:d=5000"), "--like has 5,000 items, and there are 2,000 candidates"),
+        (
+            (*FLEET, "--like", "zipf:d=5000"),
+            "--like has 5,000 items, and there are 2,000 candidates",
+        ),
         ((*FLEET, "--output", "plan.txt"), "must end in .toml or .json"),
         ((*FLEET, "--tau", "2"), "tau must be above 0 and below 1, got 2"),
         ((*FLEET, "--delta", "1e-6"), "delta goes with epsilon"),
-        ((*FLEET, "--server-key", "77" * 32), "the secure sum ideal has no server_key: it uses no key"),
-        ((*FLEET, "--server-key", "77" * 32, "--secure-sum", "two-server"), "two-server has no server_key"),
-        ((*FLEET, "--helper-key", "77" * 32, "--secure-sum", "secagg"), "secagg (semi-honest) has no helper_key"),
-        ((*FLEET, "--server-key", "nowhere.pub", "--secure-sum", "secagg"), "cannot read 'nowhere.pub'"),
-        ((*FLEET, "--server-key", "00" * 32, "--secure-sum", "secagg"), "server_key is no valid key"),
+        (
+            (*FLEET, "--server-key", "77" * 32),
+            "the secure sum ideal has no server_key: it uses no key",
+        ),
+        (
+            (*FLEET, "--server-key", "77" * 32, "--secure-sum", "two-server"),
+            "two-server has no server_key",
+        ),
+        (
+            (*FLEET, "--helper-key", "77" * 32, "--secure-sum", "secagg"),
+            "secagg (semi-honest) has no helper_key",
+        ),
+        (
+            (*FLEET, "--server-key", "nowhere.pub", "--secure-sum", "secagg"),
+            "cannot read 'nowhere.pub'",
+        ),
+        (
+            (*FLEET, "--server-key", "00" * 32, "--secure-sum", "secagg"),
+            "server_key is no valid key",
+        ),
         ((*FLEET, "--tau", "0.0001", "--epsilon", "0.5"), "any of these would do: tau 0.0"),
         ((*FLEET, "--max-bytes", "4"), "buys no sketch of width 2: give at least 30"),
     ],
 )
-def test_what_cannot_be_planned_is_one_line(call: Call, arguments: tuple[str, ...], message: str) -> None:
+def test_what_cannot_be_planned_is_one_line(
+    call: Call, arguments: tuple[str, ...], message: str
+) -> None:
     code, out, err = call(*arguments)
     assert (code, out) == (2, "")
     assert message in err
@@ -208,7 +305,9 @@ def test_a_calibrated_host_is_used(call: Call, monkeypatch: pytest.MonkeyPatch) 
     _, before, _ = call(*FLEET, "--tau", "0.01", "--json")
     code, out, err = call("--calibrate")
     assert (code, out) == (0, "")
-    assert re.search(r"what CPU \d+ operations of the protocol take here, 7 times .* \(7 to 7\)", err)
+    assert re.search(
+        r"what CPU \d+ operations of the protocol take here, 7 times .* \(7 to 7\)", err
+    )
     _, after, _ = call(*FLEET, "--tau", "0.01", "--json")
     bills = [json.loads(text)["bill"] for text in (before, after)]
     assert [bill["calibrated"] for bill in bills] == [False, True]

@@ -1,4 +1,5 @@
-"""The clip in sketch space: no input gets past it, what is dropped is drawn, and it hardly ever binds."""
+"""The clip in sketch space: no input gets past it, what is dropped is drawn, and it hardly ever
+binds."""
 
 from __future__ import annotations
 
@@ -27,7 +28,9 @@ SCHEDULES = ("shared", "fresh", "hybrid", "batched:2")
 U64 = npt.NDArray[np.uint64]
 
 
-def spec_of(rows: int, width: int, schedule: str = "hybrid", num_rounds: int = 10, seed: bytes = SEED) -> SketchSpec:
+def spec_of(
+    rows: int, width: int, schedule: str = "hybrid", num_rounds: int = 10, seed: bytes = SEED
+) -> SketchSpec:
     return SketchSpec(rows, width, Schedule.parse(schedule), num_rounds, seed)
 
 
@@ -44,7 +47,8 @@ def plain_square(spec: SketchSpec, round: int, ids: Sequence[int]) -> int:
 
 @cache
 def colliding(rows: int, width: int) -> Any:
-    """Return 40 ids, 0 the first, that share cells and signs with 0 in as many rows as could be found, in round 3."""
+    """Return 40 ids, 0 the first, that share cells and signs with 0 in as many rows as could be
+    found, in round 3."""
     location, sign, bit = spec_of(rows, width).round_hash(3)
     ids = np.arange(100_000, dtype=np.uint64)
     cells = kernels.locations(kernels.hash_words(location, ids), width)
@@ -60,13 +64,18 @@ def words_for(order: Sequence[int]) -> Callable[[int], bytes]:
     return lambda _: words.tobytes()
 
 
-def clipped(spec: SketchSpec, round: int, ids: U64, clip_norm: float, random: Callable[[int], bytes]) -> U64:
+def clipped(
+    spec: SketchSpec, round: int, ids: U64, clip_norm: float, random: Callable[[int], bytes]
+) -> U64:
     """Return what the clip alone leaves: as many items as there are may stay."""
     return clip.bound_items(ids, len(ids), random, clip.Clip(spec, round, clip_norm))
 
 
-def by_dropping(spec: SketchSpec, round: int, ids: Sequence[int], order: Sequence[int], clip_norm: float) -> list[int]:
-    """Return what is left when items are dropped one by one from the end of the order: as it is defined."""
+def by_dropping(
+    spec: SketchSpec, round: int, ids: Sequence[int], order: Sequence[int], clip_norm: float
+) -> list[int]:
+    """Return what is left when items are dropped one by one from the end of the order: as it is
+    defined."""
     left = [ids[i] for i in order]
     while plain_square(spec, round, left) > Fraction(clip_norm) ** 2:
         left.pop()
@@ -77,7 +86,8 @@ SHAPES = st.tuples(st.integers(1, 6), st.integers(1, 4))
 IDS = st.lists(st.one_of(st.integers(0, 40), st.integers(0, 2**64 - 1)), max_size=30, unique=True)
 NORMS = st.one_of(
     st.floats(0, 60),
-    st.integers(0, 400).map(math.sqrt),  # at the boundary: the square of the float is above or below the integer
+    # at the boundary: the square of the float is above or below the integer
+    st.integers(0, 400).map(math.sqrt),
     st.integers(1, 400).map(lambda square: math.nextafter(math.sqrt(square), 0)),
     st.integers(1, 400).map(lambda square: math.nextafter(math.sqrt(square), 99)),
     st.sampled_from([5e-324, 1e9, 1e308]),
@@ -123,7 +133,9 @@ def test_no_items_exceed_it(
 
 
 @given(st.sampled_from([(1, 1), (3, 2), (4, 3), (5, 2)]), st.data(), NORMS)
-def test_no_colliding_items_exceed_it(shape: tuple[int, int], data: st.DataObject, clip_norm: float) -> None:
+def test_no_colliding_items_exceed_it(
+    shape: tuple[int, int], data: st.DataObject, clip_norm: float
+) -> None:
     """An adversary chooses ids that add up: the norm comes near k sqrt(rows), the worst case."""
     spec, pool = spec_of(*shape), colliding(*shape)
     assert pool[0] == 0 and plain_square(spec, 3, pool[:20]) == 20**2 * spec.rows
@@ -143,12 +155,17 @@ def test_colliding_items_are_dropped_until_they_fit(count: int) -> None:
 
 
 def test_a_square_is_compared_exactly() -> None:
-    """sqrt(3) as a float has a square below 3, sqrt(5) one above 5: one item of 3 rows is dropped, one of 5 stays."""
+    """sqrt(3) as a float has a square below 3, sqrt(5) one above 5: one item of 3 rows is dropped,
+    one of 5 stays."""
     assert Fraction(math.sqrt(3)) ** 2 < 3 and Fraction(math.sqrt(5)) ** 2 > 5
     for rows, kept in ((3, 0), (5, 1)):
-        found = clipped(spec_of(rows, 8), 0, array([1]), math.sqrt(rows), np.random.default_rng(0).bytes)
+        found = clipped(
+            spec_of(rows, 8), 0, array([1]), math.sqrt(rows), np.random.default_rng(0).bytes
+        )
         assert len(found) == kept
-        found = clipped(spec_of(rows, 8), 0, array([1]), math.nextafter(math.sqrt(rows), 9), refused)
+        found = clipped(
+            spec_of(rows, 8), 0, array([1]), math.nextafter(math.sqrt(rows), 9), refused
+        )
         assert len(found) == 1
 
 
@@ -176,10 +193,13 @@ def test_items_are_dropped_from_the_end_of_the_order(
 
 
 def test_each_order_is_as_likely() -> None:
-    """Distinct uniform words come in any order, as likely: each order of the words makes one of the items."""
+    """Distinct uniform words come in any order, as likely: each order of the words makes one of the
+    items."""
 
     orders = list(permutations(range(5)))
-    assert [tuple(np.argsort(clip.draw_words(5, words_for(order))).tolist()) for order in orders] == orders
+    assert [
+        tuple(np.argsort(clip.draw_words(5, words_for(order))).tolist()) for order in orders
+    ] == orders
 
 
 def test_equal_words_are_drawn_again() -> None:
@@ -190,16 +210,19 @@ def test_equal_words_are_drawn_again() -> None:
 
 
 def test_each_item_is_dropped_as_often() -> None:
-    """Of 12 items, 500 clients drop as many of each: Pearson's chi-square below its 1 - 2e-7 quantile.
+    """Of 12 items, 500 clients drop as many of each: Pearson's chi-square below its 1 - 2e-7
+    quantile.
 
-    The items that a client drops differ, so that counts spread a little less than multinomial ones. A clip that drops
-    the last items of the given order fails.
+    The items that a client drops differ, so that counts spread a little less than multinomial ones.
+    A clip that drops the last items of the given order fails.
     """
     spec, rng = spec_of(5, 8), np.random.default_rng(3)
     clients = rng.integers(0, 2**64, (500, 12), dtype=np.uint64)
 
     def chi_square(random: Callable[[int], bytes]) -> float:
-        counts = np.sum([~np.isin(ids, clipped(spec, 3, ids, 7.0, random)) for ids in clients], axis=0)
+        counts = np.sum(
+            [~np.isin(ids, clipped(spec, 3, ids, 7.0, random)) for ids in clients], axis=0
+        )
         assert counts.sum() > 1000
         return float(((counts - counts.mean()) ** 2).sum() / counts.mean())
 
@@ -207,7 +230,8 @@ def test_each_item_is_dropped_as_often() -> None:
 
 
 def test_items_are_drawn_as_likely() -> None:
-    """The first of the order, so that each choice is made by as many orders; in the order of the ids."""
+    """The first of the order, so that each choice is made by as many orders; in the order of the
+    ids."""
     ids, choices = array([70, 50, 60, 90]), Counter[tuple[int, ...]]()
     for order in permutations(range(4)):
         choices[tuple(clip.bound_items(ids, 2, words_for(order)).tolist())] += 1
@@ -240,15 +264,24 @@ def test_no_item_is_no_sketch() -> None:
     st.sampled_from([1, 7, 99]),
 )
 def test_who_exceeds_it(
-    shape: tuple[int, int], wider: int, clients: list[list[int]], clip_norm: float, schedule: str, block: int
+    shape: tuple[int, int],
+    wider: int,
+    clients: list[list[int]],
+    clip_norm: float,
+    schedule: str,
+    block: int,
 ) -> None:
     """As the norms of the clients, one by one, whatever is computed together."""
     spec = spec_of(shape[0], shape[1] * wider, schedule)
     starts = np.cumsum([0, *map(len, clients)])
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(clip, "_BLOCK", block)
-        found = clip.exceeding(clip.Clip(spec, 3, clip_norm), array([id_ for ids in clients for id_ in ids]), starts)
-    expected = [i for i, ids in enumerate(clients) if plain_square(spec, 3, ids) > Fraction(clip_norm) ** 2]
+        found = clip.exceeding(
+            clip.Clip(spec, 3, clip_norm), array([id_ for ids in clients for id_ in ids]), starts
+        )
+    expected = [
+        i for i, ids in enumerate(clients) if plain_square(spec, 3, ids) > Fraction(clip_norm) ** 2
+    ]
     assert found.tolist() == expected and found.dtype == np.int64
 
 
@@ -263,7 +296,10 @@ def test_clients_are_computed_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(clip, "_increments", increments)
     monkeypatch.setattr(clip, "_BLOCK", 100)
     starts = np.cumsum([0, *[3] * 50, *[1] * 1000, 300, 3])
-    clip.exceeding(clip.Clip(spec_of(5, 50), 0, 5.0), np.arange(starts[-1], dtype=np.uint64), starts)  # 2 sqrt(5) < 5
+    # 2 sqrt(5) < 5
+    clip.exceeding(
+        clip.Clip(spec_of(5, 50), 0, 5.0), np.arange(starts[-1], dtype=np.uint64), starts
+    )
     assert sizes == [102, 48 + 300, 3]
 
 
@@ -290,7 +326,8 @@ def test_many_clients_keep_the_same_items_as_each_one_by_itself(
     block: int,
     data: st.DataObject,
 ) -> None:
-    """Given the same words, of which a client is asked exactly where it drops something; in whatever parts."""
+    """Given the same words, of which a client is asked exactly where it drops something; in
+    whatever parts."""
     spec = spec_of(shape[0], shape[1] * wider)
     bound = None if clip_norm is None else clip.Clip(spec, 3, clip_norm)
     orders = [data.draw(st.permutations(range(len(ids)))) for ids in clients]
@@ -298,7 +335,9 @@ def test_many_clients_keep_the_same_items_as_each_one_by_itself(
 
     def words(some: npt.NDArray[np.int64]) -> U64:
         asked[0] += some.tolist()
-        return np.concatenate([np.frombuffer(words_for(orders[i])(0), np.uint64) for i in some.tolist()])
+        return np.concatenate(
+            [np.frombuffer(words_for(orders[i])(0), np.uint64) for i in some.tolist()]
+        )
 
     def random_of(client: int) -> Callable[[int], bytes]:
         def random(size: int) -> bytes:
@@ -314,8 +353,13 @@ def test_many_clients_keep_the_same_items_as_each_one_by_itself(
         stays = clip.bound_items_of_each(
             array([id_ for ids in clients for id_ in ids]), starts, max_items, words, bound
         )
-    parts = [ids[stays[start:end]].tolist() for ids, start, end in zip(held, starts, starts[1:], strict=False)]
-    alone = [clip.bound_items(ids, max_items, random_of(i), bound).tolist() for i, ids in enumerate(held)]
+    parts = [
+        ids[stays[start:end]].tolist()
+        for ids, start, end in zip(held, starts, starts[1:], strict=False)
+    ]
+    alone = [
+        clip.bound_items(ids, max_items, random_of(i), bound).tolist() for i, ids in enumerate(held)
+    ]
     assert parts == alone and asked[0] == asked[1] and len(stays) == starts[-1]
     for ids, kept, order in zip(clients, alone, orders, strict=True):  # both as the rule is defined
         first = [ids[i] for i in order[:max_items]]
@@ -366,9 +410,11 @@ def test_clients_of_too_many_items() -> None:
 @pytest.mark.parametrize(("rows", "width"), [(5, 200), (5, 1000), (16, 500)])
 @pytest.mark.parametrize("max_items", [5, 20, 100])
 def test_the_default_hardly_ever_binds(rows: int, width: int, max_items: int) -> None:
-    """Less than 2e-3 of clients; 4e-5 to 6e-4 were measured over 12 seeds (100,000s of clients each).
+    """Less than 2e-3 of clients; 4e-5 to 6e-4 were measured over 12 seeds (100,000s of clients
+    each).
 
-    It is four standard deviations above the mean of the squared norm; one above it, more than 2 % of clients exceed it.
+    It is four standard deviations above the mean of the squared norm; one above it, more than 2 %
+    of clients exceed it.
     """
     rng = np.random.default_rng(max_items)
     num_clients = 200_000 // max_items
@@ -377,5 +423,8 @@ def test_the_default_hardly_ever_binds(rows: int, width: int, max_items: int) ->
     spec = spec_of(rows, width, seed=rng.bytes(32))
     default = default_clip_norm(rows, width, max_items)
     one_above = math.sqrt((default**2 + 3 * max_items * rows) / 4)
-    found = [len(clip.exceeding(clip.Clip(spec, 3, norm), ids, starts)) / num_clients for norm in (default, one_above)]
+    found = [
+        len(clip.exceeding(clip.Clip(spec, 3, norm), ids, starts)) / num_clients
+        for norm in (default, one_above)
+    ]
     assert found[0] < 2e-3 and found[1] > 2e-2

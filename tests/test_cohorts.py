@@ -32,7 +32,9 @@ SECURE: list[dict[str, Any]] = [
 
 
 def estimate(**options: Any) -> fedtally.Result:
-    return fedtally.estimate(ITEMS, **({"num_rounds": 2, "rows": 5, "width": 64, "seed": 3} | options))
+    return fedtally.estimate(
+        ITEMS, **({"num_rounds": 2, "rows": 5, "width": 64, "seed": 3} | options)
+    )
 
 
 @pytest.mark.parametrize("options", SECURE)
@@ -42,7 +44,11 @@ def test_without_dropouts_the_answer_is_that_of_the_ideal_sum(options: dict[str,
     for one, other in zip(ideal.sketches, real.sketches, strict=True):
         np.testing.assert_array_equal(one.counters, other.counters)
     assert real.secure_sum["equals_plain_sum"] is True
-    assert (real.secure_sum["clients"], real.secure_sum["survivors"], real.secure_sum["dropouts"]) == (60, 60, 0)
+    assert (
+        real.secure_sum["clients"],
+        real.secure_sum["survivors"],
+        real.secure_sum["dropouts"],
+    ) == (60, 60, 0)
     assert real.plan.bytes_per_client >= real.secure_sum["upload_bytes"]
 
 
@@ -61,7 +67,14 @@ def test_dropouts_are_out_of_the_sum_and_of_the_truth(options: dict[str, Any]) -
 def test_clients_of_several_items_contribute_all_of_them() -> None:
     clients = [i // 3 for i in range(90)]
     items = [i % 7 for i in range(90)]
-    options = {"clients": clients, "max_items": 3, "rows": 5, "width": 64, "seed": 3, "evaluate": True}
+    options = {
+        "clients": clients,
+        "max_items": 3,
+        "rows": 5,
+        "width": 64,
+        "seed": 3,
+        "evaluate": True,
+    }
     ideal = fedtally.estimate(items, **options)
     real = fedtally.estimate(items, **options, secure_sum="secagg")
     assert [(e.item, e.count) for e in real.top(7)] == [(e.item, e.count) for e in ideal.top(7)]
@@ -71,7 +84,9 @@ def test_clients_of_several_items_contribute_all_of_them() -> None:
 
 
 def test_natural_rounds_are_summed_one_by_one() -> None:
-    result = fedtally.estimate(ITEMS, rounds=["a"] * 40 + ["b"] * 20, rows=5, width=64, secure_sum="secagg", seed=1)
+    result = fedtally.estimate(
+        ITEMS, rounds=["a"] * 40 + ["b"] * 20, rows=5, width=64, secure_sum="secagg", seed=1
+    )
     assert [sketch.num_clients for sketch in result.sketches] == [40, 20]
     assert result.secure_sum["smallest_cohort"] == 20
 
@@ -83,11 +98,15 @@ def test_the_upload_keeps_to_max_bytes_with_all_that_the_protocol_adds() -> None
         width=result.plan.width + 1,
         secure_sum=replace(
             result.plan.secure_sum,  # type: ignore[type-var]
-            parameters=replace(result.plan.secure_sum.parameters, length=5 * (result.plan.width + 1)),  # type: ignore[union-attr,type-var,arg-type]
+            parameters=replace(
+                result.plan.secure_sum.parameters, length=5 * (result.plan.width + 1)
+            ),  # type: ignore[union-attr,type-var,arg-type]
         ),
     )
     assert result.plan.bytes_per_client <= 4000 < wider.bytes_per_client
-    with pytest.raises(InvalidInputError, match="max_bytes must be at least [0-9]+ for this secure sum"):
+    with pytest.raises(
+        InvalidInputError, match="max_bytes must be at least [0-9]+ for this secure sum"
+    ):
         estimate(width=None, max_bytes=500, secure_sum="secagg")
 
 
@@ -97,13 +116,25 @@ def test_the_upload_keeps_to_max_bytes_with_all_that_the_protocol_adds() -> None
         ({"secure_sum": "trust me"}, "secure_sum must be ideal, secagg or two-server"),
         ({"secure_sum": "secagg", "adversary": "evil"}, "adversary must be one of"),
         ({"secure_sum": "secagg", "dropout": 1.0}, "dropout must be at least 0 and below 1"),
-        ({"secure_sum": "secagg", "max_corrupt": -0.1}, "max_corrupt must be at least 0 and below 1"),
+        (
+            {"secure_sum": "secagg", "max_corrupt": -0.1},
+            "max_corrupt must be at least 0 and below 1",
+        ),
         ({"secure_sum": "secagg", "max_cohort": 2}, "max_cohort must be at least 3"),
         ({"dropout": 0.1}, "dropout goes with a real secure sum"),
         ({"max_cohort": 10}, "max_cohort goes with the secure sum secagg"),
-        ({"secure_sum": "two-server", "adversary": "active"}, "active goes with the secure sum secagg"),
-        ({"secure_sum": "secagg", "num_rounds": 40}, "a secure sum needs at least 3; use fewer rounds"),
-        ({"secure_sum": "two-server", "max_corrupt": 0.99}, "cannot be summed safely .* lower max_corrupt or dropout"),
+        (
+            {"secure_sum": "two-server", "adversary": "active"},
+            "active goes with the secure sum secagg",
+        ),
+        (
+            {"secure_sum": "secagg", "num_rounds": 40},
+            "a secure sum needs at least 3; use fewer rounds",
+        ),
+        (
+            {"secure_sum": "two-server", "max_corrupt": 0.99},
+            "cannot be summed safely .* lower max_corrupt or dropout",
+        ),
         ({"secure_sum": "secagg", "max_cohort": 3, "num_rounds": 1}, "protect nobody"),
     ],
 )
@@ -126,14 +157,20 @@ def test_a_plan_with_terms_is_summed_as_it_says(options: dict[str, Any], tmp_pat
     assert not bare.is_published  # and it can be simulated, as `fedtally plan` writes it
     simulated = fedtally.estimate(ITEMS, plan=bare)
     assert simulated.plan.is_published
-    assert [(e.item, e.count) for e in simulated.top(3)] == [(e.item, e.count) for e in first.top(3)]
-    lossy = fedtally.estimate(ITEMS, plan=plan, secure_sum=options["secure_sum"], dropout=0.04, evaluate=True)
+    assert [(e.item, e.count) for e in simulated.top(3)] == [
+        (e.item, e.count) for e in first.top(3)
+    ]
+    lossy = fedtally.estimate(
+        ITEMS, plan=plan, secure_sum=options["secure_sum"], dropout=0.04, evaluate=True
+    )
     assert lossy.evaluation is not None
     assert lossy.evaluation.linf == 0
     with pytest.raises(InvalidInputError, match="cohorts of"):
         fedtally.estimate(ITEMS[:10], plan=plan)
     other = "two-server" if options["secure_sum"] == "secagg" else "secagg"
-    with pytest.raises(InvalidInputError, match=r"the plan is summed by .*; leave that out, or the plan"):
+    with pytest.raises(
+        InvalidInputError, match=r"the plan is summed by .*; leave that out, or the plan"
+    ):
         fedtally.estimate(ITEMS, plan=plan, secure_sum=other)
     if other == "two-server":
         with pytest.raises(InvalidInputError, match="a plan already says max_cohort"):
@@ -144,20 +181,30 @@ def test_a_plan_without_terms_gets_them() -> None:
     plan = estimate().plan
     result = fedtally.estimate(ITEMS, plan=plan, secure_sum="secagg")
     assert result.plan.secure_sum is not None
-    assert (result.plan.rows, result.plan.width, result.plan.seed) == (plan.rows, plan.width, plan.seed)
+    assert (result.plan.rows, result.plan.width, result.plan.seed) == (
+        plan.rows,
+        plan.width,
+        plan.seed,
+    )
 
 
 def test_a_round_that_cannot_be_finished_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Client, "receive", lambda self, data, now: None)
-    with pytest.raises(AbortedRoundError, match=r"round 1 was aborted .*: too few clients.* \(code 15\)") as caught:
+    with pytest.raises(
+        AbortedRoundError, match=r"round 1 was aborted .*: too few clients.* \(code 15\)"
+    ) as caught:
         estimate(secure_sum="secagg")
     assert caught.value.exit_code == 1
 
 
-def test_a_secure_sum_that_is_not_the_plain_one_is_never_an_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_secure_sum_that_is_not_the_plain_one_is_never_an_answer(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     add = CountSketch.add
 
-    def off_by_one(self: CountSketch, ids: Any, counts: Any = None, num_clients: Any = None) -> None:
+    def off_by_one(
+        self: CountSketch, ids: Any, counts: Any = None, num_clients: Any = None
+    ) -> None:
         add(self, ids, counts, num_clients)
         if counts is not None:
             self.counters[0, 0] += 2
@@ -171,15 +218,24 @@ def test_a_secure_sum_that_is_not_the_plain_one_is_never_an_answer(monkeypatch: 
     ("options", "shown"),
     [
         ({}, []),
-        ({"secure_sum": "secagg"}, ["follows the protocol", "neighbours, any", "nobody dropped out", "share keys"]),
+        (
+            {"secure_sum": "secagg"},
+            ["follows the protocol", "neighbours, any", "nobody dropped out", "share keys"],
+        ),
         (
             {"secure_sum": "secagg", "adversary": "active", "dropout": 0.1},
-            ["that may lie", "dropped out; the sums equal the plain sums exactly", "consistency check"],
+            [
+                "that may lie",
+                "dropped out; the sums equal the plain sums exactly",
+                "consistency check",
+            ],
         ),
         ({"secure_sum": "two-server"}, ["two servers that do not collude", "report to the leader"]),
     ],
 )
-def test_the_terminal_says_how_the_sums_were_made(options: dict[str, Any], shown: list[str]) -> None:
+def test_the_terminal_says_how_the_sums_were_made(
+    options: dict[str, Any], shown: list[str]
+) -> None:
     result = estimate(**options)
     text = " ".join(report.plain(report.answer(result, result.top(3)), 100).split())
     assert ("Secure sum" in text) == bool(options)
@@ -220,14 +276,21 @@ def test_progress_counts_the_clients() -> None:
     source = fedtally.sources.from_items(ITEMS)
     request = Simulation.of(rows=5, width=64, seed=3, secure_sum="secagg", max_cohort=20)
     campaign.run(source, request, lambda *step: seen.append(step))
-    assert [step for step in seen if step[0] == "sum"] == [("sum", 20, 60), ("sum", 40, 60), ("sum", 60, 60)]
+    assert [step for step in seen if step[0] == "sum"] == [
+        ("sum", 20, 60),
+        ("sum", 40, 60),
+        ("sum", 60, 60),
+    ]
 
 
 def test_a_chosen_seed_repeats_a_run_with_its_keys() -> None:
     for options in SECURE:
         first, again = (estimate(**options, dropout=0.1) for _ in range(2))
         assert first.plan == again.plan
-    assert estimate(secure_sum="secagg", seed=None).plan != estimate(secure_sum="secagg", seed=None).plan
+    assert (
+        estimate(secure_sum="secagg", seed=None).plan
+        != estimate(secure_sum="secagg", seed=None).plan
+    )
 
 
 def test_what_a_plan_says_is_not_asked_again() -> None:
@@ -246,7 +309,9 @@ def test_progress_moves_within_a_cohort() -> None:
     seen: list[int] = []
     request = Simulation.of(rows=5, width=64, seed=3, secure_sum="secagg", domain="input")
     source = fedtally.sources.from_items(ITEMS * 5)
-    campaign.run(source, request, lambda stage, done, _: seen.append(done) if stage == "sum" else None)
+    campaign.run(
+        source, request, lambda stage, done, _: seen.append(done) if stage == "sum" else None
+    )
     assert seen == sorted(seen)
     assert len(seen) >= 4
     assert seen[-1] == 300

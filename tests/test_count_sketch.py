@@ -18,18 +18,26 @@ from fedtally.sketch.count_sketch import SCHEMA, spec_from_dict, spec_to_dict
 
 SEED = bytes(range(32))
 SCHEDULES = ("shared", "fresh", "hybrid", "batched:2")
-IDS = st.one_of(st.integers(0, 5), st.integers(0, 2**64 - 1), st.sampled_from([255, 256, 2**32, 2**64 - 1]))
+IDS = st.one_of(
+    st.integers(0, 5), st.integers(0, 2**64 - 1), st.sampled_from([255, 256, 2**32, 2**64 - 1])
+)
 ITEMS = st.lists(st.tuples(IDS, st.integers(0, 50)), max_size=30)
 
 
 def spec_of(
-    schedule: str = "hybrid", rows: int = 3, width: int = 16, num_rounds: int = 10, seed: bytes = SEED
+    schedule: str = "hybrid",
+    rows: int = 3,
+    width: int = 16,
+    num_rounds: int = 10,
+    seed: bytes = SEED,
 ) -> SketchSpec:
     return SketchSpec(rows, width, Schedule.parse(schedule), num_rounds, seed)
 
 
 def arrays(items: list[tuple[int, int]]) -> tuple[Any, Any]:
-    return np.array([id_ for id_, _ in items], np.uint64), np.array([count for _, count in items], np.int64)
+    return np.array([id_ for id_, _ in items], np.uint64), np.array(
+        [count for _, count in items], np.int64
+    )
 
 
 def filled(spec: SketchSpec | None = None, round: int = 3) -> CountSketch:
@@ -47,7 +55,13 @@ def state(sketch: CountSketch) -> tuple[Any, ...]:
 
 @given(ITEMS, st.sampled_from(SCHEDULES), st.integers(1, 6), st.integers(1, 20), st.integers(0, 9))
 def test_add_matches_the_oracle(
-    backend: str, oracle: Any, items: list[tuple[int, int]], schedule: str, rows: int, width: int, round: int
+    backend: str,
+    oracle: Any,
+    items: list[tuple[int, int]],
+    schedule: str,
+    rows: int,
+    width: int,
+    round: int,
 ) -> None:
     slow = oracle(schedule, rows, width, 10, SEED)
     slow.add(round, *zip(*items, strict=True)) if items else slow.add(round, [], [])
@@ -71,11 +85,17 @@ def test_units_are_counts_of_one(backend: str, ids: list[int], round: int) -> No
 
 
 @pytest.mark.parametrize("schedule", SCHEDULES)
-@given(st.one_of(st.integers(0, 300), st.integers(2**64 - 40, 2**64 - 1)), st.lists(st.integers(0, 99), max_size=80))
+@given(
+    st.one_of(st.integers(0, 300), st.integers(2**64 - 40, 2**64 - 1)),
+    st.lists(st.integers(0, 99), max_size=80),
+)
 def test_a_range_is_a_list(backend: str, schedule: str, first: int, counts: list[int]) -> None:
     ranged, listed = CountSketch(spec_of(schedule), 9), CountSketch(spec_of(schedule), 9)
     ranged.add_range(first, np.array(counts, np.int64))
-    listed.add(np.array([(first + i) % 2**64 for i in range(len(counts))], np.uint64), np.array(counts, np.int64))
+    listed.add(
+        np.array([(first + i) % 2**64 for i in range(len(counts))], np.uint64),
+        np.array(counts, np.int64),
+    )
     assert state(ranged) == state(listed)
 
 
@@ -89,7 +109,9 @@ def test_num_clients_may_be_given(backend: str) -> None:
 
 
 @given(st.lists(st.tuples(IDS, st.integers(-(2**40), 2**40)), max_size=30))
-def test_signed_vectors_match_the_oracle(backend: str, oracle: Any, items: list[tuple[int, int]]) -> None:
+def test_signed_vectors_match_the_oracle(
+    backend: str, oracle: Any, items: list[tuple[int, int]]
+) -> None:
     slow = oracle("hybrid", 3, 16, 10, SEED)
     slow.add(9, [id_ for id_, _ in items], [weight for _, weight in items])
     sketch = CountSketch(spec_of(), 9)
@@ -106,7 +128,9 @@ def test_signed_vectors_match_the_oracle(backend: str, oracle: Any, items: list[
 
 
 @given(ITEMS, ITEMS)
-def test_merging_is_adding(backend: str, first: list[tuple[int, int]], second: list[tuple[int, int]]) -> None:
+def test_merging_is_adding(
+    backend: str, first: list[tuple[int, int]], second: list[tuple[int, int]]
+) -> None:
     parts = [CountSketch(spec_of(), 4) for _ in range(2)]
     whole = CountSketch(spec_of(), 4)
     for part, items in zip(parts, (first, second), strict=True):
@@ -224,7 +248,9 @@ def test_bad_adds_leave_no_trace(backend: str, arguments: dict[str, Any]) -> Non
         assert state(sketch) == before
 
 
-@pytest.mark.parametrize("counts", [[1, 2], np.array([1, 2], np.int32), np.array([1, 2], np.uint64)])
+@pytest.mark.parametrize(
+    "counts", [[1, 2], np.array([1, 2], np.int32), np.array([1, 2], np.uint64)]
+)
 def test_counts_of_any_integers(backend: str, counts: Any) -> None:
     exact, given, ranged = (CountSketch(spec_of(), 0) for _ in range(3))
     exact.add(TWO, np.array([1, 2]))
@@ -249,7 +275,14 @@ def test_bad_first_ids(backend: str, first: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    "weights", [np.array([1.0]), np.array([2**63], np.uint64), np.array([True]), np.array([[1]]), np.array([-(2**63)])]
+    "weights",
+    [
+        np.array([1.0]),
+        np.array([2**63], np.uint64),
+        np.array([True]),
+        np.array([[1]]),
+        np.array([-(2**63)]),
+    ],
 )
 def test_bad_vectors(backend: str, weights: Any) -> None:
     sketch = filled()
@@ -307,12 +340,16 @@ def test_whose_noise_is_in_it_is_kept(tmp_path: Path, by: Any) -> None:
     sketch.merge(other)
     assert sketch.noise == mark and sketch.num_clients == 20
     if mark is not None:
-        with pytest.raises(IncompatibleError, match=f"sums with noise of the {by} .* and of nobody do not add up"):
+        with pytest.raises(
+            IncompatibleError, match=f"sums with noise of the {by} .* and of nobody do not add up"
+        ):
             sketch.merge(filled())
         with pytest.raises(IncompatibleError, match=f"sums with noise of nobody and of the {by}"):
             filled().merge(sketch)
         other.noise = mark._replace(plan="cd" * 32)
-        with pytest.raises(IncompatibleError, match="under plan abababababababab and of .* under plan cdcdcdcd"):
+        with pytest.raises(
+            IncompatibleError, match="under plan abababababababab and of .* under plan cdcdcdcd"
+        ):
             sketch.merge(other)
         assert sketch.num_clients == 20
 
@@ -330,18 +367,34 @@ def test_nobody_is_added_after_the_noise(add: Any) -> None:
     sketch = filled()
     sketch.noise = NoiseMark("aggregator", PLAN)
     before = sketch.counters.copy()
-    with pytest.raises(InvalidInputError, match="hold the noise of the aggregator under plan abababababababab already"):
+    with pytest.raises(
+        InvalidInputError,
+        match="hold the noise of the aggregator under plan abababababababab already",
+    ):
         add(sketch)
     assert np.array_equal(before, sketch.counters) and sketch.num_clients == 10
 
 
 @pytest.mark.parametrize(
-    "mark", ["clients", ["somebody", PLAN], ["clients"], ["clients", 7], ["clients", "ab"], ["clients", PLAN, 1], 0, []]
+    "mark",
+    [
+        "clients",
+        ["somebody", PLAN],
+        ["clients"],
+        ["clients", 7],
+        ["clients", "ab"],
+        ["clients", PLAN, 1],
+        0,
+        [],
+    ],
 )
 def test_a_mark_that_nobody_knows_is_refused(mark: Any) -> None:
     sketch = filled()
     sketch.noise = mark
-    with pytest.raises(UnreadableFileError, match="null, or one of aggregator, clients, servers and the fingerprint"):
+    with pytest.raises(
+        UnreadableFileError,
+        match="null, or one of aggregator, clients, servers and the fingerprint",
+    ):
         CountSketch.from_bytes(sketch.to_bytes())
 
 
@@ -383,14 +436,18 @@ def test_damaged_headers(tmp_path: Path, change: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize(
-    "missing", ["rows", "width", "schedule", "num_rounds", "seed", "round", "num_clients", "counters"]
+    "missing",
+    ["rows", "width", "schedule", "num_rounds", "seed", "round", "num_clients", "counters"],
 )
 def test_missing_fields(tmp_path: Path, missing: str) -> None:
     sketch = filled()
     meta = {**spec_to_dict(sketch.spec), "round": 3, "num_clients": 10}
     meta.pop(missing, None)
     _archive.write(
-        tmp_path / "sketch", SCHEMA, meta, {"other" if missing == "counters" else "counters": sketch.counters}
+        tmp_path / "sketch",
+        SCHEMA,
+        meta,
+        {"other" if missing == "counters" else "counters": sketch.counters},
     )
     with pytest.raises(UnreadableFileError, match="damaged"):
         CountSketch.load(tmp_path / "sketch")
@@ -416,7 +473,9 @@ def test_counters_of_another_kind(tmp_path: Path, counters: Any) -> None:
 def test_counters_in_the_other_order_are_usable_or_refused(tmp_path: Path) -> None:
     sketch = filled()
     meta = {**spec_to_dict(sketch.spec), "round": 3, "num_clients": 10}
-    _archive.write(tmp_path / "sketch", SCHEMA, meta, {"counters": np.asfortranarray(sketch.counters)})
+    _archive.write(
+        tmp_path / "sketch", SCHEMA, meta, {"counters": np.asfortranarray(sketch.counters)}
+    )
     try:
         loaded = CountSketch.load(tmp_path / "sketch")
     except UnreadableFileError:
@@ -428,7 +487,9 @@ def test_counters_in_the_other_order_are_usable_or_refused(tmp_path: Path) -> No
 
 def test_other_files_are_refused(tmp_path: Path) -> None:
     _archive.write(tmp_path / "file", "fedtally-result/1", {}, {})
-    with pytest.raises(UnreadableFileError, match="holds fedtally-result/1, expected fedtally-sketch/1"):
+    with pytest.raises(
+        UnreadableFileError, match="holds fedtally-result/1, expected fedtally-sketch/1"
+    ):
         CountSketch.load(tmp_path / "file")
     with pytest.raises(UnreadableFileError, match="no file"):
         CountSketch.load(tmp_path / "missing")

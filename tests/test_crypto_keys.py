@@ -1,4 +1,5 @@
-"""Keys: known answers of the RFCs and of NIST, the key table by a second reading, and what a peer may send."""
+"""Keys: known answers of the RFCs and of NIST, the key table by a second reading, and what a peer
+may send."""
 
 from __future__ import annotations
 
@@ -55,9 +56,18 @@ HIDDEN: list[Callable[[], Any]] = [
 @pytest.mark.parametrize("make", HIDDEN)
 def test_secrets_do_not_print(make: Callable[[], Any]) -> None:
     hidden = make()
-    for text in (repr(hidden), str(hidden), f"{hidden}", "%s" % hidden, repr([hidden]), repr({"key": hidden})):  # noqa: UP031
+    for text in (
+        repr(hidden),
+        str(hidden),
+        f"{hidden}",
+        "%s" % hidden,  # noqa: UP031
+        repr([hidden]),
+        repr({"key": hidden}),
+    ):
         assert "hidden)" in text
-        assert "not to be seen" not in text and MARK.hex() not in text and repr(MARK)[2:-1] not in text
+        assert (
+            "not to be seen" not in text and MARK.hex() not in text and repr(MARK)[2:-1] not in text
+        )
     assert not hasattr(hidden, "__dict__")
 
 
@@ -102,7 +112,9 @@ def test_a_secret_is_a_copy_of_its_own_and_read_only() -> None:
     assert shown(Secret(array.data)) == "01000000feffff7f"
 
 
-@pytest.mark.parametrize("value", [b"", bytearray(), "text", 5, None, [1, 2], np.zeros(3, np.uint8)])
+@pytest.mark.parametrize(
+    "value", [b"", bytearray(), "text", 5, None, [1, 2], np.zeros(3, np.uint8)]
+)
 def test_what_is_not_a_secret(value: Any) -> None:
     with pytest.raises(InvalidInputError, match="a secret must be bytes, at least one"):
         Secret(value)
@@ -149,7 +161,8 @@ def test_keys_are_made_of_32_bytes(length: int) -> None:
 
 # ---- X25519 ----
 
-# RFC 7748, section 5.2; the u-coordinate of the second one has its highest bit set there, which the RFC masks.
+# RFC 7748, section 5.2; the u-coordinate of the second one has its highest bit set there, which the
+# RFC masks.
 RFC7748 = [
     (
         "a546e36bf0527c9d3b16154b82465edd62144c0ac1fc5a18506a2244ba449ac4",
@@ -175,7 +188,9 @@ def test_x25519_iterated() -> None:
     for turn in range(1000):
         scalar, point = bytes(ExchangeKey(Secret(scalar)).exchange(point).reveal()), scalar
         if turn == 0:
-            assert scalar.hex() == "422c8e7a6227d7bca1350b3e2bb7279f7897b87bb6854b783c60e80311ae3079"
+            assert (
+                scalar.hex() == "422c8e7a6227d7bca1350b3e2bb7279f7897b87bb6854b783c60e80311ae3079"
+            )
     assert scalar.hex() == "684cf59ba83309552800ef566f2f4d3c1c3887c49360e3875f2eb94d99532c51"
 
 
@@ -185,11 +200,15 @@ def test_x25519_agreement() -> None:
     bob = ExchangeKey(secret("5dab087e624a8a4b79e17f8b83800ee66f3bb1292618b6fd1c2f8b27ff88e0eb"))
     assert alice.public.hex() == "8520f0098930a754748b7ddcb43ef75a0dbf3a0d26381af4eba4a98eaa9b4e6a"
     assert bob.public.hex() == "de9edb7d7b7dc1b4d35b61c2ece435373f8343c85b78674dadfc7e146f882b4f"
-    assert shown(alice.exchange(bob.public)) == "4a5d9d5ba4ce2de1728e3bf480350f25e07e21c947d19e3376f09b3c1e161742"
+    assert (
+        shown(alice.exchange(bob.public))
+        == "4a5d9d5ba4ce2de1728e3bf480350f25e07e21c947d19e3376f09b3c1e161742"
+    )
     assert alice.exchange(bob.public) == bob.exchange(alice.public)
 
 
-# The points to be refused, Bernstein's list (cr.yp.to/ecdh.html, "How do I validate Curve25519 public keys?").
+# The points to be refused, Bernstein's list (cr.yp.to/ecdh.html, "How do I validate Curve25519
+# public keys?").
 _C = 325606250916557431795983626356110631294008115727848805560023387167927233504
 _D = 39382357235489614581723060781553021112529911719440698176882885853963445705823
 BERNSTEIN = [0, 1, _C, _D, PRIME - 1, PRIME, PRIME + 1, PRIME + _C, PRIME + _D]
@@ -199,7 +218,9 @@ BERNSTEIN += [2 * PRIME - 1, 2 * PRIME, 2 * PRIME + 1]
 @pytest.mark.parametrize("number", BERNSTEIN, ids=hex)
 def test_points_of_low_order_are_refused(number: int) -> None:
     point = number.to_bytes(32, "little")
-    with pytest.raises(RejectedError, match="low order" if number < PRIME else "only valid encoding"):
+    with pytest.raises(
+        RejectedError, match="low order" if number < PRIME else "only valid encoding"
+    ):
         keys.check_point(point)
     with pytest.raises(RejectedError):
         ExchangeKey(Secret(bytes(range(32)))).exchange(point)
@@ -208,7 +229,9 @@ def test_points_of_low_order_are_refused(number: int) -> None:
 @pytest.mark.parametrize("number", [number for number in BERNSTEIN if number < 2**255], ids=hex)
 @pytest.mark.parametrize("highest", [0, 2**255])
 def test_the_library_yields_nothing_for_them(number: int, highest: int) -> None:
-    """An oracle for the list: the exchange is zero, which it refuses. It does not look at the highest bit."""
+    """An oracle for the list: the exchange is zero, which it refuses.
+    It does not look at the highest bit.
+    """
     peer = X25519PublicKey.from_public_bytes((number + highest).to_bytes(32, "little"))
     with pytest.raises(ValueError, match="shared"):
         X25519PrivateKey.from_private_bytes(bytes(range(32))).exchange(peer)
@@ -227,7 +250,9 @@ def test_the_highest_bit_is_refused(scalar: bytes, other: bytes) -> None:
     key, point = ExchangeKey(Secret(scalar)), ExchangeKey(Secret(other)).public
     assert keys.check_point(point) == point
     twin = point[:31] + bytes([point[31] | 0x80])
-    theirs = X25519PrivateKey.from_private_bytes(scalar).exchange(X25519PublicKey.from_public_bytes(twin))
+    theirs = X25519PrivateKey.from_private_bytes(scalar).exchange(
+        X25519PublicKey.from_public_bytes(twin)
+    )
     assert bytes(key.exchange(point).reveal()) == theirs
     with pytest.raises(RejectedError, match="only valid encoding"):
         key.exchange(twin)
@@ -244,7 +269,9 @@ def test_any_bytes_are_a_point_or_refused(point: bytes) -> None:
         assert len(ExchangeKey(Secret(bytes(range(32)))).exchange(accepted)) == 32
 
 
-@pytest.mark.parametrize(("point", "got"), [(bytes(31), "31"), (bytes(33), "33"), (b"", "0"), ("9" * 32, "str")])
+@pytest.mark.parametrize(
+    ("point", "got"), [(bytes(31), "31"), (bytes(33), "33"), (b"", "0"), ("9" * 32, "str")]
+)
 def test_points_of_another_length(point: Any, got: str) -> None:
     with pytest.raises(RejectedError, match=f"must be 32 bytes, got {got}"):
         keys.check_point(point)
@@ -288,7 +315,8 @@ RFC8032 = [
 def test_ed25519_known_answers(
     key: str, public: str, message: str, signature: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(keys, "_join", lambda label, fields: b"".join(fields))  # the RFC's messages have no label
+    # the RFC's messages have no label
+    monkeypatch.setattr(keys, "_join", lambda label, fields: b"".join(fields))
     signing = SigningKey(secret(key))
     assert signing.public.hex() == public
     assert signing.sign(Label.CONFIRM, bytes.fromhex(message)).hex() == signature
@@ -333,7 +361,9 @@ def test_a_signature_with_s_beyond_the_order_is_refused() -> None:
         keys.verify(signing.public, signature[:32] + doubled.to_bytes(32, "little"), Label.CONFIRM)
 
 
-@pytest.mark.parametrize(("public", "got"), [(bytes(31), "31"), (bytes(33), "33"), (None, "NoneType")])
+@pytest.mark.parametrize(
+    ("public", "got"), [(bytes(31), "31"), (bytes(33), "33"), (None, "NoneType")]
+)
 def test_verification_keys_of_another_length(public: Any, got: str) -> None:
     with pytest.raises(InvalidInputError, match=f"public must be 32 bytes, got {got}"):
         keys.verify(public, bytes(64), Label.CONFIRM)
@@ -388,13 +418,16 @@ def test_labels_are_of_the_list(label: Any) -> None:
 
 
 def test_gcm_known_answer() -> None:
-    """AES-256-GCM, test case 14 of McGrew and Viega's specification: key, nonce and one block, all zero."""
+    """AES-256-GCM, test case 14 of McGrew and Viega's specification: key, nonce and one block, all
+    zero."""
     sealed = keys.seal(Secret(bytes(32)), Secret(bytes(16)))
     assert sealed.hex() == "cea7403d4d606b6e074ec5d3baf39d18" + "d0d1c8a799996bf0265b98b5d48ab919"
 
 
 @given(BYTES_32, st.binary(min_size=1, max_size=80), st.data())
-def test_what_was_sealed_opens_once_and_unchanged(key: bytes, plaintext: bytes, data: st.DataObject) -> None:
+def test_what_was_sealed_opens_once_and_unchanged(
+    key: bytes, plaintext: bytes, data: st.DataObject
+) -> None:
     sealed = keys.seal(Secret(key), Secret(plaintext))
     assert sealed == AESGCM(key).encrypt(bytes(12), plaintext, None)
     assert len(sealed) == len(plaintext) + keys.TAG_BYTES
@@ -452,22 +485,34 @@ def test_what_comes_from_seeds(seed: bytes, ctx: bytes, index: int) -> None:
     private = X25519PrivateKey.from_private_bytes(derived(seed, ctx, b"mask secret key"))
     assert keys.mask_key(Secret(seed), ctx).public == private.public_key().public_bytes_raw()
     assert keys.commitment(Secret(seed), ctx) == derived(seed, ctx, b"commitment to b")
-    assert keys.self_mask_key(Secret(seed), ctx, index) == Secret(derived(seed, ctx, b"self mask" + le32(index)))
+    assert keys.self_mask_key(Secret(seed), ctx, index) == Secret(
+        derived(seed, ctx, b"self mask" + le32(index))
+    )
     assert keys.ring_order_key(ctx) == Secret(derived(bytes(32), ctx, b"ring order"))
 
 
-@given(BYTES_32, BYTES_32, BYTES_32, BYTES_32, st.lists(INDEXES, min_size=2, max_size=2, unique=True))
-def test_what_comes_from_pairs(shared: bytes, ctx2: bytes, own_key: bytes, peer_key: bytes, pair: list[int]) -> None:
+@given(
+    BYTES_32, BYTES_32, BYTES_32, BYTES_32, st.lists(INDEXES, min_size=2, max_size=2, unique=True)
+)
+def test_what_comes_from_pairs(
+    shared: bytes, ctx2: bytes, own_key: bytes, peer_key: bytes, pair: list[int]
+) -> None:
     own, peer = pair
-    (i, pk_i), (j, pk_j) = ((own, own_key), (peer, peer_key)) if own < peer else ((peer, peer_key), (own, own_key))
+    (i, pk_i), (j, pk_j) = (
+        ((own, own_key), (peer, peer_key)) if own < peer else ((peer, peer_key), (own, own_key))
+    )
     info = le32(i) + le32(j) + pk_i + pk_j
     mine = (Secret(shared), ctx2, own, own_key, peer, peer_key)
     theirs = (Secret(shared), ctx2, peer, peer_key, own, own_key)
     mask = Secret(derived(shared, ctx2, b"pair mask" + info))
     assert keys.pair_mask_key(*mine) == keys.pair_mask_key(*theirs) == mask
     outgoing, incoming = keys.share_keys(*mine)
-    assert outgoing == Secret(derived(shared, ctx2, b"share encryption" + info + (b"\0" if own < peer else b"\1")))
-    assert incoming == Secret(derived(shared, ctx2, b"share encryption" + info + (b"\1" if own < peer else b"\0")))
+    assert outgoing == Secret(
+        derived(shared, ctx2, b"share encryption" + info + (b"\0" if own < peer else b"\1"))
+    )
+    assert incoming == Secret(
+        derived(shared, ctx2, b"share encryption" + info + (b"\1" if own < peer else b"\0"))
+    )
     assert (incoming, outgoing) == keys.share_keys(*theirs)
     assert outgoing != incoming and mask not in (outgoing, incoming)
 
@@ -475,12 +520,22 @@ def test_what_comes_from_pairs(shared: bytes, ctx2: bytes, own_key: bytes, peer_
 def test_two_clients_seal_shares_for_each_other() -> None:
     ctx, ctx2 = bytes([1]) * 32, bytes([2]) * 32
     one, other = (keys.mask_key(Secret(bytes([seed]) * 20), ctx) for seed in (3, 4))
-    to_other, from_other = keys.share_keys(one.exchange(other.public), ctx2, 9, one.public, 5, other.public)
-    to_one, from_one = keys.share_keys(other.exchange(one.public), ctx2, 5, other.public, 9, one.public)
-    assert bytes(keys.unseal(from_one, keys.seal(to_other, Secret(b"for five"))).reveal()) == b"for five"
+    to_other, from_other = keys.share_keys(
+        one.exchange(other.public), ctx2, 9, one.public, 5, other.public
+    )
+    to_one, from_one = keys.share_keys(
+        other.exchange(one.public), ctx2, 5, other.public, 9, one.public
+    )
+    assert (
+        bytes(keys.unseal(from_one, keys.seal(to_other, Secret(b"for five"))).reveal())
+        == b"for five"
+    )
     sealed = keys.seal(to_one, Secret(b"for nine"))
     with pytest.raises(RejectedError):  # sent back to where it came from
-        keys.unseal(keys.share_keys(other.exchange(one.public), ctx2, 5, other.public, 9, one.public)[1], sealed)
+        keys.unseal(
+            keys.share_keys(other.exchange(one.public), ctx2, 5, other.public, 9, one.public)[1],
+            sealed,
+        )
     assert bytes(keys.unseal(from_other, sealed).reveal()) == b"for nine"
 
 

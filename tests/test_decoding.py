@@ -49,7 +49,9 @@ def test_a_decoder_is_made_from_its_entry_with_the_fewest_rows(recovery: Recover
     sketch.num_clients = 90
     found = DECODERS[recovery].make([sketch], domain, None).range(1, 50)
     assert found.argmax() == 6 and found[6] == pytest.approx(90, abs=1)
-    with pytest.raises(InvalidInputError, match=f"{recovery} recovery needs at least {recovery.fewest_rows} rows"):
+    with pytest.raises(
+        InvalidInputError, match=f"{recovery} recovery needs at least {recovery.fewest_rows} rows"
+    ):
         recovery.check_rows(recovery.fewest_rows - 1)
 
 
@@ -75,7 +77,9 @@ def test_a_planner_searches_the_rows_of_the_entry(monkeypatch: pytest.MonkeyPatc
     other = replace(kind_of("median"), planned_rows=range(4, 6), schedules=("fresh",))
     monkeypatch.setattr(decoding, "DECODERS", {**DECODERS, Recovery.MEDIAN: other})
     assert sorted(planner.Campaign(1000, recovery="median")._rows(None)) == [4, 5]
-    assert [str(one) for one in planner.schedules("auto", 10, "median", noised_by_release=False)] == ["fresh"]
+    assert [
+        str(one) for one in planner.schedules("auto", 10, "median", noised_by_release=False)
+    ] == ["fresh"]
 
 
 def test_a_domain_that_a_decoder_must_enumerate_is_refused_if_it_is_too_large() -> None:
@@ -93,7 +97,10 @@ def test_a_domain_that_a_decoder_must_enumerate_is_refused_if_it_is_too_large() 
     [
         ({"recovery": "oracle"}, "recovery must be auto, joint or median, got 'oracle'"),
         ({"objective": "l1"}, "objective must be linf or l2, got 'l1'"),
-        ({"intervals": "wide"}, "intervals must be auto, pointwise, simultaneous or order, got 'wide'"),
+        (
+            {"intervals": "wide"},
+            "intervals must be auto, pointwise, simultaneous or order, got 'wide'",
+        ),
         ({"confidence": 1.0}, "confidence must be at least 0 .no intervals. and below 1, got 1.0"),
     ],
 )

@@ -10,7 +10,9 @@ ROOT = Path(__file__).resolve().parent.parent
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
 
 
-@pytest.mark.parametrize(("page", "least"), [("library", 80), ("plan", 7), ("privacy", 3), ("paper-notes", 3)])
+@pytest.mark.parametrize(
+    ("page", "least"), [("library", 80), ("plan", 7), ("privacy", 3), ("paper-notes", 3)]
+)
 def test_examples_of_a_page_run(page, least):
     outcome = doctest.testfile(str(ROOT / "docs" / f"{page}.md"), module_relative=False)
     assert outcome.attempted >= least

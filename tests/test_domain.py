@@ -34,7 +34,19 @@ from fedtally.errors import InvalidInputError, OutsideDomainError, UnreadableFil
 PRIME = (1 << 61) - 1
 SEED = bytes(range(32))
 INT64 = st.integers(-(1 << 63), (1 << 63) - 1)
-WORDS = ["tea", "", "Kaffee", "漢字", "\u00e9", "e\u0301", "a" * 7, "a" * 8, "a\x00", "a", "0" * 500]
+WORDS = [
+    "tea",
+    "",
+    "Kaffee",
+    "漢字",
+    "\u00e9",
+    "e\u0301",
+    "a" * 7,
+    "a" * 8,
+    "a\x00",
+    "a",
+    "0" * 500,
+]
 
 
 def slow_fingerprint(text: str, seed: bytes) -> int:
@@ -97,7 +109,10 @@ def test_first_id_says_what_the_ids_are(domain: Domain) -> None:
 def test_saved_domains_load_as_equal_ones(domain: Domain) -> None:
     arrays = domain.arrays()
     assert not any(array.dtype.hasobject for array in arrays.values())
-    again = load(json.loads(json.dumps(domain.describe())), {name: array.copy() for name, array in arrays.items()})
+    again = load(
+        json.loads(json.dumps(domain.describe())),
+        {name: array.copy() for name, array in arrays.items()},
+    )
     assert again == domain
     assert hash(again) == hash(domain)
     assert again.labels(np.arange(domain.size)) == domain.labels(np.arange(domain.size))
@@ -112,7 +127,9 @@ def test_a_damaged_description_is_refused(domain: Domain) -> None:
         load({"kind": domain.kind}, {})
 
 
-@pytest.mark.parametrize("domain", [Dictionary(WORDS), Strings(WORDS, SEED, True), IntegerSet([1, 5], public=True)])
+@pytest.mark.parametrize(
+    "domain", [Dictionary(WORDS), Strings(WORDS, SEED, True), IntegerSet([1, 5], public=True)]
+)
 def test_the_digest_finds_a_changed_item(domain: Domain) -> None:
     arrays = {name: array.copy() for name, array in domain.arrays().items()}
     arrays["values" if domain.kind == "integers" else "utf8"][0] -= 1
@@ -149,8 +166,21 @@ def test_positions_and_bounds_are_checked(domain: Domain) -> None:
 
 @every_kind
 def test_items_must_be_a_column_without_missing_values(domain: Domain) -> None:
-    for wrong in ("one", b"one", 5, None, object(), (item for item in "ab"), [1.5], [True], np.zeros((2, 3)), {"a"}):
-        with pytest.raises(InvalidInputError, match=r"items must be|coordinates must be|cannot be read"):
+    for wrong in (
+        "one",
+        b"one",
+        5,
+        None,
+        object(),
+        (item for item in "ab"),
+        [1.5],
+        [True],
+        np.zeros((2, 3)),
+        {"a"},
+    ):
+        with pytest.raises(
+            InvalidInputError, match=r"items must be|coordinates must be|cannot be read"
+        ):
             domain.contains(wrong)
     for missing in (["1", None], pa.array([1, None, 2]), pa.chunked_array([["1"], [None]])):
         with pytest.raises(InvalidInputError, match=r"missing values, the first of 1 is in row 1"):
@@ -167,28 +197,49 @@ def test_items_must_be_a_column_without_missing_values(domain: Domain) -> None:
 def test_no_items_have_no_ids(domain: Domain, nothing: Any) -> None:
     if domain.kind == "grid" and isinstance(nothing, np.ndarray):
         nothing = np.empty((0, 2))
-    assert domain.encode(nothing).shape == domain.locate(nothing).shape == domain.contains(nothing).shape == (0,)
+    assert (
+        domain.encode(nothing).shape
+        == domain.locate(nothing).shape
+        == domain.contains(nothing).shape
+        == (0,)
+    )
     assert domain.encode(nothing).dtype == np.uint64
 
 
 def test_private_items_are_neither_printed_nor_described() -> None:
-    for domain in (IntegerSet([123456, 99]), Strings(["secret", "word"], SEED), Dictionary(["secret"], public=False)):
+    for domain in (
+        IntegerSet([123456, 99]),
+        Strings(["secret", "word"], SEED),
+        Dictionary(["secret"], public=False),
+    ):
         assert domain.describe() == {"kind": domain.kind, "size": domain.size, "public": False}
-        assert not any(hint in repr(domain) + str(domain) for hint in ("123456", "secret", SEED.hex()))
+        assert not any(
+            hint in repr(domain) + str(domain) for hint in ("123456", "secret", SEED.hex())
+        )
     assert IntegerSet([1]).public is Strings(["a"], SEED).public is False
-    assert Dictionary(["a"]).public is IntegerRange(1, 2).public is Grid(0, 1, 0, 1, 1).public is True
+    assert (
+        Dictionary(["a"]).public is IntegerRange(1, 2).public is Grid(0, 1, 0, 1, 1).public is True
+    )
 
 
 def test_digest_is_that_of_length_prefixed_items() -> None:
-    many = [str(number) * (number % 5) + "é" * (number % 3) + f"/{number}" for number in range(70_000)]
-    expected = hashlib.sha256(b"".join(len(w.encode()).to_bytes(8, "little") + w.encode() for w in many)).hexdigest()
+    many = [
+        str(number) * (number % 5) + "é" * (number % 3) + f"/{number}" for number in range(70_000)
+    ]
+    expected = hashlib.sha256(
+        b"".join(len(w.encode()).to_bytes(8, "little") + w.encode() for w in many)
+    ).hexdigest()
     assert Dictionary(many).describe()["sha256"] == expected
     assert Strings(pa.array(["x", *many])[1:], SEED, public=True).describe()["sha256"] == expected
     values = b"".join(value.to_bytes(8, "little", signed=True) for value in (-2, 7))
-    assert IntegerSet([7, -2], public=True).describe()["sha256"] == hashlib.sha256(values).hexdigest()
+    assert (
+        IntegerSet([7, -2], public=True).describe()["sha256"] == hashlib.sha256(values).hexdigest()
+    )
 
 
-@pytest.mark.parametrize("empty", [lambda: IntegerSet([]), lambda: Dictionary([]), lambda: Strings([], SEED)])
+@pytest.mark.parametrize(
+    "empty", [lambda: IntegerSet([]), lambda: Dictionary([]), lambda: Strings([], SEED)]
+)
 def test_an_empty_domain_is_refused(empty: Callable[[], Domain]) -> None:
     with pytest.raises(InvalidInputError, match="at least one item"):
         empty()
@@ -243,7 +294,14 @@ def test_integers_beyond_int64_are_outside() -> None:
         assert IntegerSet([0, 5, -1]).contains(items).tolist() == [True, False, False]
     with pytest.raises(InvalidInputError, match="2 outside"):
         IntegerSet(big)
-    texts = ["9" * 5000, "-" + "9" * 25, "0" * 30 + "7", "-" + "0" * 6000, str(-(1 << 63)), str(1 << 63)]
+    texts = [
+        "9" * 5000,
+        "-" + "9" * 25,
+        "0" * 30 + "7",
+        "-" + "0" * 6000,
+        str(-(1 << 63)),
+        str(1 << 63),
+    ]
     assert IntegerRange(0, 9).contains(texts).tolist() == [False, False, True, True, False, False]
     assert all_negative.contains(texts).tolist() == [False, False, False, False, True, False]
 
@@ -254,7 +312,15 @@ def test_whole_numbers_with_zeros_behind_are_integers():
     values, fits = as_integers(items)
     assert values.tolist() == [1, -3, 2**63 - 1, 0, 7, 10, 0]
     assert fits.tolist() == [True, True, True, False, True, True, True]
-    assert IntegerRange(1, 10).inside(pa.array(items)).tolist() == [True, False, False, False, True, True, False]
+    assert IntegerRange(1, 10).inside(pa.array(items)).tolist() == [
+        True,
+        False,
+        False,
+        False,
+        True,
+        True,
+        False,
+    ]
     assert IntegerSet(["10.0", "7"]).locate(["7.0", "10"]).tolist() == [0, 1]
 
 
@@ -284,7 +350,10 @@ def test_whole_numbers_with_zeros_behind_are_integers():
 def test_text_that_is_no_integer_is_named(bad: str) -> None:
     with pytest.raises(InvalidInputError) as caught:
         IntegerRange(1, 5).contains(["1", bad, "x"])
-    assert str(caught.value) == f"2 of 3 items cannot be read as integers, such as 42 or -7; the first is {bad!r}"
+    assert (
+        str(caught.value)
+        == f"2 of 3 items cannot be read as integers, such as 42 or -7; the first is {bad!r}"
+    )
 
 
 def test_outside_message_counts_names_and_helps() -> None:
@@ -292,11 +361,14 @@ def test_outside_message_counts_names_and_helps() -> None:
     items[[3, 5, 9]] = 250, 251, 0
     with pytest.raises(OutsideDomainError) as caught:
         IntegerRange(1, 100).encode(items)
-    assert str(caught.value) == (
-        "3 of 1,000 items are outside the domain range:1..100, the first is 250; widen the range or use --domain input"
+    assert (
+        str(caught.value)
+        == "3 of 1,000 items are outside the domain range:1..100, the first is 250; widen the range"
+        " or use --domain input"
     )
     with pytest.raises(
-        OutsideDomainError, match=r"^1 of 2 items is outside the domain integers \(1 item\), the first is 2;"
+        OutsideDomainError,
+        match=r"^1 of 2 items is outside the domain integers \(1 item\), the first is 2;",
     ):
         IntegerSet([1]).locate([1, 2])
     with pytest.raises(OutsideDomainError, match=r"first is 'x{58}…; add"):
@@ -336,7 +408,11 @@ def columns_of(words: list[str]) -> list[Any]:
     """Hold the words in every kind of column that needs no further package."""
     base = [pa.array(words, kind) for kind in (pa.string(), pa.large_string(), pa.string_view())]
     padded = pa.array(["pad", "päd", *words, "end"])
-    nearby = [padded[2:-1], pa.chunked_array([padded[2:3], padded[3:3], padded[3:-1]]), base[0].dictionary_encode()]
+    nearby = [
+        padded[2:-1],
+        pa.chunked_array([padded[2:3], padded[3:3], padded[3:-1]]),
+        base[0].dictionary_encode(),
+    ]
     binary = [pa.array([word.encode() for word in words]), [word.encode() for word in words]]
     numpy_columns = [np.array(words, object), np.array([*words, "pad"], object)[:-1]]
     return [words, tuple(words), *base, *nearby, *binary, *numpy_columns]
@@ -356,17 +432,30 @@ def test_every_kind_of_text_column_gives_the_same_ids() -> None:
 def test_pandas_and_polars_series_are_columns() -> None:
     pandas, polars = pytest.importorskip("pandas"), pytest.importorskip("polars")
     expected = Strings(["x"], SEED).encode(WORDS).tolist()
-    for series in (pandas.Series(WORDS), pandas.Series(WORDS, dtype="category"), polars.Series(WORDS)):
+    for series in (
+        pandas.Series(WORDS),
+        pandas.Series(WORDS, dtype="category"),
+        polars.Series(WORDS),
+    ):
         assert Strings(["x"], SEED).encode(series).tolist() == expected
     for series in (pandas.Series([7, 9]), polars.Series([7, 9])):
         assert IntegerRange(7, 9).locate(series).tolist() == [0, 2]
 
 
-@given(st.lists(st.text(max_size=40)), st.integers(0, 5), st.integers(0, 5), st.binary(min_size=32, max_size=32))
-def test_fingerprints_follow_the_definition_also_in_slices(words: list[str], cut: int, end: int, seed: bytes) -> None:
+@given(
+    st.lists(st.text(max_size=40)),
+    st.integers(0, 5),
+    st.integers(0, 5),
+    st.binary(min_size=32, max_size=32),
+)
+def test_fingerprints_follow_the_definition_also_in_slices(
+    words: list[str], cut: int, end: int, seed: bytes
+) -> None:
     kept = slice(cut, max(cut, len(words) - end))
     column = pa.array(words, pa.string())[kept]
-    assert Strings(["x"], seed).encode(column).tolist() == [slow_fingerprint(word, seed) for word in words[kept]]
+    assert Strings(["x"], seed).encode(column).tolist() == [
+        slow_fingerprint(word, seed) for word in words[kept]
+    ]
 
 
 @given(st.lists(st.text(max_size=4), min_size=1, unique=True), st.lists(st.text(max_size=4)))
@@ -382,7 +471,9 @@ def test_dictionary_and_strings_agree_with_a_list(words: list[str], items: list[
 
 def test_key_derivation() -> None:
     stream = hashlib.shake_256(b"fedtally/1/fingerprint\x00" + SEED).digest(32)
-    assert fingerprint_key(SEED) == tuple(int.from_bytes(stream[i : i + 16], "little") % PRIME for i in (0, 16))
+    assert fingerprint_key(SEED) == tuple(
+        int.from_bytes(stream[i : i + 16], "little") % PRIME for i in (0, 16)
+    )
     for wrong in (b"", bytes(31), bytes(33), "x" * 32, bytearray(32)):
         with pytest.raises(InvalidInputError, match="seed must be 32 bytes, got"):
             fingerprint_key(wrong)  # type: ignore[arg-type]
@@ -399,7 +490,8 @@ def test_strings_encode_anything_but_locate_candidates_only() -> None:
     assert domain.encode(["cola"]).tolist() == [slow_fingerprint("cola", SEED)]
     assert domain.contains(["cola", "tea"]).tolist() == [False, True]
     with pytest.raises(
-        OutsideDomainError, match=r"1 of 2 items is outside the domain strings \(2 items\), the first is 'cola'"
+        OutsideDomainError,
+        match=r"1 of 2 items is outside the domain strings \(2 items\), the first is 'cola'",
     ):
         domain.locate(["tea", "cola"])
 
@@ -412,9 +504,12 @@ def test_repeated_items_are_named() -> None:
 
 
 def test_equal_fingerprints_ask_for_another_seed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kernels, "fingerprint", lambda data, offsets, k, k2: np.diff(offsets).astype(np.uint64))
+    monkeypatch.setattr(
+        kernels, "fingerprint", lambda data, offsets, k, k2: np.diff(offsets).astype(np.uint64)
+    )
     with pytest.raises(
-        InvalidInputError, match="positions 1 and 2 have one fingerprint under this seed; choose another seed"
+        InvalidInputError,
+        match="positions 1 and 2 have one fingerprint under this seed; choose another seed",
     ):
         Strings(["a", "bc", "de"], SEED)
 
@@ -430,7 +525,8 @@ def test_collision_probability_sums_over_pairs(words: list[str]) -> None:
 
 
 def test_a_pair_collides_as_often_as_the_bound_allows_in_a_small_field() -> None:
-    """Try every key of the same polynomial mod 127: no pair of strings of up to 3 chunks meets for more than 4/127."""
+    """Try every key of the same polynomial mod 127: no pair of strings of up to 3 chunks meets for
+    more than 4/127."""
     prime = 127
     strings = [(), (0,), (1,), (0, 0), (5, 1), (1, 5), (0, 0, 0), (9, 8, 7)]
 
@@ -463,7 +559,9 @@ def test_dictionary_from_file(tmp_path: Path) -> None:
         (b"a\nb\n\xff\n", "line 3 of .*words.txt is not UTF-8"),
     ],
 )
-def test_bad_dictionary_files_are_refused_by_line(tmp_path: Path, content: bytes, message: str) -> None:
+def test_bad_dictionary_files_are_refused_by_line(
+    tmp_path: Path, content: bytes, message: str
+) -> None:
     file = tmp_path / "words.txt"
     file.write_bytes(content)
     with pytest.raises(InvalidInputError, match=message):
@@ -479,12 +577,17 @@ def test_unreadable_dictionary_file(tmp_path: Path) -> None:
 # Grids
 
 
-STEPS = st.sampled_from(["0.1", "0.01", "0.25", "0.05", "0.001", "0.125", "1", "2.5", "0.3", "0.0001"])
+STEPS = st.sampled_from(
+    ["0.1", "0.01", "0.25", "0.05", "0.001", "0.125", "1", "2.5", "0.3", "0.0001"]
+)
 
 
 @given(STEPS, st.integers(-300, 300), st.integers(1, 400), st.data())
-def test_an_edge_belongs_to_the_cell_north_east_of_it(step: str, offset: int, count: int, data: st.DataObject) -> None:
-    """Decimal text of an edge, of just below it and of just above it, against exact decimal arithmetic."""
+def test_an_edge_belongs_to_the_cell_north_east_of_it(
+    step: str, offset: int, count: int, data: st.DataObject
+) -> None:
+    """Decimal text of an edge, of just below it and of just above it, against exact decimal
+    arithmetic."""
     size = Decimal(step)
     south = offset * size / 7 // Decimal("0.01") * Decimal("0.01")
     rows = min(count, int((90 - south) / size))
@@ -496,7 +599,13 @@ def test_an_edge_belongs_to_the_cell_north_east_of_it(step: str, offset: int, co
     edge = south + row * size
     items = [f"{edge},{size}", f"{float(edge)!r},{size}"]
     assert grid.locate(items).tolist() == [min(row, rows - 1) * 2 + 1] * 2
-    points = np.array([[float(edge), 0.0], [np.nextafter(float(edge), 99), 0.0], [np.nextafter(float(edge), -99), 0.0]])
+    points = np.array(
+        [
+            [float(edge), 0.0],
+            [np.nextafter(float(edge), 99), 0.0],
+            [np.nextafter(float(edge), -99), 0.0],
+        ]
+    )
     if 0 < row < rows:
         assert grid.locate(points).tolist() == [row * 2, row * 2, row * 2 - 2]
 
@@ -559,12 +668,16 @@ def test_grid_reads_text_pairs_and_arrays() -> None:
 
 def test_points_outside_the_grid() -> None:
     grid = Grid(0, 10, 0, 10, 1)
-    points = np.array([[1, 1], [np.nan, 1], [1, np.inf], [-0.001, 1], [1, 10.001], [-np.inf, np.nan]])
+    points = np.array(
+        [[1, 1], [np.nan, 1], [1, np.inf], [-0.001, 1], [1, 10.001], [-np.inf, np.nan]]
+    )
     assert grid.contains(points).tolist() == [True] + [False] * 5
     assert not grid.contains(["nan,1", "1,inf", "-Infinity,NaN", "1e999,0", "11,1"]).any()
     with pytest.raises(
         OutsideDomainError,
-        match=r"^5 of 6 items are outside the domain grid:0..10,0..10,1, the first is nan,1.0; widen",
+        match=(
+            r"^5 of 6 items are outside the domain grid:0..10,0..10,1, the first is nan,1.0; widen"
+        ),
     ):
         grid.encode(points)
     with pytest.raises(OutsideDomainError, match=r"^1 of 1 items is .* the first is '11,1'"):
@@ -572,16 +685,35 @@ def test_points_outside_the_grid() -> None:
 
 
 @pytest.mark.parametrize(
-    "bad", ["", "1", "1,2,3", "1;2", "a,b", "1,", ",1", "1 2,3", "0x1,2", "1,2\n3", "--1,2", "١,2", "1e,2"]
+    "bad",
+    [
+        "",
+        "1",
+        "1,2,3",
+        "1;2",
+        "a,b",
+        "1,",
+        ",1",
+        "1 2,3",
+        "0x1,2",
+        "1,2\n3",
+        "--1,2",
+        "١,2",
+        "1e,2",
+    ],
 )
 def test_text_that_is_no_coordinate_is_named(bad: str) -> None:
     with pytest.raises(InvalidInputError) as caught:
         Grid(0, 10, 0, 10, 1).contains(["1,2", bad])
-    assert str(caught.value).startswith("1 of 2 items cannot be read as latitude,longitude in degrees")
+    assert str(caught.value).startswith(
+        "1 of 2 items cannot be read as latitude,longitude in degrees"
+    )
     assert repr(bad) in str(caught.value)
 
 
-@pytest.mark.parametrize("bad", [np.zeros(4), np.zeros((2, 3)), np.array([["1", "2"]]), [[1, 2], [3]], [["a", "b"]]])
+@pytest.mark.parametrize(
+    "bad", [np.zeros(4), np.zeros((2, 3)), np.array([["1", "2"]]), [[1, 2], [3]], [["a", "b"]]]
+)
 def test_arrays_that_are_no_coordinates(bad: Any) -> None:
     with pytest.raises(InvalidInputError, match="coordinates"):
         Grid(0, 10, 0, 10, 1).contains(bad)
@@ -592,9 +724,15 @@ def test_arrays_that_are_no_coordinates(bad: Any) -> None:
     [
         (
             (25, 50, -130, -60, 0.3),
-            r"step 0.3 does not divide south..north 25..50 \(83.3333 cells\); use .* 25..49.9 or 25..50.2",
+            (
+                r"step 0.3 does not divide south..north 25..50 \(83.3333 cells\); use .* 25..49.9"
+                r" or 25..50.2"
+            ),
         ),
-        ((0, 10, 0, 5, 10), r"step 10 does not divide west..east 0..5 \(0.5 cells\); use west..east 0..10, or"),
+        (
+            (0, 10, 0, 5, 10),
+            r"step 10 does not divide west..east 0..5 \(0.5 cells\); use west..east 0..10, or",
+        ),
         ((50, 25, 0, 1, 1), "south..north must ascend"),
         ((0, 1, 5, 5, 1), "west..east must ascend"),
         ((0, 1, 0, 1, 0), "step be positive"),
@@ -648,7 +786,17 @@ def test_parse_reads_what_a_range_writes(first: int, more: int) -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["", "range", "range:1", "range:1..", "range:1.5..2", "range:1...5", "grid:1..2", "grid:0..1,0..1", "words.txt"],
+    [
+        "",
+        "range",
+        "range:1",
+        "range:1..",
+        "range:1.5..2",
+        "range:1...5",
+        "grid:1..2",
+        "grid:0..1,0..1",
+        "words.txt",
+    ],
 )
 def test_parse_refuses_what_it_cannot_read(text: str) -> None:
     with pytest.raises(InvalidInputError, match="cannot read the domain"):

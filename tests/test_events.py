@@ -44,17 +44,23 @@ def dense(spec, round, domain_size):
 
 
 @pytest.mark.parametrize("schedule", ["shared", "hybrid", "fresh"])
-@pytest.mark.parametrize(("rows", "width", "items"), [(3, 4, 8), (5, 10, 60), (7, 6, 100), (1, 5, 30), (16, 40, 90)])
+@pytest.mark.parametrize(
+    ("rows", "width", "items"), [(3, 4, 8), (5, 10, 60), (7, 6, 100), (1, 5, 30), (16, 40, 90)]
+)
 def test_certified_sensitivity_is_the_largest_over_pairs(schedule, rows, width, items):
     spec = SketchSpec(rows, width, schedule, 3, bytes([rows]) * 32)
     rounds = [dense(spec, round, items) for round in range(3)]
-    assert all((sketches**2).sum(axis=1).max() == rows == np.abs(sketches).sum(axis=1).min() for sketches, _ in rounds)
+    assert all(
+        (sketches**2).sum(axis=1).max() == rows == np.abs(sketches).sum(axis=1).min()
+        for sketches, _ in rounds
+    )
     squares = [((s[:, None] - s[None]) ** 2).sum(axis=2).max() for s, _ in rounds]
     found = certify(hashes for _, hashes in rounds)
     event = gaussian(rows, "replace-one", collisions=found)
     assert event.l2_sensitivity**2 == pytest.approx(max(squares))
     assert 2 * rows <= max(squares) <= 4 * rows
-    twice = [(np.abs(s[:, None] - s[None]) == 2).sum(axis=2).max() for s, _ in rounds]  # cells of opposite signs
+    # cells of opposite signs
+    twice = [(np.abs(s[:, None] - s[None]) == 2).sum(axis=2).max() for s, _ in rounds]
     assert found.opposite == max(twice)
 
 
@@ -108,9 +114,13 @@ def test_no_client_exceeds_the_sensitivity(participations, per_release, max_item
         return total
 
     one, other = contribution(), contribution()
-    event = gaussian(rows, max_items=max_items, participations=participations, per_release=per_release)
+    event = gaussian(
+        rows, max_items=max_items, participations=participations, per_release=per_release
+    )
     assert (one**2).sum() <= event.l2_sensitivity**2 + 1e-9
-    assert ((one - other) ** 2).sum() <= replace(event, relation="replace-one").l2_sensitivity ** 2 + 1e-9
+    assert ((one - other) ** 2).sum() <= replace(
+        event, relation="replace-one"
+    ).l2_sensitivity ** 2 + 1e-9
 
 
 def test_sensitivities_by_schedule():
@@ -118,15 +128,21 @@ def test_sensitivities_by_schedule():
     assert gaussian(5, "replace-one").l2_sensitivity == pytest.approx(2 * 5**0.5)
     assert gaussian(5, participations=7).l2_sensitivity == pytest.approx(35**0.5)
     assert gaussian(5, participations=7, per_release=7).l2_sensitivity == pytest.approx(7 * 5**0.5)
-    assert gaussian(5, "replace-one", participations=7, per_release=7).l2_sensitivity == pytest.approx(14 * 5**0.5)
+    assert gaussian(
+        5, "replace-one", participations=7, per_release=7
+    ).l2_sensitivity == pytest.approx(14 * 5**0.5)
     split = gaussian(5, participations=7, per_release=3)
     assert split.releases == [(3, 2), (1, 1)] and split.num_releases == 3
     assert split.l2_sensitivity == pytest.approx((5 * 19) ** 0.5)
     clip = default_clip_norm(5, 1000, 20)
     assert clip**2 == pytest.approx(100 * (1 + 4 * math.sqrt(2 / 5000)))
     assert gaussian(5, max_items=20, clip_norm=clip).l2_sensitivity == pytest.approx(clip)
-    assert gaussian(5, "replace-one", max_items=20, clip_norm=clip).l2_sensitivity == pytest.approx(2 * clip)
-    assert gaussian(5, "add-remove", max_items=20, clip_norm=clip).l2_sensitivity == pytest.approx((clip**2 + 1) ** 0.5)
+    assert gaussian(5, "replace-one", max_items=20, clip_norm=clip).l2_sensitivity == pytest.approx(
+        2 * clip
+    )
+    assert gaussian(5, "add-remove", max_items=20, clip_norm=clip).l2_sensitivity == pytest.approx(
+        (clip**2 + 1) ** 0.5
+    )
     assert gaussian(5, max_items=20).l2_sensitivity == pytest.approx(20 * 5**0.5)
     assert not gaussian(5, clip_norm=3.0).is_clipped  # one item has norm sqrt 5
 
@@ -190,9 +206,13 @@ def test_events_import_no_accountant():
     assert (done.returncode, done.stderr) == (0, "")
 
 
-@pytest.mark.parametrize("entry", ["mechanism", "rows", "relation", "max_items", "participations", "total_variation"])
+@pytest.mark.parametrize(
+    "entry", ["mechanism", "rows", "relation", "max_items", "participations", "total_variation"]
+)
 def test_a_record_without_an_entry_is_not_read_as_the_cheapest_event(entry):
-    record = skellam(5, variance=100.0, participations=3, max_items=2, total_variation=1e-12).to_dict()
+    record = skellam(
+        5, variance=100.0, participations=3, max_items=2, total_variation=1e-12
+    ).to_dict()
     assert Event.from_dict(record).to_dict() == record
     del record[entry]
     with pytest.raises(InvalidInputError, match=f"an event lacks {entry};"):
@@ -219,13 +239,19 @@ def test_collisions_are_two_integers(collisions):
         (lambda: skellam(5, honest_survivors=None), "honest_survivors must be an integer"),
         (lambda: skellam(5, honest_survivors=0), "honest_survivors must be at least 1"),
         (lambda: skellam(5, "add-remove"), "add-remove needs the number of clients with noise"),
-        (lambda: gaussian(5, "add-remove", trust="distributed"), "add-remove needs the number of clients with noise"),
+        (
+            lambda: gaussian(5, "add-remove", trust="distributed"),
+            "add-remove needs the number of clients with noise",
+        ),
         (lambda: skellam(5, trust="central"), "trust in skellam noise is distributed"),
         (lambda: gaussian(5, trust="both"), "trust must be one of central, distributed"),
         (lambda: Event("laplace", 5, "zero-out"), "mechanism must be one of"),
         (lambda: Event("skellam", 5, "bounded"), "relation must be one of"),
         (lambda: gaussian(5, collisions=(1, 1)), "collisions are certified for replace-one"),
-        (lambda: gaussian(5, "replace-one", collisions=(1, 1), max_items=2), "collisions are certified for"),
+        (
+            lambda: gaussian(5, "replace-one", collisions=(1, 1), max_items=2),
+            "collisions are certified for",
+        ),
         (lambda: gaussian(5, "replace-one", collisions=(6, 1)), "opposite must be at most 5"),
         (lambda: gaussian(5, "replace-one", collisions=(1, 2)), "excess must be at most 1"),
         (lambda: default_clip_norm(5, 0, 2), "width must be at least 1"),

@@ -15,7 +15,16 @@ from click.testing import CliRunner
 
 pytest.importorskip("experiments", reason="run from the root of the repository: python -m pytest")
 
-from experiments import figure2, figure3, figure3_tables, hashing, populations, ratios, recovery, rounds
+from experiments import (
+    figure2,
+    figure3,
+    figure3_tables,
+    hashing,
+    populations,
+    ratios,
+    recovery,
+    rounds,
+)
 from pyarrow import parquet
 
 from fedtally import kernels
@@ -27,7 +36,9 @@ WHAT = ("off by", "more frequent than")
 
 
 def run(command: click.Command, *arguments: object) -> str:
-    result = CliRunner().invoke(command, [str(argument) for argument in arguments], catch_exceptions=False)
+    result = CliRunner().invoke(
+        command, [str(argument) for argument in arguments], catch_exceptions=False
+    )
     assert result.exit_code == 0, result.output
     return result.output
 
@@ -57,17 +68,22 @@ def campaign(
     data: Path, schedule: str, width: int, decoder: str = "median", first: int = 0, last: int = 2
 ) -> figure3.Task:
     law = figure3.population(data)[1]
-    return figure3.Task(schedule, 5, width, decoder, first, last, 5000, 0, "stand-in", populations.digest(law), data)
+    return figure3.Task(
+        schedule, 5, width, decoder, first, last, 5000, 0, "stand-in", populations.digest(law), data
+    )
 
 
 def test_figure3_leaves_table_text_and_chart(data: Path, tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
-    printed = run(figure3.command, "--quick", "--data", data, "--clients", 5000, "--output", tmp_path / "made")
+    printed = run(
+        figure3.command, "--quick", "--data", data, "--clients", 5000, "--output", tmp_path / "made"
+    )
     assert "The paper's claims, on C4 (stand-in: lognormal surrogate)" in printed
     assert "C4 (stand-in" in (tmp_path / "made" / "figure3.md").read_text()
     assert (tmp_path / "made" / "figure3.png").read_bytes().startswith(b"\x89PNG")
     rows = parquet.read_table(tmp_path / "made" / "figure3.parquet").to_pylist()
-    assert len(rows) == 2 * (3 * 5 + 3)  # campaigns of 3 schedules at 5 widths and of 3 sizes with joint recovery
+    # campaigns of 3 schedules at 5 widths and of 3 sizes with joint recovery
+    assert len(rows) == 2 * (3 * 5 + 3)
     assert {row["decoder"] for row in rows} == {"median", "joint"}
 
 
@@ -83,7 +99,8 @@ def test_figure3_counts_the_items_that_are_off(data: Path) -> None:
         assert second[f"more frequent than {name}"] == (truth > threshold).sum()
     assert json.loads(second["plan"])["width"] == 30
     assert first["off by 0.1/1200"] != second["off by 0.1/1200"]
-    assert figure3.measure(campaign(data, "hybrid", 30, first=1)) == [second]  # wherever a task begins
+    # wherever a task begins
+    assert figure3.measure(campaign(data, "hybrid", 30, first=1)) == [second]
 
 
 def test_figure3_finds_no_bad_items_with_wide_sketches(data: Path) -> None:
@@ -108,20 +125,27 @@ def numbers(off: Callable[[int], float], joint: Sequence[float] = ()) -> figure3
     for width in (150, 200, 600, 1200):
         for schedule, times in (("hybrid", 1), ("fresh", 10), ("shared", 10)):
             values = {
-                f"{what} {name}": np.full(4, off(width) * times) for what in WHAT for name in figure3_tables.THRESHOLDS
+                f"{what} {name}": np.full(4, off(width) * times)
+                for what in WHAT
+                for name in figure3_tables.THRESHOLDS
             }
             sketch = figure3_tables.Sketch("median", schedule, 5, width)
             found[sketch] = values | {"bytes": np.full(4, 10.0 * width)}
-    for width, (even, odd) in zip((10, 20), zip(joint[::2], joint[1::2], strict=True), strict=False):
+    for width, (even, odd) in zip(
+        (10, 20), zip(joint[::2], joint[1::2], strict=True), strict=False
+    ):
         values = {f"off by {name}": np.array([even, odd] * 2) for name in figure3_tables.THRESHOLDS}
-        found[figure3_tables.Sketch("joint", "hybrid", 5, width)] = values | {"bytes": np.full(4, 10.0 * width)}
+        found[figure3_tables.Sketch("joint", "hybrid", 5, width)] = values | {
+            "bytes": np.full(4, 10.0 * width)
+        }
     return found
 
 
 def test_figure3_interpolates_the_width_that_is_as_good() -> None:
     found = numbers(lambda width: 1e6 / width)
     shared = figure3_tables.SHARED._replace(width=1200)
-    fresh = figure3_tables.FRESH._replace(width=1200)  # 10e6 / 1200: hybrid needs a width of 120, which is not tried
+    # 10e6 / 1200: hybrid needs a width of 120, which is not tried
+    fresh = figure3_tables.FRESH._replace(width=1200)
     assert str(figure3_tables.reached(found, fresh, "0.1/200")) == "at most 150"
     steep = numbers(lambda width: 1e9 / width**3)
     width, error, narrowest = figure3_tables.reached(steep, shared, "0.1/200")
@@ -139,7 +163,9 @@ def test_figure3_interpolates_the_width_that_is_as_good() -> None:
         ([0.4, 0.2, 0.1], 0.2, 200),  # below half an item, where logarithms end
     ],
 )
-def test_figure3_crosses_where_counts_first_reach_the_target(counts: list[float], target: float, width: float) -> None:
+def test_figure3_crosses_where_counts_first_reach_the_target(
+    counts: list[float], target: float, width: float
+) -> None:
     found = figure3_tables._crossing([100, 200, 400], counts, target)
     assert found == pytest.approx(width, nan_ok=True)
 
@@ -156,7 +182,9 @@ def test_figure3_crosses_where_counts_first_reach_the_target(counts: list[float]
         (100.0, "not reproduced", "none tried by 0.1/W", "none tried"),
     ],
 )
-def test_figure3_says_where_a_width_is_only_bounded(times: float, verdict: str, means: str, width: str) -> None:
+def test_figure3_says_where_a_width_is_only_bounded(
+    times: float, verdict: str, means: str, width: str
+) -> None:
     found = numbers(lambda width: 1e6 / width)
     for sketch, values in found.items():
         for name in values if sketch.schedule == "hybrid" else ():
@@ -185,8 +213,12 @@ def test_figure3_says_where_a_width_is_only_bounded(times: float, verdict: str, 
         (figure3.command, "--joint-repeats 1", "no standard error"),
     ],
 )
-def test_bad_options_are_refused_in_words(command: click.Command, options: str, said: str, tmp_path: Path) -> None:
-    result = CliRunner().invoke(command, ["--quick", "--no-plot", "--output", str(tmp_path), *options.split()])
+def test_bad_options_are_refused_in_words(
+    command: click.Command, options: str, said: str, tmp_path: Path
+) -> None:
+    result = CliRunner().invoke(
+        command, ["--quick", "--no-plot", "--output", str(tmp_path), *options.split()]
+    )
     assert result.exit_code != 0
     assert isinstance(result.exception, SystemExit | InvalidInputError)
     assert said in f"{result.output} {result.exception}"
@@ -196,7 +228,8 @@ def test_bad_options_are_refused_in_words(command: click.Command, options: str, 
 def test_figure3_judges_by_every_threshold() -> None:
     found = numbers(lambda width: 1e9 / width**3)
     words = [row["verdict"] for row in figure3_tables.claims(found)]
-    # Hybrid at 200 leaves 125 items, shared at 1200 5.8: not reproduced; hybrid is better at equal width: reproduced.
+    # Hybrid at 200 leaves 125 items, shared at 1200 5.8: not reproduced; hybrid is better at equal
+    # width: reproduced.
     assert words == ["not reproduced", "not reproduced", "reproduced"]
     for name in figure3_tables.THRESHOLDS:
         if name != figure3_tables.OWN:
@@ -209,7 +242,11 @@ def test_figure3_judges_by_every_threshold() -> None:
 def test_figure3_chooses_on_half_of_the_campaigns_and_reports_the_other() -> None:
     found = numbers(lambda width: 1000.0 * 200 / width, joint=(1500.0, 0.0, 900.0, 1100.0))
     row = next(iter(figure3_tables.smallest(found)))
-    assert (row["as good as"], row["joint"], row["items"]) == ("hybrid, 5 x 200", "5 x 20", "1,100.0 ± 0.0")
+    assert (row["as good as"], row["joint"], row["items"]) == (
+        "hybrid, 5 x 200",
+        "5 x 20",
+        "1,100.0 ± 0.0",
+    )
     assert (row["fewer counters"], row["bytes"], row["fewer bytes"]) == (10.0, 200, 10.0)
     worse = next(iter(figure3_tables.smallest(numbers(lambda width: 10.0, joint=(1500.0, 0.0)))))
     assert worse["joint"] == "none tried"
@@ -237,7 +274,9 @@ def test_figure2_has_the_errors_of_real_valued_rounds(schedule: str, exponent: f
         places = kernels.locations(kernels.hash_words(hashes.location, ids), 60)
         signs = kernels.signs(kernels.hash_words(hashes.sign, ids), hashes.sign_bit)
         for row in range(5):
-            estimates[m, row] = signs[row] * np.bincount(places[row], signs[row] * law, 60)[places[row]]
+            estimates[m, row] = (
+                signs[row] * np.bincount(places[row], signs[row] * law, 60)[places[row]]
+            )
     mean, median = functools.partial(np.mean, axis=0), functools.partial(np.median, axis=-2)
     real = mean(median(estimates)) if schedule == "fresh" else median(mean(estimates))
     found = figure2.largest_error(figure2.integer_zipf(exponent, size), spec)
@@ -252,7 +291,9 @@ def test_figure2_draws_a_repeat_again_from_its_row() -> None:
     assert [row | {"cpu_ms": 0} for row in rows] == [row | {"cpu_ms": 0} for row in parts]
     plan = json.loads(rows[-1]["plan"])
     held = np.broadcast_to(figure2.integer_zipf(1.1, 500), (10, 500))
-    found = rounds.estimate(held, plan["rows"], plan["width"], "hybrid", bytes.fromhex(plan["hash_seed"]))
+    found = rounds.estimate(
+        held, plan["rows"], plan["width"], "hybrid", bytes.fromhex(plan["hash_seed"])
+    )
     assert rows[-1]["l_inf"] == np.abs(found - held.sum(axis=0)).max() / held.sum()
 
 
@@ -270,7 +311,19 @@ def test_figure2_hybrid_beats_shared_on_homogeneous_rounds() -> None:
 
 def test_figure2_leaves_table_text_and_chart(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
-    arguments = ("--quick", "--domain-size", 500, "--width", 50, "-a", 2, "-a", 3, "--output", tmp_path)
+    arguments = (
+        "--quick",
+        "--domain-size",
+        500,
+        "--width",
+        50,
+        "-a",
+        2,
+        "-a",
+        3,
+        "--output",
+        tmp_path,
+    )
     assert "hybrid outperforms both" in run(figure2.command, *arguments)
     assert "not measured" in (tmp_path / "figure2.md").read_text()  # of the exponent 1.1
     assert (tmp_path / "figure2.png").read_bytes().startswith(b"\x89PNG")
@@ -302,17 +355,31 @@ def test_verdicts_follow_from_the_ratios() -> None:
     assert ratios.judge(below, {"W=1": worse, "W=2": exact})["verdict"] == "not reproduced"
     three = ratios.Claim("a is below b and c", (("a", "b"), ("a", "c")), 1.0)
     assert (
-        ratios.judge(three, {"W=1": worse | {"c": large}, "W=2": exact | {"c": large}})["verdict"] == "not reproduced"
+        ratios.judge(three, {"W=1": worse | {"c": large}, "W=2": exact | {"c": large}})["verdict"]
+        == "not reproduced"
     )
-    assert ratios.judge(three, {"W=1": {"a": small, "b": np.zeros(100), "c": large}})["verdict"] == "not reproduced"
+    assert (
+        ratios.judge(three, {"W=1": {"a": small, "b": np.zeros(100), "c": large}})["verdict"]
+        == "not reproduced"
+    )
 
 
-@pytest.mark.parametrize(("exponent", "judged"), [(1.1, {0, 1, 4, 5}), (2.0, {0, 1, 4, 5}), (3.0, {2, 4, 5})])
+@pytest.mark.parametrize(
+    ("exponent", "judged"), [(1.1, {0, 1, 4, 5}), (2.0, {0, 1, 4, 5}), (3.0, {2, 4, 5})]
+)
 def test_figure2_holds_every_degree_to_a_claim(exponent: float, judged: set[int]) -> None:
-    """Low is below 3: where hybrid is the worst, no claim about its degree is reproduced, the others are not asked."""
+    """Low is below 3: where hybrid is the worst, no claim about its degree is reproduced, the
+    others are not asked."""
     errors = {"shared": 10.0, "fresh": 3.0, "hybrid": 30.0}
     rows = [
-        {"exponent": exponent, "width": 50, "schedule": name, "decoder": "median", "l_inf": error, "cpu_ms": 1.0}
+        {
+            "exponent": exponent,
+            "width": 50,
+            "schedule": name,
+            "decoder": "median",
+            "l_inf": error,
+            "cpu_ms": 1.0,
+        }
         for name, error in errors.items()
         for _ in range(4)
     ]
@@ -321,7 +388,8 @@ def test_figure2_holds_every_degree_to_a_claim(exponent: float, judged: set[int]
 
 
 def test_figure2_without_errors_judges_nothing(tmp_path: Path) -> None:
-    """One item is estimated exactly by all: no ratio exists, and there is nothing to be wrong about."""
+    """One item is estimated exactly by all: no ratio exists, and there is nothing to be wrong
+    about."""
     printed = run(figure2.command, "--quick", "--domain-size", 1, "--no-plot", "--output", tmp_path)
     assert "reproduced" not in printed and "nan" not in printed
 
@@ -330,7 +398,8 @@ def test_the_error_of_a_ratio_is_that_of_theory() -> None:
     over, under = np.random.default_rng(0).normal(10, 1, (2, 400))
     found, error = ratios.ratio(over, under, np.mean)
     assert abs(found - 1) < 5 * error
-    assert error == pytest.approx(0.1 * np.sqrt(2 / 400), rel=0.25)  # five standard errors of 200 resamples
+    # five standard errors of 200 resamples
+    assert error == pytest.approx(0.1 * np.sqrt(2 / 400), rel=0.25)
     assert ratios.ratio(over, 2 * over, np.median) == (0.5, 0.0)  # pairs are kept
     low, high = ratios.interval(over)
     assert high - low == pytest.approx(2 * 1.96 / 20, rel=0.3)

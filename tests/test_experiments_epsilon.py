@@ -1,4 +1,5 @@
-"""Section 4: campaigns, the theorem and verdicts equal what is computed otherwise; sensitivities by brute force."""
+"""Section 4: campaigns, the theorem and verdicts equal what is computed otherwise; sensitivities by
+brute force."""
 
 from __future__ import annotations
 
@@ -26,7 +27,9 @@ SEED = bytes(range(32))
 
 
 def invoke(command: click.Command, *arguments: object) -> Result:
-    return CliRunner().invoke(command, [str(argument) for argument in arguments], catch_exceptions=False)
+    return CliRunner().invoke(
+        command, [str(argument) for argument in arguments], catch_exceptions=False
+    )
 
 
 # ---- campaigns ----
@@ -34,7 +37,9 @@ def invoke(command: click.Command, *arguments: object) -> Result:
 
 def test_errors_without_noise_are_those_of_the_schedules() -> None:
     """Sums of batches, decoded as hybrid, are the batched schedule; one batch is shared."""
-    rows = epsilon.campaign(SMALL, dict.fromkeys([(e, d) for e in SMALL.epsilons for d in epsilon.DECODERS], 3), 0)
+    rows = epsilon.campaign(
+        SMALL, dict.fromkeys([(e, d) for e in SMALL.epsilons for d in epsilon.DECODERS], 3), 0
+    )
     _, public, held = SMALL.draw(0)
     found = {row["schedule"]: row["estimation"] for row in rows if row["decoder"] == "median"}
     assert set(found) == {"shared", "batched:3", "batched:4", "hybrid", "fresh"}
@@ -46,10 +51,11 @@ def test_errors_without_noise_are_those_of_the_schedules() -> None:
 
 
 def test_noise_alone_grows_with_openings_and_shrinks_with_epsilon() -> None:
-    """Three rows: root 3 times the largest of 300 medians of three normals is between 2 and 6 standard deviations.
+    """Three rows: root 3 times the largest of 300 medians of three normals is between 2 and 6
+    standard deviations.
 
-    But with probability below 1e-3: two of three beyond 6 / root 3 on one side have 1.3e-4 in all, none beyond
-    2 / root 3 has (1 - .084)^300.
+    But with probability below 1e-3: two of three beyond 6 / root 3 on one side have 1.3e-4 in all,
+    none beyond 2 / root 3 has (1 - .084)^300.
     """
     cell = SMALL._replace(rows=3, width=1 << 12)
     best = dict.fromkeys([(e, d) for e in cell.epsilons for d in epsilon.DECODERS], 1)
@@ -88,13 +94,16 @@ def test_a_row_does_not_depend_on_what_else_is_measured() -> None:
         (("--domain-size", 20), "must exceed the columns of every --size"),
     ],
 )
-def test_bad_options_are_refused(tmp_path: Path, arguments: tuple[object, ...], message: str) -> None:
+def test_bad_options_are_refused(
+    tmp_path: Path, arguments: tuple[object, ...], message: str
+) -> None:
     with pytest.raises(InvalidInputError, match=message):
         invoke(epsilon.command, "--quick", "--no-plot", *arguments, "--output", tmp_path)
 
 
 def test_the_theorem_by_hand() -> None:
-    """Two rounds of equal size; 8 rows are enough for 300 items at p = 1/2, and count in neither term."""
+    """Two rounds of equal size; 8 rows are enough for 300 items at p = 1/2, and count in neither
+    term."""
     sums = np.zeros((2, 300), np.int64)
     sums[:, :50] = np.array([[10], [16]])
     sums[1, :50] -= 6
@@ -105,13 +114,17 @@ def test_the_theorem_by_hand() -> None:
     assert privacy == pytest.approx(stated)
     noise = theory.noise_stddev(8, 0.5, 1e-6, constant=1.0)
     sizes = {"num_clients": 1000, "num_rounds": 2, "items": 300}
-    assert privacy == pytest.approx(theory.private_bound(np.zeros(300), 8, 40, 0.5, 1.0, noise=noise, **sizes))
+    assert privacy == pytest.approx(
+        theory.private_bound(np.zeros(300), 8, 40, 0.5, 1.0, noise=noise, **sizes)
+    )
 
 
 # ---- verdicts ----
 
 
-def made(error: Callable[[int, int, np.random.Generator], float], decoder: str = "median") -> list[study.Row]:
+def made(
+    error: Callable[[int, int, np.random.Generator], float], decoder: str = "median"
+) -> list[study.Row]:
     """Rows of a campaign whose errors are a function of rounds and clients, with 1 % of scatter."""
     rng, rows = np.random.default_rng(0), []
     for m in (1, 4, 16):
@@ -121,9 +134,25 @@ def made(error: Callable[[int, int, np.random.Generator], float], decoder: str =
                     continue
                 for repeat in range(5):
                     value = error(releases, clients, rng) * math.exp(rng.normal(0, 0.01))
-                    row: study.Row = {"law": "2", "rows": 8, "width": 40, "num_rounds": m, "clients": clients}
-                    row |= {"epsilon": 1.0, "schedule": name, "releases": releases, "decoder": decoder}
-                    row |= {"chosen": releases == min(m, 4), "estimation": value, "privacy": value, "both": value}
+                    row: study.Row = {
+                        "law": "2",
+                        "rows": 8,
+                        "width": 40,
+                        "num_rounds": m,
+                        "clients": clients,
+                    }
+                    row |= {
+                        "epsilon": 1.0,
+                        "schedule": name,
+                        "releases": releases,
+                        "decoder": decoder,
+                    }
+                    row |= {
+                        "chosen": releases == min(m, 4),
+                        "estimation": value,
+                        "privacy": value,
+                        "both": value,
+                    }
                     row |= {"theorem estimation": 0.1 / releases, "theorem privacy": 0.1 / releases}
                     rows.append(row | {"repeat": repeat})
     return rows
@@ -143,7 +172,8 @@ def test_rates_are_judged_by_their_spread() -> None:
     assert [row["verdict"] for row in exact] == ["reproduced", "reproduced", "-"]
     assert exact[0]["largest = C"] == pytest.approx(3, rel=0.03)
     assert exact[2]["largest = C"] == pytest.approx(1.5, rel=0.03)
-    assert epsilon.rates(made(lambda m, clients, rng: 0.3 / m**0.4))[0]["verdict"] == "not"  # 16^0.6 = 5.3
+    # 16^0.6 = 5.3
+    assert epsilon.rates(made(lambda m, clients, rng: 0.3 / m**0.4))[0]["verdict"] == "not"
 
 
 @pytest.mark.parametrize(("power", "verdict"), [(0.0, "as good"), (1.0, "better"), (-1.0, "worse")])
@@ -166,10 +196,14 @@ def sums_of(spec: SketchSpec, held: rounds.I64) -> list[CountSketch]:
 
 @pytest.mark.parametrize(("rows", "width"), [(3, 4), (4, 5), (1, 2)])
 def test_what_one_client_changes_by_brute_force(rows: int, width: int) -> None:
-    """Every item in every round: means change by what is computed, and by less than the bound; so do medians."""
+    """Every item in every round: means change by what is computed, and by less than the bound; so
+    do medians."""
     size, num_rounds = 12, 9
     spec = SketchSpec(rows, width, "hybrid", num_rounds, SEED)  # type: ignore[arg-type]
-    cells, bounds = released.places(SEED, size, rows, width), released.sensitivities(SEED, size, rows, width)
+    cells, bounds = (
+        released.places(SEED, size, rows, width),
+        released.sensitivities(SEED, size, rows, width),
+    )
     held = np.random.default_rng(0).integers(1, 4, (num_rounds, size))
     before = {fold: released.decode(sums_of(spec, held), fold, size) for fold in released.FOLDS}
     largest = 0.0
@@ -181,8 +215,12 @@ def test_what_one_client_changes_by_brute_force(rows: int, width: int) -> None:
         for item in range(size):
             fewer = held.copy()
             fewer[m, item] -= 1
-            after = {fold: released.decode(sums_of(spec, fewer), fold, size) for fold in released.FOLDS}
-            changed = {fold: float(np.linalg.norm(before[fold] - after[fold])) for fold in released.FOLDS}
+            after = {
+                fold: released.decode(sums_of(spec, fewer), fold, size) for fold in released.FOLDS
+            }
+            changed = {
+                fold: float(np.linalg.norm(before[fold] - after[fold])) for fold in released.FOLDS
+            }
             assert changed["mean"] ** 2 * rows**2 == pytest.approx(effects[item])
             assert all(changed[fold] <= bounds[fold] * (1 + 1e-9) for fold in released.FOLDS)
             largest = max(largest, changed["mean"])
@@ -190,7 +228,8 @@ def test_what_one_client_changes_by_brute_force(rows: int, width: int) -> None:
 
 
 def test_noise_on_estimates_has_the_deviation_that_the_bound_needs() -> None:
-    """10,000 draws: their deviation is known to 0.7 %, and is within 5 of that; draws are multiples of the unit."""
+    """10,000 draws: their deviation is known to 0.7 %, and is within 5 of that; draws are multiples
+    of the unit."""
     cell = Cell("2", 10_000, 4, 200, 8, 8000, (1.0,), 1, 0)
     bounds = released.sensitivities(SEED, cell.size, cell.rows, cell.width)
     for fold, unit in (("mean", 4), ("median", 2)):
@@ -208,16 +247,24 @@ def test_no_factorisation_is_below_the_bound() -> None:
         left = signs @ np.linalg.inv(right)
         noise = np.linalg.norm(left) / math.sqrt(30) * np.linalg.norm(right, axis=0).max()
         assert least <= noise
-    assert np.linalg.norm(signs) / math.sqrt(30) == pytest.approx(math.sqrt(10))  # noise on sums: t = 1
+    # noise on sums: t = 1
+    assert np.linalg.norm(signs) / math.sqrt(30) == pytest.approx(math.sqrt(10))
 
 
 def test_released_campaigns_agree_with_the_others() -> None:
-    """Estimation alone of the same campaign; the noise on estimates does not depend on M, that on sums does."""
+    """Estimation alone of the same campaign; the noise on estimates does not depend on M, that on
+    sums does."""
     cell = SMALL._replace(epsilons=(1.0,))
     [whole] = [
-        r for r in released.campaign(cell, 0) if (r["decoder"], r["noise on"], r["releases"]) == ("median", "sums", 8)
+        r
+        for r in released.campaign(cell, 0)
+        if (r["decoder"], r["noise on"], r["releases"]) == ("median", "sums", 8)
     ]
-    other = [r for r in epsilon.campaign(cell, {(1.0, "median"): 1, (1.0, "joint"): 1}, 0) if r["schedule"] == "hybrid"]
+    other = [
+        r
+        for r in epsilon.campaign(cell, {(1.0, "median"): 1, (1.0, "joint"): 1}, 0)
+        if r["schedule"] == "hybrid"
+    ]
     assert whole["estimation"] == other[0]["estimation"]
 
 
@@ -231,7 +278,9 @@ def test_released_campaigns_agree_with_the_others() -> None:
         ((-0.5, -0.51, -0.49, -0.5), 1.0, "not"),
     ],
 )
-def test_the_conjecture_is_judged_with_its_standard_error(slopes: tuple[float, ...], gain: float, verdict: str) -> None:
+def test_the_conjecture_is_judged_with_its_standard_error(
+    slopes: tuple[float, ...], gain: float, verdict: str
+) -> None:
     """Errors are m^slope with noise on estimates, and e^gain times as large with noise on sums."""
     same = {"law": "2", "rows": 8, "width": 40, "decoder": "mean", "clients": 1000}
     rows: list[study.Row] = []
@@ -246,7 +295,11 @@ def test_the_conjecture_is_judged_with_its_standard_error(slopes: tuple[float, .
 
 
 def test_all_tasks_have_rows_of_one_shape() -> None:
-    tasks = (released.Matrices(5, 4, 2, 0), released.Effects(50, 3, 8, 4, 1, 0), SMALL._replace(epsilons=(1.0,)))
+    tasks = (
+        released.Matrices(5, 4, 2, 0),
+        released.Effects(50, 3, 8, 4, 1, 0),
+        SMALL._replace(epsilons=(1.0,)),
+    )
     for task in tasks:
         rows = released.measure(task)
         assert rows
@@ -255,10 +308,25 @@ def test_all_tasks_have_rows_of_one_shape() -> None:
 
 # ---- commands ----
 
-TINY = ("--domain-size", 200, "--clients", 800, "--law", "1.1", "--size", "8x30", "--rounds", 1, "--rounds", 4)
+TINY = (
+    "--domain-size",
+    200,
+    "--clients",
+    800,
+    "--law",
+    "1.1",
+    "--size",
+    "8x30",
+    "--rounds",
+    1,
+    "--rounds",
+    4,
+)
 
 
-def test_epsilon_goes_on_where_it_was_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_epsilon_goes_on_where_it_was_stopped(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     arguments = (*TINY, "--epsilon", 1, "--repeats", 2, "--no-plot", "--output", tmp_path)
     measure, calls = epsilon.measure, []
 
@@ -272,7 +340,8 @@ def test_epsilon_goes_on_where_it_was_stopped(tmp_path: Path, monkeypatch: pytes
     assert invoke(epsilon.command, *arguments).exit_code == 1
     result = invoke(epsilon.command, *arguments)
     assert result.exit_code == 0
-    assert len(calls) == len(set(calls)) + 1 == 4  # cells: M = 1 twice, M = 4 once; the third was begun twice
+    # cells: M = 1 twice, M = 4 once; the third was begun twice
+    assert len(calls) == len(set(calls)) + 1 == 4
     assert "Section 4, the remarks" in result.output
     assert (tmp_path / "epsilon.parquet").exists()
 
@@ -289,13 +358,16 @@ def test_released_writes_its_pictures(tmp_path: Path) -> None:
 
 def test_epsilon_draws(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
-    result = invoke(epsilon.command, *TINY, "--epsilon", 1, "--epsilon", 4, "--repeats", 1, "--output", tmp_path)
+    result = invoke(
+        epsilon.command, *TINY, "--epsilon", 1, "--epsilon", 4, "--repeats", 1, "--output", tmp_path
+    )
     assert result.exit_code == 0, result.output
     assert (tmp_path / "epsilon.png").read_bytes().startswith(b"\x89PNG")
 
 
 @pytest.mark.parametrize(
-    ("option", "value"), [("seed", -1), ("domain-size", 0), ("clients", -32), ("epsilon", 0), ("repeats", 1)]
+    ("option", "value"),
+    [("seed", -1), ("domain-size", 0), ("clients", -32), ("epsilon", 0), ("repeats", 1)],
 )
 def test_released_refuses_bad_options(tmp_path: Path, option: str, value: object) -> None:
     refused = invoke(released.command, f"--{option}", value, "--output", tmp_path)

@@ -1,4 +1,5 @@
-"""Figure 1: widths are those of the paper's formulas, errors those of campaigns drawn again; verdicts follow."""
+"""Figure 1: widths are those of the paper's formulas, errors those of campaigns drawn again;
+verdicts follow."""
 
 from __future__ import annotations
 
@@ -25,7 +26,10 @@ from fedtally.recovery.median import MedianDecoder
 from fedtally.sketch import CountSketch, Schedule, SketchSpec
 
 LAW = "zipf:a=1.5,d=5000"  # 500 clients
-SMALL = f"--population {LAW} --points 1 --pilots 2 --repeats 2 --width 50 --round-repeats 3 --joint-repeats 2 --no-plot"
+SMALL = (
+    f"--population {LAW} --points 1 --pilots 2 --repeats 2 --width 50 --round-repeats 3"
+    " --joint-repeats 2 --no-plot"
+)
 
 
 def run(*arguments: object, command: click.Command = figure1.command) -> Result:
@@ -34,17 +38,52 @@ def run(*arguments: object, command: click.Command = figure1.command) -> Result:
 
 def pilot_task(tau: float = 0.05, repeats: int = 2) -> single.Task:
     one = several.load(LAW, None)
-    return single.Task(LAW, one.title, None, populations.digest(one.law), one.num_clients, one.rows, tau, 0, repeats, 0)
+    return single.Task(
+        LAW,
+        one.title,
+        None,
+        populations.digest(one.law),
+        one.num_clients,
+        one.rows,
+        tau,
+        0,
+        repeats,
+        0,
+    )
 
 
-def row(method: str, pilot: int, repeat: int, linf: float, width: int = 10, tau: float = 0.1) -> Row:
-    found = {"part": single.PART, "population": "p", "clients": 100, "tau": tau, "method": method, "pilot": pilot}
-    found |= {"repeat": repeat, "rows": 5, "width": width, "linf": linf, "kept": linf <= tau, "warned": False}
+def row(
+    method: str, pilot: int, repeat: int, linf: float, width: int = 10, tau: float = 0.1
+) -> Row:
+    found = {
+        "part": single.PART,
+        "population": "p",
+        "clients": 100,
+        "tau": tau,
+        "method": method,
+        "pilot": pilot,
+    }
+    found |= {
+        "repeat": repeat,
+        "rows": 5,
+        "width": width,
+        "linf": linf,
+        "kept": linf <= tau,
+        "warned": False,
+    }
     return found | {"decoder": "median"}
 
 
-def rounds_row(method: str, repeat: int, linf: float, width: int = 50, decoder: str = "median") -> Row:
-    found = {"part": several.PART, "population": "p", "clients": 1000, "method": method, "decoder": decoder}
+def rounds_row(
+    method: str, repeat: int, linf: float, width: int = 50, decoder: str = "median"
+) -> Row:
+    found = {
+        "part": several.PART,
+        "population": "p",
+        "clients": 1000,
+        "method": method,
+        "decoder": decoder,
+    }
     return found | {"repeat": repeat, "width": width, "linf": linf}
 
 
@@ -58,11 +97,12 @@ def test_targets_are_even_and_above_20_clients() -> None:
 
 
 def test_sizes_are_the_papers_formulas() -> None:
-    """With n = 500 and tau = 0.05, each by its own arithmetic: 2 min(2 / tau, n), and 2 sum min(1, f / tau)^2."""
+    """With n = 500 and tau = 0.05, each by its own arithmetic: 2 min(2 / tau, n), and 2 sum min(1,
+    f / tau)^2."""
     found = figure1.measure(pilot_task())
-    assert [one["method"] for one in found[:5]] == [m for m in single.METHODS if m != single.INSTANCE] + [
-        single.INSTANCE
-    ]
+    assert [one["method"] for one in found[:5]] == [
+        m for m in single.METHODS if m != single.INSTANCE
+    ] + [single.INSTANCE]
     law = several.load(LAW, None).law
     for one in found:
         rng = np.random.default_rng(one["seed"])
@@ -70,7 +110,9 @@ def test_sizes_are_the_papers_formulas() -> None:
         if one["method"] == single.MINIMAX:
             assert one["width"] == 80
         if one["method"] == single.INSTANCE:
-            assert one["width"] == math.ceil(2 * np.minimum(held / 500 / 0.05, 1) @ np.minimum(held / 500 / 0.05, 1))
+            assert one["width"] == math.ceil(
+                2 * np.minimum(held / 500 / 0.05, 1) @ np.minimum(held / 500 / 0.05, 1)
+            )
         assert one["rows"] == 12 or one["method"] == single.JOINT
         assert one["kept"] == (one["linf"] <= 0.05)
 
@@ -83,7 +125,13 @@ def test_errors_are_those_of_the_seed_and_the_plan() -> None:
         held = rounds.draw(rng.permutation(law), one["clients"], 1, rng)[0]
         plan = json.loads(one["plan"])
         assert bytes.fromhex(plan["hash_seed"]) == rng.bytes(32)
-        spec = SketchSpec(plan["rows"], plan["width"], Schedule.parse("shared"), 1, bytes.fromhex(plan["hash_seed"]))
+        spec = SketchSpec(
+            plan["rows"],
+            plan["width"],
+            Schedule.parse("shared"),
+            1,
+            bytes.fromhex(plan["hash_seed"]),
+        )
         sketch = CountSketch(spec, 0)
         sketch.add(np.repeat(np.arange(1, 5001, dtype=np.uint64), held))
         decoded = MedianDecoder([sketch]).range(1, 5000)
@@ -91,24 +139,36 @@ def test_errors_are_those_of_the_seed_and_the_plan() -> None:
 
 
 def test_a_row_says_what_draws_its_pilot_again() -> None:
-    """From nothing but a row: the law's name and digest, the experiment's seed, tau and the pilot's number."""
+    """From nothing but a row: the law's name and digest, the experiment's seed, tau and the pilot's
+    number."""
     found = figure1.measure(pilot_task(repeats=1))
     row = next(one for one in found if one["method"] == single.TWO_PHASE)
     law = several.load(row["population"], None).law
     assert (row["title"], row["law"]) == (f"{LAW} (synthetic)", populations.digest(law))
     assert row["domain_size"] == len(law) == 5000
-    seed = several.whole(row["experiment_seed"], int(row["law"], 16), round(row["tau"] * 1e12), row["pilot"])
+    seed = several.whole(
+        row["experiment_seed"], int(row["law"], 16), round(row["tau"] * 1e12), row["pilot"]
+    )
     assert seed != row["seed"]
     sizes = single.choose(pilot_task(), law, np.random.default_rng(seed))
-    assert (sizes[single.TWO_PHASE].rows, sizes[single.TWO_PHASE].width) == (row["rows"], row["width"])
+    assert (sizes[single.TWO_PHASE].rows, sizes[single.TWO_PHASE].width) == (
+        row["rows"],
+        row["width"],
+    )
     [task, *_] = several.tasks(several.load(LAW, None), None, [50], {"median": 2}, 3)
     other = several.measure(task)[0]
     assert list(other) == list(row)
-    assert [other[name] for name in ("title", "law", "domain_size")] == [row["title"], row["law"], 5000]
+    assert [other[name] for name in ("title", "law", "domain_size")] == [
+        row["title"],
+        row["law"],
+        5000,
+    ]
     assert other["experiment_seed"] == 3
 
 
-def test_two_phase_and_planner_see_the_same_pilot_of_others(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_two_phase_and_planner_see_the_same_pilot_of_others(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     seen: list[CountSketch] = []
     known, two_phase = planner.Frequencies.from_pilot, planner.two_phase
 
@@ -131,10 +191,15 @@ def test_two_phase_and_planner_see_the_same_pilot_of_others(monkeypatch: pytest.
 
 
 def test_shares_have_the_error_of_their_pilots() -> None:
-    rows = [row("m", pilot, repeat, 0.05 if pilot < 2 else 0.2) for pilot in range(4) for repeat in range(50)]
+    rows = [
+        row("m", pilot, repeat, 0.05 if pilot < 2 else 0.2)
+        for pilot in range(4)
+        for repeat in range(50)
+    ]
     [cell] = single.cells(rows, "m", 5).values()
     assert cell.share == 0.5 and cell.error == pytest.approx(np.std([1, 1, 0, 0], ddof=1) / 2)
-    assert not cell.missed  # four pilots tell little; as many campaigns of their own pilots would tell it:
+    # four pilots tell little; as many campaigns of their own pilots would tell it:
+    assert not cell.missed
     own = [one | {"pilot": 50 * one["pilot"] + one["repeat"]} for one in rows]
     [cell] = single.cells(own, "m", 5).values()
     assert cell.missed and cell.error == pytest.approx(0.5 / math.sqrt(199))
@@ -157,7 +222,9 @@ def test_one_pilot_or_campaign_is_refused(option: str, tmp_path: Path) -> None:
 
 def test_the_words_of_figure_1_i_are_the_papers() -> None:
     rows = [rounds_row(name, r, 0.1) for name in ("shared", "fresh", "hybrid") for r in (0, 1)]
-    assert "consistent with our prior understandings" in str(several.claim(rows, "sentiment140", "")["place"])
+    assert "consistent with our prior understandings" in str(
+        several.claim(rows, "sentiment140", "")["place"]
+    )
     assert "consistent" not in str(several.claim(rows, "gowalla", "")["place"])
 
 
@@ -167,7 +234,12 @@ def test_the_claim_on_widths_needs_narrower_sketches_that_keep_tau() -> None:
     def verdict(instance: tuple[int, float], two_phase: tuple[int, float]) -> object:
         ways = {single.MINIMAX: (40, 0.01), single.INSTANCE: instance, single.TWO_PHASE: two_phase}
         return single.claim(
-            [row(way, p, r, linf, width) for way, (width, linf) in ways.items() for p in range(5) for r in range(5)]
+            [
+                row(way, p, r, linf, width)
+                for way, (width, linf) in ways.items()
+                for p in range(5)
+                for r in range(5)
+            ]
             + [row(way, 0, 0, 0.01) for way in (single.MEDIAN, single.JOINT)],
             one,
         )["verdict"]
@@ -184,7 +256,8 @@ def test_the_claim_on_widths_needs_narrower_sketches_that_keep_tau() -> None:
 def test_both_decoders_see_the_same_campaigns() -> None:
     one = several.load(LAW, None)
     found = {
-        task.decoder: several.measure(task) for task in several.tasks(one, None, [50], {"median": 2, "joint": 2}, 3)
+        task.decoder: several.measure(task)
+        for task in several.tasks(one, None, [50], {"median": 2, "joint": 2}, 3)
     }
     median, joint = found["median"], found["joint"]
     assert [one["plan"] for one in median] == [one["plan"] for one in joint]
@@ -200,9 +273,16 @@ def test_both_decoders_see_the_same_campaigns() -> None:
 
 
 def test_tasks_are_chunks_of_all_campaigns() -> None:
-    made = list(several.tasks(several.load(LAW, None), None, [50, 100], {"median": 25, "joint": 3}, 0))
+    made = list(
+        several.tasks(several.load(LAW, None), None, [50, 100], {"median": 25, "joint": 3}, 0)
+    )
     chunks = [(task.width, task.decoder, task.first, task.last) for task in made]
-    assert chunks[:4] == [(50, "median", 0, 10), (50, "median", 10, 20), (50, "median", 20, 25), (50, "joint", 0, 3)]
+    assert chunks[:4] == [
+        (50, "median", 0, 10),
+        (50, "median", 10, 20),
+        (50, "median", 20, 25),
+        (50, "joint", 0, 3),
+    ]
     assert len(set(map(repr, made))) == 8
 
 
@@ -212,7 +292,8 @@ def test_ratios_have_the_error_that_repetition_shows() -> None:
     pairs = rng.gamma(4.0, size=(400, 2, 50))
     found = [several.ratio(*pair) for pair in pairs]
     spread = np.std([one.value for one in found])
-    assert np.mean([one.error for one in found]) == pytest.approx(spread, rel=0.15)  # 4 of its standard errors
+    # 4 of its standard errors
+    assert np.mean([one.error for one in found]) == pytest.approx(spread, rel=0.15)
     both = several.overall(found[:4])
     assert both.error == pytest.approx(spread / 2, rel=0.3)
 
@@ -227,15 +308,24 @@ def test_ratios_have_the_error_that_repetition_shows() -> None:
         (1.20, 1.20, "not reproduced", "not reproduced"),
     ],
 )
-def test_verdicts_follow_the_errors(hybrid: float, fresh: float, similar: str, advantage: str) -> None:
+def test_verdicts_follow_the_errors(
+    hybrid: float, fresh: float, similar: str, advantage: str
+) -> None:
     errors = {"shared": 1.0, "fresh": fresh, "hybrid": hybrid}
-    rows = [rounds_row(name, r, 0.1 * e * (1 + 0.01 * (r % 3))) for name, e in errors.items() for r in range(9)]
+    rows = [
+        rounds_row(name, r, 0.1 * e * (1 + 0.01 * (r % 3)))
+        for name, e in errors.items()
+        for r in range(9)
+    ]
     assert several.claim(rows, "gowalla", "")["verdict"] == similar
     assert several.claim(rows, "c4", "")["verdict"] == advantage
 
 
 def test_an_advantage_at_some_widths_is_a_caveat() -> None:
-    at = {50: {"shared": 1.0, "fresh": 0.3, "hybrid": 0.6}, 100: {"shared": 1.0, "fresh": 0.5, "hybrid": 0.4}}
+    at = {
+        50: {"shared": 1.0, "fresh": 0.3, "hybrid": 0.6},
+        100: {"shared": 1.0, "fresh": 0.5, "hybrid": 0.4},
+    }
     rows = [
         rounds_row(name, r, 0.1 * e, width)
         for width, errors in at.items()
@@ -248,14 +338,19 @@ def test_an_advantage_at_some_widths_is_a_caveat() -> None:
 
 
 def test_exact_recovery_counts_as_half_a_client() -> None:
-    rows = [rounds_row("hybrid", 0, 0.0, decoder="joint"), rounds_row("hybrid", 1, 0.01, decoder="joint")]
+    rows = [
+        rounds_row("hybrid", 0, 0.0, decoder="joint"),
+        rounds_row("hybrid", 1, 0.01, decoder="joint"),
+    ]
     assert several.errors(rows, "hybrid", "joint")[50].tolist() == [0.0005, 0.01]
 
 
 # ---- the command ----
 
 
-def test_the_command_leaves_tables_and_goes_on_where_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_command_leaves_tables_and_goes_on_where_it_was(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     whole, measure, calls = tmp_path / "whole", figure1.measure, []
     monkeypatch.setattr(single, "taus", lambda *_: [0.05])  # n = 500: it must be above 0.04
     result = run(*SMALL.split(), "--output", whole)
@@ -274,7 +369,8 @@ def test_the_command_leaves_tables_and_goes_on_where_it_was(tmp_path: Path, monk
     monkeypatch.setattr(figure1, "measure", stopped)
     assert run(*SMALL.split(), "--output", tmp_path).exit_code != 0
     assert run(*SMALL.split(), "--output", tmp_path).exit_code == 0
-    assert len(calls) == 5  # two pilots, of which the second was stopped and done again, and both decoders
+    # two pilots, of which the second was stopped and done again, and both decoders
+    assert len(calls) == 5
     assert parquet.read_table(tmp_path / "figure1.parquet").to_pylist() == rows
 
 
@@ -286,7 +382,11 @@ def test_the_picture_has_a_line_of_three_for_each_population() -> None:
         rows += several.measure(task)
     figure = figure1.draw(rows, [one, one])
     figure.canvas.draw()
-    assert [axes.get_xlabel() for axes in figure.axes] == ["target tau", "target tau", "width W"] * 2
+    assert [axes.get_xlabel() for axes in figure.axes] == [
+        "target tau",
+        "target tau",
+        "width W",
+    ] * 2
     assert len(figure.legends) == 2
 
 
@@ -301,5 +401,6 @@ def test_what_is_not_there_is_named(tmp_path: Path) -> None:
     ):
         refused = run("--population", name, "--output", tmp_path)
         assert refused.exit_code != 0 and said in str(refused.exception)
-    few = run("--population", "zipf:d=3000", "--points", 1, "--output", tmp_path)  # the only one is 0.01
+    # the only one is 0.01
+    few = run("--population", "zipf:d=3000", "--points", 1, "--output", tmp_path)
     assert "no tau is above 20 / 300: take more --points" in str(few.exception)

@@ -1,4 +1,5 @@
-"""The experiments on intervals: what they draw, what they count, what they judge, and that they run."""
+"""The experiments on intervals: what they draw, what they count, what they judge, and that they
+run."""
 
 from __future__ import annotations
 
@@ -26,7 +27,9 @@ CASE = Case("1.1", "hybrid", 5, 1000, "off")
 
 
 def run(command: click.Command, *arguments: object) -> Result:
-    return CliRunner().invoke(command, [str(argument) for argument in arguments], catch_exceptions=False)
+    return CliRunner().invoke(
+        command, [str(argument) for argument in arguments], catch_exceptions=False
+    )
 
 
 @pytest.fixture
@@ -39,9 +42,15 @@ def data(tmp_path: Path) -> Path:
         hour_cell=np.array([7, 9, 9, 2], np.int32),
         hour_count=np.array([5, 1, 30, 4], np.int32),
     )
-    names = {"name": ["Ann", "Bob", "Ann"], "year": pa.array([1880, 1885, 1899], pa.int16()), "count": [3, 4, 5]}
+    names = {
+        "name": ["Ann", "Bob", "Ann"],
+        "year": pa.array([1880, 1885, 1899], pa.int16()),
+        "count": [3, 4, 5],
+    }
     parquet.write_table(pa.table(names), tmp_path / "us_baby_names.parquet")
-    parquet.write_table(pa.table({"word": ["a", "b"], "count": [1, 6]}), tmp_path / "sentiment140_words.parquet")
+    parquet.write_table(
+        pa.table({"word": ["a", "b"], "count": [1, 6]}), tmp_path / "sentiment140_words.parquet"
+    )
     return tmp_path
 
 
@@ -51,7 +60,12 @@ def test_real_tables_are_ranked_and_their_rounds_kept(data):
     assert (grid.shape, clients) == ((1, 42), 175_000)
     assert np.all(np.diff(grid[0]) <= 0)
     assert coverage.population("sentiment140", scale)[0].tolist() == [[6, 1]]
-    assert coverage.population("hours", scale)[0].tolist() == [[1, 5, 0], [30, 0, 0], [0, 0, 0], [0, 0, 4]]
+    assert coverage.population("hours", scale)[0].tolist() == [
+        [1, 5, 0],
+        [30, 0, 0],
+        [0, 0, 0],
+        [0, 0, 4],
+    ]
     assert coverage.population("decades", scale)[0].tolist() == [[3, 4], [5, 0]]
     with pytest.raises(InvalidInputError, match="gowalla_us_grid.npz: name it with --data"):
         coverage.population("gowalla", scale)
@@ -59,14 +73,17 @@ def test_real_tables_are_ranked_and_their_rounds_kept(data):
 
 def test_rounds_differ_as_they_are_named():
     law, rng = np.full((1, 2000), 1 / 2000), np.random.default_rng(0)
-    equal, one, unequal = (coverage.draw(law, 10**6, kind, rng) for kind in ("equal", "one round", "1..100"))
+    equal, one, unequal = (
+        coverage.draw(law, 10**6, kind, rng) for kind in ("equal", "one round", "1..100")
+    )
     assert equal.sum(axis=1).tolist() == [10**5] * 10
     assert np.all(np.count_nonzero(one, axis=0) <= 1) and np.all(one.sum(axis=1) == 10**5)
     sizes = unequal.sum(axis=1)
     assert sizes.max() / sizes.min() == pytest.approx(100, rel=0.01)
     assert not np.all(np.diff(sizes) > 0)
     spread = coverage.draw(law, 10**7, "gamma 0.5", rng) / 500
-    assert spread.std() == pytest.approx(np.sqrt(0.25 + 1 / 500), rel=0.03)  # 5 sd of the sd of 20,000 values
+    # 5 sd of the sd of 20,000 values
+    assert spread.std() == pytest.approx(np.sqrt(0.25 + 1 / 500), rel=0.03)
     real = coverage.draw(np.array([[3.0, 1.0], [0.0, 4.0]]), 800, "equal", rng)
     assert real.sum(axis=1).tolist() == [400, 400] and real[1, 0] == 0
 
@@ -75,8 +92,8 @@ def test_rounds_differ_as_they_are_named():
 def test_noise_is_as_private_as_it_says(schedule, batches):
     """Central: one draw for what a batch adds up to. Distributed: one in every round.
 
-    50,000 counters of a round or batch: the sample variance is within 7 standard errors of 0.63 %. (Rounding adds 0.1 %
-    to the Gaussian's.)
+    50,000 counters of a round or batch: the sample variance is within 7 standard errors of 0.63 %.
+    (Rounding adds 0.1 % to the Gaussian's.)
     """
     counts, ids = np.zeros((10, 3), np.int64), np.arange(3, dtype=np.uint64)
 
@@ -95,7 +112,10 @@ def test_noise_is_as_private_as_it_says(schedule, batches):
     np.testing.assert_allclose([own.var() for own in each], (0.9954 * 4.2247) ** 2 * 5, rtol=0.045)
     means = [own.mean() for own in (*once, *each)]
     assert np.all(np.abs(means) < 6 * 4.2247 * np.sqrt(5 / 50_000))
-    assert all(np.abs(np.corrcoef(each[0].ravel(), own.ravel())[0, 1]) < 6 / np.sqrt(50_000) for own in each[1:])
+    assert all(
+        np.abs(np.corrcoef(each[0].ravel(), own.ravel())[0, 1]) < 6 / np.sqrt(50_000)
+        for own in each[1:]
+    )
 
 
 def test_rounds_that_are_missing_take_no_noise_with_them():
@@ -105,7 +125,8 @@ def test_rounds_that_are_missing_take_no_noise_with_them():
     for sketch in sketches:
         merged[sketch.spec.schedule.batch_of(sketch.round, 10)] += sketch.counters
     assert len(sketches) == len(counts) == 8
-    assert np.all(merged.var(axis=(1, 2)) > 0.9 * 4.2247**2 * 5)  # 15 standard errors; the items add to it
+    # 15 standard errors; the items add to it
+    assert np.all(merged.var(axis=(1, 2)) > 0.9 * 4.2247**2 * 5)
 
 
 def test_campaigns_repeat_and_their_sums_are_of_the_counts():
@@ -138,18 +159,29 @@ def test_intervals_are_counted_apart(monkeypatch):
             return Limits(np.array([0.0, 0.1, 0.3, 0.1]), np.array([0.4, 0.3, 0.5, 0.5]))
 
     counts = np.array([[4, 4, 1, 1]])
-    monkeypatch.setattr(coverage, "campaign", lambda *_: (counts, np.arange(4, dtype=np.uint64), []))
+    monkeypatch.setattr(
+        coverage, "campaign", lambda *_: (counts, np.arange(4, dtype=np.uint64), [])
+    )
     monkeypatch.setattr(coverage, "JointDecoder", Decoder)
     monkeypatch.setattr(coverage, "make_intervals", lambda *_: Ends())
     [(name, tally)] = coverage.measure(CASE, Scale(), 0).items()
     assert name == "0-20"
-    expected = Tally(items=4, held=2, fitted=1, fitted_held=0, half=6, squares=10, own=13, floor=2, zeros=2)
+    expected = Tally(
+        items=4, held=2, fitted=1, fitted_held=0, half=6, squares=10, own=13, floor=2, zeros=2
+    )
     assert tally == pytest.approx(expected)
-    assert [tally.coverage(which) for which in ("all", "on", "off")] == [(0.5, 4), (0.0, 1), (2 / 3, 3)]
+    assert [tally.coverage(which) for which in ("all", "on", "off")] == [
+        (0.5, 4),
+        (0.0, 1),
+        (2 / 3, 3),
+    ]
 
 
 def cells(**tallies: Tally) -> dict[Case, dict[str, Tally]]:
-    return {CASE._replace(population=name): {"0-20": tally, "20000-": tally} for name, tally in tallies.items()}
+    return {
+        CASE._replace(population=name): {"0-20": tally, "20000-": tally}
+        for name, tally in tallies.items()
+    }
 
 
 GOOD = Tally(items=1000, held=950, fitted=500, fitted_held=475, half=1.96e4, squares=1e5, own=1e5)
@@ -204,12 +236,27 @@ def test_bounds_are_on_pools_and_single_populations_are_told():
 
 def test_coverage_prints_bounds_and_fails_on_a_miss(tmp_path, monkeypatch):
     path = tmp_path / "table.csv"
-    few = ("--schedule", "hybrid", "--size", "5x200", "--law", "1.1", "--domain-size", 3000, "--clients", 30_000)
+    few = (
+        "--schedule",
+        "hybrid",
+        "--size",
+        "5x200",
+        "--law",
+        "1.1",
+        "--domain-size",
+        3000,
+        "--clients",
+        30_000,
+    )
     small = (*few, "--noise", "off", "--repeats", 2)
     result = run(coverage.command, *small, "--output", path)
     assert "hybrid 5x200  coverage, all: 0.9" in result.output
     assert result.exit_code == ("MISS" in result.output)
-    assert path.read_text().splitlines()[0].startswith('"population","schedule","rows","width","noise","rounds","rank"')
+    assert (
+        path.read_text()
+        .splitlines()[0]
+        .startswith('"population","schedule","rows","width","noise","rounds","rank"')
+    )
     monkeypatch.setattr(coverage, "LEAST", 1.1)
     result = run(coverage.command, *small)
     assert result.exit_code == 1
@@ -218,8 +265,30 @@ def test_coverage_prints_bounds_and_fails_on_a_miss(tmp_path, monkeypatch):
 
 def test_robustness_prints_a_line_for_every_kind():
     result = run(
-        *(coverage.command, "--robustness", "--schedule", "hybrid", "--schedule", "batched:2", "--size", "5x100"),
-        *("--law", "1.5", "--noise", "off", "--domain-size", 300, "--clients", 3000, "--repeats", 1, "--jobs", 2),
+        *(
+            coverage.command,
+            "--robustness",
+            "--schedule",
+            "hybrid",
+            "--schedule",
+            "batched:2",
+            "--size",
+            "5x100",
+        ),
+        *(
+            "--law",
+            "1.5",
+            "--noise",
+            "off",
+            "--domain-size",
+            300,
+            "--clients",
+            3000,
+            "--repeats",
+            1,
+            "--jobs",
+            2,
+        ),
     )
     assert result.exit_code == 0
     kinds = [line.split()[0] for line in result.output.splitlines()]
@@ -234,12 +303,27 @@ def test_sizes_are_checked():
 
 def test_band_prints_bounds_and_fails_on_a_miss(tmp_path, monkeypatch):
     path = tmp_path / "table.csv"
-    few = ("--schedule", "hybrid", "--size", "5x100", "--law", "1.1", "--noise", "off", "--domain-size", 1000)
+    few = (
+        "--schedule",
+        "hybrid",
+        "--size",
+        "5x100",
+        "--law",
+        "1.1",
+        "--noise",
+        "off",
+        "--domain-size",
+        1000,
+    )
     small = (*few, "--clients", 10_000, "--repeats", 4, "--median-repeats", 2)
     result = run(band.command, *small, "--output", path)
     assert "hybrid 5x100 1.1 noise off  holds in" in result.output
     assert result.exit_code == ("MISS" in result.output)
-    assert [line.split(",")[0] for line in path.read_text().splitlines()] == ['"decoder"', '"joint"', '"median"']
+    assert [line.split(",")[0] for line in path.read_text().splitlines()] == [
+        '"decoder"',
+        '"joint"',
+        '"median"',
+    ]
     monkeypatch.setattr(band, "LEAST", 1.1)
     result = run(band.command, *small, "--decoder", "joint")
     assert result.exit_code == 1
@@ -250,15 +334,26 @@ def test_band_prints_bounds_and_fails_on_a_miss(tmp_path, monkeypatch):
 
 
 def test_a_line_is_the_mean_over_lists_that_have_items():
-    """Shares are means over lists; widths of all together, over those that have both, and where there is an error."""
+    """Shares are means over lists; widths of all together, over those that have both, and where
+    there is an error."""
     nan = np.nan
-    one = lists.List(20, np.array([0.5, nan, 1, 0.9]), np.array([2.0, nan, 4, 3]), np.array([1, nan, 0, 0.5]))
-    two = lists.List(10, np.array([0.7, 1, 1, 1]), np.array([4.0, 2, 6, 6]), np.array([1, 0, 0, 0.7]))
+    one = lists.List(
+        20, np.array([0.5, nan, 1, 0.9]), np.array([2.0, nan, 4, 3]), np.array([1, nan, 0, 0.5])
+    )
+    two = lists.List(
+        10, np.array([0.7, 1, 1, 1]), np.array([4.0, 2, 6, 6]), np.array([1, 0, 0, 0.7])
+    )
     exact = lists.List(20, np.ones(4), np.array([0.0, 2, 2, 2]), np.ones(4))
     none = lists.List(0, *np.full((3, 4), nan))
     row = lists.line({"table": "x"}, [one, two, none])
-    assert (row["items"], row["pointwise"], row["list"]) == (30, pytest.approx(0.6), pytest.approx(0.95))
-    assert (row["by width"], row["simultaneous width"], row["list width"]) == pytest.approx((10 / 6, 0.5, 1.5))
+    assert (row["items"], row["pointwise"], row["list"]) == (
+        30,
+        pytest.approx(0.6),
+        pytest.approx(0.95),
+    )
+    assert (row["by width"], row["simultaneous width"], row["list width"]) == pytest.approx(
+        (10 / 6, 0.5, 1.5)
+    )
     assert row["distinct"] == pytest.approx(0.6)
     assert lists.line({}, [exact])["list width"] == lists.line({}, [none])["list"] == "-"
 
@@ -292,15 +387,31 @@ def test_a_folder_that_is_not_there_is_refused_before_the_work(tmp_path, monkeyp
 
 
 def test_lists_are_measured(tmp_path, monkeypatch):
-    """README's private example: pointwise limits do not hold, and those of the list do; and a miss is a failure."""
+    """README's private example: pointwise limits do not hold, and those of the list do; and a miss
+    is a failure."""
     out = run(lists.command, "--quick", "--output", tmp_path / "lists.csv")
     assert out.exit_code == 0, out.output
     assert "PASS  readme" in out.output
     assert (tmp_path / "lists.csv").read_text().count("\n") == 2
-    monkeypatch.setattr(fedtally, "estimate", functools.partial(fedtally.estimate, intervals="pointwise"))
+    monkeypatch.setattr(
+        fedtally, "estimate", functools.partial(fedtally.estimate, intervals="pointwise")
+    )
     counts = tmp_path / "counts.txt"
     counts.write_text("1\n" * 500)
-    given = ("--counts", counts, "--clients", 500, "--recovery", "joint", "--rounds", 4, "--epsilon", 1, "--repeats", 2)
+    given = (
+        "--counts",
+        counts,
+        "--clients",
+        500,
+        "--recovery",
+        "joint",
+        "--rounds",
+        4,
+        "--epsilon",
+        1,
+        "--repeats",
+        2,
+    )
     wrong = run(lists.command, *given)
     assert wrong.exit_code == 1
     assert "MISS  counts.txt" in wrong.output

@@ -1,4 +1,5 @@
-"""Official files are read as they are downloaded: tiny ones, in their formats, against plain counting."""
+"""Official files are read as they are downloaded: tiny ones, in their formats, against plain
+counting."""
 
 from __future__ import annotations
 
@@ -48,13 +49,18 @@ def read(path: Path, *more: Path) -> official.Official:
 
 
 def run(*arguments: object) -> str:
-    result = CliRunner().invoke(official.command, [str(argument) for argument in arguments], catch_exceptions=False)
+    result = CliRunner().invoke(
+        official.command, [str(argument) for argument in arguments], catch_exceptions=False
+    )
     assert result.exit_code == 0, result.output
     return result.output
 
 
 def checkins(points: list[tuple[str, str]]) -> list[bytes]:
-    return [f"{user}\t{TIME}\t{lat}\t{lon}\t{7 * user}".encode() for user, (lat, lon) in enumerate(points)]
+    return [
+        f"{user}\t{TIME}\t{lat}\t{lon}\t{7 * user}".encode()
+        for user, (lat, lon) in enumerate(points)
+    ]
 
 
 def some_points(count: int) -> list[tuple[str, str]]:
@@ -69,7 +75,13 @@ def test_gowalla_counts_what_is_in_the_grid_and_broken_rows_by_reason(
     tmp_path: Path, ending: bytes, zipped: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(official_rows, "_BLOCK", 64)
-    points = [*some_points(300), ("25.0", "-130.0"), ("50.0", "-60.0"), ("25.3", "-129.7"), ("0", "0")]
+    points = [
+        *some_points(300),
+        ("25.0", "-130.0"),
+        ("50.0", "-60.0"),
+        ("25.3", "-129.7"),
+        ("0", "0"),
+    ]
     lines = [*checkins(points), *BROKEN_CHECKINS]
     np.random.default_rng(1).shuffle(lines)
     data = ending.join(lines)  # the last line without an end
@@ -91,11 +103,21 @@ def test_gowalla_counts_what_is_in_the_grid_and_broken_rows_by_reason(
 
 
 def test_brightkite_is_counted_on_the_cells_of_its_stand_in(tmp_path: Path) -> None:
-    points = [("40.7", "-74.0"), ("40.7", "-74.0"), ("0.0", "0.0"), ("10.0", "-127.96875"), ("-0.1", "-100.0")]
+    points = [
+        ("40.7", "-74.0"),
+        ("40.7", "-74.0"),
+        ("0.0", "0.0"),
+        ("10.0", "-127.96875"),
+        ("-0.1", "-100.0"),
+    ]
     (tmp_path / f"{BRIGHTKITE}.gz").write_bytes(gzip.compress(b"\n".join(checkins(points)) + b"\n"))
     found = read(tmp_path / f"{BRIGHTKITE}.gz")
-    # Pixels of 360 / 2048 degrees from the western edge; northwards asinh(tan(latitude)) in units of 2 pi / 2048.
-    column, row = int((127.96875 - 74.0) * 2048 / 360), int(np.arcsinh(np.tan(np.radians(40.7))) * 1024 / np.pi)
+    # Pixels of 360 / 2048 degrees from the western edge; northwards asinh(tan(latitude)) in units
+    # of 2 pi / 2048.
+    column, row = (
+        int((127.96875 - 74.0) * 2048 / 360),
+        int(np.arcsinh(np.tan(np.radians(40.7))) * 1024 / np.pi),
+    )
     southern = int(np.arcsinh(np.tan(np.radians(10.0))) * 1024 / np.pi)
     assert {int(cell): found.weights[cell] for cell in np.flatnonzero(found.weights)} == {
         column * 500 + row: 2.0,
@@ -146,22 +168,31 @@ def shares_of_words() -> dict[str, Fraction]:
 
 @pytest.mark.parametrize("form", ["csv", "csv.gz", "zip"])
 def test_sentiment140_gives_every_user_one_of_the_users_words(tmp_path: Path, form: str) -> None:
-    broken = [b'"0","1","d","q","no text"', b'"0","1","d"quoted","open', b'"0","1","d","q","","no user here"']
+    broken = [
+        b'"0","1","d","q","no text"',
+        b'"0","1","d"quoted","open',
+        b'"0","1","d","q","","no user here"',
+    ]
     lines = tweet_file().splitlines(keepends=True)
     lines[2:2] = [line + b"\r\n" for line in broken]
     data = b"".join(lines)
     if form == "zip":
         path = tmp_path / "trainingandtestdata.zip"
         with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
-            archive.writestr("testdata.manual.2009.06.14.csv", b'"4","3","d","q","eve","not these words"\n')
+            archive.writestr(
+                "testdata.manual.2009.06.14.csv", b'"4","3","d","q","eve","not these words"\n'
+            )
             archive.writestr(official.TWEETS, data)
     else:
         path = tmp_path / (official.TWEETS + ".gz" * (form == "csv.gz"))
         path.write_bytes(gzip.compress(data) if form == "csv.gz" else data)
     found, law = read(path), shares_of_words()
     assert "good" in law and "café" not in law and "ab" not in law
-    assert sorted(found.weights / found.report.clients) == pytest.approx(sorted(map(float, law.values())), abs=1e-15)
-    first_words = found.weights[:2] / found.report.clients  # in the order of the file: good, morning
+    assert sorted(found.weights / found.report.clients) == pytest.approx(
+        sorted(map(float, law.values())), abs=1e-15
+    )
+    # in the order of the file: good, morning
+    first_words = found.weights[:2] / found.report.clients
     assert first_words == pytest.approx([float(law["good"]), float(law["morning"])], abs=1e-15)
     assert found.report.clients == 3 and found.report.rows == len(TWEETS) + 3
     assert found.report.dropped == {"not six fields": 2, "no user": 1}
@@ -204,10 +235,15 @@ def shard(path: Path, lines: list[bytes]) -> Path:
 
 
 def documents(urls: list[str]) -> list[bytes]:
-    return [json.dumps({"text": "a, b", "timestamp": "2019-04-25T12:57:54Z", "url": url}).encode() for url in urls]
+    return [
+        json.dumps({"text": "a, b", "timestamp": "2019-04-25T12:57:54Z", "url": url}).encode()
+        for url in urls
+    ]
 
 
-def test_c4_counts_domains_by_their_documents_over_shards(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_c4_counts_domains_by_their_documents_over_shards(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(official_rows, "_BLOCK", 4)
     monkeypatch.setattr(official_rows, "_MOST_NEW", 4)  # merge often
     rng = np.random.default_rng(0)
@@ -229,8 +265,8 @@ def test_c4_counts_domains_by_their_documents_over_shards(tmp_path: Path, monkey
 def test_c4_is_read_of_a_table_of_domains(tmp_path: Path) -> None:
     path = tmp_path / "c4_domains.csv"
     path.write_bytes(
-        b'\xef\xbb\xbfdomain,count\r\na.example,3\r\n"b.example",3\r\n\r\nA.example,2\nc.example, 1\n'
-        b"d.example,0\ne.example,-2\nf.example,2.5\n,4\ng.example\n\xff.example,1\n"
+        b'\xef\xbb\xbfdomain,count\r\na.example,3\r\n"b.example",3\r\n\r\nA.example,2\nc.example,'
+        b" 1\nd.example,0\ne.example,-2\nf.example,2.5\n,4\ng.example\n\xff.example,1\n"
     )
     found = read(path)
     assert found.weights.tolist() == [1, 0, 1, 0, 1]  # c 1, b 3, a 5
@@ -271,11 +307,16 @@ def test_files_without_a_row_are_refused(tmp_path: Path) -> None:
     whole = shard(tmp_path / SHARD.format(0), documents(URLS))
     for content in (b"", gzip.compress(b""), gzip.compress(b"\n\n")):
         (tmp_path / SHARD.format(1)).write_bytes(content)
-        with pytest.raises(UnreadableFileError, match=f"{SHARD.format(1)} cannot .*: it has no row; download it again"):
+        with pytest.raises(
+            UnreadableFileError,
+            match=f"{SHARD.format(1)} cannot .*: it has no row; download it again",
+        ):
             read(whole, tmp_path / SHARD.format(1))
 
 
-def test_a_part_of_a_file_is_not_taken_for_the_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_part_of_a_file_is_not_taken_for_the_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     data = b"\n".join(checkins([("40.0", "-100.0")] * 1000))
     (tmp_path / GOWALLA).write_bytes(data[:-10])
     assert populations.load("gowalla", tmp_path).title == "Gowalla (1,000 of 6,442,892 rows)"
@@ -287,24 +328,40 @@ def test_a_part_of_a_file_is_not_taken_for_the_whole(tmp_path: Path, monkeypatch
 
 def test_the_cache_is_a_folder(tmp_path: Path) -> None:
     (tmp_path / GOWALLA).write_bytes(b"\n".join(checkins([("40.0", "-100.0")])))
-    refused = CliRunner().invoke(official.command, [str(tmp_path / GOWALLA), "--cache", str(tmp_path / GOWALLA)])
+    refused = CliRunner().invoke(
+        official.command, [str(tmp_path / GOWALLA), "--cache", str(tmp_path / GOWALLA)]
+    )
     assert refused.exit_code == 2 and "--cache" in refused.output
-    with pytest.raises(InvalidInputError, match="cannot make the folder .*; choose another --cache"):
+    with pytest.raises(
+        InvalidInputError, match="cannot make the folder .*; choose another --cache"
+    ):
         run(tmp_path / GOWALLA, "--cache", tmp_path / GOWALLA / "below")
 
 
 def test_a_line_without_end_is_not_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(official, "_LONGEST", 100)
-    lines = [*checkins([("40.0", "-100.0")]), b"x" * 99, b"y" * 100, b"z" * 1000, *checkins([("30.0", "-100.0")])]
+    lines = [
+        *checkins([("40.0", "-100.0")]),
+        b"x" * 99,
+        b"y" * 100,
+        b"z" * 1000,
+        *checkins([("30.0", "-100.0")]),
+    ]
     (tmp_path / GOWALLA).write_bytes(b"\n".join(lines))
     report = read(tmp_path / GOWALLA).report
-    assert (report.rows, report.clients, report.dropped) == (5, 2, {"too long": 2, "not five fields": 1})
+    assert (report.rows, report.clients, report.dropped) == (
+        5,
+        2,
+        {"too long": 2, "not five fields": 1},
+    )
 
 
 def test_what_is_no_such_file_is_refused(tmp_path: Path) -> None:
     path = tmp_path / GOWALLA
     path.write_bytes(b"no\ncheck-ins\n")
-    with pytest.raises(InvalidInputError, match="no row of the format gowalla: 2 rows, 2 not five fields"):
+    with pytest.raises(
+        InvalidInputError, match="no row of the format gowalla: 2 rows, 2 not five fields"
+    ):
         read(path)
     with pytest.raises(InvalidInputError, match="say with --format"):
         run(tmp_path / "notes.txt")
@@ -318,13 +375,24 @@ def test_what_is_no_such_file_is_refused(tmp_path: Path) -> None:
 
 def test_the_command_reports_and_keeps_the_counts_for_the_figures(tmp_path: Path) -> None:
     path = tmp_path / "renamed.txt"
-    path.write_bytes(b"\n".join([*checkins([("40.0", "-100.0")] * 3), b"broken", *checkins([("0", "0")])]))
+    path.write_bytes(
+        b"\n".join([*checkins([("40.0", "-100.0")] * 3), b"broken", *checkins([("0", "0")])])
+    )
     folder = tmp_path / "data"
     printed = run(path, "--format", "gowalla", "--cache", folder)
-    for line in ("rows 5 6,442,892", "dropped: not five fields 1 -", "left out: outside the grid 1 -", "clients 3 -"):
+    for line in (
+        "rows 5 6,442,892",
+        "dropped: not five fields 1 -",
+        "left out: outside the grid 1 -",
+        "clients 3 -",
+    ):
         assert re.search(" +".join(map(re.escape, line.rsplit(" ", 2))), printed)
     kept, found = official.load(folder / "gowalla_official.npz"), official.read("gowalla", [path])
-    assert np.array_equal(kept.weights, found.weights) and kept[:2] == found[:2] and kept.report == found.report
+    assert (
+        np.array_equal(kept.weights, found.weights)
+        and kept[:2] == found[:2]
+        and kept.report == found.report
+    )
     population = populations.load("gowalla", folder)
     title = "Gowalla (5 of 6,442,892 rows)"
     assert (population.title, population.official, population.num_clients) == (title, True, 17_500)
@@ -337,14 +405,18 @@ def test_populations_prefer_the_official_file_and_name_the_stand_in(tmp_path: Pa
     np.savez(tmp_path / recovery.TABLES["c4"][0], pmf=np.array([0.5, 0.3, 0.2]))
     stand_in = populations.load("c4", tmp_path)
     assert (stand_in.title, stand_in.official) == ("C4 (stand-in: lognormal surrogate)", False)
-    assert stand_in.law.tolist() == [0.5, 0.3, 0.2] and (stand_in.num_clients, stand_in.rows) == (15_000, 5)
+    assert stand_in.law.tolist() == [0.5, 0.3, 0.2] and (stand_in.num_clients, stand_in.rows) == (
+        15_000,
+        5,
+    )
     with pytest.raises(ValueError, match="read-only"):
         stand_in.law[0] = 1.0
     shard(tmp_path / SHARD.format(7), documents(URLS))
     populations._load.cache_clear()
     found = populations.load("c4", tmp_path)
     assert (found.title, found.official) == ("C4 (1 of 1,024 shards)", True)
-    # example.org, its port 8080 and the umlaut once, www.example.org and ann twice, many.example five times.
+    # example.org, its port 8080 and the umlaut once, www.example.org and ann twice, many.example
+    # five times.
     assert found.law.tolist() == [3 / 6, 2 / 6, 0.0, 0.0, 1 / 6]
     assert populations.digest(found.law) != populations.digest(stand_in.law)
     assert populations.digest(found.law) == populations.digest(found.law.copy())
@@ -354,14 +426,21 @@ def test_populations_name_both_files_where_there_is_none(tmp_path: Path) -> None
     for name in populations.NAMES:
         with pytest.raises(InvalidInputError, match="--data") as caught:
             populations.load(name, tmp_path)
-        assert official.names(name)[0] in str(caught.value) and recovery.TABLES[name][0] in str(caught.value)
+        assert official.names(name)[0] in str(caught.value) and recovery.TABLES[name][0] in str(
+            caught.value
+        )
     with pytest.raises(InvalidInputError, match="one of gowalla"):
         populations.load("gowala", tmp_path)
 
 
 def test_stand_ins_have_the_papers_domains() -> None:
     folder = output.data_folder(None)
-    for name, size in (("gowalla", 175_000), ("brightkite", 175_000), ("c4", 150_868), ("sentiment140", 264_939)):
+    for name, size in (
+        ("gowalla", 175_000),
+        ("brightkite", 175_000),
+        ("c4", 150_868),
+        ("sentiment140", 264_939),
+    ):
         if (folder / recovery.TABLES[name][0]).is_file():
             population = populations.load(name)
             assert len(population.law) == size and population.law.sum() == pytest.approx(1.0)

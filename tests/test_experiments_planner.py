@@ -1,4 +1,5 @@
-"""The experiments on the planner: cells are measured as they say, on small laws and on tables made here."""
+"""The experiments on the planner: cells are measured as they say, on small laws and on tables made
+here."""
 
 from __future__ import annotations
 
@@ -23,7 +24,9 @@ SMALL = ("--domain-size", 500, "--clients", 2000, "--pilots", 1, "--draws", 10, 
 
 
 def run(command: click.Command, *arguments: object) -> Result:
-    return CliRunner().invoke(command, [str(argument) for argument in arguments], catch_exceptions=False)
+    return CliRunner().invoke(
+        command, [str(argument) for argument in arguments], catch_exceptions=False
+    )
 
 
 def read(path: Path) -> list[dict[str, str]]:
@@ -31,7 +34,9 @@ def read(path: Path) -> list[dict[str, str]]:
         return list(csv.DictReader(file))
 
 
-def cell(law: list[float], tau: float, recovery: str = "median", rows: int | None = 5) -> planner.Cell:
+def cell(
+    law: list[float], tau: float, recovery: str = "median", rows: int | None = 5
+) -> planner.Cell:
     return planner.Cell("law", np.array(law), tau, recovery, rows, 1000, planned.Pilot())
 
 
@@ -41,7 +46,18 @@ def cell(law: list[float], tau: float, recovery: str = "median", rows: int | Non
 def test_chosen_rows_are_compared_by_cells(tmp_path: Path) -> None:
     path = tmp_path / "table.csv"
     found = run(
-        planner.command, "--law", 2, "--tau", 0.05, "--decoder", "joint", "--rows", "chosen", *SMALL, "--output", path
+        planner.command,
+        "--law",
+        2,
+        "--tau",
+        0.05,
+        "--decoder",
+        "joint",
+        "--rows",
+        "chosen",
+        *SMALL,
+        "--output",
+        path,
     )
     assert found.exit_code == 0
     [row] = read(path)
@@ -61,10 +77,14 @@ def test_cells_may_be_measured_in_processes() -> None:
     assert len(alone.output.splitlines()) == 5  # one of each cell while it runs, and the table
 
 
-def test_the_least_width_is_where_campaigns_begin_to_keep_tau(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_least_width_is_where_campaigns_begin_to_keep_tau(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """Success that is known for every width: the search ends within 3 %, from any guess."""
     one = cell([1.0], 0.1)
-    monkeypatch.setattr(planner.Cell, "within", lambda _self, _rows, width, seed: width >= 137 or seed % 10 > 1)
+    monkeypatch.setattr(
+        planner.Cell, "within", lambda _self, _rows, width, seed: width >= 137 or seed % 10 > 1
+    )
     for guess in (2, 100, 137, 4000):
         assert 137 <= one.least_width(5, guess, 100) <= 141
     assert one.suffices(5, 137, 100) and not one.suffices(5, 136, 100)
@@ -81,7 +101,12 @@ def test_only_enough_work_is_judged(monkeypatch: pytest.MonkeyPatch) -> None:
     one, work = cell([0.5, 0.5], 0.1), planner.Work(12, 10, 200)
     choice = planner.Choice(*(planned.Size("model", 5, 100) for _ in range(3)), 1.0, 0.0)
     monkeypatch.setattr(planner, "choose", lambda _cell, _seed: choice)
-    for least, successes, verdict in ((100, 200, "PASS"), (72, 170, "PASS"), (71, 200, "MISS"), (100, 169, "MISS")):
+    for least, successes, verdict in (
+        (100, 200, "PASS"),
+        (72, 170, "PASS"),
+        (71, 200, "MISS"),
+        (100, 169, "MISS"),
+    ):
         monkeypatch.setattr(planner.Cell, "least_width", lambda *_, least=least: least)
         monkeypatch.setattr(planner.Cell, "successes", lambda *_, successes=successes: successes)
         assert planner.measure(one, work)["verdict"] == verdict
@@ -98,9 +123,14 @@ def test_tables_are_read_and_fall(tmp_path: Path) -> None:
     assert planner.load_law("c4", 9, tmp_path) == pytest.approx([0.6, 0.3, 0.1])
     assert len(planner.load_law("1.5", 9, None)) == 9
     (tmp_path / planner.NAMES).unlink()
-    with pytest.raises(InvalidInputError, match=r"us_baby_names.parquet does not exist: .* with --data"):
+    with pytest.raises(
+        InvalidInputError, match=r"us_baby_names.parquet does not exist: .* with --data"
+    ):
         planner.load_law("names", 9, tmp_path)
-    with pytest.raises(InvalidInputError, match="table names is not part of the project: name its folder with --data"):
+    with pytest.raises(
+        InvalidInputError,
+        match="table names is not part of the project: name its folder with --data",
+    ):
         planner.load_law("names", 9, None)
 
 
@@ -124,7 +154,20 @@ def test_predicted_shares_are_those_of_campaigns(schedule: str, number: int, row
 
 def test_the_table_of_exceedance_has_a_line_for_each_share(tmp_path: Path) -> None:
     path = tmp_path / "table.csv"
-    few = ("--rows", 5, "--rounds", 1, "--rounds", 2, "--domain-size", 300, "--clients", 500, "--repeats", 1)
+    few = (
+        "--rows",
+        5,
+        "--rounds",
+        1,
+        "--rounds",
+        2,
+        "--domain-size",
+        300,
+        "--clients",
+        500,
+        "--repeats",
+        1,
+    )
     found = run(exceedance.command, "--law", 1.2, "--width", 20, *few, "--output", path)
     table = read(path)
     assert [(row["rounds"], row["schedule"]) for row in table[::2]] == [

@@ -1,4 +1,5 @@
-"""The check of errors under differential privacy: its figures, its noise, what it judges, and that it runs."""
+"""The check of errors under differential privacy: its figures, its noise, what it judges, and that
+it runs."""
 
 from __future__ import annotations
 
@@ -24,7 +25,9 @@ CELL = privacy.Cell("gowalla", 5, 1000, 1.0, 1.0)
 
 
 def run(command: click.Command, *arguments: object) -> Result:
-    return CliRunner().invoke(command, [str(argument) for argument in arguments], catch_exceptions=False)
+    return CliRunner().invoke(
+        command, [str(argument) for argument in arguments], catch_exceptions=False
+    )
 
 
 def law(size: int) -> np.ndarray:
@@ -35,8 +38,13 @@ def law(size: int) -> np.ndarray:
 @pytest.fixture
 def data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder with one small table of the four."""
-    np.savez(tmp_path / "gowalla_us_grid.npz", reconstructed=(1e6 * law(400)).astype(np.int32).reshape(20, 20))
-    monkeypatch.setitem(recovery.TABLES, "gowalla", ("gowalla_us_grid.npz", "reconstructed", 20_000))
+    np.savez(
+        tmp_path / "gowalla_us_grid.npz",
+        reconstructed=(1e6 * law(400)).astype(np.int32).reshape(20, 20),
+    )
+    monkeypatch.setitem(
+        recovery.TABLES, "gowalla", ("gowalla_us_grid.npz", "reconstructed", 20_000)
+    )
     return tmp_path
 
 
@@ -45,7 +53,11 @@ def test_every_figure_of_the_study_is_read() -> None:
     assert len({cell[:3] for cell in cells}) == 4 * 4
     assert all(cell.median > cell.joint > 0 for cell in cells)
     # Noise adds to the errors of the same tables without it; the paper's decoder hardly notices.
-    without = {found[:1] + found[2:4]: found for found in recovery.study("tables") if found.schedule == "hybrid"}
+    without = {
+        found[:1] + found[2:4]: found
+        for found in recovery.study("tables")
+        if found.schedule == "hybrid"
+    }
     for cell in cells:
         bare = without[cell[:3]]
         assert cell.joint > 0.9 * bare.joint and 0.9 < cell.median / bare.median < 15
@@ -58,7 +70,9 @@ def test_noise_is_calibrated(rows: int) -> None:
     assert event.l2_sensitivity == pytest.approx(np.sqrt(rows))
     assert 0.9999 < accounting.epsilon(event, privacy.DELTA).epsilon <= privacy.EPSILON
     # Per counter, over the Gaussian's: the design study.
-    assert np.sqrt(event.noise_variance / rows) / 4.2247 == pytest.approx({5: 0.9954, 16: 0.9997}[rows], abs=2e-4)
+    assert np.sqrt(event.noise_variance / rows) / 4.2247 == pytest.approx(
+        {5: 0.9954, 16: 0.9997}[rows], abs=2e-4
+    )
 
 
 @pytest.mark.parametrize("clients", [1000, 999, 15_000])
@@ -87,9 +101,11 @@ def test_noise_is_of_its_law_and_of_the_seed_alone() -> None:
 def test_errors_are_those_of_the_noise_where_nothing_collides() -> None:
     """Few items in a wide sketch, joint recovery: the mean of 10 rounds of 5 rows."""
     held, stddev = np.full((10, 30), 200), 9.0
-    runs = [privacy.run(held, 5, 1 << 11, stddev**2, np.random.default_rng(seed)) for seed in range(20)]
-    # An estimate of the total is off by sqrt(10 / 5) deviations; the largest of 30 by 2.32 times that, with a standard
-    # deviation of 0.45: the mean of 20 is within six standard errors of 0.1.
+    runs = [
+        privacy.run(held, 5, 1 << 11, stddev**2, np.random.default_rng(seed)) for seed in range(20)
+    ]
+    # An estimate of the total is off by sqrt(10 / 5) deviations; the largest of 30 by 2.32 times
+    # that, with a standard deviation of 0.45: the mean of 20 is within six standard errors of 0.1.
     unit = np.sqrt(10 / 5) * stddev / held.sum()
     assert np.mean([one.joint for one in runs]) == pytest.approx(2.32 * unit, abs=0.6 * unit)
     assert np.mean([one.median for one in runs]) > np.mean([one.joint for one in runs])
@@ -104,20 +120,31 @@ def test_more_is_expected_with_a_provision(monkeypatch: pytest.MonkeyPatch) -> N
         assert provided[name] == pytest.approx(np.sqrt(more) * float(str(exact[name])))
     # The same campaigns with more noise. The largest errors of two draws differ by a tenth or so.
     assert 0.8 < float(str(provided["joint"])) / float(str(exact["joint"])) < 1.4
-    assert exact["verdict"] == "MISS"  # far below the study's, which is 1 here: there would be no noise
+    # far below the study's, which is 1 here: there would be no noise
+    assert exact["verdict"] == "MISS"
 
 
 def test_without_tables_stand_ins_are_measured_and_not_judged() -> None:
     result = run(privacy.command, "--quick", "--table", "brightkite", "--table", "c4")
     assert result.exit_code == 0
     assert "c4 is left out: c4_count_surrogate.npz is not in the folder of --data" in result.output
-    assert "5 rows: variance 88.42, epsilon 1 at delta 1e-06 (zero-out, distributed trust" in result.output
+    assert (
+        "5 rows: variance 88.42, epsilon 1 at delta 1e-06 (zero-out, distributed trust"
+        in result.output
+    )
     assert "0 PASS, 0 MISS, 2 not judged" in result.output
-    ratios = [float(line.split()[-2]) for line in result.output.splitlines() if line.split()[0] == "brightkite"]
-    assert len(ratios) == 2 and all(0.75 < ratio < 1.25 for ratio in ratios)  # close to the table, noise and all
+    ratios = [
+        float(line.split()[-2])
+        for line in result.output.splitlines()
+        if line.split()[0] == "brightkite"
+    ]
+    # close to the table, noise and all
+    assert len(ratios) == 2 and all(0.75 < ratio < 1.25 for ratio in ratios)
 
 
-def test_tables_are_read_judged_and_saved(data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tables_are_read_judged_and_saved(
+    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     path = tmp_path / "table.csv"
     few = ("--data", data, "--repeats", 1, "--output", path)
     bad = run(privacy.command, *few)

@@ -1,4 +1,5 @@
-"""The checks of joint recovery: what they draw, measure and judge, and that they say so when it is not good enough."""
+"""The checks of joint recovery: what they draw, measure and judge, and that they say so when it is
+not good enough."""
 
 from __future__ import annotations
 
@@ -24,7 +25,9 @@ SMALL = ("--domain-size", 2000, "--clients", 20_000, "--repeats", 1)
 
 
 def run(command: click.Command, *arguments: object) -> Result:
-    return CliRunner().invoke(command, [str(argument) for argument in arguments], catch_exceptions=False)
+    return CliRunner().invoke(
+        command, [str(argument) for argument in arguments], catch_exceptions=False
+    )
 
 
 def cell(joint: float, uncertain: bool = False) -> recovery.Cell:
@@ -53,7 +56,8 @@ def test_every_figure_of_the_study_is_read() -> None:
     [
         (cell(0.01), [campaign(joint=0.0141)] * 5, True),  # 1.4 x .01 + 1/1000 = .015
         (cell(0.01), [campaign(joint=0.0151)] * 5, False),
-        (cell(0.01), [campaign(joint=0.01)] * 3 + [campaign(joint=9.0)] * 2, True),  # the median counts
+        # the median counts
+        (cell(0.01), [campaign(joint=0.01)] * 3 + [campaign(joint=9.0)] * 2, True),
         (cell(0.0), [campaign(joint=0.0009, exact=True)] * 4 + [campaign(joint=9.0)], True),
         (cell(0.0), [campaign(joint=0.0009, exact=True)] * 3 + [campaign(joint=0.0009)] * 2, False),
         (cell(0.0), [campaign(joint=0.0011, exact=True)] * 5, False),
@@ -73,8 +77,9 @@ def test_rounds_are_drawn_as_they_are_called() -> None:
     for kind, spread in (("alike", 0.0), ("cv=0.5", 0.5), ("cv=2", 2.0)):
         held = recovery.draw(np.full(5000, 1 / 5000), 10**8, kind, rng)
         assert held.sum(axis=1).tolist() == [10**7] * 10
-        # 50,000 counts of mean 2000: Poisson adds 1/2000 to cv^2. The sample variance of Gamma variables has a relative
-        # sd of sqrt((2 + 6 cv^2) / 50,000), 2.3 % for cv = 2; equal rounds add 1.8 %: five times both together.
+        # 50,000 counts of mean 2000: Poisson adds 1/2000 to cv^2. The sample variance of Gamma
+        # variables has a relative sd of sqrt((2 + 6 cv^2) / 50,000), 2.3 % for cv = 2; equal rounds
+        # add 1.8 %: five times both together.
         assert np.var(held) / 2000**2 == pytest.approx(spread**2 + 1 / 2000, rel=0.15)
 
 
@@ -90,15 +95,17 @@ def test_errors_are_shares_of_all_clients() -> None:
     held[0, 7] = 60
     held[1, 3] = 40
     found = recovery.run(held, 3, 1, "shared", bytes(32))
-    # The cell of each row holds 60 + 40 or 60 - 40. The heavier item is off by 40, the lighter by 60, others by what it
-    # holds.
+    # The cell of each row holds 60 + 40 or 60 - 40. The heavier item is off by 40, the lighter by
+    # 60, others by what it holds.
     assert round(found.median, 12) in (0.6, 1.0)
     assert not found.exact
 
 
 def test_recovery_compares_and_saves(tmp_path: Path) -> None:
     path = tmp_path / "table.csv"
-    result = run(recovery.command, *SMALL, "--part", "grid", "--law", "zm", "--width", 200, "--output", path)
+    result = run(
+        recovery.command, *SMALL, "--part", "grid", "--law", "zm", "--width", 200, "--output", path
+    )
     assert result.exit_code == 0
     assert "0 PASS, 0 MISS, 6 not judged" in result.output  # other sizes than the study's
     lines = path.read_text().splitlines()
@@ -130,7 +137,8 @@ def test_recovery_names_what_is_missing(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "file"), [("gowalla", "gowalla_us_grid.npz"), ("sentiment140", "sentiment140_words.parquet")]
+    ("name", "file"),
+    [("gowalla", "gowalla_us_grid.npz"), ("sentiment140", "sentiment140_words.parquet")],
 )
 def test_a_damaged_table_is_refused(tmp_path: Path, name: str, file: str) -> None:
     (tmp_path / file).write_bytes(b"PK\x03\x04 cut")
@@ -141,9 +149,24 @@ def test_a_damaged_table_is_refused(tmp_path: Path, name: str, file: str) -> Non
 def test_tables_are_read_and_judged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     counts = (1e5 * np.arange(1, 401.0) ** -1.2).astype(np.int32).reshape(20, 20)
     np.savez(tmp_path / "gowalla_us_grid.npz", reconstructed=counts)
-    monkeypatch.setitem(recovery.TABLES, "gowalla", ("gowalla_us_grid.npz", "reconstructed", 50_000))
-    assert recovery.load_table("gowalla", tmp_path) == pytest.approx(counts.reshape(-1) / counts.sum())
-    only = ("--data", tmp_path, "--part", "tables", "--law", "gowalla", "--width", 1000, "--repeats", 1)
+    monkeypatch.setitem(
+        recovery.TABLES, "gowalla", ("gowalla_us_grid.npz", "reconstructed", 50_000)
+    )
+    assert recovery.load_table("gowalla", tmp_path) == pytest.approx(
+        counts.reshape(-1) / counts.sum()
+    )
+    only = (
+        "--data",
+        tmp_path,
+        "--part",
+        "tables",
+        "--law",
+        "gowalla",
+        "--width",
+        1000,
+        "--repeats",
+        1,
+    )
     result = run(recovery.command, *only)
     assert (result.exit_code, "2 PASS, 0 MISS" in result.output) == (0, True)
 
@@ -165,7 +188,8 @@ def test_tradeoff_writes_table_and_chart(tmp_path: Path) -> None:
     assert result.exit_code == 0
     lines = [line.split(",") for line in table.read_text().splitlines()[1:]]
     assert [line[0].strip('"') for line in lines[::2]] == list(recovery.SCHEDULES)
-    assert [int(line[3]) for line in lines[:2]] == [225, 900]  # plus or minus 2,000 clients: 12 bits a counter
+    # plus or minus 2,000 clients: 12 bits a counter
+    assert [int(line[3]) for line in lines[:2]] == [225, 900]
     assert chart.read_bytes().startswith(b"<?xml")
     with pytest.raises(InvalidInputError, match="a plot must end in"):
         run(tradeoff.command, *SMALL, "--plot", tmp_path / "chart.gif")
@@ -173,7 +197,10 @@ def test_tradeoff_writes_table_and_chart(tmp_path: Path) -> None:
 
 def test_the_same_table_gives_the_same_chart(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
-    table = [{"schedule": "hybrid", "bytes": 100 * k, "median": 0.1 / k, "joint": 0.01 / k} for k in (1, 10, 100)]
+    table = [
+        {"schedule": "hybrid", "bytes": 100 * k, "median": 0.1 / k, "joint": 0.01 / k}
+        for k in (1, 10, 100)
+    ]
     paths = [tmp_path / name for name in ("first.svg", "second.svg")]
     for path in paths:
         tradeoff.draw_chart(table, "three sizes", path)
@@ -211,7 +238,8 @@ def test_clients_of_a_large_domain_follow_its_law(monkeypatch: pytest.MonkeyPatc
     # Chi-square with 19 degrees of freedom: above 50 with probability 1e-4.
     assert ((observed[1:] - expected) ** 2 / expected).sum() < 50
     rounds = np.array([np.bincount(own, minlength=21)[1:] for own in held])
-    # Clients are dealt to rounds at random: of 10 x 20 counts, none is off by more than six standard deviations.
+    # Clients are dealt to rounds at random: of 10 x 20 counts, none is off by more than six
+    # standard deviations.
     assert (np.abs(rounds - expected / 10) < 6 * np.sqrt(expected / 10)).all()
 
 
@@ -219,7 +247,9 @@ def test_the_benchmark_states_its_goals() -> None:
     # A process of its own: the peak memory is that of the process, whatever ran in it before.
     arguments = ["joint", "--quick", "--part", "large", "--part", "fallback", "--json"]
     root = Path(__file__).parent.parent
-    result = subprocess.run([sys.executable, "-m", "benchmarks", *arguments], cwd=root, capture_output=True, check=True)
+    result = subprocess.run(
+        [sys.executable, "-m", "benchmarks", *arguments], cwd=root, capture_output=True, check=True
+    )
     found = json.loads(result.stdout)
     assert [goal["name"].split(": ")[1] for goal in found["goals"]] == ["CPU time", "peak memory"]
     assert 0.01 < found["goals"][1]["value"] < 1  # GB: an interpreter with NumPy at least

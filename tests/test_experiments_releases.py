@@ -1,4 +1,5 @@
-"""The experiment on releases: its figures are read and predicted, it measures, and says what is best."""
+"""The experiment on releases: its figures are read and predicted, it measures, and says what is
+best."""
 
 from __future__ import annotations
 
@@ -20,7 +21,9 @@ SMALL = ("--domain-size", 2000, "--clients", 50_000, "--repeats", 1)
 
 
 def run(*arguments: object) -> Result:
-    return CliRunner().invoke(releases.command, [str(argument) for argument in arguments], catch_exceptions=False)
+    return CliRunner().invoke(
+        releases.command, [str(argument) for argument in arguments], catch_exceptions=False
+    )
 
 
 def test_every_figure_of_the_study_is_read() -> None:
@@ -31,25 +34,35 @@ def test_every_figure_of_the_study_is_read() -> None:
     [zipf] = [cell for cell in cells if cell.law == "zm"]
     assert zipf[1:4] == (16, 500, 1.0)
     assert (zipf.figures["median"][32], zipf.figures["joint"][64]) == (24, 15)
-    assert all(cell.figures["joint"][m] < cell.figures["median"][m] for cell in cells for m in cell.figures["joint"])
+    assert all(
+        cell.figures["joint"][m] < cell.figures["median"][m]
+        for cell in cells
+        for m in cell.figures["joint"]
+    )
 
 
 @pytest.mark.parametrize("index", range(10))
 def test_the_study_is_predicted(index: int) -> None:
-    """Joint recovery: every figure within 20 %, standard errors of 1 to 7 % and two digits; its best within 2 times."""
+    """Joint recovery: every figure within 20 %, standard errors of 1 to 7 % and two digits; its
+    best within 2 times."""
     cell = releases.study()[index]
-    release = Release(Event("rounded-gaussian", cell.rows, "zero-out"), cell.epsilon, 1e-6, 1_000_000, 64)
+    release = Release(
+        Event("rounded-gaussian", cell.rows, "zero-out"), cell.epsilon, 1e-6, 1_000_000, 64
+    )
     law = recovery.law(cell.law, 100_000)
     figures = cell.figures["joint"]
     predicted = errors_by_law(release, cell.width, law, batches=figures)
     for m, figure in figures.items():
         assert predicted[m].linf / recovery.UNIT == pytest.approx(figure, rel=0.2)
     best = min(figures, key=lambda m: figures[m])
-    assert best / 2 <= best_releases(errors_by_law(release, cell.width, law)).num_batches <= 2 * best
+    assert (
+        best / 2 <= best_releases(errors_by_law(release, cell.width, law)).num_batches <= 2 * best
+    )
 
 
 def test_without_collisions_the_error_is_that_of_the_noise() -> None:
-    """Three rows: root 3 times the largest of 50 medians of three normals is between 1.5 and 5 with probability .998.
+    """Three rows: root 3 times the largest of 50 medians of three normals is between 1.5 and 5 with
+    probability .998.
 
     One is above 5 where two of three are above 5 / root 3 on one side, 2.3e-5; below 1.5 with .805.
     """

@@ -1,4 +1,5 @@
-"""The harness of the experiments: what a study leaves, that it goes on where it was stopped, and quick runs."""
+"""The harness of the experiments: what a study leaves, that it goes on where it was stopped, and
+quick runs."""
 
 from __future__ import annotations
 
@@ -38,7 +39,9 @@ def squares(log: Path, count: int = 3) -> study.Study:
         "squares",
         [Task(n, log) for n in range(1, count + 1)],
         measure,
-        lambda rows: {"Squares": [{"number": row["number"], "square": row["square"]} for row in rows[::2]]},
+        lambda rows: {
+            "Squares": [{"number": row["number"], "square": row["square"]} for row in rows[::2]]
+        },
         about="What squares are.",
     )
 
@@ -50,12 +53,18 @@ def test_a_study_leaves_a_table_and_a_text(tmp_path: Path) -> None:
     assert parquet.read_table(tmp_path / "made" / "squares.parquet").to_pylist() == rows
     text = (tmp_path / "made" / "squares.md").read_text()
     assert text.startswith(
-        "# squares\n\nWhat squares are.\n\n## Squares\n\n| number | square |\n| --- | --- |\n| 1 | 1 |\n"
+        "# squares\n\nWhat squares are.\n\n## Squares\n\n| number | square |\n| --- | --- |\n| 1 |"
+        " 1 |\n"
     )
-    assert {path.name for path in (tmp_path / "made").iterdir()} == {"squares.parquet", "squares.md"}
+    assert {path.name for path in (tmp_path / "made").iterdir()} == {
+        "squares.parquet",
+        "squares.md",
+    }
 
 
-def test_a_stopped_study_goes_on_where_it_was(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_stopped_study_goes_on_where_it_was(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     log = tmp_path / "log"
     log.with_suffix(".stop").touch()
     with pytest.raises(KeyboardInterrupt):
@@ -73,23 +82,32 @@ def test_a_stopped_study_goes_on_where_it_was(tmp_path: Path, capsys: pytest.Cap
 def test_a_line_that_was_cut_short_is_measured_again(tmp_path: Path) -> None:
     log, made = tmp_path / "log", squares(tmp_path / "log")
     partial = tmp_path / f"squares-{study.fingerprint(made)}.partial.jsonl"
-    whole = json.dumps([repr(made.tasks[2]), [{"number": 3, "square": -1.0, "seed": 7, "plan": "{}"}]])
+    whole = json.dumps(
+        [repr(made.tasks[2]), [{"number": 3, "square": -1.0, "seed": 7, "plan": "{}"}]]
+    )
     partial.write_text(whole + "\n" + whole[:20])
     rows = study.run(made, tmp_path)
-    assert [row["square"] for row in rows] == [1.0, 1.0, 4.0, 4.0, -1.0]  # the kept row is taken as it is
+    # the kept row is taken as it is
+    assert [row["square"] for row in rows] == [1.0, 1.0, 4.0, 4.0, -1.0]
     assert log.read_text().split() == ["1", "2"]
 
 
-def test_a_damaged_line_is_measured_again(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_damaged_line_is_measured_again(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     made = squares(tmp_path / "log")
     partial = tmp_path / f"squares-{study.fingerprint(made)}.partial.jsonl"
-    kept = json.dumps([repr(made.tasks[2]), [{"number": 3, "square": -1.0, "seed": 7, "plan": "{}"}]])
+    kept = json.dumps(
+        [repr(made.tasks[2]), [{"number": 3, "square": -1.0, "seed": 7, "plan": "{}"}]]
+    )
     partial.write_text(f"[{{\n{kept}\n")
     assert [row["square"] for row in study.run(made, tmp_path)] == [1.0, 1.0, 4.0, 4.0, -1.0]
     assert f"line 1 of {partial} is damaged" in capsys.readouterr().err
 
 
-def test_what_cannot_be_written_leaves_what_there_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_cannot_be_written_leaves_what_there_was(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def full(table: object, path: str) -> None:
         Path(path).write_bytes(b"half")
         raise OSError(28, "No space left on device")
@@ -116,7 +134,9 @@ def test_processes_give_the_same_rows_in_the_same_order(tmp_path: Path) -> None:
 
 
 def test_rows_say_from_what_they_come(tmp_path: Path) -> None:
-    made = squares(tmp_path / "log")._replace(measure=lambda task: [{"number": task.number, "seed": 1}])
+    made = squares(tmp_path / "log")._replace(
+        measure=lambda task: [{"number": task.number, "seed": 1}]
+    )
     with pytest.raises(ValueError, match="rows of squares lack plan"):
         study.run(made, tmp_path)
 
@@ -173,7 +193,10 @@ def wide(widths: tuple[int, ...]) -> None:
 
 
 def test_what_is_said_twice_counts_once() -> None:
-    assert CliRunner().invoke(wide, ["--width", "5", "--width", "3", "--width", "5"]).output.strip() == "(5, 3)"
+    assert (
+        CliRunner().invoke(wide, ["--width", "5", "--width", "3", "--width", "5"]).output.strip()
+        == "(5, 3)"
+    )
 
 
 def test_what_a_quick_run_misses_means_nothing() -> None:
@@ -189,14 +212,20 @@ def test_every_experiment_has_a_quick_run() -> None:
             assert any(parameter.name == "quick" for parameter in command.params), name
 
 
-def test_all_runs_them_and_says_what_is_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_all_runs_them_and_says_what_is_left_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def absent(**values: Any) -> None:
         raise output.MissingDataError("gowalla.txt does not exist")
 
     chosen = {name: commands.main.commands[name] for name in ("all", "hashing")}
-    chosen["absent"] = click.Command("absent", callback=absent, params=[click.Option(["--quick"], is_flag=True)])
+    chosen["absent"] = click.Command(
+        "absent", callback=absent, params=[click.Option(["--quick"], is_flag=True)]
+    )
     monkeypatch.setattr(commands.main, "commands", chosen)
-    result = CliRunner().invoke(commands.main, ["all", "--quick", "--output", str(tmp_path)], catch_exceptions=False)
+    result = CliRunner().invoke(
+        commands.main, ["all", "--quick", "--output", str(tmp_path)], catch_exceptions=False
+    )
     assert result.exit_code == 0
     assert "left out: gowalla.txt does not exist" in result.output
     assert "missed: none; left out for want of data: absent" in result.output

@@ -1,4 +1,5 @@
-"""The experiments on the theory: what they measure equals small computations done otherwise, and they resume."""
+"""The experiments on the theory: what they measure equals small computations done otherwise, and
+they resume."""
 
 from __future__ import annotations
 
@@ -29,7 +30,9 @@ Rows = list[dict[str, Any]]
 
 def run(command: click.Command, folder: Path, *arguments: object) -> Rows:
     given = [*arguments, "--no-plot", "--output", folder]
-    result = CliRunner().invoke(command, [str(argument) for argument in given], catch_exceptions=False)
+    result = CliRunner().invoke(
+        command, [str(argument) for argument in given], catch_exceptions=False
+    )
     assert result.exit_code == 0, result.output
     rows: Rows = parquet.read_table(folder / f"{command.name}.parquet").to_pylist()
     return rows
@@ -43,7 +46,8 @@ def spec_of(row: dict[str, Any]) -> SketchSpec:
 
 
 def decoded(spec: SketchSpec, held: F64, first: int) -> F64:
-    """Return the mean over rounds that the paper's decoders estimate, from the encoding of each item by itself."""
+    """Return the mean over rounds that the paper's decoders estimate, from the encoding of each
+    item by itself."""
     said = np.empty((len(held), spec.rows, held.shape[1]))
     for m, values in enumerate(held):
         codes = []
@@ -55,17 +59,26 @@ def decoded(spec: SketchSpec, held: F64, first: int) -> F64:
         total = np.tensordot(values, known, 1)
         said[m] = (total * known).sum(axis=2).T
     fresh = str(spec.schedule) == "fresh"
-    found: F64 = np.median(said, axis=1).mean(axis=0) if fresh else np.median(said.mean(axis=0), axis=0)
+    found: F64 = (
+        np.median(said, axis=1).mean(axis=0) if fresh else np.median(said.mean(axis=0), axis=0)
+    )
     return found
 
 
 # ---- families ----
 
 
-@pytest.mark.parametrize(("name", "room"), [("geometric", 0.02), ("zipf a=2", 0.02), ("zipf-log b=2", 0.1)])
+@pytest.mark.parametrize(
+    ("name", "room"), [("geometric", 0.02), ("zipf a=2", 0.02), ("zipf-log b=2", 0.1)]
+)
 def test_widths_grow_as_the_paper_states(name: str, room: float) -> None:
-    """Over a decade; the logarithm of zipf-log is that of the item, not of 1 / tau, which takes .05 to .1 off."""
-    rows = [row for tau in (1e-2, 1e-3) for row in families.measure(families.Task(name, tau, 15, 50_000))]
+    """Over a decade; the logarithm of zipf-log is that of the item, not of 1 / tau, which takes .05
+    to .1 off."""
+    rows = [
+        row
+        for tau in (1e-2, 1e-3)
+        for row in families.measure(families.Task(name, tau, 15, 50_000))
+    ]
     found = {row["method"]: row for row in families.fits(rows)}
     for method in ("oracle", "median"):
         assert abs(found[method]["off"]) < room
@@ -76,7 +89,9 @@ def test_widths_grow_as_the_paper_states(name: str, room: float) -> None:
 def test_families_are_as_theory_has_them(name: str) -> None:
     member, taus = families.MEMBERS[name], np.array([1e-250, 1e-300])
     growth = np.array([theory.width_growth(member.family, tau, member.exponent) for tau in taus])
-    assert families.slope(taus, growth / np.log(1 / taus) ** member.logarithm) == pytest.approx(member.power)
+    assert families.slope(taus, growth / np.log(1 / taus) ** member.logarithm) == pytest.approx(
+        member.power
+    )
     law = member.law(member.clients or 1000, 100_000)
     assert law.sum() == pytest.approx(1) and (np.diff(law) <= 0).all()
 
@@ -86,14 +101,22 @@ def test_families_leave_widths_and_slopes(tmp_path: Path) -> None:
     rows = run(families.command, tmp_path, *few)
     assert [row["method"] for row in rows] == ["oracle", "median", "joint"] * 2
     assert spec_of(rows[1]).width == rows[1]["width"] and rows[1]["clients"] == 2000
-    [line] = [line for line in (tmp_path / "families.md").read_text().splitlines() if "| oracle |" in line]
+    [line] = [
+        line for line in (tmp_path / "families.md").read_text().splitlines() if "| oracle |" in line
+    ]
     assert 0.45 < float(line.split("|")[6]) < 0.55 and line.endswith("| reproduced |")
 
 
 def test_a_slope_that_is_off_is_not_reproduced() -> None:
     [found] = families.fits(
         [
-            {"family": "uniform", "method": "oracle", "tau": tau, "width": tau**-0.5, "growth": 1 / tau}
+            {
+                "family": "uniform",
+                "method": "oracle",
+                "tau": tau,
+                "width": tau**-0.5,
+                "growth": 1 / tau,
+            }
             for tau in (0.1, 0.01)
         ]
     )
@@ -101,14 +124,22 @@ def test_a_slope_that_is_off_is_not_reproduced() -> None:
 
 
 def test_a_fixed_number_of_clients_needs_less_than_stated() -> None:
-    """100,000 items of 1e-5: the formula is 2e-5 / tau^2, which grows faster than 1 / tau and is at most 2 / tau."""
+    """100,000 items of 1e-5: the formula is 2e-5 / tau^2, which grows faster than 1 / tau and is at
+    most 2 / tau."""
     taus = (1e-4, 1e-5)
-    rows = [row for tau in taus for row in families.measure(families.Task("uniform n=1e6", tau, 15, 100_000))]
+    rows = [
+        row
+        for tau in taus
+        for row in families.measure(families.Task("uniform n=1e6", tau, 15, 100_000))
+    ]
     assert [row["width"] for row in rows if row["method"] == "oracle"] == [2000, 200_000]
     assert {(row["clients"], row["size"]) for row in rows} == {(1_000_000, 100_000)}
     oracle, median, joint = families.fits(rows)
     assert (oracle["slope"], oracle["most"]) == (pytest.approx(2), pytest.approx(2))
-    assert oracle["verdict"] == median["verdict"] == "reproduced with a caveat" and joint["verdict"] == "-"
+    assert (
+        oracle["verdict"] == median["verdict"] == "reproduced with a caveat"
+        and joint["verdict"] == "-"
+    )
     above = [row | {"width": 10 * row["width"]} for row in rows if row["method"] == "oracle"]
     assert families.fits(above)[0]["verdict"] == "not"
 
@@ -117,7 +148,10 @@ def test_families_refuse_taus_and_domains(tmp_path: Path) -> None:
     assert CliRunner().invoke(families.command, ["--smallest", "1e-300"]).exit_code == 2
     with pytest.raises(InvalidInputError, match="--smallest must be below --largest"):
         run(families.command, tmp_path, "--smallest", 0.1)
-    with pytest.raises(InvalidInputError, match="--domain-size must be at least 200, a tenth of the clients, got 100"):
+    with pytest.raises(
+        InvalidInputError,
+        match="--domain-size must be at least 200, a tenth of the clients, got 100",
+    ):
         run(families.command, tmp_path, "--family", "uniform", "--domain-size", 100)
 
 
@@ -136,20 +170,26 @@ def test_quantiles_are_those_of_the_errors_of_all_items(schedule: str) -> None:
 
 def campaigns(schedule: str, count: int, errors: F64) -> Rows:
     same = {"a": 1.0, "rows": 5, "width": 9, "size": 1000, "rounds": count, "schedule": schedule}
-    return [same | {"l_inf": error} | {f"items {q:g}": error for q in log_factor.QUANTILES} for error in errors]
+    return [
+        same | {"l_inf": error} | {f"items {q:g}": error for q in log_factor.QUANTILES}
+        for error in errors
+    ]
 
 
 @pytest.mark.parametrize(
-    ("times", "verdict"), [(3.0, "reproduced"), (1.15, "reproduced with a caveat"), (1.0, "not"), (0.8, "not")]
+    ("times", "verdict"),
+    [(3.0, "reproduced"), (1.15, "reproduced with a caveat"), (1.0, "not"), (0.8, "not")],
 )
 def test_the_factor_shows_where_fresh_has_it(times: float, verdict: str) -> None:
-    """The scaled factors for 100 rounds are 2.8 to 1.25; 400 campaigns of spread 5 % have standard errors below 1 %."""
+    """The scaled factors for 100 rounds are 2.8 to 1.25; 400 campaigns of spread 5 % have standard
+    errors below 1 %."""
     errors = np.random.default_rng(1).normal(1, 0.05, (2, 400))
     rows = campaigns("fresh", 100, times * errors[0]) + campaigns("hybrid", 100, errors[1])
     [[first, *_]] = log_factor.summarise(rows).values()
     assert first["verdict"] == verdict
     table = log_factor.ratios(rows)
-    assert [str(row["quantile"]) for row in table][4:] == ["l_inf 0.5", "l_inf 0.9"]  # 4 of 400 are beyond .99
+    # 4 of 400 are beyond .99
+    assert [str(row["quantile"]) for row in table][4:] == ["l_inf 0.5", "l_inf 0.9"]
     mean = next(row for row in table if str(row["quantile"]) == "items 0.5")
     assert mean["ratio"] == pytest.approx(times * errors[0].mean() / errors[1].mean())
     assert mean["se"] == pytest.approx(
@@ -158,7 +198,22 @@ def test_the_factor_shows_where_fresh_has_it(times: float, verdict: str) -> None
 
 
 def test_log_factor_resumes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    small = ("-a", 2, "--rows", 3, "--rounds", 1, "--rounds", 4, "--width", 8, "--domain-size", 50, "--repeats", 12)
+    small = (
+        "-a",
+        2,
+        "--rows",
+        3,
+        "--rounds",
+        1,
+        "--rounds",
+        4,
+        "--width",
+        8,
+        "--domain-size",
+        50,
+        "--repeats",
+        12,
+    )
     whole = run(log_factor.command, tmp_path / "whole", *small)
     assert len(whole) == 2 * 2 * 12 and len({row["plan"] for row in whole}) == len(whole)
 
@@ -170,7 +225,9 @@ def test_log_factor_resumes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
 
     with monkeypatch.context() as patch:
         patch.setattr(log_factor, "measure", stop)
-        arguments = [str(argument) for argument in (*small, "--no-plot", "--output", tmp_path / "parts")]
+        arguments = [
+            str(argument) for argument in (*small, "--no-plot", "--output", tmp_path / "parts")
+        ]
         assert CliRunner().invoke(log_factor.command, arguments).exit_code == 1
     assert len(list((tmp_path / "parts").glob("*.partial.jsonl"))) == 1
     assert run(log_factor.command, tmp_path / "parts", *small) == whole
@@ -187,9 +244,17 @@ def data(tmp_path: Path) -> Path:
     rounds, cells = np.nonzero(HELD)
     arrays: dict[str, Any] = {}
     for name in ("hour", "month"):
-        arrays |= {name: rounds.astype(np.uint8), f"{name}_cell": cells, f"{name}_count": HELD[rounds, cells]}
+        arrays |= {
+            name: rounds.astype(np.uint8),
+            f"{name}_cell": cells,
+            f"{name}_count": HELD[rounds, cells],
+        }
     np.savez(tmp_path / "brightkite_us_hourly.npz", **arrays)
-    names = {"name": ["Ann", "Bob", "Ann", "Ann"], "year": [1989, 1991, 1990, 1999], "count": [5, 7, 1, 2]}
+    names = {
+        "name": ["Ann", "Bob", "Ann", "Ann"],
+        "year": [1989, 1991, 1990, 1999],
+        "count": [5, 7, 1, 2],
+    }
     parquet.write_table(pyarrow.table(names), tmp_path / "us_baby_names.parquet")
     return tmp_path
 
@@ -212,11 +277,13 @@ def test_arrangements_keep_the_total_of_each_item(arrangement: str) -> None:
         assert natural_rounds.predicted(found, 1) == pytest.approx(1)
     if arrangement == "dealt":
         shares = HELD.sum(axis=1) / HELD.sum()
-        assert np.abs(found[:, 0] - 1000 * shares).max() < 5 * math.sqrt(1000) / 2  # five standard deviations
+        # five standard deviations
+        assert np.abs(found[:, 0] - 1000 * shares).max() < 5 * math.sqrt(1000) / 2
 
 
 def test_the_prediction_is_the_ratio_of_tails() -> None:
-    """By hand: rounds weigh by their clients, so F is the norm of the counts over rounds, over all clients."""
+    """By hand: rounds weigh by their clients, so F is the norm of the counts over rounds, over all
+    clients."""
     tail = np.sort(np.sqrt((HELD.astype(float) ** 2).sum(axis=0)))[:-2]
     assert natural_rounds.predicted(HELD, 2) == pytest.approx(
         np.linalg.norm(tail) / np.linalg.norm(np.sort(HELD.sum(axis=0))[:-2])
@@ -237,7 +304,8 @@ def test_natural_errors_are_those_of_the_decoders(monkeypatch: pytest.MonkeyPatc
 def cell(arrangement: str, shared: float, hybrid: float, fresh: float = 0.1) -> natural.Cell:
     wave = 1 + 0.01 * np.cos(np.arange(20))
     errors = {
-        m: (e * np.roll(wave, k)).tolist() for k, (m, e) in enumerate({**dict.fromkeys(natural.METHODS, 1.0)}.items())
+        m: (e * np.roll(wave, k)).tolist()
+        for k, (m, e) in enumerate({**dict.fromkeys(natural.METHODS, 1.0)}.items())
     }
     for method, value in {"shared": shared, "hybrid": hybrid, "fresh": fresh}.items():
         errors[method] = [value * error for error in errors[method]]
@@ -246,7 +314,9 @@ def cell(arrangement: str, shared: float, hybrid: float, fresh: float = 0.1) -> 
 
 def test_verdicts_on_rounds_that_are_not_alike() -> None:
     def verdicts(*ratios: float) -> list[str]:
-        known = [cell(name, 1.0, r) for name, r in zip(natural_rounds.ARRANGEMENTS, ratios, strict=True)]
+        known = [
+            cell(name, 1.0, r) for name, r in zip(natural_rounds.ARRANGEMENTS, ratios, strict=True)
+        ]
         claims = (natural._never_worse, natural._homogeneous, natural._depends)
         return [str(claim(known, "largest")["verdict"]) for claim in claims]
 
@@ -258,23 +328,34 @@ def test_verdicts_on_rounds_that_are_not_alike() -> None:
 
 def test_the_winner_and_those_it_is_not_told_from() -> None:
     assert cell("dealt", 1.0, 0.5, fresh=0.1).winner("largest") == "fresh"
-    assert cell("dealt", 1.0, 0.5, fresh=0.5).winner("typical") in ("fresh, hybrid", "hybrid, fresh")
+    assert cell("dealt", 1.0, 0.5, fresh=0.5).winner("typical") in (
+        "fresh, hybrid",
+        "hybrid, fresh",
+    )
 
 
 def test_natural_runs_on_tables_and_without(data: Path, tmp_path: Path) -> None:
     small = ("--width", 2, "--repeats", 2, "--data", data)
     rows = run(natural.command, tmp_path / "found", "--table", "month", *small)
     assert len(rows) == 3 * 2 * 4 and {row["rounds"] for row in rows} == {3}
-    with pytest.raises(InvalidInputError, match="--width must be below the 2 items of decade, got 2"):
+    with pytest.raises(
+        InvalidInputError, match="--width must be below the 2 items of decade, got 2"
+    ):
         run(natural.command, tmp_path / "found", "--table", "decade", *small)
-    drift = run(natural.command, tmp_path / "drift", "--table", "drift", "--width", 30, "--repeats", 2)
+    drift = run(
+        natural.command, tmp_path / "drift", "--table", "drift", "--width", 30, "--repeats", 2
+    )
     tails = {row["arrangement"]: row["predicted"] for row in drift}
     assert 8**-0.5 < tails["dealt"] < tails["as they came"] < tails["apart"] == pytest.approx(1)
-    with pytest.raises(InvalidInputError, match="brightkite_us_hourly.npz with --data, or take --table drift"):
+    with pytest.raises(
+        InvalidInputError, match="brightkite_us_hourly.npz with --data, or take --table drift"
+    ):
         run(natural.command, tmp_path, "--data", tmp_path / "none")
 
 
-@pytest.mark.parametrize(("name", "file"), [("month", "brightkite_us_hourly.npz"), ("decade", "us_baby_names.parquet")])
+@pytest.mark.parametrize(
+    ("name", "file"), [("month", "brightkite_us_hourly.npz"), ("decade", "us_baby_names.parquet")]
+)
 def test_damaged_tables_are_refused(data: Path, name: str, file: str) -> None:
     whole = (data / file).read_bytes()
     np.save(data / "array.npy", HELD)
@@ -285,7 +366,10 @@ def test_damaged_tables_are_refused(data: Path, name: str, file: str) -> None:
     zeroed = whole[:third] + bytes(third) + whole[2 * third :]
     for content in (whole[: len(whole) // 2], whole[:-5], zeroed, b"", b"no table", *others):
         (data / file).write_bytes(content)
-        with pytest.raises(UnreadableFileError, match=f"{file} cannot be read as a table of rounds: .*; get it again"):
+        with pytest.raises(
+            UnreadableFileError,
+            match=f"{file} cannot be read as a table of rounds: .*; get it again",
+        ):
             natural_rounds.load(name, data)
 
 
@@ -323,7 +407,9 @@ def test_vectors_have_the_bounds_of_their_squares() -> None:
     held = np.random.default_rng(4).normal(size=(3, 50))
     heterogeneity = np.sqrt((held**2).sum(axis=0)) / 3
     tails = [np.sort(np.abs(values))[:-7] for values in (held.mean(axis=0), heterogeneity)]
-    assert vectors.bounds(held, 7) == pytest.approx([np.linalg.norm(tail) / math.sqrt(7) for tail in tails])
+    assert vectors.bounds(held, 7) == pytest.approx(
+        [np.linalg.norm(tail) / math.sqrt(7) for tail in tails]
+    )
 
 
 # ---- pictures ----
@@ -331,12 +417,18 @@ def test_vectors_have_the_bounds_of_their_squares() -> None:
 
 def test_pictures_are_drawn(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
-    drift = [natural.Task("drift", "", "", name, 3, 20, 0, r) for name in natural_rounds.ARRANGEMENTS for r in (0, 1)]
+    drift = [
+        natural.Task("drift", "", "", name, 3, 20, 0, r)
+        for name in natural_rounds.ARRANGEMENTS
+        for r in (0, 1)
+    ]
     pictures = {
         "families": families.draw(families.measure(families.Task("uniform", 0.1, 5, 1000)) * 2),
         "natural": natural.draw([row for task in drift for row in natural.measure(task)]),
         "vectors": vectors.draw(vectors.measure(vectors.Task("noisy", 50, 2, 3, 8, 0, 2))),
-        "log-factor": log_factor.draw(campaigns("fresh", 2, np.ones(9)) + campaigns("hybrid", 2, np.ones(9))),
+        "log-factor": log_factor.draw(
+            campaigns("fresh", 2, np.ones(9)) + campaigns("hybrid", 2, np.ones(9))
+        ),
     }
     for name, figure in pictures.items():
         figure.savefig(tmp_path / f"{name}.png")

@@ -1,4 +1,5 @@
-"""From a seed to tables, words, locations and signs, against a reading of the definition in plain Python."""
+"""From a seed to tables, words, locations and signs, against a reading of the definition in plain
+Python."""
 
 from __future__ import annotations
 
@@ -16,7 +17,9 @@ from fedtally.kernels import reference
 from fedtally.sketch import hashing
 
 SEEDS = st.binary(min_size=32, max_size=32)
-IDS = st.one_of(st.integers(0, 300), st.integers(0, 2**64 - 1), st.integers(0, 7).map(lambda c: 1 << (8 * c)))
+IDS = st.one_of(
+    st.integers(0, 300), st.integers(0, 2**64 - 1), st.integers(0, 7).map(lambda c: 1 << (8 * c))
+)
 
 
 @given(SEEDS, st.integers(1, 5), st.integers(0, 2**32 - 1), st.integers(0, 255))
@@ -25,7 +28,9 @@ def test_tables_by_definition(seed: bytes, rows: int, group: int, purpose: int) 
     assert tables.dtype == np.uint32 and tables.shape == (rows, 8, 256)
     for row in range(rows):
         label = b"fedtally/1/tabulation\0" + seed + bytes([purpose])
-        raw = hashlib.shake_256(label + row.to_bytes(4, "little") + group.to_bytes(4, "little")).digest(8192)
+        raw = hashlib.shake_256(
+            label + row.to_bytes(4, "little") + group.to_bytes(4, "little")
+        ).digest(8192)
         assert tables[row].astype("<u4").tobytes() == raw
 
 
@@ -35,7 +40,9 @@ def test_tables_are_read_only() -> None:
 
 
 def test_more_rows_extend_fewer_rows() -> None:
-    assert np.array_equal(hashing.tabulation_tables(bytes(32), 7)[:3], hashing.tabulation_tables(bytes(32), 3))
+    assert np.array_equal(
+        hashing.tabulation_tables(bytes(32), 7)[:3], hashing.tabulation_tables(bytes(32), 3)
+    )
 
 
 @given(SEEDS, st.lists(IDS, max_size=20), st.integers(1, 2**24))
@@ -79,7 +86,9 @@ def test_excess_of_the_collision_probability(width: int) -> None:
 def test_round_seeds_by_definition_and_distinct() -> None:
     seeds = [hashing.round_seed(bytes(32), m) for m in range(300)]
     assert len(set(seeds)) == 300
-    assert seeds[258] == hashlib.shake_256(b"fedtally/1/round\0" + bytes(32) + b"\x02\x01\0\0").digest(32)
+    assert seeds[258] == hashlib.shake_256(
+        b"fedtally/1/round\0" + bytes(32) + b"\x02\x01\0\0"
+    ).digest(32)
 
 
 @pytest.mark.parametrize("seed", [b"", bytes(31), bytes(33), "0" * 32, bytearray(32), None, 7])
@@ -96,7 +105,13 @@ def test_bad_seeds_of_tables(seed: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    "bad", [{"rows": 0}, {"rows": 1, "group": -1}, {"rows": 1, "group": 2**32}, {"rows": 1, "purpose": 256}]
+    "bad",
+    [
+        {"rows": 0},
+        {"rows": 1, "group": -1},
+        {"rows": 1, "group": 2**32},
+        {"rows": 1, "purpose": 256},
+    ],
 )
 def test_bad_table_numbers(bad: dict[str, int]) -> None:
     with pytest.raises(InvalidInputError):
@@ -110,7 +125,8 @@ def test_bad_rounds(round: int) -> None:
 
 
 def test_tabulation_fails_four_wise(backend: str) -> None:
-    """Known: of (x, x ^ a, x ^ b, x ^ a ^ b) with a and b in different bytes, the fourth word follows from three."""
+    """Known: of (x, x ^ a, x ^ b, x ^ a ^ b) with a and b in different bytes, the fourth word
+    follows from three."""
     for x, a, b in [(0, 1, 256), (77, 3, 5 << 56), (2**64 - 1, 255, 255 << 24)]:
         ids = np.array([x, x ^ a, x ^ b, x ^ a ^ b], np.uint64)
         words = kernels.hash_words(hashing.tabulation_tables(bytes(range(32)), 50), ids)

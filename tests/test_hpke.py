@@ -1,4 +1,5 @@
-"""HPKE: an independent reading of RFC 9180, itself checked on the vectors of the RFC, against the library both ways."""
+"""HPKE: an independent reading of RFC 9180, itself checked on the vectors of the RFC, against the
+library both ways."""
 
 from __future__ import annotations
 
@@ -21,7 +22,11 @@ from fedtally.errors import InvalidInputError
 
 LABEL = Label.TWO_SERVER_SEED
 PRIME = 2**255 - 19
-AEADS: dict[int, tuple[Callable[[bytes], Any], int]] = {1: (AESGCM, 16), 2: (AESGCM, 32), 3: (ChaCha20Poly1305, 32)}
+AEADS: dict[int, tuple[Callable[[bytes], Any], int]] = {
+    1: (AESGCM, 16),
+    2: (AESGCM, 32),
+    3: (ChaCha20Poly1305, 32),
+}
 BYTES_32 = st.binary(min_size=32, max_size=32)
 SKR = bytes(range(32))
 
@@ -43,17 +48,27 @@ def public(secret: bytes) -> bytes:
 
 
 def exchange(secret: bytes, point: bytes) -> bytes:
-    return X25519PrivateKey.from_private_bytes(secret).exchange(X25519PublicKey.from_public_bytes(point))
+    return X25519PrivateKey.from_private_bytes(secret).exchange(
+        X25519PublicKey.from_public_bytes(point)
+    )
 
 
-def schedule(aead: int, shared: bytes, enc: bytes, recipient: bytes, info: bytes) -> tuple[bytes, bytes]:
+def schedule(
+    aead: int, shared: bytes, enc: bytes, recipient: bytes, info: bytes
+) -> tuple[bytes, bytes]:
     """Return the key and the first nonce."""
     kem = b"KEM" + (0x20).to_bytes(2, "big")
-    secret = expand(kem, extract(kem, b"", b"eae_prk", shared), b"shared_secret", enc + recipient, 32)
+    secret = expand(
+        kem, extract(kem, b"", b"eae_prk", shared), b"shared_secret", enc + recipient, 32
+    )
     suite = b"HPKE" + b"".join(number.to_bytes(2, "big") for number in (0x20, 1, aead))
-    context = b"\x00" + extract(suite, b"", b"psk_id_hash", b"") + extract(suite, b"", b"info_hash", info)
+    context = (
+        b"\x00" + extract(suite, b"", b"psk_id_hash", b"") + extract(suite, b"", b"info_hash", info)
+    )
     prk = extract(suite, secret, b"secret", b"")
-    return expand(suite, prk, b"key", context, AEADS[aead][1]), expand(suite, prk, b"base_nonce", context, 12)
+    return expand(suite, prk, b"key", context, AEADS[aead][1]), expand(
+        suite, prk, b"base_nonce", context, 12
+    )
 
 
 def open_base(aead: int, sealed: bytes, secret: bytes, info: bytes, aad: bytes = b"") -> bytes:
@@ -62,7 +77,9 @@ def open_base(aead: int, sealed: bytes, secret: bytes, info: bytes, aad: bytes =
     return bytes(AEADS[aead][0](key).decrypt(nonce, sealed[32:], aad))
 
 
-def seal_base(aead: int, plaintext: bytes, recipient: bytes, ephemeral: bytes, info: bytes, aad: bytes = b"") -> bytes:
+def seal_base(
+    aead: int, plaintext: bytes, recipient: bytes, ephemeral: bytes, info: bytes, aad: bytes = b""
+) -> bytes:
     enc = public(ephemeral)
     key, nonce = schedule(aead, exchange(ephemeral, recipient), enc, recipient, info)
     return enc + bytes(AEADS[aead][0](key).encrypt(nonce, plaintext, aad))
@@ -71,7 +88,8 @@ def seal_base(aead: int, plaintext: bytes, recipient: bytes, ephemeral: bytes, i
 INFO = bytes.fromhex("4f6465206f6e2061204772656369616e2055726e")
 AAD = b"Count-0"
 PLAINTEXT = b"Beauty is truth, truth beauty"
-VECTORS = {  # RFC 9180, A.1.1 and A.2.1: skEm, skRm, key, base_nonce, enc || ct of sequence number 0
+# RFC 9180, A.1.1 and A.2.1: skEm, skRm, key, base_nonce, enc || ct of sequence number 0
+VECTORS = {
     1: (
         "52c4a758a802cd8b936eceea314432798d5baf2d7e9235dc084ab1b9cfa2f736",
         "4612c550263fc8ad58375df3f557aac531d26850903e55a9f23f21d8534e8ac8",
@@ -97,7 +115,8 @@ VECTORS = {  # RFC 9180, A.1.1 and A.2.1: skEm, skRm, key, base_nonce, enc || ct
 
 @pytest.mark.parametrize("aead", VECTORS)
 def test_the_independent_reading_agrees_with_the_rfc(aead: int) -> None:
-    """The RFC has X25519 with AES-128-GCM and with ChaCha20-Poly1305: what differs for AES-256-GCM is a number."""
+    """The RFC has X25519 with AES-128-GCM and with ChaCha20-Poly1305: what differs for AES-256-GCM
+    is a number."""
     ephemeral, recipient, key, nonce, sealed = map(bytes.fromhex, VECTORS[aead])
     shared = exchange(ephemeral, public(recipient))
     assert schedule(aead, shared, public(ephemeral), public(recipient), INFO) == (key, nonce)
@@ -106,7 +125,9 @@ def test_the_independent_reading_agrees_with_the_rfc(aead: int) -> None:
 
 
 @given(BYTES_32, st.binary(min_size=1, max_size=99), st.lists(st.binary(max_size=40), max_size=3))
-def test_what_is_sealed_opens_by_the_independent_reading(secret: bytes, plaintext: bytes, fields: list[bytes]) -> None:
+def test_what_is_sealed_opens_by_the_independent_reading(
+    secret: bytes, plaintext: bytes, fields: list[bytes]
+) -> None:
     key = PrivateKey(Secret(secret))
     sealed = hpke.seal(key.public, Secret(plaintext), LABEL, *fields)
     assert len(sealed) == len(plaintext) + hpke.OVERHEAD_BYTES
@@ -125,11 +146,12 @@ def test_what_the_independent_reading_seals_opens(
 
 
 def test_a_ciphertext_that_never_changes_opens() -> None:
-    """Made by the reading above with the keys of RFC 9180, A.1.1: an answer that every version must give."""
+    """Made by the reading above with the keys of RFC 9180, A.1.1: an answer that every version must
+    give."""
     ephemeral, recipient = (bytes.fromhex(VECTORS[1][i]) for i in (0, 1))
     sealed = seal_base(2, bytes(32), public(recipient), ephemeral, LABEL + b"bound")
-    assert sealed.hex() == (
-        "37fda3567bdbd628e88668c3c8d7e97d1d1253b6d4ea6d44c150f741f1bf4431"
+    assert (
+        sealed.hex() == "37fda3567bdbd628e88668c3c8d7e97d1d1253b6d4ea6d44c150f741f1bf4431"
         "e7ffc5b1017dd0a2721fc2910ede08686dc3f877f62ce88e5d229f79b3838e5a01c852bb2a80130b010201616efe81db"
     )
     assert PrivateKey(Secret(recipient)).open(sealed, LABEL, b"bound") == Secret(bytes(32))
@@ -171,7 +193,9 @@ def test_it_opens_for_its_purpose_and_by_its_key_alone() -> None:
             other.open(sealed, label, field)
 
 
-@pytest.mark.parametrize("number", [0, 1, PRIME - 1, PRIME, PRIME + 1, PRIME + 9, 2**255 - 1, 2**256 - 1])
+@pytest.mark.parametrize(
+    "number", [0, 1, PRIME - 1, PRIME, PRIME + 1, PRIME + 9, 2**255 - 1, 2**256 - 1]
+)
 def test_low_order_and_non_canonical_points_are_refused(number: int) -> None:
     key, point = PrivateKey(Secret(SKR)), number.to_bytes(32, "little")
     sealed = hpke.seal(key.public, Secret(b"seed"), LABEL)
@@ -182,9 +206,11 @@ def test_low_order_and_non_canonical_points_are_refused(number: int) -> None:
 
 
 def test_another_encoding_of_a_point_is_refused() -> None:
-    """u + p is the point u to X25519; the sealed key is bound to its bytes, and only one encoding is taken."""
+    """u + p is the point u to X25519; the sealed key is bound to its bytes, and only one encoding
+    is taken."""
     key = PrivateKey(Secret(SKR))
-    twin = (9 + PRIME).to_bytes(32, "little")  # the base point: its secret key would be 1, clamped away
+    # the base point: its secret key would be 1, clamped away
+    twin = (9 + PRIME).to_bytes(32, "little")
     shared = exchange(SKR, (9).to_bytes(32, "little"))
     code, nonce = schedule(2, shared, twin, key.public, bytes(LABEL))
     sealed = twin + AESGCM(code).encrypt(nonce, b"seed", b"")
@@ -200,7 +226,10 @@ def test_what_is_nothing_sealed(sealed: Any) -> None:
 
 def test_the_label_is_one_of_the_list() -> None:
     key = PrivateKey(Secret(SKR))
-    for use in (lambda: hpke.seal(key.public, Secret(b"x"), b"text"), lambda: key.open(bytes(80), b"text")):  # type: ignore[arg-type]
+    for use in (
+        lambda: hpke.seal(key.public, Secret(b"x"), b"text"),
+        lambda: key.open(bytes(80), b"text"),
+    ):  # type: ignore[arg-type]
         with pytest.raises(InvalidInputError, match="one of Label"):
             use()
 

@@ -31,7 +31,10 @@ def test_a_plan_without_a_secure_sum_loads_no_cryptography() -> None:
 
 @pytest.mark.skipif(
     os.environ.get("FEDTALLY_REQUIRE_COMPILED") != "1" or "FEDTALLY_KERNELS" in os.environ,
-    reason="compiled kernels are only demanded with FEDTALLY_REQUIRE_COMPILED=1 and no choice of kernels",
+    reason=(
+        "compiled kernels are only demanded with FEDTALLY_REQUIRE_COMPILED=1 and no choice of"
+        " kernels"
+    ),
 )
 def test_compiled_kernels_are_in_use() -> None:
     assert kernels.backend() != "numpy"

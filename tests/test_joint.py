@@ -27,7 +27,8 @@ from fedtally.studies.validation import Trial
 
 
 def landed(counts, schedule, rows, width, seed, skip=()):
-    """Return the sums of rounds with the given counts of the items 1..d, int64 [rounds, d], but for those skipped."""
+    """Return the sums of rounds with the given counts of the items 1..d, int64 [rounds, d], but for
+    those skipped."""
     rng = np.random.default_rng(seed)
     spec = SketchSpec(rows, width, Schedule.parse(schedule), len(counts), rng.bytes(32))
     sketches = []
@@ -59,7 +60,10 @@ def one_by_one(cells, signs, clients, residual, values, shrinkage, sweeps, froze
         noise = [(residual[:, :, m] ** 2).mean() / rows for m in range(batches)]
         for j in range(len(values)):
             where = [
-                [cells[j, r, 0] + m if cells.shape[2] == 1 else cells[j, r, m] for m in range(batches)]
+                [
+                    cells[j, r, 0] + m if cells.shape[2] == 1 else cells[j, r, m]
+                    for m in range(batches)
+                ]
                 for r in range(rows)
             ]
             z = [
@@ -72,7 +76,10 @@ def one_by_one(cells, signs, clients, residual, values, shrinkage, sweeps, froze
             elif not frozen:
                 poisson = [max(mean, 0) / clients[m] if clients[m] else 0 for m in range(batches)]
                 expected, mean_noise = share @ poisson, share @ noise
-                spread = sum(share[m] * (z[m] - mean) ** 2 for m in range(batches)) / (1 - 1 / rounds) - mean_noise
+                spread = (
+                    sum(share[m] * (z[m] - mean) ** 2 for m in range(batches)) / (1 - 1 / rounds)
+                    - mean_noise
+                )
                 wide = spread > expected + 3 * np.sqrt(2 / (rounds - 1)) * (mean_noise + expected)
                 for m in range(batches):
                     v = spread if wide else poisson[m]
@@ -99,12 +106,16 @@ def test_refit_takes_one_item_at_a_time(backend, items, rows, width, batches, fr
     clients[rng.integers(batches)] += 10
     residual, values = rng.normal(size=(rows, width, batches)), rng.normal(size=(items, batches))
     where = rng.integers(0, width, (items, rows, batches if fresh else 1))
-    cells = (where + np.arange(rows)[:, None] * width) * batches + (np.arange(batches) if fresh else 0)
+    cells = (where + np.arange(rows)[:, None] * width) * batches + (
+        np.arange(batches) if fresh else 0
+    )
     signs = rng.choice(np.array([-1, 1], np.int8), (items, rows, batches))
     expected_residual, expected_values = residual.copy(), values.copy()
     shrinkage = rng.random(values.shape)
     expected_shrinkage = shrinkage.copy()
-    one_by_one(cells, signs, clients, expected_residual, expected_values, expected_shrinkage, 3, frozen)
+    one_by_one(
+        cells, signs, clients, expected_residual, expected_values, expected_shrinkage, 3, frozen
+    )
     kernels.refit(cells, signs, clients, residual, values, shrinkage, 3, frozen)
     np.testing.assert_allclose(values, expected_values, rtol=1e-9, atol=1e-9)
     np.testing.assert_allclose(shrinkage, expected_shrinkage, rtol=1e-9, atol=1e-9)
@@ -143,7 +154,8 @@ def test_refit_refuses_what_does_not_fit(backend, change):
 
 @pytest.mark.parametrize("schedule", ["shared", "fresh", "hybrid", "batched:4"])
 def test_light_tails_are_recovered_exactly(schedule):
-    """10^5 clients, 3,000 items of i^-2, 16 x 250: every estimate rounds to the true count; the medians miss."""
+    """10^5 clients, 3,000 items of i^-2, 16 x 250: every estimate rounds to the true count; the
+    medians miss."""
     counts = zipf_rounds(2.0, 3000, 100_000, 10, seed=1)
     sketches = landed(counts, schedule, 16, 250, seed=2)
     decoder = JointDecoder(sketches, IntegerRange(1, 3000))
@@ -154,7 +166,8 @@ def test_light_tails_are_recovered_exactly(schedule):
 @pytest.mark.parametrize("schedule", ["shared", "fresh", "hybrid", "batched:4"])
 @pytest.mark.parametrize("seed", [1, 2, 3])
 def test_errors_are_several_times_smaller(schedule, seed):
-    """On 5 x 300 and i^-1.1 the measured gain is 15 to 50 times; a wrong sign or table in the fit leaves none."""
+    """On 5 x 300 and i^-1.1 the measured gain is 15 to 50 times; a wrong sign or table in the fit
+    leaves none."""
     counts = zipf_rounds(1.1, 20_000, 200_000, 10, seed)
     sketches = landed(counts, schedule, 5, 300, seed)
     decoder = JointDecoder(sketches, IntegerRange(1, 20_000))
@@ -199,7 +212,9 @@ def test_ids_and_ranges_agree_and_repeat(backend):
     counts = zipf_rounds(1.3, 500, 5000, 3, seed=7)
     sketches = landed(counts, "hybrid", 5, 40, seed=8)
     decoder, again = (JointDecoder(sketches, IntegerRange(1, 500)) for _ in range(2))
-    np.testing.assert_allclose(decoder.at(kernels.range_ids(1, 500)), decoder.range(1, 500), rtol=1e-9, atol=1e-6)
+    np.testing.assert_allclose(
+        decoder.at(kernels.range_ids(1, 500)), decoder.range(1, 500), rtol=1e-9, atol=1e-6
+    )
     assert np.array_equal(decoder.range(1, 500), again.range(1, 500))
     assert decoder.support_size > 0
 
@@ -234,8 +249,17 @@ def test_empty_campaigns_are_refused():
 
 def test_results_are_decoded_jointly_and_remember_it(tmp_path):
     items = np.random.default_rng(13).zipf(1.4, 20_000) % 3000
-    options = {"domain": "range:0..2999", "num_rounds": 4, "rows": 5, "width": 100, "seed": 1, "evaluate": True}
-    median, joint = (fedtally.estimate(items, recovery=name, **options) for name in ("median", "joint"))
+    options = {
+        "domain": "range:0..2999",
+        "num_rounds": 4,
+        "rows": 5,
+        "width": 100,
+        "seed": 1,
+        "evaluate": True,
+    }
+    median, joint = (
+        fedtally.estimate(items, recovery=name, **options) for name in ("median", "joint")
+    )
     assert 4 * joint.evaluation.linf < median.evaluation.linf
     assert any("finds rare items too" in note for note in joint.warnings)
     assert not any("finds rare items too" in note for note in median.warnings)
@@ -246,8 +270,9 @@ def test_results_are_decoded_jointly_and_remember_it(tmp_path):
 
 
 def test_a_support_of_false_items_is_noticed():
-    """Three rows and a light tail: the largest support fills with false items. Over five seeds the median error of
-    what is chosen is at most half of that (measured: a tenth), and no fit that is kept is ill-conditioned.
+    """Three rows and a light tail: the largest support fills with false items.
+    Over five seeds the median error of what is chosen is at most half of that (measured: a tenth),
+    and no fit that is kept is ill-conditioned.
     """
     ratios = []
     for seed in range(5):
@@ -255,9 +280,14 @@ def test_a_support_of_false_items_is_noticed():
         sketches = landed(counts, "shared", 3, 300, seed)
         chosen = JointDecoder(sketches, IntegerRange(1, 20_000))
         largest = Fit(
-            Landed(chosen.spec, sketches), Candidates(IntegerRange(1, 20_000)), 270, np.random.default_rng(seed)
+            Landed(chosen.spec, sketches),
+            Candidates(IntegerRange(1, 20_000)),
+            270,
+            np.random.default_rng(seed),
         )
-        error = np.abs(largest.estimates(range(1, 20_001)) * chosen.num_clients - counts.sum(axis=0)).max()
+        error = np.abs(
+            largest.estimates(range(1, 20_001)) * chosen.num_clients - counts.sum(axis=0)
+        ).max()
         ratios.append(largest_error(chosen, counts) / error)
         assert chosen.support_size < 270
         assert chosen.fit.worst < largest.worst
@@ -265,7 +295,9 @@ def test_a_support_of_false_items_is_noticed():
 
 
 def test_the_paper_s_decoder_is_the_safety_net(monkeypatch):
-    """It answers where phantoms say that the fit is worse. No such sums are known: a bad fit is made up."""
+    """It answers where phantoms say that the fit is worse.
+    No such sums are known: a bad fit is made up.
+    """
     counts = zipf_rounds(1.3, 3000, 50_000, 2, seed=1)
     sketches = landed(counts, "hybrid", 5, 100, 2)
 
@@ -287,17 +319,21 @@ def test_progress_counts_looks_at_candidates():
     counts = zipf_rounds(1.3, 3000, 50_000, 2, seed=1)
     seen = []
     JointDecoder(
-        landed(counts, "hybrid", 5, 100, 2), IntegerRange(1, 3000), lambda done, total: seen.append((done, total))
+        landed(counts, "hybrid", 5, 100, 2),
+        IntegerRange(1, 3000),
+        lambda done, total: seen.append((done, total)),
     )
     assert seen[-1] == (seen[-1][1], seen[-1][1])
     assert [done for done, _ in seen] == sorted(done for done, _ in seen)
 
 
 def test_noise_in_the_sums_needs_no_option():
-    """Gaussian noise of known variance on every counter: no estimate strays further than the noise explains.
+    """Gaussian noise of known variance on every counter: no estimate strays further than the noise
+    explains.
 
-    At 16 x 500 collisions are all undone; what is left is the noise, of standard deviation s / sqrt(rows * rounds) per
-    frequency. Five of those bound 3,000 normal errors with probability 0.998; fitting adds at most 40 % here.
+    At 16 x 500 collisions are all undone; what is left is the noise, of standard deviation s /
+    sqrt(rows * rounds) per frequency. Five of those bound 3,000 normal errors with probability
+    0.998; fitting adds at most 40 % here.
     """
     rng = np.random.default_rng(8)
     counts = zipf_rounds(2.0, 3000, 1_000_000, 10, seed=3)
@@ -310,7 +346,8 @@ def test_noise_in_the_sums_needs_no_option():
 
 @pytest.mark.parametrize(("size", "shrinks"), [(2500, False), (20_000, True)])
 def test_estimates_are_shrunk_only_where_little_is_absorbed(size, shrinks):
-    """On 5 x 500 and i^-1.1: where nearly all items are fitted, b e would lack half of an unfitted item."""
+    """On 5 x 500 and i^-1.1: where nearly all items are fitted, b e would lack half of an unfitted
+    item."""
     counts = zipf_rounds(1.1, size, 200_000, 10, seed=1)
     fit = JointDecoder(landed(counts, "hybrid", 5, 500, seed=2), IntegerRange(1, size)).fit
     items = fit.leave_one_out(range(1, size + 1))
@@ -337,16 +374,20 @@ def one_heavy_item(rows, seed):
 
 @pytest.mark.parametrize("rows", [3, 5])
 def test_ties_of_the_medians_are_broken_by_all_rows(rows):
-    """Of 200 candidates some 40 share the cell and the sign of the last in most rows: their medians tie with it.
+    """Of 200 candidates some 40 share the cell and the sign of the last in most rows: their medians
+    tie with it.
 
-    The mean over rows tells it from all but those that share every cell and sign, (1 / 4)^rows of them: none here. So
-    it is fitted, though it comes last, and the support of one sixth of the cells has room for one.
+    The mean over rows tells it from all but those that share every cell and sign, (1 / 4)^rows of
+    them: none here. So it is fitted, though it comes last, and the support of one sixth of the
+    cells has room for one.
     """
     for seed in range(10):
         sketch = one_heavy_item(rows, seed)
         landed, ids = Landed(sketch.spec, [sketch]), np.arange(1, 201, dtype=np.uint64)
         cells, signs = landed.places(ids)
-        shared = ((cells[..., 0] == cells[-1, :, 0]) & (signs[..., 0] == signs[-1, :, 0])).all(axis=1)
+        shared = ((cells[..., 0] == cells[-1, :, 0]) & (signs[..., 0] == signs[-1, :, 0])).all(
+            axis=1
+        )
         fit = Fit(landed, Candidates(IntegerRange(1, 200)), 1, np.random.default_rng(1))
         assert shared[fit.support.ids.astype(int) - 1].all(), seed
 
@@ -364,7 +405,9 @@ def test_a_candidate_s_place_does_not_matter(rows):
         for sketch in sketches:
             sketch.add(ids, rng.multinomial(5000, distribution / distribution.sum()))
         permuted = Strings(rng.permutation(words), bytes(32), public=True)
-        found, again = (JointDecoder(sketches, one).fit.estimates(ids) for one in (domain, permuted))
+        found, again = (
+            JointDecoder(sketches, one).fit.estimates(ids) for one in (domain, permuted)
+        )
         np.testing.assert_array_equal(found, again)
 
 
@@ -374,29 +417,43 @@ def test_too_few_rows_are_decoded_by_the_median(rows):
     result = fedtally.estimate(held, domain="range:0..1999", rows=rows, width=300, seed=1)
     assert result.recovery == "median"
     assert "with fewer than 3 rows the paper's decoder is used" in " ".join(result.warnings)
-    sized = fedtally.estimate(held, domain="range:0..1999", rows=rows, tau=0.2, sizing="minimax", seed=1)
+    sized = fedtally.estimate(
+        held, domain="range:0..1999", rows=rows, tau=0.2, sizing="minimax", seed=1
+    )
     assert (sized.recovery, sized.plan.target.recovery) == ("median", "median")
 
 
 @pytest.mark.parametrize("rows", [1, 2])
 def test_too_few_rows_are_refused_where_joint_recovery_is_asked_for(tmp_path, capsys, rows):
-    """Wherever it can be asked for, with the way out; a plan that says nothing is decoded by the median."""
+    """Wherever it can be asked for, with the way out; a plan that says nothing is decoded by the
+    median."""
     result = fedtally.estimate([1, 2, 2], domain="range:1..9", rows=rows, width=30, seed=1)
     result.plan.save(tmp_path / "plan.toml")
     result.save(tmp_path / "run.fed")
     plan = result.plan
     for ask in (
-        lambda: fedtally.estimate([1, 2, 2], domain="range:1..9", rows=rows, width=30, recovery="joint"),
+        lambda: fedtally.estimate(
+            [1, 2, 2], domain="range:1..9", rows=rows, width=30, recovery="joint"
+        ),
         lambda: fedtally.estimate([1, 2, 2], domain="range:1..9", plan=plan, recovery="joint"),
         lambda: result.decoded(recovery="joint"),
         lambda: JointDecoder(result.sketches, result.domain),
         lambda: replace(plan, target=Target(0.1, 0.1, "joint")),
         lambda: Study(rows=rows, recovery="joint"),
         lambda: Trial(plan, recovery="joint"),
-        lambda: predict([0.5], rows=rows, width=9, schedule="shared", num_rounds=1, num_clients=9, recovery="joint"),
+        lambda: predict(
+            [0.5],
+            rows=rows,
+            width=9,
+            schedule="shared",
+            num_rounds=1,
+            num_clients=9,
+            recovery="joint",
+        ),
     ):
         with pytest.raises(
-            InvalidInputError, match=f"joint recovery needs at least 3 rows, got {rows}: .*take more rows"
+            InvalidInputError,
+            match=f"joint recovery needs at least 3 rows, got {rows}: .*take more rows",
         ):
             ask()
     assert Trial(plan).decoder == "median"
@@ -405,10 +462,24 @@ def test_too_few_rows_are_refused_where_joint_recovery_is_asked_for(tmp_path, ca
         ["estimate", "zipf:d=100,n=100", "--rows", str(rows), "--recovery", "joint"],
         ["simulate", "zipf:d=100,n=100", "--rows", str(rows), "--recovery", "joint"],
         ["simulate", "zipf:d=9,n=3", "--plan", str(tmp_path / "plan.toml"), "--recovery", "joint"],
-        ["plan", "--clients", "1000", "--domain-size", "9", "--rows", str(rows), "--tau", "0.2", "--recovery", "joint"],
+        [
+            "plan",
+            "--clients",
+            "1000",
+            "--domain-size",
+            "9",
+            "--rows",
+            str(rows),
+            "--tau",
+            "0.2",
+            "--recovery",
+            "joint",
+        ],
     ):
         assert run(command) == 2
-        assert f"joint recovery needs at least 3 rows, got {rows}" in " ".join(capsys.readouterr().err.split())
+        assert f"joint recovery needs at least 3 rows, got {rows}" in " ".join(
+            capsys.readouterr().err.split()
+        )
 
 
 @pytest.mark.parametrize("items", [0, 1, 40])
@@ -422,7 +493,16 @@ def test_probes_fitted_as_matrices_are_those_of_the_kernel(items):
     for probe in range(probes):
         plain = np.ascontiguousarray(drawn[:, probe]).reshape(rows, width, 1)
         values, ones = np.zeros((items, 1)), np.ones((items, 1))
-        kernels.refit(cells[..., None], signs[..., None], np.ones(1), plain, values, ones, joint.PROBE_SWEEPS, True)
+        kernels.refit(
+            cells[..., None],
+            signs[..., None],
+            np.ones(1),
+            plain,
+            values,
+            ones,
+            joint.PROBE_SWEEPS,
+            True,
+        )
         assert np.allclose(left[:, probe], plain.reshape(-1), rtol=0, atol=1e-12)
 
 

@@ -1,4 +1,5 @@
-"""Two kernels, one meaning: every compiled level against the NumPy reference, and the door that guards both."""
+"""Two kernels, one meaning: every compiled level against the NumPy reference, and the door that
+guards both."""
 
 from __future__ import annotations
 
@@ -17,7 +18,9 @@ from fedtally.kernels import reference
 Array = npt.NDArray[Any]
 EDGES = (255, 256, 257, 511, 512, 513, 1023, 1024, 1025, 4095, 4096, 4097, 65_535, 65_536, 65_537)
 SMALL_EDGES = EDGES[:12]
-WIDTHS = st.one_of(st.sampled_from([1, 2, 7, 8, 200, 256, 4096, 65_536, 70_000]), st.integers(1, 70_000))
+WIDTHS = st.one_of(
+    st.sampled_from([1, 2, 7, 8, 200, 256, 4096, 65_536, 70_000]), st.integers(1, 70_000)
+)
 LENGTHS = st.one_of(st.integers(0, 40), st.sampled_from(SMALL_EDGES), st.integers(0, 5000))
 FIRST_IDS = st.one_of(
     st.integers(0, 1000),
@@ -35,7 +38,9 @@ def tables_of(rng: np.random.Generator, *shape: int) -> Array:
 def draw_ids(rng: np.random.Generator, kind: str, count: int, first: int) -> Array:
     if kind == "range":
         return kernels.range_ids(first, count)
-    bits = {"few": 3, "bytes-1": 8, "bytes-3": 24, "bytes-4": 32, "bytes-7": 56, "bytes-8": 64}[kind]
+    bits = {"few": 3, "bytes-1": 8, "bytes-3": 24, "bytes-4": 32, "bytes-7": 56, "bytes-8": 64}[
+        kind
+    ]
     return rng.integers(2**bits - 1, size=count, dtype=np.uint64, endpoint=True)
 
 
@@ -46,13 +51,25 @@ KINDS = st.sampled_from(["few", "bytes-1", "bytes-3", "bytes-4", "bytes-7", "byt
 
 
 @given(SEEDS, st.integers(1, 40), LENGTHS, KINDS, FIRST_IDS)
-def test_words_match_the_reference(backend: str, seed: int, rows: int, count: int, kind: str, first: int) -> None:
+def test_words_match_the_reference(
+    backend: str, seed: int, rows: int, count: int, kind: str, first: int
+) -> None:
     rng = np.random.default_rng(seed)
     tables, ids = tables_of(rng, rows), draw_ids(rng, kind, count, first)
     assert np.array_equal(kernels.hash_words(tables, ids), reference.hash_words(tables, ids))
 
 
-@given(SEEDS, st.integers(1, 40), WIDTHS, LENGTHS, KINDS, FIRST_IDS, st.integers(0, 7), st.booleans(), st.data())
+@given(
+    SEEDS,
+    st.integers(1, 40),
+    WIDTHS,
+    LENGTHS,
+    KINDS,
+    FIRST_IDS,
+    st.integers(0, 7),
+    st.booleans(),
+    st.data(),
+)
 def test_accumulate_matches_the_reference(
     backend: str,
     seed: int,
@@ -93,7 +110,9 @@ def test_accumulate_range_matches_the_list(
 
 @pytest.mark.parametrize("threads", ["1", "2", "3"])
 @pytest.mark.parametrize("count", EDGES)
-def test_edges_of_blocks_and_threads(backend: str, count: int, threads: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_edges_of_blocks_and_threads(
+    backend: str, count: int, threads: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """65,537 ids x 4 rows are shared out to 3 threads; less to fewer."""
     monkeypatch.setenv("FEDTALLY_NUM_THREADS", threads)
     rng = np.random.default_rng(count)
@@ -140,7 +159,11 @@ def test_equal_tables_that_are_not_one_array(backend: str, rows: int) -> None:
 
 def test_strided_ids_and_counts(backend: str) -> None:
     rng = np.random.default_rng(0)
-    location, ids, counts = tables_of(rng, 3), draw_ids(rng, "bytes-4", 900, 0), rng.integers(9, size=900)
+    location, ids, counts = (
+        tables_of(rng, 3),
+        draw_ids(rng, "bytes-4", 900, 0),
+        rng.integers(9, size=900),
+    )
     strided, copied = np.zeros((2, 3, 40), np.int64)
     kernels.accumulate(strided, location, location, 0, ids[::3], counts[::-3])
     kernels.accumulate(copied, location, location, 0, ids[::3].copy(), counts[::-3].copy())
@@ -155,18 +178,36 @@ def sums_of(rng: np.random.Generator, shape: tuple[int, ...], largest: int) -> A
 
 
 SHAPES = st.tuples(st.integers(1, 20), st.integers(1, 40), WIDTHS).map(
-    lambda s: (s[0], s[1], min(s[2], max(1, (1 << 18) // (s[0] * s[1]))))  # batches, rows, width; at most 2 MiB
+    # batches, rows, width; at most 2 MiB
+    lambda s: (s[0], s[1], min(s[2], max(1, (1 << 18) // (s[0] * s[1]))))
 )
 MAGNITUDES = st.one_of(
-    st.sampled_from([0, 1, 2**22, 2**23 - 1, 2**23, 2**24 - 1, 2**24, 2**24 + 1, 2**25, 2**47]), st.integers(0, 2**47)
+    st.sampled_from([0, 1, 2**22, 2**23 - 1, 2**23, 2**24 - 1, 2**24, 2**24 + 1, 2**25, 2**47]),
+    st.integers(0, 2**47),
 )
 
 
-@given(SEEDS, SHAPES, MAGNITUDES, LENGTHS, KINDS, FIRST_IDS, st.sampled_from([1, 5000, 1 << 20, 1 << 40]))
+@given(
+    SEEDS,
+    SHAPES,
+    MAGNITUDES,
+    LENGTHS,
+    KINDS,
+    FIRST_IDS,
+    st.sampled_from([1, 5000, 1 << 20, 1 << 40]),
+)
 def test_decoding_integers_is_exact(
-    backend: str, seed: int, shape: tuple[int, int, int], largest: int, count: int, kind: str, first: int, expected: int
+    backend: str,
+    seed: int,
+    shape: tuple[int, int, int],
+    largest: int,
+    count: int,
+    kind: str,
+    first: int,
+    expected: int,
 ) -> None:
-    """20 batches of up to 2^47 stay below 2^53, where doubles are exact; so the answers are equal bit for bit."""
+    """20 batches of up to 2^47 stay below 2^53, where doubles are exact; so the answers are equal
+    bit for bit."""
     rng = np.random.default_rng(seed)
     tables, sums, ids = (
         tables_of(rng, -(-shape[0] // 8), shape[1]),
@@ -183,7 +224,8 @@ def test_decoding_integers_is_exact(
 def test_decoding_doubles(
     backend: str, seed: int, shape: tuple[int, int, int], count: int, first: int, expected: int
 ) -> None:
-    """Sums of B doubles taken in another order differ by at most 2 B u sum |x|, u = 2^-53 (Higham 2002, section 4.2).
+    """Sums of B doubles taken in another order differ by at most 2 B u sum |x|, u = 2^-53 (Higham
+    2002, section 4.2).
 
     The median moves by no more than its arguments, plus one rounding in the mean of two.
     """
@@ -198,14 +240,24 @@ def test_decoding_doubles(
 
 @given(SEEDS, SHAPES, LENGTHS, FIRST_IDS, st.sampled_from(["median", "mean"]), st.booleans())
 def test_decoding_in_single_precision_and_means(
-    backend: str, seed: int, shape: tuple[int, int, int], count: int, first: int, fold: str, single: bool
+    backend: str,
+    seed: int,
+    shape: tuple[int, int, int],
+    count: int,
+    first: int,
+    fold: str,
+    single: bool,
 ) -> None:
     """As above with u = 2^-24 in single precision; the mean over rows is taken in double precision."""
     rng = np.random.default_rng(seed)
     tables = tables_of(rng, -(-shape[0] // 8), shape[1])
     sums = rng.normal(size=shape).astype(np.float32 if single else np.float64)
     unit = 2.0**-24 if single else 2.0**-53
-    bound = (2 * (shape[0] + 1) * unit + (shape[1] + 1) * 2.0**-53) * float(np.abs(sums).max()) * shape[0]
+    bound = (
+        (2 * (shape[0] + 1) * unit + (shape[1] + 1) * 2.0**-53)
+        * float(np.abs(sums).max())
+        * shape[0]
+    )
     ids = kernels.range_ids(first, count)
     decoder = kernels.Decoder(sums, tables, fold=fold)
     expected = reference.decode(sums.astype(np.float64), tables, ids, fold)
@@ -214,7 +266,9 @@ def test_decoding_in_single_precision_and_means(
 
 
 @given(SEEDS, st.integers(1, 30), WIDTHS, LENGTHS, FIRST_IDS)
-def test_values_without_signs(backend: str, seed: int, rows: int, width: int, count: int, first: int) -> None:
+def test_values_without_signs(
+    backend: str, seed: int, rows: int, width: int, count: int, first: int
+) -> None:
     """The mean over rows of what an item's cells hold, whatever its signs."""
     rng = np.random.default_rng(seed)
     tables, values = tables_of(rng, 1, rows), rng.random((1, rows, min(width, 5000)))
@@ -240,7 +294,11 @@ def test_a_decoder_refuses_what_it_cannot_fold(backend: str) -> None:
 def test_median_of_every_number_of_rows(backend: str, rows: int) -> None:
     """One cell per row makes the rows' estimates the counters up to sign: sort them with Python."""
     rng = np.random.default_rng(rows)
-    tables, sums, ids = tables_of(rng, 1, rows), sums_of(rng, (1, rows, 1), 50), kernels.range_ids(0, 300)
+    tables, sums, ids = (
+        tables_of(rng, 1, rows),
+        sums_of(rng, (1, rows, 1), 50),
+        kernels.range_ids(0, 300),
+    )
     estimates = kernels.Decoder(sums, tables).at(ids)
     signs = reference.signs(reference.hash_words(tables[0], ids), 0)
     for values, estimate in zip((signs * sums[0]).T.tolist(), estimates.tolist(), strict=True):
@@ -249,17 +307,20 @@ def test_median_of_every_number_of_rows(backend: str, rows: int) -> None:
 
 
 def near_a_power(rows: int, largest: int) -> tuple[Array, Array]:
-    """Counters that are odd and near `largest`, so that a format with one bit less cannot hold them or their mean."""
+    """Counters that are odd and near `largest`, so that a format with one bit less cannot hold them
+    or their mean."""
     sums = np.full((1, rows, 64), largest, np.int64)
     sums[:, ::2] -= 1
     tables = np.zeros((1, rows, 8, 256), np.uint32)
-    tables[0, :, 0] = np.random.default_rng(rows).integers(2**32, size=256, dtype=np.uint32) & np.uint32(
-        0xFFFFFF00
-    )  # all signs +1
+    tables[0, :, 0] = np.random.default_rng(rows).integers(
+        2**32, size=256, dtype=np.uint32
+    ) & np.uint32(0xFFFFFF00)  # all signs +1
     return sums, tables
 
 
-@pytest.mark.parametrize("largest", [2**23 - 1, 2**23, 2**23 + 1, 2**24 - 1, 2**24, 2**24 + 1, 2**25 + 1, 2**40 + 1])
+@pytest.mark.parametrize(
+    "largest", [2**23 - 1, 2**23, 2**23 + 1, 2**24 - 1, 2**24, 2**24 + 1, 2**25 + 1, 2**40 + 1]
+)
 @pytest.mark.parametrize("rows", [1, 2, 3, 4, 16, 17, 40])
 def test_single_precision_only_where_exact(backend: str, rows: int, largest: int) -> None:
     sums, tables = near_a_power(rows, largest)
@@ -268,7 +329,9 @@ def test_single_precision_only_where_exact(backend: str, rows: int, largest: int
 
 
 @pytest.mark.parametrize("rows", [1, 2])
-def test_the_check_of_single_precision_has_power(backend: str, rows: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_check_of_single_precision_has_power(
+    backend: str, rows: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """With a limit four times too high the test above fails."""
     if backend == "numpy":
         pytest.skip("the reference has no single precision")
@@ -287,14 +350,17 @@ def test_batches_cross_groups_of_eight_signs(backend: str, batches: int) -> None
     sums = (4 ** np.arange(batches))[:, None, None] * np.ones((1, 1, 5), np.int64)
     words = reference.hash_words(tables.reshape(groups, 8, 256), ids)
     expected = sum(
-        4**b * (1 - 2 * (words[b // 8] >> np.uint32(b % 8) & np.uint32(1)).astype(float)) for b in range(batches)
+        4**b * (1 - 2 * (words[b // 8] >> np.uint32(b % 8) & np.uint32(1)).astype(float))
+        for b in range(batches)
     )
     for asked in (1, 1 << 40):
         assert np.array_equal(kernels.Decoder(sums, tables, asked).at(ids), expected)
 
 
 @pytest.mark.parametrize("threads", ["1", "2", "3"])
-def test_threads_do_not_change_answers(backend: str, threads: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_threads_do_not_change_answers(
+    backend: str, threads: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("FEDTALLY_NUM_THREADS", threads)
     rng = np.random.default_rng(9)
     tables, sums = tables_of(rng, 2, 3), sums_of(rng, (9, 3, 50), 1000)
@@ -333,16 +399,23 @@ KEYS = st.one_of(st.integers(0, reference.PRIME - 1), st.sampled_from([0, 1, ref
 
 
 @given(
-    st.lists(st.one_of(st.binary(max_size=30), st.integers(0, 30).map(lambda n: b"\xff" * n)), max_size=30),
+    st.lists(
+        st.one_of(st.binary(max_size=30), st.integers(0, 30).map(lambda n: b"\xff" * n)),
+        max_size=30,
+    ),
     KEYS,
     KEYS,
     st.binary(max_size=9),
 )
-def test_fingerprints_by_definition(backend: str, texts: list[bytes], k: int, k2: int, before: bytes) -> None:
+def test_fingerprints_by_definition(
+    backend: str, texts: list[bytes], k: int, k2: int, before: bytes
+) -> None:
     """The first string need not start at byte 0, and what precedes it does not matter."""
     data = np.frombuffer(before + b"".join(texts), np.uint8)
     offsets = len(before) + np.cumsum([0, *map(len, texts)])
-    assert kernels.fingerprint(data, offsets, k, k2).tolist() == [slow_fingerprint(text, k, k2) for text in texts]
+    assert kernels.fingerprint(data, offsets, k, k2).tolist() == [
+        slow_fingerprint(text, k, k2) for text in texts
+    ]
 
 
 # ---- the door ----
@@ -440,7 +513,8 @@ def test_bad_sign_bits(backend: str, bit: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    "tables", [TABLES[:2], TABLES[:, :7], TABLES[:, :, :255], TABLES[0], np.zeros((4, 8, 256), np.uint32)]
+    "tables",
+    [TABLES[:2], TABLES[:, :7], TABLES[:, :, :255], TABLES[0], np.zeros((4, 8, 256), np.uint32)],
 )
 def test_bad_tables(backend: str, tables: Array) -> None:
     for location, sign in ((tables, TABLES), (TABLES, tables), (tables, tables)):
@@ -462,7 +536,9 @@ def test_tables_must_cover_the_batches(backend: str, batches: int) -> None:
     kernels.Decoder(np.zeros((batches, 3, 16), np.int64), np.stack([TABLES] * groups))
     for other in (groups - 1, groups + 1):
         with pytest.raises(InvalidInputError, match="tables must have shape"):
-            kernels.Decoder(np.zeros((batches, 3, 16), np.int64), np.zeros((other, 3, 8, 256), np.uint32))
+            kernels.Decoder(
+                np.zeros((batches, 3, 16), np.int64), np.zeros((other, 3, 8, 256), np.uint32)
+            )
 
 
 @pytest.mark.parametrize("count", [-1, 1.5, None])
@@ -517,7 +593,8 @@ def test_num_threads(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_bad_num_threads(monkeypatch: pytest.MonkeyPatch, value: str) -> None:
     monkeypatch.setenv("FEDTALLY_NUM_THREADS", value)
     with pytest.raises(
-        InvalidInputError, match=f"FEDTALLY_NUM_THREADS must be an integer from 1 to 1024, got '{value}'"
+        InvalidInputError,
+        match=f"FEDTALLY_NUM_THREADS must be an integer from 1 to 1024, got '{value}'",
     ):
         kernels.num_threads()
 

@@ -34,7 +34,10 @@ from fedtally.secagg.config import SecAggConfig, TwoServerConfig
 from fedtally.secagg.proposal import propose
 
 SECRET = bytes(range(32))
-LOADERS: dict[str, Callable[[Any], SigningKey | PrivateKey]] = {"server": load_server_key, "helper": load_helper_key}
+LOADERS: dict[str, Callable[[Any], SigningKey | PrivateKey]] = {
+    "server": load_server_key,
+    "helper": load_helper_key,
+}
 KINDS: dict[str, type[SigningKey] | type[PrivateKey]] = {"server": SigningKey, "helper": PrivateKey}
 PUBLIC = {role: kind(Secret(SECRET)).public for role, kind in KINDS.items()}
 
@@ -68,7 +71,10 @@ def test_the_files_are_as_the_module_says(role: str, tmp_path: Path) -> None:
     assert create_key_files(path, role, known) == PublicKey(Role(role), PUBLIC[role])
     text = f"fedtally-private-key/1 {role}\npublic {PUBLIC[role].hex()}\nsecret {SECRET.hex()}\n"
     assert path.read_bytes() == text.encode()
-    assert public_path(path).read_bytes() == f"fedtally-public-key/1 {role} {PUBLIC[role].hex()}\n".encode()
+    assert (
+        public_path(path).read_bytes()
+        == f"fedtally-public-key/1 {role} {PUBLIC[role].hex()}\n".encode()
+    )
     assert sorted(os.listdir(tmp_path)) == ["a.key", "a.key.pub"]  # nothing else is left behind
 
 
@@ -79,7 +85,11 @@ def test_a_key_is_read_back(role: str, tmp_path: Path) -> None:
     assert isinstance(key, KINDS[role])
     assert key.public == expected.value
     assert public_key_of(path) == load_public_key(public_path(path)) == expected
-    assert read_public_key(public_path(path), role) == read_public_key(expected.value.hex(), role) == expected.value
+    assert (
+        read_public_key(public_path(path), role)
+        == read_public_key(expected.value.hex(), role)
+        == expected.value
+    )
 
 
 def test_a_server_key_signs_what_its_public_key_verifies(tmp_path: Path) -> None:
@@ -91,7 +101,11 @@ def test_a_server_key_signs_what_its_public_key_verifies(tmp_path: Path) -> None
 
 def test_every_key_is_another(tmp_path: Path) -> None:
     random = stream("keys")
-    keys = {create_key_files(tmp_path / f"{i}{role}", role, random).value for i in range(3) for role in Role}
+    keys = {
+        create_key_files(tmp_path / f"{i}{role}", role, random).value
+        for i in range(3)
+        for role in Role
+    }
     assert len(keys) == 6
 
 
@@ -114,7 +128,8 @@ def test_a_private_file_that_others_may_touch_is_refused(mode: int, tmp_path: Pa
     path.chmod(mode)
     for read in (load_server_key, public_key_of):
         with pytest.raises(
-            InvalidInputError, match=rf"open to others than its owner \(mode {mode:04o}\): chmod 600"
+            InvalidInputError,
+            match=rf"open to others than its owner \(mode {mode:04o}\): chmod 600",
         ) as e:
             read(path)
         assert not shows_a_secret(e.value)
@@ -129,7 +144,9 @@ def test_no_file_is_overwritten(taken: str, is_link: bool, tmp_path: Path) -> No
         (tmp_path / taken).symlink_to(tmp_path / "nowhere")  # what it points to is not made either
     else:
         (tmp_path / taken).write_bytes(b"mine")
-    with pytest.raises(InvalidInputError, match=rf"{taken} exists, and keys are never overwritten: name another") as e:
+    with pytest.raises(
+        InvalidInputError, match=rf"{taken} exists, and keys are never overwritten: name another"
+    ) as e:
         create_key_files(tmp_path / "server.key", "server", known)
     assert os.listdir(tmp_path) == [taken]
     assert is_link or (tmp_path / taken).read_bytes() == b"mine"
@@ -137,8 +154,11 @@ def test_no_file_is_overwritten(taken: str, is_link: bool, tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("taken", ["server.key", "server.key.pub"])
-def test_of_two_who_make_a_key_at_once_one_gets_it(taken: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The other wrote between the look and the writing: what it wrote stays, and no half of a pair does."""
+def test_of_two_who_make_a_key_at_once_one_gets_it(
+    taken: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The other wrote between the look and the writing: what it wrote stays, and no half of a pair
+    does."""
 
     def written(size: int) -> bytes:
         (tmp_path / taken).write_bytes(b"theirs")
@@ -151,19 +171,26 @@ def test_of_two_who_make_a_key_at_once_one_gets_it(taken: str, tmp_path: Path, m
     assert not shows_a_secret(e.value)
 
 
-def test_a_file_that_cannot_be_written_whole_is_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_that_cannot_be_written_whole_is_not_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def full(handle: int) -> None:
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(key_files.os, "fsync", full)
-    with pytest.raises(InvalidInputError, match=r"cannot write .*server.key \(No space left on device\)") as e:
+    with pytest.raises(
+        InvalidInputError, match=r"cannot write .*server.key \(No space left on device\)"
+    ) as e:
         create_key_files(tmp_path / "server.key", "server", known)
     assert os.listdir(tmp_path) == []
     assert not shows_a_secret(e.value)
 
 
 def test_a_folder_that_is_not_there_is_named(tmp_path: Path) -> None:
-    with pytest.raises(InvalidInputError, match=r"cannot write .*nowhere.a\.key \(.*\): choose a folder that exists"):
+    with pytest.raises(
+        InvalidInputError,
+        match=r"cannot write .*nowhere.a\.key \(.*\): choose a folder that exists",
+    ):
         create_key_files(tmp_path / "nowhere" / "a.key", "server", known)
 
 
@@ -174,14 +201,22 @@ def test_the_key_of_the_other_role_is_refused(tmp_path: Path) -> None:
         with pytest.raises(InvalidInputError, match=wrong) as e:
             LOADERS[role](paths[other])
         assert not shows_a_secret(e.value)
-        with pytest.raises(InvalidInputError, match=f"holds the public key of the {other}, and that of the {role} is"):
+        with pytest.raises(
+            InvalidInputError,
+            match=f"holds the public key of the {other}, and that of the {role} is",
+        ):
             read_public_key(public_path(paths[other]), role)
 
 
 @pytest.mark.parametrize("role", ["", "Server", "client", None, b"server"])
 def test_there_are_two_roles(role: Any, tmp_path: Path) -> None:
-    for call in (lambda: create_key_files(tmp_path / "a", role, known), lambda: read_public_key("00" * 32, role)):
-        with pytest.raises(InvalidInputError, match="the role of a key must be server or helper, got "):
+    for call in (
+        lambda: create_key_files(tmp_path / "a", role, known),
+        lambda: read_public_key("00" * 32, role),
+    ):
+        with pytest.raises(
+            InvalidInputError, match="the role of a key must be server or helper, got "
+        ):
             call()
     assert os.listdir(tmp_path) == []
 
@@ -212,29 +247,44 @@ PUBLIC_TEXT = f"fedtally-public-key/1 server {PUBLIC['server'].hex()}\n"
 def test_a_damaged_private_file_is_refused(text: str, tmp_path: Path) -> None:
     path = made(tmp_path)
     path.write_bytes(text.encode())
-    with pytest.raises(UnreadableFileError, match="is no private key of this version, or damaged: give the file") as e:
+    with pytest.raises(
+        UnreadableFileError, match="is no private key of this version, or damaged: give the file"
+    ) as e:
         load_server_key(path)
     assert not shows_a_secret(e.value)
 
 
 @pytest.mark.parametrize("changed", [PUBLIC["server"], SECRET])
-def test_a_secret_that_is_not_that_of_its_public_key_is_refused(changed: bytes, tmp_path: Path) -> None:
+def test_a_secret_that_is_not_that_of_its_public_key_is_refused(
+    changed: bytes, tmp_path: Path
+) -> None:
     path = made(tmp_path)
     path.write_text(TEXT.replace(changed.hex(), bytes(31 * [7] + [1]).hex()))
-    with pytest.raises(UnreadableFileError, match="is damaged: its secret is not that of its public key") as e:
+    with pytest.raises(
+        UnreadableFileError, match="is damaged: its secret is not that of its public key"
+    ) as e:
         load_server_key(path)
     assert not shows_a_secret(e.value)
 
 
 @pytest.mark.parametrize(
     "text",
-    ["", PUBLIC_TEXT * 2, PUBLIC_TEXT[:-3], PUBLIC_TEXT.upper(), PUBLIC_TEXT.replace("server", "client"), "00" * 32],
+    [
+        "",
+        PUBLIC_TEXT * 2,
+        PUBLIC_TEXT[:-3],
+        PUBLIC_TEXT.upper(),
+        PUBLIC_TEXT.replace("server", "client"),
+        "00" * 32,
+    ],
 )
 def test_a_damaged_public_file_is_refused(text: str, tmp_path: Path) -> None:
     path = tmp_path / "a.pub"
     path.write_text(text)
     for read in (load_public_key, lambda file: read_public_key(file, "server")):
-        with pytest.raises(UnreadableFileError, match=r"is no public key of this version: give the \.pub file"):
+        with pytest.raises(
+            UnreadableFileError, match=r"is no public key of this version: give the \.pub file"
+        ):
             read(path)
 
 
@@ -245,14 +295,18 @@ def test_a_public_file_may_lose_its_last_line_feed(tmp_path: Path) -> None:
 
 def test_a_private_key_is_no_public_one(tmp_path: Path) -> None:
     path = made(tmp_path)
-    with pytest.raises(InvalidInputError, match=r"holds a private key, which nobody else may get: name its \.pub") as e:
+    with pytest.raises(
+        InvalidInputError, match=r"holds a private key, which nobody else may get: name its \.pub"
+    ) as e:
         read_public_key(path, "server")
     assert not shows_a_secret(e.value)
 
 
 @pytest.mark.parametrize("given", ["00" * 31, "00" * 33, "AB" * 32, "a\0b", "no/such/file", "."])
 def test_what_is_neither_digits_nor_a_file_is_refused(given: str, tmp_path: Path) -> None:
-    with pytest.raises(UnreadableFileError, match="give the 64 hexadecimal digits of a public key, or its file"):
+    with pytest.raises(
+        UnreadableFileError, match="give the 64 hexadecimal digits of a public key, or its file"
+    ):
         read_public_key(given, "server")
     with pytest.raises(UnreadableFileError, match="give a private key file"):
         load_helper_key(given)
@@ -264,7 +318,9 @@ Call = Callable[..., tuple[int, str, str]]
 
 
 @pytest.fixture
-def call(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Call:
+def call(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> Call:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "100")
 
@@ -313,24 +369,35 @@ def test_a_second_key_does_not_take_the_place_of_the_first(call: Call, file: str
 def test_keys_make_the_plan_that_is_run(call: Call, tmp_path: Path) -> None:
     sized().save("plan.toml")
     made(tmp_path)
-    code, out, err = call("add", "plan.toml", "--server-key", "server.key.pub", "--output", "run.json")
+    code, out, err = call(
+        "add", "plan.toml", "--server-key", "server.key.pub", "--output", "run.json"
+    )
     plan = Plan.load("run.json")
     assert plan == sized().with_keys(server_key=PUBLIC["server"])
     assert (code, out, err) == (0, f"{plan.fingerprint}\n", "wrote run.json: published\n")
     assert Plan.load("plan.toml") == sized()
-    assert call("add", "run.json", "--server-key", PUBLIC["server"].hex(), "-o", "again.toml")[1] == out
+    assert (
+        call("add", "run.json", "--server-key", PUBLIC["server"].hex(), "-o", "again.toml")[1]
+        == out
+    )
 
 
 @pytest.mark.parametrize(
-    ("method", "adversary", "role"), [("two-server", "semi-honest", "helper"), ("secagg", "active", "server")]
+    ("method", "adversary", "role"),
+    [("two-server", "semi-honest", "helper"), ("secagg", "active", "server")],
 )
-def test_what_is_still_missing_is_said(call: Call, tmp_path: Path, method: str, adversary: str, role: str) -> None:
+def test_what_is_still_missing_is_said(
+    call: Call, tmp_path: Path, method: str, adversary: str, role: str
+) -> None:
     sized(method, adversary).save("plan.toml")
     made(tmp_path, role)
     arguments = ("add", "plan.toml", f"--{role}-key", f"{role}.key.pub", "--output")
     code, out, err = call(*arguments, "half.toml")
     assert (code, err.startswith("wrote half.toml: not published: ")) == (0, True)
-    assert "nobody may run it without allow_list, the digest of who may take part (Plan.with_keys in Python)" in err
+    assert (
+        "nobody may run it without allow_list, the digest of who may take part (Plan.with_keys in"
+        " Python)" in err
+    )
     plan = Plan.load("half.toml")
     assert (plan.missing_keys, out) == (("allow_list",), f"{plan.fingerprint}\n")
     code, out, err = call(*arguments, "other.toml", "--json")
@@ -346,18 +413,35 @@ def test_what_is_still_missing_is_said(call: Call, tmp_path: Path, method: str, 
     [
         (["plan.toml"], "no key is given: name --server-key or --helper-key"),
         (["plan.toml", "--helper-key", "helper.key.pub"], "secagg (semi-honest) has no helper_key"),
-        (["plan.toml", "--server-key", "helper.key.pub"], "holds the public key of the helper, and that of the server"),
+        (
+            ["plan.toml", "--server-key", "helper.key.pub"],
+            "holds the public key of the helper, and that of the server",
+        ),
         (["plan.toml", "--server-key", "server.key"], "holds a private key"),
         (["plan.toml", "--server-key", "00" * 32], "secure_sum.server_key is no valid key: "),
-        (["plan.toml", "--server-key", "00" * 31], "give the 64 hexadecimal digits of a public key"),
+        (
+            ["plan.toml", "--server-key", "00" * 31],
+            "give the 64 hexadecimal digits of a public key",
+        ),
         (["run.toml", "--server-key", "77" * 32], "the plan has another server_key"),
-        (["ideal.toml", "--server-key", "server.key.pub"], "the secure sum ideal has no server_key"),
+        (
+            ["ideal.toml", "--server-key", "server.key.pub"],
+            "the secure sum ideal has no server_key",
+        ),
         (["nowhere.toml", "--server-key", "server.key.pub"], "cannot read the plan nowhere.toml"),
-        (["plan.toml", "--server-key", "server.key.pub", "-o", "x.txt"], "--output x.txt must end in .toml or .json"),
-        (["plan.toml", "--server-key", "server.key.pub", "-o", "plan.toml"], "it is read by this run"),
+        (
+            ["plan.toml", "--server-key", "server.key.pub", "-o", "x.txt"],
+            "--output x.txt must end in .toml or .json",
+        ),
+        (
+            ["plan.toml", "--server-key", "server.key.pub", "-o", "plan.toml"],
+            "it is read by this run",
+        ),
     ],
 )
-def test_what_cannot_be_published_is_one_line(call: Call, tmp_path: Path, arguments: list[str], message: str) -> None:
+def test_what_cannot_be_published_is_one_line(
+    call: Call, tmp_path: Path, arguments: list[str], message: str
+) -> None:
     from dataclasses import replace
 
     sized().save("plan.toml")

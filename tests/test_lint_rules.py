@@ -1,8 +1,8 @@
 """No noise and no key comes from numpy.random.
 
-Its generators can be predicted from what they gave. Noise and keys are made of the bytes of a function `random`: the
-operating system's, or in a study those of a seed. The linter could ban a name everywhere or nowhere, and simulations
-may use numpy.random: so the rule is a test.
+Its generators can be predicted from what they gave. Noise and keys are made of the bytes of a
+function `random`: the operating system's, or in a study those of a seed. The linter could ban a
+name everywhere or nowhere, and simulations may use numpy.random: so the rule is a test.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ import fedtally
 
 PACKAGE = Path(fedtally.__file__).parent
 
-# Simulated populations, who takes part when and drops out, bootstraps, an audit's coins: no privacy and no secrecy
-# rests on these. A new module here is a decision. Distributions and shares of noise, keys and masks live elsewhere: in
-# privacy and crypto.
+# Simulated populations, who takes part when and drops out, bootstraps, an audit's coins: no privacy
+# and no secrecy rests on these. A new module here is a decision. Distributions and shares of noise,
+# keys and masks live elsewhere: in privacy and crypto.
 MAY_USE_NUMPY_RANDOM = {
     "cli/estimate.py",
     "cli/options.py",
@@ -52,7 +52,15 @@ MAY_DRAW_FROM_A_LAW = {
     "recovery/joint.py": 1,  # probes of a linear fit
 }
 LAWS = {  # that could serve as noise
-    *("binomial", "exponential", "geometric", "laplace", "logistic", "multivariate_normal", "negative_binomial"),
+    *(
+        "binomial",
+        "exponential",
+        "geometric",
+        "laplace",
+        "logistic",
+        "multivariate_normal",
+        "negative_binomial",
+    ),
     *("normal", "poisson", "standard_exponential", "standard_normal"),
 }
 
@@ -66,17 +74,24 @@ def _names(tree: ast.AST) -> Iterator[str]:
     numpy = {"numpy"}
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
-            numpy |= {alias.asname for alias in node.names if alias.name == "numpy" and alias.asname}
+            numpy |= {
+                alias.asname for alias in node.names if alias.name == "numpy" and alias.asname
+            }
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom) and node.module:
             yield from (f"{node.module}.{alias.name}" for alias in node.names)
     for node in ast.walk(tree):
-        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id in numpy:
+        if (
+            isinstance(node, ast.Attribute)
+            and isinstance(node.value, ast.Name)
+            and node.value.id in numpy
+        ):
             yield f"numpy.{node.attr}"
 
 
 def takes_bytes(tree: ast.AST) -> int:
-    """Count mentions of a method `bytes`, which a generator has: called, or handed on as a source of keys."""
+    """Count mentions of a method `bytes`, which a generator has: called, or handed on as a source
+    of keys."""
     return sum(isinstance(node, ast.Attribute) and node.attr == "bytes" for node in ast.walk(tree))
 
 
@@ -86,12 +101,21 @@ def draws_from_a_law(tree: ast.AST) -> int:
 
 
 def other_keys(tree: ast.AST) -> int:
-    """Count keys, `Secret(...)`, made of anything but random(size), self.random(size) or run.random(size)."""
+    """Count keys, `Secret(...)`, made of anything but random(size), self.random(size) or
+    run.random(size)."""
 
     def is_random(value: ast.expr) -> bool:
-        return isinstance(value, ast.Call) and ast.unparse(value.func) in ("random", "self.random", "run.random")
+        return isinstance(value, ast.Call) and ast.unparse(value.func) in (
+            "random",
+            "self.random",
+            "run.random",
+        )
 
-    calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call) and ast.unparse(node.func) == "Secret"]
+    calls = [
+        node
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Call) and ast.unparse(node.func) == "Secret"
+    ]
     return sum(not (len(call.args) == 1 and is_random(call.args[0])) for call in calls)
 
 
@@ -107,7 +131,18 @@ def found(rule: Callable[[ast.AST], int]) -> dict[str, int]:
 
 def test_numpy_random_stays_where_it_may_be() -> None:
     assert found(uses_numpy_random).keys() == MAY_USE_NUMPY_RANDOM
-    inner = ("crypto", "domain", "kernels", "plan.", "privacy", "result", "secagg", "session", "sketch", "store")
+    inner = (
+        "crypto",
+        "domain",
+        "kernels",
+        "plan.",
+        "privacy",
+        "result",
+        "secagg",
+        "session",
+        "sketch",
+        "store",
+    )
     assert not [name for name in MAY_USE_NUMPY_RANDOM if name.startswith(inner)]
 
 
@@ -132,7 +167,10 @@ def test_its_bytes_are_no_keys() -> None:
         "import numpy as np\nnoise = np.random.default_rng().integers(9)",
         "import numpy as xp\ndef f():\n    return xp.random.bytes(32)",
         "import numpy\ndef f(rng: numpy.random.Generator) -> None: ...",
-        "from __future__ import annotations\nimport numpy as np\ndef f(rng: np.random.Generator) -> None: ...",
+        (
+            "from __future__ import annotations\nimport numpy as np\ndef f(rng:"
+            " np.random.Generator) -> None: ..."
+        ),
         "def f():\n    import numpy as late\n    return late.random",
     ],
 )

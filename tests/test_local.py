@@ -25,7 +25,9 @@ def test_landed_sums_are_the_sums_of_the_clients_sketches(schedule):
     """The engine counts first; clients that encode one by one must add up to the same counters."""
     rng = np.random.default_rng(4)
     items, rounds = rng.integers(1, 51, 300), rng.integers(0, 4, 300)
-    result = fedtally.estimate(items, rounds=rounds, domain="range:1..50", rows=3, width=16, schedule=schedule, seed=1)
+    result = fedtally.estimate(
+        items, rounds=rounds, domain="range:1..50", rows=3, width=16, schedule=schedule, seed=1
+    )
     for landed in result.sketches:
         total = CountSketch(result.plan.spec, landed.round)
         for item in items[rounds == landed.round]:
@@ -41,10 +43,21 @@ def test_landed_sums_are_the_sums_of_the_clients_sketches(schedule):
 def test_wide_sketches_are_exact(schedule, domain):
     declared = fedtally.Dictionary(sorted(set(WORDS))) if domain == "dictionary" else "input"
     result = fedtally.estimate(
-        WORDS, num_rounds=6, rows=9, width=4096, schedule=schedule, domain=declared, seed=2, evaluate=True
+        WORDS,
+        num_rounds=6,
+        rows=9,
+        width=4096,
+        schedule=schedule,
+        domain=declared,
+        seed=2,
+        evaluate=True,
     )
     truth = Counter(WORDS)
-    assert [(e.item, e.count) for e in result.top(3)] == [("the", 400.0), ("of", 300.0), ("and", 200.0)]
+    assert [(e.item, e.count) for e in result.top(3)] == [
+        ("the", 400.0),
+        ("of", 300.0),
+        ("and", 200.0),
+    ]
     assert all(result.estimates([w])[0].count == n for w, n in truth.items())
     assert result.evaluation.linf == result.evaluation.l2 == 0
     assert result.evaluation.precision_at_k == result.evaluation.recall_at_k == 1.0
@@ -61,9 +74,14 @@ def test_defaults():
 
 
 def test_seeds_reproduce_and_differ():
-    one, again, other = (fedtally.estimate(WORDS, seed=s, num_rounds=3, width=20) for s in (5, 5, 6))
+    one, again, other = (
+        fedtally.estimate(WORDS, seed=s, num_rounds=3, width=20) for s in (5, 5, 6)
+    )
     assert one.plan == again.plan
-    assert all(np.array_equal(a.counters, b.counters) for a, b in zip(one.sketches, again.sketches, strict=True))
+    assert all(
+        np.array_equal(a.counters, b.counters)
+        for a, b in zip(one.sketches, again.sketches, strict=True)
+    )
     assert one.plan.seed != other.plan.seed
     assert fedtally.estimate(WORDS).plan.seed != fedtally.estimate(WORDS).plan.seed
 
@@ -113,25 +131,34 @@ def test_synthetic_population_has_its_own_public_domain():
     result = run(source, Simulation.of(seed=1))
     assert result.domain.size == 100_000
     assert result.domain.public
-    assert [note.split(":")[0] for note in result.warnings] == ["joint recovery finds rare items too"]
+    assert [note.split(":")[0] for note in result.warnings] == [
+        "joint recovery finds rare items too"
+    ]
 
 
 def test_profiles_say_what_they_were_measured_from():
     result = run(
-        open_source("profile:foursquare-us,n=500", rng=np.random.default_rng(1)), Simulation.of(seed=1, width=8)
+        open_source("profile:foursquare-us,n=500", rng=np.random.default_rng(1)),
+        Simulation.of(seed=1, width=8),
     )
     assert any("frequencies measured from" in note for note in result.warnings)
 
 
 def test_natural_rounds_of_nobody_count_as_missing_rounds():
-    result = fedtally.estimate(["a", "b", "c"], rounds=[1, 2, 3], counts=[1, 0, 0], width=64, seed=1)
+    result = fedtally.estimate(
+        ["a", "b", "c"], rounds=[1, 2, 3], counts=[1, 0, 0], width=64, seed=1
+    )
     assert (result.num_clients, len(result.sketches), result.plan.num_rounds) == (1, 1, 3)
 
 
 def test_progress_is_reported():
     stages = []
     source = from_items(list(range(100)))
-    run(source, Simulation.of(seed=1, num_rounds=3), lambda stage, done, total: stages.append((stage, done, total)))
+    run(
+        source,
+        Simulation.of(seed=1, num_rounds=3),
+        lambda stage, done, total: stages.append((stage, done, total)),
+    )
     assert ("encode", 3, 3) in stages
     assert stages[0][0] == "read"
 
@@ -145,7 +172,10 @@ def test_progress_is_reported():
         ({"width": 5, "max_bytes": 5}, "width and max_bytes both size the sketch"),
         ({"max_bytes": 2}, "max_bytes must be at least"),
         ({"schedule": "hybird"}, "schedule must be"),
-        ({"schedule": "batched:3", "num_rounds": 2}, "batches must be at most the number of rounds, 2, got 3"),
+        (
+            {"schedule": "batched:3", "num_rounds": 2},
+            "batches must be at most the number of rounds, 2, got 3",
+        ),
         ({"recovery": "mean"}, "recovery must be auto, joint or median"),
         ({"objective": "l1"}, "objective must be linf or l2, got 'l1'"),
         ({"confidence": 1}, "confidence must be at least 0 .no intervals. and below 1, got 1"),
@@ -182,12 +212,17 @@ def test_bad_data():
 
 
 def test_a_plan_is_followed(tmp_path):
-    first = fedtally.estimate([1, 2, 2, 3], domain="range:1..9", num_rounds=2, rows=5, width=64, seed=4)
+    first = fedtally.estimate(
+        [1, 2, 2, 3], domain="range:1..9", num_rounds=2, rows=5, width=64, seed=4
+    )
     first.plan.save(tmp_path / "plan.toml")
     plan = Plan.load(tmp_path / "plan.toml")
     again = fedtally.estimate([1, 2, 2, 3], domain="range:1..9", plan=plan)
     assert again.plan.fingerprint == first.plan.fingerprint
-    assert all(np.array_equal(a.counters, b.counters) for a, b in zip(first.sketches, again.sketches, strict=True))
+    assert all(
+        np.array_equal(a.counters, b.counters)
+        for a, b in zip(first.sketches, again.sketches, strict=True)
+    )
     with pytest.raises(InvalidInputError, match="the plan is for the domain"):
         fedtally.estimate([1, 2, 2, 3], domain="range:1..8", plan=plan)
     with pytest.raises(InvalidInputError, match="the plan allows"):
@@ -202,7 +237,9 @@ def test_another_seed_beside_a_plan_draws_other_rounds():
     items = list(range(1, 10)) * 20
     plan = fedtally.estimate(items, domain="range:1..9", num_rounds=2, width=64, seed=4).plan
     plan = Plan.from_dict({**plan.to_dict(), "max_round_clients": 180})
-    one, other = (fedtally.estimate(items, domain="range:1..9", plan=plan, seed=s).sketches[0] for s in (1, 2))
+    one, other = (
+        fedtally.estimate(items, domain="range:1..9", plan=plan, seed=s).sketches[0] for s in (1, 2)
+    )
     assert not np.array_equal(one.counters, other.counters)
 
 
@@ -231,20 +268,27 @@ def test_truth_of_a_sparse_unsorted_domain():
     assert result.evaluation.linf == 0
     assert result.true_frequencies([-5, 7, 1000]) == [3 / 7, 2 / 7, 1 / 7]
     candidates = fedtally.Strings(["zebra", "ant", "moth", "gnu"], bytes(32), public=True)
-    words = fedtally.estimate(["moth", "zebra", "moth"], domain=candidates, rows=9, width=1024, seed=1, evaluate=True)
+    words = fedtally.estimate(
+        ["moth", "zebra", "moth"], domain=candidates, rows=9, width=1024, seed=1, evaluate=True
+    )
     assert words.evaluation.linf == 0
     assert words.true_frequencies(["ant", "moth", "zebra", "gnu"]) == [0, 2 / 3, 1 / 3, 0]
 
 
 def test_precision_and_recall_differ_where_counts_tie():
     counts = [9, 5, 5, 5]
-    result = fedtally.estimate([1, 2, 3, 4], counts=counts, domain="range:1..4", rows=9, width=64, seed=1)
+    result = fedtally.estimate(
+        [1, 2, 3, 4], counts=counts, domain="range:1..4", rows=9, width=64, seed=1
+    )
     result.truth = Truth(np.array([0, 1, 2, 3]), np.array(counts))
-    result.top = lambda k, *_: [SimpleNamespace(item=i) for i in (1, 4)][:k]  # the estimates put 4 before 2
+    # the estimates put 4 before 2
+    result.top = lambda k, *_: [SimpleNamespace(item=i) for i in (1, 4)][:k]
     assert result.evaluate(2)[4:] == (1.0, 0.5)
 
 
-@pytest.mark.parametrize(("columns", "message"), [({"counts": [2, 3]}, "max_items bounds"), ({}, "max_items bounds")])
+@pytest.mark.parametrize(
+    ("columns", "message"), [({"counts": [2, 3]}, "max_items bounds"), ({}, "max_items bounds")]
+)
 def test_max_items_needs_clients(columns, message):
     with pytest.raises(InvalidInputError, match=message):
         fedtally.estimate([1, 2], max_items=3, **columns)
@@ -252,7 +296,9 @@ def test_max_items_needs_clients(columns, message):
 
 @pytest.mark.parametrize("domain", [["a"], 5, {"a": 1}])
 def test_domains_of_another_type(domain):
-    with pytest.raises(InvalidInputError, match=r"domain must be a Domain such as fedtally.Dictionary"):
+    with pytest.raises(
+        InvalidInputError, match=r"domain must be a Domain such as fedtally.Dictionary"
+    ):
         fedtally.estimate(["a"], domain=domain)
 
 

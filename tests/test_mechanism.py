@@ -1,4 +1,5 @@
-"""Integer noise: tables against decimal arithmetic, draws against big integers, samples against their distribution."""
+"""Integer noise: tables against decimal arithmetic, draws against big integers, samples against
+their distribution."""
 
 from __future__ import annotations
 
@@ -27,7 +28,11 @@ from fedtally.privacy.mechanism import MAX_DRAWS, Noise, rounded_gaussian, skell
 
 VARIANCES = [0.03, 0.289, 17.0**2, 150.0**2]
 MAKERS = [rounded_gaussian, skellam]
-NOISES = [pytest.param(make, variance, id=f"{make.__name__}-{variance:g}") for make in MAKERS for variance in VARIANCES]
+NOISES = [
+    pytest.param(make, variance, id=f"{make.__name__}-{variance:g}")
+    for make in MAKERS
+    for variance in VARIANCES
+]
 KEYS = st.binary(min_size=32, max_size=32)
 WORD = 2**64
 P_VALUE = 1e-6
@@ -43,17 +48,23 @@ def by_big_integers(noise: Noise, key: bytes, size: int) -> list[int]:
     stream = expand(Secret(key), 16 * size)
     words = [int.from_bytes(stream[at : at + 8], "little") for at in range(0, 16 * size, 8)]
     table = entries(noise)
-    return [bisect_right(table, WORD * words[i] + words[size + i]) - noise.largest for i in range(size)]
+    return [
+        bisect_right(table, WORD * words[i] + words[size + i]) - noise.largest for i in range(size)
+    ]
 
 
 # ---- tables ----
 
 
 def decimal_gaussian(variance: float, reach: int) -> list[Decimal]:
-    """Return P(X = k), k = -reach .. 0, from the series of the error function, and P(X < -reach) before them."""
+    """Return P(X = k), k = -reach ..
+    0, from the series of the error function, and P(X < -reach) before them.
+    """
     scale = (2 * Decimal(variance)).sqrt()
     machin = (
-        (weight * (-1) ** n, (2 * n + 1) * x ** (2 * n + 1)) for weight, x in ((16, 5), (-4, 239)) for n in range(120)
+        (weight * (-1) ** n, (2 * n + 1) * x ** (2 * n + 1))
+        for weight, x in ((16, 5), (-4, 239))
+        for n in range(120)
     )
     root = sum((Decimal(a) / b for a, b in machin), Decimal(0)).sqrt()  # of pi
 
@@ -67,12 +78,15 @@ def decimal_gaussian(variance: float, reach: int) -> list[Decimal]:
             term *= 2 * x * x / (2 * n + 1)
         return Decimal(1) / 2 - x * (-x * x).exp() * total / root
 
-    tails = [upper(k + Decimal(1) / 2) for k in range(reach, -1, -1)]  # P(X < -reach), ..., P(X < 0)
+    # P(X < -reach), ..., P(X < 0)
+    tails = [upper(k + Decimal(1) / 2) for k in range(reach, -1, -1)]
     return [tails[0], *(b - a for a, b in pairwise(tails)), 1 - 2 * tails[-1]]
 
 
 def decimal_skellam(variance: float, reach: int) -> list[Decimal]:
-    """Return P(X = k), k = -reach .. 0, from the power series of I_k, and P(X < -reach) before them."""
+    """Return P(X = k), k = -reach ..
+    0, from the power series of I_k, and P(X < -reach) before them.
+    """
     half = Decimal(variance) / 2
 
     def mass(k: int) -> Decimal:
@@ -88,9 +102,12 @@ def decimal_skellam(variance: float, reach: int) -> list[Decimal]:
 
 
 @pytest.mark.parametrize("variance", [0.03, 0.289, 1.0, 17.0**2])
-@pytest.mark.parametrize(("make", "exact"), [(rounded_gaussian, decimal_gaussian), (skellam, decimal_skellam)])
+@pytest.mark.parametrize(
+    ("make", "exact"), [(rounded_gaussian, decimal_gaussian), (skellam, decimal_skellam)]
+)
 def test_total_variation_is_below_the_bound(make: Any, exact: Any, variance: float) -> None:
-    """And not far above it: two entries differ in rounding by a third on average, where the bound says 2."""
+    """And not far above it: two entries differ in rounding by a third on average, where the bound
+    says 2."""
     noise = make(variance)
     with localcontext() as context:
         context.prec = 160
@@ -102,7 +119,9 @@ def test_total_variation_is_below_the_bound(make: Any, exact: Any, variance: flo
         total_variation = sum(difference[:-1]) + difference[-1] / 2
         assert total_variation <= Decimal(noise.total_variation)
         assert noise.largest < 100 or Decimal(noise.total_variation) <= 8 * total_variation
-        for floor, tail in zip(accumulate(noise.masses[: noise.largest]), accumulate(masses[1:-1]), strict=True):
+        for floor, tail in zip(
+            accumulate(noise.masses[: noise.largest]), accumulate(masses[1:-1]), strict=True
+        ):
             assert -(Decimal(2) ** -32) < (masses[0] + tail) / unit - floor < 1 + Decimal(2) ** -32
 
 
@@ -111,9 +130,16 @@ def test_total_variation_is_below_the_bound(make: Any, exact: Any, variance: flo
 def test_tables_are_whole_and_symmetric(make: Any, variance: float) -> None:
     noise = make(variance)
     assert sum(noise.masses) == 2**128 and noise.masses == noise.masses[::-1]
-    assert min(noise.masses) >= 0 and noise.masses[0] > 0 and len(noise.masses) == 2 * noise.largest + 1 >= 3
+    assert (
+        min(noise.masses) >= 0
+        and noise.masses[0] > 0
+        and len(noise.masses) == 2 * noise.largest + 1 >= 3
+    )
     assert noise.total_variation == (len(noise.masses) + 1) * 2.0**-128
-    assert noise.name == {rounded_gaussian: "rounded Gaussian", skellam: "Skellam"}[make] and noise.variance == variance
+    assert (
+        noise.name == {rounded_gaussian: "rounded Gaussian", skellam: "Skellam"}[make]
+        and noise.variance == variance
+    )
 
 
 @pytest.mark.parametrize("variance", [2.0**-40, 1e-6])
@@ -140,18 +166,23 @@ def test_pmf_is_the_table(make: Any, variance: float) -> None:
     noise = make(variance)
     pmf = noise.pmf()
     assert pmf == {
-        k: m / 2**128 for k, m in zip(range(-noise.largest, noise.largest + 1), noise.masses, strict=True) if m
+        k: m / 2**128
+        for k, m in zip(range(-noise.largest, noise.largest + 1), noise.masses, strict=True)
+        if m
     }
     assert sum(pmf.values()) == pytest.approx(1, abs=1e-12) and min(pmf.values()) >= 2.0**-128
     own = sum(k * k * p for k, p in pmf.items())
-    assert own == pytest.approx(variance if make is skellam else variance + 1 / 12, rel=1e-9, abs=0.01)
+    assert own == pytest.approx(
+        variance if make is skellam else variance + 1 / 12, rel=1e-9, abs=0.01
+    )
 
 
 def test_shares_add_up_to_skellam() -> None:
     """The n-fold convolution of the table for v/n is the table for v."""
     n, v = 10, 2.89
     share, total = (
-        np.array([x.pmf()[k] for k in range(-x.largest, x.largest + 1)]) for x in (skellam(v / n), skellam(v))
+        np.array([x.pmf()[k] for k in range(-x.largest, x.largest + 1)])
+        for x in (skellam(v / n), skellam(v))
     )
     convolved = np.ones(1)
     for _ in range(n):
@@ -161,10 +192,14 @@ def test_shares_add_up_to_skellam() -> None:
 
 
 def test_tables_are_kept() -> None:
-    assert skellam(0.289) is skellam(np.float64(0.289)) and rounded_gaussian(1) is rounded_gaussian(1.0)
+    assert skellam(0.289) is skellam(np.float64(0.289)) and rounded_gaussian(1) is rounded_gaussian(
+        1.0
+    )
 
 
-@pytest.mark.parametrize("value", [0.0, -1.0, 2.0**-7, 2.0**31, math.nan, math.inf, True, "1", None])
+@pytest.mark.parametrize(
+    "value", [0.0, -1.0, 2.0**-7, 2.0**31, math.nan, math.inf, True, "1", None]
+)
 def test_variances_that_have_no_table(value: Any) -> None:
     with pytest.raises(InvalidInputError, match="variance must be"):
         rounded_gaussian(value)
@@ -176,7 +211,9 @@ def test_variances_that_have_no_table(value: Any) -> None:
 # ---- draws ----
 
 
-@given(KEYS, st.sampled_from(VARIANCES), st.sampled_from(MAKERS), st.integers(1, 400), st.booleans())
+@given(
+    KEYS, st.sampled_from(VARIANCES), st.sampled_from(MAKERS), st.integers(1, 400), st.booleans()
+)
 def test_draws_are_those_of_big_integers(
     backend: str, key: bytes, variance: float, make: Any, size: int, constant_time: bool
 ) -> None:
@@ -196,12 +233,18 @@ def test_long_draws_are_those_of_big_integers(backend: str, constant_time: bool)
 def crafted(table: list[int]) -> list[tuple[int, int]]:
     """Return words and low words at, just below and just above every entry, and at the ends."""
     near = [entry + d for entry in table for d in (-1, 0, 1, -WORD, WORD)]
-    return [divmod(u, WORD) for u in [0, 1, WORD - 1, 2**128 - 1, 2**128 - WORD, *near] if 0 <= u < 2**128]
+    return [
+        divmod(u, WORD)
+        for u in [0, 1, WORD - 1, 2**128 - 1, 2**128 - WORD, *near]
+        if 0 <= u < 2**128
+    ]
 
 
 @pytest.mark.parametrize("scan", [False, True])
 @pytest.mark.parametrize(("make", "variance"), NOISES)
-def test_ties_are_settled_by_the_low_words(backend: str, make: Any, variance: float, scan: bool) -> None:
+def test_ties_are_settled_by_the_low_words(
+    backend: str, make: Any, variance: float, scan: bool
+) -> None:
     noise = make(variance)
     table = entries(noise)
     pairs = crafted(table[:: 1 + len(table) // 400])
@@ -223,7 +266,9 @@ def test_ties_are_settled_by_the_low_words(backend: str, make: Any, variance: fl
 
 
 @pytest.mark.parametrize("constant_time", [False, True])
-def test_a_tie_in_the_stream(backend: str, constant_time: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_tie_in_the_stream(
+    backend: str, constant_time: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The whole path: words n + i are asked for, and i keeps its own."""
     noise = skellam(17.0**2)
     table = entries(noise)
@@ -247,7 +292,9 @@ def test_a_tie_in_the_stream(backend: str, constant_time: bool, monkeypatch: pyt
     st.data(),
 )
 @settings(max_examples=60)
-def test_any_table_is_inverted(backend: str, table: list[int], first: int, scan: bool, data: st.DataObject) -> None:
+def test_any_table_is_inverted(
+    backend: str, table: list[int], first: int, scan: bool, data: st.DataObject
+) -> None:
     table = sorted(table)
     pairs = [*crafted(data.draw(st.lists(st.sampled_from(table), max_size=8))), (2**63, 0)]
     words, low = np.array(pairs, np.uint64).T.copy()
@@ -263,7 +310,10 @@ def test_any_table_is_inverted(backend: str, table: list[int], first: int, scan:
 
 def test_the_door_of_inversion() -> None:
     for table in ([], [2**128], [-1], [2, 1]):
-        with pytest.raises(InvalidInputError, match=r"entries must be|cumulative must be integers 0 \.\. 2\^128 - 1"):
+        with pytest.raises(
+            InvalidInputError,
+            match=r"entries must be|cumulative must be integers 0 \.\. 2\^128 - 1",
+        ):
             kernels.Inversion(table, 0)
     with pytest.raises(InvalidInputError, match="first must be"):
         kernels.Inversion([1], 2**62 + 1)
@@ -280,7 +330,8 @@ def test_a_key_serves_one_stream() -> None:
         skellam(0.289).draw(key, 100)
     with pytest.raises(InvalidInputError, match="was wiped"):
         rounded_gaussian(289.0).draw(key, 100)
-    assert np.array_equal(first, skellam(0.289).draw(Secret(bytes(32)), 100))  # another copy: the caller's care
+    # another copy: the caller's care
+    assert np.array_equal(first, skellam(0.289).draw(Secret(bytes(32)), 100))
 
 
 def test_no_word_serves_twice() -> None:
@@ -289,7 +340,8 @@ def test_no_word_serves_twice() -> None:
     draws = [noise.draw(Secret(bytes([k]) * 32), 40_000) for k in range(4)]
     for i, one in enumerate(draws):
         for other in [*draws[:i], np.roll(one, 16_384), np.roll(one, 1), one[::-1]]:
-            # Equal in a place with probability sum p^2 = 1 / (2 sqrt(pi) 1000): 11.3 of 40,000 expected, 5.6 in pairs.
+            # Equal in a place with probability sum p^2 = 1 / (2 sqrt(pi) 1000): 11.3 of 40,000
+            # expected, 5.6 in pairs.
             assert np.count_nonzero(one == other) <= 60
 
 
@@ -317,7 +369,8 @@ def test_keys_of_another_length(length: int) -> None:
 
 
 def p_value(draws: npt.NDArray[np.int64], pmf: dict[int, float]) -> float:
-    """Return the p-value of Pearson's chi-square; cells of fewer than 20 expected draws are joined at each end."""
+    """Return the p-value of Pearson's chi-square; cells of fewer than 20 expected draws are joined
+    at each end."""
     largest = max(pmf)
     expected = len(draws) * np.array([pmf.get(k, 0.0) for k in range(-largest, largest + 1)])
     found = np.bincount(draws + largest, minlength=len(expected)).astype(float)
@@ -328,7 +381,9 @@ def p_value(draws: npt.NDArray[np.int64], pmf: dict[int, float]) -> float:
         return np.concatenate([[x[:first].sum() + x[last + 1 :].sum()], x[first : last + 1]])
 
     expected, found = joined(expected), joined(found)
-    return float(stats.chi2.sf(((found - expected) ** 2 / np.maximum(expected, 1e-9)).sum(), len(found) - 1))
+    return float(
+        stats.chi2.sf(((found - expected) ** 2 / np.maximum(expected, 1e-9)).sum(), len(found) - 1)
+    )
 
 
 def sample(noise: Noise, seed: int, size: int) -> npt.NDArray[np.int64]:
@@ -352,7 +407,8 @@ def test_ten_million_draws_have_the_distribution(make: Any, variance: float) -> 
 
 @pytest.mark.parametrize(("make", "variance"), NOISES)
 def test_moments(make: Any, variance: float) -> None:
-    """Mean, variance and fourth moment within 5 standard errors, which the table gives; kurtosis of Skellam 3 + 1/v."""
+    """Mean, variance and fourth moment within 5 standard errors, which the table gives; kurtosis of
+    Skellam 3 + 1/v."""
     noise, size = make(variance), 1_000_000
     pmf = noise.pmf()
     moment = {r: sum(k**r * p for k, p in pmf.items()) for r in (1, 2, 4, 8)}
@@ -361,7 +417,9 @@ def test_moments(make: Any, variance: float) -> None:
         error = math.sqrt((moment[2 * r] - moment[r] ** 2) / size)
         assert abs((draws**r).mean() - moment[r]) <= 5 * error
     if make is skellam:
-        assert moment[2] == pytest.approx(variance) and moment[4] / variance**2 == pytest.approx(3 + 1 / variance)
+        assert moment[2] == pytest.approx(variance) and moment[4] / variance**2 == pytest.approx(
+            3 + 1 / variance
+        )
 
 
 def test_sums_of_shares_are_skellam() -> None:
@@ -379,14 +437,19 @@ FORBIDDEN = ("random", "secrets", "time", "os", "numpy.random")
 
 
 def randomness(source: str) -> list[str]:
-    """Return what a module imports or names of the sources of randomness and time that are not arguments."""
+    """Return what a module imports or names of the sources of randomness and time that are not
+    arguments."""
     found: list[str] = []
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Import):
             found += [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom) and node.module:
             found += [node.module, *(f"{node.module}.{alias.name}" for alias in node.names)]
-        elif isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id in ("np", "numpy"):
+        elif (
+            isinstance(node, ast.Attribute)
+            and isinstance(node.value, ast.Name)
+            and node.value.id in ("np", "numpy")
+        ):
             found.append(f"numpy.{node.attr}")
     return [name for name in found if name in FORBIDDEN or name.startswith("numpy.random.")]
 
@@ -417,8 +480,17 @@ def test_other_randomness_is_found(source: str) -> None:
 
 
 def test_the_benchmark_runs() -> None:
-    noise = pytest.importorskip("benchmarks.noise", reason="run from the root of the repository: python -m pytest")
+    noise = pytest.importorskip(
+        "benchmarks.noise", reason="run from the root of the repository: python -m pytest"
+    )
     report = noise.measure(256, 1)
-    assert {rate.backend for rate in report.rates} == {*kernels.available_backends(), "searchsorted", "prg", "AES-CTR"}
+    assert {rate.backend for rate in report.rates} == {
+        *kernels.available_backends(),
+        "searchsorted",
+        "prg",
+        "AES-CTR",
+    }
     compiled = len(kernels.available_backends()) - 1
-    assert len(report.goals) == 2 * len(noise.FACTORS) * compiled and bool(report.notes) == (not compiled)
+    assert len(report.goals) == 2 * len(noise.FACTORS) * compiled and bool(report.notes) == (
+        not compiled
+    )

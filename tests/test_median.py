@@ -1,4 +1,5 @@
-"""The paper's decoders: against the oracle, over unequal and missing rounds, and where schedules coincide."""
+"""The paper's decoders: against the oracle, over unequal and missing rounds, and where schedules
+coincide."""
 
 from __future__ import annotations
 
@@ -20,7 +21,9 @@ SEED = bytes(range(7, 39))
 SCHEDULES = ("shared", "fresh", "hybrid", "batched:1", "batched:3", "batched:9", "batched:10")
 IDS = st.one_of(st.integers(0, 9), st.integers(0, 2**64 - 1))
 ROUNDS = st.lists(
-    st.one_of(st.none(), st.lists(st.tuples(IDS, st.integers(0, 9)), max_size=12)), min_size=10, max_size=10
+    st.one_of(st.none(), st.lists(st.tuples(IDS, st.integers(0, 9)), max_size=12)),
+    min_size=10,
+    max_size=10,
 ).filter(lambda rounds: any(items is not None for items in rounds))
 Rounds = list[list[tuple[int, int]] | None]
 
@@ -31,18 +34,25 @@ def encode(schedule: str, rounds: Rounds, rows: int = 3, width: int = 8) -> list
     for m, items in enumerate(rounds):
         if items is not None:
             sketch = CountSketch(spec, m)
-            sketch.add(np.array([i for i, _ in items], np.uint64), np.array([c for _, c in items], np.int64))
+            sketch.add(
+                np.array([i for i, _ in items], np.uint64),
+                np.array([c for _, c in items], np.int64),
+            )
             landed.append(sketch)
     return landed
 
 
 def asked(rounds: Rounds) -> Any:
-    return np.array(sorted({i for items in rounds for i, _ in items or []} | set(range(12))), np.uint64)
+    return np.array(
+        sorted({i for items in rounds for i, _ in items or []} | set(range(12))), np.uint64
+    )
 
 
 @pytest.mark.parametrize("schedule", SCHEDULES)
 @given(ROUNDS, st.integers(1, 6), st.integers(1, 12))
-def test_matches_the_oracle(backend: str, oracle: Any, schedule: str, rounds: Rounds, rows: int, width: int) -> None:
+def test_matches_the_oracle(
+    backend: str, oracle: Any, schedule: str, rounds: Rounds, rows: int, width: int
+) -> None:
     slow = oracle(schedule, rows, width, 10, SEED)
     for m, items in enumerate(rounds):
         if items is not None:
@@ -50,14 +60,18 @@ def test_matches_the_oracle(backend: str, oracle: Any, schedule: str, rounds: Ro
     decoder = MedianDecoder(encode(schedule, rounds, rows, width))
     ids = asked(rounds)
     assert decoder.at(ids).tolist() == [slow.estimate(i) for i in ids.tolist()]
-    assert decoder.range(2**64 - 2, 6).tolist() == [slow.estimate(i % 2**64) for i in range(2**64 - 2, 2**64 + 4)]
+    assert decoder.range(2**64 - 2, 6).tolist() == [
+        slow.estimate(i % 2**64) for i in range(2**64 - 2, 2**64 + 4)
+    ]
 
 
 @pytest.mark.parametrize("schedule", SCHEDULES)
 @settings(max_examples=20)
 @given(
     st.lists(
-        st.one_of(st.none(), st.dictionaries(st.integers(0, 15), st.integers(1, 10**6), max_size=8)),
+        st.one_of(
+            st.none(), st.dictionaries(st.integers(0, 15), st.integers(1, 10**6), max_size=8)
+        ),
         min_size=10,
         max_size=10,
     )
@@ -65,7 +79,8 @@ def test_matches_the_oracle(backend: str, oracle: Any, schedule: str, rounds: Ro
 def test_unequal_and_missing_rounds_estimate_the_union(
     backend: str, schedule: str, counts: list[dict[int, int] | None]
 ) -> None:
-    """Exact unless an id meets one of 15 others in 4 of 7 rows: probability at most 35 (15 / 2048)^4 = 1e-7."""
+    """Exact unless an id meets one of 15 others in 4 of 7 rows: probability at most 35 (15 /
+    2048)^4 = 1e-7."""
     rounds: Rounds = [None if items is None else list(items.items()) for items in counts]
     if all(items is None for items in rounds):
         return
@@ -83,8 +98,12 @@ def decode(schedule: str, rounds: Rounds) -> Any:
 
 @given(st.lists(st.tuples(IDS, st.integers(0, 9)), max_size=20))
 def test_hybrid_of_one_round_is_shared(backend: str, items: list[tuple[int, int]]) -> None:
-    shared, hybrid, batched = (encode(name, [items])[0] for name in ("shared", "hybrid", "batched:1"))
-    assert np.array_equal(shared.counters, hybrid.counters) and np.array_equal(shared.counters, batched.counters)
+    shared, hybrid, batched = (
+        encode(name, [items])[0] for name in ("shared", "hybrid", "batched:1")
+    )
+    assert np.array_equal(shared.counters, hybrid.counters) and np.array_equal(
+        shared.counters, batched.counters
+    )
     assert (
         decode("shared", [items]).tolist()
         == decode("hybrid", [items]).tolist()
@@ -116,7 +135,10 @@ def test_sketches_are_not_changed_by_decoding(backend: str, schedule: str) -> No
     decoder = MedianDecoder(landed)
     first = decoder.at(np.arange(5, dtype=np.uint64))
     assert np.array_equal(decoder.at(np.arange(5, dtype=np.uint64)), first)
-    assert all(np.array_equal(sketch.counters, counters) for sketch, counters in zip(landed, before, strict=True))
+    assert all(
+        np.array_equal(sketch.counters, counters)
+        for sketch, counters in zip(landed, before, strict=True)
+    )
 
 
 # ---- scanning ----
@@ -190,14 +212,20 @@ def test_a_round_given_twice() -> None:
 
 def test_rounds_of_other_campaigns() -> None:
     landed = encode("hybrid", [[(1, 2)]] * 3)
-    for other in (encode("shared", [[]] * 3), encode("hybrid", [[]] * 4), encode("hybrid", [[]] * 3, width=9)):
+    for other in (
+        encode("shared", [[]] * 3),
+        encode("hybrid", [[]] * 4),
+        encode("hybrid", [[]] * 3, width=9),
+    ):
         with pytest.raises(IncompatibleError, match="differ in"):
             MedianDecoder([landed[0], other[1]])
 
 
 @pytest.mark.parametrize("schedule", ["shared", "hybrid", "batched:1"])
 def test_sums_over_rounds_do_not_wrap_around(backend: str, schedule: str) -> None:
-    """A round may hold up to 2^62; four of 2^61 are 2^63, which int64 cannot hold. Close or refused, never negative."""
+    """A round may hold up to 2^62; four of 2^61 are 2^63, which int64 cannot hold.
+    Close or refused, never negative.
+    """
     landed = encode(schedule, [[(1, 2**61)]] * 4)
     try:
         estimate = MedianDecoder(landed).at(np.array([1], np.uint64))[0]

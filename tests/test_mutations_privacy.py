@@ -1,6 +1,8 @@
-"""The list of errors that tools/mutations_privacy.py plants: each still fits the source, and names tests that exist.
+"""The list of errors that tools/mutations_privacy.py plants: each still fits the source, and names
+tests that exist.
 
-That some test fails for each is what the command itself shows; it takes minutes, and does not run here.
+That some test fails for each is what the command itself shows; it takes minutes, and does not run
+here.
 """
 
 from __future__ import annotations
@@ -17,7 +19,9 @@ ROOT = Path(__file__).resolve().parent.parent
 
 @pytest.fixture(scope="module")
 def tool() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("mutations_privacy", ROOT / "tools" / "mutations_privacy.py")
+    spec = importlib.util.spec_from_file_location(
+        "mutations_privacy", ROOT / "tools" / "mutations_privacy.py"
+    )
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module
@@ -39,7 +43,10 @@ def test_a_list_that_no_longer_fits_is_found(tool: ModuleType) -> None:
         ({"new": "return )"}, "is no Python"),
         ({"file": "privacy/none.py"}, "none.py"),
         ({"tests": ("test_none.py",)}, "there is no test test_none.py"),
-        ({"tests": ("test_audit_engine.py::test_none",)}, "there is no test test_audit_engine.py::test_none"),
+        (
+            {"tests": ("test_audit_engine.py::test_none",)},
+            "there is no test test_audit_engine.py::test_none",
+        ),
     ):
         [problem] = tool.problems([some._replace(**changed)])
         assert said in problem
@@ -52,5 +59,9 @@ def test_a_copy_is_what_runs(tool: ModuleType, tmp_path: Path) -> None:
     source = (ROOT / "src" / "fedtally" / budget.file).read_bytes()
     found = tool.tried(budget, tmp_path)
     assert found.problem == "" and found.caught_by.startswith("test_budget.py::")
-    assert (copy / budget.file).read_bytes() == (ROOT / "src" / "fedtally" / budget.file).read_bytes() == source
+    assert (
+        (copy / budget.file).read_bytes()
+        == (ROOT / "src" / "fedtally" / budget.file).read_bytes()
+        == source
+    )
     assert tool.tested(tmp_path, budget.tests)[0] == 0

@@ -42,7 +42,9 @@ def slow_pack(values: list[int], bits: int) -> bytes:
 
 def draw(seed: int, entries: int, bits: int) -> npt.NDArray[Any]:
     rng = np.random.default_rng(seed)
-    return rng.integers((1 << bits) - 1, size=entries, dtype=np.uint64, endpoint=True).astype(lane(bits))
+    return rng.integers((1 << bits) - 1, size=entries, dtype=np.uint64, endpoint=True).astype(
+        lane(bits)
+    )
 
 
 def ones(entries: int, bits: int) -> npt.NDArray[Any]:
@@ -105,7 +107,10 @@ def test_lengths(bits: int, entries: int) -> None:
 def test_another_length_is_refused(bits: int, entries: int, data: st.DataObject) -> None:
     length = packing.packed_length(entries, bits)
     other = data.draw(st.one_of(st.integers(0, length - 1), st.integers(length + 1, length + 70)))
-    with pytest.raises(InvalidInputError, match=f"{entries} entries of {bits} bits take {length} bytes, got {other}$"):
+    with pytest.raises(
+        InvalidInputError,
+        match=f"{entries} entries of {bits} bits take {length} bytes, got {other}$",
+    ):
         packing.unpack(bytes(other), entries, bits)
 
 
@@ -114,7 +119,9 @@ def test_a_declared_length_is_checked_before_memory_is_taken() -> None:
         packing.unpack(bytes(8), 2**32 - 1, 64)
 
 
-@pytest.mark.parametrize("data", [bytearray(2), memoryview(bytes(2)), "ab", np.zeros(2, np.uint8), None])
+@pytest.mark.parametrize(
+    "data", [bytearray(2), memoryview(bytes(2)), "ab", np.zeros(2, np.uint8), None]
+)
 def test_data_are_bytes(data: Any) -> None:
     with pytest.raises(InvalidInputError, match=f"take 2 bytes, got {type(data).__name__}"):
         packing.unpack(data, 1, 16)
@@ -126,7 +133,9 @@ def test_entries_out_of_range_are_refused(bits: int) -> None:
         for value in (1 << bits, 2 ** (8 * lane(bits).itemsize) - 1):
             vector = np.zeros(9, lane(bits))
             vector[place] = value
-            with pytest.raises(InvalidInputError, match=rf"every entry must be below 2\^{bits}") as caught:
+            with pytest.raises(
+                InvalidInputError, match=rf"every entry must be below 2\^{bits}"
+            ) as caught:
                 packing.pack(vector, bits)
             assert str(value) not in str(caught.value).replace(f"2^{bits}", "")
 
@@ -148,7 +157,9 @@ def test_entries_out_of_range_are_refused(bits: int) -> None:
     ids=str,
 )
 def test_what_is_not_a_vector(vector: Any) -> None:
-    with pytest.raises(InvalidInputError, match=r"vector must be uint16 \[at least one entry\] for 11 bits"):
+    with pytest.raises(
+        InvalidInputError, match=r"vector must be uint16 \[at least one entry\] for 11 bits"
+    ):
         packing.pack(vector, 11)
 
 
@@ -201,5 +212,7 @@ def test_sums_of_encodings_are_sums_mod_the_modulus() -> None:
         total = np.zeros(33, lane(bits))
         for vector in vectors:
             total += packing.unpack(packing.pack(vector, bits), 33, bits)
-        expected = [sum(column) % (1 << bits) for column in zip(*(v.tolist() for v in vectors), strict=True)]
+        expected = [
+            sum(column) % (1 << bits) for column in zip(*(v.tolist() for v in vectors), strict=True)
+        ]
         assert [value % (1 << bits) for value in total.tolist()] == expected

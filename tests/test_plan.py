@@ -60,8 +60,16 @@ def changed(**values):
         ("domain", None, "domain must be a table"),
         ("domain", {**DOMAIN, 3: 4}, "domain must be a table"),
         ("domain", {**DOMAIN, "first": np.arange(3)}, "domain.first must be a number"),
-        ("domain", {**DOMAIN, "first": -(10**5000)}, r"domain.first must be an integer from -2\^64 to 2\^64"),
-        ("domain", {**DOMAIN, "last": 2**64 + 1}, r"domain.last must be an integer from -2\^64 to 2\^64"),
+        (
+            "domain",
+            {**DOMAIN, "first": -(10**5000)},
+            r"domain.first must be an integer from -2\^64 to 2\^64",
+        ),
+        (
+            "domain",
+            {**DOMAIN, "last": 2**64 + 1},
+            r"domain.last must be an integer from -2\^64 to 2\^64",
+        ),
         ("rows", 2.5, "rows must be an integer"),
         ("rows", True, "rows must be an integer"),
     ],
@@ -87,7 +95,10 @@ def test_a_target_is_part_of_the_plan(tmp_path, suffix):
         ({"linf": 0.0}, "linf must be above 0 and below 1, got 0.0"),
         ({"failure_probability": 1}, "failure_probability must be above 0 and below 1, got 1"),
         ({"recovery": "auto"}, "target.recovery must be joint or median, got 'auto'"),
-        ({"tau": 0.1}, "target must be a table with the entries linf, failure_probability, recovery"),
+        (
+            {"tau": 0.1},
+            "target must be a table with the entries linf, failure_probability, recovery",
+        ),
     ],
 )
 def test_targets_out_of_bounds_are_refused(change, message):
@@ -120,7 +131,9 @@ def test_toml_round_trips(rows, width, rounds, max_round_clients, step, public, 
         "note": 'a "quoted" \\ \x7f text\n',
         "\u00e9 .\U0001f600": 1,
     }
-    plan = Plan(rows, width, "hybrid", rounds, max_round_clients, max_round_clients, domain, 1, seed)
+    plan = Plan(
+        rows, width, "hybrid", rounds, max_round_clients, max_round_clients, domain, 1, seed
+    )
     again = Plan.from_toml(plan.to_toml())
     assert again == plan
     assert again.fingerprint == plan.fingerprint
@@ -147,7 +160,9 @@ def test_plans_of_two_fingerprints_are_not_equal(first):
     other = changed(domain=DOMAIN | {"first": first})
     assert other.domain == PLAN.domain and other.fingerprint != PLAN.fingerprint
     assert other != PLAN and len({other, PLAN}) == 2
-    assert PLAN.has_domain(IntegerRange(1, 1000).describe()) and not other.has_domain(IntegerRange(1, 1000).describe())
+    assert PLAN.has_domain(IntegerRange(1, 1000).describe()) and not other.has_domain(
+        IntegerRange(1, 1000).describe()
+    )
     assert Plan.from_toml(PLAN.to_toml()) == PLAN and PLAN.fingerprint != PLAN
 
 
@@ -167,10 +182,20 @@ def test_a_changed_file_is_noticed(tmp_path):
     [
         ("a.toml", "rows = ", UnreadableFileError, "not valid TOML"),
         ("a.toml", "rows = 3", InvalidInputError, "lacks width"),
-        ("a.toml", PLAN.to_toml() + "\n[other]\nx = 1\n", InvalidInputError, "unknown entries other"),
+        (
+            "a.toml",
+            PLAN.to_toml() + "\n[other]\nx = 1\n",
+            InvalidInputError,
+            "unknown entries other",
+        ),
         ("a.json", "[]", InvalidInputError, "JSON object"),
         ("a.json", "{", UnreadableFileError, "cannot read the plan"),
-        ("a.toml", PLAN.to_toml().replace(PLAN.seed.hex(), "zz"), InvalidInputError, "64 hexadecimal digits"),
+        (
+            "a.toml",
+            PLAN.to_toml().replace(PLAN.seed.hex(), "zz"),
+            InvalidInputError,
+            "64 hexadecimal digits",
+        ),
     ],
 )
 def test_bad_files(tmp_path, name, text, error, message):
@@ -191,7 +216,11 @@ def test_modulus_holds_every_sum_and_no_bit_more(max_round_clients, max_items):
     assert 2 ** (bits - 1) < values <= 2**bits
 
 
-@given(max_bytes=st.integers(100, 10**6), rows=st.integers(1, 20), max_round_clients=st.integers(1, 10**6))
+@given(
+    max_bytes=st.integers(100, 10**6),
+    rows=st.integers(1, 20),
+    max_round_clients=st.integers(1, 10**6),
+)
 def test_width_is_the_largest_that_fits(max_bytes, rows, max_round_clients):
     least = Plan(rows, 1, "shared", 1, max_round_clients, max_round_clients, DOMAIN, 1, bytes(32))
     plan = find_widest(lambda width: dataclasses.replace(least, width=width), max_bytes)
@@ -199,13 +228,17 @@ def test_width_is_the_largest_that_fits(max_bytes, rows, max_round_clients):
     assert dataclasses.replace(plan, width=plan.width + 1).bytes_per_client > max_bytes
 
 
-@pytest.mark.parametrize(("size", "items", "cost"), [(1, 1, 1), (256, 1, 1), (257, 1, 2), (256, 5, 5), (2**20, 3, 8)])
+@pytest.mark.parametrize(
+    ("size", "items", "cost"), [(1, 1, 1), (256, 1, 1), (257, 1, 2), (256, 5, 5), (2**20, 3, 8)]
+)
 def test_binary_cost(size, items, cost):
     assert changed(domain={**DOMAIN, "size": size}, max_items=items).binary_bytes_per_client == cost
 
 
 def test_a_plan_is_frozen_and_takes_numbers_of_numpy():
-    plan = changed(rows=np.int64(7), max_round_clients=np.int32(600), domain={**DOMAIN, "size": np.int64(1000)})
+    plan = changed(
+        rows=np.int64(7), max_round_clients=np.int32(600), domain={**DOMAIN, "size": np.int64(1000)}
+    )
     assert plan.fingerprint == changed(rows=7).fingerprint
     assert len({plan, changed(rows=7)}) == 1
     with pytest.raises(TypeError):
@@ -232,12 +265,17 @@ def test_hostile_files(tmp_path, name, text):
 
 def test_too_few_bytes():
     plan = Plan(7, 1, "shared", 1, 15_000, 15_000, DOMAIN, 1, bytes(32))
-    with pytest.raises(InvalidInputError, match="at least 14 for one counter of 15 bits in each of 7 rows, got 5"):
+    with pytest.raises(
+        InvalidInputError, match="at least 14 for one counter of 15 bits in each of 7 rows, got 5"
+    ):
         find_widest(lambda width: dataclasses.replace(plan, width=width), 5)
 
 
 def test_a_plan_in_a_document_is_a_table_with_a_table():
-    with pytest.raises(InvalidInputError, match="the plan must be a table with the entries rows, width, .*, got list"):
+    with pytest.raises(
+        InvalidInputError,
+        match="the plan must be a table with the entries rows, width, .*, got list",
+    ):
         Plan.from_dict([])
     with pytest.raises(InvalidInputError, match="domain must be a table, got 'words'"):
         Plan.from_dict(changed().to_dict() | {"domain": "words"})
@@ -261,7 +299,10 @@ def test_numbers_and_texts_are_laid_out_as_the_page_says():
         shown = changed(domain={**DOMAIN, "first": float(vector["value"])}).canonical
         assert f'"first":{vector["canonical"]},' in shown
     for vector in VECTORS["texts"]:
-        assert f'"first":{vector["canonical"]},' in changed(domain={**DOMAIN, "first": vector["value"]}).canonical
+        assert (
+            f'"first":{vector["canonical"]},'
+            in changed(domain={**DOMAIN, "first": vector["value"]}).canonical
+        )
 
 
 def test_batches_are_those_of_the_page():
@@ -322,11 +363,15 @@ def test_printable_is_what_the_page_says():
     categories = {"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp", "Zs"}
     assert all(f"{category}" in PAGE for category in categories)
     for letter in map(chr, range(0x110000)):
-        assert letter.isprintable() == (letter == " " or unicodedata.category(letter) not in categories)
+        assert letter.isprintable() == (
+            letter == " " or unicodedata.category(letter) not in categories
+        )
 
 
 def test_a_schedule_is_written_in_one_form_alone():
-    with pytest.raises(InvalidInputError, match="schedule must be written 'batched:4' in a plan, got 'batched:04'"):
+    with pytest.raises(
+        InvalidInputError, match="schedule must be written 'batched:4' in a plan, got 'batched:04'"
+    ):
         Plan.from_dict(PLAN.to_dict() | {"schedule": "batched:04"})
 
 
@@ -348,7 +393,12 @@ def fields_of(kind):
 
 
 def test_the_page_has_every_entry():
-    domains = [IntegerRange(1, 2), IntegerSet([1], public=True), Dictionary(["a"]), Grid(0, 1, 0, 1, 1)]
+    domains = [
+        IntegerRange(1, 2),
+        IntegerSet([1], public=True),
+        Dictionary(["a"]),
+        Grid(0, 1, 0, 1, 1),
+    ]
     domains += [Strings(["a"], bytes(32), public=True), Dictionary(["a"], public=False)]
     described = set().union(*(domain.describe() for domain in domains))
     for table, names, absent in (
@@ -370,7 +420,8 @@ def test_the_page_has_every_entry():
 
 @pytest.mark.parametrize("quotes", ['"""', "'''"])
 def test_a_text_with_a_line_end_of_two_characters_is_refused(tmp_path: Path, quotes: str) -> None:
-    r"""TOML's reader makes \n of \r\n, and two texts would have one fingerprint; between entries either may stand."""
+    r"""TOML's reader makes \n of \r\n, and two texts would have one fingerprint; between entries
+    either may stand."""
     lines = [line for line in PLAN.to_toml().splitlines() if not line.startswith("fingerprint")]
     path = tmp_path / "plan.toml"
 

@@ -1,4 +1,5 @@
-"""Sizes of sketches: distributions known or read from pilots, the paper's ways, and searches beside looking at all."""
+"""Sizes of sketches: distributions known or read from pilots, the paper's ways, and searches beside
+looking at all."""
 
 from __future__ import annotations
 
@@ -37,7 +38,9 @@ def steps():
     return distribution
 
 
-def sketches(distribution, clients, *, rows=8, width=200, schedule="shared", num_rounds=1, noise=0.0, seed=0):
+def sketches(
+    distribution, clients, *, rows=8, width=200, schedule="shared", num_rounds=1, noise=0.0, seed=0
+):
     rng = np.random.default_rng(seed)
     spec = SketchSpec(rows, width, schedule, num_rounds, rng.bytes(32))
     found = []
@@ -79,8 +82,12 @@ def test_items_may_be_given_by_their_numbers(recovery):
         PLAN | {"schedule": "shared", "recovery": recovery},
     )
     once = {"frequencies": [0.0001, 0.004, 0.0008], "numbers": [2000, 60, 500]}
-    assert predict(**once, **plan).linf == pytest.approx(predict(distribution, **plan).linf, rel=1e-6)
-    assert failure(**once, tau=0.002, **plan) == pytest.approx(failure(distribution, 0.002, **plan), rel=1e-6)
+    assert predict(**once, **plan).linf == pytest.approx(
+        predict(distribution, **plan).linf, rel=1e-6
+    )
+    assert failure(**once, tau=0.002, **plan) == pytest.approx(
+        failure(distribution, 0.002, **plan), rel=1e-6
+    )
 
 
 @pytest.mark.parametrize(
@@ -108,34 +115,53 @@ def test_certain_errors_are_not_predicted(probability):
 # ---- distributions ----
 
 
-@pytest.mark.parametrize("frequencies", [zipf(1.1), zipf(3.0), steps(), np.zeros(D), np.array([1.0])])
+@pytest.mark.parametrize(
+    "frequencies", [zipf(1.1), zipf(3.0), steps(), np.zeros(D), np.array([1.0])]
+)
 @pytest.mark.parametrize("recovery", ["joint", "median"])
 def test_a_compressed_law_predicts_as_the_frequencies_do(frequencies, recovery):
-    distribution = Frequencies.from_frequencies(np.random.default_rng(0).permutation(frequencies), domain_size=D)
+    distribution = Frequencies.from_frequencies(
+        np.random.default_rng(0).permutation(frequencies), domain_size=D
+    )
     assert len(distribution.frequencies) < 1500
     assert distribution.numbers @ distribution.frequencies == pytest.approx(frequencies.sum())
-    assert distribution.hardness(0.01) == pytest.approx(theory.hardness(frequencies, 0.01), rel=1e-3)
+    assert distribution.hardness(0.01) == pytest.approx(
+        theory.hardness(frequencies, 0.01), rel=1e-3
+    )
     assert distribution.uncertainty(0.01) == 0.0
-    direct = predict(frequencies, schedule="hybrid", **PLAN, recovery=recovery, candidates=D, probability=0.1)
+    direct = predict(
+        frequencies, schedule="hybrid", **PLAN, recovery=recovery, candidates=D, probability=0.1
+    )
     campaign = Campaign(PLAN["num_clients"], "hybrid", PLAN["num_rounds"], recovery)
-    assert campaign.linf(distribution, 0.1, PLAN["rows"], PLAN["width"]) == pytest.approx(direct.linf, rel=0.01)
+    assert campaign.linf(distribution, 0.1, PLAN["rows"], PLAN["width"]) == pytest.approx(
+        direct.linf, rel=0.01
+    )
 
 
 @pytest.mark.parametrize(
-    ("schedule", "num_rounds", "noise"), [("shared", 1, 0.0), ("shared", 2, 4.0), ("hybrid", 4, 0.0), ("fresh", 4, 2.0)]
+    ("schedule", "num_rounds", "noise"),
+    [("shared", 1, 0.0), ("shared", 2, 4.0), ("hybrid", 4, 0.0), ("fresh", 4, 2.0)],
 )
 @pytest.mark.parametrize("frequencies", [zipf(1.2), steps()])
 def test_a_pilot_tells_the_tail(frequencies, schedule, num_rounds, noise):
-    """Mean over 10 pilots, within four standard errors and 4 %: without the corrections it would be far off."""
+    """Mean over 10 pilots, within four standard errors and 4 %: without the corrections it would be
+    far off."""
     tau, ratios, energies, uncertainties = 0.01, [], [], []
     for seed in range(10):
-        landed = sketches(frequencies, 2000, schedule=schedule, num_rounds=num_rounds, noise=noise, seed=seed)
-        distribution = Frequencies.from_pilot(landed, IntegerRange(1, D), noise**2 + (1 / 12 if noise else 0.0))
+        landed = sketches(
+            frequencies, 2000, schedule=schedule, num_rounds=num_rounds, noise=noise, seed=seed
+        )
+        distribution = Frequencies.from_pilot(
+            landed, IntegerRange(1, D), noise**2 + (1 / 12 if noise else 0.0)
+        )
         assert distribution.fit is not None and distribution.fit.conditioned
         assert distribution.numbers @ distribution.frequencies <= 1 + 1e-6
         assert distribution.domain_size == D
         ratios.append(distribution.hardness(tau) / theory.hardness(frequencies, tau))
-        energies.append(float(distribution.numbers @ distribution.frequencies**2) / float(frequencies @ frequencies))
+        energies.append(
+            float(distribution.numbers @ distribution.frequencies**2)
+            / float(frequencies @ frequencies)
+        )
         uncertainties.append(distribution.uncertainty(tau))
     for seen in (ratios, energies):
         assert np.mean(seen) == pytest.approx(1, abs=0.04 + 4 * np.std(seen) / math.sqrt(len(seen)))
@@ -162,7 +188,9 @@ def test_the_power_law_has_the_mass_and_energy_it_is_asked_for():
 
 @pytest.mark.parametrize("noise", [0.0, 5.0])
 def test_one_item_that_all_clients_hold(noise):
-    distribution = Frequencies.from_pilot(sketches(np.eye(1, D)[0], 1000, noise=noise), IntegerRange(1, D), noise**2)
+    distribution = Frequencies.from_pilot(
+        sketches(np.eye(1, D)[0], 1000, noise=noise), IntegerRange(1, D), noise**2
+    )
     assert distribution.numbers @ distribution.frequencies == pytest.approx(1, abs=1e-9)
     assert distribution.frequencies[0] > 0.98 and distribution.uncertainty(0.05) < 0.5
     assert planner.size_by_model(distribution, 0.05, Campaign(10_000), rows=8).method == "model"
@@ -193,7 +221,8 @@ def test_a_law_that_a_pilot_cannot_tell_is_not_used():
 
 @pytest.mark.parametrize(("clients", "noise"), [(1000, 0.0), (10_000, 0.0), (10_000, 30.0)])
 def test_fourth_powers_tell_the_shape_of_the_tail(clients, noise):
-    """1,000 items alike, which hardly stand out: mass and energy alone would have a few of them, and a long tail."""
+    """1,000 items alike, which hardly stand out: mass and energy alone would have a few of them,
+    and a long tail."""
     flat, tau, ratios = np.where(np.arange(D) < 1000, 1e-3, 0.0), 0.002, []
     for seed in range(6):
         distribution = Frequencies.from_pilot(
@@ -212,18 +241,27 @@ def mixed():
 
 @pytest.mark.parametrize(("width", "noise"), [(2000, 0.0), (2000, 1.0), (1000, 0.0)])
 def test_items_that_are_fitted_one_by_one_tell_the_shape_of_the_tail(width, noise):
-    """Mass, energy and fourth powers are those of fewer items up to 0.005: the hardness at tau were two thirds."""
+    """Mass, energy and fourth powers are those of fewer items up to 0.005: the hardness at tau were
+    two thirds."""
     tau, ratios, below = 0.002, [], []
     for seed in range(4):
         landed = sketches(mixed(), 2500, width=width, noise=noise, seed=seed)
-        distribution = Frequencies.from_pilot(landed, IntegerRange(1, D), noise**2 + (1 / 12 if noise else 0.0))
-        assert distribution.fit is not None and distribution.fit.resolved < 3 * max(tau, 4 * noise / 2500)
-        assert distribution.numbers @ distribution.frequencies <= 1 + 1e-6 and distribution.numbers.sum() <= D * (
-            1 + 1e-9
+        distribution = Frequencies.from_pilot(
+            landed, IntegerRange(1, D), noise**2 + (1 / 12 if noise else 0.0)
+        )
+        assert distribution.fit is not None and distribution.fit.resolved < 3 * max(
+            tau, 4 * noise / 2500
+        )
+        assert (
+            distribution.numbers @ distribution.frequencies <= 1 + 1e-6
+            and distribution.numbers.sum() <= D * (1 + 1e-9)
         )
         ratios.append(distribution.hardness(tau) / theory.hardness(mixed(), tau))
         few, true = distribution.frequencies < tau, mixed()[mixed() < tau]
-        below.append(float(distribution.numbers[few] @ distribution.frequencies[few] ** 2) / float(true @ true))
+        below.append(
+            float(distribution.numbers[few] @ distribution.frequencies[few] ** 2)
+            / float(true @ true)
+        )
     assert 0.9 < np.mean(ratios) < 1.15
     assert np.mean(below) > 0.6
 
@@ -245,13 +283,22 @@ def test_deconvolution_keeps_the_sums_that_are_known():
 
 
 def test_what_joint_recovery_may_miss_is_said():
-    """8 x 100 counters tell 500 items of two clients of the pilot only together; 8 x 2000 one by one."""
+    """8 x 100 counters tell 500 items of two clients of the pilot only together; 8 x 2000 one by
+    one."""
     tau, domain = 0.004, IntegerRange(1, D)
-    small, large = (Frequencies.from_pilot(sketches(mixed(), 2500, width=width), domain) for width in (100, 2000))
+    small, large = (
+        Frequencies.from_pilot(sketches(mixed(), 2500, width=width), domain)
+        for width in (100, 2000)
+    )
     assert small.fit is not None and large.fit is not None
     assert small.fit.resolved > tau > large.fit.resolved
     for recovery, said in (("joint", "tells items below"), ("median", "")):
-        assert said in planner.size_by_model(small, tau, Campaign(25_000, recovery=recovery), rows=9).message
+        assert (
+            said
+            in planner.size_by_model(
+                small, tau, Campaign(25_000, recovery=recovery), rows=9
+            ).message
+        )
     assert planner.size_by_model(large, tau, Campaign(25_000), rows=9).message == ""
 
 
@@ -261,15 +308,19 @@ def geometric(ratio, size=2000):
 
 
 @pytest.mark.parametrize(
-    ("ratio", "clients", "rounds", "tau"), [(0.9763, 900_000, 1, 0.00878), (0.98, 900_000, 2, 0.0025)]
+    ("ratio", "clients", "rounds", "tau"),
+    [(0.9763, 900_000, 1, 0.00878), (0.98, 900_000, 2, 0.0025)],
 )
 def test_a_jump_of_the_error_is_not_relied_on(ratio, clients, rounds, tau):
     """Of 40 campaigns more than 9 fail with probability below 1 %, if 1 in 10 does.
 
-    The error falls by half a dozen times from one width to one a tenth larger, and not just where it is predicted to:
-    of the sketches that are predicted to do by themselves 45 % and 87 % fail.
+    The error falls by half a dozen times from one width to one a tenth larger, and not just where
+    it is predicted to: of the sketches that are predicted to do by themselves 45 % and 87 % fail.
     """
-    distribution, schedule = Frequencies.from_frequencies(geometric(ratio)), "hybrid" if rounds > 1 else "shared"
+    distribution, schedule = (
+        Frequencies.from_frequencies(geometric(ratio)),
+        "hybrid" if rounds > 1 else "shared",
+    )
     campaign = Campaign(clients, schedule, rounds)
     size = planner.size_by_model(distribution, tau, campaign, rows=10)
     assert size.linf is not None and size.linf <= tau
@@ -279,18 +330,26 @@ def test_a_jump_of_the_error_is_not_relied_on(ratio, clients, rounds, tau):
     assert size.width > 1.2 * alone
     rng, failures = np.random.default_rng(0), 0
     for _ in range(40):
-        spec, truth, found = SketchSpec(10, size.width, schedule, rounds, rng.bytes(32)), np.zeros(2000), []
+        spec, truth, found = (
+            SketchSpec(10, size.width, schedule, rounds, rng.bytes(32)),
+            np.zeros(2000),
+            [],
+        )
         for m in range(rounds):
             counts = rng.multinomial(clients // rounds, geometric(ratio))
             found.append(CountSketch(spec, m))
             found[-1].add_range(1, counts)
             truth += counts
-        failures += np.abs(JointDecoder(found, IntegerRange(1, 2000)).range(1, 2000) - truth).max() > tau * clients
+        failures += (
+            np.abs(JointDecoder(found, IntegerRange(1, 2000)).range(1, 2000) - truth).max()
+            > tau * clients
+        )
     assert failures <= 9
 
 
 def plateau():
-    """No item stands out: 20,000 that fall like (i + 150)^-2, most are below one client of a pilot of 1,000."""
+    """No item stands out: 20,000 that fall like (i + 150)^-2, most are below one client of a pilot
+    of 1,000."""
     distribution = (np.arange(20_000) + 151.0) ** -2
     return distribution / distribution.sum()
 
@@ -298,11 +357,14 @@ def plateau():
 def test_rare_items_that_a_pilot_does_not_tell_are_taken_to_be_alike():
     """Of 60 campaigns more than 12 fail with probability below 1 %, if 1 in 10 does.
 
-    At a target of two clients of the pilot. With the power law that the pilot's items start from, most would fail.
+    At a target of two clients of the pilot. With the power law that the pilot's items start from,
+    most would fail.
     """
     tau, campaign, failures = 0.002, Campaign(10_000), np.zeros(2, int)
     for seed in range(4):
-        distribution = Frequencies.from_pilot(sketches(plateau(), 1000, seed=seed), IntegerRange(1, 20_000))
+        distribution = Frequencies.from_pilot(
+            sketches(plateau(), 1000, seed=seed), IntegerRange(1, 20_000)
+        )
         assert distribution.fit is not None and distribution.fit.resolved > 2 * tau
         careful = planner.size_by_model(distribution, tau, campaign, rows=8)
         assert (
@@ -338,21 +400,31 @@ def test_the_largest_error_and_its_probability_agree_where_rare_items_are_taken_
 def test_a_target_of_two_clients_of_the_pilot_is_doubted(recovery):
     distribution = Frequencies.from_pilot(sketches(zipf(1.2), 1000), IntegerRange(1, D))
     campaign = Campaign(10_000, recovery=recovery)
-    assert "is 2 of the pilot's 1,000 clients" in planner.size_by_model(distribution, 0.002, campaign, rows=15).message
+    assert (
+        "is 2 of the pilot's 1,000 clients"
+        in planner.size_by_model(distribution, 0.002, campaign, rows=15).message
+    )
     assert planner.size_by_model(distribution, 0.02, campaign, rows=15).message == ""
 
 
 def test_a_tail_that_is_no_power_law(monkeypatch):
-    """1,000 items alike, and fourth powers that are not known well enough: a guess, which `hardest` is not."""
+    """1,000 items alike, and fourth powers that are not known well enough: a guess, which `hardest`
+    is not."""
     monkeypatch.setattr(distributions, "_KNOWN", 0.0)
     flat = np.where(np.arange(D) < 1000, 1e-3, 0.0)
     tau, domain, campaign = 0.002, IntegerRange(1, D), Campaign(100_000, recovery="median")
     pilot = sketches(flat, 10_000)
-    guess, safe = (Frequencies.from_pilot(pilot, domain, largest_unseen=bound) for bound in (1.0, tau))
+    guess, safe = (
+        Frequencies.from_pilot(pilot, domain, largest_unseen=bound) for bound in (1.0, tau)
+    )
     true = theory.hardness(flat, tau)
     assert guess.hardness(tau) < 0.7 * true
     assert guess.hardest(tau) == pytest.approx(true, rel=0.2)
-    assert safe.hardness(tau) == pytest.approx(safe.hardest(tau), rel=0.01) == pytest.approx(true, rel=0.2)
+    assert (
+        safe.hardness(tau)
+        == pytest.approx(safe.hardest(tau), rel=0.01)
+        == pytest.approx(true, rel=0.2)
+    )
     sizes = [
         planner.size_by_model(distribution, tau, campaign, rows=15)
         for distribution in (guess, safe, Frequencies.from_frequencies(flat))
@@ -380,7 +452,9 @@ def pilot_of(round_laws, clients, schedule, seed, noise=0.0):
     for m, distribution in enumerate(round_laws):
         sketch = CountSketch(spec, m)
         sketch.add_range(
-            1, rng.poisson(distribution * (clients // len(round_laws))), num_clients=clients // len(round_laws)
+            1,
+            rng.poisson(distribution * (clients // len(round_laws))),
+            num_clients=clients // len(round_laws),
         )
         sketch.counters += np.rint(rng.normal(0.0, noise, sketch.counters.shape)).astype(np.int64)
         found.append(sketch)
@@ -390,11 +464,13 @@ def pilot_of(round_laws, clients, schedule, seed, noise=0.0):
 @pytest.mark.parametrize("schedule", ["shared", "hybrid", "fresh", "batched:2"])
 @pytest.mark.parametrize(("kind", "expected"), [("alike", 1.0), ("gamma", 1.6), ("once", 4.0)])
 def test_a_pilot_of_several_rounds_tells_their_heterogeneity(schedule, kind, expected):
-    """Gamma factors of variance 1 have h = 2 / (1 + 1 / 4); what the pilot says follows the rounds as they were drawn.
+    """Gamma factors of variance 1 have h = 2 / (1 + 1 / 4); what the pilot says follows the rounds
+    as they were drawn.
 
-    Mean over 6 pilots within four standard errors, as they say; of one distribution none passes for several, of
-    several all do.
-    The energy is that of the mean distribution, of which rounds under signs of their own show h times as much.
+    Mean over 6 pilots within four standard errors, as they say; of one distribution none passes for
+    several, of several all do.
+    The energy is that of the mean distribution, of which rounds under signs of their own show h
+    times as much.
     """
     said, true, errors, energies, used = [], [], [], [], []
     for seed in range(6):
@@ -414,9 +490,13 @@ def test_a_pilot_of_several_rounds_tells_their_heterogeneity(schedule, kind, exp
         held = mean > 16 / 4000  # items of which the pilot has seen enough, by their mass
         true.append(((rounds**2).mean(axis=0)[held] / mean[held]).sum() / mean[held].sum())
         errors.append(distribution.fit.heterogeneity_error)
-        energies.append(float(distribution.numbers @ distribution.frequencies**2) / float(mean @ mean))
+        energies.append(
+            float(distribution.numbers @ distribution.frequencies**2) / float(mean @ mean)
+        )
         used.append(distribution.heterogeneity)
-    assert np.mean(said) == pytest.approx(np.mean(true), abs=0.03 + 4 * float(np.mean(errors)) / math.sqrt(6))
+    assert np.mean(said) == pytest.approx(
+        np.mean(true), abs=0.03 + 4 * float(np.mean(errors)) / math.sqrt(6)
+    )
     assert np.mean(said) == pytest.approx(expected, rel=0.15)
     assert np.mean(energies) == pytest.approx(1, abs=0.06)
     if kind == "alike":
@@ -427,9 +507,15 @@ def test_a_pilot_of_several_rounds_tells_their_heterogeneity(schedule, kind, exp
 
 def test_one_round_tells_nothing_of_others():
     for schedule in ("shared", "hybrid"):
-        distribution = Frequencies.from_pilot(sketches(zipf(1.2), 1000, schedule=schedule), IntegerRange(1, D))
+        distribution = Frequencies.from_pilot(
+            sketches(zipf(1.2), 1000, schedule=schedule), IntegerRange(1, D)
+        )
         assert distribution.fit is not None
-        assert (distribution.heterogeneity, distribution.fit.heterogeneity, distribution.fit.heterogeneity_error) == (
+        assert (
+            distribution.heterogeneity,
+            distribution.fit.heterogeneity,
+            distribution.fit.heterogeneity_error,
+        ) == (
             1.0,
             1.0,
             math.inf,
@@ -439,7 +525,9 @@ def test_one_round_tells_nothing_of_others():
     few = CountSketch(rounds[1].spec, 1)
     few.add(np.array([1, 2], np.uint64))
     assert Frequencies.from_pilot([rounds[0], few], IntegerRange(1, D)).heterogeneity == 1.0
-    flat = Frequencies.from_pilot(pilot_of([np.full(D, 1 / D)] * 2, 2000, "fresh", 0), IntegerRange(1, D))
+    flat = Frequencies.from_pilot(
+        pilot_of([np.full(D, 1 / D)] * 2, 2000, "fresh", 0), IntegerRange(1, D)
+    )
     assert flat.heterogeneity == 1.0
 
 
@@ -464,28 +552,45 @@ def several(exponent, clients, seed):
 
 @pytest.mark.parametrize("exponent", [1.2, 2.0])
 def test_a_pilot_of_clients_of_several_items_is_not_planned_too_small(exponent):
-    """The hardness is on average not below the true one, nor the width; nor, but for sampling, the mass."""
+    """The hardness is on average not below the true one, nor the width; nor, but for sampling, the
+    mass."""
     ratios, widths = [], []
     campaigns = [Campaign(50_000, recovery=recovery) for recovery in ("joint", "median")]
     for seed in range(6):
         sketch, frequencies = several(exponent, 2000, seed)
         distribution = Frequencies.from_pilot([sketch], IntegerRange(1, D), max_items=3)
         assert distribution.max_items == 3 and distribution.frequencies.max() <= 1
-        assert 0.98 * frequencies.sum() < distribution.numbers @ distribution.frequencies <= 3 + 1e-9
-        ratios.append([distribution.hardness(tau) / theory.hardness(frequencies, tau) for tau in (0.002, 0.01, 0.05)])
-        widths.append([planner.size_by_model(distribution, 0.01, one, rows=9, margin=1.0).width for one in campaigns])
+        assert (
+            0.98 * frequencies.sum() < distribution.numbers @ distribution.frequencies <= 3 + 1e-9
+        )
+        ratios.append(
+            [
+                distribution.hardness(tau) / theory.hardness(frequencies, tau)
+                for tau in (0.002, 0.01, 0.05)
+            ]
+        )
+        widths.append(
+            [
+                planner.size_by_model(distribution, 0.01, one, rows=9, margin=1.0).width
+                for one in campaigns
+            ]
+        )
     assert (np.mean(ratios, axis=0) > 0.97).all()
     assert np.min(ratios) > 0.85
     assert np.mean(ratios, axis=0)[1:] == pytest.approx(1, abs=0.15)
     known = Frequencies.from_frequencies(frequencies, max_items=3)
     least = [planner.size_by_model(known, 0.01, one, rows=9, margin=1.0).width for one in campaigns]
-    assert (np.mean(widths, axis=0) > 0.9 * np.array(least)).all()  # what the default margin makes up for
+    # what the default margin makes up for
+    assert (np.mean(widths, axis=0) > 0.9 * np.array(least)).all()
     assert (np.mean(widths, axis=0) < 1.6 * np.array(least)).all()
 
 
 def test_one_item_too_many_is_refused_or_cut():
     distribution = Frequencies.from_frequencies([0.9, 0.9, 0.9], max_items=3)
-    assert distribution.max_items == 3 and distribution.numbers @ distribution.frequencies == pytest.approx(2.7)
+    assert (
+        distribution.max_items == 3
+        and distribution.numbers @ distribution.frequencies == pytest.approx(2.7)
+    )
     sketch, _ = several(2.0, 1000, 0)
     # Clients hold more than the bound says: the distribution does not.
     cut = Frequencies.from_pilot([sketch], IntegerRange(1, D))
@@ -496,10 +601,22 @@ def test_one_item_too_many_is_refused_or_cut():
 @pytest.mark.parametrize("recovery", ["joint", "median"])
 def test_the_assumed_law_predicts_as_its_frequencies_do(exponent, recovery):
     size, campaign = 100_000, Campaign(100_000, "hybrid", 6, recovery)
-    distribution, known = Frequencies.assumed(size, exponent), Frequencies.from_frequencies(zipf(exponent, size))
+    distribution, known = (
+        Frequencies.assumed(size, exponent),
+        Frequencies.from_frequencies(zipf(exponent, size)),
+    )
     assert distribution.numbers.sum() == size == distribution.domain_size
-    assert campaign.linf(distribution, 0.1, 7, 300) == pytest.approx(campaign.linf(known, 0.1, 7, 300), rel=0.01)
-    direct = predict(zipf(exponent, size), rows=7, width=300, schedule="hybrid", num_rounds=6, num_clients=100_000)
+    assert campaign.linf(distribution, 0.1, 7, 300) == pytest.approx(
+        campaign.linf(known, 0.1, 7, 300), rel=0.01
+    )
+    direct = predict(
+        zipf(exponent, size),
+        rows=7,
+        width=300,
+        schedule="hybrid",
+        num_rounds=6,
+        num_clients=100_000,
+    )
     if recovery == "joint":
         assert campaign.linf(distribution, 0.5, 7, 300) == pytest.approx(direct.linf, rel=1e-3)
 
@@ -511,7 +628,9 @@ def test_the_assumed_law_of_a_vast_domain():
     assert distribution.numbers.sum() == pytest.approx(2.0**61)
     assert Campaign(10_000, recovery="median").linf(distribution, 0.1, 15, 4000) < 0.01
     three = Frequencies.assumed(1000, 5.0, max_items=3)
-    assert three.numbers @ three.frequencies == pytest.approx(3) and three.frequencies[:2].tolist() == [1.0, 1.0]
+    assert three.numbers @ three.frequencies == pytest.approx(3) and three.frequencies[
+        :2
+    ].tolist() == [1.0, 1.0]
     assert Frequencies.assumed(2, max_items=3).frequencies == pytest.approx([1.0, 1.0])
     assert Frequencies.assumed(1).frequencies.tolist() == [1.0]
 
@@ -543,7 +662,10 @@ def test_two_phase_finds_the_power_law_that_a_pilot_holds(alpha, beta):
 
 def test_two_phase_takes_its_arguments():
     [pilot] = sketches(zipf(1.3), 5000)
-    ask = lambda **more: planner.two_phase(pilot, IntegerRange(1, D), 0.01, num_clients=50_000, **more)  # noqa: E731
+
+    def ask(**more):
+        return planner.two_phase(pilot, IntegerRange(1, D), 0.01, num_clients=50_000, **more)
+
     assert ask().rows == theory.rows_for(D, 0.1)
     assert ask(constant=4.0).width == pytest.approx(2 * ask().width, abs=1)
     top = np.sort(MedianDecoder([pilot]).range(1, D))[::-1][:7] / 5000
@@ -593,12 +715,16 @@ def test_the_smallest_size_is_that_of_looking_at_all(needed):
 def test_calculus_finds_the_smallest_size(recovery, schedule):
     campaign = Campaign(20_000, schedule, 4, recovery, noise=lambda rows: 2.0 * math.sqrt(rows))
     distribution = Frequencies.from_frequencies(zipf(1.3))
-    size = planner.size_by_model(distribution, 0.008, campaign, p=0.1, margin=1.0, risk=0.5, rows=(6, 7, 8))
+    size = planner.size_by_model(
+        distribution, 0.008, campaign, p=0.1, margin=1.0, risk=0.5, rows=(6, 7, 8)
+    )
     assert campaign.failure(distribution, 0.008, size.rows, size.width) <= 0.05
     assert size.linf is not None and size.linf <= 0.008 * 1.02
     for rows in (6, 7, 8):
         assert campaign.failure(distribution, 0.008, rows, (size.cells - 1) // rows) > 0.05
-    wider = planner.size_by_model(distribution, 0.008, campaign, p=0.1, margin=1.5, risk=0.5, rows=(6, 7, 8))
+    wider = planner.size_by_model(
+        distribution, 0.008, campaign, p=0.1, margin=1.5, risk=0.5, rows=(6, 7, 8)
+    )
     assert (wider.rows, wider.width) == (size.rows, math.ceil(1.5 * size.width))
     assert wider.linf is not None and wider.linf < size.linf
 
@@ -607,12 +733,17 @@ def test_noise_that_is_too_much_is_said():
     distribution = Frequencies.from_frequencies(zipf(1.3))
     for recovery in ("joint", "median"):
         with pytest.raises(InvalidInputError, match=r"tau 0\.001 is not reached .* less noise"):
-            planner.size_by_model(distribution, 0.001, Campaign(10_000, recovery=recovery, noise=200.0), rows=(8, 9))
+            planner.size_by_model(
+                distribution, 0.001, Campaign(10_000, recovery=recovery, noise=200.0), rows=(8, 9)
+            )
 
 
 @pytest.mark.parametrize("recovery", ["joint", "median"])
 def test_a_budget_buys_the_least_error(recovery):
-    campaign, distribution = Campaign(20_000, recovery=recovery), Frequencies.from_frequencies(zipf(1.3))
+    campaign, distribution = (
+        Campaign(20_000, recovery=recovery),
+        Frequencies.from_frequencies(zipf(1.3)),
+    )
     cost = lambda rows, width: 100 + (rows * width * 15 + 7) // 8  # noqa: E731
     size = planner.within(distribution, 2000, cost, campaign, p=0.1, rows=range(4, 9), risk=1.0)
     assert cost(size.rows, size.width) <= 2000 < cost(size.rows, size.width + 1)
@@ -626,7 +757,9 @@ def test_a_budget_buys_the_least_error(recovery):
 
 def test_a_budget_says_where_the_pilot_is_too_small():
     distribution = Frequencies.from_pilot(sketches(zipf(1.5), 50), IntegerRange(1, D))
-    size = planner.within(distribution, 100_000, lambda rows, width: 4 * rows * width, Campaign(10**6), rows=9)
+    size = planner.within(
+        distribution, 100_000, lambda rows, width: 4 * rows * width, Campaign(10**6), rows=9
+    )
     assert "the pilot is too small" in size.message
 
 
@@ -644,7 +777,11 @@ def test_a_budget_says_where_the_pilot_is_too_small():
     ],
 )
 def test_bad_input_is_refused(change, message):
-    arguments = {"distribution": Frequencies.from_frequencies([0.5]), "tau": 0.1, "campaign": Campaign(100)} | change
+    arguments = {
+        "distribution": Frequencies.from_frequencies([0.5]),
+        "tau": 0.1,
+        "campaign": Campaign(100),
+    } | change
     with pytest.raises(InvalidInputError, match=message):
         planner.size_by_model(**arguments)
 
@@ -663,11 +800,19 @@ def test_bad_input_is_refused(change, message):
         (lambda: Frequencies.assumed(10, -1.0), "exponent must be at least 0"),
         (lambda: Frequencies.from_frequencies([[0.1]]), "one dimension"),
         (lambda: Frequencies.from_frequencies([-0.1]), "at least 0"),
-        (lambda: Frequencies.from_frequencies([0.1, 0.1], domain_size=1), "domain_size must be at least 2"),
-        (lambda: Frequencies.from_pilot([], IntegerRange(1, 10)), "nothing to decode"),
-        (lambda: Frequencies.from_pilot(sketches(np.ones(1), 1), IntegerRange(1, 10)), "at least 2 clients, got 1"),
         (
-            lambda: Frequencies.from_pilot(sketches(zipf(1.1), 9), IntegerRange(1, D), largest_unseen=0.0),
+            lambda: Frequencies.from_frequencies([0.1, 0.1], domain_size=1),
+            "domain_size must be at least 2",
+        ),
+        (lambda: Frequencies.from_pilot([], IntegerRange(1, 10)), "nothing to decode"),
+        (
+            lambda: Frequencies.from_pilot(sketches(np.ones(1), 1), IntegerRange(1, 10)),
+            "at least 2 clients, got 1",
+        ),
+        (
+            lambda: Frequencies.from_pilot(
+                sketches(zipf(1.1), 9), IntegerRange(1, D), largest_unseen=0.0
+            ),
             "must be above 0, got 0",
         ),
         (lambda: Pilot(share=1.0), "share must be above 0 and below 1"),
@@ -694,7 +839,9 @@ def test_a_million_items_and_ten_rounds_are_planned():
 
 @pytest.mark.parametrize("exponent", [1.2, 2.0])
 def test_campaigns_keep_what_is_planned_and_two_phase_does_not(exponent):
-    """At most 1 in 10 may fail. More than 12 of 60 would, with probability below 1 %, if it were so many."""
+    """At most 1 in 10 may fail.
+    More than 12 of 60 would, with probability below 1 %, if it were so many.
+    """
     frequencies, tau, clients = zipf(exponent), 0.02, 10_000
     domain, campaign = IntegerRange(1, D), Campaign(clients, recovery="median")
     pilot = sketches(frequencies, Pilot().clients(clients), seed=1)
@@ -708,17 +855,23 @@ def test_campaigns_keep_what_is_planned_and_two_phase_does_not(exponent):
             counts = rng.multinomial(clients, frequencies)
             sketch = CountSketch(SketchSpec(15, width, "shared", 1, rng.bytes(32)), 0)
             sketch.add_range(1, counts)
-            failures[width] += np.abs(MedianDecoder([sketch]).range(1, D) - counts).max() > tau * clients
+            failures[width] += (
+                np.abs(MedianDecoder([sketch]).range(1, D) - counts).max() > tau * clients
+            )
     assert failures[chosen] <= 12
     assert failures[paper] >= 30
 
 
 def test_experiment_compares_chosen_with_least_widths(tmp_path):
-    pytest.importorskip("experiments", reason="run from the root of the repository: python -m pytest")
+    pytest.importorskip(
+        "experiments", reason="run from the root of the repository: python -m pytest"
+    )
     from experiments import planner as experiment
 
     path = tmp_path / "table.csv"
-    result = CliRunner().invoke(experiment.command, ["--quick", "--output", str(path)], catch_exceptions=False)
+    result = CliRunner().invoke(
+        experiment.command, ["--quick", "--output", str(path)], catch_exceptions=False
+    )
     assert result.exit_code == 0
     names, values = (line.replace('"', "").split(",") for line in path.read_text().splitlines())
     row = dict(zip(names, values, strict=True))

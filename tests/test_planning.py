@@ -1,4 +1,5 @@
-"""Plans from targets, and pilots: what is chosen meets what was asked, and what cannot be had names a way that can."""
+"""Plans from targets, and pilots: what is chosen meets what was asked, and what cannot be had names
+a way that can."""
 
 from __future__ import annotations
 
@@ -33,7 +34,10 @@ CLIENTS = 40_000
 
 
 def proposed(
-    clients: int = CLIENTS, distribution: Frequencies = LAW, find_epsilon: bool = False, **options: object
+    clients: int = CLIENTS,
+    distribution: Frequencies = LAW,
+    find_epsilon: bool = False,
+    **options: object,
 ) -> Proposal:
     return propose(
         Request(**options).resolve(),
@@ -56,7 +60,13 @@ def proposed(
         {"tau": 0.004, "epsilon": 1.0, "num_rounds": 4, "trust": "distributed"},
         {"tau": 0.004, "epsilon": 2.0, "num_rounds": 4, "secure_sum": "secagg"},
         {"tau": 0.004, "epsilon": 2.0, "num_rounds": 2, "secure_sum": "two-server"},
-        {"tau": 0.004, "num_rounds": 2, "secure_sum": "secagg", "adversary": "active", "max_cohort": 150},
+        {
+            "tau": 0.004,
+            "num_rounds": 2,
+            "secure_sum": "secagg",
+            "adversary": "active",
+            "max_cohort": 150,
+        },
         {"tau": 0.004, "max_items": 3},
         {"tau": 0.01, "recovery": "median", "num_rounds": 3},
         {"tau": 0.01, "rows": 5, "failure_probability": 0.01},
@@ -68,15 +78,27 @@ def test_a_target_is_met_and_is_in_the_plan(options):
     plan, target = found.plan, found.target
     assert target.linf == options["tau"]
     assert target.failure_probability == options.get("failure_probability", 0.1)
-    assert found.linf == predict_linf(plan, LAW, target.recovery, target.failure_probability) <= target.linf
+    assert (
+        found.linf
+        == predict_linf(plan, LAW, target.recovery, target.failure_probability)
+        <= target.linf
+    )
     assert plan.rows == options.get("rows", plan.rows)
     assert Plan.from_toml(plan.to_toml()) == plan
-    narrower = replace(plan, width=round(plan.width * 0.6), secure_sum=None) if plan.privacy is None else None
+    narrower = (
+        replace(plan, width=round(plan.width * 0.6), secure_sum=None)
+        if plan.privacy is None
+        else None
+    )
     if narrower is not None:
-        assert predict_linf(narrower, LAW, target.recovery, target.failure_probability) > target.linf
+        assert (
+            predict_linf(narrower, LAW, target.recovery, target.failure_probability) > target.linf
+        )
 
 
-@pytest.mark.parametrize("options", [{}, {"epsilon": 1.0, "num_rounds": 5}, {"secure_sum": "secagg", "epsilon": 3.0}])
+@pytest.mark.parametrize(
+    "options", [{}, {"epsilon": 1.0, "num_rounds": 5}, {"secure_sum": "secagg", "epsilon": 3.0}]
+)
 def test_bytes_buy_an_error_that_is_planned(options):
     found = proposed(max_bytes=4000, **options)
     assert 3000 < found.plan.bytes_per_client <= 4000
@@ -121,12 +143,18 @@ def test_each_way_out_is_one(options):
         if way.endswith("clients"):
             proposed(round(value), **options)
         else:
-            [name] = [option for word, option in named.items() if way.startswith(word) or way.endswith(word)]
+            [name] = [
+                option
+                for word, option in named.items()
+                if way.startswith(word) or way.endswith(word)
+            ]
             proposed(**options | {name: round(value) if name.startswith("max") else value})
 
 
 def test_a_target_that_nothing_reaches_says_so():
-    with pytest.raises(InvalidInputError, match="num_clients must be at least the number of rounds, 9, got 5"):
+    with pytest.raises(
+        InvalidInputError, match="num_clients must be at least the number of rounds, 9, got 5"
+    ):
         proposed(5, tau=0.1, num_rounds=9)
     with pytest.raises(InvalidInputError, match="num_clients must be at most"):
         proposed(2**41, tau=0.1)
@@ -135,15 +163,20 @@ def test_a_target_that_nothing_reaches_says_so():
 
 
 def test_planned_rounds_have_room():
-    """A plan holds the rounds that a draw of clients makes, whatever they are: cohorts, counters and shares."""
+    """A plan holds the rounds that a draw of clients makes, whatever they are: cohorts, counters
+    and shares."""
     rng = np.random.default_rng(3)
-    plan = proposed(9000, tau=0.02, num_rounds=3, secure_sum="secagg", max_cohort=1000, epsilon=2.0).plan
+    plan = proposed(
+        9000, tau=0.02, num_rounds=3, secure_sum="secagg", max_cohort=1000, epsilon=2.0
+    ).plan
     assert plan.secure_sum is not None
     least = plan.secure_sum.parameters.n_min  # type: ignore[union-attr]
     for _ in range(2000):
         sizes = rng.multinomial(9000, [1 / 3] * 3)
         assert max(sizes) <= plan.max_round_clients
-        cohorts = [n for size in sizes for n in Summation("secagg", max_cohort=1000).sizes(int(size))]
+        cohorts = [
+            n for size in sizes for n in Summation("secagg", max_cohort=1000).sizes(int(size))
+        ]
         assert least <= min(cohorts) <= max(cohorts) <= plan.secure_sum.most_clients
 
 
@@ -158,9 +191,13 @@ def test_expected_sizes_are_all_clients(rounds):
 
 
 def test_a_plan_of_the_planner_runs(tmp_path):
-    plan = proposed(tau=0.05, num_rounds=2, secure_sum="secagg", max_cohort=200, epsilon=8.0, clients=700).plan
+    plan = proposed(
+        tau=0.05, num_rounds=2, secure_sum="secagg", max_cohort=200, epsilon=8.0, clients=700
+    ).plan
     source = open_source("zipf:a=1.2,d=5000,n=700", rng=np.random.default_rng(1))
-    result = campaign.run(source, Simulation.of(plan=plan, domain=DOMAIN, not_private=True, evaluate=True))
+    result = campaign.run(
+        source, Simulation.of(plan=plan, domain=DOMAIN, not_private=True, evaluate=True)
+    )
     assert result.evaluation is not None
     assert result.evaluation.linf < 0.1
 
@@ -178,7 +215,8 @@ def test_a_pilot_takes_its_share_of_every_round():
     assert [part.num_clients for part in pilot] == [300, 2]
     assert [part.num_clients for part in rest] == [700, 5]
     np.testing.assert_array_equal(pilot[0].counts + rest[0].counts, [600, 300])
-    assert 150 < pilot[0].counts[0] < 210  # six standard deviations of a hypergeometric draw: 180 +- 34
+    # six standard deviations of a hypergeometric draw: 180 +- 34
+    assert 150 < pilot[0].counts[0] < 210
     [whole] = merge_rounds(pilot)
     assert (whole.num_clients, whole.counts.tolist()) == (302, pilot[0].counts.tolist())
 
@@ -190,7 +228,9 @@ def test_a_pilot_of_members_is_of_whole_clients():
     assert pilot.members is not None and rest.members is not None
     assert (pilot.num_clients, rest.num_clients) == (25, 75)
     for part in (pilot.members, rest.members):
-        assert all(part.of(i)[0] % 3 == 0 and np.ptp(part.of(i)) == 2 for i in range(part.num_clients))
+        assert all(
+            part.of(i)[0] % 3 == 0 and np.ptp(part.of(i)) == 2 for i in range(part.num_clients)
+        )
     everybody = np.concatenate([pilot.members.ids, rest.members.ids])
     np.testing.assert_array_equal(np.sort(everybody), np.arange(300))
     [both] = merge_rounds([pilot, rest])
@@ -228,10 +268,13 @@ def test_every_sizing_answers(sizing):
     ],
 )
 def test_a_target_from_a_pilot_is_kept(options):
-    """In 8 campaigns at a failure probability of .1, more than 4 failures have a probability of 5e-4."""
+    """In 8 campaigns at a failure probability of .1, more than 4 failures have a probability of
+    5e-4."""
     failures = 0
     for seed in range(8):
-        result = fedtally.estimate(items(), domain=DOMAIN, tau=0.01, seed=seed, evaluate=True, confidence=0, **options)
+        result = fedtally.estimate(
+            items(), domain=DOMAIN, tau=0.01, seed=seed, evaluate=True, confidence=0, **options
+        )
         assert result.evaluation is not None
         failures += result.evaluation.linf > 0.01
     assert failures <= 4
@@ -252,16 +295,28 @@ def test_sizings_are_saved_with_the_result(tmp_path):
         ({"sizing": "model"}, "sizing goes with tau"),
         ({"pilot_share": 0.2}, "pilot_share goes with tau"),
         ({"tau": 0.1, "pilot_share": 1.5}, "pilot_share must be above 0 and below 1, got 1.5"),
-        ({"tau": 0.1, "sizing": "best"}, "sizing must be model, two-phase, minimax, linear or oracle, got 'best'"),
+        (
+            {"tau": 0.1, "sizing": "best"},
+            "sizing must be model, two-phase, minimax, linear or oracle, got 'best'",
+        ),
         ({"tau": 0.1, "failure_probability": 0}, "failure_probability must be above 0 and below 1"),
-        ({"tau": 0.1, "sizing": "oracle", "epsilon": 1.0}, "oracle reads the truth, which is not private"),
+        (
+            {"tau": 0.1, "sizing": "oracle", "epsilon": 1.0},
+            "oracle reads the truth, which is not private",
+        ),
         (
             {"tau": 0.001, "max_bytes": 20},
             "tau 0.001 cannot be met with .* within 20 bytes; any of these would do: .* bytes",
         ),
-        ({"tau": 0.001, "max_bytes": 200, "sizing": "minimax"}, "sizing minimax takes .* bytes of a client"),
+        (
+            {"tau": 0.001, "max_bytes": 200, "sizing": "minimax"},
+            "sizing minimax takes .* bytes of a client",
+        ),
         ({"tau": 0.1, "pilot_share": 0.001}, "a pilot needs at least 30 clients, got 5"),
-        ({"tau": 0.1, "epsilon": 1.0, "neighbours": "add-remove", "max_clients": 9000}, "add-remove hides"),
+        (
+            {"tau": 0.1, "epsilon": 1.0, "neighbours": "add-remove", "max_clients": 9000},
+            "add-remove hides",
+        ),
         ({"tau": 0.1, "epsilon": 1.0, "max_bytes": 6}, "max_bytes must be at least"),
     ],
 )
@@ -273,24 +328,38 @@ def test_targets_that_make_no_sense_are_refused(options, message):
 def test_pilot_and_campaign_have_one_delta():
     """That of all clients together: a pilot has fewer, and its own default would be larger."""
     many = np.tile(items(1000), 3)
-    result = fedtally.estimate(many, domain=DOMAIN, counts=np.full(3000, 1000), tau=0.05, epsilon=1.0)
+    result = fedtally.estimate(
+        many, domain=DOMAIN, counts=np.full(3000, 1000), tau=0.05, epsilon=1.0
+    )
     assert result.plan.privacy is not None
     assert result.plan.privacy.delta == pytest.approx(1 / 3e7)
 
 
 def test_clients_of_several_items_have_a_pilot():
     who = np.repeat(np.arange(4000), 5)
-    options = {"clients": who, "domain": DOMAIN, "max_items": 3, "tau": 0.05, "seed": 1, "confidence": 0}
+    options = {
+        "clients": who,
+        "domain": DOMAIN,
+        "max_items": 3,
+        "tau": 0.05,
+        "seed": 1,
+        "confidence": 0,
+    }
     result = fedtally.estimate(items(20_000), **options, num_rounds=2, pilot_share=0.2)
     assert result.num_clients == 3200
     private = fedtally.estimate(items(20_000), **options, epsilon=4.0, not_private=True)
     assert private.sizing is not None and private.num_clients == 3600
     assert private.sizing["pilot"]["epsilon"] == 4.0 and result.sizing["pilot"]["epsilon"] is None
-    assert "not in the estimates and noised for epsilon 4" in dict(report.sizing_rows(private.sizing))[""]
+    assert (
+        "not in the estimates and noised for epsilon 4"
+        in dict(report.sizing_rows(private.sizing))[""]
+    )
 
 
 def test_a_pilot_keeps_to_max_bytes():
-    result = fedtally.estimate(items(), domain=DOMAIN, tau=0.03, max_bytes=2000, seed=1, confidence=0)
+    result = fedtally.estimate(
+        items(), domain=DOMAIN, tau=0.03, max_bytes=2000, seed=1, confidence=0
+    )
     assert result.sizing is not None
     assert result.sizing["pilot"]["bytes_per_client"] <= 2000
 
@@ -298,7 +367,14 @@ def test_a_pilot_keeps_to_max_bytes():
 def test_rounds_of_different_laws_ask_for_more():
     """Ten rounds of a tenth of the items each: signs that differ cancel nothing."""
     held = items(30_000, 1.2)
-    options = {"domain": DOMAIN, "tau": 0.01, "seed": 1, "rows": 9, "evaluate": True, "confidence": 0}
+    options = {
+        "domain": DOMAIN,
+        "tau": 0.01,
+        "seed": 1,
+        "rows": 9,
+        "evaluate": True,
+        "confidence": 0,
+    }
     apart = fedtally.estimate(held, rounds=held % 10, **options)
     alike = fedtally.estimate(held, rounds=np.arange(30_000) % 10, **options)
     assert apart.plan.width > 1.5 * alike.plan.width
@@ -322,17 +398,29 @@ def test_exact_recovery_is_relied_on_where_cells_are_many():
     """50 items in 104 cells: predicted to be exact, and hardly ever is."""
     distribution = Frequencies.from_frequencies(np.full(50, 0.02), 200)
     plan = propose(
-        Request(tau=0.01, num_rounds=10).resolve(), IntegerRange(1, 200), 300, distribution, seed=bytes(32)
+        Request(tau=0.01, num_rounds=10).resolve(),
+        IntegerRange(1, 200),
+        300,
+        distribution,
+        seed=bytes(32),
     ).plan
     assert plan.rows * plan.width >= 4 * 50
 
 
 def test_hidden_numbers_choose_nothing():
     """Under add-remove what is planned follows from the public bound alone."""
-    options = {"domain": DOMAIN, "epsilon": 1.0, "neighbours": "add-remove", "max_clients": 4000, "num_rounds": 8}
+    options = {
+        "domain": DOMAIN,
+        "epsilon": 1.0,
+        "neighbours": "add-remove",
+        "max_clients": 4000,
+        "num_rounds": 8,
+    }
     chosen = {
         (plan.rows, plan.width, str(plan.schedule), plan.max_round_clients)
-        for plan in (fedtally.estimate(items(n), **options, confidence=0).plan for n in (900, 3999, 4000))
+        for plan in (
+            fedtally.estimate(items(n), **options, confidence=0).plan for n in (900, 3999, 4000)
+        )
     }
     assert len(chosen) == 1
 
@@ -342,7 +430,9 @@ def test_unequal_rounds_are_planned_as_they_are():
     who = items(20_000)
     sizes = []
     for rounds in (np.tile(np.arange(8), 2500), np.minimum(np.arange(20_000) // 300, 7)):
-        result = fedtally.estimate(who, rounds=rounds, domain=DOMAIN, tau=0.003, seed=1, rows=9, confidence=0)
+        result = fedtally.estimate(
+            who, rounds=rounds, domain=DOMAIN, tau=0.003, seed=1, rows=9, confidence=0
+        )
         sizes.append(result.plan.width)
     assert sizes[1] > 1.2 * sizes[0]
 
@@ -350,7 +440,9 @@ def test_unequal_rounds_are_planned_as_they_are():
 def test_clients_of_several_private_rounds_have_no_pilot():
     who, rounds = np.repeat(np.arange(500), 2), np.tile([1, 2], 500)
     with pytest.raises(InvalidInputError, match="a pilot's clients must not be in the campaign"):
-        fedtally.estimate(items(1000), clients=who, rounds=rounds, domain=DOMAIN, tau=0.1, epsilon=1.0)
+        fedtally.estimate(
+            items(1000), clients=who, rounds=rounds, domain=DOMAIN, tau=0.1, epsilon=1.0
+        )
 
 
 def test_a_draft_knows_its_bytes():
@@ -372,7 +464,10 @@ def test_a_draft_knows_its_bytes():
 
 def test_pilot_and_campaign_are_both_charged(tmp_path):
     """A budget that bears one of them alone is not touched."""
-    path, options = tmp_path / "books.db", {"domain": DOMAIN, "tau": 0.05, "epsilon": 1.0, "delta": 1e-6}
+    path, options = (
+        tmp_path / "books.db",
+        {"domain": DOMAIN, "tau": 0.05, "epsilon": 1.0, "delta": 1e-6},
+    )
     ledger = Ledger.open(path, create=True)
     ledger.grant("few", 1.2, 1e-6, 0)
     ledger.grant("many", 1.6, 1e-6, 0)
@@ -381,7 +476,11 @@ def test_pilot_and_campaign_are_both_charged(tmp_path):
     assert ledger.spent("few") is None
     result = fedtally.estimate(items(5000), **options, ledger=path, population="many")
     assert result.sizing is not None
-    assert ledger.reserved(result.sizing["pilot"]["fingerprint"]) == ledger.reserved(result.plan.fingerprint) == [0]
+    assert (
+        ledger.reserved(result.sizing["pilot"]["fingerprint"])
+        == ledger.reserved(result.plan.fingerprint)
+        == [0]
+    )
     assert 1.0 < ledger.spent("many").epsilon < 1.6
 
 
@@ -390,13 +489,18 @@ def test_pilot_and_campaign_are_both_charged(tmp_path):
 
 def part(seed, *, clients=20_000, width=60, **options):
     held = (
-        items(clients, 1.2) if seed is None else np.random.default_rng(seed).permutation(items(2 * clients))[:clients]
+        items(clients, 1.2)
+        if seed is None
+        else np.random.default_rng(seed).permutation(items(2 * clients))[:clients]
     )
-    return fedtally.estimate(held, domain=DOMAIN, rows=7, width=width, seed=seed, evaluate=True, **options)
+    return fedtally.estimate(
+        held, domain=DOMAIN, rows=7, width=width, seed=seed, evaluate=True, **options
+    )
 
 
 def test_merged_results_are_of_all_clients():
-    """Sums of counts, and half-widths that add up in squares, around the sum of what each has its limits around."""
+    """Sums of counts, and half-widths that add up in squares, around the sum of what each has its
+    limits around."""
     parts = [part(1), part(2, clients=10_000, width=90)]
     merged = Merged(parts)
     assert merged.num_clients == 30_000
@@ -412,12 +516,16 @@ def test_merged_results_are_of_all_clients():
     top = merged.top(10)
     assert [e.item for e in top] == (np.argsort(-everything, kind="stable")[:10] + 1).tolist()
     named = merged.estimates([e.item for e in top])
-    assert [(e.item, e.frequency, e.high) for e in top] == [(e.item, e.frequency, e.high) for e in named]
+    assert [(e.item, e.frequency, e.high) for e in top] == [
+        (e.item, e.frequency, e.high) for e in named
+    ]
     assert all(listed.low < alone.low for listed, alone in zip(top, named, strict=True))
 
 
 def test_limits_of_merged_results_are_cut_last():
-    """Half-widths are those of each result before they are cut to 0 .. 1: cut first, they would be too small."""
+    """Half-widths are those of each result before they are cut to 0 ..
+    1: cut first, they would be too small.
+    """
     parts = [part(1), part(2, clients=10_000, width=90)]
     every = list(range(1, 5001))
     ids, low, middle = DOMAIN.encode(every), [], 0.0
@@ -431,22 +539,31 @@ def test_limits_of_merged_results_are_cut_last():
 
 
 def test_later_rounds_have_a_plan_of_their_own(tmp_path):
-    """A private part, a plan that looks at it, and the rest: the limits hold for what all clients hold."""
+    """A private part, a plan that looks at it, and the rest: the limits hold for what all clients
+    hold."""
     private = {"epsilon": 4.0, "not_private": True, "num_rounds": 2}
     parts = [part(3, **private)]
-    distribution = Frequencies.from_pilot(parts[0].sketches, DOMAIN, parts[0].plan.privacy.stddev ** 2)
+    distribution = Frequencies.from_pilot(
+        parts[0].sketches, DOMAIN, parts[0].plan.privacy.stddev ** 2
+    )
     asked = Request(tau=0.004, epsilon=4.0, num_rounds=3).resolve()
     found = propose(asked, DOMAIN, 20_000, distribution, seed=bytes(range(32)))
     assert found.plan.width != parts[0].plan.width
     rest = np.random.default_rng(4).permutation(items(40_000))[:20_000]
-    parts.append(fedtally.estimate(rest, domain=DOMAIN, plan=found.plan, not_private=True, evaluate=True))
+    parts.append(
+        fedtally.estimate(rest, domain=DOMAIN, plan=found.plan, not_private=True, evaluate=True)
+    )
     held = sum(np.bincount(p.truth.positions, p.truth.counts, 5000) for p in parts)
-    inside = [e.low <= held[e.item - 1] / 40_000 <= e.high for e in Merged(parts).estimates(list(range(1, 201)))]
+    inside = [
+        e.low <= held[e.item - 1] / 40_000 <= e.high
+        for e in Merged(parts).estimates(list(range(1, 201)))
+    ]
     assert np.mean(inside) > held_at_least(200)
 
 
 def held_at_least(number):
-    """Five standard errors below .95, of the binomial distribution: independent intervals hold less often once in
+    """Five standard errors below .95, of the binomial distribution: independent intervals hold less
+    often once in
     10^6 tests.
     """
     return 0.95 - 5 * (0.95 * 0.05 / number) ** 0.5
@@ -467,11 +584,16 @@ def held_at_least(number):
 def test_limits_of_merged_results_hold(decoding, repeats):
     """Of named items and of lists, at 2, 4 and 8 results.
 
-    Half-widths of medians in squares held in .90, .84 and .76 of the cases with one row, since rare errors are not
-    normal; those around shrunk estimates in .68 (joint) and .37 (median) of eight results.
+    Half-widths of medians in squares held in .90, .84 and .76 of the cases with one row, since rare
+    errors are not normal; those around shrunk estimates in .68 (joint) and .37 (median) of eight
+    results.
     """
     domain, clients = IntegerRange(0, 999), 2000
-    shares = np.r_[np.full(20, 0.05), np.zeros(980)] if decoding["rows"] < 4 else 1 / (1 + np.arange(1000.0)) ** 0.8
+    shares = (
+        np.r_[np.full(20, 0.05), np.zeros(980)]
+        if decoding["rows"] < 4
+        else 1 / (1 + np.arange(1000.0)) ** 0.8
+    )
     shares /= shares.sum()
     for number, campaigns in zip((2, 4, 8), repeats, strict=True):
         named, listed = [], []
@@ -480,7 +602,12 @@ def test_limits_of_merged_results_hold(decoding, repeats):
             counts = rng.multinomial(clients, shares, number)
             merged = Merged(
                 [
-                    fedtally.estimate(np.repeat(np.arange(1000), held), domain=domain, seed=rng.bytes(32), **decoding)
+                    fedtally.estimate(
+                        np.repeat(np.arange(1000), held),
+                        domain=domain,
+                        seed=rng.bytes(32),
+                        **decoding,
+                    )
                     for held in counts
                 ]
             )
@@ -494,12 +621,15 @@ def test_limits_of_merged_results_hold(decoding, repeats):
 def test_limits_of_merged_medians_are_no_wider_than_their_errors():
     """Not the sum of each result's: with eight results that is eight times as wide."""
     parts = [
-        fedtally.estimate(np.repeat(np.arange(1, 21), 50), domain=DOMAIN, rows=1, width=450, seed=seed)
+        fedtally.estimate(
+            np.repeat(np.arange(1, 21), 50), domain=DOMAIN, rows=1, width=450, seed=seed
+        )
         for seed in range(8)
     ]
     merged = Merged(parts)
     [found] = merged.estimates([3])
-    # An item of .05 falls into the same cell in one of eight results, in more than one in 20 cases: .05 / 8 to a side.
+    # An item of .05 falls into the same cell in one of eight results, in more than one in 20 cases:
+    # .05 / 8 to a side.
     assert found.high - found.low == pytest.approx(2 * 0.05 / 8, rel=0.01)
 
 
@@ -518,8 +648,14 @@ def test_a_median_beside_joint_recovery_is_merged_by_the_union_bound():
         (lambda one: [], "merge takes two results or more, got 1"),
         (lambda one: [one], "two of the results are of one plan"),
         (lambda one: [one.decoded(confidence=0.5)], "intervals of 0.95 and 0.5"),
-        (lambda one: [one.decoded(intervals="order")], "of kind auto and order: run them with one --intervals"),
-        (lambda one: [fedtally.estimate([1, 2], domain=IntegerRange(1, 9))], "over different candidates"),
+        (
+            lambda one: [one.decoded(intervals="order")],
+            "of kind auto and order: run them with one --intervals",
+        ),
+        (
+            lambda one: [fedtally.estimate([1, 2], domain=IntegerRange(1, 9))],
+            "over different candidates",
+        ),
         (lambda one: [fedtally.estimate(["a"])], "over different candidates"),
     ],
 )

@@ -1,4 +1,5 @@
-"""The pseudorandom generator against AES in counter mode, block by block and at every edge of a chunk."""
+"""The pseudorandom generator against AES in counter mode, block by block and at every edge of a
+chunk."""
 
 from __future__ import annotations
 
@@ -54,7 +55,8 @@ def test_the_oracle_knows_aes() -> None:
 
 
 def test_gcm_known_answer() -> None:
-    """AES-256-GCM, test case 14 of McGrew and Viega's specification, is the first block for the zero key."""
+    """AES-256-GCM, test case 14 of McGrew and Viega's specification, is the first block for the
+    zero key."""
     assert expand(Secret(bytes(32)), 16).hex() == "cea7403d4d606b6e074ec5d3baf39d18"
 
 
@@ -148,7 +150,8 @@ def test_a_part_of_an_array_is_masked_where_it_lies() -> None:
 
 
 @pytest.mark.parametrize(
-    ("bits", "dtype"), [(1, "<u2"), (15, "<u2"), (16, "<u2"), (17, "<u4"), (32, "<u4"), (33, "<u8"), (64, "<u8")]
+    ("bits", "dtype"),
+    [(1, "<u2"), (15, "<u2"), (16, "<u2"), (17, "<u4"), (32, "<u4"), (33, "<u8"), (64, "<u8")],
 )
 def test_lanes(bits: int, dtype: str) -> None:
     assert prg.lane(bits) == np.dtype(dtype)

@@ -43,7 +43,9 @@ def plan_of(privacy: PrivacyConfig | None, **changed: Any) -> Plan:
 
 
 @pytest.mark.parametrize("relation", list(Relation))
-@pytest.mark.parametrize("asked", [CENTRAL, SHARES, CENTRAL | {"max_items": 4}, SHARES | {"max_items": 4}])
+@pytest.mark.parametrize(
+    "asked", [CENTRAL, SHARES, CENTRAL | {"max_items": 4}, SHARES | {"max_items": 4}]
+)
 @pytest.mark.parametrize("epsilon", [0.1, 1.0, 8.0])
 def test_the_noise_keeps_the_promise_and_little_less_would_not(
     asked: dict[str, Any], relation: Relation, epsilon: float
@@ -54,7 +56,9 @@ def test_the_noise_keeps_the_promise_and_little_less_would_not(
     assert terms.guarantee.epsilon <= epsilon
     assert terms.guarantee == accounting.epsilon(terms.event, 1e-6)
     less = dataclasses.replace(terms.event, variance=0.99 * terms.event.noise_variance)
-    with pytest.raises(InvalidInputError, match=r"above the epsilon .* give it more noise, or guarantee less"):
+    with pytest.raises(
+        InvalidInputError, match=r"above the epsilon .* give it more noise, or guarantee less"
+    ):
         dataclasses.replace(terms, event=less)
 
 
@@ -62,7 +66,9 @@ def test_shares_of_the_fewest_clients_make_up_the_noise() -> None:
     terms = propose(**SHARES)
     assert math.isclose(terms.share(500).variance, terms.event.noise_variance, rel_tol=1e-12)
     assert math.isclose(terms.share().variance * 600, terms.share(600).variance, rel_tol=1e-12)
-    assert math.isclose(terms.largest_stddev(600) ** 2, terms.event.noise_variance * 600 / 500, rel_tol=1e-12)
+    assert math.isclose(
+        terms.largest_stddev(600) ** 2, terms.event.noise_variance * 600 / 500, rel_tol=1e-12
+    )
     with pytest.raises(InvalidInputError, match="comes from the clients"):
         terms.noise()
     with pytest.raises(InvalidInputError, match="drawn at once"):
@@ -71,7 +77,8 @@ def test_shares_of_the_fewest_clients_make_up_the_noise() -> None:
 
 @pytest.mark.parametrize("asked", [CENTRAL, SHARES])
 def test_noise_has_the_variance_that_is_promised(asked: dict[str, Any]) -> None:
-    """The mean of n squares of a distribution with kurtosis below 3.1 varies by sqrt(2.1 / n): six times that are
+    """The mean of n squares of a distribution with kurtosis below 3.1 varies by sqrt(2.1 / n): six
+    times that are
     allowed.
     """
     terms = propose(**asked)
@@ -115,7 +122,10 @@ def test_terms_survive_json_and_toml(
     plan = plan_of(terms, rows=rows, width=50, num_rounds=6, max_items=max_items)
     assert Plan.from_toml(plan.to_toml()) == plan
     assert Plan.from_dict(json.loads(json.dumps(plan.to_dict()))) == plan
-    assert plan_of(None, rows=rows, width=50, num_rounds=6, max_items=max_items).fingerprint != plan.fingerprint
+    assert (
+        plan_of(None, rows=rows, width=50, num_rounds=6, max_items=max_items).fingerprint
+        != plan.fingerprint
+    )
 
 
 @pytest.mark.parametrize(
@@ -130,7 +140,10 @@ def test_terms_survive_json_and_toml(
         ({"population": ""}, "population must be"),
         ({"trust": "nobody"}, "trust must be one of"),
         ({"relation": "neighbours"}, "relation must be one of"),
-        ({"relation": "add-remove", "trust": "distributed", "honest_survivors": 9}, "central trust"),
+        (
+            {"relation": "add-remove", "trust": "distributed", "honest_survivors": 9},
+            "central trust",
+        ),
     ],
 )
 def test_what_cannot_be_promised(values: dict[str, Any], message: str) -> None:
@@ -139,16 +152,21 @@ def test_what_cannot_be_promised(values: dict[str, Any], message: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "change", [{"not_private": 1}, {"event": None}, {"event": Event("rounded-gaussian", 5, "zero-out")}]
+    "change",
+    [{"not_private": 1}, {"event": None}, {"event": Event("rounded-gaussian", 5, "zero-out")}],
 )
 def test_terms_of_other_types(change: dict[str, Any]) -> None:
     with pytest.raises(InvalidInputError):
         dataclasses.replace(propose(**CENTRAL), **change)
 
 
-@pytest.mark.parametrize("values", [None, [], {}, {"epsilon": 1.0}, propose(**CENTRAL).to_dict() | {"sigma": 3}])
+@pytest.mark.parametrize(
+    "values", [None, [], {}, {"epsilon": 1.0}, propose(**CENTRAL).to_dict() | {"sigma": 3}]
+)
 def test_terms_that_cannot_be_read(values: Any) -> None:
-    with pytest.raises(InvalidInputError, match="privacy must be a table with the entries epsilon, delta"):
+    with pytest.raises(
+        InvalidInputError, match="privacy must be a table with the entries epsilon, delta"
+    ):
         PrivacyConfig.from_dict(values)
 
 
@@ -158,17 +176,35 @@ def test_terms_that_cannot_be_read(values: Any) -> None:
         ({"rows": 3}, {}, "privacy.event.rows must be that of the plan, 5, got 3"),
         ({"max_items": 2}, {}, "privacy.event.max_items must be that of the plan, 1, got 2"),
         ({"participations": 5}, {}, "participations must be at most the rounds, 4"),
-        ({"participations": 2}, {"schedule": "shared"}, "per_release must be 2, the most rounds of one client"),
-        ({"participations": 4, "per_release": 4}, {"schedule": "batched:2"}, "per_release must be 2"),
+        (
+            {"participations": 2},
+            {"schedule": "shared"},
+            "per_release must be 2, the most rounds of one client",
+        ),
+        (
+            {"participations": 4, "per_release": 4},
+            {"schedule": "batched:2"},
+            "per_release must be 2",
+        ),
         ({"participations": 2, "per_release": 2}, {}, "per_release must be 1"),
         ({}, {"domain": PUBLIC | {"public": False}}, "the domain must be public"),
-        ({"trust": "distributed"}, {}, "must be skellam: with one server the clients add the noise"),
+        (
+            {"trust": "distributed"},
+            {},
+            "must be skellam: with one server the clients add the noise",
+        ),
         (SHARES | {"honest_survivors": 601}, {}, "honest_survivors must be at most 600"),
-        ({"delta": 1 / 2400}, {}, "delta must be below 1 / num_clients, 0.000416667, got 0.000416667"),
+        (
+            {"delta": 1 / 2400},
+            {},
+            "delta must be below 1 / num_clients, 0.000416667, got 0.000416667",
+        ),
         ({"delta": 0.9}, {}, "delta must be below 1 / num_clients"),
     ],
 )
-def test_plans_that_would_not_keep_it(terms: dict[str, Any], changed: dict[str, Any], message: str) -> None:
+def test_plans_that_would_not_keep_it(
+    terms: dict[str, Any], changed: dict[str, Any], message: str
+) -> None:
     with pytest.raises(InvalidInputError, match=message):
         plan_of(propose(**(CENTRAL | terms)), **changed)
 
@@ -223,36 +259,51 @@ def test_default_delta_stays_below_one_over_n() -> None:
 def test_the_statement_names_what_was_promised_and_rounds_up() -> None:
     terms = propose(**SHARES, not_private=True)
     said = sentences(terms, num_releases=3)
-    assert said[0].startswith("not private: epsilon 1, delta 1e-06 if one client's items are taken away")
+    assert said[0].startswith(
+        "not private: epsilon 1, delta 1e-06 if one client's items are taken away"
+    )
     assert "distributed trust" in said[1] and "each of 3 sums if only 500 honest ones" in said[1]
     assert "a client takes part in one round with one item; proven by composing" in said[2]
     clipped = sentences(propose(**(SHARES | {"max_items": 4})), num_releases=1)
-    assert "a sketch of norm" in clipped[2] and "less than 1 % above the exact value at epsilon 1" in clipped[2]
-    two = sentences(propose(**(CENTRAL | {"trust": "distributed"})), num_releases=1, is_two_server=True)
+    assert (
+        "a sketch of norm" in clipped[2]
+        and "less than 1 % above the exact value at epsilon 1" in clipped[2]
+    )
+    two = sentences(
+        propose(**(CENTRAL | {"trust": "distributed"})), num_releases=1, is_two_server=True
+    )
     assert "each of two servers adds rounded Gaussian noise" in two[1]
     assert f"unit of privacy: {unit(terms.event)}; period: the whole campaign, one" in said[3]
     found = fields(terms, fewest_survivors=590, corrupt=30)
     assert (
-        f"zCDP: rho {rounded_up(found['rho']):g} but for a probability of {rounded_up(found['rho_delta']):g}" in said[3]
+        f"zCDP: rho {rounded_up(found['rho']):g} but for a probability of"
+        f" {rounded_up(found['rho_delta']):g}" in said[3]
     )
     assert (found["unit"], found["period"]) == (unit(terms.event), period(terms.event))
-    assert "that it takes part and all" in unit(replace(propose(**CENTRAL).event, relation="add-remove"))
+    assert "that it takes part and all" in unit(
+        replace(propose(**CENTRAL).event, relation="add-remove")
+    )
     assert found["epsilon_realised"] < found["epsilon"] <= 1.0 < found["epsilon_replace_one"]
-    assert math.isclose(found["noise_multiplier"] * found["l2_sensitivity"], math.sqrt(found["noise_variance"]))
+    assert math.isclose(
+        found["noise_multiplier"] * found["l2_sensitivity"], math.sqrt(found["noise_variance"])
+    )
 
 
 def test_campaigns_cost_a_client_of_all_of_them_what_the_accountant_says() -> None:
     first, second = propose(**CENTRAL), propose(**(CENTRAL | {"epsilon": 0.5, "delta": 1e-8}))
     both = add_up_guarantees([first, second])
     assert both.guarantee == accounting.epsilon([first.event, second.event], 1e-6, adaptive=True)
-    assert 1.0 < both.to_dict()["epsilon"] < 1.5 and str(both).startswith("epsilon 1.097 at delta 1e-06")
+    assert 1.0 < both.to_dict()["epsilon"] < 1.5 and str(both).startswith(
+        "epsilon 1.097 at delta 1e-06"
+    )
     shares = add_up_guarantees([first, propose(**SHARES)])
     assert shares.to_dict()["trust"] == "central and distributed"
     study = add_up_guarantees([first, replace(second, not_private=True)])
     assert study.to_dict()["not_private"] and str(study).startswith("not private: epsilon")
     exact = add_up_guarantees([first, None])
     assert (
-        str(exact) == "nothing is guaranteed: the sums of 1 of these 2 are exact" and exact.to_dict()["epsilon"] is None
+        str(exact) == "nothing is guaranteed: the sums of 1 of these 2 are exact"
+        and exact.to_dict()["epsilon"] is None
     )
     apart = add_up_guarantees([first, propose(**(CENTRAL | {"relation": "replace-one"}))])
     assert "several relations do not compose" in str(apart) and apart.guarantee is None

@@ -37,9 +37,21 @@ def test_a_plan_that_is_proven_to_do_will_do() -> None:
         ({}, None, "demands differential privacy, and the plan has none"),
         ({}, SHARES | {"not_private": True}, "marked as not private"),
         ({}, ASKED, "demands distributed trust, .* central trust the server sees exact sums"),
-        ({"epsilon": 0.99}, SHARES, r"epsilon 0.99 at most, .* proven to have epsilon 1 at delta 1e-06 \(zero-out"),
-        ({"delta": 1e-7}, SHARES, r"epsilon 1 at most, .* proven to have epsilon 1.1.* at delta 1e-07"),
-        ({"relation": "replace-one"}, SHARES, r"epsilon 1 at most, .* proven to have epsilon 2.1.* \(replace-one"),
+        (
+            {"epsilon": 0.99},
+            SHARES,
+            r"epsilon 0.99 at most, .* proven to have epsilon 1 at delta 1e-06 \(zero-out",
+        ),
+        (
+            {"delta": 1e-7},
+            SHARES,
+            r"epsilon 1 at most, .* proven to have epsilon 1.1.* at delta 1e-07",
+        ),
+        (
+            {"relation": "replace-one"},
+            SHARES,
+            r"epsilon 1 at most, .* proven to have epsilon 2.1.* \(replace-one",
+        ),
         ({"delta": 1e-13}, SHARES, "nothing is proven for this client's policy: delta must exceed"),
     ],
 )
@@ -67,7 +79,8 @@ def test_what_a_plan_says_of_its_epsilon_is_not_asked() -> None:
 
 
 def test_a_certificate_is_its_makers_word_and_not_counted() -> None:
-    """Collisions of zero rows halve what replace-one costs; a client has not looked at all pairs of candidates."""
+    """Collisions of zero rows halve what replace-one costs; a client has not looked at all pairs of
+    candidates."""
     asked = ASKED | {"relation": "replace-one"}
     certified = propose(**asked).certified(Collisions(0, 0))
     assert certified.guarantee.epsilon <= 1.0

@@ -1,4 +1,5 @@
-"""Private campaigns: what is released, what may be read, what is charged, and that nothing else depends on the data."""
+"""Private campaigns: what is released, what may be read, what is charged, and that nothing else
+depends on the data."""
 
 from __future__ import annotations
 
@@ -44,7 +45,9 @@ ITEMS = [1 + i % 7 for i in range(700)]
 
 
 def estimate(items: Any = ITEMS, **options: Any) -> Result:
-    return fedtally.estimate(items, **({"domain": DOMAIN, "epsilon": 1.0, "rows": 5, "width": 64} | options))
+    return fedtally.estimate(
+        items, **({"domain": DOMAIN, "epsilon": 1.0, "rows": 5, "width": 64} | options)
+    )
 
 
 def plain_sum(result: Result, rounds: Sequence[tuple[int, Sequence[int]]]) -> npt.NDArray[np.int64]:
@@ -64,9 +67,12 @@ def noise_of(result: Result, items: Sequence[int] = ITEMS) -> npt.NDArray[np.int
 
 
 def has_variance(noise: npt.NDArray[np.int64], variance: float) -> bool:
-    """Whether noise of kurtosis below 3.3 has this variance, within six standard deviations of the mean square."""
+    """Whether noise of kurtosis below 3.3 has this variance, within six standard deviations of the
+    mean square."""
     n = noise.size
-    return abs(float(np.mean(noise.astype(np.float64) ** 2)) / variance - 1) < 6 * math.sqrt(2.3 / n)
+    return abs(float(np.mean(noise.astype(np.float64) ** 2)) / variance - 1) < 6 * math.sqrt(
+        2.3 / n
+    )
 
 
 # ---- what is released ----
@@ -84,7 +90,9 @@ def has_variance(noise: npt.NDArray[np.int64], variance: float) -> bool:
         ({"trust": "distributed"}, None),
     ],
 )
-def test_the_noise_of_a_sum_is_that_of_its_plan(options: dict[str, Any], copies: float | None) -> None:
+def test_the_noise_of_a_sum_is_that_of_its_plan(
+    options: dict[str, Any], copies: float | None
+) -> None:
     result = estimate(width=400, **options)
     terms = result.plan.privacy
     assert terms is not None and terms.guarantee.epsilon <= 1.0
@@ -99,9 +107,13 @@ def test_the_noise_of_a_sum_is_that_of_its_plan(options: dict[str, Any], copies:
 
 
 @pytest.mark.parametrize("schedule", ["shared", "fresh", "hybrid", "batched:2"])
-def test_rounds_that_share_their_hashes_are_opened_at_once_where_somebody_is_trusted(schedule: str) -> None:
+def test_rounds_that_share_their_hashes_are_opened_at_once_where_somebody_is_trusted(
+    schedule: str,
+) -> None:
     central = estimate(num_rounds=4, schedule=schedule)
-    assert [sketch.round for sketch in central.sketches] == [rounds.start for rounds in central.plan.releases]
+    assert [sketch.round for sketch in central.sketches] == [
+        rounds.start for rounds in central.plan.releases
+    ]
     assert len(central.sketches) == {"shared": 1, "batched:2": 2}.get(schedule, 4)
     shares = estimate(num_rounds=4, schedule=schedule, trust="distributed")
     assert len(shares.sketches) == 4
@@ -116,7 +128,9 @@ def test_two_servers_open_batches_of_rounds() -> None:
 
 
 @pytest.mark.parametrize("method", ["secagg", "two-server"])
-def test_a_secure_sum_is_what_the_survivors_sent(method: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_secure_sum_is_what_the_survivors_sent(
+    method: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Noise and all: what every client contributes is kept here, and added up."""
     sent: list[npt.NDArray[np.int64]] = []
     make = FrequencyClient.contribution
@@ -156,7 +170,10 @@ def test_a_pilot_has_the_noise_of_its_plan(monkeypatch: pytest.MonkeyPatch) -> N
     [(sketch, variance)] = seen
     one = CountSketch(sketch.spec, 0)
     one.add(DOMAIN.encode([7]))
-    assert has_variance(sketch.counters - sketch.num_clients * one.counters, variance) and variance > 10
+    assert (
+        has_variance(sketch.counters - sketch.num_clients * one.counters, variance)
+        and variance > 10
+    )
 
 
 def test_the_number_of_clients_has_noise_where_it_must_not_show() -> None:
@@ -173,11 +190,15 @@ def test_private_runs_draw_anew_and_studies_repeat() -> None:
     assert np.array_equal(first, second)
     plan = estimate().plan
     first, second = (noise_of(fedtally.estimate(ITEMS, domain=DOMAIN, plan=plan)) for _ in range(2))
-    assert not np.array_equal(first, second), "two private runs of one plan must not repeat their noise"
+    assert not np.array_equal(first, second), (
+        "two private runs of one plan must not repeat their noise"
+    )
 
 
 def test_nothing_that_is_drawn_follows_from_the_plan(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its seed is public. Five runs draw the same rounds of 700 clients with a probability below 1e-10."""
+    """Its seed is public.
+    Five runs draw the same rounds of 700 clients with a probability below 1e-10.
+    """
     plan, keys = estimate(num_rounds=4, schedule="hybrid").plan, []
 
     def noted(plan: Plan, rounds: Any, key: bytes) -> Any:
@@ -187,14 +208,17 @@ def test_nothing_that_is_drawn_follows_from_the_plan(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(campaign, "clip_rounds", noted)
     runs = [fedtally.estimate(ITEMS, domain=DOMAIN, plan=plan, confidence=0.0) for _ in range(5)]
     assert len({tuple(sketch.num_clients for sketch in run.sketches) for run in runs}) > 1
-    assert len(set(keys)) == 5 and {len(key) for key in keys} == {32}  # which items a clipped client drops
+    # which items a clipped client drops
+    assert len(set(keys)) == 5 and {len(key) for key in keys} == {32}
 
 
 def test_shares_are_sized_for_the_honest_who_stay() -> None:
-    """Of the smallest round, without a fifth that may drop out and a tenth of the largest that may be corrupt."""
+    """Of the smallest round, without a fifth that may drop out and a tenth of the largest that may
+    be corrupt."""
     bearing = Summation(max_corrupt=0.1, max_dropout=0.2)
     assert honest_clients(bearing, [60, 50, 0]) == 50 - 10 - 6
-    assert honest_clients(Summation(max_corrupt=0.0, max_dropout=0.0), [50]) == 50 - 1  # one is always taken as corrupt
+    # one is always taken as corrupt
+    assert honest_clients(Summation(max_corrupt=0.0, max_dropout=0.0), [50]) == 50 - 1
 
 
 def test_the_sums_without_noise_are_erased(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -229,7 +253,9 @@ def test_no_result_is_made_of_sums_without_the_noise_of_its_plan(tmp_path: Path)
         assert {sketch.noise for sketch in Result.load(tmp_path / "result").sketches} == {own}
         exact = CountSketch(result.plan.spec, result.sketches[0].round)
         exact.add(DOMAIN.encode(ITEMS[:60]))
-        with pytest.raises(InvalidInputError, match=rf"noise of the {mark} .*, and the sum of round 0 is exact"):
+        with pytest.raises(
+            InvalidInputError, match=rf"noise of the {mark} .*, and the sum of round 0 is exact"
+        ):
             Result(result.plan, DOMAIN, [exact])
         exact.noise = own._replace(by="clients" if mark != "clients" else "servers")
         with pytest.raises(InvalidInputError, match="round 0 holds noise of the"):
@@ -280,12 +306,18 @@ def test_clients_without_an_item_take_part_with_zeros() -> None:
 def test_clients_of_several_rows_take_part_with_zeros() -> None:
     items = [1, None, None, 99, 3, None]
     clients = ["a", "a", "b", "c", "d", "d"] * 1
-    result = estimate(items * 20, clients=[f"{c}{i}" for i in range(20) for c in clients], max_items=2, epsilon=8.0)
+    result = estimate(
+        items * 20,
+        clients=[f"{c}{i}" for i in range(20) for c in clients],
+        max_items=2,
+        epsilon=8.0,
+    )
     assert result.num_clients == 80
 
 
 def test_nothing_printed_tells_what_clients_hold() -> None:
-    """All but the estimates is the same, whether a client holds a candidate, something else or nothing."""
+    """All but the estimates is the same, whether a client holds a candidate, something else or
+    nothing."""
     documents = []
     for item in (1, 99, None):
         result = estimate([*ITEMS, item], rows=7)
@@ -308,15 +340,21 @@ def test_a_client_changes_nothing_but_its_own_part() -> None:
     other[:5] = [50, 49, 48, 48, 48]  # client 0 holds fewer distinct items
     tallies = []
     for held in (items, other):
-        request = Simulation.of(domain=DOMAIN, epsilon=1.0, max_items=2, num_rounds=3, not_private=True, seed=1)
-        tally, _ = campaign.read(from_items(held, clients=clients), request, bytes(32), lambda *_: None)
+        request = Simulation.of(
+            domain=DOMAIN, epsilon=1.0, max_items=2, num_rounds=3, not_private=True, seed=1
+        )
+        tally, _ = campaign.read(
+            from_items(held, clients=clients), request, bytes(32), lambda *_: None
+        )
         tallies.append(tally.finish(individuals=True))
     assert [r.num_clients for r in tallies[0]] == [r.num_clients for r in tallies[1]]
     differing = 0
     for before, after in zip(*tallies, strict=True):
         assert before.members is not None and after.members is not None
         pairs = zip(range(before.num_clients), range(after.num_clients), strict=True)
-        differing += sum(sorted(before.members.of(i)) != sorted(after.members.of(j)) for i, j in pairs)
+        differing += sum(
+            sorted(before.members.of(i)) != sorted(after.members.of(j)) for i, j in pairs
+        )
     assert differing == 1
 
 
@@ -326,13 +364,22 @@ def test_a_client_changes_nothing_but_its_own_part() -> None:
 def test_no_contribution_exceeds_the_clip_and_the_truth_knows_nothing_of_it() -> None:
     clients, items = np.repeat(np.arange(300), 10), np.tile(np.arange(1, 11), 300)
     result = estimate(
-        items, clients=clients, max_items=10, width=8, rows=3, not_private=True, evaluate=True, num_rounds=2
+        items,
+        clients=clients,
+        max_items=10,
+        width=8,
+        rows=3,
+        not_private=True,
+        evaluate=True,
+        num_rounds=2,
     )
     terms = result.plan.privacy
     assert terms is not None and terms.event.clip_norm is not None and result.truth is not None
     assert result.truth.counts.tolist() == [300] * 10
     request = Simulation.of(domain=DOMAIN, epsilon=1.0, max_items=10, not_private=True)
-    tally, _ = campaign.read(from_items(items, clients=clients), request, bytes(32), lambda *_: None)
+    tally, _ = campaign.read(
+        from_items(items, clients=clients), request, bytes(32), lambda *_: None
+    )
     [everybody] = tally.finish(individuals=True)
     norm = squared_norm(result.plan.spec, 0, DOMAIN.encode(list(range(1, 11)))) ** 0.5
     tight = replace(terms.event, clip_norm=min(terms.event.clip_norm, norm - 1e-6))
@@ -344,27 +391,37 @@ def test_no_contribution_exceeds_the_clip_and_the_truth_knows_nothing_of_it() ->
 
 
 def test_a_client_keeps_to_the_clip_by_itself() -> None:
-    """Whatever an engine bounds: what the client sends is never longer, and items are dropped for it."""
+    """Whatever an engine bounds: what the client sends is never longer, and items are dropped for
+    it."""
     held = list(range(1, 11))
     plan = estimate(held, clients=["a"] * 10, max_items=10, width=8, rows=3).plan
     terms = plan.privacy
     assert terms is not None
     norm = squared_norm(plan.spec, 0, DOMAIN.encode(held)) ** 0.5
     tight = replace(plan, privacy=replace(terms, event=replace(terms.event, clip_norm=norm - 1e-6)))
-    loose, bounded = (FrequencyClient(one, DOMAIN, held).contribution(0, secrets.token_bytes) for one in (plan, tight))
+    loose, bounded = (
+        FrequencyClient(one, DOMAIN, held).contribution(0, secrets.token_bytes)
+        for one in (plan, tight)
+    )
     assert (bounded**2).sum() < (loose**2).sum() == pytest.approx(norm**2)
 
 
 @pytest.mark.parametrize(("most", "expected"), [(None, 3), (1, 1), (2, 2)])
-def test_natural_rounds_are_charged_for_the_most_that_a_client_may_be_in(most: int | None, expected: int) -> None:
+def test_natural_rounds_are_charged_for_the_most_that_a_client_may_be_in(
+    most: int | None, expected: int
+) -> None:
     clients = [f"c{i}" for i in range(100) for _ in range(3)]
     rounds = ["a", "b", "c"] * 100
     result = estimate([1] * 300, clients=clients, rounds=rounds, max_rounds=most, schedule="hybrid")
     terms = result.plan.privacy
     assert terms is not None and terms.event.participations == expected
     assert (result.num_clients, result.num_contributions) == (100, 100 * expected)
-    shared = estimate([1] * 300, clients=clients, rounds=rounds, max_rounds=most, schedule="shared").plan.privacy
-    assert shared is not None and shared.event.l2_sensitivity == pytest.approx(expected * math.sqrt(5))
+    shared = estimate(
+        [1] * 300, clients=clients, rounds=rounds, max_rounds=most, schedule="shared"
+    ).plan.privacy
+    assert shared is not None and shared.event.l2_sensitivity == pytest.approx(
+        expected * math.sqrt(5)
+    )
     single = estimate([1] * 300, rounds=rounds).plan.privacy  # each row is a client
     assert single is not None and single.event.participations == 1
 
@@ -415,7 +472,10 @@ def test_a_private_run_says_so(tmp_path: Path) -> None:
         ({"epsilon": None, "not_private": True}, "not_private goes with epsilon"),
         ({"neighbours": "add-remove"}, "add-remove needs max_clients"),
         ({"max_clients": 9}, "max_clients goes with the relation add-remove"),
-        ({"neighbours": "add-remove", "max_clients": 900, "secure_sum": "secagg"}, "which the secure sum secagg shows"),
+        (
+            {"neighbours": "add-remove", "max_clients": 900, "secure_sum": "secagg"},
+            "which the secure sum secagg shows",
+        ),
         ({"neighbours": "add-remove", "max_clients": 900, "trust": "distributed"}, "central trust"),
         ({"certify": True}, "certify goes with the relation replace-one"),
         (
@@ -433,7 +493,10 @@ def test_a_private_run_says_so(tmp_path: Path) -> None:
         ({"certify": "no"}, "certify must be true or false, got 'no'"),
         ({"seed": False}, "seed must be an integer, text or bytes, got False"),
         ({"neighbours": False}, "relation must be one of"),
-        ({"neighbours": "replace-one", "certify": True, "max_items": 2, "clients": ["a"] * 700}, "clients of one item"),
+        (
+            {"neighbours": "replace-one", "certify": True, "max_items": 2, "clients": ["a"] * 700},
+            "clients of one item",
+        ),
     ],
 )
 def test_what_does_not_go_together(options: dict[str, Any], message: str) -> None:
@@ -455,7 +518,9 @@ def test_add_remove_has_no_natural_rounds() -> None:
 )
 def test_promises_that_mean_little_are_called_so(options: dict[str, Any], said: str) -> None:
     assert any(said in note for note in estimate(**options).warnings)
-    assert not any(sign in note for note in estimate().warnings for sign in ("is above", "is not below"))
+    assert not any(
+        sign in note for note in estimate().warnings for sign in ("is above", "is not below")
+    )
 
 
 def test_every_cohort_has_the_noise_of_a_whole() -> None:
@@ -466,14 +531,19 @@ def test_every_cohort_has_the_noise_of_a_whole() -> None:
     for result, number in ((split, 2), (whole, 1)):
         terms = result.plan.privacy
         assert terms is not None and terms.event.honest_survivors is not None
-        expected = terms.event.noise_variance * (60 / number) / terms.event.honest_survivors * number
+        expected = (
+            terms.event.noise_variance * (60 / number) / terms.event.honest_survivors * number
+        )
         assert has_variance(noise_of(result, ITEMS[:60]), expected)
     assert "each of 2 sums" in plain(answer(split, []), 300)
 
 
 def test_certified_noise_is_less_and_right() -> None:
     options: dict[str, Any] = {"neighbours": "replace-one", "rows": 5, "width": 400}
-    worst, certified = estimate(**options).plan.privacy, estimate(**options, certify=True).plan.privacy
+    worst, certified = (
+        estimate(**options).plan.privacy,
+        estimate(**options, certify=True).plan.privacy,
+    )
     assert worst is not None and certified is not None and certified.event.collisions is not None
     assert certified.event.noise_variance < worst.event.noise_variance
     with pytest.raises(InvalidInputError, match="at most 4,194,304, got 5,000,000"):
@@ -484,7 +554,8 @@ def test_certified_noise_is_less_and_right() -> None:
 
 
 @pytest.mark.parametrize(
-    "options", [{}, {"trust": "distributed"}, {"secure_sum": "secagg"}, {"secure_sum": "two-server"}]
+    "options",
+    [{}, {"trust": "distributed"}, {"secure_sum": "secagg"}, {"secure_sum": "two-server"}],
 )
 def test_a_private_plan_can_be_used_again(options: dict[str, Any], tmp_path: Path) -> None:
     items = ITEMS[:150]
@@ -518,11 +589,14 @@ def test_a_plan_without_privacy_does_not_get_any() -> None:
 
 def test_a_certificate_is_looked_up_again(tmp_path: Path) -> None:
     options: dict[str, Any] = {"neighbours": "replace-one", "rows": 5, "width": 8, "certify": True}
-    few = IntegerRange(1, 3)  # they collide in all five rows with probability 3e-6; of 5,000 items some do
+    # they collide in all five rows with probability 3e-6; of 5,000 items some do
+    few = IntegerRange(1, 3)
     plan = estimate(domain=few, **options).plan
     assert fedtally.estimate(ITEMS, domain=few, plan=plan).plan.privacy == plan.privacy
     wider = replace(plan, domain=IntegerRange(1, 5000).describe())
-    with pytest.raises(InvalidInputError, match="its noise is too little; make a new plan with certify"):
+    with pytest.raises(
+        InvalidInputError, match="its noise is too little; make a new plan with certify"
+    ):
         fedtally.estimate(ITEMS, domain=IntegerRange(1, 5000), plan=wider)
     with pytest.raises(InvalidInputError, match="collisions goes with central trust"):
         estimate(**options, trust="distributed")
@@ -535,25 +609,42 @@ def test_a_plan_of_random_rounds_fits_other_draws() -> None:
         assert fedtally.estimate(ITEMS, domain=DOMAIN, plan=plan, confidence=0).num_clients == 700
 
 
-@pytest.mark.parametrize("changed", [{"total_variation": 0.0}, {"variance": 1e-3}, {"variance": 1e12}])
-def test_noise_that_cannot_be_drawn_is_refused_before_anything_is_spent(changed: dict[str, float]) -> None:
+@pytest.mark.parametrize(
+    "changed", [{"total_variation": 0.0}, {"variance": 1e-3}, {"variance": 1e12}]
+)
+def test_noise_that_cannot_be_drawn_is_refused_before_anything_is_spent(
+    changed: dict[str, float],
+) -> None:
     plan = estimate().plan
     assert plan.privacy is not None
-    with pytest.raises(InvalidInputError, match=r"total_variation must be at least|variance of the noise must be"):
-        replace(plan, privacy=replace(plan.privacy, epsilon=100.0, event=replace(plan.privacy.event, **changed)))
+    with pytest.raises(
+        InvalidInputError, match=r"total_variation must be at least|variance of the noise must be"
+    ):
+        replace(
+            plan,
+            privacy=replace(
+                plan.privacy, epsilon=100.0, event=replace(plan.privacy.event, **changed)
+            ),
+        )
 
 
 def test_a_clip_lets_one_item_through() -> None:
     plan = estimate().plan
     assert plan.privacy is not None
-    with pytest.raises(InvalidInputError, match="clip_norm must be at least the root of the rows, 2.23607"):
-        replace(plan, privacy=replace(plan.privacy, event=replace(plan.privacy.event, clip_norm=2.0)))
+    with pytest.raises(
+        InvalidInputError, match="clip_norm must be at least the root of the rows, 2.23607"
+    ):
+        replace(
+            plan, privacy=replace(plan.privacy, event=replace(plan.privacy.event, clip_norm=2.0))
+        )
 
 
 def test_two_servers_take_one_report_of_a_client() -> None:
     clients, rounds = [f"c{i}" for i in range(100) for _ in range(2)], ["a", "b"] * 100
     options: dict[str, Any] = {"clients": clients, "rounds": rounds, "secure_sum": "two-server"}
-    with pytest.raises(InvalidInputError, match="use max_rounds 1, or the schedule hybrid or fresh"):
+    with pytest.raises(
+        InvalidInputError, match="use max_rounds 1, or the schedule hybrid or fresh"
+    ):
         estimate([1] * 200, schedule="shared", **options)
     assert estimate([1] * 200, schedule="shared", max_rounds=1, **options).num_clients == 100
     both = estimate([1] * 200, schedule="hybrid", **options)
@@ -577,7 +668,15 @@ def test_missing_items_make_no_error() -> None:
     assert estimate([None, None, 5]).num_clients == estimate([None] * 3).num_clients == 3
     assert estimate(np.array([1.0, np.nan, 3.0])).num_clients == 3
     plan = estimate([1, 2, 3, 4], clients=["a", "a", "b", "b"], max_items=2).plan
-    odd: list[Any] = [[None], [7.5], ["x"], [b"y"], [10**5000], np.array(["2020"], "datetime64[Y]"), [float("nan")]]
+    odd: list[Any] = [
+        [None],
+        [7.5],
+        ["x"],
+        [b"y"],
+        [10**5000],
+        np.array(["2020"], "datetime64[Y]"),
+        [float("nan")],
+    ]
     for held in odd:
         assert not FrequencyClient(plan, DOMAIN, held).contribution(0, bytes).any()
     seven = FrequencyClient(plan, DOMAIN, [7]).contribution(0, bytes)
@@ -605,26 +704,38 @@ def test_a_ledger_keeps_numbers_that_can_be_read(books: Path) -> None:
             schedule="fresh",
         )
         for sketch in result.sketches:
-            kept = CountSketch.from_bytes(Ledger.open(books).sketch(result.plan.fingerprint, sketch.round))
+            kept = CountSketch.from_bytes(
+                Ledger.open(books).sketch(result.plan.fingerprint, sketch.round)
+            )
             assert kept.num_clients == sketch.num_clients > 0
 
 
 @pytest.mark.parametrize("count", [0, 1, 2, 3])
 def test_add_remove_tells_no_number(count: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Not by an error either: with noise the number of clients may well be 0, which is all that can be said."""
+    """Not by an error either: with noise the number of clients may well be 0, which is all that can
+    be said."""
     with suppress(InvalidInputError):
-        result = estimate([1] * count, neighbours="add-remove", max_clients=10, num_rounds=3, rows=3, width=8)
+        result = estimate(
+            [1] * count, neighbours="add-remove", max_clients=10, num_rounds=3, rows=3, width=8
+        )
         assert result.plan.max_round_clients == 10
     monkeypatch.setattr(Result, "__init__", lambda *_, **__: None)
     monkeypatch.setattr(Result, "prepare", lambda *_: None)
-    estimate([1] * count, neighbours="add-remove", max_clients=10, num_rounds=3, rows=3, width=8)  # no error before
+    # no error before
+    estimate([1] * count, neighbours="add-remove", max_clients=10, num_rounds=3, rows=3, width=8)
 
 
 def test_add_remove_favours_no_number() -> None:
-    """Many releases of few clients: the mean of 40 estimates is within five standard errors of what is true."""
+    """Many releases of few clients: the mean of 40 estimates is within five standard errors of what
+    is true."""
     found = [
         estimate(
-            [1] * 300 + [2] * 300, neighbours="add-remove", max_clients=1000, num_rounds=30, schedule="fresh", rows=3
+            [1] * 300 + [2] * 300,
+            neighbours="add-remove",
+            max_clients=1000,
+            num_rounds=30,
+            schedule="fresh",
+            rows=3,
         )
         for _ in range(40)
     ]
@@ -645,10 +756,13 @@ def test_add_remove_through_a_plan_tells_no_number() -> None:
 
 
 def test_intervals_know_that_the_number_of_clients_has_noise() -> None:
-    """Of an item that half of 300 clients hold, at 95 %: at least 82 of 100 hold, six standard errors below."""
+    """Of an item that half of 300 clients hold, at 95 %: at least 82 of 100 hold, six standard
+    errors below."""
     held = 0
     for _ in range(100):
-        result = estimate([1] * 150 + [2] * 150, neighbours="add-remove", max_clients=1000, width=400)
+        result = estimate(
+            [1] * 150 + [2] * 150, neighbours="add-remove", max_clients=1000, width=400
+        )
         [found] = result.estimates([1])
         assert found.low is not None and found.high is not None
         held += found.low <= 0.5 <= found.high
@@ -679,7 +793,13 @@ def books(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize(
-    "options", [{}, {"trust": "distributed"}, {"secure_sum": "secagg", "dropout": 0.1}, {"secure_sum": "two-server"}]
+    "options",
+    [
+        {},
+        {"trust": "distributed"},
+        {"secure_sum": "secagg", "dropout": 0.1},
+        {"secure_sum": "two-server"},
+    ],
 )
 def test_what_lands_is_what_the_ledger_keeps(books: Path, options: dict[str, Any]) -> None:
     result = estimate(num_rounds=2, schedule="hybrid", ledger=books, population="phones", **options)
@@ -688,8 +808,13 @@ def test_what_lands_is_what_the_ledger_keeps(books: Path, options: dict[str, Any
     assert [one.release for one in landed] == [0, 1]
     for one, sketch in zip(landed, result.sketches, strict=True):
         kept = CountSketch.from_bytes(ledger.sketch(one.plan, one.release))
-        assert np.array_equal(kept.counters, sketch.counters) and kept.num_clients == sketch.num_clients
-        assert kept.noise == sketch.noise == (result.plan.privacy.noised_by, result.plan.fingerprint)
+        assert (
+            np.array_equal(kept.counters, sketch.counters)
+            and kept.num_clients == sketch.num_clients
+        )
+        assert (
+            kept.noise == sketch.noise == (result.plan.privacy.noised_by, result.plan.fingerprint)
+        )
     spent = ledger.spent("phones")
     assert spent is not None and 0.99 < spent.epsilon <= 1.0
     with pytest.raises(OverspentError, match="epsilon 2 was granted"):
@@ -705,7 +830,9 @@ def test_a_plan_is_charged_once_whatever_the_keys(books: Path) -> None:
 
 
 def test_a_plan_and_each_of_its_publications_are_charged_by_themselves(books: Path) -> None:
-    sized = estimate(ITEMS[:60], secure_sum="secagg", population="phones", epsilon=0.5).plan.without_keys()
+    sized = estimate(
+        ITEMS[:60], secure_sum="secagg", population="phones", epsilon=0.5
+    ).plan.without_keys()
     keys = [SigningKey(Secret(bytes([i]) * 32)).public for i in range(2)]
     plans = [sized, *(sized.with_keys(server_key=key) for key in keys)]
     spent = []
@@ -721,7 +848,9 @@ def test_a_plan_and_each_of_its_publications_are_charged_by_themselves(books: Pa
 
 
 def test_the_cohorts_of_a_round_share_its_reservation(books: Path) -> None:
-    result = estimate(ITEMS[:120], secure_sum="secagg", max_cohort=40, ledger=books, population="phones")
+    result = estimate(
+        ITEMS[:120], secure_sum="secagg", max_cohort=40, ledger=books, population="phones"
+    )
     assert result.secure_sum["cohorts"] == 3
     ledger = Ledger.open(books)
     assert ledger.reserved(result.plan.fingerprint) == [0]
@@ -735,7 +864,9 @@ def test_a_round_that_aborts_before_it_can_be_opened_costs_nothing(books: Path) 
     assert Ledger.open(books).spent("phones") is None
 
 
-def test_a_crash_after_the_reservation_counts_as_spent(books: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_crash_after_the_reservation_counts_as_spent(
+    books: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     plan = estimate(population="phones").plan
 
     def crash(*_: Any) -> None:
@@ -752,7 +883,8 @@ def test_a_crash_after_the_reservation_counts_as_spent(books: Path, monkeypatch:
 
 
 @pytest.mark.parametrize(
-    "options", [{}, {"trust": "distributed"}, {"secure_sum": "secagg"}, {"secure_sum": "two-server"}]
+    "options",
+    [{}, {"trust": "distributed"}, {"secure_sum": "secagg"}, {"secure_sum": "two-server"}],
 )
 def test_it_is_reserved_before_noise_is_drawn_or_a_sum_opened(
     books: Path, options: dict[str, Any], monkeypatch: pytest.MonkeyPatch
@@ -767,7 +899,8 @@ def test_it_is_reserved_before_noise_is_drawn_or_a_sum_opened(
         raise AssertionError("too early")
 
     monkeypatch.setattr(LedgerBooks, "reserve", refused)
-    if options.get("secure_sum") == "secagg":  # clients have drawn their shares by then, and sent masked vectors
+    # clients have drawn their shares by then, and sent masked vectors
+    if options.get("secure_sum") == "secagg":
         monkeypatch.setattr("fedtally.secagg.client.Client._unmask", opened)
     else:
         monkeypatch.setattr(Noise, "draw", opened)
@@ -785,7 +918,9 @@ def test_a_study_is_not_charged(books: Path) -> None:
 
 
 def test_nothing_is_read_where_nothing_was_granted(books: Path) -> None:
-    with pytest.raises(InvalidInputError, match="grants nothing to population 'tablets': fedtally ledger grant"):
+    with pytest.raises(
+        InvalidInputError, match="grants nothing to population 'tablets': fedtally ledger grant"
+    ):
         estimate(ledger=books, population="tablets")
 
 

@@ -1,4 +1,5 @@
-"""Under privacy what one client wrote changes what that client holds, and nothing else: not a row, not a word."""
+"""Under privacy what one client wrote changes what that client holds, and nothing else: not a row,
+not a word."""
 
 from __future__ import annotations
 
@@ -84,11 +85,15 @@ def tally_members(source: Source, **options: Any) -> list[Any]:
 
 
 def less(whole: list[Any], part: list[Any]) -> int:
-    """Return how many items `whole` has beyond `part`, after checking that it has the same clients and no item less."""
+    """Return how many items `whole` has beyond `part`, after checking that it has the same clients
+    and no item less."""
     assert [r[0] for r in whole] == [r[0] for r in part]
     beyond = 0
     for (_, ids, counts), (_, other_ids, other_counts) in zip(whole, part, strict=True):
-        held, left = dict(zip(ids, counts, strict=True)), dict(zip(other_ids, other_counts, strict=True))
+        held, left = (
+            dict(zip(ids, counts, strict=True)),
+            dict(zip(other_ids, other_counts, strict=True)),
+        )
         assert all(held.get(item, 0) >= number for item, number in left.items())
         beyond += sum(held.values()) - sum(left.values())
     return beyond
@@ -98,8 +103,13 @@ def less(whole: list[Any], part: list[Any]) -> int:
 
 
 def csv_of(rows: list[tuple[str, bytes]], client: str, quote: bool = True) -> bytes:
-    """Write rows as an exporter that does not look at what it writes; those of the others are quoted well."""
-    lines = [{"": b"item", "first": b"user,item", "last": b"item,user", "middle": b"n,user,item,x"}[client]]
+    """Write rows as an exporter that does not look at what it writes; those of the others are
+    quoted well."""
+    lines = [
+        {"": b"item", "first": b"user,item", "last": b"item,user", "middle": b"n,user,item,x"}[
+            client
+        ]
+    ]
     for user, item in rows:
         held = b'"' + item + b'"' if quote and b", " in item else item
         lines.append(
@@ -138,13 +148,16 @@ def written(folder: Path, kind: str, client: str, item: bytes, place: int) -> st
     ("kind", "client"),
     [("csv", ""), ("csv", "first"), ("csv", "last"), ("csv", "middle"), ("txt", ""), ("jsonl", "")],
 )
-def test_whatever_a_client_writes_the_others_are_the_same(tmp_path: Path, kind: str, client: str, place: int) -> None:
+def test_whatever_a_client_writes_the_others_are_the_same(
+    tmp_path: Path, kind: str, client: str, place: int
+) -> None:
     """Every neighbour has the same clients, and the same items but for the one client's own."""
     columns = Columns("item", client="user" if client else None) if kind != "txt" else Columns()
 
     def rounds(item: bytes) -> list[Any]:
         source = open_source(written(tmp_path, kind, client, item, place), columns)
-        return tally_members(source, num_rounds=2 if client else 1)  # rows without a name are drawn all together
+        # rows without a name are drawn all together
+        return tally_members(source, num_rounds=2 if client else 1)
 
     nothing = rounds(b"")
     assert sum(r[0] for r in nothing) == len(OTHERS) + 1
@@ -157,7 +170,9 @@ def test_whatever_a_client_writes_the_others_are_the_same(tmp_path: Path, kind: 
 @given(
     item=st.binary(max_size=12).map(lambda data: data.replace(b"\n", b"")),
     more=st.lists(st.sampled_from([b'"', b",", b"\r", b"\xff", b"\0", b'""', b'","']), max_size=5),
-    layout=st.sampled_from([("csv", "first"), ("csv", "last"), ("csv", "middle"), ("csv", ""), ("txt", "")]),
+    layout=st.sampled_from(
+        [("csv", "first"), ("csv", "last"), ("csv", "middle"), ("csv", ""), ("txt", "")]
+    ),
     block_size=st.integers(1, 40),
 )
 def test_any_bytes_are_one_clients_own(
@@ -173,14 +188,17 @@ def test_any_bytes_are_one_clients_own(
 
     def rounds(held: bytes) -> list[Any]:
         path = written(folder, kind, client, held, 2)
-        source = table_source(path, columns, Layout(kind if kind == "csv" else "text", block_size=block_size))
+        source = table_source(
+            path, columns, Layout(kind if kind == "csv" else "text", block_size=block_size)
+        )
         return tally_members(source, num_rounds=2 if client else 1)
 
     assert less(rounds(item + b"".join(more)), rounds(b"")) <= 1
 
 
 def well_written(format: str, words: list[str]) -> str:
-    """Return the words as the column `item` of a table with another column, as the standard library writes it."""
+    """Return the words as the column `item` of a table with another column, as the standard library
+    writes it."""
     if format == "text":
         return "".join(f"{word}\n" for word in words)
     if format == "json":
@@ -193,7 +211,9 @@ def well_written(format: str, words: list[str]) -> str:
 
 @settings(max_examples=60)
 @given(
-    words=st.lists(st.text(st.characters(codec="utf-8", exclude_characters="\0\r\n"), max_size=9), min_size=1),
+    words=st.lists(
+        st.text(st.characters(codec="utf-8", exclude_characters="\0\r\n"), max_size=9), min_size=1
+    ),
     format=st.sampled_from(["csv", "tsv", "json", "text"]),
     size=st.integers(16, 400),
 )
@@ -223,13 +243,28 @@ def test_a_row_that_names_no_client_is_nobodys(tmp_path: Path) -> None:
     rounds = tally_members(open_source(str(path), Columns("item", client="user")))
     assert rounds[0][0] == 4  # ann; bob, cut short; "eve, as it stands; zoe
     path = tmp_path / "t.jsonl"
-    path.write_text('{"user": 1, "item": "tea"}\noops\n{"item": "tea"}\n[1]\n{"user": "1", "item": 7}\n')
+    path.write_text(
+        '{"user": 1, "item": "tea"}\noops\n{"item": "tea"}\n[1]\n{"user": "1", "item": 7}\n'
+    )
     rounds = tally_members(open_source(str(path), Columns("item", client="user")), max_items=2)
     assert rounds == [(1, [0, 3], [1, 1])]  # 1 and "1" are one name
 
 
 def test_json_values_of_any_type_hold_what_they_say_or_nothing(tmp_path: Path) -> None:
-    values = ['"tea"', "7", "7.0", '"7"', "true", "null", "[1]", '{"a": 1}', "1e999", "9" * 5000, '"\\ud800"', "NaN"]
+    values = [
+        '"tea"',
+        "7",
+        "7.0",
+        '"7"',
+        "true",
+        "null",
+        "[1]",
+        '{"a": 1}',
+        "1e999",
+        "9" * 5000,
+        '"\\ud800"',
+        "NaN",
+    ]
     path = tmp_path / "t.jsonl"
     path.write_text("".join(f'{{"item": {value}}}\n' for value in [*values, "oops", '"tea'] * 3))
     [(clients, ids, counts)] = tally_members(open_source(str(path), Columns("item")))
@@ -240,7 +275,10 @@ def test_json_values_of_any_type_hold_what_they_say_or_nothing(tmp_path: Path) -
 def test_a_deep_value_does_not_hide_its_client(tmp_path: Path, depth: int) -> None:
     deep = "[" * depth + '"]{"' + "]" * depth
     path = tmp_path / "t.jsonl"
-    path.write_text(f'{{"item": {deep}, "user": 7}}\n{{"user": 8, "item": "tea", "x": {{"y": {deep}}}}}\n' + deep[:-1])
+    path.write_text(
+        f'{{"item": {deep}, "user": 7}}\n{{"user": 8, "item": "tea", "x": {{"y": {deep}}}}}\n'
+        + deep[:-1]
+    )
     assert tally_members(open_source(str(path), Columns("item", client="user"))) == [(2, [0], [1])]
     assert tally_members(open_source(str(path), Columns("item"))) == [(3, [0], [1])]
 
@@ -252,12 +290,16 @@ def test_counts_that_cannot_be_read_stand_for_nobody(tmp_path: Path) -> None:
     assert (clients, counts) == (9, [3, 4])
 
 
-def test_lines_too_long_to_hold_are_one_row(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_lines_too_long_to_hold_are_one_row(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("fedtally.sources.lines._LONGEST_LINE", 1000)
     path = tmp_path / "t.txt"
     path.write_bytes(b"tea\n" + b"x" * 100_000 + b"\ntea\n" + b"y" * 5000)
     for size in (64, 999, 4096):
-        [(clients, _, counts)] = tally_members(table_source(str(path), Columns(), Layout("text", block_size=size)))
+        [(clients, _, counts)] = tally_members(
+            table_source(str(path), Columns(), Layout("text", block_size=size))
+        )
         assert (clients, counts) == (4, [2])
 
 
@@ -274,7 +316,8 @@ LONG = {
 def test_a_long_item_does_not_take_its_client_away(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, layout: str, kind: str
 ) -> None:
-    """Lengths around the limit, and blocks that end at every place of the line: the same clients, and no item more."""
+    """Lengths around the limit, and blocks that end at every place of the line: the same clients,
+    and no item more."""
     monkeypatch.setattr("fedtally.sources.lines._LONGEST_LINE", 40)
     head, row, names = LONG[layout]
     separator = "," if kind == "csv" else "\t"
@@ -289,12 +332,23 @@ def test_a_long_item_does_not_take_its_client_away(
 
     nothing = rounds("", 1000)
     assert sum(part[0] for part in nothing) == 3
-    for item in ("x" * 20, "x" * 33, "x" * 41, "x" * 79, '"' + "x" * 50 + '"', '"x""' * 30, "\r" * 60 + "x", "é" * 31):
+    for item in (
+        "x" * 20,
+        "x" * 33,
+        "x" * 41,
+        "x" * 79,
+        '"' + "x" * 50 + '"',
+        '"x""' * 30,
+        "\r" * 60 + "x",
+        "é" * 31,
+    ):
         for size in range(1, len(item) + 40, 1 if item == "x" * 79 else 7):
             assert rounds(item, size) == nothing, (item, size)
 
 
-def test_what_a_line_holds_depends_on_no_other_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_a_line_holds_depends_on_no_other_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A word of 40 bytes is read and one of 41 is not, wherever blocks end."""
     monkeypatch.setattr("fedtally.sources.lines._LONGEST_LINE", 40)
     path, words = tmp_path / "t.txt", Dictionary(["a" * 40, "a" * 41, "tea"])
@@ -307,7 +361,9 @@ def test_what_a_line_holds_depends_on_no_other_line(tmp_path: Path, monkeypatch:
 
 
 @pytest.mark.parametrize("layout", ["first", "last"])
-def test_a_long_cut_is_no_text_in_any_encoding(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, layout: str) -> None:
+def test_a_long_cut_is_no_text_in_any_encoding(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, layout: str
+) -> None:
     """In latin-1 every byte is a character: the mark between the two ends is none."""
     monkeypatch.setattr("fedtally.sources.lines._LONGEST_LINE", 40)
     head, row, names = LONG[layout]
@@ -318,7 +374,9 @@ def test_a_long_cut_is_no_text_in_any_encoding(tmp_path: Path, monkeypatch: pyte
     assert batches[1].itemless is not None and batches[1].itemless.clients.to_pylist() == ["bob"]
 
 
-def test_a_long_line_of_json_is_its_clients_or_nobodys(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_long_line_of_json_is_its_clients_or_nobodys(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Never somebody else's."""
     monkeypatch.setattr("fedtally.sources.lines._LONGEST_LINE", 60)
     path, names = tmp_path / "t.jsonl", set()
@@ -333,19 +391,24 @@ def test_a_long_line_of_json_is_its_clients_or_nobodys(tmp_path: Path, monkeypat
             source = open_source(str(path), Columns("item", client="user"))
             for batch in source.batches(private=True, may_be_empty=True):
                 names |= set(batch.clients.to_pylist()) if batch.clients is not None else set()
-                names |= set(batch.itemless.clients.to_pylist()) if batch.itemless is not None else set()
+                names |= (
+                    set(batch.itemless.clients.to_pylist()) if batch.itemless is not None else set()
+                )
     assert names == {"bob"}
 
 
 # ---- an item says nothing of whose it is ----
 
 PARTS = ["tea", "3", '"', '""', ",", '",', ',"', '","', " ", "\r", "\xe9", "x"]
-ANYTHING = st.lists(st.sampled_from(PARTS) | st.characters(codec="utf-8", exclude_characters="\n"), max_size=8)
+ANYTHING = st.lists(
+    st.sampled_from(PARTS) | st.characters(codec="utf-8", exclude_characters="\n"), max_size=8
+)
 CELL = ANYTHING.map(lambda parts: "".join(parts).replace("\r", ""))
 
 
 def as_cell(value: str, bare: str) -> str:
-    """Write a field as tables are: in quotes where it holds a delimiter or starts or ends with a quote, as `bare`."""
+    """Write a field as tables are: in quotes where it holds a delimiter or starts or ends with a
+    quote, as `bare`."""
     if bare == "always" or "," in value or value.startswith('"') or value.endswith('"'):
         return '"' + value.replace('"', '""') + '"'
     return value  # also with quotes in its midst
@@ -362,7 +425,8 @@ def as_cell(value: str, bare: str) -> str:
 def test_other_fields_are_the_same_whatever_the_item_is(
     before: list[str], behind: list[str], own: int, held: list[str], quoting: str
 ) -> None:
-    """All positions: any number of fields on each side, and an item of one field, or of two side by side or apart."""
+    """All positions: any number of fields on each side, and an item of one field, or of two side by
+    side or apart."""
     first, width = len(before), len(before) + own + len(behind)
     items = [f"c{first}"] if own == 1 else [f"c{first}", f"c{first + own - 1}"]
     others = {f"c{place}": value for place, value in enumerate(before)}
@@ -378,13 +442,17 @@ def test_other_fields_are_the_same_whatever_the_item_is(
 
 
 @pytest.mark.parametrize("user", ["ann", 'TV 44"', '5" nail', '"x" y', '44"'])
-@pytest.mark.parametrize("item", ["3", "", '"3', '"', '"tea', 'te"a', "tea,rye", '"tea"', '3"', '""', "\xff"])
+@pytest.mark.parametrize(
+    "item", ["3", "", '"3', '"', '"tea', 'te"a', "tea,rye", '"tea"', '3"', '""', "\xff"]
+)
 def test_a_bare_name_with_a_quote_is_not_joined_to_the_item(user: str, item: str) -> None:
     read = lines.rows_of_csv(Columns("item", client="user"), ",", 2, {"item": 0, "user": 1}, False)
     row = read(f"{item},{user}")
     assert row is not None and row["user"] == user
     if not user.startswith('"'):  # as a first field such a name is one that a table has in quotes
-        read = lines.rows_of_csv(Columns("item", client="user"), ",", 2, {"item": 1, "user": 0}, False)
+        read = lines.rows_of_csv(
+            Columns("item", client="user"), ",", 2, {"item": 1, "user": 0}, False
+        )
         row = read(f"{user},{item}")
         assert row is not None and row["user"] == user
 
@@ -395,15 +463,23 @@ def test_nothing_stands_between_the_columns_of_an_item(tmp_path: Path, role: str
     path.write_text("lat,n,lon\n1,5,2\n")
     columns = Columns(("lat", "lon"), **{role: "n"})
     grid = parse("grid:0..20,0..20,1")
-    with pytest.raises(InvalidInputError, match="'n' must not stand between 'lat' and 'lon'.* put it before or after"):
+    with pytest.raises(
+        InvalidInputError,
+        match="'n' must not stand between 'lat' and 'lon'.* put it before or after",
+    ):
         tally_members(open_source(str(path), columns), domain=grid)
     for order in ("n,lat,lon", "lat,lon,n", "n,lat,x,lon", "lat,x,lon,n"):
         found = []
         for odd in ("3", '"3', "3,4", "x,y", '"', "", '"3"', '3"', ","):
-            cells = [{"n": "{0}", "lat": "{1}", "lon": "{0}", "x": "0"}[name] for name in order.split(",")]
+            cells = [
+                {"n": "{0}", "lat": "{1}", "lon": "{0}", "x": "0"}[name]
+                for name in order.split(",")
+            ]
             rows = [",".join(cells).format(i + 1, odd if i == 4 else i + 1) for i in range(12)]
             path.write_text("\n".join([order, *rows]) + "\n")
-            found.append([part[0] for part in tally_members(open_source(str(path), columns), domain=grid)])
+            found.append(
+                [part[0] for part in tally_members(open_source(str(path), columns), domain=grid)]
+            )
         assert all(numbers == found[0] for numbers in found), order
         assert sum(found[0]) == (78 if role == "count" else 12)
 
@@ -423,7 +499,9 @@ def test_no_row_says_which_columns_there_are(tmp_path: Path) -> None:
         with pytest.raises(InvalidInputError, match=message):
             tally_members(open_source(str(tmp_path / name), columns, header=False))
     (tmp_path / "t.csv").write_text('ann,tea\nbob,tea,x\n"eve\n')
-    rounds = tally_members(open_source(str(tmp_path / "t.csv"), Columns("2", client="1"), header=False))
+    rounds = tally_members(
+        open_source(str(tmp_path / "t.csv"), Columns("2", client="1"), header=False)
+    )
     assert rounds == [(3, [0], [2])]
 
 
@@ -441,10 +519,16 @@ def test_lines_of_an_encoding_are_read_one_by_one_or_refused(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("encoding", ["gbk", "shift_jis", "utf-7", "iso2022_jp", "hz", "big5"])
-def test_encodings_in_which_an_item_changes_the_next_field_are_refused(tmp_path: Path, encoding: str) -> None:
+def test_encodings_in_which_an_item_changes_the_next_field_are_refused(
+    tmp_path: Path, encoding: str
+) -> None:
     (tmp_path / "t.csv").write_text("item,user\ntea,ann\n")
-    with pytest.raises(InvalidInputError, match=f"could change whose it is; .* -f {encoding} -t utf-8"):
-        tally_members(open_source(str(tmp_path / "t.csv"), Columns("item", client="user"), encoding=encoding))
+    with pytest.raises(
+        InvalidInputError, match=f"could change whose it is; .* -f {encoding} -t utf-8"
+    ):
+        tally_members(
+            open_source(str(tmp_path / "t.csv"), Columns("item", client="user"), encoding=encoding)
+        )
 
 
 def test_a_header_and_a_name_tell_gzip_and_no_row_does(tmp_path: Path) -> None:
@@ -479,22 +563,31 @@ def test_without_privacy_such_values_are_errors_as_before(tmp_path: Path) -> Non
 )
 def test_parquet_values_that_cannot_be_read(tmp_path: Path, column: Any, odd: int) -> None:
     found = []
-    for values in (column, pa.concat_arrays([column[:odd], pa.nulls(1, column.type), column[odd + 1 :]])):
+    for values in (
+        column,
+        pa.concat_arrays([column[:odd], pa.nulls(1, column.type), column[odd + 1 :]]),
+    ):
         parquet.write_table(pa.table({"item": values}), tmp_path / "t.parquet")
         found.append(tally_members(open_source(str(tmp_path / "t.parquet"))))
     assert found[0] == found[1] and sum(r[0] for r in found[0]) == len(column)
 
 
 @pytest.mark.parametrize("values", [[b"tea", b"7"], [b"tea", b"\xff"]])
-def test_categories_of_parquet_are_refused_whatever_they_hold(tmp_path: Path, values: list[bytes]) -> None:
+def test_categories_of_parquet_are_refused_whatever_they_hold(
+    tmp_path: Path, values: list[bytes]
+) -> None:
     """Parquet's own reader ends where one of them is no text."""
-    text = pa.DictionaryArray.from_arrays(pa.array([0, 1], pa.int8()), pa.array(values, pa.binary()).view(pa.string()))
+    text = pa.DictionaryArray.from_arrays(
+        pa.array([0, 1], pa.int8()), pa.array(values, pa.binary()).view(pa.string())
+    )
     parquet.write_table(pa.table({"item": text}), tmp_path / "t.parquet")
     with pytest.raises(InvalidInputError, match="must not be of categories"):
         tally_members(open_source(str(tmp_path / "t.parquet")))
 
 
-@pytest.mark.parametrize(("encoding", "odd"), [("iso2022_jp", b"tea\x1b"), ("utf-7", b"+*"), ("hz", b"~x")])
+@pytest.mark.parametrize(
+    ("encoding", "odd"), [("iso2022_jp", b"tea\x1b"), ("utf-7", b"+*"), ("hz", b"~x")]
+)
 @pytest.mark.parametrize("ending", ["txt", "jsonl"])
 def test_a_line_that_an_encoding_cannot_read_holds_nothing(
     tmp_path: Path, encoding: str, odd: bytes, ending: str
@@ -528,7 +621,16 @@ OBJECTS: list[Any] = [
     -(2**63) - 1,
     10**5000,
 ]
-OBJECTS += [float("nan"), float("inf"), np.float32(1.5), np.datetime64("2020"), (1, 2), complex(1), "", "tea\0"]
+OBJECTS += [
+    float("nan"),
+    float("inf"),
+    np.float32(1.5),
+    np.datetime64("2020"),
+    (1, 2),
+    complex(1),
+    "",
+    "tea\0",
+]
 
 
 @pytest.mark.parametrize("odd", OBJECTS, ids=lambda value: str(type(value)))
@@ -565,7 +667,9 @@ RAISING = {
     "text": of_class(str, "tea", "__str__", "__eq__", "__hash__", "__len__", "__iter__"),
     "item": of_class(np.float64, 7.0, "item"),
     "float": of_class(float, 7.0, "__float__", "__repr__", "is_integer"),
-    "int": of_class(int, 7, "__int__", "__index__", "__str__", "__le__", "__lt__", "__ge__", "__gt__"),
+    "int": of_class(
+        int, 7, "__int__", "__index__", "__str__", "__le__", "__lt__", "__ge__", "__gt__"
+    ),
     "bytes": of_class(bytes, b"tea", "decode", "__bytes__"),
     "decimal": of_class(Decimal, 7, "as_tuple", "__str__"),
     "kind": OfKind(),
@@ -577,7 +681,8 @@ RAISING = {
 @pytest.mark.parametrize("place", ["items", "clients", "rounds", "counts"])
 @pytest.mark.parametrize("name", RAISING)
 def test_an_object_whose_class_raises_ends_nothing(name: str, place: str) -> None:
-    """It holds nothing, or what a plain value would; as a client or a round it is nobody's, as a count 0."""
+    """It holds nothing, or what a plain value would; as a client or a round it is nobody's, as a
+    count 0."""
     columns: dict[str, list[Any]] = {"items": ["tea", "7", "tea"], place: ["7", "7", "7"]}
     if place == "items":
         columns["clients"] = ["ann", "bob", "eve"]
@@ -599,8 +704,24 @@ def test_the_type_of_one_object_does_not_change_the_others() -> None:
     from fedtally.sources.values import of_objects
 
     zone = datetime.timezone(datetime.timedelta(hours=2))
-    alone: list[Any] = [Decimal("1"), 1, 1.5, "a", datetime.date(2020, 1, 2), datetime.datetime(2020, 1, 2), True]
-    for other in [Decimal("2.50"), datetime.datetime(2020, 1, 2, 3, tzinfo=zone), b"x", 2**70, "\ud800", 0.5, [1]]:
+    alone: list[Any] = [
+        Decimal("1"),
+        1,
+        1.5,
+        "a",
+        datetime.date(2020, 1, 2),
+        datetime.datetime(2020, 1, 2),
+        True,
+    ]
+    for other in [
+        Decimal("2.50"),
+        datetime.datetime(2020, 1, 2, 3, tzinfo=zone),
+        b"x",
+        2**70,
+        "\ud800",
+        0.5,
+        [1],
+    ]:
         texts = of_objects([*alone, other]).to_pylist()[:-1]
         assert texts == ["1", "1", "1.5", "a", "2020-01-02", "2020-01-02 00:00:00", "true"]
 
@@ -609,7 +730,8 @@ def test_the_type_of_one_object_does_not_change_the_others() -> None:
 
 
 def run_in_the_open(monkeypatch: pytest.MonkeyPatch, arguments: list[str]) -> tuple[int, str, str]:
-    """Run a command with sums of nothing and noise of a seed: what is left must not depend on what clients hold."""
+    """Run a command with sums of nothing and noise of a seed: what is left must not depend on what
+    clients hold."""
     from fedtally.cli import app
 
     count = iter(range(10**9))
@@ -633,8 +755,12 @@ def run_in_the_open(monkeypatch: pytest.MonkeyPatch, arguments: list[str]) -> tu
     return code, out.getvalue(), error.getvalue()
 
 
-@pytest.mark.parametrize("options", [[], ["--json"], ["--client", "user"], ["--round", "day"], ["--rounds", "3"]])
-def test_nothing_shown_depends_on_a_value(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: list[str]) -> None:
+@pytest.mark.parametrize(
+    "options", [[], ["--json"], ["--client", "user"], ["--round", "day"], ["--rounds", "3"]]
+)
+def test_nothing_shown_depends_on_a_value(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: list[str]
+) -> None:
     (tmp_path / "drinks.txt").write_text("tea\nmaté\n7\n", encoding="utf8")
     given = [
         "--item",
@@ -653,7 +779,9 @@ def test_nothing_shown_depends_on_a_value(tmp_path: Path, monkeypatch: pytest.Mo
         rows = [(f"u{i}", other.encode()) for i, other in enumerate(OTHERS)] + [("odd", item)]
         lines = [b"day,user,item"] + [b"1," + user.encode() + b"," + held for user, held in rows]
         (tmp_path / "t.csv").write_bytes(b"\n".join(lines) + b"\n")
-        shown.add(run_in_the_open(monkeypatch, ["estimate", str(tmp_path / "t.csv"), *given, *options]))
+        shown.add(
+            run_in_the_open(monkeypatch, ["estimate", str(tmp_path / "t.csv"), *given, *options])
+        )
     [(code, out, _)] = shown
     assert code == 0 and out
 
@@ -661,7 +789,10 @@ def test_nothing_shown_depends_on_a_value(tmp_path: Path, monkeypatch: pytest.Mo
 NOBODY = {
     "t.csv": ("user,n,item\n", ["ann,1,tea\n", "bob,1,7\n"]),
     "t.tsv": ("user\tn\titem\n", ["ann\t1\ttea\n", "bob\t1\t7\n"]),
-    "t.jsonl": ("", ['{"user": "ann", "n": 1, "item": "tea"}\n', '{"user": "bob", "n": 1, "item": "7"}\n']),
+    "t.jsonl": (
+        "",
+        ['{"user": "ann", "n": 1, "item": "tea"}\n', '{"user": "bob", "n": 1, "item": "7"}\n'],
+    ),
     "t.txt": ("", ["tea\n", "7\n"]),
 }
 PARTS_OF_A_ROW = [
@@ -695,9 +826,14 @@ def source_of(folder: Path, kind: str, number: int, names: dict[str, str]) -> So
 @pytest.mark.parametrize("kind", [*NOBODY, "memory", "t.parquet"])
 @pytest.mark.parametrize(("names", "options"), PARTS_OF_A_ROW)
 def test_add_remove_does_not_tell_whether_anybody_takes_part(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, names: dict[str, str], options: dict[str, Any]
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    kind: str,
+    names: dict[str, str],
+    options: dict[str, Any],
 ) -> None:
-    """The notes and the errors of no row are those of one and of two; the noise is taken out of the comparison."""
+    """The notes and the errors of no row are those of one and of two; the noise is taken out of the
+    comparison."""
     if kind == "t.txt" and names:
         pytest.skip("plain text has no columns")
 
@@ -707,7 +843,13 @@ def test_add_remove_does_not_tell_whether_anybody_takes_part(
         return [sketch]
 
     monkeypatch.setattr(FrequencyServer, "release", lambda self, _: hidden(self.plan))
-    asked = {"domain": DRINKS, "epsilon": 1.0, "neighbours": "add-remove", "max_clients": 1000, "confidence": 0.0}
+    asked = {
+        "domain": DRINKS,
+        "epsilon": 1.0,
+        "neighbours": "add-remove",
+        "max_clients": 1000,
+        "confidence": 0.0,
+    }
     said = set()
     for number in range(3):
         source = source_of(tmp_path, kind, number, names)
@@ -733,7 +875,9 @@ def test_progress_does_not_tell_how_long_values_are(tmp_path: Path) -> None:
     path.write_text("tea\n" * 50)
     for epsilon in (1.0, None):
         campaign.run(
-            open_source(str(path)), Simulation.of(domain=DRINKS, epsilon=epsilon), lambda *what: seen.append(what)
+            open_source(str(path)),
+            Simulation.of(domain=DRINKS, epsilon=epsilon),
+            lambda *what: seen.append(what),
         )
         assert ("read" in {stage for stage, *_ in seen}) == (epsilon is None)
 

@@ -1,4 +1,5 @@
-"""The specification of secure summation says what the code does: tables, sizes, offsets, labels, codes, links."""
+"""The specification of secure summation says what the code does: tables, sizes, offsets, labels,
+codes, links."""
 
 from __future__ import annotations
 
@@ -25,7 +26,9 @@ ACTIVE = {Adversary.SEMI_HONEST: False, Adversary.ACTIVE: True}
 
 
 def _tool() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("gen_protocol_tables", ROOT / "tools" / "gen_protocol_tables.py")
+    spec = importlib.util.spec_from_file_location(
+        "gen_protocol_tables", ROOT / "tools" / "gen_protocol_tables.py"
+    )
     assert spec is not None
     assert spec.loader is not None
     tool = importlib.util.module_from_spec(spec)
@@ -47,7 +50,9 @@ def test_the_generated_parts_are_what_the_code_says() -> None:
     assert tool.generate(PAGE) == PAGE, "run python tools/gen_protocol_tables.py"
 
 
-def test_the_tool_repairs_a_page_and_says_when_one_is_wrong(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_tool_repairs_a_page_and_says_when_one_is_wrong(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     tool, page = _tool(), tmp_path / "protocol.md"
     page.write_text(PAGE.replace("| 187 |", "| 188 |").replace("`187`", "`188`"), encoding="utf-8")
     monkeypatch.setattr(tool, "PAGE", page)
@@ -96,7 +101,14 @@ def test_bodies_have_the_lengths_of_the_table(adversary: Adversary) -> None:
 
     p, n = cohort.parameters, 24
     k = p.graph(n).neighbours
-    symbols: dict[str, object] = {"n": n, "k": k, "V": p.length, "b": p.bits, "L": 30, "lanes": math.ceil(64 / p.bits)}
+    symbols: dict[str, object] = {
+        "n": n,
+        "k": k,
+        "V": p.length,
+        "b": p.bits,
+        "L": 30,
+        "lanes": math.ceil(64 / p.bits),
+    }
     functions: dict[str, object] = {"bits": lambda count: -(-count // 8), "packed": packed_length}
     formulas = {int(row[0]): row[3 + ACTIVE[adversary]].strip("`") for row in _rows("sizes")}
     seen = set()
@@ -110,7 +122,9 @@ def test_bodies_have_the_lengths_of_the_table(adversary: Adversary) -> None:
             marked["signers"] = int(wire.decode_confirmations(body, n).signers.sum())
         elif message.kind is Kind.UNMASK:
             marked["given"] = int(wire.decode_unmask(body, k).given.sum())
-        assert len(body) == eval(formulas[message.kind], {}, symbols | functions | marked), message.kind
+        assert len(body) == eval(formulas[message.kind], {}, symbols | functions | marked), (
+            message.kind
+        )
         seen.add(message.kind)
     in_table = {kind for kind in Kind if formulas[kind]}
     in_exchanges = {kind for step in EXCHANGES[adversary] for kind in (step.request, step.reply)}
@@ -167,23 +181,38 @@ def test_the_header_has_its_fields_where_the_table_says() -> None:
     assert f"`0x{wire.UNLISTED:08X}`" in PAGE
 
 
-@pytest.mark.parametrize(("paragraph", "check"), [("Points", check_point), ("Identities", check_identity)])
-def test_the_keys_of_low_order_are_those_that_are_refused(paragraph: str, check: Callable[[bytes], bytes]) -> None:
+@pytest.mark.parametrize(
+    ("paragraph", "check"), [("Points", check_point), ("Identities", check_identity)]
+)
+def test_the_keys_of_low_order_are_those_that_are_refused(
+    paragraph: str, check: Callable[[bytes], bytes]
+) -> None:
     text = PAGE[PAGE.index(f"**{paragraph}.**") :].split("\n\n")[0]
-    listed = [0, 1, 2**255 - 20, *(int(digits, 16) for digits in re.findall(r"`0x([0-9a-f]{64})`", text))]
+    listed = [
+        0,
+        1,
+        2**255 - 20,
+        *(int(digits, 16) for digits in re.findall(r"`0x([0-9a-f]{64})`", text)),
+    ]
     assert len(listed) == 5
     for number in listed:
         with pytest.raises(RejectedError, match="low order"):
             check(number.to_bytes(32, "little"))
 
 
-@pytest.mark.parametrize(("n", "corrupt", "absent", "k", "t"), [(1000, 50, 50, 30, 17), (1000, 50, 300, 66, 23)])
-def test_the_predicate_of_the_page_is_that_of_the_code(n: int, corrupt: int, absent: int, k: int, t: int) -> None:
+@pytest.mark.parametrize(
+    ("n", "corrupt", "absent", "k", "t"), [(1000, 50, 50, 30, 17), (1000, 50, 300, 66, 23)]
+)
+def test_the_predicate_of_the_page_is_that_of_the_code(
+    n: int, corrupt: int, absent: int, k: int, t: int
+) -> None:
     def falling(m: int) -> int:
         return math.prod(range(m - k + 1, m + 1))
 
     def page(k: int, t: int) -> bool:
-        tail = sum(math.comb(corrupt, i) * math.comb(n - 1 - corrupt, k - i) for i in range(t, k + 1))
+        tail = sum(
+            math.comb(corrupt, i) * math.comb(n - 1 - corrupt, k - i) for i in range(t, k + 1)
+        )
         cut = 2**41 * n * (n - k - 1) * falling(corrupt + absent) < 2 * falling(n)
         return cut and 2**41 * n * tail <= math.comb(n - 1, k)
 
@@ -216,7 +245,9 @@ def test_the_predicate_of_the_page_is_that_of_the_code(n: int, corrupt: int, abs
 def test_anchors_lead_somewhere(name: str) -> None:
     def slugs(page: str) -> set[str]:
         headings = re.findall(r"^#+ (.*)$", page, re.MULTILINE)
-        return {re.sub(r"[^a-z0-9_ -]", "", heading.lower()).replace(" ", "-") for heading in headings}
+        return {
+            re.sub(r"[^a-z0-9_ -]", "", heading.lower()).replace(" ", "-") for heading in headings
+        }
 
     pages = {page.name: page.read_text(encoding="utf-8") for page in (ROOT / "docs").glob("*.md")}
     text = pages[f"{name}.md"]

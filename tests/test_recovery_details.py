@@ -32,7 +32,8 @@ ROUNDS = (3000, 200, 900, 50, 1200, 10, 7, 4000, 60, 500)
 
 
 def unequal(schedule, rows=3, width=20, size=400, clients=ROUNDS, skip=(1, 8)):
-    """Return landed sums of unequal rounds, two of them missing, and the counts of the items 1..size there."""
+    """Return landed sums of unequal rounds, two of them missing, and the counts of the items
+    1..size there."""
     rng = np.random.default_rng(3)
     distribution = np.arange(1, size + 1.0) ** -1.2
     spec = SketchSpec(rows, width, Schedule.parse(schedule), len(clients), rng.bytes(32))
@@ -50,8 +51,8 @@ def unequal(schedule, rows=3, width=20, size=400, clients=ROUNDS, skip=(1, 8)):
 
 @pytest.mark.parametrize("schedule", SCHEDULES)
 def test_unequal_rounds_are_weighed_by_their_clients(backend, schedule):
-    """The paper's decoder of all sums is `MedianDecoder`, which adds counts and has no weights. Single precision: of 10
-    rounds at most, so 10 additions of 2^-24 each of at most all clients.
+    """The paper's decoder of all sums is `MedianDecoder`, which adds counts and has no weights.
+    Single precision: of 10 rounds at most, so 10 additions of 2^-24 each of at most all clients.
     """
     sketches, held = unequal(schedule)
     landed, median = Landed(sketches[0].spec, sketches), MedianDecoder(sketches)
@@ -64,7 +65,8 @@ def test_unequal_rounds_are_weighed_by_their_clients(backend, schedule):
 
 @pytest.mark.parametrize("schedule", SCHEDULES)
 def test_rows_alone_are_exact(backend, schedule):
-    """Their median (their sum over rounds too, for one round of fresh) is the paper's, to double precision."""
+    """Their median (their sum over rounds too, for one round of fresh) is the paper's, to double
+    precision."""
     sketches, held = unequal(schedule, skip=tuple(range(1, 10)) if schedule == "fresh" else (1, 8))
     ids = kernels.range_ids(1, 500)
     each = [row.at(ids) for row in Landed(sketches[0].spec, sketches).rows()]
@@ -80,7 +82,9 @@ def test_rows_of_fresh_weigh_rounds_by_their_clients(backend):
     sketches, held = unequal("fresh", rows=1)
     ids = kernels.range_ids(1, 500)
     [row] = Landed(sketches[0].spec, sketches).rows()
-    np.testing.assert_allclose(row.at(ids), MedianDecoder(sketches).at(ids) / held.sum(), atol=1e-14)
+    np.testing.assert_allclose(
+        row.at(ids), MedianDecoder(sketches).at(ids) / held.sum(), atol=1e-14
+    )
     np.testing.assert_allclose(
         row.range(1, 500),
         MedianDecoder(sketches).range(1, 500) / held.sum(),
@@ -90,10 +94,13 @@ def test_rows_of_fresh_weigh_rounds_by_their_clients(backend):
 
 @pytest.mark.parametrize("schedule", SCHEDULES)
 def test_the_mean_over_cells_weighs_rounds(backend, schedule):
-    """Against the places, one by one; single precision: an absolute error of 2^-24 per round of numbers below 1."""
+    """Against the places, one by one; single precision: an absolute error of 2^-24 per round of
+    numbers below 1."""
     sketches, _ = unequal(schedule)
     landed = Landed(sketches[0].spec, sketches)
-    values = np.random.default_rng(1).random(landed.frequencies.shape if landed.fresh else landed.frequencies.shape[:2])
+    values = np.random.default_rng(1).random(
+        landed.frequencies.shape if landed.fresh else landed.frequencies.shape[:2]
+    )
     ids = kernels.range_ids(1, 300)
     cells, _ = landed.places(ids)
     if landed.fresh:
@@ -107,7 +114,8 @@ def test_the_mean_over_cells_weighs_rounds(backend, schedule):
 
 
 def test_phantoms_are_no_candidates():
-    """Half of all ids are candidates, so that one draw in two would be; then those drawn next are listed, or extra."""
+    """Half of all ids are candidates, so that one draw in two would be; then those drawn next are
+    listed, or extra."""
     half = Candidates(IntegerRange(0, 2**63 - 1))
     assert (half.fresh_ids(np.random.default_rng(0), 1000) >= np.uint64(2**63)).all()
     drawn = np.random.default_rng(0).integers(0, 2**64, 50, dtype=np.uint64)
@@ -124,7 +132,8 @@ def test_phantoms_are_no_candidates():
 
 @pytest.fixture(scope="module")
 def fit():
-    """Give a fit whose noise is about three clients, far above the floor of one, with shares b from .5 to 1."""
+    """Give a fit whose noise is about three clients, far above the floor of one, with shares b from
+    .5 to 1."""
     sketches, _ = campaign("shared", 5, 300)
     found = JointDecoder(sketches, IntegerRange(1, 5000)).fit
     assert found.scale * found.landed.num_clients > 2
@@ -133,14 +142,18 @@ def fit():
 
 @pytest.mark.parametrize("confidence", [0.95, 0.8])
 def test_far_from_the_threshold_limits_are_normal_with_kappa(fit, confidence):
-    """docs/recovery.md: e -+ g z s / sqrt(b) where nothing was selected; s is kappa sigma for heavy items, sigma for
-    light ones; g as in the band. Nine standard deviations above the threshold, and beyond, truncation changes a limit
-    by under 1e-9.
+    """docs/recovery.md: e -+ g z s / sqrt(b) where nothing was selected; s is kappa sigma for heavy
+    items, sigma for
+    light ones; g as in the band. Nine standard deviations above the threshold, and beyond,
+    truncation changes a limit by under 1e-9.
     """
     ids = range(1, 5001)
     items = fit.leave_one_out(ids)
     tail = (1 - confidence) / 2
-    sd, half = fit.scale / np.sqrt(items.share), stats.norm.isf(tail) * intervals._PhantomLaw(fit).excess(tail)
+    sd, half = (
+        fit.scale / np.sqrt(items.share),
+        stats.norm.isf(tail) * intervals._PhantomLaw(fit).excess(tail),
+    )
     assert half * sd.min() > 1 / fit.landed.num_clients
     low, high = JointIntervals(fit, confidence, 5000, kappa=Kappa(1.2, "given")).at(ids)
     heavy = items.values > (1.2 * fit.threshold + 1.2 * 9) * sd
@@ -155,20 +168,25 @@ def test_far_from_the_threshold_limits_are_normal_with_kappa(fit, confidence):
 
 
 def test_the_band_is_made_as_documented(fit):
-    """docs/recovery.md: e -+ 1.06 z g kappa sigma / sqrt(b), z at (1 - P) / 2 d; g: see `excess` below."""
+    """docs/recovery.md: e -+ 1.06 z g kappa sigma / sqrt(b), z at (1 - P) / 2 d; g: see `excess`
+    below."""
     ids = range(1, 5001)
     items = fit.leave_one_out(ids)
     tail = 0.05 / (2 * 5000)
     excess = intervals._PhantomLaw(fit).excess(tail)
     assert excess > 1
-    low, high = JointIntervals(fit, 0.95, 5000, kappa=Kappa(1.2, "given"), kind="simultaneous").at(ids)
+    low, high = JointIntervals(fit, 0.95, 5000, kappa=Kappa(1.2, "given"), kind="simultaneous").at(
+        ids
+    )
     half = 1.06 * stats.norm.isf(tail) * excess * 1.2 * np.std(fit.null) / np.sqrt(items.share)
     np.testing.assert_allclose(low, items.values - half, rtol=1e-9, atol=1e-12)
     np.testing.assert_allclose(high, items.values + half, rtol=1e-9, atol=1e-12)
 
 
 def test_the_excess_of_a_tail_over_the_normal(fit):
-    """It is what `beyond`, which is checked against phantoms, says of the same tail. Five rows are far from normal."""
+    """It is what `beyond`, which is checked against phantoms, says of the same tail.
+    Five rows are far from normal.
+    """
     distribution = intervals._PhantomLaw(fit)
     for tail in (1e-3, 1e-5):
         value = distribution.excess(tail) * stats.norm.isf(tail) * distribution.sd
@@ -190,7 +208,8 @@ def test_below_one_client_nothing_is_claimed(kind):
 
 
 def test_selection_reaches_to_zero_and_no_further_than_3_5_deviations():
-    """intervals.md, D: at the threshold the lower limit falls to 0, not below; the upper one by 3.5 at most, or by 1.54
+    """intervals.md, D: at the threshold the lower limit falls to 0, not below; the upper one by 3.5
+    at most, or by 1.54
     past the symmetric limit where that is more.
     """
     for alpha, reach in ((0.05, 3.5), (0.001, stats.norm.isf(0.0005) + 1.54)):
@@ -201,7 +220,8 @@ def test_selection_reaches_to_zero_and_no_further_than_3_5_deviations():
 
 
 def test_kappa_moves_the_threshold_too():
-    """With kappa all is in units kappa times larger: the limits are those of kappa = 1 at z / kappa and c / kappa."""
+    """With kappa all is in units kappa times larger: the limits are those of kappa = 1 at z / kappa
+    and c / kappa."""
     z, fitted = np.array([4.2, 5.0, 7.0]), np.array([True, True, True])
     low, high = selective_limits(z, fitted, 4.0, 1.3, 0.05)
     plain_low, plain_high = selective_limits(z / 1.3, fitted, 4.0 / 1.3, 1.0, 0.05)
@@ -212,7 +232,8 @@ def test_kappa_moves_the_threshold_too():
 
 
 def test_limits_near_the_threshold_in_force(fit):
-    """Where the bound on the support decided, the threshold is higher than 4, and the limits must know it."""
+    """Where the bound on the support decided, the threshold is higher than 4, and the limits must
+    know it."""
     full = Fit(fit.landed, fit.candidates, 40, generator(bytes(32), b"test"))
     assert full.threshold > 5
     items = full.leave_one_out(range(1, 5001))
@@ -221,13 +242,18 @@ def test_limits_near_the_threshold_in_force(fit):
     low, high = JointIntervals(full, 0.95, 5000, kappa=Kappa(1.0, "given")).at(range(1, 5001))
     expected = selective_limits(z, items.fitted, full.threshold, 1.0, 0.05)
     unit = full.scale / np.sqrt(items.share) * intervals._PhantomLaw(full).excess(0.025)
-    np.testing.assert_allclose(low, np.minimum((expected[0] - z) * unit, -1e-5) + items.values, atol=1e-9)
-    np.testing.assert_allclose(high, np.maximum((expected[1] - z) * unit, 1e-5) + items.values, atol=1e-9)
+    np.testing.assert_allclose(
+        low, np.minimum((expected[0] - z) * unit, -1e-5) + items.values, atol=1e-9
+    )
+    np.testing.assert_allclose(
+        high, np.maximum((expected[1] - z) * unit, 1e-5) + items.values, atol=1e-9
+    )
 
 
 def test_kappa_is_what_heavy_items_see_over_what_phantoms_see():
-    """One batch, six campaigns: mean measured kappa against the truth. Heavy items' errors are 6 x 100, rms known to
-    3 %; measured kappa has a standard deviation of .03 to .07 each (intervals.md, C), .03 in the mean: 2 sd of both.
+    """One batch, six campaigns: mean measured kappa against the truth.
+    Heavy items' errors are 6 x 100, rms known to 3 %; measured kappa has a standard deviation of
+    .03 to .07 each (intervals.md, C), .03 in the mean: 2 sd of both.
     """
     measured, errors, nulls = [], [], []
     for seed in range(6):
@@ -246,8 +272,9 @@ def test_kappa_is_what_heavy_items_see_over_what_phantoms_see():
 
 @pytest.mark.parametrize("kind", ["together", "apart"])
 def test_a_spread_counts_when_it_is_three_standard_deviations_too_large(backend, kind):
-    """One item alone in two equal batches, z = a -+ d. The spread is clearly larger than Poisson's when it exceeds
-    expectation by 3 sqrt(2 / (2 - 1)) of it and the noise: 1 % below that, k is Poisson's, 1 % above, the spread's.
+    """One item alone in two equal batches, z = a -+ d.
+    The spread is clearly larger than Poisson's when it exceeds expectation by 3 sqrt(2 / (2 - 1))
+    of it and the noise: 1 % below that, k is Poisson's, 1 % above, the spread's.
     """
     a, n, width = 0.1, 1000.0, 1000
 
@@ -271,7 +298,11 @@ def test_a_spread_counts_when_it_is_three_standard_deviations_too_large(backend,
 
     low, high = 0.0, a
     for _ in range(60):
-        low, high = ((low + high) / 2, high) if refitted((low + high) / 2)[3] < 1 else (low, (low + high) / 2)
+        low, high = (
+            ((low + high) / 2, high)
+            if refitted((low + high) / 2)[3] < 1
+            else (low, (low + high) / 2)
+        )
     for d, wide in ((low * 0.99, False), (low * 1.01, True)):
         found, noise, spread, _ = refitted(d)
         variance = spread if wide else a / n
@@ -312,7 +343,9 @@ def test_what_is_not_named_stays_as_it_is():
         "confidence": 0.8,
         "intervals": "simultaneous",
     }
-    result = fedtally.estimate(items, rows=7, width=64, num_rounds=2, seed=1, evaluate=True, **settings)
+    result = fedtally.estimate(
+        items, rows=7, width=64, num_rounds=2, seed=1, evaluate=True, **settings
+    )
 
     def of(other):
         found = (other.recovery, other.objective, other.confidence, other.interval_kind)
@@ -369,7 +402,8 @@ def test_a_prepared_result_has_nothing_left_to_fit(monkeypatch):
 
 
 def test_columns_of_a_table_belong_together(monkeypatch):
-    """Every row of the table is the item's own estimate, over blocks; `limits` and the coverage are of the same."""
+    """Every row of the table is the item's own estimate, over blocks; `limits` and the coverage are
+    of the same."""
     result = fedtally.estimate(zipf_items(), confidence=0.9, evaluate=True, **OPTIONS)
     named = {e.item: e for e in result.estimates(list(range(3000)))}
     coverage = result.evaluate().coverage
@@ -378,10 +412,12 @@ def test_columns_of_a_table_belong_together(monkeypatch):
     held = []
     for row in result.to_arrow().to_pylist():
         e = named[row["item"]]
-        assert [row[name] for name in ("frequency", "low", "high", "count", "sampling_error")] == pytest.approx(
-            [e.frequency, e.low, e.high, e.count, e.sampling_error], abs=1e-12
+        assert [
+            row[name] for name in ("frequency", "low", "high", "count", "sampling_error")
+        ] == pytest.approx([e.frequency, e.low, e.high, e.count, e.sampling_error], abs=1e-12)
+        assert (e.low, e.high) == pytest.approx(
+            (limits.low[e.item], limits.high[e.item]), abs=1e-12
         )
-        assert (e.low, e.high) == pytest.approx((limits.low[e.item], limits.high[e.item]), abs=1e-12)
         assert 0 <= e.low <= e.high <= 1
         [truth] = result.true_frequencies([e.item])
         held.append(e.low <= truth <= e.high)
@@ -407,9 +443,13 @@ def test_large_domains_say_that_the_paper_s_decoder_answers():
     wide = fedtally.estimate([1, 2, 2], domain="range:1..1000000000", rows=3, width=64, seed=1)
     assert wide.recovery == "median"
     assert any("by default the paper's decoder is used" in note for note in wide.warnings)
-    too_wide = fedtally.estimate([1, 2, 2], domain="range:1..1000000000000", rows=3, width=64, seed=1)
+    too_wide = fedtally.estimate(
+        [1, 2, 2], domain="range:1..1000000000000", rows=3, width=64, seed=1
+    )
     assert not any("--recovery joint" in note for note in too_wide.warnings)
-    small = fedtally.estimate([1, 2, 2], domain="range:1..1000", rows=3, width=64, seed=1, recovery="median")
+    small = fedtally.estimate(
+        [1, 2, 2], domain="range:1..1000", rows=3, width=64, seed=1, recovery="median"
+    )
     assert not any("paper's decoder" in note for note in small.warnings)
 
 
@@ -421,13 +461,21 @@ def shown(result, queried=()):
 
 
 def test_the_answer_says_how_certain_it_is():
-    """Level, kind, sampling, expected error: each of the result's own, and none where there are no intervals."""
-    result = fedtally.estimate(zipf_items(), confidence=0.8, intervals="simultaneous", evaluate=True, **OPTIONS)
+    """Level, kind, sampling, expected error: each of the result's own, and none where there are no
+    intervals."""
+    result = fedtally.estimate(
+        zipf_items(), confidence=0.8, intervals="simultaneous", evaluate=True, **OPTIONS
+    )
     said = shown(result, result.estimates([2999]))
-    assert "80 %, for frequencies among the clients that took part; of all candidates at once" in said
+    assert (
+        "80 %, for frequencies among the clients that took part; of all candidates at once" in said
+    )
     assert said.count("80 % interval") == 2  # of the top, and of the items asked for
     expected = result.intervals.predicted_linf
-    assert f"about ± {report.percent(expected, report.decimals([expected]))}, predicted from the sums" in said
+    assert (
+        f"about ± {report.percent(expected, report.decimals([expected]))}, predicted from the sums"
+        in said
+    )
     largest = max(e.sampling_error for e in result.top(3))
     assert f"up to ± {report.percent(largest, report.decimals([largest]))} here" in said
     assert f"{result.evaluation.coverage:.1%} of the intervals hold the truth" in said
@@ -474,7 +522,8 @@ def test_the_document_says_how_it_was_decoded():
 
 
 def test_intervals_are_drawn_beside_their_own_bars():
-    """Line and ends of every interval lie on the row of its item; the band of a curve has its own ends."""
+    """Line and ends of every interval lie on the row of its item; the band of a curve has its own
+    ends."""
     pytest.importorskip("matplotlib")
     from fedtally import charts
 
@@ -495,7 +544,9 @@ def test_intervals_are_drawn_beside_their_own_bars():
         "interval",
         "estimated",
     ]
-    curve = charts.error_against_bytes({"hybrid": [charts.Point(1000, 0.01, 0.008, 0.015)]}, {}).axes[0]
+    curve = charts.error_against_bytes(
+        {"hybrid": [charts.Point(1000, 0.01, 0.008, 0.015)]}, {}
+    ).axes[0]
     [band] = curve.collections[0].get_segments()
     assert np.allclose(band[:, 1], [0.8, 1.5])
 
@@ -503,14 +554,17 @@ def test_intervals_are_drawn_beside_their_own_bars():
 def test_the_plot_of_a_result_names_its_confidence():
     pytest.importorskip("matplotlib")
     result = fedtally.estimate(["tea"] * 3 + ["milk"], width=99, seed=1, confidence=0.8)
-    assert "80 % interval" in [text.get_text() for text in result.plot().axes[0].get_legend().get_texts()]
+    assert "80 % interval" in [
+        text.get_text() for text in result.plot().axes[0].get_legend().get_texts()
+    ]
 
 
 # ---- shrinkage and the error model ----
 
 
 def test_the_tail_of_the_median_s_noise_is_learned(monkeypatch):
-    """Behind the median, taking its noise as normal costs 10 to 40 % of the squared error (nine campaigns): over three,
+    """Behind the median, taking its noise as normal costs 10 to 40 % of the squared error (nine
+    campaigns): over three,
     the learned distribution must be 10 % better.
     """
     with_distribution, without = 0.0, 0.0
@@ -524,14 +578,18 @@ def test_the_tail_of_the_median_s_noise_is_learned(monkeypatch):
                 found = shrinkage.ShrunkDecoder(median, domain).range(1, 5000)
             error = float(np.sum((found - truth * median.num_clients) ** 2))
             with_distribution, without = (
-                (with_distribution + error, without) if learn else (with_distribution, without + error)
+                (with_distribution + error, without)
+                if learn
+                else (with_distribution, without + error)
             )
     assert with_distribution < 0.9 * without
 
 
 def test_the_threshold_grows_with_the_domain(monkeypatch):
-    """So that four candidates that nobody holds are fitted: d P(Z > c) = 4 where that c exceeds 4, here for another
-    number than four, since 126,000 candidates would be needed. The error model takes the same threshold.
+    """So that four candidates that nobody holds are fitted: d P(Z > c) = 4 where that c exceeds 4,
+    here for another
+    number than four, since 126,000 candidates would be needed. The error model takes the same
+    threshold.
     """
     sketches, _ = campaign("shared", 5, 200)
     landed = Landed(sketches[0].spec, sketches)
@@ -546,13 +604,16 @@ def test_the_threshold_grows_with_the_domain(monkeypatch):
         )
         assert fit.threshold == pytest.approx(expected)
         plan = error_model._Plan(5, 200, np.ones(1), False, 100_000, 0.0, 5000, 1.0)
-        assert error_model._Ladder(np.ones(1), np.ones(1), plan, 0.3).selected == pytest.approx(expected)
+        assert error_model._Ladder(np.ones(1), np.ones(1), plan, 0.3).selected == pytest.approx(
+            expected
+        )
 
 
 def equation(f, number, plan, largest, s):
     """Return the right side of (1) in error_model's words: (scale, threshold, b', support).
 
-    An item's mean error is an integral over its normal error: that error itself where it is fitted, else all of it.
+    An item's mean error is an integral over its normal error: that error itself where it is fitted,
+    else all of it.
     """
     batches, cells = plan.batches, plan.rows * plan.width
     tau, v = batches * s * s, f * batches / plan.clients
@@ -599,7 +660,8 @@ def equation(f, number, plan, largest, s):
     ],
 )
 def test_the_fixed_point_is_that_of_the_equation(batches, candidates, largest, s):
-    """The integral's step, 1e-3, is its error at the jump of each item; b' is iterated to 1e-6 there."""
+    """The integral's step, 1e-3, is its error at the jump of each item; b' is iterated to 1e-6
+    there."""
     f = 0.1 * np.arange(60, 0, -1.0) ** -1.3
     number = np.linspace(9.0, 1.0, 60)
     plan = error_model._Plan(5, 200, np.ones(batches), False, 100_000, 50.0, candidates, 1.0)
@@ -611,7 +673,8 @@ def test_the_fixed_point_is_that_of_the_equation(batches, candidates, largest, s
 
 @pytest.mark.parametrize("wide", [1, 2])
 def test_ln_2_items_exceed_the_predicted_largest_error(monkeypatch, wide):
-    """Under normal noise, and one twice as wide (real tails have their own test): an item is released as its value if
+    """Under normal noise, and one twice as wide (real tails have their own test): an item is
+    released as its value if
     that exceeds the threshold, else as b' of it; integrated over its error.
     """
     monkeypatch.setattr(error_model, "_normal_equivalent", lambda *_: lambda x: x / wide)
@@ -624,14 +687,17 @@ def test_ln_2_items_exceed_the_predicted_largest_error(monkeypatch, wide):
     z = np.linspace(-24, 24, 24_001)
     value = f[:, None] + found.scale * z
     error = np.where(value > state.threshold[0], value, state.left[0] * value) - f[:, None]
-    beyond = number @ ((np.abs(error) > found.linf) @ stats.norm.pdf(z / wide)) * (z[1] - z[0]) / wide
+    beyond = (
+        number @ ((np.abs(error) > found.linf) @ stats.norm.pdf(z / wide)) * (z[1] - z[0]) / wide
+    )
     assert beyond == pytest.approx(np.log(2), rel=0.02)
 
 
 @pytest.mark.parametrize("fresh", [True, False])
 def test_the_tail_of_a_few_large_items(fresh):
-    """Ten items in 40 cells, 3 rows, 2 batches, that are not fitted: their sum, drawn 10^6 times. The approximation of
-    Barndorff-Nielsen is smooth, the sum is not: half to twice the tail, where a normal one would be several times less.
+    """Ten items in 40 cells, 3 rows, 2 batches, that are not fitted: their sum, drawn 10^6 times.
+    The approximation of Barndorff-Nielsen is smooth, the sum is not: half to twice the tail, where
+    a normal one would be several times less.
     """
     rows, width, batches, items = 3, 40, 2, 10
     plan = error_model._Plan(rows, width, np.ones(batches), fresh, 1000, 0.0, 1000, 1.0)
@@ -658,13 +724,15 @@ def test_the_tail_of_a_few_large_items(fresh):
 
 
 def test_joint_recovery_s_bound_is_the_model_s():
-    """More may be fitted of several batches: 0.6 of the cells instead of 0.3; the model says so where enough items are
+    """More may be fitted of several batches: 0.6 of the cells instead of 0.3; the model says so
+    where enough items are
     frequent.
     """
     distribution = np.arange(1, 5001.0) ** -1.5
     plan = {"rows": 5, "width": 100, "num_rounds": 4, "num_clients": 10_000_000}
     shared, hybrid = (
-        error_model.predict(distribution / distribution.sum(), schedule=name, **plan) for name in ("shared", "hybrid")
+        error_model.predict(distribution / distribution.sum(), schedule=name, **plan)
+        for name in ("shared", "hybrid")
     )
     assert shared.support <= 0.3 * 500
     assert 0.35 * 500 < hybrid.support <= 0.6 * 500
@@ -674,7 +742,8 @@ def test_joint_recovery_s_bound_is_the_model_s():
 
 
 def kept_by_all_others(fit, id_):
-    """Return the share of an item's own mass that the fit of all others leaves, by fitting nothing but that item."""
+    """Return the share of an item's own mass that the fit of all others leaves, by fitting nothing
+    but that item."""
     landed, support = fit.landed, fit.support
     others = support.ids != id_
     cells, signs = landed.places(support.ids[others])
@@ -690,8 +759,9 @@ def kept_by_all_others(fit, id_):
 
 @pytest.mark.parametrize("schedule", SCHEDULES)
 def test_shares_are_what_the_fit_leaves_of_an_item(schedule):
-    """Rounds of 7 to 40,000 clients, 5 x 200. The design study measured rms errors of .004 to .010 at 5 x 1000; ten
-    groups of a fifth of the cells tell less: .025 (measured here: .006 to .015, and correlations from .955).
+    """Rounds of 7 to 40,000 clients, 5 x 200.
+    The design study measured rms errors of .004 to .010 at 5 x 1000; ten groups of a fifth of the
+    cells tell less: .025 (measured here: .006 to .015, and correlations from .955).
     """
     clients = (3000, 20_000, 9000, 500, 12_000, 100, 7, 40_000, 60, 5000)
     sketches, _ = unequal(schedule, rows=5, width=200, size=2000, clients=clients)
@@ -727,24 +797,34 @@ def test_all_that_stand_out_are_found():
 
 
 def test_what_a_fit_says_of_itself(fit):
-    """Scale: the .95 quantile of what ids held by nobody are given, over the normal's, in units of their own deviation;
-    error: what one in a thousand is given; worst: the deviation of the fitted item that keeps least.
+    """Scale: the .95 quantile of what ids held by nobody are given, over the normal's, in units of
+    their own deviation;
+    error: what one in a thousand is given; worst: the deviation of the fitted item that keeps
+    least.
     """
     nobody = fit.leave_one_out(fit.phantoms)
-    assert fit.scale == pytest.approx(np.quantile(np.abs(nobody.values * np.sqrt(nobody.share)), 0.95) / 1.959964)
+    assert fit.scale == pytest.approx(
+        np.quantile(np.abs(nobody.values * np.sqrt(nobody.share)), 0.95) / 1.959964
+    )
     assert fit.error == pytest.approx(np.quantile(np.abs(nobody.estimate), 0.999))
     fitted = fit.leave_one_out(fit.support.ids)
     assert fitted.fitted.all()
     assert fit.worst == pytest.approx(fit.scale / np.sqrt(fitted.share.min()))
     anyone = fit.leave_one_out(range(1, 5001))
     off = ~anyone.fitted
-    np.testing.assert_allclose(anyone.estimate[off], (anyone.values * anyone.share)[off], rtol=1e-6, atol=1e-12)
-    np.testing.assert_allclose(anyone.estimate, fit.estimates(range(1, 5001)), rtol=1e-9, atol=1e-12)
+    np.testing.assert_allclose(
+        anyone.estimate[off], (anyone.values * anyone.share)[off], rtol=1e-6, atol=1e-12
+    )
+    np.testing.assert_allclose(
+        anyone.estimate, fit.estimates(range(1, 5001)), rtol=1e-9, atol=1e-12
+    )
 
 
 @pytest.mark.parametrize("schedule", SCHEDULES)
 def test_where_nothing_is_left_only_items_that_somebody_holds_are_fitted(schedule):
-    """The noise is then rounding, out of which anything would stand: half a client is the bound. Counts are exact."""
+    """The noise is then rounding, out of which anything would stand: half a client is the bound.
+    Counts are exact.
+    """
     sketches, truth = campaign(schedule, 7, 4096, size=200, clients=1000)
     decoder = JointDecoder(sketches, IntegerRange(1, 5000))
     held = np.rint(truth * 1000)
@@ -754,7 +834,9 @@ def test_where_nothing_is_left_only_items_that_somebody_holds_are_fitted(schedul
 
 @pytest.mark.parametrize(("times", "falls_back"), [(0.99, False), (1.01, True)])
 @pytest.mark.parametrize("width", [100, 4096])
-def test_the_safety_net_answers_exactly_where_phantoms_say_so(monkeypatch, width, times, falls_back):
+def test_the_safety_net_answers_exactly_where_phantoms_say_so(
+    monkeypatch, width, times, falls_back
+):
     """One phantom in a thousand is the measure, of both, and half a client."""
     sketches, _ = campaign("hybrid", 5, width, size=300 if width == 100 else 20, clients=1000)
     good = joint._best_fit
@@ -772,7 +854,8 @@ def test_the_safety_net_answers_exactly_where_phantoms_say_so(monkeypatch, width
 
 @pytest.mark.parametrize(("exponent", "least", "most"), [(1.1, 3, 3), (2.0, 5, 12)])
 def test_polishing_goes_on_while_it_helps(monkeypatch, exponent, least, most):
-    """Three times, then as long as the noise falls by a tenth, twelve times at most: near exact recovery alone.
+    """Three times, then as long as the noise falls by a tenth, twelve times at most: near exact
+    recovery alone.
     Recorded is the noise before each (i^-2, 5 x 250, seeds 1 and 2: 11 and 12 times).
     """
     seen, polish = [], Fit._polish
@@ -791,7 +874,8 @@ def test_polishing_goes_on_while_it_helps(monkeypatch, exponent, least, most):
 
 @pytest.mark.parametrize("kind", ["pointwise", "order"])
 def test_half_of_all_largest_errors_of_the_median_exceed_what_is_predicted(kind):
-    """Of 1,000 sets of 1,000 ids that nobody holds, given the sums: half, with a binomial's error of .016; five of
+    """Of 1,000 sets of 1,000 ids that nobody holds, given the sums: half, with a binomial's error
+    of .016; five of
     those are allowed.
     """
     sketches, _ = campaign("hybrid", 7, 300, size=1000)
@@ -803,7 +887,8 @@ def test_half_of_all_largest_errors_of_the_median_exceed_what_is_predicted(kind)
 
 
 def test_posterior_means_keep_the_mean():
-    """Pooling neighbours that fall, by how often each is seen, changes no mean over what is seen; here many fall, since
+    """Pooling neighbours that fall, by how often each is seen, changes no mean over what is seen;
+    here many fall, since
     the distribution of the noise is wider than what was seen.
     """
     rng = np.random.default_rng(4)
@@ -827,7 +912,8 @@ def test_posterior_means_keep_the_mean():
 
 
 def test_the_constants_of_kappa_go_by_how_many_rounds_there_are_in_effect(monkeypatch):
-    """One batch of rounds absorbs more than several; rounds that did not land, or are tiny, are no further batches."""
+    """One batch of rounds absorbs more than several; rounds that did not land, or are tiny, are no
+    further batches."""
     monkeypatch.setattr(intervals, "_MOST_CANDIDATES", 0)
     domain, (one, many) = IntegerRange(1, 5000), intervals.KAPPA
     assert one > many > 1
@@ -858,15 +944,19 @@ def test_a_level_that_rows_reach_exactly_is_enough():
     """Three rows enclose with 1 - 2 / 8, two with 1 - 2 / 4."""
     for rows, level in ((3, 0.75), (2, 0.5)):
         sketches, _ = campaign("shared", rows, 64, size=50, clients=100)
-        found = make_intervals(MedianDecoder(sketches), sketches, IntegerRange(1, 50), level, "order")
+        found = make_intervals(
+            MedianDecoder(sketches), sketches, IntegerRange(1, 50), level, "order"
+        )
         assert f"order statistics 1 and {rows} of {rows} rows, level {level:g}" in found.about
 
 
 @pytest.mark.parametrize("sums", [1 << 20, 1 << 14])
 @pytest.mark.parametrize("schedule", SCHEDULES)
 def test_the_law_of_the_median_of_unequal_rounds(monkeypatch, schedule, sums):
-    """What 200,000 phantoms exceed, as for equal rounds: exact for odd rows, up to atoms, for fresh rounded outwards.
-    2^14 sums under random signs stand for a row of hybrid just as well: 5 % of the tail is their own error, 3 sd taken.
+    """What 200,000 phantoms exceed, as for equal rounds: exact for odd rows, up to atoms, for fresh
+    rounded outwards.
+    2^14 sums under random signs stand for a row of hybrid just as well: 5 % of the tail is their
+    own error, 3 sd taken.
     """
     monkeypatch.setattr(intervals, "_SIGNED_SUMS", sums)
     sketches, _ = unequal(schedule, rows=5, width=150, size=2000)
@@ -876,17 +966,27 @@ def test_the_law_of_the_median_of_unequal_rounds(monkeypatch, schedule, sums):
     values = np.abs(MedianDecoder(sketches).at(ids)) / landed.num_clients
     for probability in (0.1, 0.02):
         seen = np.mean(values > distribution.exceeded_with(probability) + 1e-12)
-        slack = 5 * np.sqrt(probability / 200_000) + (0.15 if sums < 1 << 20 else 0.02) * probability
+        slack = (
+            5 * np.sqrt(probability / 200_000) + (0.15 if sums < 1 << 20 else 0.02) * probability
+        )
         assert 0.75 * probability - slack <= seen <= probability + slack
 
 
 @pytest.mark.parametrize("schedule", SCHEDULES)
 def test_the_law_of_a_phantom_of_unequal_rounds(schedule):
-    """As for equal rounds: deviation to 2 %, tail to 5 binomial errors and 5 % for the approximation."""
+    """As for equal rounds: deviation to 2 %, tail to 5 binomial errors and 5 % for the
+    approximation."""
     sketches, _ = unequal(schedule, rows=5, width=200, size=2000)
-    fit = Fit(Landed(sketches[0].spec, sketches), Candidates(IntegerRange(1, 2000)), 300, generator(bytes(32), b"test"))
+    fit = Fit(
+        Landed(sketches[0].spec, sketches),
+        Candidates(IntegerRange(1, 2000)),
+        300,
+        generator(bytes(32), b"test"),
+    )
     distribution = intervals._PhantomLaw(fit)
-    drawn = fit.leave_one_out(np.random.default_rng(1).integers(2**63, 2**64, 200_000, dtype=np.uint64)).estimate
+    drawn = fit.leave_one_out(
+        np.random.default_rng(1).integers(2**63, 2**64, 200_000, dtype=np.uint64)
+    ).estimate
     assert drawn.std() == pytest.approx(distribution.sd, rel=0.02)
     expected = distribution.beyond(2.5 * distribution.sd)
     assert np.mean(np.abs(drawn) > 2.5 * distribution.sd) == pytest.approx(
@@ -895,8 +995,10 @@ def test_the_law_of_a_phantom_of_unequal_rounds(schedule):
 
 
 def test_kappa_by_its_definition(monkeypatch):
-    """intervals.md, C: known items, Poisson in every round, in sums that are decoded again as candidates with room for
-    them; rms of e less truth, over rms of what the same ids were given before, both cut at four deviations.
+    """intervals.md, C: known items, Poisson in every round, in sums that are decoded again as
+    candidates with room for
+    them; rms of e less truth, over rms of what the same ids were given before, both cut at four
+    deviations.
     """
     sketches, _ = campaign("hybrid", 5, 300, exponent=1.1)
     fit = JointDecoder(sketches, IntegerRange(1, 5000)).fit
@@ -931,18 +1033,25 @@ def test_kappa_by_its_definition(monkeypatch):
         nulls.append(before.values * np.sqrt(before.share))
     assert len(fits) == 4  # 150 items and more, by 45
     assert "180 known items were added" in kappa.source
-    cut = [np.clip(np.concatenate(values), -4 * fit.scale, 4 * fit.scale) for values in (errors, nulls)]
-    assert kappa.value == pytest.approx(max(1.0, np.sqrt(np.mean(cut[0] ** 2) / np.mean(cut[1] ** 2))))
+    cut = [
+        np.clip(np.concatenate(values), -4 * fit.scale, 4 * fit.scale) for values in (errors, nulls)
+    ]
+    assert kappa.value == pytest.approx(
+        max(1.0, np.sqrt(np.mean(cut[0] ** 2) / np.mean(cut[1] ** 2)))
+    )
 
 
 def test_known_items_where_few_stand_out(monkeypatch):
-    """Three heavy items among 5,000 of twenty clients: values from 4 to 20 deviations above the threshold help out."""
+    """Three heavy items among 5,000 of twenty clients: values from 4 to 20 deviations above the
+    threshold help out."""
     spec = SketchSpec(5, 700, Schedule.parse("shared"), 1, bytes(32))
     sketch, added, plain = CountSketch(spec, 0), [], Landed.with_items
     sketch.add_range(1, np.append([50_000] * 3, np.full(4997, 20)))
     fit = JointDecoder([sketch], IntegerRange(1, 5000)).fit
     assert len(fit.support.ids) < 20
-    monkeypatch.setattr(Landed, "with_items", lambda self, *a: (added.append(a), plain(self, *a))[1])
+    monkeypatch.setattr(
+        Landed, "with_items", lambda self, *a: (added.append(a), plain(self, *a))[1]
+    )
     assert 1 <= kappa_of(fit).value < 1.5
     values = np.concatenate([values[:, 0] for _, values in added]) / fit.scale - fit.threshold
     assert np.mean((values > 2) & (values < 26)) > 0.7
@@ -951,18 +1060,25 @@ def test_known_items_where_few_stand_out(monkeypatch):
 
 @pytest.mark.parametrize("kappa", [1.0, 1.3])
 def test_ln_2_errors_exceed_the_largest_that_joint_intervals_predict(fit, kappa):
-    """Of items that nobody holds: those that stood out and were fitted, on the high side, have lost no mass, and see
-    kappa; the others are given what phantoms are. Fitted items are normal, both sides. Items that nearly stood out,
-    from 2.5 deviations, lack (1 - b) e.
+    """Of items that nobody holds: those that stood out and were fitted, on the high side, have lost
+    no mass, and see
+    kappa; the others are given what phantoms are. Fitted items are normal, both sides. Items that
+    nearly stood out, from 2.5 deviations, lack (1 - b) e.
     """
     found = JointIntervals(fit, 0.95, 5000, Kappa(kappa, "given"))
     distribution, x = intervals._PhantomLaw(fit), found.predicted_linf
     others = 5000 - len(fit.support.ids)
-    light = others * distribution.beyond(x) / 2, others * distribution.beyond(x * fit.share.mean() / kappa) / 2
+    light = (
+        others * distribution.beyond(x) / 2,
+        others * distribution.beyond(x * fit.share.mean() / kappa) / 2,
+    )
     heavy = 2 * stats.norm.sf(x * np.sqrt(fit.own_shares) / (kappa * fit.scale)).sum()
     _, items, z = fit.standing_out(2.5)
     nearly = ~items.fitted & (z > 2.5)
-    lacking, sd = ((1 - items.share) * items.values)[nearly], (fit.scale / np.sqrt(items.share))[nearly]
+    lacking, sd = (
+        ((1 - items.share) * items.values)[nearly],
+        (fit.scale / np.sqrt(items.share))[nearly],
+    )
     unfitted = stats.norm.sf((x - lacking) / sd).sum()
     assert sum(light) + heavy + unfitted == pytest.approx(np.log(2), rel=1e-6)
     assert min(*light, heavy) > 1e-4

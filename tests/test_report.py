@@ -17,7 +17,9 @@ from fedtally.result import Estimate, Result
 
 @pytest.fixture(scope="module")
 def result() -> Result:
-    return fedtally.estimate(["tea"] * 70 + ["milk"] * 30, rows=5, width=256, num_rounds=2, seed=1, evaluate=True)
+    return fedtally.estimate(
+        ["tea"] * 70 + ["milk"] * 30, rows=5, width=256, num_rounds=2, seed=1, evaluate=True
+    )
 
 
 def test_document_is_json_and_complete(result: Result) -> None:
@@ -30,7 +32,9 @@ def test_document_is_json_and_complete(result: Result) -> None:
 
 
 def test_answer_says_what_must_be_said(result: Result) -> None:
-    text = " ".join(report.plain(report.answer(result, result.top(2), result.estimates(["cola"])), 300).split())
+    text = " ".join(
+        report.plain(report.answer(result, result.top(2), result.estimates(["cola"])), 300).split()
+    )
     plan = result.plan
     for said in (
         report.size(plan.bytes_per_client),
@@ -54,14 +58,32 @@ def test_the_one_hot_vector_is_recommended_where_it_is_smaller(result: Result) -
 
 
 def test_truth_and_error_stand_beside_the_estimates(result: Result) -> None:
-    lines = report.plain(report.estimates_table([Estimate("tea", 0.71, None, None, 71.0)], [0.7])).splitlines()
-    assert re.split(r"\s{2,}", lines[0].strip()) == ["#", "item", "frequency", "true", "error", "clients"]
-    assert re.split(r"\s{2,}", lines[2].strip()) == ["1", "tea", "71.00 %", "70.00 %", "+1.00 %", "71"]
+    lines = report.plain(
+        report.estimates_table([Estimate("tea", 0.71, None, None, 71.0)], [0.7])
+    ).splitlines()
+    assert re.split(r"\s{2,}", lines[0].strip()) == [
+        "#",
+        "item",
+        "frequency",
+        "true",
+        "error",
+        "clients",
+    ]
+    assert re.split(r"\s{2,}", lines[2].strip()) == [
+        "1",
+        "tea",
+        "71.00 %",
+        "70.00 %",
+        "+1.00 %",
+        "71",
+    ]
 
 
 def test_what_cannot_be_told_from_zero_is_marked() -> None:
     items = [1] * 300 + [2] * 100 + list(range(3, 503))
-    result = fedtally.estimate(items, domain="range:1..999", width=20, rows=7, epsilon=1.0, not_private=True, seed=1)
+    result = fedtally.estimate(
+        items, domain="range:1..999", width=20, rows=7, epsilon=1.0, not_private=True, seed=1
+    )
     top = result.top(20)
     number = sum(e.low == 0 for e in top)
     assert 0 < number < 20
@@ -73,14 +95,24 @@ def test_what_cannot_be_told_from_zero_is_marked() -> None:
     assert [row.style == "dim" for row in table.rows] == [e.low == 0 for e in top]
     assert "None of these can be told from 0" in report.plain(report.answer(result, top[-1:]), 300)
     assert "told from 0" not in report.plain(report.answer(result, top[:1]), 300)
-    assert "told from 0" not in report.plain(report.answer(result.decoded(confidence=0), top[:1]), 300)
+    assert "told from 0" not in report.plain(
+        report.answer(result.decoded(confidence=0), top[:1]), 300
+    )
 
 
 def test_the_answer_says_what_each_kind_of_interval_covers() -> None:
     result = fedtally.estimate([1, 1, 2], domain="range:1..9", width=64, seed=1)
-    text = " ".join(report.plain(report.answer(result, result.top(2), result.estimates([3])), 300).split())
-    assert "95 %, for frequencies among the clients that took part; of a list chosen by its estimates, on" in text
-    assert "95 % each, for frequencies among the clients that took part; of items named beforehand, not" in text
+    text = " ".join(
+        report.plain(report.answer(result, result.top(2), result.estimates([3])), 300).split()
+    )
+    assert (
+        "95 %, for frequencies among the clients that took part; of a list chosen by its"
+        " estimates, on" in text
+    )
+    assert (
+        "95 % each, for frequencies among the clients that took part; of items named"
+        " beforehand, not" in text
+    )
     alone = " ".join(report.plain(report.footnotes(result, result.estimates([3])), 300).split())
     assert "on average over its items" not in alone
     assert "items named beforehand" in alone
@@ -99,7 +131,9 @@ def test_the_answer_says_what_each_kind_of_interval_covers() -> None:
         (-7, "-7"),
     ],
 )
-def test_items_are_shown_as_they_are_and_cannot_drive_a_terminal(item: str | int, shown: str) -> None:
+def test_items_are_shown_as_they_are_and_cannot_drive_a_terminal(
+    item: str | int, shown: str
+) -> None:
     estimate = Estimate(item, 0.5, None, None, 5.0)
     assert f" {shown} " in report.plain(report.estimates_table([estimate]))
 
@@ -154,7 +188,9 @@ def test_collisions_are_said_of_fingerprints() -> None:
     assert report.collisions(Strings(["tea"], bytes(32))) == ""
 
 
-@pytest.mark.parametrize(("pilot", "noised"), [({}, False), ({"epsilon": None}, False), ({"epsilon": 1.0}, True)])
+@pytest.mark.parametrize(
+    ("pilot", "noised"), [({}, False), ({"epsilon": None}, False), ({"epsilon": 1.0}, True)]
+)
 def test_a_pilot_says_whether_it_was_noised(pilot: dict[str, object], noised: bool) -> None:
     """Results that were saved before this was kept say nothing of it."""
     of = {"num_clients": 500, "rows": 8, "width": 200, "bytes_per_client": 3200} | pilot

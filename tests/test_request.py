@@ -34,7 +34,12 @@ def test_what_only_a_simulation_has_is_apart() -> None:
 
 def test_every_default_is_a_fact() -> None:
     spec = Request().resolve()
-    assert (spec.max_items, spec.population, spec.privacy, spec.noise_by) == (1, "clients", None, None)
+    assert (spec.max_items, spec.population, spec.privacy, spec.noise_by) == (
+        1,
+        "clients",
+        None,
+        None,
+    )
     assert not spec.is_private and spec.summation.method is SecureSum.IDEAL
     with pytest.raises(FrozenInstanceError):
         spec.rows = 3  # type: ignore[misc]
@@ -42,33 +47,57 @@ def test_every_default_is_a_fact() -> None:
 
 @pytest.mark.parametrize("method", list(SecureSum))
 @pytest.mark.parametrize("trust", [None, *Trust])
-def test_trust_and_protocol_decide_who_adds_the_noise(method: SecureSum, trust: Trust | None) -> None:
+def test_trust_and_protocol_decide_who_adds_the_noise(
+    method: SecureSum, trust: Trust | None
+) -> None:
     """Whom nobody need trust, who could take off their own noise, is told by the protocol."""
     spec = Request(epsilon=1.0, secure_sum=method, trust=trust).resolve()
     is_central = trust is Trust.CENTRAL or (trust is None and method is SecureSum.IDEAL)
-    among = {SecureSum.IDEAL: NoiseBy.CLIENTS, SecureSum.SECAGG: NoiseBy.CLIENTS, SecureSum.TWO_SERVER: NoiseBy.SERVERS}
+    among = {
+        SecureSum.IDEAL: NoiseBy.CLIENTS,
+        SecureSum.SECAGG: NoiseBy.CLIENTS,
+        SecureSum.TWO_SERVER: NoiseBy.SERVERS,
+    }
     assert spec.noise_by is (NoiseBy.AGGREGATOR if is_central else among[method])
-    assert spec.privacy is not None and spec.privacy.trust is (Trust.CENTRAL if is_central else Trust.DISTRIBUTED)
+    assert spec.privacy is not None and spec.privacy.trust is (
+        Trust.CENTRAL if is_central else Trust.DISTRIBUTED
+    )
 
 
 def test_a_plan_says_what_it_says() -> None:
     plan = fedtally.estimate(
-        [1, 2, 3] * 9, domain="range:1..9", epsilon=1.0, rows=3, width=8, neighbours="replace-one", population="phones"
+        [1, 2, 3] * 9,
+        domain="range:1..9",
+        epsilon=1.0,
+        rows=3,
+        width=8,
+        neighbours="replace-one",
+        population="phones",
     ).plan
     spec = Request(plan=plan).resolve()
     assert (spec.rows, spec.max_items, spec.population) == (3, 1, "phones")
     assert (
-        spec.relation is Relation.REPLACE_ONE and spec.privacy is None and spec.is_private and not spec.is_not_private
+        spec.relation is Relation.REPLACE_ONE
+        and spec.privacy is None
+        and spec.is_private
+        and not spec.is_not_private
     )
     with pytest.raises(InvalidInputError, match="a plan already says epsilon"):
         Request(plan=plan, epsilon=1.0).resolve()
 
 
 def test_of_a_pilot_no_certificate_is_asked_for() -> None:
-    asked = Request(epsilon=1.0, neighbours="replace-one", certify=True, max_rounds=3, tau=0.1).resolve()
+    asked = Request(
+        epsilon=1.0, neighbours="replace-one", certify=True, max_rounds=3, tau=0.1
+    ).resolve()
     spec = asked.for_pilot(rows=15, width=None, max_bytes=1000, num_rounds=1)
     assert spec.privacy is not None and not spec.privacy.certify and spec.privacy.max_rounds is None
-    assert (spec.tau, spec.rows, spec.schedule, spec.num_rounds) == (None, 15, Schedule.parse("shared"), 1)
+    assert (spec.tau, spec.rows, spec.schedule, spec.num_rounds) == (
+        None,
+        15,
+        Schedule.parse("shared"),
+        1,
+    )
 
 
 def test_one_delta_for_pilot_and_campaign() -> None:
@@ -83,7 +112,10 @@ def test_one_delta_for_pilot_and_campaign() -> None:
     ("options", "message"),
     [
         ({"secure_sum": "blind"}, "secure_sum must be ideal, secagg or two-server, got 'blind'"),
-        ({"sizing": "guess", "tau": 0.1}, "sizing must be model, two-phase, minimax, linear or oracle, got 'guess'"),
+        (
+            {"sizing": "guess", "tau": 0.1},
+            "sizing must be model, two-phase, minimax, linear or oracle, got 'guess'",
+        ),
         ({"sizing": "minimax"}, "sizing goes with tau"),
         ({"pilot_share": 0.2}, "pilot_share goes with tau"),
         ({"not_private": True}, "not_private goes with epsilon"),

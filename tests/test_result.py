@@ -40,14 +40,22 @@ def test_a_list_is_not_filled_up_with_items_that_nobody_holds():
     assert (result.evaluation.precision_at_k, result.evaluation.recall_at_k) == (1.0, 1.0)
     assert result.top(20, min_frequency=-1.0) == result.top(20)
     private = fedtally.estimate(
-        [1] * 9, domain="range:0..9", width=64, epsilon=0.01, not_private=True, seed=3, evaluate=True
+        [1] * 9,
+        domain="range:0..9",
+        width=64,
+        epsilon=0.01,
+        not_private=True,
+        seed=3,
+        evaluate=True,
     )
     assert all(e.count >= 0.5 for e in private.top(10))
 
 
 def test_top_across_blocks(monkeypatch):
     items = np.random.default_rng(2).zipf(1.2, 4000) % 5000
-    whole = fedtally.estimate(items, domain="range:0..4999", rows=5, width=64, seed=1, evaluate=True)
+    whole = fedtally.estimate(
+        items, domain="range:0..4999", rows=5, width=64, seed=1, evaluate=True
+    )
     top, evaluation = whole.top(50), whole.evaluation
     monkeypatch.setattr("fedtally.result.BLOCK", 7)
     assert whole.top(50) == top
@@ -80,13 +88,19 @@ def test_items_named_later(result):
     ],
 )
 def test_files_round_trip(tmp_path, items, domain):
-    result = fedtally.estimate(items, domain=domain, num_rounds=2, rows=5, width=128, seed=1, evaluate=True)
+    result = fedtally.estimate(
+        items, domain=domain, num_rounds=2, rows=5, width=128, seed=1, evaluate=True
+    )
     result.save(tmp_path / "run.fed")
     again = Result.load(tmp_path / "run.fed")
     assert again.top(5) == result.top(5)
     assert again.plan == result.plan
     assert again.domain == result.domain
-    assert (again.evaluation, again.warnings, again.timings) == (result.evaluation, result.warnings, result.timings)
+    assert (again.evaluation, again.warnings, again.timings) == (
+        result.evaluation,
+        result.warnings,
+        result.timings,
+    )
     assert again.truth is None
 
 
@@ -117,7 +131,9 @@ def test_damaged_files(tmp_path, result):
         with pytest.raises(UnreadableFileError, match="damaged"):
             Result.load(tmp_path / "bad.fed")
     result.sketches[0].save(tmp_path / "sketch.npz")
-    with pytest.raises(UnreadableFileError, match="holds fedtally-sketch/1, expected fedtally-result/1"):
+    with pytest.raises(
+        UnreadableFileError, match="holds fedtally-sketch/1, expected fedtally-result/1"
+    ):
         Result.load(tmp_path / "sketch.npz")
 
 
@@ -126,12 +142,15 @@ def test_export(tmp_path, result):
     rows = list(csv.DictReader((tmp_path / "all.csv").read_text(encoding="utf-8").splitlines()))
     assert [row["item"] for row in rows] == ["tea", "milk", "naïve café"]
     assert [float(row["count"]) for row in rows] == [50, 30, 20]
-    assert [float(rows[0][name]) for name in ("low", "high")] == pytest.approx([0.49, 0.51])  # one client
+    # one client
+    assert [float(rows[0][name]) for name in ("low", "high")] == pytest.approx([0.49, 0.51])
     result.export(tmp_path / "all.parquet")
     import pyarrow.parquet
 
     assert pyarrow.parquet.read_table(tmp_path / "all.parquet").equals(result.to_arrow())
-    with pytest.raises(InvalidInputError, match=r"output must end in .csv or .parquet, got .*all.txt"):
+    with pytest.raises(
+        InvalidInputError, match=r"output must end in .csv or .parquet, got .*all.txt"
+    ):
         result.export(tmp_path / "all.txt")
     with pytest.raises(InvalidInputError, match="choose a folder that exists"):
         result.export(tmp_path / "no" / "all.csv")
@@ -153,7 +172,9 @@ def test_a_failed_export_leaves_the_old_file(tmp_path, result, monkeypatch):
 
 def test_tables_that_do_not_fit():
     result = fedtally.estimate([1, 2, 2], domain="range:1..1000000000000", rows=3, width=64, seed=1)
-    with pytest.raises(MemoryLimitError, match="1,000,000,000,000 candidates needs about 96,000.0 GB"):
+    with pytest.raises(
+        MemoryLimitError, match="1,000,000,000,000 candidates needs about 96,000.0 GB"
+    ):
         result.frequencies()
     with pytest.raises(MemoryLimitError, match="too large to enumerate"):
         result.top(3)
@@ -165,7 +186,9 @@ def test_tables_that_do_not_fit():
 
 def test_evaluation_of_a_last_short_block(monkeypatch):
     monkeypatch.setattr("fedtally.result.BLOCK", 4)
-    result = fedtally.estimate([10] * 9 + [1], domain="range:1..10", rows=9, width=512, seed=1, evaluate=True)
+    result = fedtally.estimate(
+        [10] * 9 + [1], domain="range:1..10", rows=9, width=512, seed=1, evaluate=True
+    )
     assert result.evaluation.linf == 0
     assert result.true_frequencies([9, 10]) == [0.0, 0.9]
 
@@ -190,7 +213,14 @@ def test_repr_names_no_item(result):
 
 def test_shrunk_estimates_have_a_smaller_squared_error():
     items = np.random.default_rng(13).zipf(1.4, 20_000) % 3000
-    options = {"domain": "range:0..2999", "num_rounds": 4, "rows": 5, "width": 100, "seed": 1, "evaluate": True}
+    options = {
+        "domain": "range:0..2999",
+        "num_rounds": 4,
+        "rows": 5,
+        "width": 100,
+        "seed": 1,
+        "evaluate": True,
+    }
     plain, shrunk = (fedtally.estimate(items, objective=name, **options) for name in ("linf", "l2"))
     assert shrunk.evaluation.l2 < 0.7 * plain.evaluation.l2
     assert shrunk.evaluation.coverage == plain.evaluation.coverage

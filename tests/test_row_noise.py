@@ -23,18 +23,22 @@ def terms_of(asked: dict[str, Any], epsilon: float, rows: int, width: int) -> Pr
 
 
 def distribution(terms: PrivacyConfig, clients: int) -> np.ndarray[Any, np.dtype[np.float64]]:
-    """Return the chances of -m .. m in one counter of a sum, by a convolution where two servers draw."""
+    """Return the chances of -m .. m in one counter of a sum, by a convolution where two servers
+    draw."""
     noise = terms.share(clients) if terms.by_clients else terms.noise()
     one = np.array([noise.pmf().get(k, 0.0) for k in range(-noise.largest, noise.largest + 1)])
     return one if terms.by_clients else np.convolve(one, one)
 
 
 @pytest.mark.parametrize("asked", [SERVERS, SHARES])
-@pytest.mark.parametrize(("epsilon", "rows", "width"), [(8.0, 3, 1), (4.0, 3, 16), (1.0, 3, 64), (20.0, 5, 200)])
+@pytest.mark.parametrize(
+    ("epsilon", "rows", "width"), [(8.0, 3, 1), (4.0, 3, 16), (1.0, 3, 64), (20.0, 5, 200)]
+)
 def test_a_row_exceeds_the_bound_with_less_than_its_chance(
     asked: dict[str, Any], epsilon: float, rows: int, width: int
 ) -> None:
-    """By the exact distribution of the sum: sizes convolved `width` times, so that no row of all exceeds it but for
+    """By the exact distribution of the sum: sizes convolved `width` times, so that no row of all
+    exceeds it but for
     2^-40.
     """
     terms = terms_of(asked, epsilon, rows, width)
@@ -74,7 +78,8 @@ def test_drawn_noise_stays_below_the_bound(
 
 @pytest.mark.parametrize("asked", [SERVERS, SHARES])
 def test_the_drawn_rows_are_far_from_the_bound(asked: dict[str, Any]) -> None:
-    """Of 2,000 rows of 1,000 counters; the deviation of one is at most sqrt(W) sigma, six of the mean's are allowed.
+    """Of 2,000 rows of 1,000 counters; the deviation of one is at most sqrt(W) sigma, six of the
+    mean's are allowed.
 
     None comes as near the bound as one such deviation; the bound is within ten of the mean.
     """

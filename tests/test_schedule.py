@@ -13,7 +13,10 @@ from fedtally.errors import InvalidInputError
 from fedtally.sketch import RoundHash, Schedule, ScheduleKind, SketchSpec, hashing
 
 SEED = bytes(range(32))
-NAMES = st.one_of(st.sampled_from(["shared", "fresh", "hybrid"]), st.integers(1, 999_999_999).map("batched:{}".format))
+NAMES = st.one_of(
+    st.sampled_from(["shared", "fresh", "hybrid"]),
+    st.integers(1, 999_999_999).map("batched:{}".format),
+)
 
 
 def hashes(schedule: str, num_rounds: int, rows: int = 2) -> list[RoundHash]:
@@ -22,7 +25,9 @@ def hashes(schedule: str, num_rounds: int, rows: int = 2) -> list[RoundHash]:
 
 
 def equal(first: RoundHash, second: RoundHash) -> bool:
-    tables = np.array_equal(first.location, second.location) and np.array_equal(first.sign, second.sign)
+    tables = np.array_equal(first.location, second.location) and np.array_equal(
+        first.sign, second.sign
+    )
     return tables and first.sign_bit == second.sign_bit
 
 
@@ -47,10 +52,13 @@ NO_BATCHES = [
 
 
 @pytest.mark.parametrize(
-    "text", [*NO_BATCHES, "batched:1234567890", "", "Shared", "shared ", "hybrid:2", "other", None, 3]
+    "text",
+    [*NO_BATCHES, "batched:1234567890", "", "Shared", "shared ", "hybrid:2", "other", None, 3],
 )
 def test_other_names_are_refused(text: Any) -> None:
-    with pytest.raises(InvalidInputError, match="schedule must be shared, fresh, hybrid or batched:B"):
+    with pytest.raises(
+        InvalidInputError, match="schedule must be shared, fresh, hybrid or batched:B"
+    ):
         Schedule.parse(text)
 
 
@@ -81,7 +89,8 @@ def test_batches_are_consecutive_even_and_larger_first(case: tuple[int, int]) ->
 
 
 @pytest.mark.parametrize(
-    ("name", "expected"), [("shared", 1), ("fresh", 12), ("hybrid", 12), ("batched:5", 5), ("batched:12", 12)]
+    ("name", "expected"),
+    [("shared", 1), ("fresh", 12), ("hybrid", 12), ("batched:5", 5), ("batched:12", 12)],
 )
 def test_num_batches(name: str, expected: int) -> None:
     assert Schedule.parse(name).num_batches(12) == expected
@@ -89,7 +98,9 @@ def test_num_batches(name: str, expected: int) -> None:
 
 
 def test_more_batches_than_rounds() -> None:
-    with pytest.raises(InvalidInputError, match="batches must be at most the number of rounds, 3, got 4"):
+    with pytest.raises(
+        InvalidInputError, match="batches must be at most the number of rounds, 3, got 4"
+    ):
         SketchSpec(2, 8, Schedule.parse("batched:4"), 3, SEED)
 
 
@@ -119,8 +130,12 @@ def test_batched_uses_the_signs_of_its_batch() -> None:
 
 def test_schedules_that_agree() -> None:
     assert equal(hashes("hybrid", 1)[0], hashes("shared", 1)[0])
-    assert all(equal(a, b) for a, b in zip(hashes("batched:1", 9), hashes("shared", 9), strict=True))
-    assert all(equal(a, b) for a, b in zip(hashes("batched:9", 9), hashes("hybrid", 9), strict=True))
+    assert all(
+        equal(a, b) for a, b in zip(hashes("batched:1", 9), hashes("shared", 9), strict=True)
+    )
+    assert all(
+        equal(a, b) for a, b in zip(hashes("batched:9", 9), hashes("hybrid", 9), strict=True)
+    )
     assert not equal(hashes("fresh", 1)[0], hashes("shared", 1)[0])
 
 

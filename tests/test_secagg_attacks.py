@@ -1,8 +1,9 @@
 """Servers that lie, and what each check of the client is for.
 
-For every check there is an attack that fails with it and succeeds without it: the mutations take one check out of the
-client's source. What `succeeds` means is decided by `secagg_adversaries.violations`, which finds by linear algebra, and
-confirms with the numbers, what the adversary has learnt; or by a property that the test names.
+For every check there is an attack that fails with it and succeeds without it: the mutations take
+one check out of the client's source. What `succeeds` means is decided by
+`secagg_adversaries.violations`, which finds by linear algebra, and confirms with the numbers, what
+the adversary has learnt; or by a property that the test names.
 """
 
 from __future__ import annotations
@@ -16,7 +17,18 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 import secagg_adversaries as attacks
-from secagg_adversaries import KEY, B, LyingServer, Puppet, Run, View, World, complete, opened_secrets, violations
+from secagg_adversaries import (
+    KEY,
+    B,
+    LyingServer,
+    Puppet,
+    Run,
+    View,
+    World,
+    complete,
+    opened_secrets,
+    violations,
+)
 from secagg_cohort import NOW, SERVER_KEY, Cohort, in_order, stream
 
 from fedtally.crypto import keys, shamir
@@ -41,16 +53,23 @@ Mutation = Callable[[pytest.MonkeyPatch], None]
 
 
 def without(owner: Any, name: str, *pieces: str, count: int = 1) -> Mutation:
-    """Return what replaces pieces of a function's source: old, new, old, ...; each is there exactly so often."""
+    """Return what replaces pieces of a function's source: old, new, old, ...; each is there exactly
+    so often."""
 
     def apply(monkeypatch: pytest.MonkeyPatch) -> None:
         function = getattr(owner, name)
         source = textwrap.dedent(inspect.getsource(function))
         for old, new in zip(pieces[::2], pieces[1::2], strict=True):
-            assert source.count(old) == count, f"{old!r} is not in {name} {count} times: bring this table up to date"
+            assert source.count(old) == count, (
+                f"{old!r} is not in {name} {count} times: bring this table up to date"
+            )
             source = source.replace(old, new)
         scope: dict[str, Any] = {}
-        exec(compile("from __future__ import annotations\n" + source, f"<{name}>", "exec"), function.__globals__, scope)
+        exec(
+            compile("from __future__ import annotations\n" + source, f"<{name}>", "exec"),
+            function.__globals__,
+            scope,
+        )
         monkeypatch.setattr(owner, name, scope[name])
 
     return apply
@@ -81,7 +100,9 @@ def unsalted(name: str) -> Mutation:
 
     def apply(monkeypatch: pytest.MonkeyPatch) -> None:
         derive = getattr(keys, name)
-        monkeypatch.setattr(keys, name, lambda secret, ctx2, *rest: derive(secret, bytes(32), *rest))
+        monkeypatch.setattr(
+            keys, name, lambda secret, ctx2, *rest: derive(secret, bytes(32), *rest)
+        )
 
     return apply
 
@@ -98,7 +119,9 @@ def one_key_for_both_directions(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(keys, "share_keys", same)
 
 
-CHECK_INBOX = "ready < self._graph.threshold or (self._is_active and ready < self._parameters.min_survivors)"
+CHECK_INBOX = (
+    "ready < self._graph.threshold or (self._is_active and ready < self._parameters.min_survivors)"
+)
 AGAIN = both(
     also_taken(ClientState.DONE, Kind.SURVIVORS, ClientState.MASKED),
     without(Client, "_handle", "self._forget()", "pass"),
@@ -193,7 +216,9 @@ CASES = [
     ),
     Case(
         "min_survivors, on the bitmap",
-        without(Client, "_check_survivors", "int(alive.sum()) < self._parameters.min_survivors", "False"),
+        without(
+            Client, "_check_survivors", "int(alive.sum()) < self._parameters.min_survivors", "False"
+        ),
         attacks.TooFewSurvivors,
         _semi_honest,
         AbortCode.BELOW_MIN_SURVIVORS,
@@ -232,14 +257,25 @@ CASES = [
     Case(
         "(h) in the own roster",
         both(
-            without(Client, "_survive", "self._ctx2, wire.bitmap_digest(alive)", "wire.bitmap_digest(alive)"),
+            without(
+                Client,
+                "_survive",
+                "self._ctx2, wire.bitmap_digest(alive)",
+                "wire.bitmap_digest(alive)",
+            ),
             without(Client, "_confirmed", "self._ctx2, what", "what"),
         ),
         attacks.EarlierSignatures,
         _five,
         AbortCode.TOO_FEW_CONFIRMATIONS,
     ),
-    Case("(i) unmask once", AGAIN, attacks.AskTwice, lambda: World(7, corrupt=0, min_survivors=4), None),
+    Case(
+        "(i) unmask once",
+        AGAIN,
+        attacks.AskTwice,
+        lambda: World(7, corrupt=0, min_survivors=4),
+        None,
+    ),
     Case(
         "(i) by the bitmap that was confirmed",
         without(Client, "_confirmed", "return self._alive", "return confirmations.signers"),
@@ -256,7 +292,9 @@ CASES = [
     ),
     Case(
         "(j) 2t > n + C, for C = 0",
-        without(params, "complete_threshold", "corrupt=corrupt)) // 2", "corrupt=0 * corrupt)) // 2"),
+        without(
+            params, "complete_threshold", "corrupt=corrupt)) // 2", "corrupt=0 * corrupt)) // 2"
+        ),
         attacks.TwoSetsWithACorruptClient,
         lambda: World(5),
         AbortCode.TOO_FEW_CONFIRMATIONS,
@@ -288,7 +326,9 @@ def outcome(case: Case) -> tuple[list[str], set[AbortCode | None]]:
 
 
 @pytest.mark.parametrize("case", CASES, ids=[case.check for case in CASES])
-def test_every_check_stops_an_attack_that_succeeds_without_it(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_check_stops_an_attack_that_succeeds_without_it(
+    case: Case, monkeypatch: pytest.MonkeyPatch
+) -> None:
     learnt, codes = outcome(case)
     assert learnt == []
     assert case.code in codes
@@ -335,7 +375,9 @@ def with_advert(world: World, change: Callable[[Puppet, LyingServer], bytes]) ->
         adverts = {rank: puppet.advert for rank, puppet in server.puppets.items()}
         adverts |= {other.rank: other.advert for other in server.runs}
         unsigned = change(server.puppets[0], server)
-        adverts[0] = unsigned + world.identities[0].sign(Label.ADVERTISE, server.session.ctx, unsigned)
+        adverts[0] = unsigned + world.identities[0].sign(
+            Label.ADVERTISE, server.session.ctx, unsigned
+        )
         return world.view(server.session, adverts)
 
     return led(world, roster=roster)
@@ -348,7 +390,9 @@ def low_order(world: World) -> Run:
 
 def key_of_another(world: World) -> Run:
     """A corrupt client advertises the mask key of an honest one."""
-    return with_advert(world, lambda puppet, server: server.runs[1].advert[:32] + puppet.secrets.unsigned[32:])
+    return with_advert(
+        world, lambda puppet, server: server.runs[1].advert[:32] + puppet.secrets.unsigned[32:]
+    )
 
 
 def foreign_advert(world: World) -> Run:
@@ -410,7 +454,9 @@ def second_time(world: World) -> Run:
 def others_invite(world: World) -> Run:
     """Somebody else invites."""
     session = world.session()
-    session.invite = session.invite[:-64] + SigningKey(Secret(bytes(32))).sign(Label.INVITE, session.invite[:48])
+    session.invite = session.invite[:-64] + SigningKey(Secret(bytes(32))).sign(
+        Label.INVITE, session.invite[:48]
+    )
     return world.join(session, 1)
 
 
@@ -468,7 +514,12 @@ REFUSALS = [
     Refusal("the deadline of Confirmations", EXPIRED, late(Kind.CONFIRMATIONS), AbortCode.EXPIRED),
     Refusal(
         "(a) a session once",
-        without(Client, "_advertise", "not self._journal.begin(self._session, invite.not_after)", "False"),
+        without(
+            Client,
+            "_advertise",
+            "not self._journal.begin(self._session, invite.not_after)",
+            "False",
+        ),
         second_time,
         AbortCode.SESSION_SEEN,
     ),
@@ -528,7 +579,9 @@ REFUSALS = [
 
 
 @pytest.mark.parametrize("case", REFUSALS, ids=[case.check for case in REFUSALS])
-def test_every_other_check_refuses_what_is_taken_without_it(case: Refusal, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_other_check_refuses_what_is_taken_without_it(
+    case: Refusal, monkeypatch: pytest.MonkeyPatch
+) -> None:
     refused = case.scenario(case.world())
     assert refused.client.code is case.code
     assert refused.client.state is (ClientState.NEW if case.code is None else ClientState.ABORTED)
@@ -549,12 +602,21 @@ def test_a_point_of_low_order_is_refused_and_without_the_check_it_would_be_an_ex
 # ---- more that a server tries ----
 
 WEAK = {
-    "fewer corrupt clients than the policy fears": (complete(Adversary.ACTIVE, 7, 0, 5), {"corrupt": 1}),
+    "fewer corrupt clients than the policy fears": (
+        complete(Adversary.ACTIVE, 7, 0, 5),
+        {"corrupt": 1},
+    ),
     "too few honest clients in a sum": (complete(Adversary.ACTIVE, 5, 1, 4), {"min_honest": 4}),
     "a tiny cohort": (complete(Adversary.ACTIVE, 5, 1, 4), {"min_clients": 6}),
-    "more neighbours than the client bears": (complete(Adversary.ACTIVE, 7, 1, 6), {"max_neighbours": 5}),
+    "more neighbours than the client bears": (
+        complete(Adversary.ACTIVE, 7, 1, 6),
+        {"max_neighbours": 5},
+    ),
     "a longer vector": (complete(Adversary.ACTIVE, 5, 1, 4, length=100), {"max_length": 99}),
-    "more bits": (dataclasses.replace(complete(Adversary.ACTIVE, 5, 1, 4), bits=40), {"max_bits": 32}),
+    "more bits": (
+        dataclasses.replace(complete(Adversary.ACTIVE, 5, 1, 4), bits=40),
+        {"max_bits": 32},
+    ),
     "the weaker profile": (complete(Adversary.SEMI_HONEST, 5, 1, 4), {}),
 }
 
@@ -573,7 +635,9 @@ def test_a_client_joins_on_no_weaker_terms_than_its_own(name: str) -> None:
     [(48 + 8, 2), (48 + 8, 0), (48 + 8, 65), (48 + 22, 0), (48 + 0, 0), (48 + 26, 200)],
     ids=["b too small for the sum", "b = 0", "b = 65", "min_survivors", "V = 0", "profile"],
 )
-def test_terms_that_contradict_themselves_are_refused_though_the_server_signs_them(at: int, value: int) -> None:
+def test_terms_that_contradict_themselves_are_refused_though_the_server_signs_them(
+    at: int, value: int
+) -> None:
     world = World(5)
     session = world.session(dataclasses.replace(world.parameters, length=2))
     frame = bytearray(session.invite)
@@ -590,8 +654,16 @@ def test_terms_that_contradict_themselves_are_refused_though_the_server_signs_th
 def test_a_server_dictates_no_threshold(graph: Graph) -> None:
     """Each of these rings is in its bounds; none is safe among 100 clients of which 20 are corrupt."""
     base = propose(100, length=2, bits=16, corrupt=20, max_dropout=0.05)
-    parameters = dataclasses.replace(base, ring_neighbours=graph.neighbours, ring_threshold=graph.threshold)
-    world = World(100, corrupt=0, adversary=Adversary.SEMI_HONEST, parameters=parameters, policy={"corrupt": 20})
+    parameters = dataclasses.replace(
+        base, ring_neighbours=graph.neighbours, ring_threshold=graph.threshold
+    )
+    world = World(
+        100,
+        corrupt=0,
+        adversary=Adversary.SEMI_HONEST,
+        parameters=parameters,
+        policy={"corrupt": 20},
+    )
     server = LyingServer(world)
     server.begin()
     assert not server.runs[0].answers[Kind.ABORT]
@@ -632,7 +704,9 @@ class Swapped(LyingServer):
             sealed[first] = shares[wire.SEALED_BYTES * slot : wire.SEALED_BYTES * (slot + 1)]
         elif self.how == "another session":
             assert self.other is not None
-            sealed[first] = self.other.sealed(first, next(r for r in self.other.runs if r.rank == run.rank))
+            sealed[first] = self.other.sealed(
+                first, next(r for r in self.other.runs if r.rank == run.rank)
+            )
         return sealed
 
     def given(self, run: Run) -> int:
@@ -643,7 +717,9 @@ class Swapped(LyingServer):
         return int(wire.decode_unmask(body, run.view.graph.neighbours).given.sum())
 
 
-@pytest.mark.parametrize("how", ["", "another owner", "another holder", "another direction", "another session"])
+@pytest.mark.parametrize(
+    "how", ["", "another owner", "another holder", "another direction", "another session"]
+)
 def test_a_ciphertext_opens_for_one_pair_one_direction_and_one_session(how: str) -> None:
     world = World(7, corrupt=0, min_survivors=4)
     server = Swapped(world)
@@ -675,10 +751,17 @@ class TwoBitmaps(LyingServer):
 
 
 def test_in_semi_honest_a_server_that_lies_once_gets_both_secrets_of_a_client() -> None:
-    """What the page says is not covered: the attack succeeds, so that nobody takes the profile for more than it is."""
+    """What the page says is not covered: the attack succeeds, so that nobody takes the profile for
+    more than it is."""
     parameters = propose(100, length=2, bits=16, corrupt=5, max_dropout=0.05)
     assert 2 * parameters.ring_threshold <= parameters.ring_neighbours + 1
-    world = World(100, corrupt=0, adversary=Adversary.SEMI_HONEST, parameters=parameters, policy={"corrupt": 5})
+    world = World(
+        100,
+        corrupt=0,
+        adversary=Adversary.SEMI_HONEST,
+        parameters=parameters,
+        policy={"corrupt": 5},
+    )
     server = TwoBitmaps(world)
     assert "a sum over [0], fewer than" in server.attack()[0]
     victim = server.runs[0]
@@ -702,7 +785,11 @@ def test_a_client_takes_no_message_out_of_turn_twice_or_after_the_end() -> None:
             if state is ClientState.DONE:
                 assert answer is None and run.client.state is ClientState.DONE
                 continue
-            assert answer is not None and answer.kind is Kind.ABORT and answer.body == bytes([AbortCode.WRONG_STATE])
+            assert (
+                answer is not None
+                and answer.kind is Kind.ABORT
+                and answer.body == bytes([AbortCode.WRONG_STATE])
+            )
             assert run.client.state is ClientState.ABORTED
             for again in kinds:
                 assert run.tell(again, bytes(56)) is None
@@ -718,7 +805,11 @@ def test_a_copy_of_the_last_message_gets_the_same_answer_and_changes_nothing() -
             kind = next(kind for kind in reversed(Kind) if run.answers[kind])
             asked, answered = run.answers[kind][-1]
             if kind is not Kind.ADVERTISE:
-                request = {Kind.SHARES: Kind.ROSTER, Kind.MASKED_INPUT: Kind.INBOX, Kind.CONFIRM: Kind.SURVIVORS}
+                request = {
+                    Kind.SHARES: Kind.ROSTER,
+                    Kind.MASKED_INPUT: Kind.INBOX,
+                    Kind.CONFIRM: Kind.SURVIVORS,
+                }
                 answer = run.tell(request.get(kind, Kind.CONFIRMATIONS), asked)
                 assert answer is not None and answer.body == answered
             assert run.client.state is state
@@ -730,7 +821,8 @@ def test_a_copy_of_the_last_message_gets_the_same_answer_and_changes_nothing() -
 
 
 class BadDealer(Client):
-    """Deals wrong shares to its first neighbours: as many as `wrong`; or elements that are not of the field."""
+    """Deals wrong shares to its first neighbours: as many as `wrong`; or elements that are not of
+    the field."""
 
     wrong = 0
     value = 7
@@ -762,13 +854,16 @@ def with_dealer(adversary: Adversary, wrong: int, value: int) -> Cohort:
 
 @pytest.mark.parametrize("adversary", Adversary)
 def test_a_corrupt_dealer_can_stop_a_round_and_open_nothing(adversary: Adversary) -> None:
-    """Of k + 1 shares (k + 1 - t) // 2 wrong ones are corrected, and the pairs blamed; one more is not."""
+    """Of k + 1 shares (k + 1 - t) // 2 wrong ones are corrected, and the pairs blamed; one more is
+    not."""
     neighbours, threshold = Cohort(9, adversary=adversary, max_dropout=0.2).parameters.graph(9)
     radius = (neighbours + 1 - threshold) // 2
     cohort = with_dealer(adversary, radius, 7)
     assert cohort.server.outcome is not None
     np.testing.assert_array_equal(cohort.server.outcome.total, cohort.expected)
-    assert [(owner, holder is None) for owner, holder in cohort.server.blamed] == [(4, False)] * radius
+    assert [(owner, holder is None) for owner, holder in cohort.server.blamed] == [
+        (4, False)
+    ] * radius
     cohort = with_dealer(adversary, radius + 1, 7)
     assert cohort.server.code is AbortCode.RECONSTRUCTION_FAILED
     assert cohort.server.blamed == [Blame(4, None)]
@@ -783,19 +878,26 @@ def test_shares_that_are_none_cost_their_entry_and_not_the_edge(
     cohort = with_dealer(adversary, 2, 2**31 - 1)
     assert cohort.server.outcome is not None
     np.testing.assert_array_equal(cohort.server.outcome.total, cohort.expected)
-    without(Client, "_add_masks", "np.flatnonzero(self._present)", "np.flatnonzero(self._opened)")(monkeypatch)
+    without(Client, "_add_masks", "np.flatnonzero(self._present)", "np.flatnonzero(self._opened)")(
+        monkeypatch
+    )
     assert with_dealer(adversary, 2, 2**31 - 1).server.code is AbortCode.CHECKSUM_WRONG
 
 
 # ---- dropouts that are chosen ----
 
-SERVER_LOOKS_NOT = without(Server, "_verdict", "if not self._graph.is_whole(self._answered)", "if False", count=2)
-CLIENT_LOOKS_NOT = without(Client, "_check_survivors", "if not Neighbourhood(", "if False and Neighbourhood(")
+SERVER_LOOKS_NOT = without(
+    Server, "_verdict", "if not self._graph.is_whole(self._answered)", "if False", count=2
+)
+CLIENT_LOOKS_NOT = without(
+    Client, "_check_survivors", "if not Neighbourhood(", "if False and Neighbourhood("
+)
 ARC = 12
 
 
 def cut_off(phase: str) -> tuple[Cohort, set[int]]:
-    """Return a round of 200 in which the clients on both sides of an arc, 40 of the 60 that may, drop out."""
+    """Return a round of 200 in which the clients on both sides of an arc, 40 of the 60 that may,
+    drop out."""
     cohort = Cohort(200, corrupt=10, max_dropout=0.3, length=8, policy={"corrupt": 1})
     cohort.step()
     order, half = cohort.server._graph._order.tolist(), cohort.parameters.ring_neighbours // 2
@@ -822,8 +924,11 @@ def sum_of_the_arc(cohort: Cohort, arc: set[int]) -> Any:
     return unmasking.open(total)
 
 
-def test_who_chooses_dropouts_around_an_arc_of_the_ring_learns_nothing_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without both checks an honest server holds the exact sum of 12 clients, where 130 honest ones were guaranteed."""
+def test_who_chooses_dropouts_around_an_arc_of_the_ring_learns_nothing_of_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Without both checks an honest server holds the exact sum of 12 clients, where 130 honest ones
+    were guaranteed."""
     cohort, _ = cut_off("mask")
     assert (cohort.server.code, cohort.server.outcome) == (AbortCode.RING_CUT, None)
     assert not any(frame[5] == Kind.UNMASK for _, frame in cohort.sent)
@@ -833,13 +938,17 @@ def test_who_chooses_dropouts_around_an_arc_of_the_ring_learns_nothing_of_it(mon
 
     SERVER_LOOKS_NOT(monkeypatch)
     cohort, _ = cut_off("mask")
-    assert {c.code for i, c in enumerate(cohort.clients) if i not in cohort.dropped["mask"]} == {AbortCode.RING_CUT}
+    assert {c.code for i, c in enumerate(cohort.clients) if i not in cohort.dropped["mask"]} == {
+        AbortCode.RING_CUT
+    }
     assert cohort.server.code is AbortCode.RECONSTRUCTION_FAILED
 
     CLIENT_LOOKS_NOT(monkeypatch)
     cohort, arc = cut_off("mask")
     assert cohort.server.outcome is not None
-    np.testing.assert_array_equal(sum_of_the_arc(cohort, arc), cohort.vectors[sorted(arc)].sum(axis=0))
+    np.testing.assert_array_equal(
+        sum_of_the_arc(cohort, arc), cohort.vectors[sorted(arc)].sum(axis=0)
+    )
 
 
 def test_the_server_alone_ends_a_round_whose_ring_is_cut(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -849,7 +958,8 @@ def test_the_server_alone_ends_a_round_whose_ring_is_cut(monkeypatch: pytest.Mon
 
 
 def test_who_comes_when_does_not_choose_the_ring() -> None:
-    """The draws of one server: the very same adverts, in the very same order, and another ring each time."""
+    """The draws of one server: the very same adverts, in the very same order, and another ring each
+    time."""
     rings = set()
     for draws in range(3):
         cohort = Cohort(12, random=stream(draws))
@@ -863,11 +973,14 @@ def test_who_comes_when_does_not_choose_the_ring() -> None:
 
 def crashed(cohort: Cohort, saved: list[bytes]) -> Server:
     """Return the server that restarts from the last thing that was written."""
-    return Server.restore(saved[-1], random=in_order, allow_list=cohort.allow_list, journal=saved.append)
+    return Server.restore(
+        saved[-1], random=in_order, allow_list=cohort.allow_list, journal=saved.append
+    )
 
 
 def bitmaps_after_a_crash(saves: bool) -> set[bytes]:
-    """Return what clients are told about the survivors when a server crashes after it told some of them."""
+    """Return what clients are told about the survivors when a server crashes after it told some of
+    them."""
     saved: list[bytes] = []
     cohort = Cohort(9, adversary=Adversary.ACTIVE, max_dropout=0.2, journal=saved.append)
     cohort.run(until=ServerState.COLLECT)
@@ -877,7 +990,8 @@ def bitmaps_after_a_crash(saves: bool) -> set[bytes]:
     told = {frame for _, frame in cohort.server.outgoing()}
     cohort.server = crashed(cohort, saved if saves else before)
     if cohort.server.state is ServerState.COLLECT:
-        cohort.dropped["mask"] = {7}  # another one is late this time; the others send their stored bytes
+        # another one is late this time; the others send their stored bytes
+        cohort.dropped["mask"] = {7}
         cohort.step()
     return told | {frame for _, frame in cohort.server.outgoing()}
 
@@ -905,7 +1019,9 @@ def test_late_inputs_are_refused_for_ever_also_after_a_crash() -> None:
     np.testing.assert_array_equal(cohort.server.outcome.total, cohort.expected)
 
 
-def test_without_writing_first_the_phase_would_leave_before_it_is_durable(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_writing_first_the_phase_would_leave_before_it_is_durable(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """Nothing of a phase leaves when it could not be written."""
 
     def full(_: bytes) -> None:
@@ -947,7 +1063,8 @@ def test_a_vector_counts_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def linear_complexity(bits: list[int]) -> int:
-    """Return the length of the shortest recurrence of a bit sequence (Massey 1969), in big integers."""
+    """Return the length of the shortest recurrence of a bit sequence (Massey 1969), in big
+    integers."""
     current, previous, length, shift, window = 1, 1, 0, 1, 0
     for place, bit in enumerate(bits):
         window = window << 1 | bit
@@ -961,7 +1078,8 @@ def linear_complexity(bits: list[int]) -> int:
 
 
 def test_masks_cannot_be_continued_as_those_of_a_mersenne_twister_can() -> None:
-    """N = 41,000 lowest bits of a masked vector of zeros: a random sequence has a linear complexity of N/2 + O(1).
+    """N = 41,000 lowest bits of a masked vector of zeros: a random sequence has a linear complexity
+    of N/2 + O(1).
 
     P[|L - N/2| > 32] < 2^-60 (Rueppel 1986); a Mersenne Twister's is at most 19,937.
     """
@@ -1014,8 +1132,16 @@ def test_a_malformed_vector_is_not_in_the_sum() -> None:
     cohort.phase(without=(3,))
     rank = next(wire.parse(f).sender for i, f in cohort.sent if i == 3)  # type: ignore[union-attr]
     good = pack(np.ones(24 + cohort.parameters.checksum_entries, "<u2"), 11)
-    for body in (b"", good[:-1], good + bytes(1), bytes([*good[:-1], good[-1] | 0x80]), bytes(10**6)):
-        assert not cohort.server.receive(3, wire.frame(Kind.MASKED_INPUT, cohort.session, rank, body))
+    for body in (
+        b"",
+        good[:-1],
+        good + bytes(1),
+        bytes([*good[:-1], good[-1] | 0x80]),
+        bytes(10**6),
+    ):
+        assert not cohort.server.receive(
+            3, wire.frame(Kind.MASKED_INPUT, cohort.session, rank, body)
+        )
     cohort.server.close_phase(NOW)
     cohort.run()
     assert cohort.server.outcome is not None and cohort.server.outcome.survivors == 8

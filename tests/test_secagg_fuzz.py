@@ -1,4 +1,5 @@
-"""Chance against secure summation: servers that say anything, messages in any order, bytes of any kind.
+"""Chance against secure summation: servers that say anything, messages in any order, bytes of any
+kind.
 
 `FEDTALLY_FUZZ_SECONDS` sets how long each of the two searches for an attack runs; 6 by default.
 """
@@ -52,9 +53,10 @@ tool = _tool()
 class RandomServer(LyingServer):
     """Chooses by chance what it tells each client, near to what the client would accept.
 
-    It tells of one or several rosters, which differ in members or in the advert of a corrupt client; it leaves out
-    clients by region or by chance, gives garbage, reflected and swapped ciphertexts, shows survivors that suit one
-    client, a region or somebody else, and gives all signatures, some of them, or those on other survivors.
+    It tells of one or several rosters, which differ in members or in the advert of a corrupt
+    client; it leaves out clients by region or by chance, gives garbage, reflected and swapped
+    ciphertexts, shows survivors that suit one client, a region or somebody else, and gives all
+    signatures, some of them, or those on other survivors.
     """
 
     def __init__(self, world: World, dice: random.Random) -> None:
@@ -80,11 +82,17 @@ class RandomServer(LyingServer):
         adverts |= {run.rank: run.advert for run in self.runs}
         p = self.world.parameters
         size = self.dice.randint(p.n_min, min(p.n_max, len(adverts)))
-        return self.world.view(self.session, {rank: adverts[rank] for rank in self.dice.sample(sorted(adverts), size)})
+        return self.world.view(
+            self.session, {rank: adverts[rank] for rank in self.dice.sample(sorted(adverts), size)}
+        )
 
     def roster(self, run: Run) -> View:
         fitting = [view for view in self.views if run.rank in view.members] or self.views
-        return self.dice.choice(fitting) if self.dice.random() < 0.1 else fitting[self.block[run.rank] % len(fitting)]
+        return (
+            self.dice.choice(fitting)
+            if self.dice.random() < 0.1
+            else fitting[self.block[run.rank] % len(fitting)]
+        )
 
     def sealed(self, owner: int, run: Run) -> bytes:
         assert run.view is not None
@@ -110,7 +118,9 @@ class RandomServer(LyingServer):
                 if dice.random() < 0.3:
                     at = wire.SEALED_BYTES * dice.randrange(len(sealed))
                     reflected = shares[at : at + wire.SEALED_BYTES]
-                    out[peer] = dice.choice([bytes(wire.SEALED_BYTES), reflected, dice.choice(list(sealed.values()))])
+                    out[peer] = dice.choice(
+                        [bytes(wire.SEALED_BYTES), reflected, dice.choice(list(sealed.values()))]
+                    )
         self.heard[run] = set(out) | {run.rank}
         return out
 
@@ -123,7 +133,11 @@ class RandomServer(LyingServer):
         if choice < 0.7:
             alive = set(mine)
         elif choice < 0.8:
-            alive = {rank for rank in alive if rank in self.puppets or self.block[rank] == self.block[run.rank]}
+            alive = {
+                rank
+                for rank in alive
+                if rank in self.puppets or self.block[rank] == self.block[run.rank]
+            }
         if dice.random() < 0.5:
             alive = {rank for rank in alive if dice.random() < dice.choice([0.6, 0.8, 0.9])}
         if dice.random() < 0.7:
@@ -145,7 +159,8 @@ class RandomServer(LyingServer):
 
 
 def random_world(dice: random.Random, seed: object) -> World:
-    """Return 3 to 6 clients a roster, 0 or 1 of them corrupt, and up to 3 identities more than a roster holds."""
+    """Return 3 to 6 clients a roster, 0 or 1 of them corrupt, and up to 3 identities more than a
+    roster holds."""
     while True:
         n, corrupt, more = dice.randint(3, 6), dice.randrange(2), dice.choice([0, 0, 0, 1, 3])
         threshold = (n + corrupt) // 2 + 1
@@ -184,12 +199,18 @@ def test_the_search_finds_what_the_inbox_check_prevents(monkeypatch: pytest.Monk
 class ChosenServer(LyingServer):
     """Tells each client one of the views that it would not refuse outright."""
 
-    def __init__(self, world: World, views: dict[int, tuple[frozenset[int], frozenset[int], bool]]) -> None:
+    def __init__(
+        self, world: World, views: dict[int, tuple[frozenset[int], frozenset[int], bool]]
+    ) -> None:
         super().__init__(world)
         self.views = views
 
     def inbox(self, run: Run) -> dict[int, bytes]:
-        return {peer: sealed for peer, sealed in super().inbox(run).items() if peer in self.views[run.rank][0]}
+        return {
+            peer: sealed
+            for peer, sealed in super().inbox(run).items()
+            if peer in self.views[run.rank][0]
+        }
 
     def survivors(self, run: Run) -> Iterable[int]:
         return self.views[run.rank][1]
@@ -198,8 +219,11 @@ class ChosenServer(LyingServer):
         return super().confirmations(run) if self.views[run.rank][2] else {}
 
 
-def views_of(rank: int, n: int, least: int, *, withhold: bool) -> list[tuple[frozenset[int], frozenset[int], bool]]:
-    """Return all (present, alive, whether it is given signatures) that one client accepts in one roster."""
+def views_of(
+    rank: int, n: int, least: int, *, withhold: bool
+) -> list[tuple[frozenset[int], frozenset[int], bool]]:
+    """Return all (present, alive, whether it is given signatures) that one client accepts in one
+    roster."""
 
     def subsets(of: Iterable[int], size: int) -> Iterator[frozenset[int]]:
         pool = sorted(of)
@@ -237,11 +261,13 @@ def test_all_views_of_a_few_clients(n: int, corrupt: int, least: int) -> None:
 
 
 class CohortMachine(RuleBasedStateMachine):
-    """Two sessions of one cohort on a network that loses, repeats, reorders and changes what it carries.
+    """Two sessions of one cohort on a network that loses, repeats, reorders and changes what it
+    carries.
 
-    What must hold after every step is checked by the tool's `Machines`: nothing is raised, states move along the table,
-    who has aborted says nothing more, nobody sends two different messages of one type, no item is in two sessions, no
-    forgery is taken, a sum is exact over the survivors that it names.
+    What must hold after every step is checked by the tool's `Machines`: nothing is raised, states
+    move along the table, who has aborted says nothing more, nobody sends two different messages of
+    one type, no item is in two sessions, no forgery is taken, a sum is exact over the survivors
+    that it names.
     """
 
     def __init__(self) -> None:
@@ -280,14 +306,24 @@ class CohortMachine(RuleBasedStateMachine):
                     self.game.hand(number, i, answer)
 
     @precondition(lambda self: self.game and self.game.frames)
-    @rule(number=st.integers(0, 1), i=st.integers(0, 3), at=st.integers(0, 500), to_server=st.booleans())
+    @rule(
+        number=st.integers(0, 1),
+        i=st.integers(0, 3),
+        at=st.integers(0, 500),
+        to_server=st.booleans(),
+    )
     def replay(self, number: int, i: int, at: int, to_server: bool) -> None:
         """Give somebody an old message, whoever it was for."""
         frame = self.game.frames[at % len(self.game.frames)]
         self.game.hand(number, i, frame) if to_server else self.game.tell(number, i, frame)
 
     @precondition(lambda self: self.game)
-    @rule(number=st.integers(0, 1), at=st.integers(0, 10**6), by=st.integers(1, 255), to_server=st.booleans())
+    @rule(
+        number=st.integers(0, 1),
+        at=st.integers(0, 10**6),
+        by=st.integers(1, 255),
+        to_server=st.booleans(),
+    )
     def corrupt_a_byte(self, number: int, at: int, by: int, to_server: bool) -> None:
         """Change a byte on the way to a client, or from it."""
         outgoing = self._out(number)
@@ -325,7 +361,9 @@ class CohortMachine(RuleBasedStateMachine):
     def done_is_done(self) -> None:
         if self.game:
             for cohort in self.game.cohorts:
-                assert (cohort.server.state is ServerState.DONE) == (cohort.server.outcome is not None)
+                assert (cohort.server.state is ServerState.DONE) == (
+                    cohort.server.outcome is not None
+                )
 
 
 def _changed(frame: bytes, at: int, by: int) -> bytes:
@@ -343,7 +381,9 @@ TestCohortMachine.settings = settings(max_examples=40, stateful_step_count=30, d
 
 @pytest.mark.filterwarnings("ignore:Reading `.npy`")
 @pytest.mark.parametrize("what", ["decoders", "machines"])
-def test_the_tool_finds_nothing_in_a_short_run(what: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_tool_finds_nothing_in_a_short_run(
+    what: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     runs = {"decoders": "30000", "machines": "60"}[what]
     assert tool.main([what, "--runs", runs, "--seed", "1"]) == 0, capsys.readouterr().out
     last = capsys.readouterr().out.splitlines()[-1]
@@ -351,7 +391,9 @@ def test_the_tool_finds_nothing_in_a_short_run(what: str, capsys: pytest.Capture
     assert ", 0 taken" not in last and ", 0 sums" not in last
 
 
-def test_the_tool_says_what_it_found(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_tool_says_what_it_found(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     """A decoder that forgets the padding takes what it does not give back."""
     unpack_bits = wire.unpack_bits
 

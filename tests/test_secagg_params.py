@@ -1,4 +1,5 @@
-"""Parameters of secure summation: published known answers, exact rational arithmetic, and what a client refuses."""
+"""Parameters of secure summation: published known answers, exact rational arithmetic, and what a
+client refuses."""
 
 from __future__ import annotations
 
@@ -35,12 +36,16 @@ from fedtally.secagg.params import (
 from fedtally.secagg.proposal import propose
 
 VECTORS = Path(__file__).parent / "vectors" / "graph_parameters.csv"
-PUBLISHED = list(csv.DictReader(line for line in VECTORS.read_text().splitlines() if not line.startswith("#")))
+PUBLISHED = list(
+    csv.DictReader(line for line in VECTORS.read_text().splitlines() if not line.startswith("#"))
+)
 ODDS = 2**41  # sigma = 40 bits, half of it for each bad event
 
 
 def ring_of(n: int, corrupt: int, absent: int, dropouts: int | None = None) -> Graph | None:
-    return proposal._find_ring([proposal._Cohort(n, corrupt, absent, absent if dropouts is None else dropouts)])
+    return proposal._find_ring(
+        [proposal._Cohort(n, corrupt, absent, absent if dropouts is None else dropouts)]
+    )
 
 
 def tail(population: int, marked: int, drawn: int, least: int) -> Fraction:
@@ -67,11 +72,14 @@ def bits_of(probability: Fraction) -> float:
 # ---- the search: 105 published known answers ----
 
 
-def published_search(n: int, corrupt_rate: float, dropout_rate: float, adversary: str) -> Graph | None:
-    """The published search, by ours: fractions rounded down, neighbours drawn from all n; None where it refuses.
+def published_search(
+    n: int, corrupt_rate: float, dropout_rate: float, adversary: str
+) -> Graph | None:
+    """The published search, by ours: fractions rounded down, neighbours drawn from all n; None
+    where it refuses.
 
-    Its adversary `SEMI_MALICIOUS_SERVER` also wants 2t > k + corrupt neighbours. We do not offer it: on a ring this
-    does not protect from a server that lies.
+    Its adversary `SEMI_MALICIOUS_SERVER` also wants 2t > k + corrupt neighbours. We do not offer
+    it: on a ring this does not protect from a server that lies.
     """
     lying = adversary == "SEMI_MALICIOUS_SERVER"
     in_bounds = n > 0 and 0 <= corrupt_rate < 1 and 0 <= dropout_rate < 1
@@ -81,7 +89,9 @@ def published_search(n: int, corrupt_rate: float, dropout_rate: float, adversary
     cohort = proposal._Cohort(n, corrupt, dropouts, dropouts)
     if not lying:
         return proposal._find_ring([cohort], others=0)
-    return proposal._find_ring([cohort], lambda k, infected: math.ceil((infected + k - 1.25) / 2) + 1, others=0)
+    return proposal._find_ring(
+        [cohort], lambda k, infected: math.ceil((infected + k - 1.25) / 2) + 1, others=0
+    )
 
 
 @pytest.mark.parametrize("adversary", ["CURIOUS_SERVER", "SEMI_MALICIOUS_SERVER", "NONE"])
@@ -90,19 +100,24 @@ def test_published_known_answers(adversary: str) -> None:
     rows = [row for row in PUBLISHED if row["adversary_class"] == adversary]
     assert len(rows) == {"CURIOUS_SERVER": 51, "SEMI_MALICIOUS_SERVER": 43, "NONE": 11}[adversary]
     for row in rows:
-        graph = published_search(int(row["n"]), float(row["adversarial_rate"]), float(row["dropout_rate"]), adversary)
+        graph = published_search(
+            int(row["n"]), float(row["adversarial_rate"]), float(row["dropout_rate"]), adversary
+        )
         degree, threshold = (0, 0) if graph is None else graph
         assert degree == int(row["degree"]), row
         assert threshold <= int(row["threshold_at_most"]), row
 
 
 def test_drawing_from_the_others_costs_up_to_four_neighbours_in_three_known_answers() -> None:
-    """A client is not its own neighbour: our rings draw from n - 1, and are the published ones but for these."""
+    """A client is not its own neighbour: our rings draw from n - 1, and are the published ones but
+    for these."""
     different = {}
     for row in PUBLISHED:
         n, degree = int(row["n"]), int(row["degree"])
         if degree and row["adversary_class"] == "CURIOUS_SERVER":
-            corrupt, dropouts = (round(float(row[rate]) * n) for rate in ("adversarial_rate", "dropout_rate"))
+            corrupt, dropouts = (
+                round(float(row[rate]) * n) for rate in ("adversarial_rate", "dropout_rate")
+            )
             ring = ring_of(n, corrupt, dropouts)
             if ring is None or ring.neighbours != degree:
                 different[n, corrupt, dropouts] = degree, ring
@@ -136,15 +151,19 @@ def test_the_table_of_the_specification(n: int) -> None:
 
 @pytest.mark.parametrize("stays_whole", [False, True])
 @pytest.mark.parametrize(
-    ("n", "corrupt", "dropouts"), [(20, 1, 1), (30, 2, 3), (60, 3, 6), (60, 6, 18), (200, 5, 20), (200, 10, 60)]
+    ("n", "corrupt", "dropouts"),
+    [(20, 1, 1), (30, 2, 3), (60, 3, 6), (60, 6, 18), (200, 5, 20), (200, 10, 60)],
 )
 def test_the_search_finds_the_first_ring_and_the_lowest_threshold(
     n: int, corrupt: int, dropouts: int, stays_whole: bool
 ) -> None:
-    """Against a scan of every k and t in rational numbers: nothing is skipped that is safe and finishes."""
+    """Against a scan of every k and t in rational numbers: nothing is skipped that is safe and
+    finishes."""
     expected = None
     for k in range(2, n - 1, 2):
-        if cut(n, corrupt + dropouts, k) * ODDS >= 1 or (stays_whole and ends_by_chance(n, corrupt, dropouts, k)):
+        if cut(n, corrupt + dropouts, k) * ODDS >= 1 or (
+            stays_whole and ends_by_chance(n, corrupt, dropouts, k)
+        ):
             continue
         for t in range(2, k + 1):
             protects = tail(n - 1, corrupt, k, t) * ODDS * n <= 1
@@ -156,7 +175,8 @@ def test_the_search_finds_the_first_ring_and_the_lowest_threshold(
 
 
 def ends_by_chance(n: int, corrupt: int, dropouts: int, k: int) -> bool:
-    """Whether two gaps of a ring may keep too few survivors with more than 2^-20, in rational numbers."""
+    """Whether two gaps of a ring may keep too few survivors with more than 2^-20, in rational
+    numbers."""
     pairs = Fraction(n * (n - k - 1), 2)
     needed = next(c for c in range(k + 2) if pairs * tail(n, corrupt, k, c) * ODDS <= 1)
     return pairs * tail(n, dropouts, k, k - needed + 1) * 2**20 > 1
@@ -187,7 +207,12 @@ def test_the_weakest_cut_is_the_vertex_connectivity_of_the_survivors(seed: int) 
     graph, alive = Neighbourhood(ring, n, rng.bytes(32)), rng.random(n) < 0.8
     survivors = set(np.flatnonzero(alive).tolist())
     sizes = range(max(0, len(survivors) - 1))
-    lost = (size for size in sizes for gone in combinations(survivors, size) if parts(graph, survivors - set(gone)))
+    lost = (
+        size
+        for size in sizes
+        for gone in combinations(survivors, size)
+        if parts(graph, survivors - set(gone))
+    )
     assert graph.weakest_cut(alive) == next(lost, None)
 
 
@@ -204,18 +229,27 @@ def test_a_ring_that_nobody_left_is_whole_and_one_that_all_left_has_no_parts() -
     assert graph.weakest_cut(np.zeros(1000, np.bool_)) is None
 
 
-@pytest.mark.parametrize(("n", "k", "corrupt"), [(1000, 36, 50), (200, 40, 10), (56, 22, 1), (3000, 98, 600)])
+@pytest.mark.parametrize(
+    ("n", "k", "corrupt"), [(1000, 36, 50), (200, 40, 10), (56, 22, 1), (3000, 98, 600)]
+)
 def test_the_margin_is_exact(n: int, k: int, corrupt: int) -> None:
     """The least cut that is whole, in rational numbers: 20 of 36 among 1,000 with 50 corrupt."""
-    least = next(c for c in range(k + 1) if Fraction(n * (n - k - 1), 2) * tail(n, corrupt, k, c) * ODDS <= 1)
-    assert [params.is_whole_ring(n, corrupt, k, c) for c in range(k + 1)] == [c >= least for c in range(k + 1)]
+    least = next(
+        c for c in range(k + 1) if Fraction(n * (n - k - 1), 2) * tail(n, corrupt, k, c) * ODDS <= 1
+    )
+    assert [params.is_whole_ring(n, corrupt, k, c) for c in range(k + 1)] == [
+        c >= least for c in range(k + 1)
+    ]
     assert least == {1000: 20, 200: 11, 56: 2, 3000: least}[n]
 
 
 @pytest.mark.parametrize(("n", "max_dropout"), [(500, 0.05), (1000, 0.05), (1000, 0.3)])
 def test_dropouts_by_chance_leave_a_whole_ring(n: int, max_dropout: float) -> None:
-    """None of 2,000 patterns of all of max_dropout is cut: by the planner's bound one in 2^20 may be."""
-    parameters = propose(n, length=1, bits=16, corrupt=corrupt_clients(0.05, n), max_dropout=max_dropout)
+    """None of 2,000 patterns of all of max_dropout is cut: by the planner's bound one in 2^20 may
+    be."""
+    parameters = propose(
+        n, length=1, bits=16, corrupt=corrupt_clients(0.05, n), max_dropout=max_dropout
+    )
     graph, rng = Neighbourhood(parameters, n, bytes(32)), np.random.default_rng(n)
     alive = np.arange(n) >= n - parameters.min_survivors
     assert all(graph.is_whole(rng.permutation(alive)) for _ in range(2000))
@@ -224,15 +258,24 @@ def test_dropouts_by_chance_leave_a_whole_ring(n: int, max_dropout: float) -> No
 def test_chosen_dropouts_part_the_honest_only_where_the_ring_was_bad_from_the_start() -> None:
     """The best adversary: all honest clients leave the two gaps that hold the most corrupt ones.
 
-    With 2^-41 it would find no ring in a lifetime, so the margin is made for odds of 1/8: of 200 rings at most 25
-    have two gaps that hold so many, and by chance fewer than 25 + 4 sqrt(25) but for 2^-14. It parts the honest
-    survivors of every ring, within a dropout of 30 %; but for those few the weakest cut tells.
+    With 2^-41 it would find no ring in a lifetime, so the margin is made for odds of 1/8: of 200
+    rings at most 25 have two gaps that hold so many, and by chance fewer than 25 + 4 sqrt(25) but
+    for 2^-14. It parts the honest survivors of every ring, within a dropout of 30 %; but for those
+    few the weakest cut tells.
     """
     n, corrupt, k = 200, 10, 40
     ring = dataclasses.replace(
-        COMPLETE, n_min=n, n_max=n, corrupt=corrupt, min_survivors=140, ring_neighbours=k, ring_threshold=11
+        COMPLETE,
+        n_min=n,
+        n_max=n,
+        corrupt=corrupt,
+        min_survivors=140,
+        ring_neighbours=k,
+        ring_threshold=11,
     )
-    margin = next(c for c in range(k + 1) if params.tail_at_most(n, corrupt, k, c, 8 * n * (n - k - 1) // 2))
+    margin = next(
+        c for c in range(k + 1) if params.tail_at_most(n, corrupt, k, c, 8 * n * (n - k - 1) // 2)
+    )
     apart = np.abs(np.arange(n)[:, None] - np.arange(n))
     too_close = np.minimum(apart, n - apart) <= k // 2
     parted = passed = 0
@@ -241,7 +284,11 @@ def test_chosen_dropouts_part_the_honest_only_where_the_ring_was_bad_from_the_st
         bad = np.concatenate([graph._order, graph._order]) < corrupt  # by place
         held = np.convolve(bad, np.ones(k // 2, np.int64), "valid")[:n]
         pairs = np.where(too_close, -1, held[:, None] + held)
-        gone = {int(graph._order[(start + i) % n]) for start in np.divmod(pairs.argmax(), n) for i in range(k // 2)}
+        gone = {
+            int(graph._order[(start + i) % n])
+            for start in np.divmod(pairs.argmax(), n)
+            for i in range(k // 2)
+        }
         gone -= set(range(corrupt))
         alive = ~np.isin(np.arange(n), list(gone))
         cut = graph.weakest_cut(alive)
@@ -272,34 +319,61 @@ def test_where_no_ring_exists_the_graph_is_complete() -> None:
         (100_000, 500, 0.05, 600),
     ],
 )
-def test_what_no_graph_bears_is_refused(n: int, corrupt: int, max_dropout: float, min_survivors: int | None) -> None:
-    with pytest.raises(InvalidInputError, match=f"no graph of {n} clients|corrupt must be below min_survivors"):
-        propose(n, length=1, bits=32, corrupt=corrupt, max_dropout=max_dropout, min_survivors=min_survivors)
+def test_what_no_graph_bears_is_refused(
+    n: int, corrupt: int, max_dropout: float, min_survivors: int | None
+) -> None:
+    with pytest.raises(
+        InvalidInputError, match=f"no graph of {n} clients|corrupt must be below min_survivors"
+    ):
+        propose(
+            n,
+            length=1,
+            bits=32,
+            corrupt=corrupt,
+            max_dropout=max_dropout,
+            min_survivors=min_survivors,
+        )
 
 
 @pytest.mark.parametrize(
-    ("n_min", "n_max", "corrupt", "max_dropout"), [(60, 100, 2, 0.2), (700, 1000, 50, 0.1), (800, 3000, 300, 0.05)]
+    ("n_min", "n_max", "corrupt", "max_dropout"),
+    [(60, 100, 2, 0.2), (700, 1000, 50, 0.1), (800, 3000, 300, 0.05)],
 )
-def test_a_range_of_sizes_is_served_at_every_size(n_min: int, n_max: int, corrupt: int, max_dropout: float) -> None:
-    parameters = propose(n_max, n_min=n_min, length=1, bits=32, corrupt=corrupt, max_dropout=max_dropout)
+def test_a_range_of_sizes_is_served_at_every_size(
+    n_min: int, n_max: int, corrupt: int, max_dropout: float
+) -> None:
+    parameters = propose(
+        n_max, n_min=n_min, length=1, bits=32, corrupt=corrupt, max_dropout=max_dropout
+    )
     assert not parameters.is_complete
     for n in range(n_min, n_max + 1):
         parameters.check_roster(n)
     narrow = propose(n_max, length=1, bits=32, corrupt=corrupt, max_dropout=max_dropout)
     wide = dataclasses.replace(narrow, n_min=n_min, min_survivors=parameters.min_survivors)
-    unsafe = [n for n in (n_min, n_max) if not is_safe_ring(n, corrupt, wide.absent(n), wide.graph(n))]
+    unsafe = [
+        n for n in (n_min, n_max) if not is_safe_ring(n, corrupt, wide.absent(n), wide.graph(n))
+    ]
     assert unsafe  # a ring for n_max alone would not do
 
 
 @pytest.mark.parametrize(
     ("n_min", "n_max", "corrupt", "dropouts"),
-    [(425, 532, 27, 20), (243, 256, 26, 30), (60, 100, 2, 20), (388, 409, 82, 20), (727, 808, 81, 10)],
+    [
+        (425, 532, 27, 20),
+        (243, 256, 26, 30),
+        (60, 100, 2, 20),
+        (388, 409, 82, 20),
+        (727, 808, 81, 10),
+    ],
 )
 def test_chance_stops_a_round_of_any_size_of_a_range_in_one_of_a_million(
     n_min: int, n_max: int, corrupt: int, dropouts: int
 ) -> None:
-    """By exact tails; with rings for both ends alone it is 2.6 of a million for 511 of 425 to 532 clients."""
-    parameters = propose(n_max, n_min=n_min, length=1, bits=32, corrupt=corrupt, max_dropout=dropouts / 100)
+    """By exact tails; with rings for both ends alone it is 2.6 of a million for 511 of 425 to 532
+    clients."""
+    parameters = propose(
+        n_max, n_min=n_min, length=1, bits=32, corrupt=corrupt, max_dropout=dropouts / 100
+    )
     k, threshold = parameters.graph(n_max)
     assert not parameters.is_complete
     for n in range(n_min, n_max + 1):
@@ -310,13 +384,24 @@ def test_chance_stops_a_round_of_any_size_of_a_range_in_one_of_a_million(
 
 
 def test_active_is_the_complete_graph_between_its_bounds() -> None:
-    parameters = propose(100, n_min=96, length=1, bits=16, corrupt=5, max_dropout=0.1, adversary="active")
+    parameters = propose(
+        100, n_min=96, length=1, bits=16, corrupt=5, max_dropout=0.1, adversary="active"
+    )
     assert parameters.adversary is Adversary.ACTIVE
-    assert parameters.is_complete and parameters.graph(100) == (99, 53) and parameters.graph(97) == (96, 52)
-    assert parameters.min_survivors == math.floor(0.9 * 96) - 5 == 81 and parameters.honest_survivors == 76
+    assert (
+        parameters.is_complete
+        and parameters.graph(100) == (99, 53)
+        and parameters.graph(97) == (96, 52)
+    )
+    assert (
+        parameters.min_survivors == math.floor(0.9 * 96) - 5 == 81
+        and parameters.honest_survivors == 76
+    )
     dataclasses.replace(parameters, min_survivors=53)
     for min_survivors in (52, 82):
-        with pytest.raises(InvalidInputError, match="min_survivors must be at least the threshold 53 .* at most 81"):
+        with pytest.raises(
+            InvalidInputError, match="min_survivors must be at least the threshold 53 .* at most 81"
+        ):
             dataclasses.replace(parameters, min_survivors=min_survivors)
     with pytest.raises(InvalidInputError, match="min_survivors must be at least the threshold"):
         propose(3, length=1, bits=8, corrupt=1, max_dropout=0.0, adversary="active")
@@ -361,10 +446,13 @@ def test_the_tail_agrees_with_scipy(n: int) -> None:
 
 
 def test_a_safe_ring_is_safe_and_the_next_one_is_not() -> None:
-    """(48, 27) among 1,000 with 100 corrupt and 100 absent: in rational numbers, on both sides of both bounds."""
+    """(48, 27) among 1,000 with 100 corrupt and 100 absent: in rational numbers, on both sides of
+    both bounds."""
     n, corrupt, absent = 1000, 100, 100
     for k, t in ((48, 27), (48, 26), (48, 28), (30, 20), (32, 20), (34, 24), (300, 60), (300, 80)):
-        exact = cut(n, corrupt + absent, k) * ODDS < 1 and tail(n - 1, corrupt, k, t) * ODDS * n <= 1
+        exact = (
+            cut(n, corrupt + absent, k) * ODDS < 1 and tail(n - 1, corrupt, k, t) * ODDS * n <= 1
+        )
         assert is_safe_ring(n, corrupt, absent, Graph(k, t)) is exact, (k, t)
     safe = [is_safe_ring(n, corrupt, absent, Graph(k, t)) for k, t in ((48, 27), (48, 26))]
     assert safe == [True, False]
@@ -383,19 +471,29 @@ def test_a_low_min_survivors_lets_the_server_cut_the_ring() -> None:
     weak = dataclasses.replace(parameters, min_survivors=300)
     assert weak.absent(1000) == 700
     assert [round(bits_of(cut(1000, bad, 80))) for bad in (700, 750)] == [-24, -16]
-    with pytest.raises(UnsafeParametersError, match="80 neighbours .* not safe against 50 corrupt and 700 absent"):
+    with pytest.raises(
+        UnsafeParametersError, match="80 neighbours .* not safe against 50 corrupt and 700 absent"
+    ):
         weak.check_roster(1000)
 
 
-@pytest.mark.parametrize(("k", "t"), [(0, 0), (2, 1), (2, 3), (13, 5), (12, 13), (12, 1), (98, 99), (100, 50), (-2, 2)])
+@pytest.mark.parametrize(
+    ("k", "t"), [(0, 0), (2, 1), (2, 3), (13, 5), (12, 13), (12, 1), (98, 99), (100, 50), (-2, 2)]
+)
 def test_what_is_no_ring_is_not_safe(k: int, t: int) -> None:
     assert not is_safe_ring(100, 1, 1, Graph(k, t))
     assert is_safe_ring(100, 1, 1, Graph(98, 50))
-    assert not is_safe_ring(100, 100, 0, Graph(98, 50)) and not is_safe_ring(100, 0, 100, Graph(98, 50))
+    assert not is_safe_ring(100, 100, 0, Graph(98, 50)) and not is_safe_ring(
+        100, 0, 100, Graph(98, 50)
+    )
 
 
-@pytest.mark.parametrize(("n", "corrupt", "absent"), [(0, 0, 0), (10, -1, 0), (10, 11, 0), (10, 0, -1), (10, 0, 11)])
-def test_the_predicate_refuses_numbers_that_are_none_of_clients(n: int, corrupt: int, absent: int) -> None:
+@pytest.mark.parametrize(
+    ("n", "corrupt", "absent"), [(0, 0, 0), (10, -1, 0), (10, 11, 0), (10, 0, -1), (10, 0, 11)]
+)
+def test_the_predicate_refuses_numbers_that_are_none_of_clients(
+    n: int, corrupt: int, absent: int
+) -> None:
     with pytest.raises(InvalidInputError, match="must be at"):
         is_safe_ring(n, corrupt, absent, Graph(2, 2))
 
@@ -405,19 +503,27 @@ def test_the_predicate_refuses_numbers_that_are_none_of_clients(n: int, corrupt:
 
 def test_the_table_of_bits() -> None:
     """V = 20,000 and a total sigma of 0, 100, 1,000 and 10,000, with the discrete Gaussian."""
-    table = {10**3: [11, 12, 15, 18], 10**4: [15, 15, 16, 18], 10**5: [18, 18, 18, 19], 10**6: [21, 21, 21, 22]}
+    table = {
+        10**3: [11, 12, 15, 18],
+        10**4: [15, 15, 16, 18],
+        10**5: [18, 18, 18, 19],
+        10**6: [21, 21, 21, 22],
+    }
     for n, expected in table.items():
         for sigma, bits in zip([0, 100, 1000, 10_000], expected, strict=True):
             noise = noise_bound(sigma, 20_000, "discrete-gaussian")
             assert modulus_bits(n, 1, noise, multiple=1) == bits
             assert modulus_bits(n, 1, noise) == -(-bits // 8) * 8
-            assert modulus_bits(n, 1, noise_bound(sigma, 20_000), multiple=1) == bits  # Skellam: hardly wider
+            # Skellam: hardly wider
+            assert modulus_bits(n, 1, noise_bound(sigma, 20_000), multiple=1) == bits
 
 
 @given(st.integers(1, 2**43), st.integers(1, 2**20), st.integers(0, 2**40), st.integers(1, 64))
 @example(2**43 - 1, 2**20, 2**20 - 1, 1)  # 2^63 - 1, the last to fit
 @example(2**43, 2**20, 0, 8)
-def test_bits_hold_every_sum_and_none_is_to_spare(n: int, largest: int, noise: int, multiple: int) -> None:
+def test_bits_hold_every_sum_and_none_is_to_spare(
+    n: int, largest: int, noise: int, multiple: int
+) -> None:
     extreme = n * largest + noise
     if 2 * extreme + 1 >= 2**64:
         with pytest.raises(InvalidInputError, match="need 6[5-9] bits, more than 64; lower"):
@@ -425,7 +531,8 @@ def test_bits_hold_every_sum_and_none_is_to_spare(n: int, largest: int, noise: i
         return
     bits = modulus_bits(n, largest, noise, multiple=1)
     assert 2 ** (bits - 1) < 2 * extreme + 1 <= 2**bits  # b = ceil(log2(2 (n B + tau) + 1))
-    assert -(2 ** (bits - 1)) <= -extreme and extreme < 2 ** (bits - 1)  # the range of the centred sum
+    # the range of the centred sum
+    assert -(2 ** (bits - 1)) <= -extreme and extreme < 2 ** (bits - 1)
     rounded = modulus_bits(n, largest, noise, multiple=multiple)
     assert bits <= rounded < bits + multiple and (rounded % multiple == 0 or rounded == 64)
 
@@ -450,7 +557,9 @@ def test_the_bound_of_skellam_noise_is_the_best_of_chernoff(sigma: float, length
             return 2 * variance * math.sinh(s / 2) ** 2 - s * tau
 
         return -float(
-            optimize.minimize_scalar(logarithm, bounds=(0, 60), method="bounded", options={"xatol": 1e-12}).fun
+            optimize.minimize_scalar(
+                logarithm, bounds=(0, 60), method="bounded", options={"xatol": 1e-12}
+            ).fun
         )
 
     tau = noise_bound(sigma, length)
@@ -461,7 +570,8 @@ def test_the_bound_of_skellam_noise_is_the_best_of_chernoff(sigma: float, length
 
 @pytest.mark.parametrize("sigma", [0.3, 1.0, 2.0, 17.0, 100.0])
 def test_noise_exceeds_its_bound_with_less_than_the_stated_probability(sigma: float) -> None:
-    """The true tails, from the exact distributions: at most 2^-40 over the vector, and tau is not far too wide."""
+    """The true tails, from the exact distributions: at most 2^-40 over the vector, and tau is not
+    far too wide."""
     length = 20_000
     for kind in ("discrete-gaussian", "skellam"):
         tau = noise_bound(sigma, length, kind)
@@ -502,7 +612,9 @@ def test_bad_sums(arguments: tuple[Any, ...]) -> None:
 
 
 @given(st.integers(3, 2000), st.data())
-def test_two_thresholds_of_the_complete_graph_share_an_honest_client(n: int, data: st.DataObject) -> None:
+def test_two_thresholds_of_the_complete_graph_share_an_honest_client(
+    n: int, data: st.DataObject
+) -> None:
     corrupt = data.draw(st.integers(0, n - 1))
     t = complete_threshold(n, corrupt)
     assert 2 * t - n > corrupt >= 2 * (t - 1) - n  # and no lower threshold does
@@ -510,7 +622,14 @@ def test_two_thresholds_of_the_complete_graph_share_an_honest_client(n: int, dat
 
 
 def test_corrupt_clients_are_rounded_up_and_never_none() -> None:
-    assert [corrupt_clients(0.05, n) for n in (1, 19, 20, 21, 100, 10**6)] == [1, 1, 1, 2, 5, 50_000]
+    assert [corrupt_clients(0.05, n) for n in (1, 19, 20, 21, 100, 10**6)] == [
+        1,
+        1,
+        1,
+        2,
+        5,
+        50_000,
+    ]
     assert [corrupt_clients(f, 100) for f in (0.0, 1e-9, 0.29, 0.07, 1 / 3)] == [1, 1, 29, 7, 34]
     for bad in (-0.1, 1.0, 1.5, math.nan, 0.999_999_9):
         with pytest.raises(InvalidInputError, match="max_corrupt must be"):
@@ -542,7 +661,11 @@ ACTIVE = propose(100, length=20_000, bits=16, corrupt=5, max_dropout=0.1, advers
         (RING, {"max_dropout_ppm": -1}, "max_dropout_ppm must be at least 0"),
         (RING, {"max_dropout_ppm": 1_000_000}, "max_dropout_ppm must be at most 999999"),
         (RING, {"max_dropout_ppm": 0.1}, "max_dropout_ppm must be an integer"),
-        (RING, {"ring_neighbours": 13}, "ring_neighbours must be even, got 13|ring_threshold must be at most 13"),
+        (
+            RING,
+            {"ring_neighbours": 13},
+            "ring_neighbours must be even, got 13|ring_threshold must be at most 13",
+        ),
         (RING, {"ring_neighbours": 51}, "ring_neighbours must be even, got 51"),
         (RING, {"ring_neighbours": 900}, "ring_neighbours must be at most 898"),
         (RING, {"ring_neighbours": 0}, "ring_threshold must be at most 0"),
@@ -550,8 +673,16 @@ ACTIVE = propose(100, length=20_000, bits=16, corrupt=5, max_dropout=0.1, advers
         (RING, {"ring_threshold": 1}, "ring_threshold must be at least 2, got 1"),
         (RING, {"ring_threshold": 0}, "ring_threshold must be at least 2, got 0"),
         (RING, {"ring_threshold": 500}, "ring_threshold must be at most"),
-        (ACTIVE, {"ring_neighbours": 40, "ring_threshold": 30}, "ring_neighbours must be 0 for active"),
-        (ACTIVE, {"n_min": 60}, "min_survivors must be at most 60|min_survivors must be at least the threshold"),
+        (
+            ACTIVE,
+            {"ring_neighbours": 40, "ring_threshold": 30},
+            "ring_neighbours must be 0 for active",
+        ),
+        (
+            ACTIVE,
+            {"n_min": 60},
+            "min_survivors must be at most 60|min_survivors must be at least the threshold",
+        ),
         (ACTIVE, {"corrupt": 30}, "min_survivors must be at least the threshold 66"),
         (RING, {"length": 0}, "length must be at least 1"),
         (RING, {"length": 2**29 - 3}, "length must be at most 536870908"),
@@ -562,7 +693,9 @@ ACTIVE = propose(100, length=20_000, bits=16, corrupt=5, max_dropout=0.1, advers
         (RING, {"bits": 65}, "bits must be at most 64"),
     ],
 )
-def test_inconsistent_parameters_cannot_be_built(base: Parameters, change: dict[str, Any], message: str) -> None:
+def test_inconsistent_parameters_cannot_be_built(
+    base: Parameters, change: dict[str, Any], message: str
+) -> None:
     with pytest.raises(InvalidInputError, match=message):
         dataclasses.replace(base, **change)
 
@@ -615,7 +748,12 @@ def test_a_client_accepts_what_the_planner_proposes() -> None:
     ("change", "message"),
     [
         (
-            {"adversary": "active", "ring_neighbours": 0, "ring_threshold": 0, "min_survivors": 600},
+            {
+                "adversary": "active",
+                "ring_neighbours": 0,
+                "ring_threshold": 0,
+                "min_survivors": 600,
+            },
             "must be semi-honest",
         ),
         ({"corrupt": 49}, "corrupt must be at least 50 by this client's policy, got 49"),
@@ -686,9 +824,15 @@ def test_the_client_needs_no_scipy() -> None:
 
 def test_a_ring_protects_every_size_that_it_is_proposed_for() -> None:
     """What may be absent is rounded down to whole clients, so that neither end need be the hardest."""
-    parameters = propose(65, n_min=60, length=1, bits=16, corrupt=5, max_dropout=0.29, min_survivors=60)
+    parameters = propose(
+        65, n_min=60, length=1, bits=16, corrupt=5, max_dropout=0.29, min_survivors=60
+    )
     for n in range(60, 66):
         parameters.check_roster(n)
-    ends = proposal._find_ring([proposal._Cohort(n, 5, max(n - 60, 29 * n // 100), 29 * n // 100) for n in (60, 65)])
+    ends = proposal._find_ring(
+        [proposal._Cohort(n, 5, max(n - 60, 29 * n // 100), 29 * n // 100) for n in (60, 65)]
+    )
     assert ends is not None
-    assert not all(params.is_safe_ring(n, 5, max(n - 60, 29 * n // 100), ends) for n in range(60, 66))
+    assert not all(
+        params.is_safe_ring(n, 5, max(n - 60, 29 * n // 100), ends) for n in range(60, 66)
+    )

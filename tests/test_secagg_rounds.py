@@ -1,4 +1,5 @@
-"""Whole rounds: the sum is exact, whoever drops out and whenever, or the round ends with the right code."""
+"""Whole rounds: the sum is exact, whoever drops out and whenever, or the round ends with the right
+code."""
 
 from __future__ import annotations
 
@@ -32,7 +33,9 @@ PHASES = ("advertise", "share", "mask", "confirm", "unmask")
 
 @pytest.mark.parametrize("adversary", Adversary)
 @pytest.mark.parametrize("dropped", [{}, EARLY_AND_LATE])
-def test_the_sum_is_exactly_that_of_the_survivors(adversary: Adversary, dropped: dict[str, list[int]]) -> None:
+def test_the_sum_is_exactly_that_of_the_survivors(
+    adversary: Adversary, dropped: dict[str, list[int]]
+) -> None:
     cohort = Cohort(24, adversary=adversary, max_dropout=0.25, dropped={**dropped})
     server = cohort.run()
     assert server.state is ServerState.DONE
@@ -82,7 +85,10 @@ def rounds(draw: st.DrawFn) -> Cohort:
         bits=draw(st.integers(modulus_bits(n, multiple=1), 64)),
     )
     worst = draw(st.sampled_from([None, *PHASES]))
-    few, many = st.sets(st.integers(0, n - 1), max_size=1), st.sets(st.integers(0, n - 1), min_size=n // 4)
+    few, many = (
+        st.sets(st.integers(0, n - 1), max_size=1),
+        st.sets(st.integers(0, n - 1), min_size=n // 4),
+    )
     dropped = {phase: draw(many if phase == worst else few) for phase in PHASES}
     policy = {"corrupt": corrupt, "min_honest": 2}
     return Cohort(
@@ -142,7 +148,9 @@ def test_the_sum_is_plain_or_the_code_is_right(cohort: Cohort) -> None:
     assert server.outcome is not None and server.code is None
     alive = [server.clients[place] for place in np.flatnonzero(server.outcome.alive)]
     assert set(alive) == expected and server.outcome.survivors == len(expected)
-    np.testing.assert_array_equal(server.outcome.total, cohort.vectors[sorted(expected)].sum(axis=0))
+    np.testing.assert_array_equal(
+        server.outcome.total, cohort.vectors[sorted(expected)].sum(axis=0)
+    )
     assert server.blamed == []
 
 
@@ -165,9 +173,12 @@ def test_all_drop_out_at_once(adversary: Adversary, phase: str) -> None:
 
 
 def test_one_client_is_short_of_holders() -> None:
-    """In a ring, of the neighbours of a client all but t - 1 or t - 2 leave: with itself t, or one less."""
+    """In a ring, of the neighbours of a client all but t - 1 or t - 2 leave: with itself t, or one
+    less."""
     parameters = propose(12, length=3, bits=16, corrupt=1, max_dropout=0.25)
-    parameters = dataclasses.replace(parameters, ring_neighbours=8, ring_threshold=6, min_survivors=7)
+    parameters = dataclasses.replace(
+        parameters, ring_neighbours=8, ring_threshold=6, min_survivors=7
+    )
     for leaving, code in ((3, None), (4, AbortCode.BELOW_THRESHOLD)):
         cohort = Cohort(12, parameters=parameters)
         assert cohort.run(ServerState.COLLECT).code is None
@@ -189,7 +200,9 @@ def test_dropouts_by_chance_do_not_cut_a_ring(phase: str) -> None:
 
 @pytest.mark.parametrize("adversary", Adversary)
 def test_the_sum_is_exact_whatever_order_the_server_draws(adversary: Adversary) -> None:
-    cohort = Cohort(24, adversary=adversary, max_dropout=0.25, dropped={"mask": [3, 9]}, random=stream("order"))
+    cohort = Cohort(
+        24, adversary=adversary, max_dropout=0.25, dropped={"mask": [3, 9]}, random=stream("order")
+    )
     server = cohort.run()
     assert server.outcome is not None
     assert (list(server.clients) == list(range(24))) is (adversary is ACTIVE)
@@ -206,10 +219,22 @@ def test_the_largest_and_the_smallest_sums(adversary: Adversary, bits: int) -> N
     most, n = 2 ** (bits - 1) - 1, 3
     share = [most // n, most // n, most - 2 * (most // n)]
     parameters = propose(
-        n, length=6, bits=bits, corrupt=1 if adversary is SEMI else 0, max_dropout=0, adversary=adversary
+        n,
+        length=6,
+        bits=bits,
+        corrupt=1 if adversary is SEMI else 0,
+        max_dropout=0,
+        adversary=adversary,
     )
     cohort = Cohort(n, adversary=adversary, parameters=parameters, policy={"corrupt": 0})
-    columns = [share, [-s for s in share], [most, 0, 0], [0, -most, 0], [most, -most, 0], [most, -1, 1]]
+    columns = [
+        share,
+        [-s for s in share],
+        [most, 0, 0],
+        [0, -most, 0],
+        [most, -most, 0],
+        [most, -1, 1],
+    ]
     cohort.vectors = np.array(columns, dtype=np.int64).T
     server = cohort.run()
     assert server.outcome is not None and server.outcome.total.dtype == np.int64
@@ -220,7 +245,9 @@ def test_the_largest_and_the_smallest_sums(adversary: Adversary, bits: int) -> N
 @pytest.mark.parametrize("gap", [-1, 0, 1])
 @pytest.mark.parametrize("with_checksum", [False, True])
 def test_vectors_at_the_edge_of_a_chunk(bits: int, gap: int, with_checksum: bool) -> None:
-    """128 KiB of lanes, one entry less and one more; with the checksum entries or before them. One client drops out."""
+    """128 KiB of lanes, one entry less and one more; with the checksum entries or before them.
+    One client drops out.
+    """
     entries = (1 << 17) // {16: 2, 17: 4, 64: 8}[bits]
     length = entries + gap - (-(-64 // bits) if with_checksum else 0)
     parameters = propose(4, length=length, bits=bits, corrupt=1, max_dropout=0.25)
@@ -240,7 +267,8 @@ def test_short_vectors(length: int, bits: int) -> None:
 
 
 def test_a_false_vector_is_not_seen() -> None:
-    """What is not claimed: the sum is of what was sent, and whoever sends anything else changes it by that."""
+    """What is not claimed: the sum is of what was sent, and whoever sends anything else changes it
+    by that."""
     cohort = Cohort(5, max_dropout=0.2)
     cohort.vectors[:] = 0
     cohort.vectors[2, 7] = 2**15 - 1
@@ -253,7 +281,8 @@ def test_a_false_vector_is_not_seen() -> None:
 
 @pytest.mark.parametrize("adversary", BOTH)
 def test_everything_twice_and_in_another_order(adversary: Adversary) -> None:
-    """Every message is delivered again and again, and those of a phase from the last client to the first."""
+    """Every message is delivered again and again, and those of a phase from the last client to the
+    first."""
     cohort = five(adversary, ServerState.ADVERTISE)
     heard: list[tuple[int, bytes]] = []
     while cohort.server.state is not ServerState.DONE:
@@ -289,26 +318,38 @@ def test_two_sessions_do_not_hear_each_other() -> None:
 
 def _both(foreign: Cohort, i: int, frame: bytes) -> bytes:
     assert not foreign.server.receive(i, frame)
-    assert foreign.clients[i].receive(frame[:40] + wire.SERVER.to_bytes(4, "little") + frame[44:], NOW) is None
+    assert (
+        foreign.clients[i].receive(frame[:40] + wire.SERVER.to_bytes(4, "little") + frame[44:], NOW)
+        is None
+    )
     return frame
 
 
 def test_a_changed_roster_is_a_client_less_or_an_end() -> None:
-    """In semi-honest the Roster is not authenticated: a flip in what one client gets never makes a wrong sum."""
+    """In semi-honest the Roster is not authenticated: a flip in what one client gets never makes a
+    wrong sum."""
     cohort = five(SEMI, ServerState.SHARE)
     codes: list[AbortCode | None] = []
     for at, changed in flips(cohort.request(0), bits=[7]):
         if at < 48:
             continue
         fork = cohort.fork()
-        fork.to_client = lambda i, frame, c=changed: c if i == 0 and frame[5] == Kind.ROSTER else frame  # type: ignore[misc]
+        fork.to_client = lambda i, frame, c=changed: (
+            c if i == 0 and frame[5] == Kind.ROSTER else frame
+        )  # type: ignore[misc]
         server = fork.run()
         codes.append(server.code)
         if server.code is None:
             assert server.outcome is not None
             np.testing.assert_array_equal(server.outcome.total, fork.expected)
     assert (
-        set(codes) == {None, AbortCode.BELOW_THRESHOLD, AbortCode.RECONSTRUCTION_FAILED, AbortCode.CHECKSUM_WRONG}
+        set(codes)
+        == {
+            None,
+            AbortCode.BELOW_THRESHOLD,
+            AbortCode.RECONSTRUCTION_FAILED,
+            AbortCode.CHECKSUM_WRONG,
+        }
         or codes
     )
 
@@ -322,8 +363,12 @@ def test_one_client_that_sends_nonsense_is_one_client_less(adversary: Adversary)
         Kind.UNMASK: lambda frame: reframed(frame, b"\xff" * (len(frame) - 48)),
     }
     for kind, change in nonsense.items():
-        cohort = Cohort(5, adversary=adversary, parameters=five(adversary, ServerState.DONE).parameters)
-        cohort.to_server = lambda i, frame, k=kind, c=change: c(frame) if i == 2 and frame[5] == k else frame  # type: ignore[misc]
+        cohort = Cohort(
+            5, adversary=adversary, parameters=five(adversary, ServerState.DONE).parameters
+        )
+        cohort.to_server = lambda i, frame, k=kind, c=change: (
+            c(frame) if i == 2 and frame[5] == k else frame
+        )  # type: ignore[misc]
         server = cohort.run()
         assert server.outcome is not None and server.code is None
         assert server.outcome.survivors == (4 if kind in (Kind.SHARES, Kind.MASKED_INPUT) else 5)

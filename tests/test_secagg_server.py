@@ -1,4 +1,5 @@
-"""The server: what it takes and refuses, how phases close, whom it blames, and what a crash cannot change."""
+"""The server: what it takes and refuses, how phases close, whom it blames, and what a crash cannot
+change."""
 
 from __future__ import annotations
 
@@ -53,7 +54,8 @@ def answer(cohort: Cohort, i: int) -> bytes:
 
 
 def all_but_one(adversary: Adversary, state: ServerState) -> tuple[Cohort, bytes]:
-    """Return a cohort in which everybody but client 0 has answered in this phase, and what that one will say."""
+    """Return a cohort in which everybody but client 0 has answered in this phase, and what that one
+    will say."""
     cohort = five(adversary, state)
     for i in range(1, 5):
         assert cohort.server.receive(i, answer(cohort, i))
@@ -70,7 +72,11 @@ def facts(server: Server) -> dict[str, Any]:
             return {repr(name): plain(part) for name, part in value.items()}
         if isinstance(value, set):
             return sorted(value)
-        return plain(vars(value)) if isinstance(value, unmasking.Unmasking | Neighbourhood | AllowList) else repr(value)
+        return (
+            plain(vars(value))
+            if isinstance(value, unmasking.Unmasking | Neighbourhood | AllowList)
+            else repr(value)
+        )
 
     return {name: plain(value) for name, value in vars(server).items() if name != "_journal"}
 
@@ -138,7 +144,11 @@ def test_active_needs_an_allow_list() -> None:
 
 def test_what_can_be_read_off() -> None:
     server = five(SEMI, ServerState.ADVERTISE).server
-    assert (server.session, server.clients, list(server.outgoing())) == (server.invite[8:40], (), [])
+    assert (server.session, server.clients, list(server.outgoing())) == (
+        server.invite[8:40],
+        (),
+        [],
+    )
     assert five(SEMI, ServerState.SHARE).server.clients == (0, 1, 2, 3, 4)
 
 
@@ -186,7 +196,11 @@ def test_every_message_in_every_state(adversary: Adversary, state: ServerState, 
     if kind is expected:
         assert taken and facts(server) != before
         assert server.can_close().answered == 5
-    elif kind is Kind.ABORT and state not in (ServerState.ADVERTISE, ServerState.DONE, ServerState.ABORTED):
+    elif kind is Kind.ABORT and state not in (
+        ServerState.ADVERTISE,
+        ServerState.DONE,
+        ServerState.ABORTED,
+    ):
         assert taken and server.can_close()[2:] == (4, 4)
         assert not server.receive(0, everything_said(adversary)[expected])  # type: ignore[index]
     else:
@@ -195,12 +209,18 @@ def test_every_message_in_every_state(adversary: Adversary, state: ServerState, 
 
 
 @pytest.mark.parametrize(("adversary", "step"), STEPS, ids=STEP_IDS)
-def test_duplicates_late_messages_and_strangers_change_nothing(adversary: Adversary, step: Exchange) -> None:
+def test_duplicates_late_messages_and_strangers_change_nothing(
+    adversary: Adversary, step: Exchange
+) -> None:
     cohort, said = all_but_one(adversary, step.phase)
     server = cohort.server
     before = facts(server)
     if step.phase is not ServerState.ADVERTISE:
-        assert not server.receive(1, said) and not server.receive("0", said) and not server.receive(9, said)
+        assert (
+            not server.receive(1, said)
+            and not server.receive("0", said)
+            and not server.receive(9, said)
+        )
         assert facts(server) == before
     assert server.receive(0, said)
     before = facts(server)
@@ -231,7 +251,12 @@ def test_every_truncation(adversary: Adversary, step: Exchange) -> None:
     before, body = facts(cohort.server), said[48:]
     for size in range(len(said)):
         assert not cohort.server.receive(0, said[:size])
-    for other in (*(body[:size] for size in range(len(body))), body + b"\0", body * 2, bytes(10**6)):
+    for other in (
+        *(body[:size] for size in range(len(body))),
+        body + b"\0",
+        body * 2,
+        bytes(10**6),
+    ):
         assert not cohort.server.receive(0, reframed(said, other))
     for length in (0, len(body) - 1, len(body) + 1, 2**32 - 1):
         assert not cohort.server.receive(0, said[:44] + length.to_bytes(4, "little") + body)
@@ -248,14 +273,18 @@ AUTHENTICATED = [(ACTIVE, Kind.ADVERTISE), (ACTIVE, Kind.CONFIRM)]
 def test_every_flip_of_a_bit_is_refused_or_leads_to_an_exact_sum_or_an_end(
     adversary: Adversary, step: Exchange
 ) -> None:
-    """In the header and in what is signed all are refused, and leave no trace; one bit of every other byte is followed.
+    """In the header and in what is signed all are refused, and leave no trace; one bit of every
+    other byte is followed.
 
-    A masked vector is the exception: nobody but its client knows what it should be. Its lanes are watched.
+    A masked vector is the exception: nobody but its client knows what it should be. Its lanes are
+    watched.
     """
     cohort, said = all_but_one(adversary, step.phase)
     before, taken = facts(cohort.server), []
     for number, (at, changed) in enumerate(flips(said)):
-        fork = cohort.fork() if at >= 48 and (adversary, step.reply) not in AUTHENTICATED else cohort
+        fork = (
+            cohort.fork() if at >= 48 and (adversary, step.reply) not in AUTHENTICATED else cohort
+        )
         if fork.server.receive(0, changed):
             assert fork is not cohort
             if number % 9 < 2:  # every byte, and every bit of some
@@ -274,13 +303,16 @@ def test_every_flip_of_a_bit_is_refused_or_leads_to_an_exact_sum_or_an_end(
         Kind.SHARES: {None},  # each is one share less, of which there is one to spare
         Kind.UNMASK: {None, AbortCode.RECONSTRUCTION_FAILED},
     }
-    assert set(codes) == (set() if (adversary, step.reply) in AUTHENTICATED else may.get(step.reply, set()))
+    assert set(codes) == (
+        set() if (adversary, step.reply) in AUTHENTICATED else may.get(step.reply, set())
+    )
     assert cohort.server.receive(0, said)
     assert finish(cohort) is None
 
 
 def check_changed_vector(cohort: Cohort, at: int, flip: int) -> None:
-    """A flip in a lane ends the round; one in another entry changes that entry, by what was flipped."""
+    """A flip in a lane ends the round; one in another entry changes that entry, by what was
+    flipped."""
     cohort.server.close_phase(NOW)
     server = cohort.run()
     entry, high = divmod(at - 48, 2)
@@ -303,8 +335,12 @@ def test_another_version_is_refused(version: int) -> None:
 # ---- Advertise ----
 
 
-def advertise(i: int, adversary: Adversary = SEMI, change: Callable[[bytes], bytes] = bytes) -> tuple[Cohort, bytes]:
-    """Return a cohort of which 1 .. 4 have advertised, and an Advertise of client i, signed, of other keys."""
+def advertise(
+    i: int, adversary: Adversary = SEMI, change: Callable[[bytes], bytes] = bytes
+) -> tuple[Cohort, bytes]:
+    """Return a cohort of which 1 ..
+    4 have advertised, and an Advertise of client i, signed, of other keys.
+    """
     cohort, said = all_but_one(adversary, ServerState.ADVERTISE)
     body = change(said[48 : 48 + wire.ADVERT_BYTES])
     if adversary is ACTIVE:
@@ -315,12 +351,18 @@ def advertise(i: int, adversary: Adversary = SEMI, change: Callable[[bytes], byt
 
 @pytest.mark.parametrize("start", [0, 32])
 @pytest.mark.parametrize("adversary", BOTH)
-def test_bad_points_and_points_that_occur_twice_are_refused(adversary: Adversary, start: int) -> None:
+def test_bad_points_and_points_that_occur_twice_are_refused(
+    adversary: Adversary, start: int
+) -> None:
     cohort, _ = all_but_one(adversary, ServerState.ADVERTISE)
-    taken = [advert[part] for advert in cohort.server._adverts for part in (slice(0, 32), slice(32, 64))]
+    taken = [
+        advert[part] for advert in cohort.server._adverts for part in (slice(0, 32), slice(32, 64))
+    ]
     assert len(taken) == 8
     for point in (*BAD_POINTS, *taken):
-        cohort, said = advertise(0, adversary, lambda body, p=point: body[:start] + p + body[start + 32 :])  # type: ignore[misc]
+        cohort, said = advertise(
+            0, adversary, lambda body, p=point: body[:start] + p + body[start + 32 :]
+        )  # type: ignore[misc]
         before = facts(cohort.server)
         assert not cohort.server.receive(0, said) and facts(cohort.server) == before
     cohort, said = advertise(0, adversary, lambda body: body[:32] * 2 + body[64:])
@@ -353,7 +395,10 @@ def test_in_semi_honest_nobody_has_an_index_before_the_roster() -> None:
 
 def four_to_five(adversary: Adversary) -> Parameters:
     return dataclasses.replace(
-        five(adversary, ServerState.DONE).parameters, n_min=4, n_max=5, corrupt=1 if adversary is SEMI else 0
+        five(adversary, ServerState.DONE).parameters,
+        n_min=4,
+        n_max=5,
+        corrupt=1 if adversary is SEMI else 0,
     )
 
 
@@ -368,7 +413,9 @@ def test_a_roster_has_a_size(adversary: Adversary, n: int) -> None:
         dropped={"advertise": range(n, 6)},
     )
     cohort.phase()
-    assert cohort.server.can_close() == Closing(None if n > 3 else AbortCode.TOO_FEW_CLIENTS, (), n, 5)
+    assert cohort.server.can_close() == Closing(
+        None if n > 3 else AbortCode.TOO_FEW_CLIENTS, (), n, 5
+    )
     assert finish(cohort) is (None if n > 3 else AbortCode.TOO_FEW_CLIENTS)
     if n < 4:
         frames = dict(cohort.server.outgoing())
@@ -378,9 +425,13 @@ def test_a_roster_has_a_size(adversary: Adversary, n: int) -> None:
 
 @pytest.mark.parametrize("adversary", BOTH)
 def test_a_full_roster_takes_nobody_more(adversary: Adversary) -> None:
-    cohort = Cohort(6, adversary=adversary, parameters=four_to_five(adversary), policy={"corrupt": 0})
+    cohort = Cohort(
+        6, adversary=adversary, parameters=four_to_five(adversary), policy={"corrupt": 0}
+    )
     said = [client.receive(cohort.server.invite, NOW) for client in cohort.clients]
-    assert [cohort.server.receive(i, frame or b"") for i, frame in enumerate(said)] == [True] * 5 + [False]
+    assert [cohort.server.receive(i, frame or b"") for i, frame in enumerate(said)] == [
+        True
+    ] * 5 + [False]
 
 
 def test_a_ring_that_is_not_safe_for_who_came_is_not_begun() -> None:
@@ -461,7 +512,10 @@ def test_what_closing_would_do(adversary: Adversary, step: Exchange) -> None:
         assert closing.short == short
         assert facts(fork.server) == facts(cohort.server)
         fork.server.close_phase(NOW)
-        assert (fork.server.state is ServerState.ABORTED, fork.server.code) == (closing.code is not None, closing.code)
+        assert (fork.server.state is ServerState.ABORTED, fork.server.code) == (
+            closing.code is not None,
+            closing.code,
+        )
         if answered < 5:
             assert cohort.server.receive(answered, answer(cohort, answered))
 
@@ -471,7 +525,9 @@ def test_t_clients_must_share_even_where_fewer_may_survive(sharers: int) -> None
     """Ten in the complete graph, C = 1: t = 6, and min_survivors = 4."""
     parameters = dataclasses.replace(RING, ring_neighbours=0, ring_threshold=0, min_survivors=4)
     cohort = Cohort(10, parameters=parameters, dropped={"share": range(sharers, 10)})
-    assert cohort.run(ServerState.COLLECT).code is (None if sharers == 6 else AbortCode.TOO_FEW_CLIENTS)
+    assert cohort.run(ServerState.COLLECT).code is (
+        None if sharers == 6 else AbortCode.TOO_FEW_CLIENTS
+    )
 
 
 def test_closing_counts_those_who_still_can() -> None:
@@ -497,7 +553,8 @@ def test_an_abort_is_an_abort_whatever_its_code_if_it_has_one() -> None:
 
 
 def test_who_is_short_of_holders_is_named() -> None:
-    """Three of six neighbours of one client do not send a vector: four holders, of which t = 5 are needed."""
+    """Three of six neighbours of one client do not send a vector: four holders, of which t = 5 are
+    needed."""
     parameters = dataclasses.replace(RING, ring_threshold=5, min_survivors=6, max_dropout_ppm=0)
     for missing in (2, 3):
         cohort = Cohort(10, parameters=parameters)
@@ -511,7 +568,9 @@ def test_who_is_short_of_holders_is_named() -> None:
         short = tuple(i for i in range(10) if holders[i] < 5)
         assert holders[4] == 7 - missing and (4 in short) == (missing == 3)
         closing = cohort.server.can_close()
-        assert closing.short == short and closing.code is (AbortCode.BELOW_THRESHOLD if short else None)
+        assert closing.short == short and closing.code is (
+            AbortCode.BELOW_THRESHOLD if short else None
+        )
         assert finish(cohort) is closing.code
 
 
@@ -543,7 +602,9 @@ def test_an_abort_reaches_the_clients() -> None:
     cohort.server.abort()
     for i, frame in cohort.server.outgoing():
         assert cohort.clients[int(i)].receive(frame, NOW) is None
-    assert {(client.state, client.code) for client in cohort.clients} == {(ClientState.ABORTED, AbortCode.INTERNAL)}
+    assert {(client.state, client.code) for client in cohort.clients} == {
+        (ClientState.ABORTED, AbortCode.INTERNAL)
+    }
 
 
 def test_a_failure_while_closing_ends_the_round(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -587,8 +648,11 @@ def spoil(cohort: Cohort, owner: int, holders: Iterable[int]) -> Callable[[int, 
 @pytest.mark.parametrize("dead", [False, True])
 @pytest.mark.parametrize("wrong", range(5))
 @pytest.mark.parametrize("adversary", BOTH)
-def test_wrong_shares_are_corrected_and_their_pairs_named(adversary: Adversary, wrong: int, dead: bool) -> None:
-    """t = 7 of 12 holders, or of 11 where the owner is dead: two can be wrong, and three are too many.
+def test_wrong_shares_are_corrected_and_their_pairs_named(
+    adversary: Adversary, wrong: int, dead: bool
+) -> None:
+    """t = 7 of 12 holders, or of 11 where the owner is dead: two can be wrong, and three are too
+    many.
 
     Client 6 is at x = 1: where one of the first t shares is wrong, all of them are looked at.
     """
@@ -598,7 +662,9 @@ def test_wrong_shares_are_corrected_and_their_pairs_named(adversary: Adversary, 
         ring_neighbours=0,
         ring_threshold=0,
     )
-    cohort = Cohort(12, adversary=adversary, parameters=parameters, dropped={"mask": [5]} if dead else {})
+    cohort = Cohort(
+        12, adversary=adversary, parameters=parameters, dropped={"mask": [5]} if dead else {}
+    )
     liars = [6, 4 if dead else 5, 9, 10, 11][:wrong]
     cohort.run(ServerState.UNMASK)
     cohort.to_server = spoil(cohort, 5, liars)
@@ -612,21 +678,34 @@ def test_wrong_shares_are_corrected_and_their_pairs_named(adversary: Adversary, 
 
 
 def test_shares_at_wrong_points_are_wrong_shares() -> None:
-    """A holder that gives to each owner the share of another. It is named where it is caught, and passed over then."""
+    """A holder that gives to each owner the share of another.
+    It is named where it is caught, and passed over then.
+    """
     parameters = dataclasses.replace(
-        propose(10, length=3, bits=16, corrupt=1, max_dropout=0), ring_neighbours=0, ring_threshold=0, min_survivors=7
+        propose(10, length=3, bits=16, corrupt=1, max_dropout=0),
+        ring_neighbours=0,
+        ring_threshold=0,
+        min_survivors=7,
     )
     cohort = Cohort(10, parameters=parameters)
     cohort.run(ServerState.UNMASK)
 
     def rotate(i: int, frame: bytes) -> bytes:
         unmask = unmask_of(frame, 9)
-        return frame if i != 4 else reframed(frame, wire.encode_unmask(unmask._replace(shares=unmask.shares[::-1])))
+        return (
+            frame
+            if i != 4
+            else reframed(frame, wire.encode_unmask(unmask._replace(shares=unmask.shares[::-1])))
+        )
 
     cohort.to_server = rotate
     assert end(cohort) is None
     middle = cohort.server._graph.of(4)[4]  # whose share stays where it is
-    looked_at = [i for i in range(10) if i not in (4, middle) and (4 - i) % 10 <= cohort.server._graph.threshold]
+    looked_at = [
+        i
+        for i in range(10)
+        if i not in (4, middle) and (4 - i) % 10 <= cohort.server._graph.threshold
+    ]
     assert cohort.server.blamed == [Blame(looked_at[0], 4)] and len(looked_at) == 5
 
 
@@ -640,7 +719,8 @@ def test_elements_that_are_not_of_the_field_are_refused_at_once() -> None:
 
 @pytest.mark.parametrize("dead", [False, True])
 def test_a_dealer_that_lies_ends_the_round_and_is_named(dead: bool) -> None:
-    """Its shares agree with each other, and give neither the b nor the key that it advertised and masks with."""
+    """Its shares agree with each other, and give neither the b nor the key that it advertised and
+    masks with."""
     cohort = five(SEMI, ServerState.SHARE)
     elements = cohort.clients[2]._secrets.elements
     assert elements is not None
@@ -686,7 +766,14 @@ def test_sums_are_centred(bits: int) -> None:
     top = 2 ** (bits - 1)
     values = [0, 1, top - 1, top, top + 1, 2**bits - 1]
     dtype = next(d for d in ("<u2", "<u4", "<u8") if bits <= 8 * np.dtype(d).itemsize)
-    assert centred(np.array(values, np.uint64).astype(dtype), bits).tolist() == [0, 1, top - 1, -top, -top + 1, -1]
+    assert centred(np.array(values, np.uint64).astype(dtype), bits).tolist() == [
+        0,
+        1,
+        top - 1,
+        -top,
+        -top + 1,
+        -1,
+    ]
 
 
 # ---- what is written down, and a crash ----
@@ -712,12 +799,16 @@ def cohort_on(disk: Disk, adversary: Adversary, **arguments: Any) -> Cohort:
 
 def restart(cohort: Cohort, disk: Disk) -> Server:
     """Put a restored server in the place of one that crashed."""
-    cohort.server = Server.restore(disk.written[-1], random=in_order, allow_list=cohort.allow_list, journal=disk)
+    cohort.server = Server.restore(
+        disk.written[-1], random=in_order, allow_list=cohort.allow_list, journal=disk
+    )
     return cohort.server
 
 
 @pytest.mark.parametrize(("adversary", "step"), STEPS, ids=STEP_IDS)
-def test_a_crash_between_any_two_sends_changes_nothing(adversary: Adversary, step: Exchange) -> None:
+def test_a_crash_between_any_two_sends_changes_nothing(
+    adversary: Adversary, step: Exchange
+) -> None:
     """Client 4 does not send its vector, so that there is a secret key to open as well."""
     plain = cohort_on(Disk(), adversary, dropped={"mask": [4]})
     plain.run()
@@ -726,15 +817,25 @@ def test_a_crash_between_any_two_sends_changes_nothing(adversary: Adversary, ste
         cohort = cohort_on(disk, adversary, dropped={"mask": [4]})
         cohort.run(step.phase)
         frames = [(i, cohort.server.invite) for i in range(5)]
-        frames = frames if step.phase is ServerState.ADVERTISE else [(int(i), f) for i, f in cohort.server.outgoing()]
+        frames = (
+            frames
+            if step.phase is ServerState.ADVERTISE
+            else [(int(i), f) for i, f in cohort.server.outgoing()]
+        )
         dead = {4} if step.phase is ServerState.COLLECT else set()
         frames, before, first = [(i, f) for i, f in frames if i not in dead], list(cohort.sent), {}
         for i, frame in frames[:sends]:
             first[i] = cohort.clients[i].receive(frame, NOW)
             assert cohort.server.receive(i, first[i] or b"")
         server = restart(cohort, disk)
-        assert server.state is step.phase and len(disk.written) == 1 + EXCHANGES[adversary].index(step)
-        again = [(i, server.invite) for i in range(5)] if step.phase is ServerState.ADVERTISE else [*server.outgoing()]
+        assert server.state is step.phase and len(disk.written) == 1 + EXCHANGES[adversary].index(
+            step
+        )
+        again = (
+            [(i, server.invite) for i in range(5)]
+            if step.phase is ServerState.ADVERTISE
+            else [*server.outgoing()]
+        )
         assert [(i, f) for i, f in again if i not in dead] == frames
         if step.phase is not ServerState.ADVERTISE:
             assert not any(server.receive(i, frame) for i, frame in before)  # late, for ever
@@ -766,7 +867,9 @@ def test_a_server_that_crashed_in_every_phase_still_sums(adversary: Adversary) -
 
 @pytest.mark.parametrize(("adversary", "step"), STEPS, ids=STEP_IDS)
 def test_what_cannot_be_written_down_does_not_leave(adversary: Adversary, step: Exchange) -> None:
-    """Nothing of the next phase; only that the round has ended. The server that comes back is still before it."""
+    """Nothing of the next phase; only that the round has ended.
+    The server that comes back is still before it.
+    """
     number = 1 + EXCHANGES[adversary].index(step)
     disk = Disk(failing=number)
     cohort = cohort_on(disk, adversary)
@@ -775,7 +878,9 @@ def test_what_cannot_be_written_down_does_not_leave(adversary: Adversary, step: 
     with pytest.raises(OSError, match="disk full"):
         cohort.server.close_phase(NOW)
     assert (cohort.server.state, cohort.server.code) == (ServerState.ABORTED, AbortCode.INTERNAL)
-    assert {frame[5:6] + frame[48:] for _, frame in cohort.server.outgoing()} == {bytes([Kind.ABORT, 18])}
+    assert {frame[5:6] + frame[48:] for _, frame in cohort.server.outgoing()} == {
+        bytes([Kind.ABORT, 18])
+    }
     disk.failing = None
     assert restart(cohort, disk).state is step.phase
     assert cohort.run().code is None
@@ -796,7 +901,11 @@ def test_an_end_is_written_down() -> None:
     frames = list(cohort.server.outgoing())
     assert len(frames) == 5
     server = restart(cohort, disk)
-    assert (server.state, server.code, list(server.outgoing())) == (ServerState.ABORTED, AbortCode.INTERNAL, frames)
+    assert (server.state, server.code, list(server.outgoing())) == (
+        ServerState.ABORTED,
+        AbortCode.INTERNAL,
+        frames,
+    )
     disk.failing = len(disk.written)
     other = cohort_on(Disk(failing=1), SEMI)
     with pytest.raises(OSError, match="disk full"):
@@ -815,7 +924,8 @@ def test_blame_is_written_down() -> None:
 
 @pytest.mark.parametrize("adversary", BOTH)
 def test_no_second_bitmap_ever_leaves(adversary: Adversary) -> None:
-    """A vector that was late, or lost, does not get in after a restart: it would open both secrets of a client."""
+    """A vector that was late, or lost, does not get in after a restart: it would open both secrets
+    of a client."""
     disk, asked = Disk(), set()
     cohort = cohort_on(disk, adversary)
     cohort.run(ServerState.COLLECT)
@@ -852,13 +962,16 @@ def test_names_of_clients_come_back() -> None:
     cohort = cohort_on(disk, SEMI)
     names: tuple[int | str, ...] = (7, "7", "a", 0, 2**70)
     for i, name in enumerate(names):
-        assert cohort.server.receive(name, cohort.clients[i].receive(cohort.server.invite, NOW) or b"")
+        assert cohort.server.receive(
+            name, cohort.clients[i].receive(cohort.server.invite, NOW) or b""
+        )
     cohort.server.close_phase(NOW)
     assert restart(cohort, disk).clients == names
 
 
 def test_the_order_of_the_roster_is_drawn_once_after_the_last_advert_and_comes_back() -> None:
-    """The blocks that are drawn fall, so the last to come is the first in the roster; a restored server draws none."""
+    """The blocks that are drawn fall, so the last to come is the first in the roster; a restored
+    server draws none."""
     disk, asked = Disk(), []
 
     def falling(size: int) -> bytes:
@@ -889,7 +1002,9 @@ def test_in_active_identities_make_the_order_and_nothing_is_drawn() -> None:
     assert server.state is ServerState.DONE
 
 
-@pytest.mark.parametrize("drawn", [bytes(79), bytes(81), bytearray(80)], ids=["few", "many", "bytearray"])
+@pytest.mark.parametrize(
+    "drawn", [bytes(79), bytes(81), bytearray(80)], ids=["few", "many", "bytearray"]
+)
 def test_a_source_that_draws_something_else_ends_the_round(drawn: bytes) -> None:
     cohort = Cohort(5, random=lambda size: drawn)
     with pytest.raises(InvalidInputError, match="random must return the 80 bytes"):
@@ -907,8 +1022,11 @@ def test_a_session_does_not_copy_or_pickle(adversary: Adversary) -> None:
         for leak in (copy.copy, copy.deepcopy, pickle.dumps):
             with pytest.raises(InvalidInputError, match="cannot be copied or pickled"):
                 leak(server)
-            if state is ServerState.UNMASK:  # what holds the opened shares does not go by itself either
-                with pytest.raises(InvalidInputError, match="the shares of an unmasking are secret"):
+            # what holds the opened shares does not go by itself either
+            if state is ServerState.UNMASK:
+                with pytest.raises(
+                    InvalidInputError, match="the shares of an unmasking are secret"
+                ):
                     leak(server._unmasking)
 
 
@@ -938,7 +1056,8 @@ def test_shares_and_totals_are_erased_when_they_are_used_up(adversary: Adversary
         outcome = cohort.server.outcome
         cohort.server.close_phase(NOW)
         if cohort.server.state in (ServerState.CONFIRM, ServerState.UNMASK):
-            assert not any(array.any() for array in seen if array.dtype == np.uint8)  # what was sealed
+            # what was sealed
+            assert not any(array.any() for array in seen if array.dtype == np.uint8)
     assert outcome is None
     assert (cohort.server.outcome is not None) is (end == "done")
     assert len(seen) >= 3
@@ -963,7 +1082,14 @@ def checkpoint(adversary: Adversary, state: ServerState) -> tuple[bytes, AllowLi
 
 
 @pytest.mark.parametrize(
-    "state", [ServerState.ADVERTISE, ServerState.COLLECT, ServerState.CONFIRM, ServerState.UNMASK, ServerState.DONE]
+    "state",
+    [
+        ServerState.ADVERTISE,
+        ServerState.COLLECT,
+        ServerState.CONFIRM,
+        ServerState.UNMASK,
+        ServerState.DONE,
+    ],
 )
 def test_a_damaged_checkpoint_is_unreadable_or_the_same(state: ServerState) -> None:
     """A flip that goes unnoticed is one in what the container does not use."""
@@ -976,7 +1102,9 @@ def test_a_damaged_checkpoint_is_unreadable_or_the_same(state: ServerState) -> N
             server = Server.restore(changed, random=in_order, allow_list=listed)
         except UnreadableFileError:
             continue
-        assert list(server.outgoing()) == list(original.outgoing()) and facts(server) == facts(original)
+        assert list(server.outgoing()) == list(original.outgoing()) and facts(server) == facts(
+            original
+        )
         same += 1
     assert same < len(good) // 5 // 4
     for size in {*range(0, len(good), 97), len(good) - 1}:
@@ -989,7 +1117,9 @@ def rewritten(good: bytes, **changed: Any) -> bytes:
     with np.load(io.BytesIO(good)) as file:
         arrays = {name: file[name] for name in file.files}
     named = {name: value for name, value in changed.items() if name in arrays}
-    said = json.loads(arrays["facts"].tobytes()) | {n: v for n, v in changed.items() if n not in arrays}
+    said = json.loads(arrays["facts"].tobytes()) | {
+        n: v for n, v in changed.items() if n not in arrays
+    }
     arrays |= {"facts": np.frombuffer(json.dumps(said).encode(), np.uint8)} | named
     file = io.BytesIO()
     np.savez(file, **{name: value for name, value in arrays.items() if value is not None})
@@ -1042,12 +1172,18 @@ def test_a_checkpoint_goes_with_its_allow_list() -> None:
 
 
 def test_the_checkpoint_holds_no_secret() -> None:
-    """Neither what a client draws nor what it holds stands in any checkpoint before the secrets are opened."""
+    """Neither what a client draws nor what it holds stands in any checkpoint before the secrets are
+    opened."""
     disk = Disk()
     cohort = cohort_on(disk, SEMI)
     cohort.run(ServerState.COLLECT)
     drawn = [client._secrets.elements for client in cohort.clients]
-    contents = [part.tobytes() for elements in drawn if elements is not None for part in (elements[:5], elements[5:])]
+    contents = [
+        part.tobytes()
+        for elements in drawn
+        if elements is not None
+        for part in (elements[:5], elements[5:])
+    ]
     assert len(contents) == 10
     cohort.run()
     assert not any(content in written for content in contents for written in disk.written)

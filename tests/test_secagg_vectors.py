@@ -1,7 +1,9 @@
-"""Replay the known answers that tools/gen_vectors.py computed from docs/protocol.md and docs/protocol_two_server.md.
+"""Replay the known answers that tools/gen_vectors.py computed from docs/protocol.md and
+docs/protocol_two_server.md.
 
-Vectors of the RFCs and of NIST for the primitives are in test_crypto_keys.py (HKDF, X25519, Ed25519), test_prg.py
-(AES in counter mode) and test_hpke.py; published parameters of rings are in test_secagg_params.py.
+Vectors of the RFCs and of NIST for the primitives are in test_crypto_keys.py (HKDF, X25519,
+Ed25519), test_prg.py (AES in counter mode) and test_hpke.py; published parameters of rings are in
+test_secagg_params.py.
 """
 
 from __future__ import annotations
@@ -42,7 +44,11 @@ def load(name: str) -> dict[str, Any]:
     return content
 
 
-VECTORS, CLIENTS, SERVERS = load("secagg"), load("secagg_clients")["clients"], load("secagg_servers")["servers"]
+VECTORS, CLIENTS, SERVERS = (
+    load("secagg"),
+    load("secagg_clients")["clients"],
+    load("secagg_servers")["servers"],
+)
 TWO_SERVER = load("two_server")
 TRANSCRIPTS = {transcript["name"]: transcript for transcript in VECTORS["transcripts"]}
 BATCH = TWO_SERVER["batches"][0]
@@ -71,12 +77,32 @@ def source(data: bytes) -> Callable[[int], bytes]:
 
 
 def test_the_files_hold_what_they_should() -> None:
-    expected = {"derivations", "points", "generator", "packing", "shamir", "rings", "cuts", "numbers"}
-    assert {key for key, value in VECTORS.items() if isinstance(value, list)} == expected | {"transcripts"}
+    expected = {
+        "derivations",
+        "points",
+        "generator",
+        "packing",
+        "shamir",
+        "rings",
+        "cuts",
+        "numbers",
+    }
+    assert {key for key, value in VECTORS.items() if isinstance(value, list)} == expected | {
+        "transcripts"
+    }
     assert {case["code"] for v in CUTS.values() for case in v["cases"]} == {0, 12, 19}
     codes = {op.get("code") for case in CLIENTS for op in case["operations"]}
     assert codes == {*range(1, 15), 17, 18, None}
-    assert {op.get("code") for case in SERVERS for op in case["operations"]} == {5, 12, 13, 14, 15, 16, 17, None}
+    assert {op.get("code") for case in SERVERS for op in case["operations"]} == {
+        5,
+        12,
+        13,
+        14,
+        15,
+        16,
+        17,
+        None,
+    }
     for cases in (CLIENTS, SERVERS, TWO_SERVER["cases"]):
         assert {op["success"] for case in cases for op in case["operations"]} == {True, False}
 
@@ -98,7 +124,10 @@ def derive(v: Vector) -> bytes | list[int]:
         case "self mask":
             return bytes(keys.self_mask_key(secret(v["b"]), given("ctx2"), v["index"]).reveal())
         case "pair mask" | "share encryption":
-            ends = [(v["i"], given("public_i"), "secret_i"), (v["j"], given("public_j"), "secret_j")]
+            ends = [
+                (v["i"], given("public_i"), "secret_i"),
+                (v["j"], given("public_j"), "secret_j"),
+            ]
             made = []
             for (me, mine, own), (peer, theirs, _) in (ends, ends[::-1]):
                 exchange = ExchangeKey(secret(v[own]))
@@ -129,7 +158,9 @@ def derive(v: Vector) -> bytes | list[int]:
             return wire.roster_context(given("ctx"), v["n"], members, given("adverts"))
         case "result":
             alive = wire.unpack_bits(given("survivors"), 16)
-            return wire.result_digest(given("ctx2"), alive, given("salt"), np.array(v["total"], np.int64))
+            return wire.result_digest(
+                given("ctx2"), alive, given("salt"), np.array(v["total"], np.int64)
+            )
     raise AssertionError(v["name"])
 
 
@@ -206,7 +237,9 @@ def test_shamir() -> None:
             case "split":
                 value = np.array(vector["secret"], np.uint32)
                 random = source(unhex(vector["draws"]))
-                coefficients = shamir.random_elements((vector["threshold"] - 1) * len(value), random)
+                coefficients = shamir.random_elements(
+                    (vector["threshold"] - 1) * len(value), random
+                )
                 assert random.rest == [b""]  # type: ignore[attr-defined]
                 rows = coefficients.reshape(-1, len(value))
                 found = shamir.split(value, rows, max(vector["points"]))
@@ -235,20 +268,28 @@ def test_cuts() -> None:
                 graph = Neighbourhood(ring_parameters(v["n"], v["k"]), v["n"], unhex(v["ctx2"]))
                 assert graph.weakest_cut(np.isin(np.arange(v["n"]), v["alive"])) == v["cut"], v
             case "margin":
-                assert params.is_whole_ring(v["n"], v["corrupt"], v["k"], v["cut"]) is v["success"], v
+                assert (
+                    params.is_whole_ring(v["n"], v["corrupt"], v["k"], v["cut"]) is v["success"]
+                ), v
 
 
 def test_numbers() -> None:
     for v in VECTORS["numbers"]:
         match v["operation"]:
             case "bits" if v["success"]:
-                assert params.modulus_bits(v["n_max"], v["largest"], v["tau"], multiple=1) == v["exact"]
+                assert (
+                    params.modulus_bits(v["n_max"], v["largest"], v["tau"], multiple=1)
+                    == v["exact"]
+                )
                 assert params.modulus_bits(v["n_max"], v["largest"], v["tau"]) == v["rounded"]
             case "bits":
                 with pytest.raises(InvalidInputError):
                     params.modulus_bits(v["n_max"], v["largest"], v["tau"])
             case "lanes":
-                assert (params.integrity_lanes(v["bits"]), lane(v["bits"]).itemsize * 8) == (v["lanes"], v["width"])
+                assert (params.integrity_lanes(v["bits"]), lane(v["bits"]).itemsize * 8) == (
+                    v["lanes"],
+                    v["width"],
+                )
             case _:
                 for kind, name in (("discrete-gaussian", "gaussian"), ("skellam", "skellam")):
                     exact = float(v[name])
@@ -289,7 +330,8 @@ class Party:
         terms, policy = transcript["terms"], given.get("policy", transcript["policy"])
         adversary = (Adversary.SEMI_HONEST, Adversary.ACTIVE)[terms["profile"]]
         self.journal = MemoryJournal(
-            {unhex(transcript["session"])} if given.get("seen") else set(), given.get("spent", False)
+            {unhex(transcript["session"])} if given.get("seen") else set(),
+            given.get("spent", False),
         )
         self.random = source(unhex(entry["draws"]))
         has_plan = given.get("plan", terms) is not None
@@ -397,7 +439,9 @@ def test_transcripts(name: str) -> None:
         server.close_phase(now)
         asks = dict(server.outgoing())
         assert sorted(asks) == sorted(step["to"])
-        assert {who: data.hex() for who, data in asks.items()} == {w: asked(transcript, step, w) for w in step["to"]}
+        assert {who: data.hex() for who, data in asks.items()} == {
+            w: asked(transcript, step, w) for w in step["to"]
+        }
     assert server.outcome is not None
     assert server.outcome.total.tolist() == transcript["sum"]
     assert np.flatnonzero(server.outcome.alive).tolist() == transcript["alive"]
@@ -408,7 +452,10 @@ def test_transcripts(name: str) -> None:
             assert parties[who].client.receive(data, now) is None
             result = parties[who].client.result
             assert result is not None
-            assert (result.survivors, result.digest.hex()) == (len(transcript["alive"]), transcript["result_digest"])
+            assert (result.survivors, result.digest.hex()) == (
+                len(transcript["alive"]),
+                transcript["result_digest"],
+            )
     for entry in transcript["clients"]:
         assert parties[entry["name"]].state == entry["state"]
         assert parties[entry["name"]].random.rest == [b""]  # type: ignore[attr-defined]
@@ -423,7 +470,9 @@ def test_values_of_transcripts(name: str) -> None:
     terms = unhex(transcript["messages"]["invite"])[48:171]
     ctx = wire.context(unhex(transcript["session"]), terms)
     assert ctx.hex() == transcript["ctx"]
-    adverts = [unhex(transcript["messages"][f"advertise/{who}"])[48:] for who in transcript["order"]]
+    adverts = [
+        unhex(transcript["messages"][f"advertise/{who}"])[48:] for who in transcript["order"]
+    ]
     digest = wire.adverts_digest(adverts)
     assert digest.hex() == transcript["adverts_digest"]
     identities, members = allow_list_of(name), None
@@ -465,7 +514,9 @@ def test_servers_of_a_ring_that_is_cut(case: Vector) -> None:
     assert (server.code or 0, server.state.value.upper()) == (case["code"], case["phase"])
     out = dict(server.outgoing())
     assert sorted(out) == case["to"]
-    assert hashlib.sha256(b"".join(out[name] for name in sorted(out))).hexdigest() == case["messages"]
+    assert (
+        hashlib.sha256(b"".join(out[name] for name in sorted(out))).hexdigest() == case["messages"]
+    )
 
 
 @pytest.mark.parametrize("case", CUTS["client"]["cases"], ids=lambda case: case["name"])
@@ -494,11 +545,17 @@ def test_clients_of_a_ring_that_is_cut(case: Vector) -> None:
 @pytest.mark.parametrize("case", CLIENTS, ids=lambda case: case["name"])
 def test_clients(case: Vector) -> None:
     transcript = TRANSCRIPTS[case["transcript"]]
-    messages, party = transcript["messages"], Party(case["transcript"], case["client"], case["given"])
+    messages, party = (
+        transcript["messages"],
+        Party(case["transcript"], case["client"], case["given"]),
+    )
     for key in keys_to(transcript, case["client"])[: case["taken"]]:
         assert party.client.receive(unhex(messages[key]), transcript["now"]) is not None
     for operation in case["operations"]:
-        data, now = message_of(messages, operation["message"]), operation.get("now", transcript["now"])
+        data, now = (
+            message_of(messages, operation["message"]),
+            operation.get("now", transcript["now"]),
+        )
         if operation.get("raises"):
             with pytest.raises(LocalProtocolError):
                 party.client.receive(data, now)
@@ -508,7 +565,9 @@ def test_clients(case: Vector) -> None:
         assert party.client.code == operation.get("code")
         assert party.journal.is_spent is operation["spent"]
         result = party.client.result
-        assert (None if result is None else [result.survivors, result.digest.hex()]) == operation.get("result")
+        assert (
+            None if result is None else [result.survivors, result.digest.hex()]
+        ) == operation.get("result")
 
 
 @pytest.mark.parametrize("case", SERVERS, ids=lambda case: case["name"])
@@ -530,10 +589,13 @@ def test_servers(case: Vector) -> None:
         assert server.code == operation.get("code")
         assert (server.state is not ServerState.ABORTED) is operation["success"]
         assert server.state.value.upper() == operation["phase"]
-        assert (None if server.outcome is None else server.outcome.total.tolist()) == operation.get("sum")
+        assert (None if server.outcome is None else server.outcome.total.tolist()) == operation.get(
+            "sum"
+        )
         names = [*server.clients]
         blamed = [
-            [names.index(owner), None if holder is None else names.index(holder)] for owner, holder in server.blamed
+            [names.index(owner), None if holder is None else names.index(holder)]
+            for owner, holder in server.blamed
         ]
         assert blamed == operation["blame"]
         sent: dict[Any, bytes] = dict(server.outgoing())
@@ -576,20 +638,26 @@ def test_hpke(vector: Vector) -> None:
     key = PrivateKey(secret(vector["secret"]))._key
     assert key is not None
     if vector["success"]:
-        assert _SUITE.decrypt(unhex(vector["sealed"]), key, info=unhex(vector["info"])).hex() == vector["plaintext"]
+        assert (
+            _SUITE.decrypt(unhex(vector["sealed"]), key, info=unhex(vector["info"])).hex()
+            == vector["plaintext"]
+        )
     else:
         with pytest.raises(InvalidTag):
             _SUITE.decrypt(unhex(vector["sealed"]), key, info=unhex(vector["info"]))
 
 
 def test_two_server_reports(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The ephemeral key of a seal is drawn by the library: the seal of the vectors takes its place and must open."""
+    """The ephemeral key of a seal is drawn by the library: the seal of the vectors takes its place
+    and must open."""
     parameters, policy = two_server_parameters(), two_server.BatchPolicy(min_honest=2, corrupt=1)
     for number, report in enumerate(BATCH["reports"]):
         expected = [BATCH["messages"][f"{role}/{number}"] for role in ("leader", "helper")]
         sealed = unhex(expected[1])[-80:]
 
-        def seal(public: bytes, seed: Secret, label: Label, *fields: bytes, sealed: bytes = sealed) -> bytes:
+        def seal(
+            public: bytes, seed: Secret, label: Label, *fields: bytes, sealed: bytes = sealed
+        ) -> bytes:
             key = PrivateKey(secret(BATCH["helper_secret"]))
             assert public == key.public
             assert key.open(sealed, label, *fields) == seed
@@ -645,7 +713,9 @@ def test_two_servers(case: Vector) -> None:
                 if operation["success"]:
                     assert call(data).hex() == expected
                 else:
-                    error = LocalProtocolError if expected == "closed" else two_server.BatchRefusedError
+                    error = (
+                        LocalProtocolError if expected == "closed" else two_server.BatchRefusedError
+                    )
                     with pytest.raises(error):
                         call(data)
 
@@ -654,9 +724,15 @@ def test_the_opened_batch() -> None:
     """Noise and vectors of the batch give its sum, and the recorded cases are of the same batch."""
     ids = unhex(BATCH["messages"]["query"])[60:]
     chosen = [
-        report for report in BATCH["reports"] if unhex(report["id"]) in [ids[i : i + 16] for i in range(0, 48, 16)]
+        report
+        for report in BATCH["reports"]
+        if unhex(report["id"]) in [ids[i : i + 16] for i in range(0, 48, 16)]
     ]
-    total = np.sum([report["vector"] for report in chosen], axis=0) + BATCH["leader_noise"] + BATCH["helper_noise"]
+    total = (
+        np.sum([report["vector"] for report in chosen], axis=0)
+        + BATCH["leader_noise"]
+        + BATCH["helper_noise"]
+    )
     assert len(chosen) == 3
     assert total.tolist() == BATCH["sum"]
     assert unhex(BATCH["messages"]["answer"])[48:80].hex() == BATCH["batch_digest"]

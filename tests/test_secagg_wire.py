@@ -95,7 +95,8 @@ def test_what_is_no_frame() -> None:
     for other in (data.hex(), None, 5, list(data)):
         assert wire.parse(other) is None  # type: ignore[arg-type]
     assert wire.parse(bytearray(data)) == wire.parse(memoryview(data)) == wire.parse(data)
-    for at, bit in itertools.product((*range(4), 6, 7, *range(44, 48)), range(8)):  # magic, reserved, length
+    # magic, reserved, length
+    for at, bit in itertools.product((*range(4), 6, 7, *range(44, 48)), range(8)):
         changed = bytearray(data)
         changed[at] ^= 1 << bit
         assert wire.parse(bytes(changed)) is None
@@ -128,8 +129,26 @@ def test_an_invite_byte_by_byte() -> None:
     k, t = RING.graph(10)
     expected = b"".join(
         (
-            *(le(3, 8), le(16, 1), le(0, 1), le(k, 4), le(t, 4), le(10, 4), le(10, 4), le(RING.min_survivors, 4)),
-            *(le(0, 1), le(1, 4), le(250_000, 4), le(5, 8), le(6, 8), le(7, 4), b"f" * 32, b"a" * 32),
+            *(
+                le(3, 8),
+                le(16, 1),
+                le(0, 1),
+                le(k, 4),
+                le(t, 4),
+                le(10, 4),
+                le(10, 4),
+                le(RING.min_survivors, 4),
+            ),
+            *(
+                le(0, 1),
+                le(1, 4),
+                le(250_000, 4),
+                le(5, 8),
+                le(6, 8),
+                le(7, 4),
+                b"f" * 32,
+                b"a" * 32,
+            ),
         )
     )
     assert wire.encode_terms(invite) == expected
@@ -163,7 +182,13 @@ def test_an_unknown_profile_or_graph_is_malformed(at: int, value: int) -> None:
 
 @pytest.mark.parametrize("name", ["length", "bits", "n_min", "n_max", "min_survivors"])
 def test_terms_out_of_bounds_break_the_policy(name: str) -> None:
-    sizes = {"length": (0, 8), "bits": (8, 1), "n_min": (18, 4), "n_max": (22, 4), "min_survivors": (26, 4)}
+    sizes = {
+        "length": (0, 8),
+        "bits": (8, 1),
+        "n_min": (18, 4),
+        "n_max": (22, 4),
+        "min_survivors": (26, 4),
+    }
     start, size = sizes[name]
     terms = wire.encode_terms(Invite(RING, 5, 6, 7, b"f" * 32, b"a" * 32))
     for value in (0, 2 ** (8 * size) - 1):
@@ -176,11 +201,19 @@ DECODERS: dict[str, tuple[Callable[[bytes], Any], Callable[[Any], bytes], int]] 
     "advert": (lambda body: wire.decode_advert(body, Adversary.SEMI_HONEST), b"".join, 112),
     "signed advert": (lambda body: wire.decode_advert(body, Adversary.ACTIVE), b"".join, 176),
     "roster": (lambda body: wire.decode_roster(body, FULL), wire.encode_roster, 40 + 4 * 112),
-    "full roster": (lambda body: wire.decode_full_roster(body, 5), wire.encode_full_roster, 1 + 5 * 176),
+    "full roster": (
+        lambda body: wire.decode_full_roster(body, 5),
+        wire.encode_full_roster,
+        1 + 5 * 176,
+    ),
     "shares": (lambda body: wire.decode_shares(body, 4), bytes, 4 * 56),
     "inbox": (lambda body: wire.decode_inbox(body, 4), wire.encode_inbox, 1 + 4 * 56),
     "confirm": (wire.decode_confirm, bytes, 64),
-    "confirmations": (lambda body: wire.decode_confirmations(body, 5), wire.encode_confirmations, 1 + 5 * 64),
+    "confirmations": (
+        lambda body: wire.decode_confirmations(body, 5),
+        wire.encode_confirmations,
+        1 + 5 * 64,
+    ),
     "unmask": (lambda body: wire.decode_unmask(body, 4), wire.encode_unmask, 20 + 1 + 4 * 20),
     "result": (wire.decode_result, wire.encode_result, 37),
     "abort": (wire.decode_abort, lambda code: bytes([code]), 1),
@@ -237,7 +270,10 @@ def test_padding_bits_and_their_length() -> None:
     assert wire.pack_bits(bits) == b"\x0d\x01"
     assert wire.unpack_bits(b"\x0d\x01", 9).tolist() == bits.tolist()
     for padding in range(1, 8):
-        assert code_of(lambda p=padding: wire.unpack_bits(bytes([13, 1 | 1 << p]), 9)) is AbortCode.MALFORMED  # type: ignore[misc]
+        assert (
+            code_of(lambda p=padding: wire.unpack_bits(bytes([13, 1 | 1 << p]), 9))
+            is AbortCode.MALFORMED
+        )  # type: ignore[misc]
     assert wire.unpack_bits(b"\xff", 8).all()
     assert wire.unpack_bits(b"", 0).tolist() == []
 
@@ -282,7 +318,9 @@ def test_digests_by_a_second_reading() -> None:
     assert wire.bitmap_digest(bits) == bitmap
     assert wire.context(SESSION, b"terms") == sha("context", b"\x01", SESSION, b"terms")
     assert wire.adverts_digest([b"one", b"two"]) == sha("adverts", le(2, 4), b"onetwo")
-    assert wire.roster_context(b"c" * 32, 3, None, b"d" * 32) == sha("roster context", b"c" * 32, le(3, 4), b"d" * 32)
+    assert wire.roster_context(b"c" * 32, 3, None, b"d" * 32) == sha(
+        "roster context", b"c" * 32, le(3, 4), b"d" * 32
+    )
     assert wire.roster_context(b"c" * 32, 3, bits, b"d" * 32) == sha(
         "roster context", b"c" * 32, le(3, 4), bitmap, b"d" * 32
     )
@@ -312,7 +350,11 @@ def test_the_table_is_one_chain(adversary: Adversary) -> None:
 def test_the_diagram_names_every_message_once(adversary: Adversary) -> None:
     lines = messages.diagram(adversary).splitlines()
     said = [line.split(": ")[1] for line in lines if "->>" in line]
-    expected = [kind.name.replace("_", "") for step in EXCHANGES[adversary] for kind in (step.request, step.reply)]
+    expected = [
+        kind.name.replace("_", "")
+        for step in EXCHANGES[adversary]
+        for kind in (step.request, step.reply)
+    ]
     assert [word.upper() for word in said] == [*expected, "RESULT"]
     assert len(lines) == 3 + 4 * len(EXCHANGES[adversary]) + 1
 
@@ -329,9 +371,12 @@ def test_every_code_has_a_meaning() -> None:
 
 
 def slow_order(ctx2: bytes, n: int) -> list[int]:
-    """Order the ring by the page: HKDF, AES in counter mode from block 2, 128-bit little-endian blocks."""
+    """Order the ring by the page: HKDF, AES in counter mode from block 2, 128-bit little-endian
+    blocks."""
     key = HKDF(SHA256(), 32, ctx2, b"fedtally-secagg/1 ring order").derive(bytes(32))
-    stream = Cipher(AES(key), CTR(bytes(12) + (2).to_bytes(4, "big"))).encryptor().update(bytes(16 * n))
+    stream = (
+        Cipher(AES(key), CTR(bytes(12) + (2).to_bytes(4, "big"))).encryptor().update(bytes(16 * n))
+    )
     blocks = [int.from_bytes(stream[16 * i : 16 * i + 16], "little") for i in range(n)]
     return sorted(range(n), key=lambda i: (blocks[i], i))
 
@@ -340,7 +385,14 @@ def slow_order(ctx2: bytes, n: int) -> list[int]:
 def test_the_ring_by_a_second_reading(n: int, half: int, ctx2: bytes) -> None:
     k = 2 * min(half, (n - 2) // 2)
     parameters = Parameters(
-        **{**vars(RING), "n_min": n, "n_max": n, "min_survivors": n, "ring_neighbours": k, "ring_threshold": 2}
+        **{
+            **vars(RING),
+            "n_min": n,
+            "n_max": n,
+            "min_survivors": n,
+            "ring_neighbours": k,
+            "ring_threshold": 2,
+        }
     )
     ring, order = Neighbourhood(parameters, n, ctx2), slow_order(ctx2, n)
     assert (ring.neighbours, ring.threshold) == (k, 2)
@@ -373,13 +425,16 @@ def test_the_complete_graph_deals_by_distance(n: int) -> None:
     found = Neighbourhood(parameters, n, bytes(32))
     assert (found.neighbours, found.threshold) == (n - 1, n // 2 + 1)
     for owner, holder in itertools.permutations(range(n), 2):
-        assert found.of(owner)[(holder - owner) % n - 1] == holder  # x = (holder - owner) mod n, slot x - 1
+        # x = (holder - owner) mod n, slot x - 1
+        assert found.of(owner)[(holder - owner) % n - 1] == holder
     check_neighbours(found)
 
 
 def test_equal_blocks_are_ordered_by_index(monkeypatch: pytest.MonkeyPatch) -> None:
     blocks = [2**127, 5, 5, 2**64, 5, 0, 2**64 - 1, 2**127, 2**127 + 1, 5]
-    monkeypatch.setattr(graph, "expand", lambda key, length: b"".join(le(block, 16) for block in blocks))
+    monkeypatch.setattr(
+        graph, "expand", lambda key, length: b"".join(le(block, 16) for block in blocks)
+    )
     found = Neighbourhood(RING, 10, bytes(32))
     place, order = 5, [5]
     while len(order) < 10:
@@ -389,8 +444,11 @@ def test_equal_blocks_are_ordered_by_index(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_other_rosters_have_other_rings() -> None:
-    rings = {tuple(Neighbourhood(RING, 10, bytes([seed]) * 32).of(0).tolist()) for seed in range(20)}
-    assert len(rings) > 15  # the chance that any two of 20 agree is below 190 / (9 * 8 * 7 * 6 * 5 * 4)
+    rings = {
+        tuple(Neighbourhood(RING, 10, bytes([seed]) * 32).of(0).tolist()) for seed in range(20)
+    }
+    # the chance that any two of 20 agree is below 190 / (9 * 8 * 7 * 6 * 5 * 4)
+    assert len(rings) > 15
 
 
 # ---- the allow-list ----
@@ -422,7 +480,9 @@ def test_the_allow_list_is_strictly_ascending(keys: list[bytes]) -> None:
 
 @pytest.mark.parametrize("bad", [b"", b"x" * 31, b"x" * 33, bytearray(32), "x" * 32, None])
 def test_the_allow_list_holds_keys(bad: Any) -> None:
-    with pytest.raises(InvalidInputError, match="key 0 of the allow-list is not valid: .* must be 32 bytes"):
+    with pytest.raises(
+        InvalidInputError, match="key 0 of the allow-list is not valid: .* must be 32 bytes"
+    ):
         AllowList([bad])
 
 

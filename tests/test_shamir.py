@@ -1,4 +1,5 @@
-"""Secret sharing against a slow reference in Python integers, and decoding against the definition of its radius."""
+"""Secret sharing against a slow reference in Python integers, and decoding against the definition
+of its radius."""
 
 from __future__ import annotations
 
@@ -53,7 +54,9 @@ def draw(seed: str, *shape: int) -> U32:
 # ---- the reference: what the specification says, in integers ----
 
 
-def slow_split(secret: list[int], coefficients: list[list[int]], num_shares: int) -> list[list[int]]:
+def slow_split(
+    secret: list[int], coefficients: list[list[int]], num_shares: int
+) -> list[list[int]]:
     powers = [secret, *coefficients]
     return [
         [sum(row[j] * x**k for k, row in enumerate(powers)) % PRIME for j in range(len(secret))]
@@ -70,7 +73,10 @@ def slow_combine(points: list[int], shares: list[list[int]]) -> list[int]:
             if j != i:
                 weight *= Fraction(j, j - i)
         weights.append(weight.numerator * pow(weight.denominator, -1, PRIME))
-    return [sum(w * row[j] for w, row in zip(weights, shares, strict=True)) % PRIME for j in range(len(shares[0]))]
+    return [
+        sum(w * row[j] for w, row in zip(weights, shares, strict=True)) % PRIME
+        for j in range(len(shares[0]))
+    ]
 
 
 def solve(rows: list[list[int]]) -> list[int] | None:
@@ -87,7 +93,9 @@ def solve(rows: list[list[int]]) -> list[int] | None:
         rows[here] = [value * inverse % PRIME for value in rows[here]]
         for r, row in enumerate(rows):
             if r != here and row[column]:
-                rows[r] = [(a - row[column] * b) % PRIME for a, b in zip(row, rows[here], strict=True)]
+                rows[r] = [
+                    (a - row[column] * b) % PRIME for a, b in zip(row, rows[here], strict=True)
+                ]
         pivots.append(column)
     if any(row[-1] for row in rows[len(pivots) :]):
         return None
@@ -97,8 +105,11 @@ def solve(rows: list[list[int]]) -> list[int] | None:
     return solution
 
 
-def slow_decode(points: list[int], shares: list[list[int]], threshold: int) -> tuple[list[int], list[int]] | None:
-    """Berlekamp and Welch by the book, one element at a time: Q(x_i) = y_i E(x_i), E monic, deg Q < t + deg E."""
+def slow_decode(
+    points: list[int], shares: list[list[int]], threshold: int
+) -> tuple[list[int], list[int]] | None:
+    """Berlekamp and Welch by the book, one element at a time: Q(x_i) = y_i E(x_i), E monic, deg Q <
+    t + deg E."""
     radius = (len(points) - threshold) // 2
     secret, wrong = [], set()
     for column in zip(*shares, strict=True):
@@ -135,7 +146,10 @@ def slow_decode(points: list[int], shares: list[list[int]], threshold: int) -> t
 
 def test_known_answers() -> None:
     """f(z) = 5 + 3 z + 2 z^2, and one whose values wrap: f(z) = -1 - z."""
-    secret, coefficients = np.array([5, PRIME - 1], np.uint32), np.array([[3, PRIME - 1], [2, 0]], np.uint32)
+    secret, coefficients = (
+        np.array([5, PRIME - 1], np.uint32),
+        np.array([[3, PRIME - 1], [2, 0]], np.uint32),
+    )
     shares = split(secret, coefficients, 4)
     assert shares.tolist() == [[10, PRIME - 2], [19, PRIME - 3], [32, PRIME - 4], [49, PRIME - 5]]
     assert shares.dtype == np.uint32
@@ -219,22 +233,33 @@ def test_an_encoding_of_another_length_or_type_is_refused(data: Any) -> None:
 
 
 @given(st.integers(2, 12), st.integers(0, 10), st.integers(1, 6), st.data())
-def test_split_matches_the_reference(threshold: int, spare: int, m: int, data: st.DataObject) -> None:
+def test_split_matches_the_reference(
+    threshold: int, spare: int, m: int, data: st.DataObject
+) -> None:
     element = st.one_of(st.sampled_from(EDGES), st.integers(0, PRIME - 1))
     vector = st.lists(element, min_size=m, max_size=m)
     secret = data.draw(vector)
     coefficients = data.draw(st.lists(vector, min_size=threshold - 1, max_size=threshold - 1))
-    shares = split(np.array(secret, np.uint32), np.array(coefficients, np.uint32), threshold + spare)
+    shares = split(
+        np.array(secret, np.uint32), np.array(coefficients, np.uint32), threshold + spare
+    )
     assert shares.tolist() == slow_split(secret, coefficients, threshold + spare)
     chosen = sorted(data.draw(st.permutations(range(threshold + spare)))[:threshold])
     points = [row + 1 for row in chosen]
-    assert combine(points, shares[chosen]).tolist() == secret == slow_combine(points, shares[chosen].tolist())
+    assert (
+        combine(points, shares[chosen]).tolist()
+        == secret
+        == slow_combine(points, shares[chosen].tolist())
+    )
 
 
 @given(st.integers(1, 12), st.integers(1, 40), st.data())
 def test_combine_matches_the_reference(threshold: int, owners: int, data: st.DataObject) -> None:
-    """Any points and shares, for every owner its own or one set for all, in batches of a few owners."""
-    point = st.one_of(st.integers(1, 20), st.integers(MAX_SHARES - 20, MAX_SHARES), st.integers(1, MAX_SHARES))
+    """Any points and shares, for every owner its own or one set for all, in batches of a few
+    owners."""
+    point = st.one_of(
+        st.integers(1, 20), st.integers(MAX_SHARES - 20, MAX_SHARES), st.integers(1, MAX_SHARES)
+    )
     rows = st.lists(point, min_size=threshold, max_size=threshold, unique=True).map(sorted)
     points = data.draw(st.lists(rows, min_size=owners, max_size=owners))
     shares = draw(f"shares/{threshold}/{owners}", owners, threshold, 2)
@@ -249,7 +274,9 @@ def test_combine_matches_the_reference(threshold: int, owners: int, data: st.Dat
             assert combine(points[0], shares).tolist() == same
 
 
-@pytest.mark.parametrize(("threshold", "num_shares"), [(2, 3), (31, 61), (53, 100), (299, 523), (526, 1000)])
+@pytest.mark.parametrize(
+    ("threshold", "num_shares"), [(2, 3), (31, 61), (53, 100), (299, 523), (526, 1000)]
+)
 def test_round_trips_of_realistic_sizes(threshold: int, num_shares: int) -> None:
     secret, coefficients = draw("secret", 10), draw("coefficients", threshold - 1, 10)
     shares = split(secret, coefficients, num_shares)
@@ -257,7 +284,9 @@ def test_round_trips_of_realistic_sizes(threshold: int, num_shares: int) -> None
     points = np.sort([rng.permutation(num_shares)[:threshold] + 1 for _ in range(5)], axis=1)
     assert (combine(points, shares[points - 1]) == secret).all()
     row = [int(v) for v in coefficients[:, 3]]
-    last = (int(secret[3]) + sum(c * pow(num_shares, k, PRIME) for k, c in enumerate(row, 1))) % PRIME
+    last = (
+        int(secret[3]) + sum(c * pow(num_shares, k, PRIME) for k, c in enumerate(row, 1))
+    ) % PRIME
     assert int(shares[-1, 3]) == last
 
 
@@ -270,7 +299,8 @@ def test_blocks_make_no_difference(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_fewer_shares_agree_with_every_secret() -> None:
-    """t - 1 shares and another secret: the polynomial through them is as likely as the one that was used."""
+    """t - 1 shares and another secret: the polynomial through them is as likely as the one that was
+    used."""
     secret, other = draw("secret", 5), draw("other", 5)
     coefficients = draw("coefficients", 2, 5)
     seen = split(secret, coefficients, 3)[:2].astype(object)
@@ -289,7 +319,10 @@ def test_the_product_is_exact_at_the_largest_threshold() -> None:
         left, right = np.full((2, MAX_THRESHOLD), value), np.full((MAX_THRESHOLD, 3), value)
         product = shamir._product(shamir._halves(left, 0), shamir._halves(right, 1))
         assert set(product.ravel().tolist()) == {MAX_THRESHOLD * value * value % PRIME}
-    left, right = rng.integers(PRIME, size=(3, MAX_THRESHOLD)), rng.integers(PRIME, size=(MAX_THRESHOLD, 2))
+    left, right = (
+        rng.integers(PRIME, size=(3, MAX_THRESHOLD)),
+        rng.integers(PRIME, size=(MAX_THRESHOLD, 2)),
+    )
     product = shamir._product(shamir._halves(left, 0), shamir._halves(right, 1))
     exact = (left.astype(object) @ right.astype(object)) % PRIME
     assert product.tolist() == exact.tolist()
@@ -303,7 +336,8 @@ def test_the_bounds_of_the_proof() -> None:
     assert mid == 2**47 - 3 * 2**31 + 2**16
     assert high == 2**45 - 2**31 + 2**15
     assert max(low, mid, high) < 2**53
-    assert low + (mid << 16) + 2 * high < 2**63 < 2 * low + 2 * (mid << 16)  # twice the length would not do
+    # twice the length would not do
+    assert low + (mid << 16) + 2 * high < 2**63 < 2 * low + 2 * (mid << 16)
 
 
 def test_the_largest_values_are_reduced() -> None:
@@ -340,11 +374,16 @@ def corrupted(shares: U32, rows: list[int], seed: str, elements: int | None = No
 
 @settings(max_examples=60)
 @given(st.integers(1, 5), st.integers(0, 7), st.data())
-def test_decode_matches_berlekamp_and_welch(threshold: int, spare: int, data: st.DataObject) -> None:
-    """Up to two errors more than can be decoded, in all elements or in one of each share, at scattered points."""
+def test_decode_matches_berlekamp_and_welch(
+    threshold: int, spare: int, data: st.DataObject
+) -> None:
+    """Up to two errors more than can be decoded, in all elements or in one of each share, at
+    scattered points."""
     n, m = threshold + spare, 3
     points = sorted(data.draw(st.lists(st.integers(1, 30), min_size=n, max_size=n, unique=True)))
-    shares = np.array(slow_split([5, 6, PRIME - 7], draw("c", threshold - 1, m).tolist(), 30), np.uint32)
+    shares = np.array(
+        slow_split([5, 6, PRIME - 7], draw("c", threshold - 1, m).tolist(), 30), np.uint32
+    )
     shares = shares[np.array(points) - 1]
     errors = data.draw(st.integers(0, min(n, spare // 2 + 2)))
     rows = data.draw(st.permutations(range(n)))[:errors]
@@ -360,9 +399,13 @@ def test_decode_matches_berlekamp_and_welch(threshold: int, spare: int, data: st
         assert expected == ([5, 6, PRIME - 7], sorted(points[row] for row in rows))
 
 
-@pytest.mark.parametrize(("threshold", "n"), [(2, 4), (4, 5), (6, 13), (27, 49), (29, 81), (300, 420)])
+@pytest.mark.parametrize(
+    ("threshold", "n"), [(2, 4), (4, 5), (6, 13), (27, 49), (29, 81), (300, 420)]
+)
 @pytest.mark.parametrize("elements", [None, 1, 5])
-def test_every_number_of_liars_up_to_the_radius(threshold: int, n: int, elements: int | None) -> None:
+def test_every_number_of_liars_up_to_the_radius(
+    threshold: int, n: int, elements: int | None
+) -> None:
     secret, coefficients = draw("secret", 5), draw("coefficients", threshold - 1, 5)
     shares = split(secret, coefficients, n)
     radius = (n - threshold) // 2
@@ -377,7 +420,8 @@ def test_every_number_of_liars_up_to_the_radius(threshold: int, n: int, elements
 
 
 def test_liars_who_agree_with_each_other_beyond_the_radius_are_believed() -> None:
-    """What no decoder can tell, and why a reconstruction is checked against a commitment: most of the shares win."""
+    """What no decoder can tell, and why a reconstruction is checked against a commitment: most of
+    the shares win."""
     mine, theirs = split(draw("a", 2), draw("b", 2, 2), 9), split(draw("c", 2), draw("d", 2, 2), 9)
     mine[:6] = theirs[:6]
     recovered, wrong = decode(range(1, 10), mine, 3)
@@ -416,20 +460,32 @@ def test_bad_thresholds_and_shapes() -> None:
 
     cases: list[tuple[str, Callable[[], Any]]] = [
         ("threshold must be at least 2, got 1", lambda: split(ones(2), ones(0, 2), 3)),
-        ("threshold must be at most 32768, got 32769", lambda: split(ones(1), ones(MAX_THRESHOLD, 1), MAX_SHARES)),
+        (
+            "threshold must be at most 32768, got 32769",
+            lambda: split(ones(1), ones(MAX_THRESHOLD, 1), MAX_SHARES),
+        ),
         ("num_shares must be at least 3, got 2", lambda: split(ones(2), ones(2, 2), 2)),
-        ("num_shares must be at most 65535, got 65536", lambda: split(ones(2), ones(2, 2), MAX_SHARES + 1)),
+        (
+            "num_shares must be at most 65535, got 65536",
+            lambda: split(ones(2), ones(2, 2), MAX_SHARES + 1),
+        ),
         ("secret must be \\[m\\]", lambda: split(ones(2), ones(2, 3), 3)),
         ("secret must be \\[m\\]", lambda: split(ones(2, 2), ones(2, 2), 3)),
         ("secret must be \\[m\\]", lambda: split(ones(2), ones(2), 3)),
         ("secret must be \\[m\\]", lambda: split(ones(0), ones(2, 0), 3)),
-        ("secret must be an array of uint32, got int64", lambda: split(ones(2).astype(np.int64), ones(2, 2), 3)),
+        (
+            "secret must be an array of uint32, got int64",
+            lambda: split(ones(2).astype(np.int64), ones(2, 2), 3),
+        ),
         ("secret must be an array of uint32, got list", lambda: split([1, 2], ones(2, 2), 3)),  # type: ignore[arg-type]
         ("points must be \\[t\\] or", lambda: combine([1, 2, 3], ones(1, 2, 5))),
         ("points must be \\[t\\] or", lambda: combine([[1, 2]] * 3, ones(2, 2, 5))),
         ("points must be \\[t\\] or", lambda: combine([1, 2], ones(2))),
         ("one owner need points \\[t\\], got \\(1, 2\\)", lambda: combine([[1, 2]], ones(2, 5))),
-        ("shares must be at most 32768", lambda: combine(range(1, MAX_THRESHOLD + 2), ones(MAX_THRESHOLD + 1, 1))),
+        (
+            "shares must be at most 32768",
+            lambda: combine(range(1, MAX_THRESHOLD + 2), ones(MAX_THRESHOLD + 1, 1)),
+        ),
         ("points must be \\[n\\]", lambda: decode([[1, 2]], ones(1, 2), 1)),
         ("points must be \\[n\\]", lambda: decode([1, 2], ones(3, 2), 1)),
         ("points must be \\[n\\]", lambda: decode([1, 2], ones(2), 1)),
@@ -467,7 +523,8 @@ def test_bad_points(points: Any, message: str) -> None:
 
 
 def test_the_self_test_fails_on_an_inexact_product(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As with a library that multiplies in single precision, or that is wrong in a corner of the matrix."""
+    """As with a library that multiplies in single precision, or that is wrong in a corner of the
+    matrix."""
     exact = shamir._product
 
     def corner(left: Any, right: Any) -> Any:

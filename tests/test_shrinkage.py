@@ -27,14 +27,17 @@ from fedtally.sketch import CountSketch, Schedule, SketchSpec
 
 
 def landed(counts, schedule, rows, width, seed, noise=0.0):
-    """Return the sums of rounds with the given counts of the items 1..d, int64 [rounds, d], with normal noise."""
+    """Return the sums of rounds with the given counts of the items 1..d, int64 [rounds, d], with
+    normal noise."""
     rng = np.random.default_rng(seed)
     spec = SketchSpec(rows, width, Schedule.parse(schedule), len(counts), rng.bytes(32))
     sketches = []
     for m, held in enumerate(counts):
         sketches.append(CountSketch(spec, m))
         sketches[-1].add_range(1, held)
-        sketches[-1].counters[...] += np.rint(rng.normal(0.0, noise, (rows, width))).astype(np.int64)
+        sketches[-1].counters[...] += np.rint(rng.normal(0.0, noise, (rows, width))).astype(
+            np.int64
+        )
     return sketches
 
 
@@ -74,9 +77,11 @@ def test_means_are_not_negative_and_rise_with_the_value(truth, seed, wide):
 @settings(max_examples=20)
 @given(truth=st.lists(st.floats(0, 1e3), min_size=1, max_size=50), seed=st.integers(0, 2**32 - 1))
 def test_the_further_above_normal_noise_the_less_moves(truth, seed):
-    """A component far out has a deviation t of 0.09 of its mean, and its neighbours' means are 2.9 t away. A value lies
-    within 1.45 t of one of them, or log(w) / 2.9 t further where weights differ w-fold; at most 3,200-fold, 51 items to
-    the 60th of one. A value that is 4.2 t from the mean moves by 4.2 / t at most.
+    """A component far out has a deviation t of 0.09 of its mean, and its neighbours' means are 2.9
+    t away. A value lies
+    within 1.45 t of one of them, or log(w) / 2.9 t further where weights differ w-fold; at most
+    3,200-fold, 51 items to the 60th of one. A value that is 4.2 t from the mean moves by 4.2 / t at
+    most.
     """
     values, means = rule(np.array(truth) + np.random.default_rng(seed).normal(size=len(truth)))
     far = (values > 10.0) & (values < 5e3)
@@ -84,7 +89,8 @@ def test_the_further_above_normal_noise_the_less_moves(truth, seed):
 
 
 def test_means_are_those_of_a_known_prior():
-    """9 of 10 are zero, others exponential with mean 5: the risk is within 2 % of that under the true prior.
+    """9 of 10 are zero, others exponential with mean 5: the risk is within 2 % of that under the
+    true prior.
 
     Measured on eight other seeds: within 0.5 %.
     """
@@ -99,7 +105,9 @@ def test_means_are_those_of_a_known_prior():
     at = np.linspace(-6.0, 100.0, 1001)
     likelihood = density * np.exp(-0.5 * (at[:, None] - grid) ** 2)
     best = np.interp(z, at, likelihood @ grid / likelihood.sum(axis=1))
-    risk, least = (float(np.mean((mean - truth) ** 2)) for mean in (np.interp(z, values, means), best))
+    risk, least = (
+        float(np.mean((mean - truth) ** 2)) for mean in (np.interp(z, values, means), best)
+    )
     assert least < 0.2  # the values themselves: 1
     assert risk < 1.02 * least
 
@@ -116,7 +124,8 @@ def test_weights_are_of_maximum_likelihood():
 
 
 def test_noise_law_has_the_heavier_tail_but_not_the_furthest():
-    """One value in ten from a distribution three times wider: P(|x| > 4) = 0.0183, which 20,000 values give to 5 %
+    """One value in ten from a distribution three times wider: P(|x| > 4) = 0.0183, which 20,000
+    values give to 5 %
     (1 sd).
     """
     rng = np.random.default_rng(2)
@@ -136,8 +145,9 @@ def test_noise_law_has_the_heavier_tail_but_not_the_furthest():
 @pytest.mark.parametrize("schedule", ["shared", "fresh", "hybrid", "batched:2"])
 @pytest.mark.parametrize("make", [JointDecoder, MedianDecoder])
 def test_squared_errors_are_several_times_smaller(make, schedule, noise):
-    """5 x 300 and i^-1.1 over 20,000 items. The smallest ratios of 15 other seeds: 3.1 behind joint recovery, 1.7
-    behind the median, whose error is mostly that of a few outliers; the largest cost in the largest error: 1.43.
+    """5 x 300 and i^-1.1 over 20,000 items.
+    The smallest ratios of 15 other seeds: 3.1 behind joint recovery, 1.7 behind the median, whose
+    error is mostly that of a few outliers; the largest cost in the largest error: 1.43.
     """
     counts = zipf_rounds(1.1, 20_000, 200_000, 10, seed=1)
     sketches = landed(counts, schedule, 5, 300, seed=2, noise=noise)
@@ -147,12 +157,15 @@ def test_squared_errors_are_several_times_smaller(make, schedule, noise):
     assert (shrunk.spec, shrunk.num_clients) == (inner.spec, inner.num_clients)
     margin = 2.5 if make is JointDecoder else 1.3
     assert margin * squared_error(shrunk, counts) < squared_error(inner, counts)
-    largest = [float(np.abs(d.range(1, 20_000) - counts.sum(axis=0)).max()) for d in (shrunk, inner)]
+    largest = [
+        float(np.abs(d.range(1, 20_000) - counts.sum(axis=0)).max()) for d in (shrunk, inner)
+    ]
     assert largest[0] < 1.7 * largest[1]
 
 
 def test_each_item_is_shrunk_by_its_own_noise():
-    """Of ids held by nobody, the size exceeded by one in twenty is that of a standard normal variable, by the fit."""
+    """Of ids held by nobody, the size exceeded by one in twenty is that of a standard normal
+    variable, by the fit."""
     counts = zipf_rounds(1.1, 2000, 20_000, 2, seed=5)
     domain = IntegerRange(1, 2000)
     joint = JointDecoder(landed(counts, "shared", 5, 60, seed=6), domain)
@@ -166,11 +179,16 @@ def test_each_item_is_shrunk_by_its_own_noise():
 def test_the_exact_regime_is_left_alone():
     counts = zipf_rounds(2.0, 3000, 100_000, 10, seed=1)
     sketches, domain = landed(counts, "hybrid", 16, 250, seed=2), IntegerRange(1, 3000)
-    for inner in (JointDecoder(sketches, domain), MedianDecoder(landed(counts, "shared", 9, 1 << 15, seed=2))):
+    for inner in (
+        JointDecoder(sketches, domain),
+        MedianDecoder(landed(counts, "shared", 9, 1 << 15, seed=2)),
+    ):
         shrunk = ShrunkDecoder(inner, domain)
         assert shrunk.noise < 0.01
         assert np.array_equal(shrunk.range(1, 3000), inner.range(1, 3000))
-        assert np.array_equal(shrunk.at(kernels.range_ids(1, 3000)), inner.at(kernels.range_ids(1, 3000)))
+        assert np.array_equal(
+            shrunk.at(kernels.range_ids(1, 3000)), inner.at(kernels.range_ids(1, 3000))
+        )
 
 
 def test_ids_and_ranges_agree_and_repeat(backend):
@@ -178,7 +196,9 @@ def test_ids_and_ranges_agree_and_repeat(backend):
     sketches, domain = landed(counts, "hybrid", 5, 40, seed=8), IntegerRange(1, 500)
     for inner in (JointDecoder(sketches, domain), MedianDecoder(sketches)):
         shrunk, again = ShrunkDecoder(inner, domain), ShrunkDecoder(inner, domain)
-        np.testing.assert_allclose(shrunk.at(kernels.range_ids(1, 500)), shrunk.range(1, 500), rtol=1e-9, atol=1e-6)
+        np.testing.assert_allclose(
+            shrunk.at(kernels.range_ids(1, 500)), shrunk.range(1, 500), rtol=1e-9, atol=1e-6
+        )
         assert np.array_equal(shrunk.range(1, 500), again.range(1, 500))
         assert shrunk.range(2**64 - 2, 4)[2:] == pytest.approx(shrunk.range(0, 2))
         assert len(shrunk.range(1, 0)) == len(shrunk.at(np.empty(0, np.uint64))) == 0
@@ -191,7 +211,9 @@ def test_blocks_make_no_difference(monkeypatch):
     whole = ShrunkDecoder(joint, domain).range(1, 2000)
     for module in ("fedtally.recovery.shrinkage", "fedtally.recovery.linear_system"):
         monkeypatch.setattr(f"{module}.BLOCK", 300)
-    np.testing.assert_allclose(ShrunkDecoder(joint, domain).range(1, 2000), whole, rtol=1e-9, atol=1e-9)
+    np.testing.assert_allclose(
+        ShrunkDecoder(joint, domain).range(1, 2000), whole, rtol=1e-9, atol=1e-9
+    )
 
 
 def test_larger_estimates_stay_larger_behind_the_median():
@@ -240,9 +262,13 @@ def test_domains_that_are_not_contiguous():
 @pytest.mark.parametrize("noise", [0.0, 20.0])
 @pytest.mark.parametrize("make", [JointDecoder, MedianDecoder])
 def test_few_candidates(make, noise, size):
-    """A handful of items far above the noise, or alone in the sketch, keep their counts within 5 sd of the noise."""
+    """A handful of items far above the noise, or alone in the sketch, keep their counts within 5 sd
+    of the noise."""
     counts = np.full((2, size), 5000)
-    sketches, domain = landed(counts, "hybrid", 5, 20, seed=size, noise=noise), IntegerRange(1, size)
+    sketches, domain = (
+        landed(counts, "hybrid", 5, 20, seed=size, noise=noise),
+        IntegerRange(1, size),
+    )
     inner = make(sketches, domain) if make is JointDecoder else make(sketches)
     found = ShrunkDecoder(inner, domain).range(1, size)
     if noise or make is JointDecoder:
@@ -264,7 +290,9 @@ def test_what_is_refused():
     counts = zipf_rounds(1.3, 100, 1000, 1, seed=7)
     sketches, domain = landed(counts, "shared", 5, 40, seed=8), IntegerRange(1, 100)
     shrunk = ShrunkDecoder(JointDecoder(sketches, domain), domain)
-    with pytest.raises(InvalidInputError, match="MedianDecoder or a JointDecoder can be shrunk, got ShrunkDecoder"):
+    with pytest.raises(
+        InvalidInputError, match="MedianDecoder or a JointDecoder can be shrunk, got ShrunkDecoder"
+    ):
         ShrunkDecoder(shrunk, domain)
     with pytest.raises(InvalidInputError, match="count must be at least 0"):
         shrunk.range(1, -1)
@@ -276,9 +304,22 @@ def test_what_is_refused():
 
 
 def test_the_experiment_runs(tmp_path):
-    experiment = pytest.importorskip("experiments.shrinkage", reason="run from the root of the repository")
+    experiment = pytest.importorskip(
+        "experiments.shrinkage", reason="run from the root of the repository"
+    )
     path = tmp_path / "table.csv"
-    small = ["--rows", "5", "--width", "60", "--schedule", "hybrid", "--repeats", "1", "--noise", "2"]
+    small = [
+        "--rows",
+        "5",
+        "--width",
+        "60",
+        "--schedule",
+        "hybrid",
+        "--repeats",
+        "1",
+        "--noise",
+        "2",
+    ]
     more = ["--law", "1.1", "--domain-size", "2000", "--clients", "20000", "--output", str(path)]
     result = CliRunner().invoke(experiment.command, small + more, catch_exceptions=False)
     assert result.exit_code == 0
@@ -287,6 +328,12 @@ def test_the_experiment_runs(tmp_path):
     assert float(found["joint+ l2"]) < float(found["joint l2"]) < float(found["median l2"])
     np.savez(tmp_path / "c4_count_surrogate.npz", pmf=np.arange(1, 500.0) ** -1.2)
     real = ["--data", str(tmp_path), "--table", "c4"]
-    assert "c4" in CliRunner().invoke(experiment.command, small + real, catch_exceptions=False).output
-    with pytest.raises(InvalidInputError, match="--data must name the folder of gowalla_us_grid.npz"):
-        CliRunner().invoke(experiment.command, [*small, "--data", str(tmp_path)], catch_exceptions=False)
+    assert (
+        "c4" in CliRunner().invoke(experiment.command, small + real, catch_exceptions=False).output
+    )
+    with pytest.raises(
+        InvalidInputError, match="--data must name the folder of gowalla_us_grid.npz"
+    ):
+        CliRunner().invoke(
+            experiment.command, [*small, "--data", str(tmp_path)], catch_exceptions=False
+        )

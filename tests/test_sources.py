@@ -1,4 +1,5 @@
-"""Tables, text, columns in memory and synthetic populations, and everything that can be wrong with them."""
+"""Tables, text, columns in memory and synthetic populations, and everything that can be wrong with
+them."""
 
 from __future__ import annotations
 
@@ -67,7 +68,7 @@ def as_table(format: str, words: list[str]) -> bytes:
     return text.getvalue().encode()
 
 
-# ---------------------------------------------------------------------------------------------------------- formats
+# ------------------------------------------------------------------------------------------ formats
 
 
 @pytest.mark.parametrize("zipped", [False, True])
@@ -83,7 +84,9 @@ def as_table(format: str, words: list[str]) -> bytes:
         ("txt", "text"),
     ],
 )
-def test_every_format_keeps_text_as_written(tmp_path: Path, suffix: str, format: str, zipped: bool) -> None:
+def test_every_format_keeps_text_as_written(
+    tmp_path: Path, suffix: str, format: str, zipped: bool
+) -> None:
     content = as_table(format, WORDS)
     path = tmp_path / (f"words.{suffix}" + (".gz" if zipped else ""))
     write(path, gzip.compress(content) if zipped else content)
@@ -113,7 +116,9 @@ def test_standard_input(monkeypatch: pytest.MonkeyPatch, format: str) -> None:
         next(source.batches())
 
 
-def test_standard_input_is_text_until_a_column_or_delimiter_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_standard_input_is_text_until_a_column_or_delimiter_is_named(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     def piped(columns: Columns | None = None, **options: Any) -> dict[str, Any]:
         monkeypatch.setattr("sys.stdin", types.SimpleNamespace(buffer=io.BytesIO(b"a;b\n1;2\n")))
         return collect(open_source("-", columns, **options))
@@ -145,12 +150,22 @@ def test_a_pipe_is_read_whole(tmp_path: Path) -> None:
 def test_roles_and_missing_values(tmp_path: Path) -> None:
     path = write(tmp_path / "t.csv", "who,when,what\nu1,1,tea\n,1,rice\nu2,,rice\nu3,2,\nu4,2,NA\n")
     whole = collect(open_source(path, Columns("what", client="who", round="when")))
-    assert whole == {"items": ["tea", "NA"], "missing": 3, "batches": 1, "clients": ["u1", "u4"], "rounds": ["1", "2"]}
+    assert whole == {
+        "items": ["tea", "NA"],
+        "missing": 3,
+        "batches": 1,
+        "clients": ["u1", "u4"],
+        "rounds": ["1", "2"],
+    }
 
 
 def test_text_lines(tmp_path: Path) -> None:
     path = write(tmp_path / "t.txt", "\ufeffx\r\n\r\n  y \n\nlast")
-    assert collect(open_source(path)) == {"items": ["x", "  y ", "last"], "missing": 2, "batches": 2}
+    assert collect(open_source(path)) == {
+        "items": ["x", "  y ", "last"],
+        "missing": 2,
+        "batches": 2,
+    }
 
 
 def test_the_official_check_in_file(tmp_path: Path) -> None:
@@ -168,9 +183,15 @@ def test_the_official_check_in_file(tmp_path: Path) -> None:
 def test_pairs_of_floats(tmp_path: Path) -> None:
     table = {"lat": [40.75, float("nan"), -1e-7], "lon": [-74, 2, None]}
     parquet.write_table(pa.table(table), tmp_path / "t.parquet")
-    assert collect(open_source(tmp_path / "t.parquet", Columns(("lat", "lon"))))["items"] == ["40.75,-74"]
+    assert collect(open_source(tmp_path / "t.parquet", Columns(("lat", "lon"))))["items"] == [
+        "40.75,-74"
+    ]
     path = write(tmp_path / "t.json", '{"lat": 40, "lon": -70.5}\n{"lat": 41.5, "lon": null}\n')
-    assert collect(open_source(path, Columns(("lat", "lon")))) == {"items": ["40,-70.5"], "missing": 1, "batches": 1}
+    assert collect(open_source(path, Columns(("lat", "lon")))) == {
+        "items": ["40,-70.5"],
+        "missing": 1,
+        "batches": 1,
+    }
     assert collect(from_items(np.array([[1.5, 2.0], [3.0, np.nan]])))["items"] == ["1.5,2"]
 
 
@@ -183,7 +204,10 @@ def test_typed_columns_become_text_or_integers() -> None:
         "int8": (pa.array([-1, 2], pa.int8()), [-1, 2]),
         "bool": (pa.array([True, False]), ["true", "false"]),
         "date": (pa.array([0, 1], pa.date32()), ["1970-01-01", "1970-01-02"]),
-        "timestamp": (pa.array([0, 1], pa.timestamp("s")), ["1970-01-01 00:00:00", "1970-01-01 00:00:01"]),
+        "timestamp": (
+            pa.array([0, 1], pa.timestamp("s")),
+            ["1970-01-01 00:00:00", "1970-01-01 00:00:01"],
+        ),
     }
     for name, (array, expected) in items.items():
         assert collect(from_items(array))["items"] == expected, name
@@ -192,7 +216,8 @@ def test_typed_columns_become_text_or_integers() -> None:
 def test_json_types_hold_for_the_whole_file(tmp_path: Path) -> None:
     """Arrow's own guess would make timestamps of these strings and stumble over the late field."""
     path = write(
-        tmp_path / "t.jsonl", '{"item": "2020-01-01"}\n{"item": null}\n{"late": [1], "item": "x"}\n{"late": 2}\n'
+        tmp_path / "t.jsonl",
+        '{"item": "2020-01-01"}\n{"item": null}\n{"late": [1], "item": "x"}\n{"late": 2}\n',
     )
     assert collect(open_source(path)) == {"items": ["2020-01-01", "x"], "missing": 2, "batches": 1}
     path = write(tmp_path / "big.jsonl", '{"item": 1}\n{"item": 18446744073709551615}\n')
@@ -211,17 +236,27 @@ def test_encodings(tmp_path: Path) -> None:
     fails(path, "unknown encoding 'utf9'", encoding="utf9")
 
 
-# ---------------------------------------------------------------------------------------------------------- columns
+# ------------------------------------------------------------------------------------------ columns
 
 
 def test_item_column_default(tmp_path: Path) -> None:
     assert collect(open_source(write(tmp_path / "a.csv", "word\nx\n")))["items"] == ["x"]
     assert collect(open_source(write(tmp_path / "b.csv", "item,z\nx,1\n")))["items"] == ["x"]
-    assert collect(open_source(write(tmp_path / "c.csv", "word,n\nx,1\n"), Columns(count="n")))["items"] == ["x"]
-    assert collect(open_source(write(tmp_path / "d.csv", "x\ny\n"), header=False))["items"] == ["x", "y"]
+    assert collect(open_source(write(tmp_path / "c.csv", "word,n\nx,1\n"), Columns(count="n")))[
+        "items"
+    ] == ["x"]
+    assert collect(open_source(write(tmp_path / "d.csv", "x\ny\n"), header=False))["items"] == [
+        "x",
+        "y",
+    ]
     fails(write(tmp_path / "e.csv", "a,b\nx,1\n"), r"which column is the item.*'a', 'b'")
     fails(str(tmp_path / "e.csv"), r"no column 'c'; it has the columns 'a', 'b'", Columns("c"))
-    fails(str(tmp_path / "e.csv"), r"no column 'a'; it has the columns '1', '2'", Columns("a"), header=False)
+    fails(
+        str(tmp_path / "e.csv"),
+        r"no column 'a'; it has the columns '1', '2'",
+        Columns("a"),
+        header=False,
+    )
     fails(write(tmp_path / "f.csv", "a,a\nx,1\n"), "several columns called 'a'", Columns("a"))
 
 
@@ -242,18 +277,24 @@ def test_columns_and_options_that_do_not_fit(tmp_path: Path) -> None:
     fails(path, "format must be", format="xlsx")
 
 
-# ----------------------------------------------------------------------------------------------------------- counts
+# ------------------------------------------------------------------------------------------- counts
 
 
 @pytest.mark.parametrize("count", ["-1", "1.5", "nan", "1e3", "abc", "9223372036854775808"])
 def test_bad_counts_in_text(tmp_path: Path, count: str) -> None:
     path = write(tmp_path / "t.csv", f"item,n\nx,3\ny,{count}\n")
-    fails(path, rf"column 'n' must hold whole numbers from 0 to 2\^63 - 1, got '?{count}", Columns(count="n"))
+    fails(
+        path,
+        rf"column 'n' must hold whole numbers from 0 to 2\^63 - 1, got '?{count}",
+        Columns(count="n"),
+    )
 
 
 @pytest.mark.parametrize("count", [-1, 1.5, float("nan"), float("inf"), 2**63])
 def test_bad_counts_in_memory(count: float) -> None:
-    with pytest.raises(InvalidInputError, match=r"'counts' must hold whole numbers|misses the count in 1 rows"):
+    with pytest.raises(
+        InvalidInputError, match=r"'counts' must hold whole numbers|misses the count in 1 rows"
+    ):
         collect(from_items(["x", "y"], counts=[3, count]))
 
 
@@ -269,11 +310,20 @@ def test_good_counts(tmp_path: Path) -> None:
 
 
 def test_a_missing_count_is_an_error(tmp_path: Path) -> None:
-    fails(write(tmp_path / "t.csv", "item,n\nx,1\ny,\n"), "misses the count in 1 rows", Columns(count="n"))
-    fails(write(tmp_path / "t.json", '{"item":"x","n":1}\n{"item":"y"}\n'), "misses the count", Columns(count="n"))
+    fails(
+        write(tmp_path / "t.csv", "item,n\nx,1\ny,\n"),
+        "misses the count in 1 rows",
+        Columns(count="n"),
+    )
+    fails(
+        write(tmp_path / "t.json", '{"item":"x","n":1}\n{"item":"y"}\n'),
+        "misses the count",
+        Columns(count="n"),
+    )
 
 
-# -------------------------------------------------------------------------------------------------- unreadable files
+# --------------------------------------------------------------------------------------------------
+# unreadable files
 
 
 @pytest.mark.parametrize("suffix", ["csv", "jsonl", "txt", "txt.gz"])
@@ -305,17 +355,26 @@ def test_ragged_rows_are_named(tmp_path: Path) -> None:
     small = Layout("csv", block_size=256)  # the number counts over blocks
     with pytest.raises(UnreadableFileError, match="Row #1002: Expected 2 columns, got 1: y"):
         collect(table_source(path, Columns(), small))
-    fails(write(tmp_path / "long.csv", "\n".join([*rows, "y,1,2"])), "Row #1002: Expected 2 columns, got 3")
+    fails(
+        write(tmp_path / "long.csv", "\n".join([*rows, "y,1,2"])),
+        "Row #1002: Expected 2 columns, got 3",
+    )
 
 
 @pytest.mark.parametrize("suffix", ["csv", "txt", "jsonl"])
 def test_wrong_bytes_name_the_encoding_option(tmp_path: Path, suffix: str) -> None:
-    content = {"csv": b"item\ncaf\xe9\n", "txt": b"caf\xe9\n", "jsonl": b'{"item":"caf\xe9"}\n'}[suffix]
+    content = {"csv": b"item\ncaf\xe9\n", "txt": b"caf\xe9\n", "jsonl": b'{"item":"caf\xe9"}\n'}[
+        suffix
+    ]
     fails(write(tmp_path / f"t.{suffix}", content), "--encoding")
     fails(write(tmp_path / "h.csv", b"it\xe9m\nx\n"), "--encoding")
     late = b'{"item":"x"}\n' * 9000 + b'{"item":"\xe9"}\n'
     with pytest.raises(InvalidInputError, match="--encoding"):
-        collect(table_source(write(tmp_path / "late.jsonl", late), Columns(), Layout("json", block_size=4096)))
+        collect(
+            table_source(
+                write(tmp_path / "late.jsonl", late), Columns(), Layout("json", block_size=4096)
+            )
+        )
     fails(write(tmp_path / "a.txt", "café\n"), "--encoding", encoding="ascii")
 
 
@@ -344,9 +403,15 @@ def test_json_that_is_not_one_object_a_line(tmp_path: Path) -> None:
     fails(write(tmp_path / "b.json", '{\n"item": 1\n}'), "line 1, is no JSON object")
     fails(write(tmp_path / "c.json", '{"item": 1}\n{"item": "x"}'), r"several types \(int, str\)")
     fails(write(tmp_path / "d.json", '{"item": [1]}'), "lists or objects")
-    fails(write(tmp_path / "e.json", '{"item": 1}'), "no column 'url'; it has the columns 'item'", Columns("url"))
+    fails(
+        write(tmp_path / "e.json", '{"item": 1}'),
+        "no column 'url'; it has the columns 'item'",
+        Columns("url"),
+    )
     late = write(tmp_path / "f.json", '{"item": 1}\n' * 9000 + '{"item": "x"}\n')
-    with pytest.raises(UnreadableFileError, match=r"after row 8\d\d\d: .*changed from number to string"):
+    with pytest.raises(
+        UnreadableFileError, match=r"after row 8\d\d\d: .*changed from number to string"
+    ):
         collect(table_source(late, Columns(), Layout("json", block_size=4096)))
 
 
@@ -355,8 +420,12 @@ def test_rows_longer_than_a_block(tmp_path: Path) -> None:
         path = write(tmp_path / f"t.{kind}", as_table(kind, ["short", "x" * 1000]))
         with pytest.raises(UnreadableFileError, match="longer than a block"):
             collect(table_source(path, Columns("item"), Layout(kind, block_size=128)))
-    path = write(tmp_path / "t.txt", as_table("text", ["short", "x" * 1000]))  # lines of text may be longer
-    assert collect(table_source(path, Columns(), Layout("text", block_size=128)))["items"] == ["short", "x" * 1000]
+    # lines of text may be longer
+    path = write(tmp_path / "t.txt", as_table("text", ["short", "x" * 1000]))
+    assert collect(table_source(path, Columns(), Layout("text", block_size=128)))["items"] == [
+        "short",
+        "x" * 1000,
+    ]
 
 
 @pytest.mark.parametrize(
@@ -373,13 +442,17 @@ def test_columns_that_are_no_items(tmp_path: Path, column: Any, message: str) ->
     fails(str(tmp_path / "t.parquet"), message, Columns("ok", client="item"))
 
 
-# -------------------------------------------------------------------------------------------------------- streaming
+# ---------------------------------------------------------------------------------------- streaming
 
 text = st.text(st.characters(codec="utf-8", exclude_characters="\0\r"), max_size=20)
 
 
 @settings(max_examples=60)
-@given(words=st.lists(text, min_size=1, max_size=60), block_size=st.integers(256, 2000), format=st.sampled_from("ctj"))
+@given(
+    words=st.lists(text, min_size=1, max_size=60),
+    block_size=st.integers(256, 2000),
+    format=st.sampled_from("ctj"),
+)
 def test_blocks_do_not_matter(
     tmp_path_factory: pytest.TempPathFactory, words: list[str], block_size: int, format: str
 ) -> None:
@@ -397,7 +470,8 @@ def test_blocks_do_not_matter(
 
 @pytest.mark.parametrize("format", ["csv", "json", "parquet", "text"])
 def test_memory_is_bounded_by_the_block(tmp_path: Path, format: str) -> None:
-    """Arrow's CSV and JSON readers read 32 blocks ahead; Parquet decodes pages of 1 MiB whatever the block is."""
+    """Arrow's CSV and JSON readers read 32 blocks ahead; Parquet decodes pages of 1 MiB whatever
+    the block is."""
     block, words = 1 << 14, [f"{number:0120d}" for number in range(100_000)]
     path = write(tmp_path / "t", as_table(format, words))
     before, peak, seen, positions = pa.total_allocated_bytes(), 0, 0, []
@@ -419,7 +493,8 @@ def test_leaving_early_is_harmless(tmp_path: Path) -> None:
     batches.close()  # type: ignore[attr-defined]
 
 
-# -------------------------------------------------------------------------------------------------- columns in memory
+# --------------------------------------------------------------------------------------------------
+# columns in memory
 
 
 @pytest.mark.parametrize(
@@ -468,7 +543,13 @@ def test_polars() -> None:
 def test_parallel_columns_of_any_chunking() -> None:
     items = pa.chunked_array([["x"], ["y", None]])
     whole = collect(from_items(items, clients=[7, 8, 9], rounds=np.array(["a", "a", "b"])))
-    assert whole == {"items": ["x", "y"], "missing": 1, "batches": 2, "clients": [7, 8], "rounds": ["a", "a"]}
+    assert whole == {
+        "items": ["x", "y"],
+        "missing": 1,
+        "batches": 2,
+        "clients": [7, 8],
+        "rounds": ["a", "a"],
+    }
     with pytest.raises(InvalidInputError, match="one length, got items 3, clients 2"):
         from_items(items, clients=[1, 2])
     with pytest.raises(InvalidInputError, match="cannot go with a client"):
@@ -508,7 +589,9 @@ def test_from_items_refuses(items: Any, message: str) -> None:
         (np.array([1j]), "all text or all integers"),
     ],
 )
-def test_what_is_no_column_is_refused_whatever_it_holds(items: Any, message: str, private: bool) -> None:
+def test_what_is_no_column_is_refused_whatever_it_holds(
+    items: Any, message: str, private: bool
+) -> None:
     with pytest.raises(InvalidInputError, match=message):
         list(from_items(items).batches(private=private))
 
@@ -518,15 +601,23 @@ def test_a_million_strings_come_in_few_batches() -> None:
     assert [len(batch) for batch in whole.batches()] == [1 << 20, 1_500_000 - (1 << 20)]
 
 
-# -------------------------------------------------------------------------------------------------------- synthetic
+# ---------------------------------------------------------------------------------------- synthetic
 
-LAWS = ["zipf:a=1.3,d=2e5", "geometric:q=0.9,d=500", "zipf-log:b=1.5,d=1e5", "uniform:k=70,d=1e5", "profile:baby-names"]
+LAWS = [
+    "zipf:a=1.3,d=2e5",
+    "geometric:q=0.9,d=500",
+    "zipf-log:b=1.5,d=1e5",
+    "uniform:k=70,d=1e5",
+    "profile:baby-names",
+]
 
 
 def chi_square(counts: Any, distribution: Any) -> tuple[float, float]:
-    """Return Pearson's statistic, in cells of expectation 20 or more, and a bound it exceeds with probability 1e-6.
+    """Return Pearson's statistic, in cells of expectation 20 or more, and a bound it exceeds with
+    probability 1e-6.
 
-    The bound is the tail of chi-square (Laurent and Massart 2000, lemma 1): D + 2 sqrt(D t) + 2 t with t = ln 1e6.
+    The bound is the tail of chi-square (Laurent and Massart 2000, lemma 1): D + 2 sqrt(D t) + 2 t
+    with t = ln 1e6.
     """
     expected = distribution * counts.sum()
     cells = np.floor(np.cumsum(expected) / 20.0).astype(int)
@@ -579,7 +670,8 @@ def test_laws_are_what_they_say() -> None:
 
 @pytest.mark.parametrize("name", sorted(profiles()))
 def test_profiles_keep_what_was_measured(name: str) -> None:
-    """The interpolation passes through every measured point, up to the one factor that makes the sum 1."""
+    """The interpolation passes through every measured point, up to the one factor that makes the
+    sum 1."""
     measured = profiles()[name]
     distribution = frequencies(f"profile:{name}")
     assert len(distribution) == measured["support"] == measured["rank"][-1]
@@ -587,7 +679,8 @@ def test_profiles_keep_what_was_measured(name: str) -> None:
     assert np.all(np.diff(distribution) <= 0)
     factor = distribution[np.array(measured["rank"]) - 1] / np.array(measured["frequency"])
     np.testing.assert_allclose(factor, factor[0], rtol=1e-9)
-    assert abs(factor[0] - 1.0) < 0.05  # twice the total variation from the real vectors, at most .023
+    # twice the total variation from the real vectors, at most .023
+    assert abs(factor[0] - 1.0) < 0.05
 
 
 def test_a_population_is_drawn_once_and_by_its_generator() -> None:
@@ -632,7 +725,8 @@ def test_synthetic_options() -> None:
 
 
 def test_a_large_population_with_zeros_in_its_tail() -> None:
-    """The distribution underflows to 0 after 1,100 items: none of the n draws may fall there, or be lost."""
+    """The distribution underflows to 0 after 1,100 items: none of the n draws may fall there, or be
+    lost."""
     source = open_source("geometric:q=0.5,d=1e6,n=1e12", rng=np.random.default_rng(0))
     [batch] = source.batches()
     assert batch.counts is not None
@@ -641,7 +735,8 @@ def test_a_large_population_with_zeros_in_its_tail() -> None:
 
 
 def quotes_close(text, delimiter=","):
-    """Say whether every quote that starts a field is closed at the end of one: a state machine over characters."""
+    """Say whether every quote that starts a field is closed at the end of one: a state machine over
+    characters."""
     state, position = "start", 0
     while position < len(text):
         letter = text[position]

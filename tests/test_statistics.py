@@ -1,8 +1,9 @@
 """The probabilities the design rests on, from fixed seeds.
 
-Every check is a z-test: the mean of independent values (one per seed or row) against its expectation, in units of its
-standard error (sample standard deviation / sqrt(n)). LIMIT = 5 is exceeded by chance with probability 6e-7; there are
-below 1,000 checks. Beside the checks stand wrong variants, which the same check must reject.
+Every check is a z-test: the mean of independent values (one per seed or row) against its
+expectation, in units of its standard error (sample standard deviation / sqrt(n)). LIMIT = 5 is
+exceeded by chance with probability 6e-7; there are below 1,000 checks. Beside the checks stand
+wrong variants, which the same check must reject.
 """
 
 from __future__ import annotations
@@ -41,14 +42,18 @@ def z_score(values: Any, expected: float) -> float:
 
 @pytest.fixture(scope="module")
 def tables() -> Iterator[npt.NDArray[np.uint32]]:
-    yield np.concatenate([hashing.tabulation_tables(seed_of("tables", i), 500) for i in range(ROWS // 500)])
+    yield np.concatenate(
+        [hashing.tabulation_tables(seed_of("tables", i), 500) for i in range(ROWS // 500)]
+    )
     hashing.tabulation_tables.cache_clear()
 
 
 def mixed_ids() -> npt.NDArray[np.uint64]:
     """Small consecutive ids, ids that differ in one byte, and ids of 64 bits."""
     wide = np.random.default_rng(1).integers(2**64 - 1, size=10, dtype=np.uint64)
-    return np.concatenate([np.arange(12), 256 * np.arange(1, 5), 1 << np.arange(17, 60, 8), wide]).astype(np.uint64)
+    return np.concatenate(
+        [np.arange(12), 256 * np.arange(1, 5), 1 << np.arange(17, 60, 8), wide]
+    ).astype(np.uint64)
 
 
 def pair_collisions(cells: npt.NDArray[np.intp]) -> npt.NDArray[np.bool_]:
@@ -58,7 +63,9 @@ def pair_collisions(cells: npt.NDArray[np.intp]) -> npt.NDArray[np.bool_]:
 
 @pytest.mark.parametrize("width", [2, 16, 50, 200])
 def test_two_ids_collide_with_probability_one_over_width(tables: Any, width: int) -> None:
-    """Pairwise independence: each pair collides with probability 1/W (+ 4e-6 relative). Red if the cells are uneven."""
+    """Pairwise independence: each pair collides with probability 1/W (+ 4e-6 relative).
+    Red if the cells are uneven.
+    """
     cells = reference.locations(reference.hash_words(tables, mixed_ids()), width)
     shares = pair_collisions(cells).mean(axis=1)
     assert abs(z_score(shares, 1 / width)) < LIMIT
@@ -67,7 +74,8 @@ def test_two_ids_collide_with_probability_one_over_width(tables: Any, width: int
 
 @pytest.mark.parametrize("same", [False, True])
 def test_rows_are_independent(tables: Any, same: bool) -> None:
-    """A pair collides in two rows with probability 1/W^2; with 1/W if both have one hash, which must be rejected."""
+    """A pair collides in two rows with probability 1/W^2; with 1/W if both have one hash, which
+    must be rejected."""
     width = 8
     collide = pair_collisions(reference.locations(reference.hash_words(tables, mixed_ids()), width))
     other = collide[::2] if same else collide[1::2]
@@ -77,7 +85,8 @@ def test_rows_are_independent(tables: Any, same: bool) -> None:
 
 @pytest.mark.parametrize("bit", range(8))
 def test_signs_are_balanced_and_independent(tables: Any, bit: int) -> None:
-    """E s(x) = 0, E s(x) s(y) = 0, E s(x) 1[h(x) = k] = 0: red if a sign is constant, shared, or a location's bit."""
+    """E s(x) = 0, E s(x) s(y) = 0, E s(x) 1[h(x) = k] = 0: red if a sign is constant, shared, or a
+    location's bit."""
     words = reference.hash_words(tables, mixed_ids())
     signs = reference.signs(words, bit)
     first, second = np.triu_indices(signs.shape[1], 1)
@@ -91,10 +100,14 @@ def test_signs_are_balanced_and_independent(tables: Any, bit: int) -> None:
 
 
 def test_signs_of_two_bits_are_independent(tables: Any) -> None:
-    """Why the rounds of hybrid average out: E s_a(x) s_b(x) s_a(y) s_b(y) = 0 for bits a != b; it is 1 for a = b."""
+    """Why the rounds of hybrid average out: E s_a(x) s_b(x) s_a(y) s_b(y) = 0 for bits a != b; it
+    is 1 for a = b."""
     words = reference.hash_words(tables, mixed_ids())
     first, second = np.triu_indices(words.shape[1], 1)
-    products = [reference.signs(words, bit)[:, first] * reference.signs(words, bit)[:, second] for bit in range(8)]
+    products = [
+        reference.signs(words, bit)[:, first] * reference.signs(words, bit)[:, second]
+        for bit in range(8)
+    ]
     for a in range(8):
         for b in range(a):
             assert abs(z_score((products[a] * products[b]).mean(axis=1), 0)) < LIMIT
@@ -108,14 +121,22 @@ def multiply_add_shift(ids: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint32]:
 
 @pytest.mark.parametrize("family", ["tabulation", "multiply-add-shift"])
 def test_three_ids_of_a_progression(tables: Any, family: str) -> None:
-    """3-wise independence: x, x + t, x + 2t all collide with probability 1/W^2; the product of signs has mean 0.
+    """3-wise independence: x, x + t, x + 2t all collide with probability 1/W^2; the product of
+    signs has mean 0.
 
-    Multiply-add-shift, which is only 2-wise independent, makes triple collisions far more likely: to be rejected.
+    Multiply-add-shift, which is only 2-wise independent, makes triple collisions far more likely:
+    to be rejected.
     """
     width, steps = 32, np.array([1, 3, 5, 100, 257, 65_536], np.uint64)
     starts = np.array([0, 10, 2**32], np.uint64)
-    triples = (starts[:, None, None] + steps[None, :, None] * np.arange(3, dtype=np.uint64)).reshape(-1)
-    words = reference.hash_words(tables, triples) if family == "tabulation" else multiply_add_shift(triples)
+    triples = (
+        starts[:, None, None] + steps[None, :, None] * np.arange(3, dtype=np.uint64)
+    ).reshape(-1)
+    words = (
+        reference.hash_words(tables, triples)
+        if family == "tabulation"
+        else multiply_add_shift(triples)
+    )
     cells = reference.locations(words, width).reshape(ROWS, -1, 3)
     together = (cells[..., 0] == cells[..., 1]) & (cells[..., 1] == cells[..., 2])
     rejected = abs(z_score(together.mean(axis=1), width**-2)) > LIMIT
@@ -127,7 +148,8 @@ def test_three_ids_of_a_progression(tables: Any, family: str) -> None:
 
 
 def test_four_ids_of_a_square_are_dependent(tables: Any) -> None:
-    """The known limit: the product of the signs of (0, 1, 256, 257) is always 1; within one byte it has mean 0."""
+    """The known limit: the product of the signs of (0, 1, 256, 257) is always 1; within one byte it
+    has mean 0."""
     square = reference.signs(reference.hash_words(tables, np.array([0, 1, 256, 257], np.uint64)), 0)
     assert (square.prod(axis=1) == 1).all()
     line = reference.signs(reference.hash_words(tables, np.array([0, 1, 2, 3], np.uint64)), 0)
@@ -140,10 +162,17 @@ NUM_SEEDS = 2500
 WIDTH = 8
 FIRST_ID = 250  # crosses from one byte to two
 COUNTS = np.random.default_rng(3).integers(0, 20, size=(3, 40))  # unequal rounds
-BATCHES = {"shared": [[0, 1, 2]], "fresh": [[0], [1], [2]], "hybrid": [[0], [1], [2]], "batched:2": [[0, 1], [2]]}
+BATCHES = {
+    "shared": [[0, 1, 2]],
+    "fresh": [[0], [1], [2]],
+    "hybrid": [[0], [1], [2]],
+    "batched:2": [[0, 1], [2]],
+}
 
 
-def landed(schedule: str, counts: I64, seed: bytes, rows: int = 1, width: int = WIDTH) -> list[CountSketch]:
+def landed(
+    schedule: str, counts: I64, seed: bytes, rows: int = 1, width: int = WIDTH
+) -> list[CountSketch]:
     spec = SketchSpec(rows, width, Schedule.parse(schedule), len(counts), seed)
     sketches = [CountSketch(spec, m) for m in range(len(counts))]
     for sketch, of_round in zip(sketches, counts, strict=True):
@@ -152,7 +181,8 @@ def landed(schedule: str, counts: I64, seed: bytes, rows: int = 1, width: int = 
 
 
 def estimates_of(schedule: str, counts: I64, as_schedule: str | None = None) -> F64:
-    """Return float64 [seeds, items] from one row; `as_schedule` decodes as if another schedule had encoded."""
+    """Return float64 [seeds, items] from one row; `as_schedule` decodes as if another schedule had
+    encoded."""
     found = []
     for i in range(NUM_SEEDS):
         sketches = landed(schedule, counts, seed_of("row", i))
@@ -172,12 +202,16 @@ def row_estimates() -> dict[str, F64]:
 
 def worst_bias(estimates: F64) -> float:
     """Return the largest |z| over the items: 40 checks."""
-    return max(abs(z_score(estimates[:, j], float(COUNTS[:, j].sum()))) for j in range(COUNTS.shape[1]))
+    return max(
+        abs(z_score(estimates[:, j], float(COUNTS[:, j].sum()))) for j in range(COUNTS.shape[1])
+    )
 
 
 @pytest.mark.parametrize("schedule", BATCHES)
 def test_row_estimates_are_unbiased(row_estimates: dict[str, F64], schedule: str) -> None:
-    """E = f_j, since signs are pairwise independent. Decoding with the other sign convention must be rejected."""
+    """E = f_j, since signs are pairwise independent.
+    Decoding with the other sign convention must be rejected.
+    """
     assert worst_bias(row_estimates[schedule]) < LIMIT
     assert worst_bias(-row_estimates[schedule]) > LIMIT
 
@@ -186,15 +220,19 @@ def test_row_estimates_are_unbiased(row_estimates: dict[str, F64], schedule: str
     ("schedule", "as_schedule"),
     [("hybrid", "shared"), ("hybrid", "batched:2"), ("fresh", "hybrid"), ("shared", "hybrid")],
 )
-def test_decoding_with_the_signs_of_another_schedule_is_biased(schedule: str, as_schedule: str) -> None:
+def test_decoding_with_the_signs_of_another_schedule_is_biased(
+    schedule: str, as_schedule: str
+) -> None:
     """So the check sees, for example, a decoder that takes the signs of round 0 in every round."""
     assert worst_bias(estimates_of(schedule, COUNTS, as_schedule)) > LIMIT
 
 
 def excess_of_variance(estimates: F64, batches: list[list[int]]) -> float:
-    """Compare with V_j = sum over batches b and items i != j of (f_i^b)^2 / W, which needs a 3-wise independent word.
+    """Compare with V_j = sum over batches b and items i != j of (f_i^b)^2 / W, which needs a 3-wise
+    independent word.
 
-    Fresh and hybrid: the errors of two rounds are uncorrelated, for their signs are independent: variances add up.
+    Fresh and hybrid: the errors of two rounds are uncorrelated, for their signs are independent:
+    variances add up.
     """
     squares = np.array([COUNTS[batch].sum(axis=0) ** 2 for batch in batches]).sum(axis=0)
     variances = (squares.sum() - squares) / WIDTH
@@ -204,7 +242,8 @@ def excess_of_variance(estimates: F64, batches: list[list[int]]) -> float:
 
 @pytest.mark.parametrize("schedule", BATCHES)
 def test_variance_of_a_row_estimate(row_estimates: dict[str, F64], schedule: str) -> None:
-    """A schedule fails the formula of others: hybrid with the signs of round 0 in every round is shared."""
+    """A schedule fails the formula of others: hybrid with the signs of round 0 in every round is
+    shared."""
     for name, batches in BATCHES.items():
         rejected = abs(excess_of_variance(row_estimates[schedule], batches)) > LIMIT
         assert rejected == (batches != BATCHES[schedule]), name
@@ -212,7 +251,8 @@ def test_variance_of_a_row_estimate(row_estimates: dict[str, F64], schedule: str
 
 @pytest.mark.parametrize("schedule", ["fresh", "hybrid"])
 def test_only_fresh_rounds_have_independent_errors(schedule: str) -> None:
-    """E e_0^2 e_1^2 = V_0 V_1, V_m = (d - 1) c^2 / W, if locations are independent; hybrid rounds share collisions."""
+    """E e_0^2 e_1^2 = V_0 V_1, V_m = (d - 1) c^2 / W, if locations are independent; hybrid rounds
+    share collisions."""
     counts = np.full((2, 10), 5)
     products = []
     for i in range(NUM_SEEDS):
@@ -241,25 +281,30 @@ REJECT_BELOW = 1e-4
 
 
 def zipf_counts(exponent: float) -> I64:
-    """Return 10^10 clients' counts of items 1..d, f_i proportional to i^-a; all are above 20: rounding is harmless."""
+    """Return 10^10 clients' counts of items 1..d, f_i proportional to i^-a; all are above 20:
+    rounding is harmless."""
     weights = np.arange(1, DOMAIN + 1) ** -exponent
     return np.rint(1e10 * weights / weights.sum()).astype(np.int64)
 
 
 def library_errors(schedule: str, exponent: float, repeats: int = REPEATS) -> F64:
-    """Return the largest errors over items with ids 1..d in homogeneous rounds, one for each of `repeats` seeds."""
+    """Return the largest errors over items with ids 1..d in homogeneous rounds, one for each of
+    `repeats` seeds."""
     counts, errors = zipf_counts(exponent), []
     for i in range(repeats):
         spec = SketchSpec(KS_ROWS, KS_WIDTH, Schedule.parse(schedule), ROUNDS, seed_of("linf", i))
         sketches = [CountSketch(spec, m) for m in range(ROUNDS)]
         for sketch in sketches:
             sketch.add_range(1, counts)
-        errors.append(np.abs(MedianDecoder(sketches, DOMAIN).range(1, DOMAIN) - ROUNDS * counts).max())
+        errors.append(
+            np.abs(MedianDecoder(sketches, DOMAIN).range(1, DOMAIN) - ROUNDS * counts).max()
+        )
     return np.array(errors)
 
 
 def simulated_errors(schedule: str, exponent: float) -> F64:
-    """Return the same with hashes drawn for every (row, item), by the schedules' definitions and NumPy alone."""
+    """Return the same with hashes drawn for every (row, item), by the schedules' definitions and
+    NumPy alone."""
     rng, counts = np.random.default_rng(4), zipf_counts(exponent).astype(np.float64)
     shape, errors = (KS_ROWS, DOMAIN), []
     offsets = KS_WIDTH * np.arange(KS_ROWS)[:, None]
@@ -279,10 +324,11 @@ def simulated_errors(schedule: str, exponent: float) -> F64:
 
 
 def ks_p_value(first: F64, second: F64) -> float:
-    """Return P(D >= observed) of the two-sample Kolmogorov-Smirnov statistic for equal sizes n, exactly.
+    """Return P(D >= observed) of the two-sample Kolmogorov-Smirnov statistic for equal sizes n,
+    exactly.
 
-    Gnedenko and Korolyuk 1951: with D = k/n, p = 2 sum over j >= 1 of (-1)^(j+1) C(2n, n - jk) / C(2n, n).
-    Ties only make D smaller.
+    Gnedenko and Korolyuk 1951: with D = k/n, p = 2 sum over j >= 1 of (-1)^(j+1) C(2n, n - jk) /
+    C(2n, n). Ties only make D smaller.
     """
     n, points = len(first), np.concatenate([first, second])
     below = [np.searchsorted(np.sort(sample), points, side="right") for sample in (first, second)]
@@ -301,7 +347,10 @@ def test_p_value_against_all_interleavings() -> None:
         (np.array(c, float), np.array([v for v in range(2 * n) if v not in c], float))
         for c in combinations(range(2 * n), n)
     ]
-    gaps = [max(abs(int((a <= v).sum()) - int((b <= v).sum())) for v in range(2 * n)) for a, b in samples]
+    gaps = [
+        max(abs(int((a <= v).sum()) - int((b <= v).sum())) for v in range(2 * n))
+        for a, b in samples
+    ]
     for (a, b), gap in zip(samples, gaps, strict=True):
         assert ks_p_value(a, b) == pytest.approx(np.mean(np.array(gaps) >= gap))
 
@@ -323,8 +372,11 @@ def simulated() -> Callable[[str, float], F64]:
 def test_largest_error_is_that_of_random_hashes(
     simulated: Callable[[str, float], F64], schedule: str, exponent: float
 ) -> None:
-    """Tabulation acts like full randomness on ids 1..d; with other seeds one of 800 runs of these 12 would be red."""
-    assert ks_p_value(library_errors(schedule, exponent), simulated(schedule, exponent)) > REJECT_BELOW
+    """Tabulation acts like full randomness on ids 1..d; with other seeds one of 800 runs of these
+    12 would be red."""
+    assert (
+        ks_p_value(library_errors(schedule, exponent), simulated(schedule, exponent)) > REJECT_BELOW
+    )
 
 
 @pytest.mark.parametrize("exponent", EXPONENTS)
@@ -335,10 +387,14 @@ def test_largest_error_is_that_of_random_hashes(
 def test_other_schedules_are_told_apart(
     simulated: Callable[[str, float], F64], schedule: str, as_schedule: str, exponent: float
 ) -> None:
-    """The power of the test: hybrid with the same signs in all rounds, which is shared, is rejected as hybrid."""
+    """The power of the test: hybrid with the same signs in all rounds, which is shared, is rejected
+    as hybrid."""
     if (schedule, exponent) == ("fresh", 1.1):
         pytest.skip("nearly the same distribution, as the paper's figure 2 says")
-    assert ks_p_value(library_errors(schedule, exponent), simulated(as_schedule, exponent)) < REJECT_BELOW
+    assert (
+        ks_p_value(library_errors(schedule, exponent), simulated(as_schedule, exponent))
+        < REJECT_BELOW
+    )
 
 
 def test_one_hash_for_all_rows_is_told_apart(

@@ -1,8 +1,9 @@
-"""The ledger and the client's record: under crashes and concurrent writers nothing is spent twice or lost.
+"""The ledger and the client's record: under crashes and concurrent writers nothing is spent twice
+or lost.
 
-What follows runs on SQLite, and on PostgreSQL where there is a server: FEDTALLY_POSTGRES_URL (a role that may create
-schemas), or an installed one, which is started for the tests. FEDTALLY_REQUIRE_POSTGRES=1 makes its absence a
-failure.
+What follows runs on SQLite, and on PostgreSQL where there is a server: FEDTALLY_POSTGRES_URL (a
+role that may create schemas), or an installed one, which is started for the tests.
+FEDTALLY_REQUIRE_POSTGRES=1 makes its absence a failure.
 """
 
 from __future__ import annotations
@@ -42,14 +43,19 @@ from fedtally.store import ClientRecord, Journal, Ledger, Reservation, StoreErro
 
 EVENT = Event("rounded-gaussian", 16, "zero-out", variance=1e5, participations=3)
 SHARES = Event("skellam", 5, "zero-out", variance=2e5, honest_survivors=90, participations=2)
-PLAN: Any = SimpleNamespace(fingerprint="plan-0", privacy=SimpleNamespace(population="phones", event=SHARES))
-ONE, THREE = 0.1, 0.15  # the epsilon of 1 to 4 campaigns of EVENT at delta 1e-6: 0.0782, 0.1135, 0.1410, 0.1645
+PLAN: Any = SimpleNamespace(
+    fingerprint="plan-0", privacy=SimpleNamespace(population="phones", event=SHARES)
+)
+# the epsilon of 1 to 4 campaigns of EVENT at delta 1e-6: 0.0782, 0.1135, 0.1410, 0.1645
+ONE, THREE = 0.1, 0.15
 RUN = "run 1"
 BACKENDS = ["sqlite", pytest.param("postgresql", marks=pytest.mark.postgres)]
 _numbers = count()
 
 
-def charge(plan: str = "plan-0", release: int = 0, event: Event = EVENT, population: str = "phones") -> Charge:
+def charge(
+    plan: str = "plan-0", release: int = 0, event: Event = EVENT, population: str = "phones"
+) -> Charge:
     return Charge(population, plan, release, event)
 
 
@@ -63,7 +69,9 @@ def postgres() -> Iterator[str]:
         yield named
         return
     programs = _postgres_programs()
-    missing = "psycopg is not installed" if not _has_psycopg() else "no PostgreSQL server is installed"
+    missing = (
+        "psycopg is not installed" if not _has_psycopg() else "no PostgreSQL server is installed"
+    )
     if programs is None or not _has_psycopg():
         if os.environ.get("FEDTALLY_REQUIRE_POSTGRES") == "1":
             pytest.fail(f"FEDTALLY_REQUIRE_POSTGRES=1, and {missing}")
@@ -74,11 +82,15 @@ def postgres() -> Iterator[str]:
             shutil.chown(folder, user)
 
         def call(*command: str) -> None:
-            subprocess.run(command, check=True, user=user, cwd=folder, stdout=subprocess.DEVNULL, timeout=120)
+            subprocess.run(
+                command, check=True, user=user, cwd=folder, stdout=subprocess.DEVNULL, timeout=120
+            )
 
         data, log = f"{folder}/data", f"{folder}/log"
         call(f"{programs}/initdb", "-D", data, "-U", "fedtally", "-A", "trust", "--no-sync")
-        options = f"-F -c listen_addresses='' -c unix_socket_directories={folder} -c max_connections=50"
+        options = (
+            f"-F -c listen_addresses='' -c unix_socket_directories={folder} -c max_connections=50"
+        )
         call(f"{programs}/pg_ctl", "-D", data, "-l", log, "-w", "-o", options, "start")
         try:
             yield f"postgresql://fedtally@/postgres?host={folder}"
@@ -122,7 +134,9 @@ def places(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Callable[
         return
     url, made = sa.make_url(request.getfixturevalue("postgres")), []
     admin = sa.create_engine(
-        url.set(drivername="postgresql+psycopg"), isolation_level="AUTOCOMMIT", poolclass=sa.NullPool
+        url.set(drivername="postgresql+psycopg"),
+        isolation_level="AUTOCOMMIT",
+        poolclass=sa.NullPool,
     )
 
     def place() -> str:
@@ -178,16 +192,23 @@ def test_a_ledger_outlives_its_process(places: Callable[[], str]) -> None:
     new_ledger(place).reserve(charge(), RUN, time=1)
     again = Ledger.open(place, create=True)  # what is there is kept
     assert again.reserved("plan-0") == [0]
-    with pytest.raises(AlreadySpentError, match="release 0 of plan plan-0 is not to be had: another run charged"):
+    with pytest.raises(
+        AlreadySpentError, match="release 0 of plan plan-0 is not to be had: another run charged"
+    ):
         again.reserve(charge(), "run 2", time=2)
 
 
 def test_what_was_not_granted_is_not_reserved(ledger: Ledger) -> None:
-    with pytest.raises(InvalidInputError, match="nothing was granted to population 'tablets'.*fedtally ledger grant"):
+    with pytest.raises(
+        InvalidInputError,
+        match="nothing was granted to population 'tablets'.*fedtally ledger grant",
+    ):
         ledger.reserve(charge(population="tablets"), RUN, time=1)
     for plan in range(3):
         ledger.reserve(charge(f"plan-{plan}"), RUN, time=1)
-    with pytest.raises(OverspentError, match="plan plan-3 would take population 'phones' to epsilon 0.1645 at"):
+    with pytest.raises(
+        OverspentError, match="plan plan-3 would take population 'phones' to epsilon 0.1645 at"
+    ):
         ledger.reserve(charge("plan-3"), RUN, time=1)
     assert ledger.reserved("plan-3") == []
     ledger.reserve(charge("plan-1", 1), RUN, time=1)  # charged with round 0
@@ -198,18 +219,26 @@ def test_what_was_not_granted_is_not_reserved(ledger: Ledger) -> None:
         ledger.reserve(charge("plan-4"), RUN, time=5)
 
 
-def test_its_owner_may_ask_again_for_a_release_that_did_not_land(ledger: Ledger, places: Callable[[], str]) -> None:
+def test_its_owner_may_ask_again_for_a_release_that_did_not_land(
+    ledger: Ledger, places: Callable[[], str]
+) -> None:
     first = ledger.reserve(charge(), RUN, time=1)
     resumed = Ledger.open(ledger._engine.url.render_as_string(hide_password=False))
-    assert resumed.reserve(charge(), RUN, time=9) == first  # the second cohort of a round, or a restart
+    # the second cohort of a round, or a restart
+    assert resumed.reserve(charge(), RUN, time=9) == first
     with pytest.raises(InvalidInputError, match="charged with another event"):
         resumed.reserve(charge(event=SHARES), RUN, time=9)
     assert ledger.export()["populations"][0]["campaigns"][0]["releases"][0]["reserved"] == 1
     for release in (0, 1):  # a plan is run once: nobody else goes on with it
-        with pytest.raises(AlreadySpentError, match=f"release {release} of plan plan-0 .* another run charged this"):
+        with pytest.raises(
+            AlreadySpentError, match=f"release {release} of plan plan-0 .* another run charged this"
+        ):
             ledger.reserve(charge(release=release), "run 2", time=2)
     ledger.land(first, b"noised", RUN, time=3)
-    for owner, why in ((RUN, "has landed: it is not opened again"), ("run 2", "another run charged")):
+    for owner, why in (
+        (RUN, "has landed: it is not opened again"),
+        ("run 2", "another run charged"),
+    ):
         with pytest.raises(AlreadySpentError, match=why):
             ledger.reserve(charge(), owner, time=4)
     assert ledger.reserve(charge(release=1), RUN, time=5) == ("plan-0", 1)
@@ -232,7 +261,9 @@ def test_nobody_lands_in_the_release_of_another_run(ledger: Ledger) -> None:
     """A reservation is no key: anybody can write one down."""
     ledger.reserve(charge(), RUN, time=1)
     for owner in ("run 2", "RUN 1"):
-        with pytest.raises(AlreadySpentError, match="release 0 of plan plan-0 .* another run charged this plan"):
+        with pytest.raises(
+            AlreadySpentError, match="release 0 of plan plan-0 .* another run charged this plan"
+        ):
             ledger.land(Reservation("plan-0", 0), b"of another run", owner, time=2)
     with pytest.raises(InvalidInputError, match="owner must be 1 to 200 printable"):
         ledger.land(Reservation("plan-0", 0), b"of nobody", "", time=2)
@@ -246,7 +277,8 @@ def test_nobody_lands_in_the_release_of_another_run(ledger: Ledger) -> None:
 def test_what_a_reservation_costs_does_not_grow_with_the_campaigns(
     places: Callable[[], str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Counted: statements, instructions of SQLite's machine, and campaigns that the accountant looks at."""
+    """Counted: statements, instructions of SQLite's machine, and campaigns that the accountant
+    looks at."""
     ledger, steps, counted = new_ledger(places(), epsilon=20.0), [0], {"statements": 0, "bounds": 0}
     bound = accounting.gaussian_bound
 
@@ -264,7 +296,11 @@ def test_what_a_reservation_costs_does_not_grow_with_the_campaigns(
     monkeypatch.setattr(accounting, "gaussian_bound", noted)
     hooks.listen(ledger._engine, "before_cursor_execute", statement)
     if ledger._engine.dialect.name == "sqlite":
-        hooks.listen(ledger._engine, "connect", lambda connection, _: connection.set_progress_handler(step, 1))
+        hooks.listen(
+            ledger._engine,
+            "connect",
+            lambda connection, _: connection.set_progress_handler(step, 1),
+        )
 
     def cost(number: int) -> tuple[dict[str, int], int]:
         steps[0], counted["statements"], counted["bounds"] = 0, 0, 0
@@ -279,7 +315,9 @@ def test_what_a_reservation_costs_does_not_grow_with_the_campaigns(
     total = ledger.spent("phones")
     events = [event_of(number) for number in range(120)]
     assert total is not None
-    assert total.epsilon == pytest.approx(accounting.epsilon(events, 1e-6, adaptive=True).epsilon, rel=1e-12)
+    assert total.epsilon == pytest.approx(
+        accounting.epsilon(events, 1e-6, adaptive=True).epsilon, rel=1e-12
+    )
 
 
 def event_of(number: int) -> Event:
@@ -288,7 +326,8 @@ def event_of(number: int) -> Event:
 
 
 def test_the_total_is_that_of_the_events(ledger: Ledger) -> None:
-    """The running total against the accountant, which sees all events at once; also of what is only planned."""
+    """The running total against the accountant, which sees all events at once; also of what is only
+    planned."""
     ledger.grant("phones", 5.0, 1e-6, time=0)
     events: list[Event] = []
     for number, event in enumerate([EVENT, SHARES, EVENT, SHARES, event_of(1)]):
@@ -303,10 +342,15 @@ def test_the_total_is_that_of_the_events(ledger: Ledger) -> None:
 def test_populations_that_look_alike(ledger: Ledger) -> None:
     ledger.grant("Cafe-1", 1.0, 1e-6, time=0)
     assert ledger.look_alikes("phones") == ledger.look_alikes("tablets") == []
-    assert ledger.look_alikes("Phones") == ledger.look_alikes("\N{CYRILLIC SMALL LETTER ER}hones") == ["phones"]
+    assert (
+        ledger.look_alikes("Phones")
+        == ledger.look_alikes("\N{CYRILLIC SMALL LETTER ER}hones")
+        == ["phones"]
+    )
     assert ledger.look_alikes("caf\xe9 l") == ["Cafe-1"]
     with pytest.raises(
-        InvalidInputError, match="nothing was granted to population 'Phones', which looks like 'phones'"
+        InvalidInputError,
+        match="nothing was granted to population 'Phones', which looks like 'phones'",
     ):
         ledger.reserve(charge(population="Phones"), RUN, time=1)
     with pytest.raises(InvalidInputError, match=r"population must be in Unicode form NFC, 'café'"):
@@ -335,7 +379,8 @@ def test_a_sum_lands_once(ledger: Ledger) -> None:
     with pytest.raises(InvalidInputError, match="not empty"):
         ledger.land(reservation, b"", RUN, time=2)
     first = ledger.land(reservation, b"noised", RUN, time=2)
-    assert ledger.land(reservation, b"noised", RUN, time=3) == first  # the same bytes again: nothing new
+    # the same bytes again: nothing new
+    assert ledger.land(reservation, b"noised", RUN, time=3) == first
     with pytest.raises(AlreadySpentError, match="another sketch landed for release 0"):
         ledger.land(reservation, b"noised otherwise", RUN, time=3)
     assert ledger.sketch("plan-0", 0) == b"noised"
@@ -346,7 +391,14 @@ def test_a_sum_lands_once(ledger: Ledger) -> None:
 def test_constraints_hold_against_a_writer_who_asks_nobody(ledger: Ledger) -> None:
     ledger.land(ledger.reserve(charge(), RUN, time=1), b"noised", RUN, time=2)
     row = {"plan": "plan-0", "release": 0, "time": 9}
-    campaign = {"plan": "plan-9", "population": "phones", "number": 2, "owner": "x", "event": "{}", "total": "{}"}
+    campaign = {
+        "plan": "plan-9",
+        "population": "phones",
+        "number": 2,
+        "owner": "x",
+        "event": "{}",
+        "total": "{}",
+    }
     landing = {**row, "sketch": b"other", "sha256": "0" * 64}
     for table, values in [
         (store._reservations, row),
@@ -371,10 +423,16 @@ def test_rows_are_never_changed(ledger: Ledger) -> None:
         statements += ["INSERT OR REPLACE INTO {0} SELECT * FROM {0}"]
     else:
         statements += ["TRUNCATE {0} CASCADE"]
-    columns = {table.name: table.columns.keys()[-1] for table in (store._schema, *store._ledger.sorted_tables)}
+    columns = {
+        table.name: table.columns.keys()[-1]
+        for table in (store._schema, *store._ledger.sorted_tables)
+    }
     for table in tables:
         for statement in statements:
-            with pytest.raises(StoreError, match="append-only"), ledger._transaction(write=True) as connection:
+            with (
+                pytest.raises(StoreError, match="append-only"),
+                ledger._transaction(write=True) as connection,
+            ):
                 connection.exec_driver_sql(statement.format(table, columns[table]))
     assert ledger.export() == before
 
@@ -418,7 +476,9 @@ def test_a_newer_ledger_is_not_touched(places: Callable[[], str]) -> None:
         patch.setattr(store, "SCHEMA_VERSION", old + 1)
         new_ledger(place)
     for create in (False, True):
-        with pytest.raises(UnreadableFileError, match=rf"newer fedtally \(schema {old + 1}; this one knows {old}\)"):
+        with pytest.raises(
+            UnreadableFileError, match=rf"newer fedtally \(schema {old + 1}; this one knows {old}\)"
+        ):
             Ledger.open(place, create=create)
 
 
@@ -539,7 +599,8 @@ class Crashing:
 
 
 class Operator:
-    """Runs campaigns to their end, started again after each crash; it remembers what a witness would have seen."""
+    """Runs campaigns to their end, started again after each crash; it remembers what a witness
+    would have seen."""
 
     ROUNDS: ClassVar = {"plan-0": 2, "plan-1": 1}
 
@@ -585,7 +646,10 @@ class Operator:
         for (plan, round), sketch in self.acknowledged.items():
             assert books.sketch(plan, round) == sketch
         for plan in self.ROUNDS:
-            reserved, landed = books.reserved(plan), {landing.release for landing in books.landings(plan)}
+            reserved, landed = (
+                books.reserved(plan),
+                {landing.release for landing in books.landings(plan)},
+            )
             assert all(books.sketch(plan, round) == self.drawn[plan, round][0] for round in landed)
             assert landed <= {round for name, round in self.drawn if name == plan} <= set(reserved)
         total = books.spent("phones")
@@ -608,10 +672,13 @@ def test_a_crash_between_any_two_statements(places: Callable[[], str]) -> None:
         operator = crash_at(places(), [step])
         assert operator.crashes == 1
         lost += len(operator.acknowledged) < 2
-    assert 0 < lost < calm.crashing.steps / 2  # rounds that were reserved and given up, or whose answer was lost
+    # rounds that were reserved and given up, or whose answer was lost
+    assert 0 < lost < calm.crashing.steps / 2
 
 
-def test_a_crash_while_a_ledger_is_made(places: Callable[[], str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_crash_while_a_ledger_is_made(
+    places: Callable[[], str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     make_engine = store._engine
 
     def made(at: list[int]) -> tuple[str, int]:
@@ -631,7 +698,9 @@ def test_a_crash_while_a_ledger_is_made(places: Callable[[], str], monkeypatch: 
 
     steps = made([])[1]
     assert steps > 50
-    for step in range(1, steps + 1, 1 if "sqlite" in repr(make_engine(store._url(places()))) else 7):
+    for step in range(
+        1, steps + 1, 1 if "sqlite" in repr(make_engine(store._url(places()))) else 7
+    ):
         place, _ = made([step])
         assert new_ledger(place).reserve(charge(), RUN, time=1) == ("plan-0", 0)
 
@@ -654,7 +723,10 @@ def test_two_writers_never_look_at_once(ledger: Ledger, monkeypatch: pytest.Monk
         return rule(*given)
 
     monkeypatch.setattr(store, "check_total", waiting)
-    writers = [threading.Thread(target=ledger.reserve, args=(charge(f"plan-{n}"), RUN, 1)) for n in range(2)]
+    writers = [
+        threading.Thread(target=ledger.reserve, args=(charge(f"plan-{n}"), RUN, 1))
+        for n in range(2)
+    ]
     for writer in writers:
         writer.start()
     for writer in writers:
@@ -671,13 +743,20 @@ def test_eight_writers_that_die(places: Callable[[], str], tmp_path: Path, seed:
     environment = os.environ | {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
     command = [sys.executable, str(script), place, str(tmp_path), str(seed)]
     subprocess.run(command, check=True, timeout=120, env=environment)
-    lines = [line.split() for log in tmp_path.glob("*.log") for line in log.read_text().splitlines()]
+    lines = [
+        line.split() for log in tmp_path.glob("*.log") for line in log.read_text().splitlines()
+    ]
     kinds = [line[0] for line in lines]
     assert not [line for line in lines if line[0] == "failed"]
     assert kinds.count("died") >= 4  # of 16 lives
-    drew = {(plan, int(release)): digest for kind, plan, release, digest in (x for x in lines if x[0] == "drew")}
+    drew = {
+        (plan, int(release)): digest
+        for kind, plan, release, digest in (x for x in lines if x[0] == "drew")
+    }
     assert len(drew) == kinds.count("drew") >= 6  # noise once for each sum
-    assert {plan for plan, _ in drew} <= {row["plan"] for row in ledger.export()["populations"][0]["campaigns"]}
+    assert {plan for plan, _ in drew} <= {
+        row["plan"] for row in ledger.export()["populations"][0]["campaigns"]
+    }
     landed = {(x.plan, x.release): x.sha256 for n in range(5) for x in ledger.landings(f"plan-{n}")}
     assert landed.items() <= drew.items()
     acknowledged = {(line[1], int(line[2])): line[3] for line in lines if line[0] == "landed"}
@@ -715,7 +794,10 @@ def test_without_privacy_only_rounds_and_items_are_counted(record: ClientRecord)
     with pytest.raises(InvalidInputError, match="without differential privacy before"):
         record.take_part("phones", "plan-0", 5, SHARES, time=1)
     record.take_part("phones", "plan-1", 0, SHARES, time=1)
-    with pytest.raises(InvalidInputError, match="plan-1 came with differential privacy before, and comes without it"):
+    with pytest.raises(
+        InvalidInputError,
+        match="plan-1 came with differential privacy before, and comes without it",
+    ):
         record.take_part("phones", "plan-1", 1, None, time=1)
     assert record.participations("plan-1") == [0]
 
@@ -739,7 +821,8 @@ OTHER = Event("rounded-gaussian", 4, "replace-one", variance=2e4, participations
 
 
 def test_a_cap_holds_whatever_the_operator_names(record: ClientRecord) -> None:
-    """Four plans in four populations: each fits a grant of its own, and all together do not fit the cap."""
+    """Four plans in four populations: each fits a grant of its own, and all together do not fit the
+    cap."""
     one = accounting.epsilon(SHARES, 1e-6).epsilon
     assert record.capped() is None
     record.cap(1.6 * one, 1e-6, time=0)
@@ -747,15 +830,19 @@ def test_a_cap_holds_whatever_the_operator_names(record: ClientRecord) -> None:
     for n in range(2):
         record.take_part(f"population {n}", f"plan-{n}", 0, SHARES, time=1)
     for population in ("population 0", "population 2", "anybody"):
-        with pytest.raises(OverspentError, match="everything in this record to epsilon .*, and its cap is epsilon"):
+        with pytest.raises(
+            OverspentError, match="everything in this record to epsilon .*, and its cap is epsilon"
+        ):
             record.take_part(population, "plan-2", 0, SHARES, time=1)
-    record.take_part("population 1", "plan-1", 1, SHARES, time=1)  # counted in full with its first part
+    # counted in full with its first part
+    record.take_part("population 1", "plan-1", 1, SHARES, time=1)
     assert record.participations("plan-2") == []
     record.cap(2.5 * one, 1e-6, time=2)  # the owner has changed its mind
     record.take_part("anybody", "plan-2", 0, SHARES, time=3)
     record.cap(0.5 * one, 1e-6, time=4)
     with pytest.raises(OverspentError, match="its cap is"):
-        record.take_part("anybody", "plan-2", 1, SHARES, time=5)  # begun, and nevertheless more than the cap
+        # begun, and nevertheless more than the cap
+        record.take_part("anybody", "plan-2", 1, SHARES, time=5)
 
 
 def test_a_cap_counts_all_relations_as_its_own(record: ClientRecord) -> None:
@@ -771,7 +858,9 @@ def test_a_cap_counts_all_relations_as_its_own(record: ClientRecord) -> None:
 
 def test_what_has_no_epsilon_is_refused_under_a_cap(record: ClientRecord) -> None:
     record.cap(1.0, 1e-6, time=0)
-    with pytest.raises(OverspentError, match="without differential privacy: what has no epsilon cannot be counted"):
+    with pytest.raises(
+        OverspentError, match="without differential privacy: what has no epsilon cannot be counted"
+    ):
         record.take_part("phones", "plan-0", 0, None, time=1)
     assert record.participations("plan-0") == []
 
@@ -808,7 +897,8 @@ def test_a_journal_stays_that_of_its_round(tmp_path: Path) -> None:
 
 
 def test_a_journal_says_what_the_cap_refuses(record: ClientRecord) -> None:
-    """Also where events cannot be added up, which the operator may arrange: it is a refusal, not an error."""
+    """Also where events cannot be added up, which the operator may arrange: it is a refusal, not an
+    error."""
     record.cap(1e-3, 1e-6, time=0)
     journal = Journal(record, PLAN, 0, time=1)
     assert not journal.spend(b"") and "its cap is epsilon 0.001" in journal.refusal
@@ -822,30 +912,42 @@ def test_rows_of_a_record_are_never_changed(record: ClientRecord) -> None:
     record.begin(b"session", 9)
     record.cap(1.0, 1e-6, time=2)
     for table in ("fedtally_participations", "fedtally_sessions", "fedtally_caps"):
-        with pytest.raises(StoreError, match="append-only"), record._transaction(write=True) as connection:
+        with (
+            pytest.raises(StoreError, match="append-only"),
+            record._transaction(write=True) as connection,
+        ):
             connection.exec_driver_sql(f"DELETE FROM {table}")
 
 
-def test_a_row_is_not_replaced_by_any_of_its_unique_columns(record: ClientRecord, tmp_path: Path) -> None:
-    """REPLACE deletes without the trigger of DELETE, also by a unique column that is not the primary key."""
+def test_a_row_is_not_replaced_by_any_of_its_unique_columns(
+    record: ClientRecord, tmp_path: Path
+) -> None:
+    """REPLACE deletes without the trigger of DELETE, also by a unique column that is not the
+    primary key."""
     record.take_part("phones", "plan-a", 0, EVENT, 1, item="photo 1")
-    record.take_part("phones", "plan-a", 1, EVENT, 2)  # without an item: nothing is equal to a missing one
+    # without an item: nothing is equal to a missing one
+    record.take_part("phones", "plan-a", 1, EVENT, 2)
     ledger = Ledger.open(tmp_path / "ledger.db", create=True)
     ledger.grant("phones", THREE, 1e-6, time=0)
     ledger.reserve(charge(), RUN, time=1)
-    other = "INSERT OR REPLACE INTO {0} SELECT {1} FROM {0} ORDER BY plan, time LIMIT 1"  # one other primary key
+    # one other primary key
+    other = "INSERT OR REPLACE INTO {0} SELECT {1} FROM {0} ORDER BY plan, time LIMIT 1"
     for books, table, columns in (
         (record, "fedtally_participations", "'plan-z', 7, population, event, item, time"),
         (ledger, "fedtally_campaigns", "'plan-z', population, number, owner, event, total, time"),
     ):
         with books._transaction(write=False) as connection:
             before = connection.exec_driver_sql(f"SELECT * FROM {table}").all()
-        with pytest.raises(StoreError, match="append-only"), books._transaction(write=True) as connection:
+        with (
+            pytest.raises(StoreError, match="append-only"),
+            books._transaction(write=True) as connection,
+        ):
             connection.exec_driver_sql(other.format(table, columns))
         with books._transaction(write=False) as connection:
             assert connection.exec_driver_sql(f"SELECT * FROM {table}").all() == before
     assert record.participations("plan-a") == [0, 1]
-    record.take_part("phones", "plan-b", 0, EVENT, 1)  # a second one without an item goes in as before
+    # a second one without an item goes in as before
+    record.take_part("phones", "plan-b", 0, EVENT, 1)
 
 
 def test_a_client_that_crashes_never_sends_once_too_often(tmp_path: Path) -> None:

@@ -1,4 +1,5 @@
-"""The study: its errors against theory, its pairing, its tables; plans and targets; and the population of `demo`."""
+"""The study: its errors against theory, its pairing, its tables; plans and targets; and the
+population of `demo`."""
 
 from __future__ import annotations
 
@@ -35,18 +36,24 @@ def uniform(items: int, each: int) -> Source:
     return from_items(np.arange(items), counts=np.full(items, each))
 
 
-@pytest.mark.parametrize(("method", "batches"), [("shared", 1), ("batched:2", 2), ("hybrid", 6), ("fresh", 6)])
+@pytest.mark.parametrize(
+    ("method", "batches"), [("shared", 1), ("batched:2", 2), ("hybrid", 6), ("fresh", 6)]
+)
 def test_squared_error_is_what_theory_says(method: str, batches: int) -> None:
-    """One row, d items of c clients, B independent batches of signs of Binomial(c, 1/B) clients each.
+    """One row, d items of c clients, B independent batches of signs of Binomial(c, 1/B) clients
+    each.
 
-    The squared error of an item is the sum over the d - 1 others, each in its cell with probability 1/W, of the sum
-    over batches of the square of its count there: E = (d - 1)/W * d * (c^2/B + c (1 - 1/B)) / N^2 for the sum over
-    items. Pairwise independent hashes suffice. The bound is five standard errors of the mean over repeats; another B is
+    The squared error of an item is the sum over the d - 1 others, each in its cell with probability
+    1/W, of the sum over batches of the square of its count there: E = (d - 1)/W * d * (c^2/B + c (1
+    - 1/B)) / N^2 for the sum over items. Pairwise independent hashes suffice. The bound is five
+      standard errors of the mean over repeats; another B is
     off by more.
     """
     items, each, width, repeats = 300, 120, 64, 60
     study = Study(methods=(method,), widths=(width,), rows=1, num_rounds=6, repeats=repeats, seed=7)
-    squares = np.array([m.l2**2 for m in run(uniform(items, each), study).measurements if m.method == method])
+    squares = np.array(
+        [m.l2**2 for m in run(uniform(items, each), study).measurements if m.method == method]
+    )
 
     def expected(parts: int) -> float:
         second_moment = each**2 / parts + each * (1 - 1 / parts)
@@ -59,19 +66,34 @@ def test_squared_error_is_what_theory_says(method: str, batches: int) -> None:
 
 @pytest.mark.parametrize(
     ("trust", "method", "releases"),
-    [("central", "shared", 1), ("central", "batched:2", 2), ("central", "hybrid", 4), ("distributed", "shared", 4)],
+    [
+        ("central", "shared", 1),
+        ("central", "batched:2", 2),
+        ("central", "hybrid", 4),
+        ("distributed", "shared", 4),
+    ],
 )
-def test_noise_adds_the_squared_error_of_its_openings(trust: str, method: str, releases: int) -> None:
-    """Nobody holds any of the candidates but one, in so wide a sketch that it is rarely met: in 1 of 300 repeats.
+def test_noise_adds_the_squared_error_of_its_openings(
+    trust: str, method: str, releases: int
+) -> None:
+    """Nobody holds any of the candidates but one, in so wide a sketch that it is rarely met: in 1
+    of 300 repeats.
 
-    One row: the error of a candidate is the noise of its cell, so the squares of d candidates add up to d times the
-    variance of all releases. A repeat varies by sqrt(2 / d), 10 %, and the median of 12 by 3.6 %: 18 % are
-    five standard errors. One release more or less is 25 % or more.
+    One row: the error of a candidate is the noise of its cell, so the squares of d candidates add
+    up to d times the variance of all releases. A repeat varies by sqrt(2 / d), 10 %, and the median
+    of 12 by 3.6 %: 18 % are five standard errors. One release more or less is 25 % or more.
     """
     size, repeats, clients = 200, 12, 4000
     source = from_items(np.zeros(1, np.int64), counts=np.array([clients]))
     study = Study(
-        methods=(method,), widths=(1 << 16,), rows=1, num_rounds=4, repeats=repeats, epsilon=1.0, trust=trust, seed=2
+        methods=(method,),
+        widths=(1 << 16,),
+        rows=1,
+        num_rounds=4,
+        repeats=repeats,
+        epsilon=1.0,
+        trust=trust,
+        seed=2,
     )
     found = run(source, study, domain=IntegerRange(0, size - 1))
     if trust == "distributed":  # shares of all clients of a round, made for the fewest
@@ -81,7 +103,9 @@ def test_noise_adds_the_squared_error_of_its_openings(trust: str, method: str, r
         each = calibrate(Event("rounded-gaussian", 1, "zero-out"), 1.0, 1e-6) + 1 / 12
         one_hot, noise = each, each * releases
     for name, expected in ((method, noise), ("one-hot", one_hot)):
-        squares = np.array([m.l2**2 for m in found.measurements if m.method == name]) * clients**2 / size
+        squares = (
+            np.array([m.l2**2 for m in found.measurements if m.method == name]) * clients**2 / size
+        )
         assert abs(np.median(squares) / expected - 1) < 0.18
 
 
@@ -94,7 +118,8 @@ def test_every_repeat_draws_rounds_of_its_own(monkeypatch: pytest.MonkeyPatch) -
 
     monkeypatch.setattr("fedtally.studies.schedules.split", spied)
     run(uniform(50, 40), Study(methods=("hybrid",), widths=(16,), num_rounds=3, repeats=3, seed=1))
-    firsts = {tuple(rounds[0].counts.tolist()) for rounds in drawn}  # equal by chance with probability below 1e-30
+    # equal by chance with probability below 1e-30
+    firsts = {tuple(rounds[0].counts.tolist()) for rounds in drawn}
     assert len(firsts) == 3
 
 
@@ -116,7 +141,10 @@ def test_a_seed_repeats_a_study_and_methods_do_not_disturb_each_other() -> None:
 
 
 def test_exact_methods_have_costs_and_no_error() -> None:
-    found = run(uniform(1000, 20), Study(methods=("shared",), widths=(50,), rows=3, num_rounds=4, repeats=2, seed=1))
+    found = run(
+        uniform(1000, 20),
+        Study(methods=("shared",), widths=(50,), rows=3, num_rounds=4, repeats=2, seed=1),
+    )
     by_method = {c.method: c for c in found.comparisons()}
     bits = by_method["shared"].bytes_per_client * 8 // (3 * 50)
     assert bits == 14  # a round of about 5,000 clients: sums from -5,000 to 5,000
@@ -128,7 +156,10 @@ def test_exact_methods_have_costs_and_no_error() -> None:
 
 
 def test_comparisons_summarise_the_measurements() -> None:
-    found = run(uniform(300, 3), Study(methods=("hybrid",), widths=(20, 40), repeats=5, num_rounds=2, seed=2))
+    found = run(
+        uniform(300, 3),
+        Study(methods=("hybrid",), widths=(20, 40), repeats=5, num_rounds=2, seed=2),
+    )
     narrow, wide, *_ = found.comparisons()
     errors = [m.linf for m in found.measurements if (m.method, m.width) == ("hybrid", 20)]
     assert len(errors) == 5
@@ -147,7 +178,9 @@ def test_split_keeps_every_client_and_is_uniform() -> None:
 
 
 def test_tidy_tables(tmp_path: Path) -> None:
-    found = run(uniform(30, 3), Study(methods=("fresh",), widths=(8,), repeats=2, num_rounds=2, seed=2))
+    found = run(
+        uniform(30, 3), Study(methods=("fresh",), widths=(8,), repeats=2, num_rounds=2, seed=2)
+    )
     found.export(tmp_path / "s.csv")
     table = pyarrow.csv.read_csv(tmp_path / "s.csv")
     assert table.column("method").to_pylist() == ["fresh", "one-hot", "binary"] * 2
@@ -161,7 +194,9 @@ def test_progress_counts_campaigns() -> None:
     seen: list[tuple[str, int, int | None]] = []
     study = Study(methods=("fresh",), widths=(8,), repeats=2, num_rounds=2, seed=2)
     run(uniform(30, 3), study, progress=lambda *step: seen.append(step))
-    assert [step for step in seen if step[0] == "simulate"] == [("simulate", n, 6) for n in range(1, 7)]
+    assert [step for step in seen if step[0] == "simulate"] == [
+        ("simulate", n, 6) for n in range(1, 7)
+    ]
 
 
 @pytest.mark.parametrize(
@@ -192,9 +227,23 @@ SIZE, CLIENTS = 300, 3000
 DOMAIN = {"kind": "range", "size": SIZE, "public": True}
 
 
-def a_plan(width: int, clients: int = CLIENTS, linf: float = 0.01, p: float = 0.1, **changes: Any) -> Plan:
-    fixed = {"rows": 5, "schedule": "hybrid", "num_rounds": 3, "max_items": 1, "domain": DOMAIN, "seed": bytes(32)}
-    sizes = {"width": width, "num_clients": clients, "max_round_clients": clients, "target": Target(linf, p, "joint")}
+def a_plan(
+    width: int, clients: int = CLIENTS, linf: float = 0.01, p: float = 0.1, **changes: Any
+) -> Plan:
+    fixed = {
+        "rows": 5,
+        "schedule": "hybrid",
+        "num_rounds": 3,
+        "max_items": 1,
+        "domain": DOMAIN,
+        "seed": bytes(32),
+    }
+    sizes = {
+        "width": width,
+        "num_clients": clients,
+        "max_round_clients": clients,
+        "target": Target(linf, p, "joint"),
+    }
     return Plan(**{**fixed, **sizes, **changes})
 
 
@@ -202,7 +251,9 @@ def zipf(clients: int = CLIENTS) -> Source:
     return open_source(f"zipf:a=1.1,d={SIZE},n={clients}", rng=np.random.default_rng(5))
 
 
-def tried(plan: Plan, source: Source | None = None, repeats: int = 20, seed: int = 1, **more: Any) -> TrialResult:
+def tried(
+    plan: Plan, source: Source | None = None, repeats: int = 20, seed: int = 1, **more: Any
+) -> TrialResult:
     return validation.run(source or zipf(), Trial(plan, repeats, seed=seed), **more)
 
 
@@ -232,7 +283,10 @@ def test_a_target_that_is_met_and_one_that_is_missed() -> None:
     assert generous.verdict == Verdict(0, 20, 6, True, pytest.approx(0.467, abs=0.001))
     assert poor.verdict is not None and not poor.verdict.met and poor.verdict.exceeded > 10
     assert poor.exceeded == sum(m.linf > 0.01 for m in poor.measurements)
-    assert [poor.quantile(p) for p in (0.5, 0.1)] == [np.median(poor.errors), np.quantile(poor.errors, 0.9)]
+    assert [poor.quantile(p) for p in (0.5, 0.1)] == [
+        np.median(poor.errors),
+        np.quantile(poor.errors, 0.9),
+    ]
 
 
 def test_an_error_of_exactly_the_target_does_not_exceed_it() -> None:
@@ -245,7 +299,9 @@ def test_an_error_of_exactly_the_target_does_not_exceed_it() -> None:
 
 @pytest.mark.parametrize("repeats", [1, 2, 10, 50, 1000])
 @pytest.mark.parametrize("p", [0.01, 0.1, 0.5])
-def test_a_target_that_is_met_is_found_missed_in_one_of_a_hundred_studies_at_most(repeats: int, p: float) -> None:
+def test_a_target_that_is_met_is_found_missed_in_one_of_a_hundred_studies_at_most(
+    repeats: int, p: float
+) -> None:
     allowed = Verdict.of(0, repeats, p).allowed
     if allowed < repeats:
         assert bdtrc(allowed, repeats, p) <= 0.01 + 1e-12
@@ -267,7 +323,8 @@ def test_a_seed_repeats_a_trial() -> None:
 
 
 def test_clients_are_the_sources_own_or_as_many_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The most frequent of 300 items has Binomial(1000, 0.2) clients: not alike in three draws, and near 200."""
+    """The most frequent of 300 items has Binomial(1000, 0.2) clients: not alike in three draws, and
+    near 200."""
     seen: list[list[RoundTally]] = []
 
     def spied(plan: Plan, domain: Any, rounds: list[RoundTally], *more: Any) -> Any:
@@ -284,7 +341,10 @@ def test_clients_are_the_sources_own_or_as_many_drawn(monkeypatch: pytest.Monkey
         assert all(sum(part.num_clients for part in rounds) == clients for rounds in seen)
         assert len({tuple(part.num_clients for part in rounds) for rounds in seen}) > 1
         return [
-            {i: sum(int(part.counts[part.ids == i].sum()) for part in rounds) for i in range(1, SIZE + 1)}
+            {
+                i: sum(int(part.counts[part.ids == i].sum()) for part in rounds)
+                for i in range(1, SIZE + 1)
+            }
             for rounds in seen
         ]
 
@@ -308,7 +368,9 @@ def test_itemless_clients_of_a_private_plan_stay_itemless() -> None:
     source = lambda: from_items([7] * 40 + [None] * 20)  # noqa: E731
     privacy = propose(epsilon=10.0, delta=1e-6, rows=5, width=50, not_private=True)
     for clients in (60, 900):
-        found = tried(a_plan(50, clients, privacy=privacy), source(), repeats=3, domain=IntegerRange(1, SIZE))
+        found = tried(
+            a_plan(50, clients, privacy=privacy), source(), repeats=3, domain=IntegerRange(1, SIZE)
+        )
         assert found.errors.max() < 0.1
         assert found.distribution is not None
         assert found.distribution.numbers @ found.distribution.frequencies == pytest.approx(2 / 3)
@@ -321,12 +383,16 @@ def test_itemless_clients_of_a_private_plan_stay_itemless() -> None:
     ("secure_sum", "trust", "each"),
     [("ideal", None, 2), ("secagg", "central", 2), ("secagg", None, None), ("two-server", None, 4)],
 )
-def test_the_noise_is_that_of_the_plan(secure_sum: str, trust: str | None, each: int | None) -> None:
-    """One item, hardly ever met: the squares of 200 candidates add up to 200 variances of all releases together.
+def test_the_noise_is_that_of_the_plan(
+    secure_sum: str, trust: str | None, each: int | None
+) -> None:
+    """One item, hardly ever met: the squares of 200 candidates add up to 200 variances of all
+    releases together.
 
-    A repeat varies by sqrt(2 / 200), 10 %, and the median of 12 by 3.6 %: 18 % are five standard errors. Two releases
-    have a draw each, or one of each server; shares are those of all clients of four rounds. The noise of one release,
-    or server, more or less would be 25 % or more, and shares of one cohort of a round 80 %.
+    A repeat varies by sqrt(2 / 200), 10 %, and the median of 12 by 3.6 %: 18 % are five standard
+    errors. Two releases have a draw each, or one of each server; shares are those of all clients of
+    four rounds. The noise of one release, or server, more or less would be 25 % or more, and shares
+    of one cohort of a round 80 %.
     """
     clients = 1200
     plan = noised_plan(secure_sum, clients, trust=trust)
@@ -344,14 +410,23 @@ def test_the_noise_is_that_of_the_plan(secure_sum: str, trust: str | None, each:
 
 @pytest.mark.parametrize("secure_sum", ["secagg", "two-server"])
 @pytest.mark.parametrize("epsilon", [None, 1.0])
-def test_neighbouring_widths_cost_what_such_plans_cost(secure_sum: str, epsilon: float | None) -> None:
+def test_neighbouring_widths_cost_what_such_plans_cost(
+    secure_sum: str, epsilon: float | None
+) -> None:
     def fit(width: int) -> Plan:
         request = Request(secure_sum=secure_sum, rows=3, width=width, epsilon=epsilon, num_rounds=1)
-        draft = Draft.fit(request.resolve(not_private=epsilon is not None), IntegerRange(1, 9), [90], seed=bytes(32))
+        draft = Draft.fit(
+            request.resolve(not_private=epsilon is not None),
+            IntegerRange(1, 9),
+            [90],
+            seed=bytes(32),
+        )
         return draft.finish(draft.for_bytes(), key_bytes(1, b"keys"), lambda *_: None)[0]
 
     for width in (100, 120, 300):
-        assert validation._bytes(fit(100), width) == pytest.approx(fit(width).bytes_per_client, rel=0.08)
+        assert validation._bytes(fit(100), width) == pytest.approx(
+            fit(width).bytes_per_client, rel=0.08
+        )
     assert validation._bytes(fit(100), 100) == fit(100).bytes_per_client
 
 
@@ -362,19 +437,33 @@ def test_predictions_are_those_of_the_plan_and_its_neighbours() -> None:
     assert curve[6] == (a_plan(60).bytes_per_client, found.predicted(0.1))
     assert [x for x, _ in curve] == sorted({x for x, _ in curve})
     assert curve[0][1] > 2 * curve[-1][1]
-    assert found.predicted(0.5) == pytest.approx(float(np.median(tried(a_plan(60), repeats=40).errors)), rel=0.25)
-    assert tried(a_plan(2), repeats=1).curve(0.5)[0][0] == a_plan(2).bytes_per_client  # no width below 2
+    assert found.predicted(0.5) == pytest.approx(
+        float(np.median(tried(a_plan(60), repeats=40).errors)), rel=0.25
+    )
+    # no width below 2
+    assert tried(a_plan(2), repeats=1).curve(0.5)[0][0] == a_plan(2).bytes_per_client
 
 
 def test_clients_of_several_items() -> None:
-    """Every client holds its own number and 300: a wide sketch tells exactly, however they are drawn."""
+    """Every client holds its own number and 300: a wide sketch tells exactly, however they are
+    drawn."""
     items = np.column_stack([np.arange(1, 61), np.full(60, SIZE)]).ravel()
     plan = a_plan(20_000, 60, max_items=2)
     for clients in (60, 200):
         again = a_plan(20_000, clients, max_items=2)
-        found = tried(again, from_items(items, clients=np.repeat(np.arange(60), 2)), 3, domain=IntegerRange(1, SIZE))
+        found = tried(
+            again,
+            from_items(items, clients=np.repeat(np.arange(60), 2)),
+            3,
+            domain=IntegerRange(1, SIZE),
+        )
         assert found.errors.max() < 1e-12
-        assert (found.distribution, found.predicted(0.1), found.predicted_failure, found.curve(0.1)) == (
+        assert (
+            found.distribution,
+            found.predicted(0.1),
+            found.predicted_failure,
+            found.curve(0.1),
+        ) == (
             None,
             None,
             None,
@@ -383,34 +472,59 @@ def test_clients_of_several_items() -> None:
         assert any("nothing is predicted" in note for note in found.warnings)
     terms = propose(epsilon=5.0, delta=1e-6, rows=5, width=20_000, max_items=2, not_private=True)
     private = replace(plan, privacy=terms)
-    found = tried(private, from_items(items, clients=np.repeat(np.arange(60), 2)), 3, domain=IntegerRange(1, SIZE))
+    found = tried(
+        private,
+        from_items(items, clients=np.repeat(np.arange(60), 2)),
+        3,
+        domain=IntegerRange(1, SIZE),
+    )
     assert found.errors.min() > 0
     # One item each is within the bound, and predicted.
-    assert tried(replace(plan, num_clients=CLIENTS, max_round_clients=CLIENTS), repeats=1).distribution is not None
+    assert (
+        tried(replace(plan, num_clients=CLIENTS, max_round_clients=CLIENTS), repeats=1).distribution
+        is not None
+    )
 
 
 def test_the_clip_of_a_private_plan_counts_as_error() -> None:
-    """A client may hold two items; a clip that leaves one of them makes each item of half the clients vanish."""
+    """A client may hold two items; a clip that leaves one of them makes each item of half the
+    clients vanish."""
     terms = propose(epsilon=10.0, delta=1e-6, rows=5, width=500, max_items=2, not_private=True)
     tight = replace(terms, event=replace(terms.event, clip_norm=5**0.5))
     source = lambda: from_items(np.tile([1, 2], 400), clients=np.repeat(np.arange(400), 2))  # noqa: E731
     for privacy, error in ((terms, 0.0), (tight, 0.5)):
-        found = tried(a_plan(500, 400, max_items=2, privacy=privacy), source(), 3, domain=IntegerRange(1, SIZE))
+        found = tried(
+            a_plan(500, 400, max_items=2, privacy=privacy),
+            source(),
+            3,
+            domain=IntegerRange(1, SIZE),
+        )
         assert found.errors.max() == pytest.approx(error, abs=0.15)
 
 
 def test_rounds_that_a_plan_does_not_allow_are_counted() -> None:
-    tight = a_plan(30, max_round_clients=CLIENTS // 3)  # exactly even rounds are as rare as 1 in 5,000
+    # exactly even rounds are as rare as 1 in 5,000
+    tight = a_plan(30, max_round_clients=CLIENTS // 3)
     found = tried(tight, repeats=4)
-    assert any(note.startswith("in 4 of 4 repeats a round drew more clients") for note in found.warnings)
+    assert any(
+        note.startswith("in 4 of 4 repeats a round drew more clients") for note in found.warnings
+    )
     assert not any("repeats a round" in note for note in tried(a_plan(30), repeats=4).warnings)
 
 
 @pytest.mark.parametrize(
     ("plan", "source", "message"),
     [
-        (a_plan(9, domain={**DOMAIN, "size": 299}), zipf(), "of 299 candidates, and the input has 300; declare"),
-        (a_plan(9), from_items(np.arange(1, SIZE + 1), counts=np.zeros(SIZE, np.int64)), "no client is left"),
+        (
+            a_plan(9, domain={**DOMAIN, "size": 299}),
+            zipf(),
+            "of 299 candidates, and the input has 300; declare",
+        ),
+        (
+            a_plan(9),
+            from_items(np.arange(1, SIZE + 1), counts=np.zeros(SIZE, np.int64)),
+            "no client is left",
+        ),
     ],
 )
 def test_what_does_not_fit_a_plan_is_refused(plan: Plan, source: Source, message: str) -> None:
@@ -418,7 +532,9 @@ def test_what_does_not_fit_a_plan_is_refused(plan: Plan, source: Source, message
         tried(plan, source)
 
 
-@pytest.mark.parametrize(("change", "message"), [({"repeats": 0}, "repeats"), ({"recovery": "auto"}, "recovery must")])
+@pytest.mark.parametrize(
+    ("change", "message"), [({"repeats": 0}, "repeats"), ({"recovery": "auto"}, "recovery must")]
+)
 def test_bad_trials_are_refused(change: dict[str, Any], message: str) -> None:
     with pytest.raises(InvalidInputError, match=message):
         Trial(a_plan(9), **change)
@@ -429,7 +545,9 @@ SOURCE = f"zipf:a=1.1,d={SIZE},n={CLIENTS}"
 
 
 @pytest.fixture
-def call(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Called:
+def call(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> Called:
     monkeypatch.setenv("COLUMNS", "100")
     monkeypatch.chdir(tmp_path)
 
@@ -446,8 +564,18 @@ def test_the_exit_code_says_whether_the_target_is_met(call: Called) -> None:
         found, out, err = call(plan, "--repeats", "12")
         words = " ".join(out.split())
         assert (found, err) == (code, "")
-        assert f"Target {said}: largest error above" in words and "of 12 repeats, allowed in at most 10 %" in words
-        for part in ("median", "90 %", "worst of 12", "simulated", "predicted", "the 3,000 of the source"):
+        assert (
+            f"Target {said}: largest error above" in words
+            and "of 12 repeats, allowed in at most 10 %" in words
+        )
+        for part in (
+            "median",
+            "90 %",
+            "worst of 12",
+            "simulated",
+            "predicted",
+            "the 3,000 of the source",
+        ):
             assert part in words
     assert call(a_plan(80, linf=0.0025), "--repeats", "2")[0] == 0
     assert "1 repeat cannot show it missed" in call(a_plan(6), "--repeats", "1")[1]
@@ -459,13 +587,26 @@ def test_a_document_and_a_table(call: Called) -> None:
     document = json.loads(out)
     assert (code, document["schema"]) == (1, "fedtally-validation/1")
     assert set(document) == {
-        *("schema", "warnings", "plan", "privacy", "domain", "source_clients", "drawn_with_replacement", "recovery"),
+        *(
+            "schema",
+            "warnings",
+            "plan",
+            "privacy",
+            "domain",
+            "source_clients",
+            "drawn_with_replacement",
+            "recovery",
+        ),
         *("repeats", "target", "linf", "worst_linf", "exceeded", "predicted_failure", "verdict"),
     }
     assert document["target"] == {"linf": 0.01, "failure_probability": 0.02, "recovery": "joint"}
     assert [row["exceeded_with"] for row in document["linf"]] == [0.5, 0.1, 0.02]
     assert document["plan"]["fingerprint"] == plan.fingerprint
-    assert (document["source_clients"], document["drawn_with_replacement"], document["privacy"]) == (3000, True, None)
+    assert (
+        document["source_clients"],
+        document["drawn_with_replacement"],
+        document["privacy"],
+    ) == (3000, True, None)
     assert document["verdict"].keys() == {"exceeded", "repeats", "allowed", "met", "detectable"}
     table = pyarrow.csv.read_csv("trial.csv")
     assert table.num_rows == 12
@@ -489,12 +630,22 @@ def test_a_private_plan_is_simulated_as_a_study(call: Called) -> None:
 def test_a_plan_without_a_target_and_one_of_another_recovery(call: Called) -> None:
     code, out, _ = call(a_plan(6, target=None), "--repeats", "3", "--json")
     document = json.loads(out)
-    assert (code, document["verdict"], document["exceeded"], document["predicted_failure"]) == (0, None, None, None)
+    assert (code, document["verdict"], document["exceeded"], document["predicted_failure"]) == (
+        0,
+        None,
+        None,
+        None,
+    )
     assert document["recovery"] == "joint"
     assert "none: the plan has no target" in call(a_plan(6, target=None), "--repeats", "3")[1]
     code, out, _ = call(a_plan(6), "--repeats", "3", "--recovery", "median", "--json")
     document = json.loads(out)
-    assert (code, document["verdict"], document["recovery"], document["exceeded"]) == (0, None, "median", 3)
+    assert (code, document["verdict"], document["recovery"], document["exceeded"]) == (
+        0,
+        None,
+        "median",
+        3,
+    )
     assert any("is for joint recovery, and this is median" in note for note in document["warnings"])
 
 
@@ -525,10 +676,15 @@ def test_what_the_plan_says_is_refused_beside_it(call: Called, given: tuple[str,
     assert f"the plan says its schedule, sizes and privacy: leave {given[0]} out, or --plan" in err
 
 
-def test_plans_that_cannot_be_read_or_would_be_overwritten(call: Called, capsys: pytest.CaptureFixture[str]) -> None:
+def test_plans_that_cannot_be_read_or_would_be_overwritten(
+    call: Called, capsys: pytest.CaptureFixture[str]
+) -> None:
     code, out, err = call(a_plan(9), "--output", "plan.toml")
     assert (code, out) == (2, "") and "plan.toml: it is read by this run" in err
-    for name, message in (("none.toml", "cannot read the plan none.toml"), ("bad.toml", "not valid TOML")):
+    for name, message in (
+        ("none.toml", "cannot read the plan none.toml"),
+        ("bad.toml", "not valid TOML"),
+    ):
         Path("bad.toml").write_text("rows = ")
         assert command(["simulate", "--plan", name, SOURCE]) == 2
         assert message in capsys.readouterr().err

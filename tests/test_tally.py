@@ -18,7 +18,13 @@ RANGE = IntegerRange(0, 99)
 
 
 def tally_of(source, *, encoder=None, num_rounds=1, max_items=1, seed=0, memory=1 << 30):
-    tally = Tally(encoder or Declared(RANGE, "error"), num_rounds, max_items, np.random.default_rng(seed), memory)
+    tally = Tally(
+        encoder or Declared(RANGE, "error"),
+        num_rounds,
+        max_items,
+        np.random.default_rng(seed),
+        memory,
+    )
     for batch in source.batches():
         tally.add(batch)
     return tally
@@ -34,7 +40,9 @@ def test_histogram_counts(parts):
     for part in parts:
         histogram.add(np.array(part, np.uint64), None)
     ids, counts = histogram.finish()
-    assert dict(zip(ids.tolist(), counts.tolist(), strict=True)) == Counter(chain.from_iterable(parts))
+    assert dict(zip(ids.tolist(), counts.tolist(), strict=True)) == Counter(
+        chain.from_iterable(parts)
+    )
     assert np.all(ids[1:] > ids[:-1])
 
 
@@ -70,22 +78,29 @@ def test_random_rounds_partition_the_clients():
     for part in counts_of(rounds):
         total.update(part)
     assert total == Counter(items.tolist())
-    # Each client draws its round uniformly: sizes are binomial(20,000, 1/7), standard deviation 49.5; 6 of them fail
-    # with p < 1e-8.
+    # Each client draws its round uniformly: sizes are binomial(20,000, 1/7), standard deviation
+    # 49.5; 6 of them fail with p < 1e-8.
     assert all(abs(r.num_clients - 20_000 / 7) < 6 * 49.5 for r in rounds)
 
 
 def test_split_of_one_item_is_binomial():
-    """400 splits of 60 clients over 3 rounds have multinomial variance; a stratified split would have none."""
+    """400 splits of 60 clients over 3 rounds have multinomial variance; a stratified split would
+    have none."""
     sizes = np.array(
-        [[r.num_clients for r in tally_of(from_items([1] * 60), num_rounds=3, seed=s).finish()] for s in range(400)]
+        [
+            [r.num_clients for r in tally_of(from_items([1] * 60), num_rounds=3, seed=s).finish()]
+            for s in range(400)
+        ]
     )
-    chi2 = float(((sizes - 20) ** 2 / 20).sum())  # chi-square with 2 * 400 degrees of freedom: mean 800, sd 40
+    # chi-square with 2 * 400 degrees of freedom: mean 800, sd 40
+    chi2 = float(((sizes - 20) ** 2 / 20).sum())
     assert abs(chi2 - 800) < 6 * 40
 
 
 def test_natural_rounds_are_ordered_by_label():
-    rounds = tally_of(from_items([1, 2, 3, 3], rounds=[2021, 2019, 2020, 2019]), num_rounds=None).finish()
+    rounds = tally_of(
+        from_items([1, 2, 3, 3], rounds=[2021, 2019, 2020, 2019]), num_rounds=None
+    ).finish()
     assert counts_of(rounds) == [{2: 1, 3: 1}, {3: 1}, {1: 1}]
     named = tally_of(from_items([1, 2], rounds=["b", "a"]), num_rounds=None).finish()
     assert counts_of(named) == [{2: 1}, {1: 1}]
@@ -112,12 +127,15 @@ def test_bound_on_a_client(rows, max_items, num_rounds):
         from_items(list(items), clients=list(clients)), max_items=max_items, num_rounds=num_rounds
     ).finish()
     assert sum(r.num_clients for r in rounds) == len(sets)
-    assert sum(int(r.counts.sum()) for r in rounds) == sum(min(max_items, len(s)) for s in sets.values())
+    assert sum(int(r.counts.sum()) for r in rounds) == sum(
+        min(max_items, len(s)) for s in sets.values()
+    )
     assert all(r.counts.max(initial=0) <= r.num_clients for r in rounds)
 
 
 def test_the_draw_of_an_item_is_uniform():
-    """3,000 clients with the items 0..4 keep one each: counts are binomial(3000, 1/5), sd 21.9; 5 sd: p < 3e-6."""
+    """3,000 clients with the items 0..4 keep one each: counts are binomial(3000, 1/5), sd 21.9; 5
+    sd: p < 3e-6."""
     clients, items = np.repeat(np.arange(3000), 5), np.tile(np.arange(5), 3000)
     [only] = tally_of(from_items(items, clients=clients)).finish()
     assert only.num_clients == 3000
@@ -130,8 +148,12 @@ def test_draws_depend_on_neither_order_nor_memory():
     clients, items = rng.integers(0, 500, 4000), rng.integers(0, 100, 4000)
     order = rng.permutation(4000)
     plain = tally_of(from_items(items, clients=clients), num_rounds=3, max_items=2).finish()
-    shuffled = tally_of(from_items(items[order], clients=clients[order]), num_rounds=3, max_items=2).finish()
-    spilled = tally_of(from_items(items, clients=clients), num_rounds=3, max_items=2, memory=1).finish()
+    shuffled = tally_of(
+        from_items(items[order], clients=clients[order]), num_rounds=3, max_items=2
+    ).finish()
+    spilled = tally_of(
+        from_items(items, clients=clients), num_rounds=3, max_items=2, memory=1
+    ).finish()
     assert counts_of(plain) == counts_of(shuffled) == counts_of(spilled)
 
 
@@ -147,7 +169,8 @@ def test_rows_held_after_a_spill_are_counted_too():
     from fedtally.sources import Batch
 
     tally = Tally(Declared(RANGE, "error"), 1, 1, np.random.default_rng(0), memory=100 * 24)
-    for clients in (range(100), range(100, 180), range(180, 230)):  # the second batch spills, the third stays
+    # the second batch spills, the third stays
+    for clients in (range(100), range(100, 180), range(180, 230)):
         keys = pa.array(list(clients))
         tally.add(Batch(pa.array([7] * len(keys)), keys))
     assert tally._pairs._files
@@ -160,18 +183,24 @@ def test_a_full_disk_is_said(monkeypatch):
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr("fedtally.engines.local.tally._unnamed_file", full)
-    with pytest.raises(InvalidInputError, match="No space left on device; free space there, point TMPDIR elsewhere"):
+    with pytest.raises(
+        InvalidInputError, match="No space left on device; free space there, point TMPDIR elsewhere"
+    ):
         tally_of(from_items([1], clients=[1]), memory=1)
 
 
 def test_the_round_of_a_client_is_uniform():
-    """30,000 clients over 3 rounds: each size is binomial(30,000, 1/3), sd 81.6; 5 sd: p < 2e-6 for all three."""
-    rounds = tally_of(from_items(np.zeros(30_000, int), clients=np.arange(30_000)), num_rounds=3).finish()
+    """30,000 clients over 3 rounds: each size is binomial(30,000, 1/3), sd 81.6; 5 sd: p < 2e-6 for
+    all three."""
+    rounds = tally_of(
+        from_items(np.zeros(30_000, int), clients=np.arange(30_000)), num_rounds=3
+    ).finish()
     assert all(abs(r.num_clients - 10_000) < 5 * 81.6 for r in rounds)
 
 
 def test_the_draw_of_two_of_four_items_is_uniform():
-    """60,000 clients keep 2 of 4: each of the 6 pairs is binomial(60,000, 1/6), sd 91.3; items 30,000, sd 122.5."""
+    """60,000 clients keep 2 of 4: each of the 6 pairs is binomial(60,000, 1/6), sd 91.3; items
+    30,000, sd 122.5."""
     clients, items = np.repeat(np.arange(60_000), 4), np.tile(np.arange(4), 60_000)
     [only] = tally_of(from_items(items, clients=clients), max_items=2).finish()
     assert only.counts.sum() == 120_000
@@ -180,15 +209,23 @@ def test_the_draw_of_two_of_four_items_is_uniform():
 
 def test_draws_with_natural_rounds_do_not_depend_on_the_order():
     rng = np.random.default_rng(9)
-    clients, items, rounds = rng.integers(0, 300, 3000), rng.integers(0, 100, 3000), rng.integers(5, 12, 3000)
+    clients, items, rounds = (
+        rng.integers(0, 300, 3000),
+        rng.integers(0, 100, 3000),
+        rng.integers(5, 12, 3000),
+    )
     order = rng.permutation(3000)
-    plain = tally_of(from_items(items, clients=clients, rounds=rounds), num_rounds=None, max_items=2).finish()
+    plain = tally_of(
+        from_items(items, clients=clients, rounds=rounds), num_rounds=None, max_items=2
+    ).finish()
     columns = {"clients": clients[order], "rounds": rounds[order]}
     shuffled = tally_of(from_items(items[order], **columns), num_rounds=None, max_items=2).finish()
     assert counts_of(plain) == counts_of(shuffled)
 
 
-@pytest.mark.parametrize("counts", [[2**62, 2**62, 2**62, 100], [2**63 - 1, 2**63 - 1, 3, 5], [2**40, 1]])
+@pytest.mark.parametrize(
+    "counts", [[2**62, 2**62, 2**62, 100], [2**63 - 1, 2**63 - 1, 3, 5], [2**40, 1]]
+)
 @pytest.mark.parametrize("outside", ["error", "drop"])
 def test_counts_that_could_overflow_are_refused(counts, outside):
     items = [1] * (len(counts) - 1) + [2]
@@ -197,7 +234,10 @@ def test_counts_that_could_overflow_are_refused(counts, outside):
 
 
 def test_more_rounds_than_clients():
-    with pytest.raises(InvalidInputError, match="num_rounds must be at most the number of clients, 2 clients, got 3"):
+    with pytest.raises(
+        InvalidInputError,
+        match="num_rounds must be at most the number of clients, 2 clients, got 3",
+    ):
         tally_of(from_items([1, 2]), num_rounds=3).finish()
 
 
@@ -208,12 +248,16 @@ def test_natural_rounds_written_as_text_are_ordered_by_number():
 
 
 def test_a_client_in_two_natural_rounds_takes_part_twice():
-    rounds = tally_of(from_items([1, 2], clients=["a", "a"], rounds=[0, 1]), num_rounds=None).finish()
+    rounds = tally_of(
+        from_items([1, 2], clients=["a", "a"], rounds=[0, 1]), num_rounds=None
+    ).finish()
     assert [r.num_clients for r in rounds] == [1, 1]
 
 
 def test_outside_the_domain():
-    with pytest.raises(OutsideDomainError, match="1 of 3 items is outside the domain range:0..99, the first is 100"):
+    with pytest.raises(
+        OutsideDomainError, match="1 of 3 items is outside the domain range:0..99, the first is 100"
+    ):
         tally_of(from_items([1, 100, 2]))
     tally = tally_of(from_items([1, 100, 2], counts=[1, 5, 1]), encoder=Declared(RANGE, "drop"))
     assert tally.outside == 5
@@ -256,7 +300,9 @@ def test_input_domain_of_integers():
 
 
 def test_dictionary_encoder_drops_what_it_lacks():
-    tally = tally_of(from_items(["tea", "gin", "tea"]), encoder=Declared(Dictionary(["tea", "milk"]), "drop"))
+    tally = tally_of(
+        from_items(["tea", "gin", "tea"]), encoder=Declared(Dictionary(["tea", "milk"]), "drop")
+    )
     assert counts_of(tally.finish()) == [{0: 2}]
     assert tally.outside == 1
 

@@ -25,7 +25,8 @@ def zipf(exponent, size=D):
 
 
 def flat():
-    """60 items alike, and others that hardly anybody holds: nothing that one could fit in a small sketch."""
+    """60 items alike, and others that hardly anybody holds: nothing that one could fit in a small
+    sketch."""
     distribution = np.full(D, 0.1 / (D - 60))
     distribution[:60] = 0.015
     return distribution
@@ -48,14 +49,18 @@ def campaigns(distribution, recovery, rows, width, repeats):
 @pytest.mark.parametrize(("recovery", "rows", "width"), [("joint", 7, 8), ("median", 11, 10)])
 @pytest.mark.parametrize("distribution", [zipf(1.5), flat()])
 def test_trials_fail_as_often_as_campaigns(recovery, rows, width, distribution):
-    """Shares of 150 campaigns each beyond a size that half of them exceed: 4 standard deviations, .5 sqrt(2 / 150)."""
-    found = Trials.of(Frequencies.from_frequencies(distribution), CLIENTS, recovery, 0.0, rows, width)
+    """Shares of 150 campaigns each beyond a size that half of them exceed: 4 standard deviations,
+    .5 sqrt(2 / 150)."""
+    found = Trials.of(
+        Frequencies.from_frequencies(distribution), CLIENTS, recovery, 0.0, rows, width
+    )
     errors = campaigns(distribution, recovery, rows, width, 150)
     assert abs(found.failure(float(np.median(errors)), 150) - 0.5) < 4 * 0.5 * math.sqrt(2 / 150)
 
 
 def test_a_large_domain_is_its_heaviest_candidates_and_noise(monkeypatch):
-    """Quantiles of 100 campaigns: the error of a quartile is about 1.4 times that of the mean, so 5 of these each."""
+    """Quantiles of 100 campaigns: the error of a quartile is about 1.4 times that of the mean, so 5
+    of these each."""
     distribution = Frequencies.from_frequencies(zipf(1.2, 20_000))
     monkeypatch.setattr(trials, "ITEMS", 20_000)
     whole = Trials(distribution, CLIENTS, "joint", 0.0, 7, 12).errors(100)
@@ -70,7 +75,8 @@ def test_a_large_domain_is_its_heaviest_candidates_and_noise(monkeypatch):
 
 @pytest.mark.parametrize("candidates", [1000, 100_000])
 def test_noise_alone_has_the_errors_of_normals(candidates, monkeypatch):
-    """The median of the largest of d normals, of mean 0: within 10 %, since cells are few and bounded."""
+    """The median of the largest of d normals, of mean 0: within 10 %, since cells are few and
+    bounded."""
     monkeypatch.setattr(trials, "CANDIDATES", 1000)
     distribution = Frequencies(np.empty(0), np.empty(0), candidates)
     errors = Trials(distribution, CLIENTS, "joint", 50.0, 7, 20).errors(50)
@@ -84,11 +90,18 @@ def test_what_is_asked_again_is_not_run_again(monkeypatch):
     errors = first.errors(30)
     monkeypatch.setattr(Trials, "_error", lambda *_: pytest.fail("run again"))
     again = Trials.of(distribution, CLIENTS, "joint", 0.0, 7, 6)
-    assert again is first and again.errors(30).tolist() == errors.tolist() and len(again.errors(7)) == 7
+    assert (
+        again is first
+        and again.errors(30).tolist() == errors.tolist()
+        and len(again.errors(7)) == 7
+    )
 
 
 def test_the_same_question_has_the_same_answer():
-    errors = [Trials(Frequencies.from_frequencies(zipf(1.5)), CLIENTS, "joint", 2.5, 7, 6).errors(5) for _ in range(2)]
+    errors = [
+        Trials(Frequencies.from_frequencies(zipf(1.5)), CLIENTS, "joint", 2.5, 7, 6).errors(5)
+        for _ in range(2)
+    ]
     assert errors[0].tolist() == errors[1].tolist()
 
 
@@ -103,7 +116,9 @@ def test_the_same_question_has_the_same_answer():
         ([], 0.5, False, 10),
     ],
 )
-def test_no_more_campaigns_are_run_than_are_needed(failures, probability, exceeds, run, monkeypatch):
+def test_no_more_campaigns_are_run_than_are_needed(
+    failures, probability, exceeds, run, monkeypatch
+):
     ran = []
 
     def error(*_):
@@ -126,10 +141,12 @@ def test_campaigns_are_run_for_small_sketches_of_one_batch():
     assert Campaign(CLIENTS, "hybrid", 4).trials(distribution, 7, 3) is None
     assert Campaign(CLIENTS, "batched:1", 4).trials(distribution, 7, 3) is not None
     # What is too rare for a hundred campaigns to show is predicted.
-    assert campaign.linf(distribution, 0.01, 7, 10) == campaign.modelled_linf(distribution, 0.01, 7, 10)
-    assert campaign.linf(distribution, 0.05, 7, 10) == found.of(distribution, CLIENTS, "joint", 28.0, 7, 10).linf(
-        0.05, 100
+    assert campaign.linf(distribution, 0.01, 7, 10) == campaign.modelled_linf(
+        distribution, 0.01, 7, 10
     )
+    assert campaign.linf(distribution, 0.05, 7, 10) == found.of(
+        distribution, CLIENTS, "joint", 28.0, 7, 10
+    ).linf(0.05, 100)
 
 
 def geometric(ratio):
@@ -138,9 +155,13 @@ def geometric(ratio):
 
 
 def test_rare_failures_never_take_fewer_columns_than_frequent_ones():
-    """A hundred campaigns do not show failures of 1 in 50: what keeps 1 in 20, and what is predicted, are both kept."""
+    """A hundred campaigns do not show failures of 1 in 50: what keeps 1 in 20, and what is
+    predicted, are both kept."""
     distribution, campaign = Frequencies.from_frequencies(geometric(0.9)), Campaign(100_000)
-    widths = [planner.size_by_model(distribution, 0.02, campaign, p=p, rows=12).width for p in (0.1, 0.04, 0.036, 0.01)]
+    widths = [
+        planner.size_by_model(distribution, 0.02, campaign, p=p, rows=12).width
+        for p in (0.1, 0.04, 0.036, 0.01)
+    ]
     assert widths == sorted(widths)
 
 
@@ -155,9 +176,13 @@ def test_no_column_is_tried_after_the_other(monkeypatch):
 
 @pytest.mark.parametrize("recovery", ["joint", "median"])
 def test_plans_of_a_small_width_are_small_and_keep_their_promise(recovery):
-    """Of 100 campaigns more than 18 fail with probability below 1 %, if 1 in 10 does; half the columns do not do."""
+    """Of 100 campaigns more than 18 fail with probability below 1 %, if 1 in 10 does; half the
+    columns do not do."""
     distribution, tau = flat(), 0.05
-    known, campaign = Frequencies.from_frequencies(distribution), Campaign(CLIENTS, recovery=recovery)
+    known, campaign = (
+        Frequencies.from_frequencies(distribution),
+        Campaign(CLIENTS, recovery=recovery),
+    )
     rows = {"joint": 10, "median": 15}[recovery]
     size = planner.size_by_model(known, tau, campaign, rows=rows)
     assert size.cells <= trials.MOST_CELLS and size.linf is not None and size.linf <= tau
@@ -165,20 +190,27 @@ def test_plans_of_a_small_width_are_small_and_keep_their_promise(recovery):
     assert (campaigns(distribution, recovery, rows, size.width // 2, 60) > tau).mean() > 0.1
 
 
-@pytest.mark.parametrize(("failing", "exceeds", "run"), [(range(30, 36), True, 6), (range(30, 32), False, None)])
+@pytest.mark.parametrize(
+    ("failing", "exceeds", "run"), [(range(30, 36), True, 6), (range(30, 32), False, None)]
+)
 def test_campaigns_that_failed_elsewhere_come_first(failing, exceeds, run, monkeypatch):
-    """Six failures of a hundred are too many in any order; that few are enough is told in their own order alone."""
+    """Six failures of a hundred are too many in any order; that few are enough is told in their own
+    order alone."""
     distribution, ran = Frequencies.from_frequencies([0.5]), []
     other, found = (Trials(distribution, CLIENTS, "joint", 0.0, 7, width) for width in (6, 5))
     other._errors.update({number: float(number in range(30, 36)) for number in range(50)})
-    monkeypatch.setattr(Trials, "_campaign", lambda _, number: ran.append(number) or float(number in failing))
+    monkeypatch.setattr(
+        Trials, "_campaign", lambda _, number: ran.append(number) or float(number in failing)
+    )
     assert found.exceeds(0.5, 0.05, 100, other) is exceeds
     assert len(set(ran)) == run if exceeds else set(range(40)) <= set(ran)
 
 
 def test_campaigns_of_one_number_have_the_same_clients_and_hashes_at_every_width(monkeypatch):
     drawn = []
-    monkeypatch.setattr(trials, "CountSketch", lambda spec, _: drawn.append(spec.seed) or CountSketch(spec, 0))
+    monkeypatch.setattr(
+        trials, "CountSketch", lambda spec, _: drawn.append(spec.seed) or CountSketch(spec, 0)
+    )
     for width in (5, 6):
         Trials(Frequencies.from_frequencies(zipf(1.5)), CLIENTS, "joint", 2.5, 7, width).errors(3)
     assert drawn[:3] == drawn[3:] and len(set(drawn)) == 3

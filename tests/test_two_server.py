@@ -1,4 +1,5 @@
-"""Two-server summation: exact sums, a second reading of the bytes, and what clients and lying servers may try."""
+"""Two-server summation: exact sums, a second reading of the bytes, and what clients and lying
+servers may try."""
 
 from __future__ import annotations
 
@@ -84,7 +85,12 @@ P = parameters()
 
 
 def report(
-    who: int, vector: Sequence[int] = (1, 0, -1), *, p: TwoServerParameters = P, round: int = 5, seed: object = ""
+    who: int,
+    vector: Sequence[int] = (1, 0, -1),
+    *,
+    p: TwoServerParameters = P,
+    round: int = 5,
+    seed: object = "",
 ) -> Report:
     random = source(f"report of {who} in {round} {seed}")
     entries = np.array(vector, np.int64)
@@ -99,7 +105,10 @@ class Pair(NamedTuple):
         return [(self.leader.receive, made.leader), (self.helper.receive, made.helper)]
 
     def receive(self, *reports: Report) -> list[tuple[str, str]]:
-        return [(str(self.leader.receive(one.leader)), str(self.helper.receive(one.helper))) for one in reports]
+        return [
+            (str(self.leader.receive(one.leader)), str(self.helper.receive(one.helper)))
+            for one in reports
+        ]
 
 
 def servers(
@@ -147,9 +156,12 @@ def reading(
     sealed: bytes,
     share: bytes | None = None,
 ) -> Report:
-    """Return the report of a client, for 16 bits; the sealed seed, and any other share, may be false."""
+    """Return the report of a client, for 16 bits; the sealed seed, and any other share, may be
+    false."""
     label = b"fedtally-secagg/1 two-server "
-    terms = struct.pack("<QBQQIII", p.length, p.bits, p.largest_entry, p.noise, p.n_max, p.min_batch, p.corrupt)
+    terms = struct.pack(
+        "<QBQQIII", p.length, p.bits, p.largest_entry, p.noise, p.n_max, p.min_batch, p.corrupt
+    )
     terms += p.helper_key + p.allow_list + p.fingerprint
     context = hashlib.sha256(label + b"context" + b"\x01" + terms).digest()
     signer = Ed25519PrivateKey.from_private_bytes(identity)
@@ -165,14 +177,23 @@ def reading(
     masked = (vector + np.frombuffer(stream, "<u2")) & 0xFFFF
     share = salt + (masked.astype("<u2").tobytes() if share is None else share)
     digests = [
-        hashlib.sha256(label + b"part" + bytes([kind]) + part).digest() for kind, part in ((32, share), (33, sealed))
+        hashlib.sha256(label + b"part" + bytes([kind]) + part).digest()
+        for kind, part in ((32, share), (33, sealed))
     ]
     bound = context + id + struct.pack("<I", round) + public
     signature = signer.sign(label + b"report" + bound + digests[0] + digests[1])
 
     def frame(kind: int, other: bytes, part: bytes) -> bytes:
         body = id + struct.pack("<I", round) + public + other + signature + part
-        return b"FTSA\x01" + bytes([kind]) + b"\x00\x00" + context + b"\xff" * 4 + struct.pack("<I", len(body)) + body
+        return (
+            b"FTSA\x01"
+            + bytes([kind])
+            + b"\x00\x00"
+            + context
+            + b"\xff" * 4
+            + struct.pack("<I", len(body))
+            + body
+        )
 
     return Report(frame(32, digests[1], share), frame(33, digests[0], sealed))
 
@@ -189,11 +210,21 @@ def test_a_report_is_what_the_specification_says(length: int) -> None:
     random, secret = source("drawn"), source("an identity")(32)
     id, seed, salt = random(16), random(32), random(32)
     identity = SigningKey(Secret(secret))
-    made = make_report(p, entries, round=9, identity=identity, policy=POLICY, random=source("drawn"))
+    made = make_report(
+        p, entries, round=9, identity=identity, policy=POLICY, random=source("drawn")
+    )
     sealed = made.helper[-80:]
-    expected = reading(p, entries, round=9, identity=secret, id=id, seed=seed, salt=salt, sealed=sealed)
+    expected = reading(
+        p, entries, round=9, identity=secret, id=id, seed=seed, salt=salt, sealed=sealed
+    )
     assert made == expected
-    info = b"fedtally-secagg/1 two-server seed" + made.leader[8:40] + id + struct.pack("<I", 9) + identity.public
+    info = (
+        b"fedtally-secagg/1 two-server seed"
+        + made.leader[8:40]
+        + id
+        + struct.pack("<I", 9)
+        + identity.public
+    )
     assert open_base(2, sealed, HELPER_SECRET, info) == seed
 
 
@@ -204,7 +235,13 @@ def test_messages_between_the_servers_are_what_the_specification_says() -> None:
     listed = struct.pack("<III", 5, 5, 3) + b"".join(ids)
 
     def frame(kind: int, sender: int, body: bytes) -> bytes:
-        return b"FTSA\x01" + bytes([kind, 0, 0]) + P.context + struct.pack("<II", sender, len(body)) + body
+        return (
+            b"FTSA\x01"
+            + bytes([kind, 0, 0])
+            + P.context
+            + struct.pack("<II", sender, len(body))
+            + body
+        )
 
     offer = pair.helper.offer()
     assert offer == frame(34, 2**32 - 3, listed)
@@ -247,7 +284,11 @@ def test_the_sum_is_exact(data: st.DataObject) -> None:
     reports = [report(who, vector, p=p) for who, vector in enumerate(vectors)]
     kept = list(range(n))
     for who, one in enumerate(reports):
-        at = data.draw(st.sampled_from(["leader", "helper"])) if lost and n - who <= lost and len(kept) > 2 else ""
+        at = (
+            data.draw(st.sampled_from(["leader", "helper"]))
+            if lost and n - who <= lost and len(kept) > 2
+            else ""
+        )
         if at != "leader":
             assert pair.leader.receive(one.leader) is Outcome.ACCEPTED
         if at != "helper":
@@ -256,7 +297,9 @@ def test_the_sum_is_exact(data: st.DataObject) -> None:
             kept.remove(who)
     total = opened(pair)
     assert total.dtype == np.int64
-    assert total.tolist() == [sum(column) for column in zip(*(vectors[who] for who in kept), strict=True)]
+    assert total.tolist() == [
+        sum(column) for column in zip(*(vectors[who] for who in kept), strict=True)
+    ]
     assert pair.leader.count == len(kept)
     assert (pair.leader.state, pair.helper.state) == (BatchState.DONE, BatchState.DONE)
 
@@ -272,10 +315,20 @@ def test_sums_at_the_edge_of_every_width(bits: int) -> None:
 
 
 def test_too_few_bits_are_refused() -> None:
-    for n, largest, noise, bits in ((3, 1, 0, 2), (2, 1, 0, 2), (4, 1, 0, 3), (3, 42, 2, 8), (2, 2**61, 0, 63)):
+    for n, largest, noise, bits in (
+        (3, 1, 0, 2),
+        (2, 1, 0, 2),
+        (4, 1, 0, 3),
+        (3, 42, 2, 8),
+        (2, 2**61, 0, 63),
+    ):
         with pytest.raises(InvalidInputError, match=f"bits must be at least {bits + 1}"):
-            parameters(bits=bits, n_max=n, min_batch=2, corrupt=0, largest_entry=largest, noise=noise)
-        parameters(bits=bits + 1, n_max=n, min_batch=2, corrupt=0, largest_entry=largest, noise=noise)
+            parameters(
+                bits=bits, n_max=n, min_batch=2, corrupt=0, largest_entry=largest, noise=noise
+            )
+        parameters(
+            bits=bits + 1, n_max=n, min_batch=2, corrupt=0, largest_entry=largest, noise=noise
+        )
     with pytest.raises(InvalidInputError, match="more than 64"):
         parameters(bits=64, largest_entry=2**62)
     with pytest.raises(InvalidInputError, match="bits must be at most 64"):
@@ -302,7 +355,9 @@ def test_the_vector_may_be_read_only_and_not_contiguous_and_is_not_changed() -> 
 def test_both_servers_add_noise_and_none_to_the_checksum_entries() -> None:
     p = parameters(noise=100, bits=9)
     drawn = iter([np.array([-3, -80, 100]), np.array([50, 50, 50])])
-    helper = Helper(p, range(5, 6), ALLOWED, POLICY, MemoryJournal(), HELPER_KEY, lambda: next(drawn))
+    helper = Helper(
+        p, range(5, 6), ALLOWED, POLICY, MemoryJournal(), HELPER_KEY, lambda: next(drawn)
+    )
     pair = servers(p, noise=(np.array([10, -20, 0]), np.zeros(3, np.int64)))._replace(helper=helper)
     pair.receive(*(report(who, p=p) for who in range(3)))
     query = pair.leader.query(pair.helper.offer())
@@ -325,7 +380,11 @@ def test_noise_is_given_where_it_is_planned_and_there_alone() -> None:
     for p, noise, message in (
         (noisy, np.array([0, 0, 101]), r"every entry of noise must be within \+-100"),
         (noisy, np.array([-101, 0, 0]), r"every entry of noise must be within \+-100"),
-        (noisy, np.array([np.iinfo(np.int64).min, 0, 0]), r"every entry of noise must be within \+-100"),
+        (
+            noisy,
+            np.array([np.iinfo(np.int64).min, 0, 0]),
+            r"every entry of noise must be within \+-100",
+        ),
         (noisy, np.zeros(2, np.int64), r"noise must be int64 \[3\], got int64 \(2,\)"),
         (noisy, np.zeros(3), r"noise must be int64 \[3\], got float64"),
         (noisy, [0, 0, 0], r"noise must be int64 \[3\], got list"),
@@ -403,9 +462,15 @@ def test_the_policy_refuses_what_is_weaker_or_larger() -> None:
         with pytest.raises(UnsafeParametersError, match=message):
             Helper(P, range(1), ALLOWED, policy, MemoryJournal(), HELPER_KEY)
         with pytest.raises(UnsafeParametersError, match=message):
-            make_report(P, np.zeros(3, int), round=0, identity=PEOPLE[0], policy=policy, random=source(0))
+            make_report(
+                P, np.zeros(3, int), round=0, identity=PEOPLE[0], policy=policy, random=source(0)
+            )
     BatchPolicy(min_honest=2, corrupt=1, max_clients=6, max_length=3).check(P)
-    for bad in ({"min_honest": 1}, {"min_honest": 2, "corrupt": -1}, {"min_honest": 2, "max_length": 0}):
+    for bad in (
+        {"min_honest": 1},
+        {"min_honest": 2, "corrupt": -1},
+        {"min_honest": 2, "max_length": 0},
+    ):
         with pytest.raises(InvalidInputError, match="must be at least"):
             BatchPolicy(**bad)
 
@@ -419,7 +484,10 @@ def test_servers_are_of_one_plan() -> None:
     for rounds in (range(0), range(0, 4, 2), range(4, 0, -1), 5, [0, 1]):
         with pytest.raises(InvalidInputError, match="rounds must be a range"):
             servers(rounds=rounds)
-    for rounds, message in ((range(-1, 2), "first_round"), (range(2**32 - 1, 2**32 + 1), "last_round")):
+    for rounds, message in (
+        (range(-1, 2), "first_round"),
+        (range(2**32 - 1, 2**32 + 1), "last_round"),
+    ):
         with pytest.raises(InvalidInputError, match=message):
             servers(rounds=rounds)
 
@@ -487,7 +555,9 @@ def test_every_truncation_and_flipped_bit_of_a_report_is_refused(side: str) -> N
     assert server.receive(frame) is Outcome.ACCEPTED
 
 
-@pytest.mark.parametrize("frame", [None, "text", 5, b"", bytearray(REPORTS[0].helper), bytes(276), b"\xff" * 276])
+@pytest.mark.parametrize(
+    "frame", [None, "text", 5, b"", bytearray(REPORTS[0].helper), bytes(276), b"\xff" * 276]
+)
 def test_what_is_no_report(frame: Any) -> None:
     for server in servers():
         assert server.receive(frame) is Outcome.MALFORMED
@@ -502,18 +572,25 @@ def test_reports_of_the_other_server_are_refused() -> None:
 def test_a_declared_length_is_not_believed() -> None:
     frame = REPORTS[0].helper
     for length in (0, 2**32 - 1):
-        assert servers().helper.receive(frame[:44] + struct.pack("<I", length) + frame[48:]) is Outcome.MALFORMED
+        assert (
+            servers().helper.receive(frame[:44] + struct.pack("<I", length) + frame[48:])
+            is Outcome.MALFORMED
+        )
 
 
 def test_an_identity_that_is_not_listed_is_refused() -> None:
     stranger = signing_key("stranger")
-    made = make_report(P, np.zeros(3, int), round=5, identity=stranger, policy=POLICY, random=source(0))
+    made = make_report(
+        P, np.zeros(3, int), round=5, identity=stranger, policy=POLICY, random=source(0)
+    )
     assert servers().receive(made) == [("unknown identity",) * 2]
 
 
 def test_a_signature_of_somebody_else_is_refused() -> None:
     stranger = signing_key("stranger")
-    made = make_report(P, np.zeros(3, int), round=5, identity=stranger, policy=POLICY, random=source(0))
+    made = make_report(
+        P, np.zeros(3, int), round=5, identity=stranger, policy=POLICY, random=source(0)
+    )
     for receive, frame in servers().sides(made):
         claimed = frame[: HEADER + 20] + PEOPLE[0].public + frame[HEADER + 52 :]
         assert receive(claimed) is Outcome.FORGED
@@ -542,7 +619,10 @@ def test_two_reports_of_which_each_server_takes_another_leave_the_batch() -> Non
 def test_an_id_is_taken_once() -> None:
     pair = servers()
     same = [
-        make_report(P, np.zeros(3, int), round=5, identity=PEOPLE[i], policy=POLICY, random=source(0)) for i in (0, 1)
+        make_report(
+            P, np.zeros(3, int), round=5, identity=PEOPLE[i], policy=POLICY, random=source(0)
+        )
+        for i in (0, 1)
     ]
     assert pair.receive(*same) == [BOTH, ("id taken",) * 2]
 
@@ -581,9 +661,17 @@ class Corrupt(NamedTuple):
     who: int
 
     def sign(
-        self, report_of: Report, *, id: bytes, sealed: bytes, share: bytes | None, p: TwoServerParameters
+        self,
+        report_of: Report,
+        *,
+        id: bytes,
+        sealed: bytes,
+        share: bytes | None,
+        p: TwoServerParameters,
     ) -> Report:
-        secret = next(source(i)(32) for i in range(8) if signing_key(i).public == PEOPLE[self.who].public)
+        secret = next(
+            source(i)(32) for i in range(8) if signing_key(i).public == PEOPLE[self.who].public
+        )
         return reading(
             p,
             np.zeros(p.length, np.int64),
@@ -598,17 +686,25 @@ class Corrupt(NamedTuple):
 
 
 def test_what_was_sealed_by_one_identity_does_not_open_for_another() -> None:
-    """A leader has a corrupt client sign a victim's report as its own, so that it is counted under two identities."""
+    """A leader has a corrupt client sign a victim's report as its own, so that it is counted under
+    two identities."""
     p, victim = parameters(bits=16), 0
     theirs = report(victim, p=p, round=5)
-    id, sealed, share = theirs.leader[HEADER : HEADER + 16], theirs.helper[-80:], theirs.leader[HEADER + HEAD + 32 :]
+    id, sealed, share = (
+        theirs.leader[HEADER : HEADER + 16],
+        theirs.helper[-80:],
+        theirs.leader[HEADER + HEAD + 32 :],
+    )
     for copied in (id, source("another")(16)):
         stolen = Corrupt(1).sign(theirs, id=copied, sealed=sealed, share=share, p=p)
         pair = servers(p)
         assert pair.receive(stolen) == [("accepted", "unreadable")]
         assert len(pair.helper) == 0
-    # The corrupt client's own seal opens: it is the identity that is bound, not the signature that is wrong.
-    own = Corrupt(1).sign(theirs, id=id, sealed=seal(p, bytes(32), id, 5, PEOPLE[1].public), share=None, p=p)
+    # The corrupt client's own seal opens: it is the identity that is bound, not the signature that
+    # is wrong.
+    own = Corrupt(1).sign(
+        theirs, id=id, sealed=seal(p, bytes(32), id, 5, PEOPLE[1].public), share=None, p=p
+    )
     assert servers(p).receive(own) == [BOTH]
 
 
@@ -617,7 +713,11 @@ def test_points_of_low_order_and_other_garbage_in_the_seal_leave_the_batch(point
     p, id = parameters(bits=16), source("id")(16)
     pair = servers(p)
     good = [report(who, p=p) for who in range(1, 4)]
-    for sealed in (point.to_bytes(32, "little") + bytes(48), (9).to_bytes(32, "little") + bytes(48), bytes(80)):
+    for sealed in (
+        point.to_bytes(32, "little") + bytes(48),
+        (9).to_bytes(32, "little") + bytes(48),
+        bytes(80),
+    ):
         bad = Corrupt(0).sign(good[0], id=id, sealed=sealed, share=None, p=p)
         assert pair.helper.receive(bad.helper) is Outcome.UNREADABLE
     assert pair.leader.receive(bad.leader) is Outcome.ACCEPTED
@@ -631,7 +731,9 @@ def test_a_share_with_another_encoding_leaves_the_batch() -> None:
     good = [report(who, p=p) for who in range(4)]
     body = bytearray(good[0].leader[HEADER + HEAD :])
     body[-1] |= 0x80
-    bad = Corrupt(0).sign(good[0], id=source("id")(16), sealed=good[0].helper[-80:], share=bytes(body[32:]), p=p)
+    bad = Corrupt(0).sign(
+        good[0], id=source("id")(16), sealed=good[0].helper[-80:], share=bytes(body[32:]), p=p
+    )
     pair = servers(p)
     assert pair.leader.receive(bad.leader) is Outcome.UNREADABLE
     assert pair.helper.receive(good[0].helper) is Outcome.ACCEPTED
@@ -654,7 +756,9 @@ def test_the_checksum_entries_catch_a_wrong_seed() -> None:
         pair.leader.finish(answer)
 
 
-@pytest.mark.parametrize(("entry", "possible"), [(4, True), (5, False), (-4, True), (-5, False), (500, False)])
+@pytest.mark.parametrize(
+    ("entry", "possible"), [(4, True), (5, False), (-4, True), (-5, False), (500, False)]
+)
 def test_an_entry_larger_than_the_reports_can_make_it_is_caught(entry: int, possible: bool) -> None:
     """Four reports, and a bound of 1 an entry; up to that, a false vector is not seen."""
     p, id, seed = parameters(bits=16), source("id")(16), bytes(32)
@@ -683,32 +787,39 @@ def chi_square(data: bytes) -> float:
 
 
 def test_the_leader_sees_uniform_bytes() -> None:
-    """Chi-square of 256 cells: mean 255, deviation sqrt(510) = 22.6; within 6 deviations for uniform bytes.
+    """Chi-square of 256 cells: mean 255, deviation sqrt(510) = 22.6; within 6 deviations for
+    uniform bytes.
 
-    And no bit of the masked vectors depends on the others: over 64 reports of the same vector, the XOR of successive
-    ones has half its bits set, within 6 deviations of a binomial.
+    And no bit of the masked vectors depends on the others: over 64 reports of the same vector, the
+    XOR of successive ones has half its bits set, within 6 deviations of a binomial.
     """
     p = parameters(length=4_096, bits=8)
     zeros = np.zeros(4_096, np.int64)
     shares = [
-        make_report(p, zeros, round=5, identity=PEOPLE[0], policy=POLICY, random=source(f"uniform {i}")).leader[
-            HEADER + HEAD + 32 :
-        ]
+        make_report(
+            p, zeros, round=5, identity=PEOPLE[0], policy=POLICY, random=source(f"uniform {i}")
+        ).leader[HEADER + HEAD + 32 :]
         for i in range(64)
     ]
     together = b"".join(shares)
     assert abs(chi_square(together) - 255) < 6 * 22.6
-    assert chi_square(pack(np.zeros(len(together), lane(8)), 8)) > 1e6  # as it would be without a mask
+    # as it would be without a mask
+    assert chi_square(pack(np.zeros(len(together), lane(8)), 8)) > 1e6
     rows = np.frombuffer(together, np.uint8).reshape(64, -1)
     bits = np.unpackbits(rows[1:] ^ rows[:-1])
     assert abs(float(bits.sum()) - len(bits) / 2) < 6 * np.sqrt(len(bits) / 4)
 
 
 def test_the_helper_cannot_try_candidates_for_the_vector() -> None:
-    """It knows the mask, so that any digest of the leader's share alone would confirm a guess: salt hides it."""
+    """It knows the mask, so that any digest of the leader's share alone would confirm a guess: salt
+    hides it."""
     p = parameters(bits=16)
     made = report(0, [0, 1, 0], p=p)
-    id, salt, share = made.leader[HEADER:][:16], made.leader[HEADER + HEAD :][:32], made.leader[HEADER + HEAD + 32 :]
+    id, salt, share = (
+        made.leader[HEADER:][:16],
+        made.leader[HEADER + HEAD :][:32],
+        made.leader[HEADER + HEAD + 32 :],
+    )
     known = made.helper
     info = p.context, id, struct.pack("<I", 5), PEOPLE[0].public
     seed = HELPER_KEY.open(known[-80:], Label.TWO_SERVER_SEED, *info)
@@ -740,7 +851,9 @@ def test_secrets_do_not_print() -> None:
         drawn.append(source(f"shown {len(drawn)}")(n))
         return drawn[-1]
 
-    made = make_report(P, np.zeros(3, int), round=5, identity=PEOPLE[0], policy=POLICY, random=random)
+    made = make_report(
+        P, np.zeros(3, int), round=5, identity=PEOPLE[0], policy=POLICY, random=random
+    )
     assert repr(made) == "Report()"
     pair = servers()
     assert pair.receive(made) == [BOTH]
@@ -780,9 +893,13 @@ def test_the_masks_are_wiped_when_the_batch_is_answered() -> None:
 # ---- what a lying leader may try ----
 
 
-def ids_frame(kind: int, sender: int, ids: Sequence[bytes], rounds: tuple[int, int] = (5, 5), count: int = -1) -> bytes:
+def ids_frame(
+    kind: int, sender: int, ids: Sequence[bytes], rounds: tuple[int, int] = (5, 5), count: int = -1
+) -> bytes:
     body = struct.pack("<III", *rounds, len(ids) if count < 0 else count) + b"".join(ids)
-    return b"FTSA\x01" + bytes([kind, 0, 0]) + P.context + struct.pack("<II", sender, len(body)) + body
+    return (
+        b"FTSA\x01" + bytes([kind, 0, 0]) + P.context + struct.pack("<II", sender, len(body)) + body
+    )
 
 
 def query_for(ids: Iterable[bytes], **kwargs: Any) -> bytes:
@@ -794,22 +911,33 @@ def id_of(made: Report) -> bytes:
 
 
 def test_a_batch_is_not_filled_with_reports_of_the_leader() -> None:
-    """One victim, the one corrupt client that is allowed for, and as many identities as the leader makes up."""
+    """One victim, the one corrupt client that is allowed for, and as many identities as the leader
+    makes up."""
     pair = servers()
     strangers = [
-        make_report(P, np.zeros(3, int), round=5, identity=signing_key(f"s{i}"), policy=POLICY, random=source(i))
+        make_report(
+            P,
+            np.zeros(3, int),
+            round=5,
+            identity=signing_key(f"s{i}"),
+            policy=POLICY,
+            random=source(i),
+        )
         for i in range(5)
     ]
     again = [report(1, seed=i) for i in range(5)]
     pair.receive(REPORTS[0], REPORTS[1], *strangers, *again)
     assert len(pair.helper) == 2
-    with pytest.raises(BatchRefusedError, match=r"a batch must have 3 \.\. 6 reports that both servers hold, got 2"):
+    with pytest.raises(
+        BatchRefusedError, match=r"a batch must have 3 \.\. 6 reports that both servers hold, got 2"
+    ):
         pair.helper.answer(query_for(map(id_of, REPORTS[:2])))
     with pytest.raises(BatchRefusedError, match="4 of 6 reports of the query are not held"):
         pair.helper.answer(query_for(map(id_of, [*REPORTS[:2], *strangers[:4]])))
     with pytest.raises(BatchRefusedError, match="4 of 6 reports of the query are not held"):
         pair.helper.answer(query_for(map(id_of, [*REPORTS[:2], *again[:4]])))
-    with pytest.raises(BatchRefusedError, match="a batch must have 3"):  # nor does an honest leader ask
+    # nor does an honest leader ask
+    with pytest.raises(BatchRefusedError, match="a batch must have 3"):
         pair.leader.query(pair.helper.offer())
     assert pair.helper.state is pair.leader.state is BatchState.COLLECTING
 
@@ -838,12 +966,18 @@ def test_queries_that_are_none() -> None:
         (ids_frame(35, 2**32 - 2, ids, count=2**32 - 1), "query is malformed"),
         (ids_frame(35, 2**32 - 2, ids, rounds=(5, 4)), "query is malformed"),
         (ids_frame(35, 2**32 - 2, [*ids, b"x" * 15]), "query is malformed"),
-        (ids_frame(35, 2**32 - 2, sorted([*ids, *(bytes([i]) * 16 for i in range(3))])), "this is no query"),
+        (
+            ids_frame(35, 2**32 - 2, sorted([*ids, *(bytes([i]) * 16 for i in range(3))])),
+            "this is no query",
+        ),
         (ids_frame(35, 2**32 - 2, ids[::-1]), "strictly ascending"),
         (ids_frame(35, 2**32 - 2, ids, rounds=(5, 6)), "of rounds 5 .. 6, not 5 .. 5"),
         (ids_frame(35, 2**32 - 2, ids[:2]), "a batch must have 3 .. 6"),
         (ids_frame(35, 2**32 - 2, []), "a batch must have 3 .. 6"),
-        (ids_frame(35, 2**32 - 2, sorted([*ids, bytes(16)])), "1 of 5 reports of the query are not held"),
+        (
+            ids_frame(35, 2**32 - 2, sorted([*ids, bytes(16)])),
+            "1 of 5 reports of the query are not held",
+        ),
         (None, "this is no query"),
     ):
         with pytest.raises(BatchRefusedError, match=message):
@@ -855,11 +989,19 @@ def test_every_truncation_and_flipped_bit_of_offer_and_query_is_refused() -> Non
     pair = servers(parameters(min_batch=4, corrupt=2))
     pair.receive(*(report(who, p=parameters(min_batch=4, corrupt=2)) for who in range(4)))
     offer = pair.helper.offer()
-    for bad in [offer[:length] for length in range(len(offer))] + [offer + b"\x00"] + [bad for _, bad in flips(offer)]:
+    for bad in (
+        [offer[:length] for length in range(len(offer))]
+        + [offer + b"\x00"]
+        + [bad for _, bad in flips(offer)]
+    ):
         with pytest.raises(BatchRefusedError):
             pair.leader.query(bad)
     query = pair.leader.query(offer)
-    for bad in [query[:length] for length in range(len(query))] + [query + b"\x00"] + [bad for _, bad in flips(query)]:
+    for bad in (
+        [query[:length] for length in range(len(query))]
+        + [query + b"\x00"]
+        + [bad for _, bad in flips(query)]
+    ):
         with pytest.raises(BatchRefusedError):
             pair.helper.answer(bad)
     assert pair.leader.finish(pair.helper.answer(query)).tolist() == [4, 0, -4]
@@ -871,15 +1013,20 @@ def test_the_helper_answers_one_query() -> None:
     pair.receive(*reports)
     frames = [
         frame[:8] + p.context + frame[40:]
-        for frame in (query_for(map(id_of, reports[a:b])) for a, b in ((0, 4), (1, 4), (0, 5), (4, 8)))
+        for frame in (
+            query_for(map(id_of, reports[a:b])) for a, b in ((0, 4), (1, 4), (0, 5), (4, 8))
+        )
     ]
     answer = pair.helper.answer(frames[0])
     for second in frames[1:]:  # a part of it, more than it, and one apart
         with pytest.raises(BatchRefusedError, match="there is no second query"):
             pair.helper.answer(second)
     assert pair.helper.answer(frames[0]) == answer
-    for who in range(8):  # the first four are in the batch: their senders may have missed the first answer
-        assert pair.helper.receive(reports[who].helper) is (Outcome.ACCEPTED if who < 4 else Outcome.CLOSED)
+    # the first four are in the batch: their senders may have missed the first answer
+    for who in range(8):
+        assert pair.helper.receive(reports[who].helper) is (
+            Outcome.ACCEPTED if who < 4 else Outcome.CLOSED
+        )
 
 
 def test_batches_do_not_overlap_though_two_were_collected_at_once() -> None:
@@ -895,7 +1042,8 @@ def test_batches_do_not_overlap_though_two_were_collected_at_once() -> None:
 
 
 def test_of_two_processes_that_write_at_once_one_decides() -> None:
-    """Each looked at the journal before the other wrote: what counts is what the journal says it keeps."""
+    """Each looked at the journal before the other wrote: what counts is what the journal says it
+    keeps."""
 
     class Late(MemoryJournal):
         """Finds nothing for the batch, until it writes."""
@@ -913,7 +1061,11 @@ def test_of_two_processes_that_write_at_once_one_decides() -> None:
     assert other.leader.query(other.helper.offer()) == query  # not that of five reports
     answer = one.helper.answer(query)
     assert other.helper.answer(query) == answer
-    assert other.leader.finish(answer).tolist() == one.leader.finish(answer).tolist() == [4 + 5, 7, -4 + 9]
+    assert (
+        other.leader.finish(answer).tolist()
+        == one.leader.finish(answer).tolist()
+        == [4 + 5, 7, -4 + 9]
+    )
 
 
 def test_a_restart_opens_no_second_batch_of_the_same_rounds() -> None:
@@ -940,9 +1092,16 @@ def test_a_restart_takes_no_second_report_of_an_identity() -> None:
     journals = MemoryJournal(), MemoryJournal()
     servers(journals=journals).receive(*REPORTS)
     later, second = servers(journals=journals), report(0, seed="again")
-    assert len(later.leader) == len(later.helper) == 0  # what was held is lost, and may be sent again
-    assert later.receive(second, REPORTS[0], second) == [("second report",) * 2, BOTH, ("second report",) * 2]
-    same = make_report(P, np.zeros(3, int), round=5, identity=PEOPLE[5], policy=POLICY, random=source("id"))
+    # what was held is lost, and may be sent again
+    assert len(later.leader) == len(later.helper) == 0
+    assert later.receive(second, REPORTS[0], second) == [
+        ("second report",) * 2,
+        BOTH,
+        ("second report",) * 2,
+    ]
+    same = make_report(
+        P, np.zeros(3, int), round=5, identity=PEOPLE[5], policy=POLICY, random=source("id")
+    )
     assert later.receive(same) == [BOTH]
     assert later.receive(*REPORTS) == [BOTH] * 4
     assert opened(later).tolist() == [4, 0, -4]
@@ -974,7 +1133,8 @@ def test_a_round_is_in_one_range_for_ever() -> None:
         with pytest.raises(BatchRefusedError, match=r"round 5 is in a batch of rounds 5 \.\. 5"):
             open_it()
     assert wider.leader.state is wider.helper.state is BatchState.COLLECTING
-    before = servers(rounds=range(4, 5), journals=journals)  # round 4 was taken by the range that failed: nothing opens
+    # round 4 was taken by the range that failed: nothing opens
+    before = servers(rounds=range(4, 5), journals=journals)
     before.receive(*(report(who, round=4) for who in range(3)))
     with pytest.raises(BatchRefusedError, match=r"round 4 is in a batch of rounds 4 \.\. 5"):
         before.leader.query(before.helper.offer())
@@ -1042,7 +1202,8 @@ def test_offers_that_are_none() -> None:
 
 
 def test_answers_are_for_one_batch_and_changes_are_caught_where_they_can_be() -> None:
-    """A flipped bit of an entry is caught only where it makes the sum impossible: the servers need a channel."""
+    """A flipped bit of an entry is caught only where it makes the sum impossible: the servers need
+    a channel."""
     pair = servers(journals=(journal := MemoryJournal(), MemoryJournal()))
     with pytest.raises(LocalProtocolError, match="this batch is collecting; make a query first"):
         pair.leader.finish(b"")
@@ -1125,7 +1286,9 @@ def test_a_helper_that_restarts_sends_the_same_bytes() -> None:
     answer = pair.helper.answer(query)
     for rounds in (range(5, 6), range(90, 91)):
         kept = restarted(journal)
-        later = servers(NOISY, rounds, journals=(MemoryJournal(), kept), noise=(noise, 2 * noise)).helper
+        later = servers(
+            NOISY, rounds, journals=(MemoryJournal(), kept), noise=(noise, 2 * noise)
+        ).helper
         assert later.answer(query) == later.answer(query) == answer
     assert later.state is BatchState.COLLECTING  # a batch of its own rounds, 90
     assert pair.leader.finish(answer).tolist() == [4 + 2, 4, -4 + 6]
@@ -1141,10 +1304,13 @@ def test_a_helper_that_crashes_while_it_writes(after: bool) -> None:
     with pytest.raises(ConnectionError):
         pair.helper.answer(query)
     sevens = np.array([7, 7, 7])
-    later = servers(NOISY, journals=(MemoryJournal(), restarted(journal)), noise=(sevens, sevens)).helper
+    later = servers(
+        NOISY, journals=(MemoryJournal(), restarted(journal)), noise=(sevens, sevens)
+    ).helper
     assert later.state is (BatchState.DONE if after else BatchState.COLLECTING)
     assert [str(later.receive(one.helper)) for one in reports] == ["accepted"] * 4
-    # Nothing had left: where nothing was written either, the noise of the second try is the only one.
+    # Nothing had left: where nothing was written either, the noise of the second try is the only
+    # one.
     expected = [6, 4, 2] if after else [4 + 1 + 7, 2 + 7, -4 + 3 + 7]
     assert pair.leader.finish(later.answer(query)).tolist() == expected
 
@@ -1217,7 +1383,13 @@ def test_garbage_never_leaves_as_another_exception(data: bytes, dressed: int) ->
         if dressed:
             size = {32: HEAD + 43, 33: HEAD + 80}.get(kind, len(data))
             body = data.ljust(size, b"\x01")[:size] if dressed == 2 else data
-            frame = b"FTSA\x01" + bytes([kind, 0, 0]) + P.context + struct.pack("<II", sender, len(body)) + body
+            frame = (
+                b"FTSA\x01"
+                + bytes([kind, 0, 0])
+                + P.context
+                + struct.pack("<II", sender, len(body))
+                + body
+            )
         try:
             assert take(frame) is not Outcome.ACCEPTED
         except BatchRefusedError:
@@ -1225,7 +1397,8 @@ def test_garbage_never_leaves_as_another_exception(data: bytes, dressed: int) ->
 
 
 def test_rejections_are_not_errors_of_the_caller() -> None:
-    """What a client sends never raises; what a server sends raises an error that is not of invalid input."""
+    """What a client sends never raises; what a server sends raises an error that is not of invalid
+    input."""
     assert not issubclass(BatchRefusedError, InvalidInputError)
     assert issubclass(RejectedError, InvalidInputError)
 
@@ -1256,7 +1429,9 @@ def test_a_sum_once_given_is_given_again_and_no_other() -> None:
     with pytest.raises(BatchRefusedError, match="the helper answers once"):
         pair.leader.finish(other)
     restarted = servers(journals=(journal, MemoryJournal())).leader
-    assert restarted.finish(answer).tolist() == pair.leader.finish(answer).tolist() == total.tolist()
+    assert (
+        restarted.finish(answer).tolist() == pair.leader.finish(answer).tolist() == total.tolist()
+    )
 
 
 def test_a_leader_of_other_rounds_does_not_resume_a_batch() -> None:

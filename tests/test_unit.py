@@ -38,7 +38,9 @@ def call(*arguments: str) -> str:
 @pytest.fixture
 def table(tmp_path: Path) -> str:
     path = tmp_path / "visits.csv"
-    path.write_text("user_id,day,n,item\n" + "".join(f"u{i % 40},{i % 3},2,{1 + i % 7}\n" for i in range(200)))
+    path.write_text(
+        "user_id,day,n,item\n" + "".join(f"u{i % 40},{i % 3},2,{1 + i % 7}\n" for i in range(200))
+    )
     return str(path)
 
 
@@ -48,10 +50,17 @@ def table(tmp_path: Path) -> str:
 def test_every_output_says_that_a_row_counts_as_a_person(table: str, tmp_path: Path) -> None:
     saved = [str(tmp_path / f"{name}.fed") for name in "ab"]
     options = ["--item", "item", "--domain", "range:1..9", "--epsilon", "1"]
-    shown = [call("estimate", table, *options), call("estimate", table, *options, "--json", "--save", saved[0])]
+    shown = [
+        call("estimate", table, *options),
+        call("estimate", table, *options, "--json", "--save", saved[0]),
+    ]
     call("estimate", table, *options, "--rounds", "2", "--save", saved[1])
     for more in ([], ["--json"]):
-        shown += [call("query", saved[0], "1", *more), call("inspect", saved[0], *more), call("merge", *saved, *more)]
+        shown += [
+            call("query", saved[0], "1", *more),
+            call("inspect", saved[0], *more),
+            call("merge", *saved, *more),
+        ]
     for text in shown:
         assert "each row counts as a person of its own" in text
         assert "--client COL" in text and "'user_id' looks like one" in text
@@ -76,7 +85,17 @@ def test_advice_rests_on_names_alone(tmp_path: Path) -> None:
         path = tmp_path / "t.csv"
         path.write_text("device,item\n" + "".join(f"{value},1\n" for value in values))
         out = json.loads(
-            call("estimate", str(path), "--item", "item", "--domain", "range:1..9", "--epsilon", "1", "--json")
+            call(
+                "estimate",
+                str(path),
+                "--item",
+                "item",
+                "--domain",
+                "range:1..9",
+                "--epsilon",
+                "1",
+                "--json",
+            )
         )
         said.add(tuple(out["warnings"]))
     [warnings] = said
@@ -88,9 +107,23 @@ def test_no_key_of_json_lines_is_advice(tmp_path: Path) -> None:
     path = tmp_path / "t.jsonl"
     said = set()
     for more in ({}, {"device": 7}):
-        path.write_text("".join(json.dumps({"item": 1, "user_id": client} | more) + "\n" for client in range(50)))
+        path.write_text(
+            "".join(
+                json.dumps({"item": 1, "user_id": client} | more) + "\n" for client in range(50)
+            )
+        )
         out = json.loads(
-            call("estimate", str(path), "--item", "item", "--domain", "range:1..9", "--epsilon", "1", "--json")
+            call(
+                "estimate",
+                str(path),
+                "--item",
+                "item",
+                "--domain",
+                "range:1..9",
+                "--epsilon",
+                "1",
+                "--json",
+            )
         )
         said.add(tuple(out["warnings"]))
     [warnings] = said
@@ -139,27 +172,43 @@ def test_a_private_run_without_a_ledger_says_so(tmp_path: Path) -> None:
 
 
 def natural(**options: Any) -> Result:
-    """Return a campaign of 20 clients in three rounds each, and 30 in one, who all keep to one item."""
+    """Return a campaign of 20 clients in three rounds each, and 30 in one, who all keep to one
+    item."""
     clients = [f"a{i}" for i in range(20)] * 3 + [f"b{i}" for i in range(30)]
     rounds = [day for day in range(3) for _ in range(20)] + [i % 3 for i in range(30)]
     items = [1 + int(name[1:]) % 4 for name in clients]
-    return fedtally.estimate(items, clients=clients, rounds=rounds, **(SMALL | {"seed": 1} | options))
+    return fedtally.estimate(
+        items, clients=clients, rounds=rounds, **(SMALL | {"seed": 1} | options)
+    )
 
 
-@pytest.mark.parametrize("options", [{}, {"epsilon": 4.0, "not_private": True}, {"schedule": "shared"}])
+@pytest.mark.parametrize(
+    "options", [{}, {"epsilon": 4.0, "not_private": True}, {"schedule": "shared"}]
+)
 def test_a_client_of_three_rounds_is_one_client(options: dict[str, Any], tmp_path: Path) -> None:
     result = natural(**options)
     result.save(tmp_path / "r.fed")
     for found in (result, Result.load(tmp_path / "r.fed"), result.decoded(recovery="median")):
-        assert (found.num_clients, found.num_contributions, found.attendance) == (50, 90, [30, 0, 20])
+        assert (found.num_clients, found.num_contributions, found.attendance) == (
+            50,
+            90,
+            [30, 0, 20],
+        )
     shown = plain(answer(result, result.top(2)), 200)
-    assert "among 90 contributions of 50 clients" in shown and "50, each in 1.8 of 3 rounds on average" in shown
+    assert (
+        "among 90 contributions of 50 clients" in shown
+        and "50, each in 1.8 of 3 rounds on average" in shown
+    )
     written = document(result, [])
     assert (written["plan"]["num_clients"], written["num_contributions"]) == (50, 90)
-    assert any("shares of 90 contributions of 50 clients" in warning for warning in written["warnings"])
+    assert any(
+        "shares of 90 contributions of 50 clients" in warning for warning in written["warnings"]
+    )
     text = call("query", str(tmp_path / "r.fed"), "1")
     assert "contributions" in text and "50 clients" in text
-    assert json.loads(call("query", str(tmp_path / "r.fed"), "1", "--json"))["num_contributions"] == 90
+    assert (
+        json.loads(call("query", str(tmp_path / "r.fed"), "1", "--json"))["num_contributions"] == 90
+    )
 
 
 def test_frequencies_are_shares_of_contributions() -> None:
@@ -177,7 +226,9 @@ def test_bounded_rounds_lost_clients_and_pilots_are_counted_too() -> None:
     assert lost.num_contributions / 3 <= lost.num_clients <= 50
     items = [1 + i % 4 for i in range(400)]
     clients, rounds = [i % 200 for i in range(400)], [i // 200 for i in range(400)]
-    piloted = fedtally.estimate(items, clients=clients, rounds=rounds, domain=DOMAIN, tau=0.1, pilot_share=0.2, seed=1)
+    piloted = fedtally.estimate(
+        items, clients=clients, rounds=rounds, domain=DOMAIN, tau=0.1, pilot_share=0.2, seed=1
+    )
     assert piloted.num_contributions == 320 and 160 <= piloted.num_clients <= 200
 
 
@@ -191,15 +242,19 @@ def test_who_is_in_one_round_is_counted_as_before() -> None:
 
 def test_attendance_must_add_up() -> None:
     result = natural()
-    with pytest.raises(InvalidInputError, match="must add up to the 90 contributions in the sums, got 91"):
+    with pytest.raises(
+        InvalidInputError, match="must add up to the 90 contributions in the sums, got 91"
+    ):
         Result(result.plan, DOMAIN, result.sketches, attendance=[31, 0, 20])
 
 
 def test_the_sampling_error_counts_clients_and_not_contributions() -> None:
-    """Clients who hold the same in every round are drawn from a population: the limits hold as often as they say.
+    """Clients who hold the same in every round are drawn from a population: the limits hold as
+    often as they say.
 
-    600 draws of 60 clients in one or five rounds, half hold the item: at 95 % at least 0.91 hold, 4.5 standard errors
-    of the share below. Taking the contributions for the sample would make them too narrow by a factor above 1.5.
+    600 draws of 60 clients in one or five rounds, half hold the item: at 95 % at least 0.91 hold,
+    4.5 standard errors of the share below. Taking the contributions for the sample would make them
+    too narrow by a factor above 1.5.
     """
     rng = np.random.default_rng(5)
     plan = Plan(rows=1, width=8, schedule="shared", num_rounds=5, num_clients=300, max_round_clients=300, max_items=1,
@@ -241,11 +296,18 @@ def test_what_is_drawn_away_is_said(tmp_path: Path) -> None:
         pairs, most = sum(map(len, sets)), max(map(len, sets))
         away = sum(max(0, len(held) - bound) for held in sets)
         share = sum(len(held) > 1 for held in sets) / len(sets)
-        expected = {"max_items": bound, "pairs": pairs, "drawn_away": away, "share_with_several": share}
+        expected = {
+            "max_items": bound,
+            "pairs": pairs,
+            "drawn_away": away,
+            "share_with_several": share,
+        }
         assert document(result, [])["draw"] == expected | {"max_items_for_all": most}
         result.save(tmp_path / "r.fed")
         assert Result.load(tmp_path / "r.fed").draw == result.draw
-        said = [warning for warning in result.warnings if "pairs of a client and an item" in warning]
+        said = [
+            warning for warning in result.warnings if "pairs of a client and an item" in warning
+        ]
         assert len(said) == (away > 0)
         if said:
             assert (
@@ -259,11 +321,16 @@ def test_what_is_drawn_away_is_said(tmp_path: Path) -> None:
 def test_under_privacy_the_fact_is_said_and_not_the_numbers() -> None:
     said = set()
     for second in (1, 2, None):
-        result = fedtally.estimate([1, second] * 40, clients=[i // 2 for i in range(80)], epsilon=1.0, **SMALL)
+        result = fedtally.estimate(
+            [1, second] * 40, clients=[i // 2 for i in range(80)], epsilon=1.0, **SMALL
+        )
         assert document(result, [])["draw"] is None
         said.add(tuple(result.warnings))
     [warnings] = said
-    assert any("of a client with more than one item, 1 drawn at random is counted" in warning for warning in warnings)
+    assert any(
+        "of a client with more than one item, 1 drawn at random is counted" in warning
+        for warning in warnings
+    )
 
 
 # ---- what a plan says of its sums ----
@@ -281,7 +348,9 @@ def test_landed_sums_of_a_plan_say_how_they_were_made(tmp_path: Path) -> None:
         assert known, "what the plan says is what the run says"
         by_hand.save(tmp_path / "r.fed")
         text = call("query", str(tmp_path / "r.fed"), "1")
-        assert "ideal" not in text and ("the server sees" in text or "the servers, unless they collude" in text)
+        assert "ideal" not in text and (
+            "the server sees" in text or "the servers, unless they collude" in text
+        )
         shown = plain(answer(by_hand, by_hand.top(1)), 300)
         assert words in shown and "ideal" not in shown
         assert f"secure sum {method}" in call("inspect", str(tmp_path / "r.fed"))

@@ -18,7 +18,9 @@ def test_integer_bounds_are_inclusive(value: int, low: int, high: int) -> None:
     if low <= value <= high:
         assert _validate.integer(low, high, width=value) == value
     else:
-        with pytest.raises(InvalidInputError, match=f"^width must be at (least|most) -?[0-9]+, got {value}$"):
+        with pytest.raises(
+            InvalidInputError, match=f"^width must be at (least|most) -?[0-9]+, got {value}$"
+        ):
             _validate.integer(low, high, width=value)
 
 
@@ -27,13 +29,19 @@ def test_integer_gives_a_plain_int(value: Any) -> None:
     assert type(_validate.integer(1, width=value)) is int
 
 
-@pytest.mark.parametrize("value", [True, np.True_, 1.0, np.float64(2), "3", None, b"3", np.array([1, 2]), 1j])
+@pytest.mark.parametrize(
+    "value", [True, np.True_, 1.0, np.float64(2), "3", None, b"3", np.array([1, 2]), 1j]
+)
 def test_integer_refuses_other_types(value: Any) -> None:
     with pytest.raises(InvalidInputError, match="^width must be an integer, got "):
         _validate.integer(width=value)
 
 
-@given(st.floats(allow_nan=False, allow_infinity=False), st.floats(allow_nan=False), st.floats(allow_nan=False))
+@given(
+    st.floats(allow_nan=False, allow_infinity=False),
+    st.floats(allow_nan=False),
+    st.floats(allow_nan=False),
+)
 def test_real_bounds_are_inclusive(value: float, low: float, high: float) -> None:
     if low <= value <= high:
         assert _validate.real(low, high, share=value) == value

@@ -1,4 +1,5 @@
-"""Replay the known answers that tools/gen_vectors.py computed from the specification, on every implementation."""
+"""Replay the known answers that tools/gen_vectors.py computed from the specification, on every
+implementation."""
 
 from __future__ import annotations
 
@@ -21,9 +22,15 @@ Vector = dict[str, Any]
 
 
 def spec_of(vector: Vector) -> SketchSpec:
-    schedule = vector["schedule"] if vector["batches"] is None else f"{vector['schedule']}:{vector['batches']}"
+    schedule = (
+        vector["schedule"]
+        if vector["batches"] is None
+        else f"{vector['schedule']}:{vector['batches']}"
+    )
     seed = bytes.fromhex(vector["seed"])
-    return SketchSpec(vector["rows"], vector["width"], Schedule.parse(schedule), vector["num_rounds"], seed)
+    return SketchSpec(
+        vector["rows"], vector["width"], Schedule.parse(schedule), vector["num_rounds"], seed
+    )
 
 
 def encode(sketch: CountSketch, items: list[list[int]], signed: bool) -> None:
@@ -38,12 +45,21 @@ def encode(sketch: CountSketch, items: list[list[int]], signed: bool) -> None:
 def test_the_file_is_of_a_known_version() -> None:
     assert VECTORS["version"] == "fedtally-vectors/1"
     sections = {key: len(value) for key, value in VECTORS.items() if isinstance(value, list)}
-    assert sections.keys() == {"tables", "round_seeds", "words", "sketches", "fingerprints", "negative"}
+    assert sections.keys() == {
+        "tables",
+        "round_seeds",
+        "words",
+        "sketches",
+        "fingerprints",
+        "negative",
+    }
     assert all(sections.values())
 
 
 @pytest.mark.parametrize(
-    "vector", VECTORS["tables"], ids=lambda v: f"{v['seed'][:4]}-{v['purpose']}-{v['row']}-{v['group']}"
+    "vector",
+    VECTORS["tables"],
+    ids=lambda v: f"{v['seed'][:4]}-{v['purpose']}-{v['row']}-{v['group']}",
 )
 def test_tables(vector: Vector) -> None:
     if vector["row"] >= kernels.MAX_ROWS:  # for implementations that have no such limit
@@ -51,7 +67,9 @@ def test_tables(vector: Vector) -> None:
             SketchSpec(vector["row"] + 1, 1, Schedule.parse("shared"), 1, bytes(32))
         return
     seed = bytes.fromhex(vector["seed"])
-    table = hashing.tabulation_tables(seed, vector["row"] + 1, vector["group"], vector["purpose"])[vector["row"]]
+    table = hashing.tabulation_tables(seed, vector["row"] + 1, vector["group"], vector["purpose"])[
+        vector["row"]
+    ]
     assert table[:, vector["bytes"]].tolist() == vector["entries"]
     assert hashlib.sha256(table.astype("<u4").tobytes()).hexdigest() == vector["sha256"]
 
@@ -64,18 +82,30 @@ def test_round_seeds(vector: Vector) -> None:
 
 @pytest.mark.parametrize("vector", VECTORS["words"], ids=lambda v: f"{v['seed'][:4]}-{v['row']}")
 def test_words_locations_and_signs(vector: Vector, backend: str) -> None:
-    seed, row, ids = bytes.fromhex(vector["seed"]), vector["row"], np.array(vector["ids"], np.uint64)
-    tables = [np.ascontiguousarray(hashing.tabulation_tables(seed, row + 1, g)[row:]) for g in vector["groups"]]
+    seed, row, ids = (
+        bytes.fromhex(vector["seed"]),
+        vector["row"],
+        np.array(vector["ids"], np.uint64),
+    )
+    tables = [
+        np.ascontiguousarray(hashing.tabulation_tables(seed, row + 1, g)[row:])
+        for g in vector["groups"]
+    ]
     words = [kernels.hash_words(t, ids) for t in tables]
     assert [w[0].tolist() for w in words] == vector["words"]
-    signs = [reference.signs(words[index // 8], index % 8)[0].tolist() for index in range(len(vector["signs"]))]
+    signs = [
+        reference.signs(words[index // 8], index % 8)[0].tolist()
+        for index in range(len(vector["signs"]))
+    ]
     assert signs == vector["signs"]
     for width, cells in zip(vector["widths"], vector["locations"], strict=True):
         assert reference.locations(words[0], width)[0].tolist() == cells
         check_encoding(tables, ids, width, cells, vector["signs"])
 
 
-def check_encoding(tables: list[Any], ids: Any, width: int, cells: list[int], signs: list[list[int]]) -> None:
+def check_encoding(
+    tables: list[Any], ids: Any, width: int, cells: list[int], signs: list[list[int]]
+) -> None:
     """Give every id a count of its own power of 16, so that no two sets of ids have the same sum."""
     counts = np.array([16**i for i in range(len(ids))], np.int64)
     for index in (0, 7, 8, 18):
@@ -93,7 +123,9 @@ def test_sketches(vector: Vector, backend: str) -> None:
     assert vector["success"]
     spec = spec_of(vector)
     if vector["batch_of_round"] is not None:
-        assert [spec.schedule.batch_of(m, spec.num_rounds) for m in range(spec.num_rounds)] == vector["batch_of_round"]
+        assert [
+            spec.schedule.batch_of(m, spec.num_rounds) for m in range(spec.num_rounds)
+        ] == vector["batch_of_round"]
     landed = []
     for m, (items, counters) in enumerate(zip(vector["items"], vector["counters"], strict=True)):
         if items is not None:

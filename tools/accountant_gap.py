@@ -1,14 +1,15 @@
 """How far the accountant's Gaussian bound of clipped Skellam noise lies above the exact value: a table.
 
-Run `python tools/accountant_gap.py`. A client's clipped sketch is some integer vector of at most the clip's squared
-length. Which one costs most is not known; the exact value of one is, by convolution. Printed is how far the bound lies
-above the most expensive of these vectors: all entries 1; or as many entries 2 as fit, and the rest 1; and so on. So
-the true distance from the worst vector is at most what is printed.
+Run `python tools/accountant_gap.py`. A client's clipped sketch is some integer vector of at most
+the clip's squared length. Which one costs most is not known; the exact value of one is, by
+convolution. Printed is how far the bound lies above the most expensive of these vectors: all
+entries 1; or as many entries 2 as fit, and the rest 1; and so on. So the true distance from the
+worst vector is at most what is printed.
 
-The convolution shares no code with `fedtally.privacy.accounting`: distributions from their logarithms, losses split
-between the
-points of a fine grid so that the mass of both worlds stays what it is, tilted so that the tail is computed where most
-of the mass is, then one Fourier transform.
+The convolution shares no code with `fedtally.privacy.accounting`: distributions from their
+logarithms, losses split between the
+points of a fine grid so that the mass of both worlds stays what it is, tilted so that the tail is
+computed where most of the mass is, then one Fourier transform.
 """
 
 from __future__ import annotations
@@ -57,7 +58,10 @@ def exact_epsilon(distribution: F64, shifts: Mapping[int, int], delta: float) ->
         for shift, number in shifts.items()
         if number
     ]
-    lost = sum(number * np.exp(distribution[len(distribution) - shift :]).sum() for shift, number in shifts.items())
+    lost = sum(
+        number * np.exp(distribution[len(distribution) - shift :]).sum()
+        for shift, number in shifts.items()
+    )
     stddev = math.sqrt(sum(n * np.exp(p) @ (p - q) ** 2 for p, q, n in pairs))
     step, tilt = stddev / 8000, 4.0 / stddev
     size = 1 << 19  # 65 standard deviations
@@ -65,9 +69,13 @@ def exact_epsilon(distribution: F64, shifts: Mapping[int, int], delta: float) ->
     for p, q, number in pairs:
         loss = p - q
         low = np.floor(loss / step)
-        share = -np.expm1(low * step - loss) / -math.expm1(-step)  # to the upper point: keeps both worlds' masses
+        # to the upper point: keeps both worlds' masses
+        share = -np.expm1(low * step - loss) / -math.expm1(-step)
         places = np.concatenate([low, low + 1]).astype(np.int64)
-        weights = np.concatenate([p + np.log1p(-share), p + np.log(np.maximum(share, 1e-300))]) + tilt * places * step
+        weights = (
+            np.concatenate([p + np.log1p(-share), p + np.log(np.maximum(share, 1e-300))])
+            + tilt * places * step
+        )
         most = weights.max()
         kept = np.abs(places) < size // 2
         lost += number * np.exp((weights - tilt * places * step)[~kept]).sum()
@@ -83,7 +91,11 @@ def exact_epsilon(distribution: F64, shifts: Mapping[int, int], delta: float) ->
 
     def excess(at: float) -> float:
         above = losses > at
-        return float((mass[above] * np.exp(logs[above]) * -np.expm1(at - losses[above])).sum()) + lost - delta
+        return (
+            float((mass[above] * np.exp(logs[above]) * -np.expm1(at - losses[above])).sum())
+            + lost
+            - delta
+        )
 
     return 0.0 if excess(0.0) <= 0 else float(brentq(excess, 0.0, losses[-1], xtol=1e-10))
 
@@ -104,20 +116,35 @@ def concentrated(square: int, entry: int) -> dict[int, int]:
 def gap(rows: int, items: int, target: float) -> float:
     """Return how far the bound lies above the most expensive vector, as a share, at noise for about this epsilon."""
     clip = default_clip_norm(rows, WIDTH, items)
-    event = Event("skellam", rows, "zero-out", max_items=items, clip_norm=clip, honest_survivors=1, variance=1.0)
+    event = Event(
+        "skellam",
+        rows,
+        "zero-out",
+        max_items=items,
+        clip_norm=clip,
+        honest_survivors=1,
+        variance=1.0,
+    )
     variance = (noise_multiplier(target, DELTA) * event.l2_sensitivity) ** 2
     found = epsilon(Event.from_dict(event.to_dict() | {"variance": variance}), DELTA)
     assert found.method is Method.DOMINATING_GAUSSIAN
     square, distribution = round(event.round_square), skellam(variance)
     vectors = [concentrated(square, entry) for entry in range(1, math.isqrt(square) + 1)]
-    return found.epsilon / max(exact_epsilon(distribution, vector, DELTA - 2.0**-40) for vector in vectors) - 1
+    return (
+        found.epsilon
+        / max(exact_epsilon(distribution, vector, DELTA - 2.0**-40) for vector in vectors)
+        - 1
+    )
 
 
 def main() -> None:
     """Print the table."""
     print("rows items " + " ".join(f"{f'eps {target:g}':>8}" for target in EPSILONS))
     for rows, items in CASES:
-        print(f"{rows:4} {items:5} " + " ".join(f"{100 * gap(rows, items, target):7.3f}%" for target in EPSILONS))
+        print(
+            f"{rows:4} {items:5} "
+            + " ".join(f"{100 * gap(rows, items, target):7.3f}%" for target in EPSILONS)
+        )
 
 
 if __name__ == "__main__":

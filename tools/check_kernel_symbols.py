@@ -2,8 +2,9 @@
 
     python tools/check_kernel_symbols.py BUILD_FOLDER
 
-Looks at the object files kernels_*.o below the folder with `nm`. A weak or global symbol beside the table, such as an
-instantiated template of the standard library, could be resolved to code for a newer processor than the host's.
+Looks at the object files kernels_*.o below the folder with `nm`. A weak or global symbol beside the
+table, such as an instantiated template of the standard library, could be resolved to code for a
+newer processor than the host's.
 """
 
 from __future__ import annotations
@@ -32,7 +33,10 @@ def main() -> int:
         table = f"fedtally::{unit.name.removesuffix('.cpp.o')}"
         found = exported(unit)
         failures += found != [table]
-        print(f"{unit.name}: {', '.join(found)}" + ("" if found == [table] else f"   expected only {table}"))
+        print(
+            f"{unit.name}: {', '.join(found)}"
+            + ("" if found == [table] else f"   expected only {table}")
+        )
     return 1 if failures else 0
 
 

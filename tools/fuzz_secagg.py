@@ -3,14 +3,16 @@
     python tools/fuzz_secagg.py decoders --runs 10000000
     python tools/fuzz_secagg.py machines --runs 100000
 
-Inputs are made from a seed corpus, which is itself made here, from cohorts that are deterministic: valid messages of
-each type are flipped, cut, spliced and extended, and their declared lengths mended or not. `--engine atheris` lets
-coverage guide the choice instead, where that package is installed. Run number i of a seed is always the same input.
+Inputs are made from a seed corpus, which is itself made here, from cohorts that are deterministic:
+valid messages of each type are flipped, cut, spliced and extended, and their declared lengths
+mended or not. `--engine atheris` lets coverage guide the choice instead, where that package is
+installed. Run number i of a seed is always the same input.
 
-A decoder returns, or raises its own error; what it takes it gives back byte for byte when it is encoded again. A client
-or server never raises, moves along its table alone, says nothing after it has aborted, never gives both shares of one
-neighbour, and a sum that comes out is that of the vectors of the clients it names. The exit status is 1 on a failure,
-which is printed with the input in hexadecimal digits.
+A decoder returns, or raises its own error; what it takes it gives back byte for byte when it is
+encoded again. A client or server never raises, moves along its table alone, says nothing after it
+has aborted, never gives both shares of one neighbour, and a sum that comes out is that of the
+vectors of the clients it names. The exit status is 1 on a failure, which is printed with the input
+in hexadecimal digits.
 """
 
 from __future__ import annotations
@@ -37,7 +39,14 @@ from fedtally.errors import InvalidInputError, UnreadableFileError
 from fedtally.secagg import two_server, wire
 from fedtally.secagg.allow_list import AllowList
 from fedtally.secagg.client import Client, MemoryJournal, Pinned
-from fedtally.secagg.messages import TRANSITIONS, ClientState, Invite, Kind, RemoteProtocolError, ServerState
+from fedtally.secagg.messages import (
+    TRANSITIONS,
+    ClientState,
+    Invite,
+    Kind,
+    RemoteProtocolError,
+    ServerState,
+)
 from fedtally.secagg.packing import pack, unpack
 from fedtally.secagg.params import Adversary, ClientPolicy, Parameters
 from fedtally.secagg.proposal import propose
@@ -68,14 +77,21 @@ def stream(*seed: object) -> Callable[[int], bytes]:
 
 
 SERVER_KEY = SigningKey(Secret(stream("server")(32)))
-SIGNERS = sorted((SigningKey(Secret(stream("identity", i)(32))) for i in range(6)), key=lambda key: key.public)
+SIGNERS = sorted(
+    (SigningKey(Secret(stream("identity", i)(32))) for i in range(6)), key=lambda key: key.public
+)
 ALLOWED = AllowList(key.public for key in SIGNERS)
 PINNED = {
     Adversary.ACTIVE: Pinned(SERVER_KEY.public, FINGERPRINT, ALLOWED, round=3),
     Adversary.SEMI_HONEST: Pinned(SERVER_KEY.public, FINGERPRINT, round=3),
 }
 SETTINGS = [
-    (adversary, propose(n, length=length, bits=bits, corrupt=corrupt, max_dropout=dropout, adversary=adversary))
+    (
+        adversary,
+        propose(
+            n, length=length, bits=bits, corrupt=corrupt, max_dropout=dropout, adversary=adversary
+        ),
+    )
     for adversary, n, length, bits, corrupt, dropout in (
         (Adversary.SEMI_HONEST, 6, 5, 11, 1, 0.2),
         (Adversary.SEMI_HONEST, 4, 3, 16, 1, 0.25),
@@ -83,7 +99,9 @@ SETTINGS = [
         (Adversary.ACTIVE, 4, 3, 16, 0, 0.25),
     )
 ]
-POLICY = {adversary: ClientPolicy(adversary=adversary, min_honest=2, corrupt=0) for adversary in Adversary}
+POLICY = {
+    adversary: ClientPolicy(adversary=adversary, min_honest=2, corrupt=0) for adversary in Adversary
+}
 
 
 class Cohort:
@@ -96,7 +114,9 @@ class Cohort:
         before: whose journals are shared.
     """
 
-    def __init__(self, setting: int, label: object = 0, session: int = 0, before: Cohort | None = None) -> None:
+    def __init__(
+        self, setting: int, label: object = 0, session: int = 0, before: Cohort | None = None
+    ) -> None:
         self.adversary, self.parameters = SETTINGS[setting]
         active = self.adversary is Adversary.ACTIVE
         self.n, self.allowed = self.parameters.n_max, ALLOWED if active else None
@@ -114,7 +134,9 @@ class Cohort:
             allow_list=self.allowed,
             journal=self.saved.append,
         )
-        self.journals: list[MemoryJournal] = before.journals if before else [MemoryJournal() for _ in range(self.n)]
+        self.journals: list[MemoryJournal] = (
+            before.journals if before else [MemoryJournal() for _ in range(self.n)]
+        )
         vectors = np.arange(self.n * self.parameters.length).reshape(self.n, -1) % 17 - 8
         self.vectors: list[npt.NDArray[np.int64]] = list(vectors)
         self.clients = [
@@ -135,7 +157,10 @@ class Cohort:
     def restart(self, back: int = 0) -> None:
         """Crash the server, and restore it from what it wrote last."""
         self.server = Server.restore(
-            self.saved[-1 - back], random=stream("order again"), allow_list=self.allowed, journal=self.saved.append
+            self.saved[-1 - back],
+            random=stream("order again"),
+            allow_list=self.allowed,
+            journal=self.saved.append,
         )
 
     @property
@@ -173,7 +198,13 @@ def _parsed(data: bytes) -> bytes | None:
     if message is None:
         return None
     header = wire.HEADER.pack(
-        wire.MAGIC, message.version, message.kind, 0, message.session, message.sender, len(message.body)
+        wire.MAGIC,
+        message.version,
+        message.kind,
+        0,
+        message.session,
+        message.sender,
+        len(message.body),
     )
     return header + message.body
 
@@ -186,11 +217,15 @@ def _wire_targets() -> list[Target]:
         bodies = _bodies(frames, setting)
         for kind, check in _body_checks(adversary, parameters).items():
             if kind in bodies:
-                out.append(Target(f"wire {kind.name.lower()} {setting}", check, remote, bodies[kind]))
+                out.append(
+                    Target(f"wire {kind.name.lower()} {setting}", check, remote, bodies[kind])
+                )
     return out
 
 
-def _body_checks(adversary: Adversary, parameters: Parameters) -> dict[Kind, Callable[[bytes], bytes]]:
+def _body_checks(
+    adversary: Adversary, parameters: Parameters
+) -> dict[Kind, Callable[[bytes], bytes]]:
     """Return what decodes a body and encodes it again, by its type."""
     n, k = parameters.n_max, parameters.graph(parameters.n_max).neighbours
     active = adversary is Adversary.ACTIVE
@@ -208,7 +243,9 @@ def _body_checks(adversary: Adversary, parameters: Parameters) -> dict[Kind, Cal
         Kind.INBOX: lambda data: wire.encode_inbox(wire.decode_inbox(data, k)),
         Kind.SURVIVORS: lambda data: wire.pack_bits(wire.unpack_bits(data, n)),
         Kind.CONFIRM: wire.decode_confirm,
-        Kind.CONFIRMATIONS: lambda data: wire.encode_confirmations(wire.decode_confirmations(data, n)),
+        Kind.CONFIRMATIONS: lambda data: wire.encode_confirmations(
+            wire.decode_confirmations(data, n)
+        ),
         Kind.UNMASK: lambda data: wire.encode_unmask(wire.decode_unmask(data, k)),
         Kind.RESULT: lambda data: wire.encode_result(wire.decode_result(data)),
         Kind.ABORT: lambda data: bytes([wire.decode_abort(data)]),
@@ -230,15 +267,33 @@ def _small_targets() -> list[Target]:
         return data
 
     out = []
-    for bits, entries in ((1, 13), (3, 9), (11, 7), (15, 8), (16, 5), (20, 3), (31, 4), (33, 3), (63, 3), (64, 2)):
+    for bits, entries in (
+        (1, 13),
+        (3, 9),
+        (11, 7),
+        (15, 8),
+        (16, 5),
+        (20, 3),
+        (31, 4),
+        (33, 3),
+        (63, 3),
+        (64, 2),
+    ):
         seeds = [pack(unpack(pack_seed(entries, bits, i), entries, bits), bits) for i in range(3)]
         out.append(Target(f"packing {bits}", unpacked(entries, bits), (InvalidInputError,), seeds))
     shares = [shamir.to_bytes(shamir.random_elements(5, stream("share", i))) for i in range(4)]
     out.append(
-        Target("shamir.from_bytes", lambda d: shamir.to_bytes(shamir.from_bytes(d)), (shamir.ShareError,), shares)
+        Target(
+            "shamir.from_bytes",
+            lambda d: shamir.to_bytes(shamir.from_bytes(d)),
+            (shamir.ShareError,),
+            shares,
+        )
     )
     points = [ExchangeKey(Secret(stream("point", i)(32))).public for i in range(4)]
-    out.append(Target("keys.check_point", point, (keys.RejectedError,), [*points, bytes(32), b"\xff" * 32]))
+    out.append(
+        Target("keys.check_point", point, (keys.RejectedError,), [*points, bytes(32), b"\xff" * 32])
+    )
     return out
 
 
@@ -249,7 +304,9 @@ def pack_seed(entries: int, bits: int, number: int) -> bytes:
     """Return the encoding of some vector."""
     size = (bits > 16) + (bits > 32)
     dtype = ("<u2", "<u4", "<u8")[size]
-    vector = np.frombuffer(stream("vector", bits, number)(entries * (2 << size)), dtype) & np.array(2**bits - 1, dtype)
+    vector = np.frombuffer(stream("vector", bits, number)(entries * (2 << size)), dtype) & np.array(
+        2**bits - 1, dtype
+    )
     return pack(vector, bits)
 
 
@@ -310,7 +367,8 @@ def _two_server_targets() -> list[Target]:
     asked = pair()
 
     def sum_of(data: bytes) -> bytes | None:
-        waiting = two_server.Leader(*arguments, copy.deepcopy(closed))  # one that has heard no answer yet
+        # one that has heard no answer yet
+        waiting = two_server.Leader(*arguments, copy.deepcopy(closed))
         if np.abs(waiting.finish(data)).max() > len(reports):
             raise Failure("a sum was accepted that the reports cannot make")
         return None
@@ -337,7 +395,11 @@ def _restore_targets() -> list[Target]:
     for setting in (0, 2):
         cohort = Cohort(setting)
         run_through(cohort)
-        out.append(Target(f"restore {setting}", restored(cohort.allowed), (UnreadableFileError,), cohort.saved))
+        out.append(
+            Target(
+                f"restore {setting}", restored(cohort.allowed), (UnreadableFileError,), cohort.saved
+            )
+        )
     return out
 
 
@@ -357,7 +419,11 @@ def run_through(cohort: Cohort) -> list[bytes]:
 
 
 def _transcripts() -> list[tuple[int, bytes]]:
-    return [(setting, frame) for setting in range(len(SETTINGS)) for frame in run_through(Cohort(setting))]
+    return [
+        (setting, frame)
+        for setting in range(len(SETTINGS))
+        for frame in run_through(Cohort(setting))
+    ]
 
 
 def _bodies(frames: list[tuple[int, bytes]], setting: int) -> dict[Kind, list[bytes]]:
@@ -476,7 +542,8 @@ class Machines:
         self.frames: list[bytes] = []
         self.sums = 0
         self._said: dict[tuple[int, int, Kind], bytes] = {}
-        self._changed: set[int] = set()  # sessions in which a client's unsigned bytes were changed, and taken
+        # sessions in which a client's unsigned bytes were changed, and taken
+        self._changed: set[int] = set()
 
     def tell(self, number: int, i: int, frame: bytes, now: int = NOW) -> bytes | None:
         """Give a client a frame, and check what it does."""
@@ -484,7 +551,11 @@ class Machines:
         client, before = cohort.clients[i], cohort.clients[i].state
         answer = client.receive(frame, now)
         after = client.state
-        if after is not before and after is not ClientState.ABORTED and (before, after) not in ALONG[cohort.adversary]:
+        if (
+            after is not before
+            and after is not ClientState.ABORTED
+            and (before, after) not in ALONG[cohort.adversary]
+        ):
             raise Failure(f"a client went from {before} to {after}")
         if before is ClientState.ABORTED and (answer is not None or after is not before):
             raise Failure("a client that had aborted went on")
@@ -497,9 +568,12 @@ class Machines:
         message, asked = wire.parse(answer), wire.parse(frame)
         if message is None or asked is None:
             raise Failure("a client sent what is no frame, or answered it")
-        session = next(n for n, cohort in enumerate(self.cohorts) if cohort.server.session == message.session)
+        session = next(
+            n for n, cohort in enumerate(self.cohorts) if cohort.server.session == message.session
+        )
         said = self._said.setdefault((session, i, message.kind), answer)
-        if said != answer and message.kind is not Kind.ABORT:  # the second machine of one person says that it is that
+        # the second machine of one person says that it is that
+        if said != answer and message.kind is not Kind.ABORT:
             raise Failure(f"a client sent two different messages of type {message.kind.name}")
         if message.kind is Kind.MASKED_INPUT and (1 - session, i, Kind.MASKED_INPUT) in self._said:
             raise Failure("an item went into two sessions")
@@ -507,7 +581,9 @@ class Machines:
             raise Failure("a client took a forged Invite")
         if message.kind is Kind.SHARES and self.cohorts[session].allowed is not None:
             roster = wire.decode_full_roster(asked.body, len(ALLOWED))
-            for rank, advert in zip(np.flatnonzero(roster.members).tolist(), roster.adverts, strict=True):
+            for rank, advert in zip(
+                np.flatnonzero(roster.members).tolist(), roster.adverts, strict=True
+            ):
                 if advert != self._body(session, rank, Kind.ADVERTISE):
                     raise Failure("a client took a forged advert")
 
@@ -532,7 +608,11 @@ class Machines:
 
     def close(self, number: int, now: int = NOW) -> None:
         """Close a phase, and check where that leads."""
-        server, run, before = self.cohorts[number].server, self.cohorts[number].run, self.cohorts[number].server.state
+        server, run, before = (
+            self.cohorts[number].server,
+            self.cohorts[number].run,
+            self.cohorts[number].server.state,
+        )
         if run.done:
             return
         run.deadline_passed(now)
@@ -553,7 +633,8 @@ class Machines:
             raise Failure(f"a sum over {names}, too few")
         if (
             number not in self._changed
-            and outcome.total.tolist() != np.sum([cohort.vectors[i] for i in names], axis=0).tolist()
+            and outcome.total.tolist()
+            != np.sum([cohort.vectors[i] for i in names], axis=0).tolist()
         ):
             raise Failure(f"a wrong sum over {names}")
 
@@ -600,7 +681,8 @@ def _fault(game: Machines, number: int, i: int, frame: bytes, tape: Tape) -> Non
     frames, kind = game.frames, tape.below(8)
     any_frame = frames[tape.below(min(255, len(frames)))]
     if kind == 0:
-        game.tell(number, i, any_frame)  # replayed, reordered, of another client, of another session
+        # replayed, reordered, of another client, of another session
+        game.tell(number, i, any_frame)
     elif kind == 1:
         game.tell(number, i, mutate(frame, any_frame, tape.dice))
     elif kind == 2:
@@ -637,7 +719,9 @@ class Progress:
         if last or now - self.shown >= REPORT_SECONDS:
             self.shown, rate = now, done / max(now - self.begun, 1e-9)
             print(
-                f"{self.what}: {done:,} of {self.runs:,} runs, {taken:,} {self.unit}, {rate:,.0f} a second", flush=True
+                f"{self.what}: {done:,} of {self.runs:,} runs, {taken:,} {self.unit}, {rate:,.0f} a"
+                " second",
+                flush=True,
             )
 
 
@@ -670,7 +754,9 @@ def fuzz_machines(runs: int, seed: int, first: int = 0) -> None:
         try:
             sums += run_machines(Tape(None, (seed, run)))
         except Exception as failure:
-            raise Failure(f"run {run} of seed {seed}: {type(failure).__name__}: {failure}") from failure
+            raise Failure(
+                f"run {run} of seed {seed}: {type(failure).__name__}: {failure}"
+            ) from failure
         progress.show(run - first, sums)
     progress.show(runs, sums, last=True)
 
@@ -703,7 +789,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("what", choices=("decoders", "machines"))
     parser.add_argument("--runs", type=int, default=100_000)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--first", type=int, default=0, help="the number of the first run, to repeat one or to share")
+    parser.add_argument(
+        "--first",
+        type=int,
+        default=0,
+        help="the number of the first run, to repeat one or to share",
+    )
     parser.add_argument("--engine", choices=("own", "atheris"), default="own")
     chosen = parser.parse_args(arguments)
     warnings.simplefilter("ignore")  # NumPy's, about files of old versions

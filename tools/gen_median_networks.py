@@ -1,9 +1,10 @@
 """Write median_networks.h, a C++ header of straight-line medians of 1 to 32 values; the build runs this.
 
-Each network is a sorting network (Batcher's odd-even merge exchange, Knuth volume 3, algorithm 5.2.2M, or a shorter
-known one from the same volume, section 5.3.4) of which only the comparators that can reach a middle output are kept,
-and of those only the needed half. Every network is checked by the zero-one principle before it is written: on every 0-1
-input up to 12 values, on random ones above.
+Each network is a sorting network (Batcher's odd-even merge exchange, Knuth volume 3, algorithm
+5.2.2M, or a shorter known one from the same volume, section 5.3.4) of which only the comparators
+that can reach a middle output are kept, and of those only the needed half. Every network is checked
+by the zero-one principle before it is written: on every 0-1 input up to 12 values, on random ones
+above.
 
     python tools/gen_median_networks.py build/median_networks.h
 """
@@ -18,7 +19,8 @@ from pathlib import Path
 LARGEST = 32
 Network = list[tuple[int, int]]
 
-# Knuth, The Art of Computer Programming 3, 5.3.4: minimal networks for few values; Green's network for 16.
+# Knuth, The Art of Computer Programming 3, 5.3.4: minimal networks for few values; Green's network
+# for 16.
 KNOWN: dict[int, Network] = {
     5: [(0, 3), (1, 4), (0, 2), (1, 3), (0, 1), (2, 4), (1, 2), (3, 4), (2, 3)],
     7: [
@@ -39,32 +41,49 @@ KNOWN: dict[int, Network] = {
         (3, 4),
         (5, 6),
     ],
-    16: [
-        (step * 2 * block + i, step * 2 * block + i + step)
-        for step in (1, 2, 4, 8)
-        for block in range(8 // step)
-        for i in range(step)
-    ]
-    + [
-        (5, 10),
-        (6, 9),
-        (3, 12),
-        (13, 14),
-        (4, 8),
-        (7, 11),
-        (1, 2),
-        (1, 4),
-        (7, 13),
-        (2, 8),
-        (11, 14),
-        (2, 4),
-        (5, 6),
-        (9, 10),
-        (11, 13),
-    ]
-    + [(3, 8), (7, 12), (6, 8), (10, 12), (3, 5), (7, 9), (3, 4), (5, 6), (7, 8), (9, 10), (11, 12), (6, 7), (8, 9)],
+    16: (
+        [
+            (step * 2 * block + i, step * 2 * block + i + step)
+            for step in (1, 2, 4, 8)
+            for block in range(8 // step)
+            for i in range(step)
+        ]
+        + [
+            (5, 10),
+            (6, 9),
+            (3, 12),
+            (13, 14),
+            (4, 8),
+            (7, 11),
+            (1, 2),
+            (1, 4),
+            (7, 13),
+            (2, 8),
+            (11, 14),
+            (2, 4),
+            (5, 6),
+            (9, 10),
+            (11, 13),
+        ]
+        + [
+            (3, 8),
+            (7, 12),
+            (6, 8),
+            (10, 12),
+            (3, 5),
+            (7, 9),
+            (3, 4),
+            (5, 6),
+            (7, 8),
+            (9, 10),
+            (11, 12),
+            (6, 7),
+            (8, 9),
+        ]
+    ),
 }
-# Three-comparator selections beat pruned sorting for the median of five (seven comparators, ten min/max operations).
+# Three-comparator selections beat pruned sorting for the median of five (seven comparators, ten
+# min/max operations).
 MEDIAN_OF_FIVE: Network = [(0, 1), (3, 4), (0, 3), (1, 4), (1, 2), (2, 3), (1, 2)]
 
 
@@ -126,23 +145,33 @@ def struct(size: int) -> str:
     network = MEDIAN_OF_FIVE if size == 5 else KNOWN.get(size) or merge_exchange(size)
     if not selects_median(size, network):
         raise AssertionError(f"the network for {size} values is wrong")
-    lines = [f"template <> struct Median<{size}> {{", "  template <class T> static inline T of(const T* x) {"]
+    lines = [
+        f"template <> struct Median<{size}> {{",
+        "  template <class T> static inline T of(const T* x) {",
+    ]
     lines += [f"    T x{i} = x[{i}];" for i in range(size)]
     for a, b, low, high in pruned(size, network):
         if low and high:
-            lines.append(f"    {{ T t = lesser(x{a}, x{b}); x{b} = greater(x{a}, x{b}); x{a} = t; }}")
+            lines.append(
+                f"    {{ T t = lesser(x{a}, x{b}); x{b} = greater(x{a}, x{b}); x{a} = t; }}"
+            )
         elif low:
             lines.append(f"    x{a} = lesser(x{a}, x{b});")
         else:
             lines.append(f"    x{b} = greater(x{a}, x{b});")
     low, high = middle(size)[0], middle(size)[-1]
-    lines.append(f"    return x{low};" if low == high else f"    return (x{low} + x{high}) * T(0.5);")
+    lines.append(
+        f"    return x{low};" if low == high else f"    return (x{low} + x{high}) * T(0.5);"
+    )
     return "\n".join([*lines, "  }", "};"])
 
 
 def main() -> None:
     """Write the header to the path given."""
-    text = "// Written by tools/gen_median_networks.py; do not edit.\n#pragma once\n\ntemplate <int N> struct Median;\n"
+    text = (
+        "// Written by tools/gen_median_networks.py; do not edit.\n#pragma once\n\ntemplate <int N>"
+        " struct Median;\n"
+    )
     text += "template <class T> static inline T lesser(T a, T b) { return a < b ? a : b; }\n"
     text += "template <class T> static inline T greater(T a, T b) { return a < b ? b : a; }\n"
     text += f"static constexpr int kLargestNetwork = {LARGEST};\n\n"

@@ -1,7 +1,9 @@
-"""Write the parts of docs/protocol.md that the code defines: diagrams, state tables, sizes, labels and abort codes.
+"""Write the parts of docs/protocol.md that the code defines.
 
-    python tools/gen_protocol_tables.py            # rewrites what stands between the markers of the page
-    python tools/gen_protocol_tables.py --check    # writes nothing; exits 1 where the page differs
+These are diagrams, state tables, sizes, labels and abort codes.
+
+    python tools/gen_protocol_tables.py          # rewrites what stands between the page's markers
+    python tools/gen_protocol_tables.py --check  # writes nothing; exits 1 where the page differs
 
 A part begins with ``<!-- generated: NAME -->`` and ends with ``<!-- end -->``.
 """
@@ -18,13 +20,30 @@ from pathlib import Path
 from fedtally.crypto.keys import SIGNATURE_BYTES, Label
 from fedtally.crypto.shamir import SECRET_BYTES
 from fedtally.secagg import wire
-from fedtally.secagg.messages import EXCHANGES, AbortCode, ClientState, Exchange, Kind, ServerState, diagram, next_phase
+from fedtally.secagg.messages import (
+    EXCHANGES,
+    AbortCode,
+    ClientState,
+    Exchange,
+    Kind,
+    ServerState,
+    diagram,
+    next_phase,
+)
 from fedtally.secagg.params import Adversary
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "protocol.md"
 MARKERS = re.compile(r"(<!-- generated: ([a-z -]+) -->\n).*?(<!-- end -->)", re.DOTALL)
 
-_FRAME_FIELDS = ("magic", "version", "type", "reserved, 0", "session", "sender", "length of the body")
+_FRAME_FIELDS = (
+    "magic",
+    "version",
+    "type",
+    "reserved, 0",
+    "session",
+    "sender",
+    "length of the body",
+)
 _INVITE_FIELDS = (
     "V, length",
     "b, bits",
@@ -94,7 +113,10 @@ def sizes() -> dict[Kind, tuple[str, str]]:
     return {
         Kind.INVITE: both(struct.calcsize(wire._INVITE.format) + SIGNATURE_BYTES),
         Kind.ADVERTISE: (str(advert), str(signed)),
-        Kind.ROSTER: (f"{struct.calcsize(wire._ROSTER.format)} + {advert} * k", f"bits(L) + {signed} * n"),
+        Kind.ROSTER: (
+            f"{struct.calcsize(wire._ROSTER.format)} + {advert} * k",
+            f"bits(L) + {signed} * n",
+        ),
         Kind.SHARES: both(f"{seal} * k"),
         Kind.INBOX: both(f"bits(k) + {seal} * present"),
         Kind.MASKED_INPUT: both("packed(V + lanes, b)"),
@@ -127,14 +149,20 @@ def _sizes() -> str:
 
 def _labels() -> str:
     rows = [
-        (f"`{label.decode()}`", len(label), _USES.get(label, "[two-server summation](protocol_two_server.md)"))
+        (
+            f"`{label.decode()}`",
+            len(label),
+            _USES.get(label, "[two-server summation](protocol_two_server.md)"),
+        )
         for label in Label
     ]
     return table(["label", "bytes", "used in"], rows)
 
 
 def _abort_codes() -> str:
-    return table(["code", "name", "meaning"], [(code.value, code.name, code.meaning) for code in AbortCode])
+    return table(
+        ["code", "name", "meaning"], [(code.value, code.name, code.meaning) for code in AbortCode]
+    )
 
 
 def _steps() -> Iterator[tuple[str, Adversary, Exchange]]:
@@ -156,12 +184,24 @@ def _client_states() -> str:
 
 def _server_states() -> str:
     rows = [
-        (profile, step.phase.name, spoken(step.request), spoken(step.reply), next_phase(adversary, step.phase).name)
+        (
+            profile,
+            step.phase.name,
+            spoken(step.request),
+            spoken(step.reply),
+            next_phase(adversary, step.phase).name,
+        )
         for profile, adversary, step in _steps()
         if step.phase is not ServerState.COLLECT
     ]
     rows[2:2] = [
-        (adversary.name.lower(), "COLLECT", "Inbox", "MaskedInput", next_phase(adversary, ServerState.COLLECT).name)
+        (
+            adversary.name.lower(),
+            "COLLECT",
+            "Inbox",
+            "MaskedInput",
+            next_phase(adversary, ServerState.COLLECT).name,
+        )
         for adversary in EXCHANGES
     ]
     end = ("both", ServerState.DONE.name, spoken(Kind.RESULT), "", "")
@@ -197,12 +237,17 @@ def generate(page: str) -> str:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Rewrite the page, or check it."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--check", action="store_true", help="write nothing; exit 1 where the page differs")
+    parser.add_argument(
+        "--check", action="store_true", help="write nothing; exit 1 where the page differs"
+    )
     check = parser.parse_args(arguments).check
     page = PAGE.read_text(encoding="utf-8")
     made = generate(page)
     if check and made != page:
-        print(f"{PAGE.name} is not what the code says; run python tools/gen_protocol_tables.py", file=sys.stderr)
+        print(
+            f"{PAGE.name} is not what the code says; run python tools/gen_protocol_tables.py",
+            file=sys.stderr,
+        )
         return 1
     if made != page:
         PAGE.write_text(made, encoding="utf-8")

@@ -1,8 +1,8 @@
 """Known answers of secure summation, computed by `tools/secagg_reading.py` from docs/protocol.md.
 
-The values of keys, generator, packing, sharing and graph are here; whole rounds and what parties do with single
-messages are in ``secagg_transcripts.py``, ``secagg_client_cases.py`` and ``secagg_server_cases.py``.
-`tools/gen_vectors.py` writes them to ``tests/vectors/secagg*.json``.
+The values of keys, generator, packing, sharing and graph are here; whole rounds and what parties do
+with single messages are in ``secagg_transcripts.py``, ``secagg_client_cases.py`` and
+``secagg_server_cases.py``. `tools/gen_vectors.py` writes them to ``tests/vectors/secagg*.json``.
 """
 
 from __future__ import annotations
@@ -52,7 +52,13 @@ def label_vectors() -> list[Json]:
 
     def add(name: str, output: bytes | Sequence[int], **inputs: Any) -> None:
         shown = {k: v.hex() if isinstance(v, bytes) else v for k, v in inputs.items()}
-        found.append({"name": name, **shown, "output": output.hex() if isinstance(output, bytes) else list(output)})
+        found.append(
+            {
+                "name": name,
+                **shown,
+                "output": output.hex() if isinstance(output, bytes) else list(output),
+            }
+        )
 
     for round_, (i, j) in enumerate(((0, 1), (3, 700), (65_536, 2**20 - 1))):
         ctx, ctx2 = shake(f"ctx {round_}"), shake(f"ctx2 {round_}")
@@ -64,14 +70,29 @@ def label_vectors() -> list[Json]:
         add("self mask", page.self_mask_key(b, ctx2, j), b=b, ctx2=ctx2, index=j)
         pair = page.pair_mask_key(one, i, j, keys, ctx2)
         assert pair == page.pair_mask_key(other, j, i, keys, ctx2)
-        ends: Json = {"i": i, "j": j, "secret_i": one, "secret_j": other, "public_i": keys[i], "public_j": keys[j]}
+        ends: Json = {
+            "i": i,
+            "j": j,
+            "secret_i": one,
+            "secret_j": other,
+            "public_i": keys[i],
+            "public_j": keys[j],
+        }
         add("pair mask", pair, ctx2=ctx2, **ends)
         for direction, sender in enumerate((i, j)):
             key = page.share_key(one, i, j, keys, ctx2, sender)
             assert key == page.share_key(other, j, i, keys, ctx2, sender)
             share = page.join(numbers(f"share {round_} {direction}", 10, PRIME))
             sealed = page.seal(key, share)
-            add("share encryption", key, ctx2=ctx2, direction=direction, share=share, sealed=sealed, **ends)
+            add(
+                "share encryption",
+                key,
+                ctx2=ctx2,
+                direction=direction,
+                share=share,
+                sealed=sealed,
+                **ends,
+            )
         for n in (12, 33):
             add("ring order", page.ring_order(ctx2, n), ctx2=ctx2, n=n)
         terms, session = shake(f"terms {round_}", 123), shake(f"session {round_}")
@@ -82,7 +103,14 @@ def label_vectors() -> list[Json]:
             add("adverts", digest, adverts=[advert.hex() for advert in adverts])
             roster = shake(f"roster {round_}", 1) if profile == ACTIVE else None
             made = page.roster_context(ctx, 3, roster, digest)
-            add("roster context", made, ctx=ctx, n=3, adverts=digest, roster=None if roster is None else roster.hex())
+            add(
+                "roster context",
+                made,
+                ctx=ctx,
+                n=3,
+                adverts=digest,
+                roster=None if roster is None else roster.hex(),
+            )
         survivors, salt = shake(f"survivors {round_}", 2), shake(f"salt {round_}")
         total = [0, 1, -1, 2**63 - 1, -(2**63)]
         made = page.result_digest(ctx2, survivors, salt, total)
@@ -98,10 +126,20 @@ def point_vectors() -> list[Json]:
     """
     edge = 2**255 - 19
     low = sorted(page.LOW_ORDER)
-    refused = [*low, *(value + edge for value in low if value + edge < 2**255), edge, edge + 5, 2**255 - 1]
+    refused = [
+        *low,
+        *(value + edge for value in low if value + edge < 2**255),
+        edge,
+        edge + 5,
+        2**255 - 1,
+    ]
     refused += [value + 2**255 for value in low] + [2**256 - 1, 2**255 + 9]
-    values = [(value, False) for value in sorted(set(refused))] + [(value, True) for value in (2, 9, edge - 2)]
-    return [{"key": value.to_bytes(32, "little").hex(), "success": success} for value, success in values]
+    values = [(value, False) for value in sorted(set(refused))] + [
+        (value, True) for value in (2, 9, edge - 2)
+    ]
+    return [
+        {"key": value.to_bytes(32, "little").hex(), "success": success} for value, success in values
+    ]
 
 
 def prg_vectors() -> list[Json]:
@@ -125,24 +163,40 @@ def prg_vectors() -> list[Json]:
                 "length": length,
                 "sha256": hashlib.sha256(stream).hexdigest(),
                 "chunks": [
-                    {"first": stream[e : e + 32].hex(), "last": stream[e + page.CHUNK - 32 : e + page.CHUNK].hex()}
+                    {
+                        "first": stream[e : e + 32].hex(),
+                        "last": stream[e + page.CHUNK - 32 : e + page.CHUNK].hex(),
+                    }
                     for e in edges[:-1]
                 ],
                 "tail": stream[edges[-1] :].hex(),
                 "masks": [
-                    {"bits": b, "count": 11, "entries": [str(entry) for entry in page.mask(key, 11, b)]}
+                    {
+                        "bits": b,
+                        "count": 11,
+                        "entries": [str(entry) for entry in page.mask(key, 11, b)],
+                    }
                     for b in (1, 16, 17, 32, 33, 64)
                 ],
                 "long_masks": [
                     {
                         "bits": b,
                         "count": count,
-                        "sha256": hashlib.sha256(
-                            b"".join(entry.to_bytes(size, "little") for entry in page.mask(key, count, b))
-                        ).hexdigest(),
+                        "sha256": (
+                            hashlib.sha256(
+                                b"".join(
+                                    entry.to_bytes(size, "little")
+                                    for entry in page.mask(key, count, b)
+                                )
+                            ).hexdigest()
+                        ),
                     }
                     for b, size in ((16, 2), (32, 4), (64, 8))
-                    for count in (page.CHUNK // size - 1, page.CHUNK // size, page.CHUNK // size + 1)
+                    for count in (
+                        page.CHUNK // size - 1,
+                        page.CHUNK // size,
+                        page.CHUNK // size + 1,
+                    )
                 ],
             }
         )
@@ -161,12 +215,16 @@ def packing_vectors() -> list[Json]:
             values = numbers(f"packing {b} {count}", count, 2**b)
             values[-1] = 2**b - 1
             packed = page.pack(values, b)
-            assert page.unpack(packed, count, b) == values and len(packed) == page.packed_length(count, b)
+            assert page.unpack(packed, count, b) == values and len(packed) == page.packed_length(
+                count, b
+            )
             shown = [str(value) for value in values]
             found.append({"success": True, "bits": b, "values": shown, "packed": packed.hex()})
     values = numbers("packing long", 1003, 2**23)
     digest = hashlib.sha256(page.pack(values, 23)).hexdigest()
-    found.append({"success": True, "bits": 23, "values": [str(value) for value in values], "sha256": digest})
+    found.append(
+        {"success": True, "bits": 23, "values": [str(value) for value in values], "sha256": digest}
+    )
     for b, count in ((1, 3), (2, 3), (3, 5), (4, 1), (6, 7), (11, 11), (13, 2), (63, 1)):
         good = page.pack(numbers(f"refused {b}", count, 2**b), b)
         bad = [good[:-1], good + b"\0"]
@@ -174,7 +232,10 @@ def packing_vectors() -> list[Json]:
         for p, _ in page.planes(b):
             offset += -(-count * p // 8)
             if p < 8:  # every bit of the last byte that may be padding
-                bad += [good[: offset - 1] + u8(good[offset - 1] ^ (1 << bit)) + good[offset:] for bit in (7, 6, 4)]
+                bad += [
+                    good[: offset - 1] + u8(good[offset - 1] ^ (1 << bit)) + good[offset:]
+                    for bit in (7, 6, 4)
+                ]
         for data in bad:
             try:
                 page.unpack(data, count, b)
@@ -190,7 +251,12 @@ def shamir_vectors() -> list[Json]:
         One object each, told apart by ``operation``.
     """
     found: list[Json] = []
-    for t, points in ((2, [1, 2, 65_535]), (3, [1, 5, 6, 9]), (5, list(range(1, 10))), (6, [1, 2, 3, 4, 5, 6])):
+    for t, points in (
+        (2, [1, 2, 65_535]),
+        (3, [1, 5, 6, 9]),
+        (5, list(range(1, 10))),
+        (6, [1, 2, 3, 4, 5, 6]),
+    ):
         secret = numbers(f"secret {t}", 10, PRIME)
         secret[0], secret[9] = 0, PRIME - 1
         draws = shake(f"coefficients {t}", 40 * (t - 1))
@@ -212,19 +278,41 @@ def shamir_vectors() -> list[Json]:
         for chosen in (points[:t], points[-t:]):
             base = {x: shares[x] for x in chosen}
             assert page.value_at(base, 0) == secret
-            row: Json = {"operation": "combine", "points": chosen, "shares": [shares[x] for x in chosen]}
+            row: Json = {
+                "operation": "combine",
+                "points": chosen,
+                "shares": [shares[x] for x in chosen],
+            }
             found.append({**row, "success": True, "secret": secret})
     t, points = 3, list(range(1, 9))
     secret = numbers("decoded", 5, PRIME)
     coefficients = [numbers(f"decoded {power}", 5, PRIME) for power in range(t - 1)]
-    for count, wrong in ((3, []), (5, [2]), (6, [1]), (7, [1, 7]), (8, [3, 4]), (4, [1]), (5, [1, 2]), (7, [1, 2, 3])):
+    for count, wrong in (
+        (3, []),
+        (5, [2]),
+        (6, [1]),
+        (7, [1, 7]),
+        (8, [3, 4]),
+        (4, [1]),
+        (5, [1, 2]),
+        (7, [1, 2, 3]),
+    ):
         shares = {x: page.split(secret, coefficients, x) for x in points[:count]}
         for position, x in enumerate(wrong):
             entry = position % 5
-            shares[x] = [*shares[x][:entry], (shares[x][entry] + 1 + x) % PRIME, *shares[x][entry + 1 :]]
+            shares[x] = [
+                *shares[x][:entry],
+                (shares[x][entry] + 1 + x) % PRIME,
+                *shares[x][entry + 1 :],
+            ]
         result = page.decode(shares, t)
         assert (result is not None) == (2 * len(wrong) <= count - t)
-        row = {"operation": "decode", "threshold": t, "points": list(shares), "shares": list(shares.values())}
+        row = {
+            "operation": "decode",
+            "threshold": t,
+            "points": list(shares),
+            "shares": list(shares.values()),
+        }
         if result is None:
             found.append({**row, "success": False})
         else:
@@ -247,7 +335,12 @@ def graph_vectors() -> list[Json]:
         found.append(dict(zip(keys, (n, k, t, corrupt, dropout, survivors, safe), strict=True)))
         return safe
 
-    for n, corrupt, dropout in ((100, 10, 50_000), (1000, 100, 100_000), (1000, 1, 0), (3001, 600, 300_000)):
+    for n, corrupt, dropout in (
+        (100, 10, 50_000),
+        (1000, 100, 100_000),
+        (1000, 1, 0),
+        (3001, 600, 300_000),
+    ):
         survivors = n - dropout * n // page.PPM
         for part in (Fraction(1, 2), Fraction(2, 3), Fraction(1)):
             degrees = range(4, min(n - 2, 400), 2)
@@ -294,13 +387,35 @@ def modulus_vectors() -> list[Json]:
         One object each, told apart by ``operation``.
     """
     found: list[Json] = []
-    for n_max, largest, tau in ((3, 1, 0), (1000, 1, 0), (64, 1, 0), (63, 1, 0), (10_000, 5, 123), (2**20, 2**42, 7)):
+    for n_max, largest, tau in (
+        (3, 1, 0),
+        (1000, 1, 0),
+        (64, 1, 0),
+        (63, 1, 0),
+        (10_000, 5, 123),
+        (2**20, 2**42, 7),
+    ):
         exact = page.modulus_bits(n_max, largest, tau, whole_bytes=False)
         whole = page.modulus_bits(n_max, largest, tau, whole_bytes=True)
-        row = {"operation": "bits", "n_max": n_max, "largest": largest, "tau": tau, "exact": exact, "rounded": whole}
+        row = {
+            "operation": "bits",
+            "n_max": n_max,
+            "largest": largest,
+            "tau": tau,
+            "exact": exact,
+            "rounded": whole,
+        }
         found.append({**row, "success": exact <= 64})
     found.append(
-        {**found[-1], "n_max": 2**20, "largest": 2**43, "tau": 0, "exact": 65, "rounded": 72, "success": False}
+        {
+            **found[-1],
+            "n_max": 2**20,
+            "largest": 2**43,
+            "tau": 0,
+            "exact": 65,
+            "rounded": 72,
+            "success": False,
+        }
     )
     assert page.modulus_bits(2**20, 2**43, 0, whole_bytes=False) == 65
     found += [

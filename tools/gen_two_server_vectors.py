@@ -1,7 +1,8 @@
 """A second, independent reading of docs/protocol_two_server.md and its known answers, without fedtally.
 
-`tools/gen_vectors.py` writes them to ``tests/vectors/two_server.json``. HPKE is written out here from RFC 9180; the
-codec, the masks and the labels are those of `tools/secagg_reading.py`. Cases are operations on a leader or a helper.
+`tools/gen_vectors.py` writes them to ``tests/vectors/two_server.json``. HPKE is written out here
+from RFC 9180; the codec, the masks and the labels are those of `tools/secagg_reading.py`. Cases are
+operations on a leader or a helper.
 """
 
 from __future__ import annotations
@@ -43,15 +44,21 @@ def labeled_expand(suite: bytes, key: bytes, name: bytes, info: bytes, length: i
     return hmac.digest(key, message + b"\x01", "sha256")[:length]
 
 
-def hpke_key(shared: bytes, encapsulated: bytes, recipient: bytes, info: bytes) -> tuple[bytes, bytes]:
+def hpke_key(
+    shared: bytes, encapsulated: bytes, recipient: bytes, info: bytes
+) -> tuple[bytes, bytes]:
     """Return key and first nonce from the raw shared bytes of X25519."""
     extracted = labeled_extract(KEM, b"", b"eae_prk", shared)
     secret = labeled_expand(KEM, extracted, b"shared_secret", encapsulated + recipient, 32)
     context = (
-        b"\x00" + labeled_extract(SUITE, b"", b"psk_id_hash", b"") + labeled_extract(SUITE, b"", b"info_hash", info)
+        b"\x00"
+        + labeled_extract(SUITE, b"", b"psk_id_hash", b"")
+        + labeled_extract(SUITE, b"", b"info_hash", info)
     )
     final = labeled_extract(SUITE, secret, b"secret", b"")
-    return labeled_expand(SUITE, final, b"key", context, 32), labeled_expand(SUITE, final, b"base_nonce", context, 12)
+    return labeled_expand(SUITE, final, b"key", context, 32), labeled_expand(
+        SUITE, final, b"base_nonce", context, 12
+    )
 
 
 def hpke_seal(recipient: bytes, info: bytes, plaintext: bytes, ephemeral: bytes) -> bytes:
@@ -66,7 +73,9 @@ def hpke_open(secret: bytes, info: bytes, sealed: bytes) -> bytes | None:
     encapsulated = sealed[:32]
     if not page.acceptable(encapsulated):
         return None
-    key, nonce = hpke_key(page.exchange(secret, encapsulated), encapsulated, page.public_key(secret), info)
+    key, nonce = hpke_key(
+        page.exchange(secret, encapsulated), encapsulated, page.public_key(secret), info
+    )
     try:
         return AESGCM(key).decrypt(nonce, sealed[32:], b"")
     except InvalidTag:
@@ -96,7 +105,8 @@ class Parameters:
         """
         good = [
             self.length >= 1,
-            1 <= self.bits <= 64 and self.bits >= (2 * (self.n_max * self.largest + self.tau) + 1).bit_length(),
+            1 <= self.bits <= 64
+            and self.bits >= (2 * (self.n_max * self.largest + self.tau) + 1).bit_length(),
             self.largest >= 1 and self.tau >= 0,
             2 <= self.n_max <= 2**20,
             self.corrupt + 2 <= self.min_batch <= self.n_max,
@@ -120,11 +130,16 @@ class Parameters:
         numbers_ = u8(1) + u64(self.length) + u8(self.bits) + u64(self.largest) + u64(self.tau)
         numbers_ += u32(self.n_max) + u32(self.min_batch) + u32(self.corrupt)
         digest = hashlib.sha256(self.allow_list).digest()
-        return page.digest("two-server context", numbers_, self.helper_key, digest, self.fingerprint)
+        return page.digest(
+            "two-server context", numbers_, self.helper_key, digest, self.fingerprint
+        )
 
     def frame(self, type_: int, sender: int, body: bytes) -> bytes:
         """Return header and body."""
-        return struct.pack("<4sBBH32sII", b"FTSA", 1, type_, 0, self.context(), sender, len(body)) + body
+        return (
+            struct.pack("<4sBBH32sII", b"FTSA", 1, type_, 0, self.context(), sender, len(body))
+            + body
+        )
 
     def body(self, data: bytes, type_: int, sender: int) -> bytes | None:
         """Return the body of a frame that is exactly as expected, else None."""
@@ -158,17 +173,25 @@ class Report:
         """Return LeaderReport and HelperReport."""
         public = page.identity_of(self.identity)
         bound = parameters.context() + self.id + u32(self.round) + public
-        sealed = hpke_seal(parameters.helper_key, label("two-server seed") + bound, self.seed, self.ephemeral)
-        mask = page.mask(mask_key(parameters, self.id, self.seed), parameters.entries, parameters.bits)
+        sealed = hpke_seal(
+            parameters.helper_key, label("two-server seed") + bound, self.seed, self.ephemeral
+        )
+        mask = page.mask(
+            mask_key(parameters, self.id, self.seed), parameters.entries, parameters.bits
+        )
         values = self.vector + [1] * page.lane_count(parameters.bits)
-        share = page.pack([entry % 2**parameters.bits for entry in page.add(values, mask)], parameters.bits)
+        share = page.pack(
+            [entry % 2**parameters.bits for entry in page.add(values, mask)], parameters.bits
+        )
         parts = (self.salt + share, sealed)
         digests = (part_digest(LEADER_REPORT, parts[0]), part_digest(HELPER_REPORT, parts[1]))
         signature = page.sign(self.identity, "two-server report", bound, *digests)
         start = self.id + u32(self.round) + public
         leader = start + digests[1] + signature + parts[0]
         helper = start + digests[0] + signature + parts[1]
-        return parameters.frame(LEADER_REPORT, CLIENT, leader), parameters.frame(HELPER_REPORT, CLIENT, helper)
+        return parameters.frame(LEADER_REPORT, CLIENT, leader), parameters.frame(
+            HELPER_REPORT, CLIENT, helper
+        )
 
 
 @dataclass
@@ -179,7 +202,8 @@ class Receiver:
         parameters: Of the summation.
         secret: The helper's secret key; None for the leader.
         rounds: First and last round.
-        journal: What outlives a restart, by name: the SHA-256 of the report of an identity, and the batch.
+        journal: What outlives a restart, by name: the SHA-256 of the report of an identity, and the
+            batch.
         reports: Whole messages by id.
         held: What is kept of the part, by id.
     """
@@ -207,14 +231,23 @@ class Receiver:
             The word of the page.
         """
         p = self.parameters
-        mine, other = (LEADER_REPORT, HELPER_REPORT) if self.secret is None else (HELPER_REPORT, LEADER_REPORT)
+        mine, other = (
+            (LEADER_REPORT, HELPER_REPORT)
+            if self.secret is None
+            else (HELPER_REPORT, LEADER_REPORT)
+        )
         size = 32 + page.packed_length(p.entries, p.bits) if self.secret is None else 80
         body = p.body(data, mine, CLIENT)
         is_one = body is not None and len(body) == 148 + size
         once = hashlib.sha256(data).digest()
         if self.batch is not None:
             ids = [self.batch[0][i : i + 16] for i in range(60, len(self.batch[0]), 16)]
-            is_copy = is_one and body is not None and body[:16] in ids and self.journal.get(body[20:52]) == once
+            is_copy = (
+                is_one
+                and body is not None
+                and body[:16] in ids
+                and self.journal.get(body[20:52]) == once
+            )
             return "accepted" if is_copy else "closed"
         if not is_one or body is None:
             return "malformed"
@@ -358,7 +391,7 @@ class Leader(Receiver):
         return total[: p.length]
 
 
-# ---------------------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 # The vectors.
 
 ROUNDS = (3, 4)
@@ -375,7 +408,15 @@ def parameters_of(**changes: Any) -> Parameters:
     Returns:
         Parameters.
     """
-    base: Json = {"length": 5, "bits": 11, "largest": 100, "tau": 40, "n_max": 5, "min_batch": 3, "corrupt": 1}
+    base: Json = {
+        "length": 5,
+        "bits": 11,
+        "largest": 100,
+        "tau": 40,
+        "n_max": 5,
+        "min_batch": 3,
+        "corrupt": 1,
+    }
     keys = {"helper_key": page.public_key(HELPER_SECRET), "fingerprint": shake("fingerprint")}
     allow = b"".join(page.identity_of(secret) for secret in IDENTITIES[:6])
     return Parameters(allow_list=allow, **{**base, **keys, **changes})
@@ -395,7 +436,12 @@ def report(parameters: Parameters, number: int, **changes: Any) -> Report:
     draws = shake(f"two-server draws {number}", 80)
     vector = [x - 100 for x in numbers(f"two-server vector {number}", parameters.length, 201)]
     base: Json = {"identity": IDENTITIES[number], "round": ROUNDS[number % 2], "vector": vector}
-    base |= {"id": draws[:16], "seed": draws[16:48], "salt": draws[48:], "ephemeral": shake(f"ephemeral {number}")}
+    base |= {
+        "id": draws[:16],
+        "seed": draws[16:48],
+        "salt": draws[48:],
+        "ephemeral": shake(f"ephemeral {number}"),
+    }
     return Report(**{**base, **changes})
 
 
@@ -423,8 +469,19 @@ def parameter_vectors() -> list[Json]:
     """
     low = sorted(page.LOW_ORDER)
     changes: list[Json] = [{}]
-    changes += [{"length": 0}, {"length": 2**29 - 6}, {"length": 2**29 - 5}, {"bits": 10}, {"bits": 65}, {"bits": 64}]
-    changes += [{"bits": 17, "length": 2**28 - 4}, {"bits": 17, "length": 2**28 - 3}, {"bits": 33, "length": 2**27 - 1}]
+    changes += [
+        {"length": 0},
+        {"length": 2**29 - 6},
+        {"length": 2**29 - 5},
+        {"bits": 10},
+        {"bits": 65},
+        {"bits": 64},
+    ]
+    changes += [
+        {"bits": 17, "length": 2**28 - 4},
+        {"bits": 17, "length": 2**28 - 3},
+        {"bits": 33, "length": 2**27 - 1},
+    ]
     changes += [
         {"largest": 0},
         {"largest": 1},
@@ -434,7 +491,11 @@ def parameter_vectors() -> list[Json]:
         {"tau": 523},
         {"tau": 524},
     ]
-    changes += [{"n_max": 2, "min_batch": 2, "corrupt": 0}, {"n_max": 1, "min_batch": 1, "corrupt": 0}, {"n_max": 2}]
+    changes += [
+        {"n_max": 2, "min_batch": 2, "corrupt": 0},
+        {"n_max": 1, "min_batch": 1, "corrupt": 0},
+        {"n_max": 2},
+    ]
     changes += [
         {"min_batch": 2},
         {"min_batch": 5},
@@ -444,7 +505,9 @@ def parameter_vectors() -> list[Json]:
         {"corrupt": 3, "min_batch": 5},
     ]
     changes += [{"n_max": 2**20, "bits": 32}, {"n_max": 2**20 + 1, "bits": 32}]
-    changes += [{"helper_key": value.to_bytes(32, "little")} for value in [*low, 2**255 - 19, 2**255 + 9]]
+    changes += [
+        {"helper_key": value.to_bytes(32, "little")} for value in [*low, 2**255 - 19, 2**255 + 9]
+    ]
     found = []
     for change in changes:
         parameters = parameters_of(**change)
@@ -453,11 +516,15 @@ def parameter_vectors() -> list[Json]:
         except RefusedError:
             found.append({"success": False, "changes": shown(change)})
         else:
-            found.append({"success": True, "changes": shown(change), "context": parameters.context().hex()})
+            found.append(
+                {"success": True, "changes": shown(change), "context": parameters.context().hex()}
+            )
     return found
 
 
-def case(name: str, party: Receiver, keys: dict[str, bytes], *operations: tuple[str, bytes, Any]) -> Json:
+def case(
+    name: str, party: Receiver, keys: dict[str, bytes], *operations: tuple[str, bytes, Any]
+) -> Json:
     """Run operations on a server and return the case.
 
     Args:
@@ -495,7 +562,12 @@ def case(name: str, party: Receiver, keys: dict[str, bytes], *operations: tuple[
         assert wanted is None or result == wanted, (name, kind, result, wanted)
         best = min(
             (
-                {"key": k, "splices": splice(old[48:], message[48:], 48) + splice(old[:48], message[:48], 0)}
+                {
+                    "key": k,
+                    "splices": (
+                        splice(old[48:], message[48:], 48) + splice(old[:48], message[:48], 0)
+                    ),
+                }
                 for k, old in keys.items()
             ),
             key=lambda row: len(str(row)),
@@ -504,7 +576,9 @@ def case(name: str, party: Receiver, keys: dict[str, bytes], *operations: tuple[
         shown_message: Json = best if len(str(best)) < 2 * len(message) else {"hex": message.hex()}
         if not shown_message.get("splices", True):
             del shown_message["splices"]
-        steps.append({"operation": kind, "message": shown_message, "success": good, "result": shown(result)})
+        steps.append(
+            {"operation": kind, "message": shown_message, "success": good, "result": shown(result)}
+        )
     role = "leader" if party.secret is None else "helper"
     return {"name": name, "role": role, **initial, "noise": noise, "operations": steps}
 
@@ -536,7 +610,8 @@ def sections() -> dict[str, list[Json]]:
     for _, message, _ in second:
         two.receive(message)
     noises = [
-        [entry - 15 for entry in numbers(f"two-server noise {is_leader}", p.length, 31)] for is_leader in (True, False)
+        [entry - 15 for entry in numbers(f"two-server noise {is_leader}", p.length, 31)]
+        for is_leader in (True, False)
     ]
     keys["offer"] = two.offer()
     query = one.query(keys["offer"], noises[0])
@@ -544,7 +619,10 @@ def sections() -> dict[str, list[Json]]:
     keys["query"] = query
     keys["answer"] = two.answer(keys["query"], noises[1])
     total = one.finish(keys["answer"])
-    plain = [sum(reports[i].vector[e] for i in (0, 2, 4)) + noises[0][e] + noises[1][e] for e in range(p.length)]
+    plain = [
+        sum(reports[i].vector[e] for i in (0, 2, 4)) + noises[0][e] + noises[1][e]
+        for e in range(p.length)
+    ]
     assert total == plain
     batch: Json = {
         "success": True,
@@ -584,13 +662,24 @@ def sections() -> dict[str, list[Json]]:
             made = reports[number]
             parts = [frame[48 + 148 :] for frame in made.frames(p)]
             parts[0 if role == "leader" else 1] = part
-            digests = [part_digest(type_, data) for type_, data in zip((32, 33), parts, strict=True)]
+            digests = [
+                part_digest(type_, data) for type_, data in zip((32, 33), parts, strict=True)
+            ]
             start = made.id + u32(made.round) + page.identity_of(made.identity)
             signature = page.sign(made.identity, "two-server report", p.context(), start, *digests)
             head = start + digests[1 if role == "leader" else 0] + signature
-            return p.frame(LEADER_REPORT if role == "leader" else HELPER_REPORT, CLIENT, head + part)
+            return p.frame(
+                LEADER_REPORT if role == "leader" else HELPER_REPORT, CLIENT, head + part
+            )
 
-        malformed = [b"", frames[0][:47], frames[0][:-1], frames[0] + b"\0", keys[f"{other}/0"], keys["query"]]
+        malformed = [
+            b"",
+            frames[0][:47],
+            frames[0][:-1],
+            frames[0] + b"\0",
+            keys[f"{other}/0"],
+            keys["query"],
+        ]
         malformed += [
             edit(0, b"X"),
             edit(4, b"\2"),
@@ -604,11 +693,24 @@ def sections() -> dict[str, list[Json]]:
             p.frame(frames[0][5], CLIENT, frames[0][48:] + b"\0"),
             p.frame(frames[0][5], CLIENT, b""),
         ]
-        steps: list[tuple[str, bytes, Any]] = [("receive", message, "malformed") for message in malformed]
-        steps += [("receive", resent(0, round=round_), "other round") for round_ in (0, 2, 5, 2**32 - 1)]
+        steps: list[tuple[str, bytes, Any]] = [
+            ("receive", message, "malformed") for message in malformed
+        ]
+        steps += [
+            ("receive", resent(0, round=round_), "other round") for round_ in (0, 2, 5, 2**32 - 1)
+        ]
         steps += [("receive", resent(0, identity=IDENTITIES[6]), "unknown identity")]
-        forged = [edit(48, b"\0"), edit(64, u32(4)), edit(48 + 52, b"\0\0"), edit(48 + 84, b"\0\0"), edit(196, b"\0\0")]
-        forged += [edit(len(frames[0]) - 1, u8(frames[0][-1] ^ 1)), edit(48 + 20, page.identity_of(IDENTITIES[1]))]
+        forged = [
+            edit(48, b"\0"),
+            edit(64, u32(4)),
+            edit(48 + 52, b"\0\0"),
+            edit(48 + 84, b"\0\0"),
+            edit(196, b"\0\0"),
+        ]
+        forged += [
+            edit(len(frames[0]) - 1, u8(frames[0][-1] ^ 1)),
+            edit(48 + 20, page.identity_of(IDENTITIES[1])),
+        ]
         steps += [("receive", message, "forged") for message in forged]
         part = frames[0][196:]
         if role == "leader":
@@ -619,19 +721,33 @@ def sections() -> dict[str, list[Json]]:
                     changed = part[: offset - 1] + u8(part[offset - 1] | 0x80) + part[offset:]
                     steps.append(("receive", signed(changed), "unreadable"))
         else:
-            unreadable = [point.to_bytes(32, "little") + part[32:] for point in sorted(page.LOW_ORDER)]
+            unreadable = [
+                point.to_bytes(32, "little") + part[32:] for point in sorted(page.LOW_ORDER)
+            ]
             unreadable += [(page.little(part[:32]) + 2**255).to_bytes(32, "little") + part[32:]]
-            unreadable += [part[:-1] + u8(part[-1] ^ 1), part[:40] + u8(part[40] ^ 1) + part[41:], bytes(80)]
+            unreadable += [
+                part[:-1] + u8(part[-1] ^ 1),
+                part[:40] + u8(part[40] ^ 1) + part[41:],
+                bytes(80),
+            ]
             unreadable += [keys["helper/2"][196:]]
-            unreadable += [hpke_seal(page.public_key(shake("not the helper")), b"", bytes(32), shake("e"))]
+            unreadable += [
+                hpke_seal(page.public_key(shake("not the helper")), b"", bytes(32), shake("e"))
+            ]
             steps += [("receive", signed(changed), "unreadable") for changed in unreadable]
         steps += [("receive", frames[0], "accepted"), ("receive", frames[0], "accepted")]
         steps += [
             ("receive", resent(0, id=bytes(16)), "second report"),
             ("receive", resent(0, round=4), "second report"),
         ]
-        steps += [("receive", resent(0, salt=bytes(32)), "second report"), ("receive", edit(196, b"\0\0"), "forged")]
-        steps += [("receive", resent(1, id=reports[0].id), "id taken"), ("receive", frames[1], "accepted")]
+        steps += [
+            ("receive", resent(0, salt=bytes(32)), "second report"),
+            ("receive", edit(196, b"\0\0"), "forged"),
+        ]
+        steps += [
+            ("receive", resent(1, id=reports[0].id), "id taken"),
+            ("receive", frames[1], "accepted"),
+        ]
         cases.append(case(f"{role}: reports in the order of the checks", make(), keys, *steps))
         steps = [("receive", frames[i], "accepted") for i in range(5)]
         steps += [("receive", frames[5], "full"), ("receive", frames[0], "accepted")]
@@ -641,8 +757,16 @@ def sections() -> dict[str, list[Json]]:
         ]
         cases.append(case(f"{role}: full", make(), keys, *steps))
         restart = ("restart", b"", "restarted")
-        steps = [("receive", frames[0], "accepted"), restart, ("receive", resent(0, id=bytes(16)), "second report")]
-        steps += [("receive", resent(1, id=reports[0].id), "accepted"), ("receive", frames[0], "id taken"), restart]
+        steps = [
+            ("receive", frames[0], "accepted"),
+            restart,
+            ("receive", resent(0, id=bytes(16)), "second report"),
+        ]
+        steps += [
+            ("receive", resent(1, id=reports[0].id), "accepted"),
+            ("receive", frames[0], "id taken"),
+            restart,
+        ]
         steps += [("receive", frames[1], "second report"), ("receive", frames[0], "accepted")]
         steps += [("receive", frames[0], "accepted")]
         cases.append(case(f"{role}: a restart before the batch is closed", make(), keys, *steps))
@@ -658,9 +782,14 @@ def sections() -> dict[str, list[Json]]:
         u32(3) + ids(0, 2, 4)[4:8] + u32(4) + ids(0, 2, 4)[12:],
     ]
     body = ids(0, 2, 4)
-    bad_bodies += [body[:12] + body[28:44] + body[12:28] + body[44:], body[:28] + body[12:28] + body[44:]]
+    bad_bodies += [
+        body[:12] + body[28:44] + body[12:28] + body[44:],
+        body[:28] + body[12:28] + body[44:],
+    ]
     bad_bodies += [u32(2) + body[4:], body[:4] + u32(5) + body[8:], ids(0, 1, 2, 3, 4, 5)]
-    of_query = [p.frame(QUERY, LEADER, bad) for bad in [*bad_bodies, ids(0, 2), ids(), ids(0, 2, 3)]]
+    of_query = [
+        p.frame(QUERY, LEADER, bad) for bad in [*bad_bodies, ids(0, 2), ids(), ids(0, 2, 3)]
+    ]
     of_query += [p.frame(QUERY, HELPER, body), p.frame(OFFER, LEADER, body), keys["offer"]]
     of_query += [parameters_of(min_batch=4).frame(QUERY, LEADER, body)]
     steps = [
@@ -668,19 +797,39 @@ def sections() -> dict[str, list[Json]]:
         *(("answer", message, "refused") for message in of_query),
         ("answer", keys["query"], keys["answer"]),
     ]
-    steps += [("answer", keys["query"], keys["answer"]), ("answer", p.frame(QUERY, LEADER, ids(0, 1, 2)), "refused")]
+    steps += [
+        ("answer", keys["query"], keys["answer"]),
+        ("answer", p.frame(QUERY, LEADER, ids(0, 1, 2)), "refused"),
+    ]
     restart = ("restart", b"", "restarted")
     for _ in range(2):
-        steps += [("receive", keys["helper/3"], "closed"), ("receive", keys["helper/0"], "accepted")]
-        steps += [("receive", keys["helper/1"], "closed"), ("receive", keys["leader/0"], "closed"), restart]
+        steps += [
+            ("receive", keys["helper/3"], "closed"),
+            ("receive", keys["helper/0"], "accepted"),
+        ]
+        steps += [
+            ("receive", keys["helper/1"], "closed"),
+            ("receive", keys["leader/0"], "closed"),
+            restart,
+        ]
         steps += [("answer", p.frame(QUERY, LEADER, ids(0, 1, 2)), "refused")]
         steps += [("answer", keys["query"], keys["answer"])]
     cases.append(case("helper: Queries", helper(), keys, *steps))
-    of_offer = [p.frame(OFFER, HELPER, bad) for bad in [*bad_bodies, ids(0, 2), ids(), ids(0, 1, 2)]]
+    of_offer = [
+        p.frame(OFFER, HELPER, bad) for bad in [*bad_bodies, ids(0, 2), ids(), ids(0, 1, 2)]
+    ]
     of_offer += [p.frame(OFFER, LEADER, body), p.frame(QUERY, HELPER, body)]
-    steps = [*first, *(("query", message, "refused") for message in of_offer), ("query", keys["offer"], keys["query"])]
+    steps = [
+        *first,
+        *(("query", message, "refused") for message in of_offer),
+        ("query", keys["offer"], keys["query"]),
+    ]
     for after in ([], [restart]):
-        steps += [*after, ("receive", keys["leader/1"], "closed"), ("receive", keys["leader/0"], "accepted")]
+        steps += [
+            *after,
+            ("receive", keys["leader/1"], "closed"),
+            ("receive", keys["leader/0"], "accepted"),
+        ]
         steps += [("receive", keys["leader/3"], "closed"), ("query", keys["offer"], "closed")]
     answer = keys["answer"]
     spoiled = [
@@ -712,10 +861,18 @@ def sections() -> dict[str, list[Json]]:
         cases.append(case(f"leader: an Answer with {name} changed", leader(), keys, *steps))
     hpke = []
     for number in range(3):
-        secret, info, text = shake(f"hpke {number}"), shake(f"info {number}", 20 * number), shake(f"plain {number}")
+        secret, info, text = (
+            shake(f"hpke {number}"),
+            shake(f"info {number}", 20 * number),
+            shake(f"plain {number}"),
+        )
         sealed = hpke_seal(page.public_key(secret), info, text, shake(f"ephemeral {number}"))
         assert hpke_open(secret, info, sealed) == text
-        row = {"secret": secret.hex(), "info": info.hex(), "ephemeral": shake(f"ephemeral {number}").hex()}
+        row = {
+            "secret": secret.hex(),
+            "info": info.hex(),
+            "ephemeral": shake(f"ephemeral {number}").hex(),
+        }
         hpke.append({"success": True, **row, "plaintext": text.hex(), "sealed": sealed.hex()})
         hpke.append({"success": False, **row, "sealed": (sealed[:-1] + u8(sealed[-1] ^ 1)).hex()})
     return {"parameters": parameter_vectors(), "hpke": hpke, "batches": [batch], "cases": cases}

@@ -1,16 +1,17 @@
 """A second, independent reading of docs/sketch.md that imports nothing from fedtally, and all known-answer vectors.
 
-The reading of docs/protocol.md is in ``secagg_reading.py``, its vectors in ``gen_secagg_vectors.py``, and both of
-docs/protocol_two_server.md in ``gen_two_server_vectors.py``; of docs/plan.md in ``plan_reading.py``. What follows is
-the sketch.
+The reading of docs/protocol.md is in ``secagg_reading.py``, its vectors in
+``gen_secagg_vectors.py``, and both of docs/protocol_two_server.md in ``gen_two_server_vectors.py``;
+of docs/plan.md in ``plan_reading.py``. What follows is the sketch.
 
-It is pure standard library, simple and slow on purpose: every number is a Python integer or a fraction, nothing is
-vectorised, and nothing is shared with the package. The known-answer vectors that it writes to
-``tests/vectors/sketch.json`` are therefore a check of the package by a reader of the text, not by its own code.
+It is pure standard library, simple and slow on purpose: every number is a Python integer or a
+fraction, nothing is vectorised, and nothing is shared with the package. The known-answer vectors
+that it writes to ``tests/vectors/sketch.json`` are therefore a check of the package by a reader of
+the text, not by its own code.
 
-Run ``python tools/gen_vectors.py`` to rewrite the vectors; ``python tools/gen_vectors.py --check`` writes nothing and
-exits 1 when the committed files differ from what this program computes. All data are derived from SHAKE-256 of labels,
-so that the output depends on this file alone.
+Run ``python tools/gen_vectors.py`` to rewrite the vectors; ``python tools/gen_vectors.py --check``
+writes nothing and exits 1 when the committed files differ from what this program computes. All data
+are derived from SHAKE-256 of labels, so that the output depends on this file alone.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ Counters = list[list[int]]
 Json = dict[str, Any]
 
 
-# ---------------------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 # The specification.
 
 
@@ -72,7 +73,8 @@ def table(seed: bytes, purpose: int, row: int, group: int) -> tuple[tuple[int, .
         group: Sign group from 0; four bytes.
 
     Returns:
-        Eight tuples of 256 words of 32 bits: ``table[c][b]`` belongs to byte value ``b`` of character ``c``.
+        Eight tuples of 256 words of 32 bits: ``table[c][b]`` belongs to byte value ``b`` of
+        character ``c``.
     """
     raw = table_bytes(seed, purpose, row, group)
     words = [int.from_bytes(raw[4 * i : 4 * i + 4], "little") for i in range(8 * 256)]
@@ -93,7 +95,9 @@ def table_bytes(seed: bytes, purpose: int, row: int, group: int) -> bytes:
     """
     check_seed(seed)
     message = b"fedtally/1/tabulation" + b"\x00" + seed
-    message += purpose.to_bytes(1, "little") + row.to_bytes(4, "little") + group.to_bytes(4, "little")
+    message += (
+        purpose.to_bytes(1, "little") + row.to_bytes(4, "little") + group.to_bytes(4, "little")
+    )
     return hashlib.shake_256(message).digest(8 * 256 * 4)
 
 
@@ -137,7 +141,8 @@ def sign(seed: bytes, row: int, index: int, identifier: int) -> int:
     Args:
         seed: 32 bytes.
         row: Row number from 0.
-        index: Bit ``index mod 8`` (bit 0 is the least significant) of the word of group ``index div 8``.
+        index: Bit ``index mod 8`` (bit 0 is the least significant) of the word of group ``index div
+            8``.
         identifier: A 64-bit id.
 
     Returns:
@@ -158,7 +163,9 @@ def round_seed(seed: bytes, number: int) -> bytes:
         32 bytes.
     """
     check_seed(seed)
-    return hashlib.shake_256(b"fedtally/1/round" + b"\x00" + seed + number.to_bytes(4, "little")).digest(32)
+    return hashlib.shake_256(
+        b"fedtally/1/round" + b"\x00" + seed + number.to_bytes(4, "little")
+    ).digest(32)
 
 
 def fingerprint_keys(seed: bytes) -> tuple[int, int]:
@@ -172,7 +179,10 @@ def fingerprint_keys(seed: bytes) -> tuple[int, int]:
     """
     check_seed(seed)
     raw = hashlib.shake_256(b"fedtally/1/fingerprint" + b"\x00" + seed).digest(32)
-    return int.from_bytes(raw[:16], "little") % MERSENNE, int.from_bytes(raw[16:], "little") % MERSENNE
+    return (
+        int.from_bytes(raw[:16], "little") % MERSENNE,
+        int.from_bytes(raw[16:], "little") % MERSENNE,
+    )
 
 
 def fingerprint(seed: bytes, text: str) -> int:
@@ -240,7 +250,8 @@ class Plan:
         """Return the batch of every round of a batched plan.
 
         Returns:
-            One batch number per round: consecutive rounds, sizes that differ by at most one, larger batches first.
+            One batch number per round: consecutive rounds, sizes that differ by at most one, larger
+            batches first.
         """
         assert self.batches is not None
         size, larger = divmod(self.num_rounds, self.batches)
@@ -287,7 +298,9 @@ def encode(plan: Plan, number: int, items: Iterable[Item]) -> Counters:
     counters = [[0] * plan.width for _ in range(plan.rows)]
     for identifier, weight in items:
         for row in range(plan.rows):
-            counters[row][location(seed, row, plan.width, identifier)] += sign(seed, row, index, identifier) * weight
+            counters[row][location(seed, row, plan.width, identifier)] += (
+                sign(seed, row, index, identifier) * weight
+            )
     return counters
 
 
@@ -305,7 +318,8 @@ def row_estimates(plan: Plan, number: int, counters: Counters, identifier: int) 
     """
     seed, index = plan.hashes(number)
     return [
-        sign(seed, row, index, identifier) * counters[row][location(seed, row, plan.width, identifier)]
+        sign(seed, row, index, identifier)
+        * counters[row][location(seed, row, plan.width, identifier)]
         for row in range(plan.rows)
     ]
 
@@ -331,7 +345,8 @@ def estimate(plan: Plan, rounds: Sequence[Counters | None], identifier: int) -> 
 
     Args:
         plan: The campaign.
-        rounds: The counters of every planned round, None for a missing one, which contributes nothing.
+        rounds: The counters of every planned round, None for a missing one, which contributes
+            nothing.
         identifier: A 64-bit id.
 
     Returns:
@@ -346,7 +361,10 @@ def estimate(plan: Plan, rounds: Sequence[Counters | None], identifier: int) -> 
                     summed[row][cell] += counters[row][cell]
         return median(row_estimates(plan, 0, summed, identifier))
     if plan.schedule == "fresh":
-        medians = [median(row_estimates(plan, number, counters, identifier)) for number, counters in present]
+        medians = [
+            median(row_estimates(plan, number, counters, identifier))
+            for number, counters in present
+        ]
         return sum(medians, Fraction(0))
     totals = [0] * plan.rows
     for number, counters in present:
@@ -355,7 +373,7 @@ def estimate(plan: Plan, rounds: Sequence[Counters | None], identifier: int) -> 
     return median(totals)
 
 
-# ---------------------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 # The vectors.
 
 
@@ -397,9 +415,23 @@ SEEDS = (
     b"\xff" * 32,
     hashlib.shake_256(b"fedtally test vectors: seed").digest(32),
 )
-EDGE_IDS = (0, 1, 255, 256, 65_535, 65_536, 2**32 - 1, 2**32, 2**63 - 1, 2**63, 2**64 - 2, 2**64 - 1)
+EDGE_IDS = (
+    0,
+    1,
+    255,
+    256,
+    65_535,
+    65_536,
+    2**32 - 1,
+    2**32,
+    2**63 - 1,
+    2**63,
+    2**64 - 2,
+    2**64 - 1,
+)
 WORD_IDS = (*EDGE_IDS, 0x0123456789ABCDEF, 257)
-# With 2^24 - 1 cells, a location that looks at the low eight bits of the word differs for about every other id.
+# With 2^24 - 1 cells, a location that looks at the low eight bits of the word differs for about
+# every other id.
 WORD_WIDTHS = (1, 2, 3, 200, 4096, 65_536, 1_000_003, 2**24 - 1, 2**24)
 WORD_GROUPS = (0, 1, 2)
 TABLE_BYTES = (0, 1, 127, 128, 255)
@@ -411,9 +443,15 @@ def table_vectors() -> list[Json]:
     Returns:
         One object per (seed, purpose, row, group).
     """
-    keys = [(seed, PURPOSE_SKETCH, row, group) for seed in SEEDS[:2] for row in (0, 1) for group in (0, 1)]
+    keys = [
+        (seed, PURPOSE_SKETCH, row, group)
+        for seed in SEEDS[:2]
+        for row in (0, 1)
+        for group in (0, 1)
+    ]
     keys += [(SEEDS[2], PURPOSE_SKETCH, 4, 2), (SEEDS[3], PURPOSE_SKETCH, 258, 65_539)]
-    # Row and group swapped, and another purpose: an implementation that mixes up the fields is found out.
+    # Row and group swapped, and another purpose: an implementation that mixes up the fields is
+    # found out.
     keys += [(SEEDS[3], PURPOSE_SKETCH, 65_539, 258), (SEEDS[3], 1, 0, 0)]
     vectors = []
     for seed, purpose, row, group in keys:
@@ -440,7 +478,11 @@ def round_seed_vectors() -> list[Json]:
     """
     numbers = [0, 1, 2, 7, 8, 255, 256, 65_536, (1 << 32) - 1]
     return [
-        {"seed": seed.hex(), "rounds": numbers, "round_seeds": [round_seed(seed, number).hex() for number in numbers]}
+        {
+            "seed": seed.hex(),
+            "rounds": numbers,
+            "round_seeds": [round_seed(seed, number).hex() for number in numbers],
+        }
         for seed in SEEDS
     ]
 
@@ -455,26 +497,35 @@ def word_vectors() -> list[Json]:
     keys += [(SEEDS[1], 300), (round_seed(SEEDS[1], 3), 2)]
     vectors = []
     for seed, row in keys:
-        signs = [[sign(seed, row, index, i) for i in WORD_IDS] for index in range(8 * len(WORD_GROUPS))]
+        signs = [
+            [sign(seed, row, index, i) for i in WORD_IDS] for index in range(8 * len(WORD_GROUPS))
+        ]
         vectors.append(
             {
                 "seed": seed.hex(),
                 "row": row,
                 "ids": list(WORD_IDS),
                 "groups": list(WORD_GROUPS),
-                "words": [[hash_word(seed, row, group, i) for i in WORD_IDS] for group in WORD_GROUPS],
+                "words": [
+                    [hash_word(seed, row, group, i) for i in WORD_IDS] for group in WORD_GROUPS
+                ],
                 "widths": list(WORD_WIDTHS),
-                "locations": [[location(seed, row, width, i) for i in WORD_IDS] for width in WORD_WIDTHS],
+                "locations": [
+                    [location(seed, row, width, i) for i in WORD_IDS] for width in WORD_WIDTHS
+                ],
                 "signs": signs,
             }
         )
     return vectors
 
 
-def draw_rounds(label: str, num_rounds: int, *, signed: bool, scale: int = 1) -> list[list[Item] | None]:
+def draw_rounds(
+    label: str, num_rounds: int, *, signed: bool, scale: int = 1
+) -> list[list[Item] | None]:
     """Draw the items of all rounds of a campaign.
 
-    Rounds have unequal numbers of items. From three rounds on, one round is empty and another is missing.
+    Rounds have unequal numbers of items. From three rounds on, one round is empty and another is
+    missing.
 
     Args:
         label: The label of the stream.
@@ -519,7 +570,9 @@ def queries(rounds: Sequence[Sequence[Item] | None]) -> list[int]:
     Returns:
         Distinct ids in increasing order.
     """
-    encoded = sorted({identifier for items in rounds if items is not None for identifier, _ in items})
+    encoded = sorted(
+        {identifier for items in rounds if items is not None for identifier, _ in items}
+    )
     chosen = set(range(6)) | set(encoded[-5:]) | {77, 1 << 20, 1 << 63, (1 << 64) - 1}
     return sorted(chosen)
 
@@ -540,7 +593,9 @@ def number_of(value: Fraction) -> int | float:
     return result
 
 
-def sketch_vector(name: str, plan: Plan, rounds: Sequence[Sequence[Item] | None], *, signed: bool) -> Json:
+def sketch_vector(
+    name: str, plan: Plan, rounds: Sequence[Sequence[Item] | None], *, signed: bool
+) -> Json:
     """Encode and decode one campaign.
 
     Args:
@@ -553,7 +608,10 @@ def sketch_vector(name: str, plan: Plan, rounds: Sequence[Sequence[Item] | None]
         The object of the campaign.
     """
     assert len(rounds) == plan.num_rounds
-    counters = [None if items is None else encode(plan, number, items) for number, items in enumerate(rounds)]
+    counters = [
+        None if items is None else encode(plan, number, items)
+        for number, items in enumerate(rounds)
+    ]
     ids = queries(rounds)
     return {
         "name": name,
@@ -569,7 +627,9 @@ def sketch_vector(name: str, plan: Plan, rounds: Sequence[Sequence[Item] | None]
         "items": [None if items is None else [list(item) for item in items] for items in rounds],
         "counters": counters,
         "ids": ids,
-        "encoded": [any(i == x for items in rounds if items is not None for x, _ in items) for i in ids],
+        "encoded": [
+            any(i == x for items in rounds if items is not None for x, _ in items) for i in ids
+        ],
         "estimates": [number_of(estimate(plan, counters, i)) for i in ids],
     }
 
@@ -594,13 +654,25 @@ def sketch_vectors() -> list[Json]:
             for width in (4, 7, 16):
                 length = lengths[schedule][count % len(lengths[schedule])]
                 split = batches[count % len(batches)] if schedule == "batched" else None
-                plan = Plan(schedule, SEEDS[(count + len(schedule)) % len(SEEDS)], rows, width, length, split)
+                plan = Plan(
+                    schedule,
+                    SEEDS[(count + len(schedule)) % len(SEEDS)],
+                    rows,
+                    width,
+                    length,
+                    split,
+                )
                 name = f"{schedule}-{rows}x{width}"
                 signed = count % 2 == 1
-                vectors.append(sketch_vector(name, plan, draw_rounds(name, length, signed=signed), signed=signed))
+                vectors.append(
+                    sketch_vector(
+                        name, plan, draw_rounds(name, length, signed=signed), signed=signed
+                    )
+                )
                 count += 1
 
-    # One round, or one batch: hybrid, batched and shared agree bit for bit; as many batches as rounds: hybrid.
+    # One round, or one batch: hybrid, batched and shared agree bit for bit; as many batches as
+    # rounds: hybrid.
     for length, names in ((1, ("shared", "hybrid", "batched")), (4, ("shared", "batched"))):
         rounds = draw_rounds(f"equal-{length}", length, signed=True)
         group = []
@@ -611,12 +683,17 @@ def sketch_vectors() -> list[Json]:
         assert all(v["estimates"] == group[0]["estimates"] for v in group)
         vectors += group
     rounds = draw_rounds("equal-10", 10, signed=True)
-    hybrid = sketch_vector("equal-10-hybrid", Plan("hybrid", SEEDS[3], 3, 7, 10), rounds, signed=True)
-    batched = sketch_vector("equal-10-batched", Plan("batched", SEEDS[3], 3, 7, 10, 10), rounds, signed=True)
+    hybrid = sketch_vector(
+        "equal-10-hybrid", Plan("hybrid", SEEDS[3], 3, 7, 10), rounds, signed=True
+    )
+    batched = sketch_vector(
+        "equal-10-batched", Plan("batched", SEEDS[3], 3, 7, 10, 10), rounds, signed=True
+    )
     assert hybrid["counters"] == batched["counters"] and hybrid["estimates"] == batched["estimates"]
     vectors += [hybrid, batched]
 
-    # A single cell per row, weights beyond 32 bits, and campaigns of which little or nothing is left.
+    # A single cell per row, weights beyond 32 bits, and campaigns of which little or nothing is
+    # left.
     for schedule in SCHEDULES:
         split = 2 if schedule == "batched" else None
         plan = Plan(schedule, SEEDS[0], 3, 1, 3, split)
@@ -627,7 +704,9 @@ def sketch_vectors() -> list[Json]:
         vectors.append(sketch_vector(f"large-weights-{schedule}", plan, rounds, signed=True))
         plan = Plan(schedule, SEEDS[3], 3, 4, 3, split)
         last = draw_rounds(f"last-{schedule}", 1, signed=False)
-        vectors.append(sketch_vector(f"only-last-round-{schedule}", plan, [None, None, *last], signed=False))
+        vectors.append(
+            sketch_vector(f"only-last-round-{schedule}", plan, [None, None, *last], signed=False)
+        )
         vectors.append(sketch_vector(f"no-items-{schedule}", plan, [[], None, []], signed=False))
     assert len({vector["name"] for vector in vectors}) == len(vectors)
     return vectors
@@ -641,7 +720,8 @@ def text_with_fingerprint(seed: bytes, wanted: int) -> str:
         wanted: The fingerprint.
 
     Returns:
-        The first such string of a fixed search: the second chunk is solved for until it is printable.
+        The first such string of a fixed search: the second chunk is solved for until it is
+        printable.
     """
     key, multiplier = fingerprint_keys(seed)
     last = wanted * pow(multiplier, -1, MERSENNE) % MERSENNE
@@ -664,13 +744,31 @@ def fingerprint_vectors() -> list[Json]:
     stream = Stream("strings")
     printable = "".join(chr(code) for code in range(32, 127))
     texts = [""]
-    texts += ["".join(printable[stream.below(95)] for _ in range(length)) for length in range(1, 17)]
+    texts += [
+        "".join(printable[stream.below(95)] for _ in range(length)) for length in range(1, 17)
+    ]
     # Only the length tells these apart.
-    texts += ["\0" * length for length in (1, 6, 7, 8, 14)] + ["a", "a\0", "a\0\0\0\0\0\0", "a\0\0\0\0\0\0\0"]
-    # Composed and decomposed, two to four bytes a character, characters across the edge of a chunk, the last one.
-    texts += ["\u00e9", "e\u0301", "stra\u00dfe", "aaaaaa\u00f1", "aaaaa\u20ac\u20ac", "\u65e5\u672c\u8a9e\u306e\u30c6"]
+    texts += ["\0" * length for length in (1, 6, 7, 8, 14)] + [
+        "a",
+        "a\0",
+        "a\0\0\0\0\0\0",
+        "a\0\0\0\0\0\0\0",
+    ]
+    # Composed and decomposed, two to four bytes a character, characters across the edge of a chunk,
+    # the last one.
+    texts += [
+        "\u00e9",
+        "e\u0301",
+        "stra\u00dfe",
+        "aaaaaa\u00f1",
+        "aaaaa\u20ac\u20ac",
+        "\u65e5\u672c\u8a9e\u306e\u30c6",
+    ]
     texts += ["\U0001f600", "\U0010ffff" * 2, "\ufeffbom", "https://example.org/a?b=c&d=\u00fc#e"]
-    texts += ["".join(printable[stream.below(95)] for _ in range(length)) for length in (21, 63, 64, 255, 256, 1000)]
+    texts += [
+        "".join(printable[stream.below(95)] for _ in range(length))
+        for length in (21, 63, 64, 255, 256, 1000)
+    ]
     vectors = []
     for seed in (SEEDS[1], SEEDS[3]):
         key, multiplier = fingerprint_keys(seed)
@@ -745,9 +843,16 @@ def request_of(case: Json) -> Counters:
         The counters, should the request be a good one.
     """
     plan = Plan(
-        case["schedule"], bytes.fromhex(case["seed"]), case["rows"], case["width"], case["num_rounds"], case["batches"]
+        case["schedule"],
+        bytes.fromhex(case["seed"]),
+        case["rows"],
+        case["width"],
+        case["num_rounds"],
+        case["batches"],
     )
-    return encode(plan, case["round"], [(identifier, weight) for identifier, weight in case["items"]])
+    return encode(
+        plan, case["round"], [(identifier, weight) for identifier, weight in case["items"]]
+    )
 
 
 def sketch_sections() -> dict[str, list[Json]]:
@@ -799,7 +904,9 @@ def document(sections: dict[str, list[Json]]) -> str:
     for position, (name, vectors) in enumerate(sections.items()):
         lines.append(f" {json.dumps(name)}: [")
         lines += [
-            "  " + json.dumps(vector, separators=(",", ":")) + ("," if number + 1 < len(vectors) else "")
+            "  "
+            + json.dumps(vector, separators=(",", ":"))
+            + ("," if number + 1 < len(vectors) else "")
             for number, vector in enumerate(vectors)
         ]
         lines.append(" ]" + ("," if position + 1 < len(sections) else ""))
@@ -819,7 +926,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         The exit status: 1 where ``--check`` finds a difference, otherwise 0.
     """
     parser = argparse.ArgumentParser(description="Write the known-answer vectors.")
-    parser.add_argument("--check", action="store_true", help="write nothing; exit 1 when the committed files differ")
+    parser.add_argument(
+        "--check", action="store_true", help="write nothing; exit 1 when the committed files differ"
+    )
     options = parser.parse_args(arguments)
     status = 0
     for name, data in documents().items():

@@ -1,14 +1,16 @@
-"""Does a test fail where privacy is broken? Errors are planted into a copy of the package, one at a time.
+"""Does a test fail where privacy is broken?
+Errors are planted into a copy of the package, one at a time.
 
-    python tools/mutations_privacy.py                    # all: a table, and exit code 1 if one is caught by no test
+    python tools/mutations_privacy.py          # all: a table; exits 1 if no test catches one
     python tools/mutations_privacy.py --only noise-small --only same-key
     python tools/mutations_privacy.py --jobs 4
-    python tools/mutations_privacy.py --check            # only: is each text still in the source, exactly once?
+    python tools/mutations_privacy.py --check  # only: does each text stand exactly once?
 
-The package that this Python imports is copied to a temporary folder, with its compiled kernels. Each mutation replaces
-one text in one file of a copy; then the tests that should see it run against the copy until the first one fails, and
-the text is put back. Before that all these tests must pass on a copy without any error. A mutation counts as caught if
-a test fails; one that keeps the tests from running at all is an error of the list.
+The package that this Python imports is copied to a temporary folder, with its compiled kernels.
+Each mutation replaces one text in one file of a copy; then the tests that should see it run against
+the copy until the first one fails, and the text is put back. Before that all these tests must pass
+on a copy without any error. A mutation counts as caught if a test fails; one that keeps the tests
+from running at all is an error of the list.
 """
 
 from __future__ import annotations
@@ -62,7 +64,11 @@ class Mutation(NamedTuple):
 
 AUDIT = ("test_audit_engine.py",)
 _TERMS, _PLANNER = "privacy/config.py", "planner/privacy.py"
-_ENGINE, _CLIENT_FILE, _SERVER_FILE = "campaign/release.py", "campaign/client.py", "campaign/server.py"
+_ENGINE, _CLIENT_FILE, _SERVER_FILE = (
+    "campaign/release.py",
+    "campaign/client.py",
+    "campaign/server.py",
+)
 _GAUSSIAN = "_drawable(rounded_gaussian(self.event.noise_variance))"
 _SHARE = "_drawable(skellam(self.event.noise_variance * shares))"
 _ADD = "    total.counters += noise[:size].reshape(total.counters.shape)\n"
@@ -75,10 +81,14 @@ _SUMMED = """    total.noise = plan.noise_mark
 _SHARES = "            _add_shares(plan, sketch, random)\n"
 _ROUND_SHARES = "sketch.counters += noise.draw(Secret(random(KEY_BYTES)), sketch.counters.size)"
 _SERVER = "return lambda: noise.draw(Secret(random(KEY_BYTES)), counters)"
-_HELPER = "two_server.Helper(parameters, rounds, allow_list, policy, journal, key, noise, reserve, _OF_PLAN)"
-_BOOKS_FILE, _SESSION_FILE, _PAIR_FILE = "campaign/books.py", "secagg/server.py", "secagg/two_server/servers.py"
+_HELPER = "parameters, rounds, allow_list, policy, journal, key, noise, reserve, _OF_PLAN"
+_BOOKS_FILE, _SESSION_FILE, _PAIR_FILE = (
+    "campaign/books.py",
+    "secagg/server.py",
+    "secagg/two_server/servers.py",
+)
 _RUNS = "test_campaign_cohort.py"
-_CLIENT = "vector += share.draw(Secret(random(KEY_BYTES)), len(vector), constant_time=share.is_small)"
+_CLIENT = "Secret(random(KEY_BYTES)), len(vector), constant_time=share.is_small"
 _RELEASED = """        books.reserve(plan, number)
         found.append(_opened(plan, rounds, sketches, random))"""
 
@@ -89,8 +99,12 @@ def _mutation(name: str, file: str, old: str, new: str, *tests: str) -> Mutation
 
 MUTATIONS = (
     # How much noise there is.
-    _mutation("noise-small", _TERMS, _GAUSSIAN, _GAUSSIAN.replace("self.event", "0.81 * self.event")),
-    _mutation("noise-large", _TERMS, _GAUSSIAN, _GAUSSIAN.replace("self.event", "1.21 * self.event")),
+    _mutation(
+        "noise-small", _TERMS, _GAUSSIAN, _GAUSSIAN.replace("self.event", "0.81 * self.event")
+    ),
+    _mutation(
+        "noise-large", _TERMS, _GAUSSIAN, _GAUSSIAN.replace("self.event", "1.21 * self.event")
+    ),
     _mutation("shares-small", _TERMS, _SHARE, _SHARE.replace("self.event", "0.81 * self.event")),
     _mutation("shares-large", _TERMS, _SHARE, _SHARE.replace("self.event", "1.21 * self.event")),
     _mutation(
@@ -133,7 +147,9 @@ MUTATIONS = (
         "first-twice-last-none",
         _ENGINE,
         _ADD,
-        "    if rounds.stop < plan.num_rounds or rounds.start == 0:\n    " + _ADD + "    if rounds.start == 0:\n"
+        "    if rounds.stop < plan.num_rounds or rounds.start == 0:\n    "
+        + _ADD
+        + "    if rounds.start == 0:\n"
         "        more = privacy.noise().draw(Secret(random(KEY_BYTES)), size)\n"
         "        total.counters += more.reshape(total.counters.shape)\n",
     ),
@@ -142,7 +158,9 @@ MUTATIONS = (
         _ENGINE,
         _ADD,
         "    many = len(plan.releases) > 1\n"
-        "    if not (many and rounds.stop == plan.num_rounds):\n    " + _ADD + "    if many and rounds.start == 0:\n"
+        "    if not (many and rounds.stop == plan.num_rounds):\n    "
+        + _ADD
+        + "    if many and rounds.start == 0:\n"
         "        more = privacy.noise().draw(Secret(random(KEY_BYTES)), size)\n"
         "        total.counters += more.reshape(total.counters.shape)\n",
     ),
@@ -165,19 +183,28 @@ MUTATIONS = (
         "",
         "test_campaign.py",
     ),
-    _mutation("helper-without-noise", _SERVER_FILE, _HELPER, _HELPER.replace("noise, reserve", "None, reserve")),
+    _mutation(
+        "helper-without-noise",
+        _SERVER_FILE,
+        _HELPER,
+        _HELPER.replace("noise, reserve", "None, reserve"),
+    ),
     _mutation(
         "helper-with-zeros",
         _SERVER_FILE,
         _HELPER,
-        _HELPER.replace("noise, reserve", "lambda: np.zeros(self.plan.rows * self.plan.width, np.int64), reserve"),
+        _HELPER.replace(
+            "noise, reserve",
+            "lambda: np.zeros(self.plan.rows * self.plan.width, np.int64), reserve",
+        ),
     ),
     _mutation(
         "no-noise-for-one",
         _ENGINE,
         "    found = []\n    for number, rounds in enumerate(plan.releases):\n",
-        "    if sum(sketch.num_clients for sketch in sketches) == 1:\n        return dict(enumerate(sketches))\n"
-        "    found = []\n    for number, rounds in enumerate(plan.releases):\n",
+        "    if sum(sketch.num_clients for sketch in sketches) == 1:\n        return"
+        " dict(enumerate(sketches))\n    found = []\n    for number, rounds in"
+        " enumerate(plan.releases):\n",
     ),
     _mutation(
         "no-noise-for-many",
@@ -188,29 +215,41 @@ MUTATIONS = (
         "                sketches = server.release(self._random)",
     ),
     # Which noise it is.
-    _mutation("noise-of-one-sign", _ENGINE, _ADD, _ADD.replace("noise[:size]", "np.abs(noise[:size])")),
-    _mutation("noise-doubled-halves", _ENGINE, _ADD, _ADD.replace("noise[:size]", "(noise[:size] // 2 * 2)")),
+    _mutation(
+        "noise-of-one-sign", _ENGINE, _ADD, _ADD.replace("noise[:size]", "np.abs(noise[:size])")
+    ),
+    _mutation(
+        "noise-doubled-halves",
+        _ENGINE,
+        _ADD,
+        _ADD.replace("noise[:size]", "(noise[:size] // 2 * 2)"),
+    ),
     _mutation("noise-shifted", _ENGINE, _ADD, _ADD.replace("noise[:size]", "(noise[:size] + 1)")),
-    _mutation("noise-cut-off", _ENGINE, _ADD, _ADD.replace("noise[:size]", "np.clip(noise[:size], -9, 9)")),
+    _mutation(
+        "noise-cut-off", _ENGINE, _ADD, _ADD.replace("noise[:size]", "np.clip(noise[:size], -9, 9)")
+    ),
     _mutation(
         "noise-where-counters-are",
         _ENGINE,
         _ADD + _SUMMED,
-        _SUMMED
-        + "    total.counters += np.where(total.counters != 0, noise[:size].reshape(total.counters.shape), 0)\n",
+        _SUMMED + "    total.counters += np.where(total.counters != 0,"
+        " noise[:size].reshape(total.counters.shape), 0)\n",
     ),
     _mutation(
         "noise-for-size",
         _ENGINE,
         _ADD + _SUMMED,
         _SUMMED + "    drawn = noise[:size].reshape(total.counters.shape)\n"
-        "    total.counters += np.where(np.sign(drawn) == np.sign(total.counters), -drawn, drawn)\n",
+        "    total.counters += np.where(np.sign(drawn) == np.sign(total.counters), -drawn,"
+        " drawn)\n",
     ),
     _mutation(
         "row-by-row-the-same",
         _ENGINE,
         _ADD,
-        _ADD.replace("noise[:size].reshape(", "np.tile(noise[: size // plan.rows], plan.rows).reshape("),
+        _ADD.replace(
+            "noise[:size].reshape(", "np.tile(noise[: size // plan.rows], plan.rows).reshape("
+        ),
     ),
     _mutation("first-row-bare", _ENGINE, _ADD, _ADD + "    total.counters[0] = 0\n"),
     _mutation(
@@ -237,7 +276,8 @@ MUTATIONS = (
         "noise-missing-here-and-there",
         _ENGINE,
         _ADD,
-        "    noise[: size // 8] = 0\n    noise[:size] = np.random.default_rng().permutation(noise[:size])\n" + _ADD,
+        "    noise[: size // 8] = 0\n    noise[:size] ="
+        " np.random.default_rng().permutation(noise[:size])\n" + _ADD,
     ),
     _mutation("last-counter-bare", _ENGINE, _ADD, "    noise[size - 1] = 0\n" + _ADD),
     _mutation("heavy-tail", _ENGINE, _ADD, "    noise[: size // 200] *= 12\n" + _ADD),
@@ -245,14 +285,33 @@ MUTATIONS = (
         "sum-cut-off",
         _ENGINE,
         "    hidden = privacy.event.relation",
-        "    np.clip(total.counters, -clients, clients, out=total.counters)\n    hidden = privacy.event.relation",
+        "    np.clip(total.counters, -clients, clients, out=total.counters)\n    hidden ="
+        " privacy.event.relation",
     ),
-    _mutation("not-below-zero", _ENGINE, _ADD, _ADD + "    np.maximum(total.counters, 0, out=total.counters)\n"),
     _mutation(
-        "even-releases-small", _ENGINE, _ADD, "    noise[:size] = noise[:size] * (8 + rounds.start % 2) // 9\n" + _ADD
+        "not-below-zero",
+        _ENGINE,
+        _ADD,
+        _ADD + "    np.maximum(total.counters, 0, out=total.counters)\n",
     ),
-    _mutation("noise-by-clients", _ENGINE, _ADD, "    noise[:size] = noise[:size] * min(8, clients) // 8\n" + _ADD),
-    _mutation("walk", _ENGINE, _ADD, "    noise[1:size] = (noise[1:size] + noise[: size - 1]) * 7 // 10\n" + _ADD),
+    _mutation(
+        "even-releases-small",
+        _ENGINE,
+        _ADD,
+        "    noise[:size] = noise[:size] * (8 + rounds.start % 2) // 9\n" + _ADD,
+    ),
+    _mutation(
+        "noise-by-clients",
+        _ENGINE,
+        _ADD,
+        "    noise[:size] = noise[:size] * min(8, clients) // 8\n" + _ADD,
+    ),
+    _mutation(
+        "walk",
+        _ENGINE,
+        _ADD,
+        "    noise[1:size] = (noise[1:size] + noise[: size - 1]) * 7 // 10\n" + _ADD,
+    ),
     _mutation(
         "shares-of-one-sign",
         _ENGINE,
@@ -288,16 +347,17 @@ MUTATIONS = (
         "    other = np.random.default_rng().laplace(0, privacy.stddev / 2**0.5, size)\n"
         "    noise[:size] = np.rint(other)\n" + _ADD,
     ),
-    _mutation("slightly-small", _ENGINE, _ADD, "    noise[:size] = np.rint(noise[:size] * 0.93)\n" + _ADD),
+    _mutation(
+        "slightly-small", _ENGINE, _ADD, "    noise[:size] = np.rint(noise[:size] * 0.93)\n" + _ADD
+    ),
     # Noise of one counter that follows from that of others.
     _mutation(
         "rows-add-up-to-0",
         _ENGINE,
         _ADD,
-        "    for row in noise[:size].reshape(total.counters.shape):\n"
-        "        off = int(row.sum())\n"
-        "        row[np.random.default_rng().permutation(len(row))[: abs(off) % len(row)]] -= np.sign(off)\n"
-        "        row -= int(row.sum()) // len(row)\n" + _ADD,
+        "    for row in noise[:size].reshape(total.counters.shape):\n        off = int(row.sum())\n"
+        "        row[np.random.default_rng().permutation(len(row))[: abs(off) % len(row)]] -="
+        " np.sign(off)\n        row -= int(row.sum()) // len(row)\n" + _ADD,
     ),
     _mutation(
         "opposite-pairs",
@@ -324,28 +384,31 @@ MUTATIONS = (
         "release-of-opposites",
         _ENGINE,
         _ADD,
-        _LAST + "    if rounds.start:\n        noise = -np.random.default_rng().permutation(_opened.last)\n" + _ADD,
+        _LAST + "    if rounds.start:\n        noise ="
+        " -np.random.default_rng().permutation(_opened.last)\n" + _ADD,
     ),
     _mutation(
         "release-but-one",
         _ENGINE,
         _ADD,
-        _LAST
-        + "    if rounds.start:\n        noise = np.random.default_rng().permutation(_opened.last)\n"
-        + "        noise[3] += 1\n"
-        + _ADD,
+        _LAST + "    if rounds.start:\n        noise ="
+        " np.random.default_rng().permutation(_opened.last)\n" + "        noise[3] += 1\n" + _ADD,
     ),
     _mutation(
         "half-a-release",
         _ENGINE,
         _ADD,
         _LAST
-        + "    if rounds.start:\n        places = np.random.default_rng(1).permutation(size)[: size // 2]\n"
-        + "        noise[: size // 2] = _opened.last[places]\n"
-        + _ADD,
+        + "    if rounds.start:\n        places = np.random.default_rng(1).permutation(size)[: size"
+        " // 2]\n" + "        noise[: size // 2] = _opened.last[places]\n" + _ADD,
     ),
     # Where its key comes from.
-    _mutation("same-key-rolled", _ENGINE, _ADD, _LAST + "    noise = np.roll(_opened.last, 7 * rounds.start)\n" + _ADD),
+    _mutation(
+        "same-key-rolled",
+        _ENGINE,
+        _ADD,
+        _LAST + "    noise = np.roll(_opened.last, 7 * rounds.start)\n" + _ADD,
+    ),
     _mutation(
         "same-key-reversed",
         _ENGINE,
@@ -353,23 +416,31 @@ MUTATIONS = (
         _LAST + "    noise = _opened.last[:size][:: -1 if rounds.start else 1]\n" + _ADD,
     ),
     _mutation(
-        "same-key-opposite", _ENGINE, _ADD, _LAST + "    noise = _opened.last * (-1 if rounds.start else 1)\n" + _ADD
+        "same-key-opposite",
+        _ENGINE,
+        _ADD,
+        _LAST + "    noise = _opened.last * (-1 if rounds.start else 1)\n" + _ADD,
     ),
     _mutation(
-        "noise-once-per-process", _ENGINE, _ADD, "    noise = _opened.__dict__.setdefault(str(size), noise)\n" + _ADD
+        "noise-once-per-process",
+        _ENGINE,
+        _ADD,
+        "    noise = _opened.__dict__.setdefault(str(size), noise)\n" + _ADD,
     ),
     _mutation(
         "key-of-the-seed",
         _ENGINE,
         _DRAW,
-        _DRAW.replace("random(KEY_BYTES)", "hashlib.sha256(plan.seed + bytes([rounds.start % 256])).digest()"),
+        _DRAW.replace(
+            "random(KEY_BYTES)", "hashlib.sha256(plan.seed + bytes([rounds.start % 256])).digest()"
+        ),
     ),
     _mutation(
         "same-key",
         _ENGINE,
         "    found = []\n    for number, rounds in enumerate(plan.releases):\n" + _RELEASED,
-        "    found = []\n    one = random(KEY_BYTES)\n    for number, rounds in enumerate(plan.releases):\n"
-        + _RELEASED.replace("random)", "lambda _: one)"),
+        "    found = []\n    one = random(KEY_BYTES)\n    for number, rounds in"
+        " enumerate(plan.releases):\n" + _RELEASED.replace("random)", "lambda _: one)"),
     ),
     _mutation(
         "same-key-of-shares",
@@ -383,9 +454,17 @@ MUTATIONS = (
         "key-of-the-sum",
         _ENGINE,
         _DRAW,
-        _DRAW.replace("random(KEY_BYTES)", "hashlib.sha256(b''.join(s.counters.tobytes() for s in own)).digest()"),
+        _DRAW.replace(
+            "random(KEY_BYTES)",
+            "hashlib.sha256(b''.join(s.counters.tobytes() for s in own)).digest()",
+        ),
     ),
-    _mutation("key-of-one-byte", _ENGINE, _DRAW, _DRAW.replace("random(KEY_BYTES)", "random(1) * KEY_BYTES")),
+    _mutation(
+        "key-of-one-byte",
+        _ENGINE,
+        _DRAW,
+        _DRAW.replace("random(KEY_BYTES)", "random(1) * KEY_BYTES"),
+    ),
     _mutation(
         "key-of-two-bytes",
         _ENGINE,
@@ -393,8 +472,18 @@ MUTATIONS = (
         _DRAW.replace("random(KEY_BYTES)", "random(2) * 16"),
         "test_audit_engine.py::test_noise_is_that_of_the_whole_key",
     ),
-    _mutation("servers-share-a-key", _SERVER_FILE, _SERVER, _SERVER.replace("random(KEY_BYTES)", "bytes(KEY_BYTES)")),
-    _mutation("client-keys-known", _CLIENT_FILE, _CLIENT, _CLIENT.replace("random(KEY_BYTES)", "bytes(KEY_BYTES)")),
+    _mutation(
+        "servers-share-a-key",
+        _SERVER_FILE,
+        _SERVER,
+        _SERVER.replace("random(KEY_BYTES)", "bytes(KEY_BYTES)"),
+    ),
+    _mutation(
+        "client-keys-known",
+        _CLIENT_FILE,
+        _CLIENT,
+        _CLIENT.replace("random(KEY_BYTES)", "bytes(KEY_BYTES)"),
+    ),
     _mutation(
         "client-without-share",
         _CLIENT_FILE,
@@ -471,7 +560,8 @@ MUTATIONS = (
     _mutation(
         "seed-taken",
         "engines/local/simulation.py",
-        '            ("seed", self.seed is not None, "whoever knows a seed can take the noise off"),\n',
+        '            ("seed", self.seed is not None, "whoever knows a seed can take the noise'
+        ' off"),\n',
         "",
         "test_private.py::test_what_only_a_study_may_use",
     ),
@@ -490,8 +580,8 @@ MUTATIONS = (
     _mutation(
         "truth-kept",
         "engines/local/campaign.py",
-        "truth, attended = true_counts(domain, rounds) if simulation.evaluate else None, attendance(rounds)",
-        "truth, attended = true_counts(domain, rounds), attendance(rounds)",
+        "true_counts(domain, rounds) if simulation.evaluate else None,",
+        "true_counts(domain, rounds),",
         "test_private.py::test_a_private_run_shows_no_times",
     ),
     # What a client is bounded to.
@@ -580,8 +670,8 @@ MUTATIONS = (
     _mutation(
         "number-costs-nothing",
         "privacy/events.py",
-        "Relation.ADD_REMOVE: own + 1}",
-        "Relation.ADD_REMOVE: own}",
+        "Relation.ADD_REMOVE: own + 1,",
+        "Relation.ADD_REMOVE: own,",
         "test_events.py::test_sensitivities_by_schedule",
     ),
     # What it is said to cost.
@@ -610,7 +700,8 @@ MUTATIONS = (
     _mutation(
         "reserved-after-unmasking",
         _SESSION_FILE,
-        "                self._make_reservation()\n            self._commit()\n            self._enter(following)\n",
+        "                self._make_reservation()\n            self._commit()\n           "
+        " self._enter(following)\n",
         "                self._enter(following)\n                self._make_reservation()\n"
         "            self._commit()\n            self._enter(following)\n",
         _RUNS,
@@ -632,8 +723,8 @@ MUTATIONS = (
     _mutation(
         "answered-unreserved",
         _PAIR_FILE,
-        'are not held here")\n        self._make_reservation()\n',
-        'are not held here")\n',
+        'are not held here"\n            )\n        self._make_reservation()\n',
+        'are not held here"\n            )\n',
         _RUNS,
     ),
     _mutation(
@@ -668,7 +759,8 @@ MUTATIONS = (
         "exact-without-randomness",
         _SERVER_FILE,
         "        if self.plan.privacy is None:\n            return self._books.sums(self.plan)\n",
-        "        if self.plan.privacy is None or random is None:\n            return self._books.sums(self.plan)\n",
+        "        if self.plan.privacy is None or random is None:\n            return"
+        " self._books.sums(self.plan)\n",
         _RUNS,
     ),
     _mutation(
@@ -695,8 +787,8 @@ MUTATIONS = (
     _mutation(
         "second-campaign-free",
         "store.py",
-        "if before is None else before.plus(charge.event)",
-        "if True else before.plus(charge.event)",
+        "            if before is None\n            else before.plus(charge.event)\n",
+        "            if True\n            else before.plus(charge.event)\n",
         "test_store.py",
     ),
     _mutation(
@@ -716,7 +808,8 @@ MUTATIONS = (
     _mutation(
         "certificate-blind",
         "privacy/events.py",
-        "    return Collisions(max(one.opposite for one in found), max(one.excess for one in found))",
+        "    return Collisions(max(one.opposite for one in found), max(one.excess for one in"
+        " found))",
         "    return Collisions(0, 0)",
         *AUDIT,
     ),
@@ -754,12 +847,16 @@ def applied(mutation: Mutation, text: str) -> str:
     """
     found = text.count(mutation.old)
     if found != 1:
-        raise ValueError(f"{mutation.name}: its text is {found} times in {mutation.file}, and must be there once")
+        raise ValueError(
+            f"{mutation.name}: its text is {found} times in {mutation.file}, and must be there once"
+        )
     changed = text.replace(mutation.old, mutation.new)
     try:
         compile(changed, mutation.file, "exec")
     except SyntaxError as error:
-        raise ValueError(f"{mutation.name}: what it makes of {mutation.file} is no Python: {error}") from error
+        raise ValueError(
+            f"{mutation.name}: what it makes of {mutation.file} is no Python: {error}"
+        ) from error
     return changed
 
 
@@ -773,7 +870,10 @@ def problems(mutations: Sequence[Mutation]) -> list[str]:
             found.append(str(error))
         for test in mutation.tests:
             path, _, name = test.partition("::")
-            if not (ROOT / "tests" / path).exists() or f"def {name}" not in (ROOT / "tests" / path).read_text():
+            if (
+                not (ROOT / "tests" / path).exists()
+                or f"def {name}" not in (ROOT / "tests" / path).read_text()
+            ):
                 found.append(f"{mutation.name}: there is no test {test}")
     return found
 
@@ -813,7 +913,9 @@ def tested(folder: Path, tests: Sequence[str]) -> tuple[int, str]:
         *(str(ROOT / "tests" / test) for test in tests),
     ]
     try:
-        done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=TIMEOUT, check=False)
+        done = subprocess.run(
+            command, cwd=folder, capture_output=True, text=True, timeout=TIMEOUT, check=False
+        )
     except subprocess.TimeoutExpired:
         return -1, f"no answer within {TIMEOUT} s"
     failed = re.findall(r"^(?:FAILED|ERROR) (?:.*?tests/)?(\S+::.*?)(?: - .*)?$", done.stdout, re.M)
@@ -832,7 +934,12 @@ def tried(mutation: Mutation, folder: Path) -> Outcome:
     seconds = time.monotonic() - start
     if code == _FAILED:
         return Outcome(mutation, said, "", seconds)
-    return Outcome(mutation, "", "no test fails" if code == 0 else f"tests did not run ({code}): {said}", seconds)
+    return Outcome(
+        mutation,
+        "",
+        "no test fails" if code == 0 else f"tests did not run ({code}): {said}",
+        seconds,
+    )
 
 
 @contextmanager
@@ -854,7 +961,10 @@ def run(mutations: Sequence[Mutation], jobs: int) -> int:
         folder = free.get()
         tests = sorted({test for mutation in mutations for test in mutation.tests})
         whole = {test for test in tests if "::" not in test}
-        code, said = tested(folder, [test for test in tests if test in whole or test.partition("::")[0] not in whole])
+        code, said = tested(
+            folder,
+            [test for test in tests if test in whole or test.partition("::")[0] not in whole],
+        )
         free.put(folder)
         if code:
             print(f"the tests do not pass without any error planted ({code}): {said}")
@@ -871,7 +981,9 @@ def run(mutations: Sequence[Mutation], jobs: int) -> int:
         width = max(len(mutation.name) for mutation in mutations)
         for outcome in pool.map(one, mutations):
             caught = outcome.caught_by or f"SURVIVES: {outcome.problem}"
-            print(f"{outcome.mutation.name:<{width}}  {outcome.seconds:6.1f} s  {caught}", flush=True)
+            print(
+                f"{outcome.mutation.name:<{width}}  {outcome.seconds:6.1f} s  {caught}", flush=True
+            )
             survived += not outcome.caught_by
     print(f"{len(mutations)} mutations, {survived} survive")
     return survived
@@ -880,12 +992,22 @@ def run(mutations: Sequence[Mutation], jobs: int) -> int:
 def main() -> int:
     """Return the exit code: 1 if an error is caught by no test, or cannot be planted."""
     names = [mutation.name for mutation in MUTATIONS]
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", action="append", choices=names, metavar="NAME", help="try this one; may be repeated")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--only",
+        action="append",
+        choices=names,
+        metavar="NAME",
+        help="try this one; may be repeated",
+    )
     parser.add_argument("--jobs", type=int, default=1, metavar="N", help="how many run at once (1)")
     parser.add_argument("--check", action="store_true", help="do not run tests")
     options = parser.parse_args()
-    chosen = [mutation for mutation in MUTATIONS if not options.only or mutation.name in options.only]
+    chosen = [
+        mutation for mutation in MUTATIONS if not options.only or mutation.name in options.only
+    ]
     if found := problems(chosen):
         print("\n".join(found))
         return 1

@@ -1,7 +1,7 @@
 """A second, independent reading of docs/plan.md and its known answers, without fedtally.
 
-`tools/gen_vectors.py` writes them to ``tests/vectors/plan.json``. Nothing here uses a JSON library to
-write the canonical text: numbers and text are laid out as the page says.
+`tools/gen_vectors.py` writes them to ``tests/vectors/plan.json``. Nothing here uses a JSON library
+to write the canonical text: numbers and text are laid out as the page says.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ Json = dict[str, Any]
 INT, FLOAT, TEXT, TRUTH = int, float, str, bool
 KEPT = "as the file has it"  # an integer, or a float
 
-# ---------------------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 # The page's tables: the entries of each table and their types; "?" marks one that may be absent.
 
 PLAN: Json = {
@@ -68,7 +68,13 @@ SECURE_SUMS: dict[str, Json] = {
         "noise": INT,
     },
 }
-PRIVACY: Json = {"epsilon": FLOAT, "delta": FLOAT, "population": TEXT, "not_private": TRUTH, "event": "event"}
+PRIVACY: Json = {
+    "epsilon": FLOAT,
+    "delta": FLOAT,
+    "population": TEXT,
+    "not_private": TRUTH,
+    "event": "event",
+}
 EVENT: Json = {
     "schema": TEXT,
     "mechanism": TEXT,
@@ -198,7 +204,9 @@ def text(value: str) -> str:
             shown += character
         else:
             units = character.encode("utf-16-be")
-            shown += "".join(f"\\u{units[i] << 8 | units[i + 1]:04x}" for i in range(0, len(units), 2))
+            shown += "".join(
+                f"\\u{units[i] << 8 | units[i + 1]:04x}" for i in range(0, len(units), 2)
+            )
     return f'"{shown}"'
 
 
@@ -245,12 +253,14 @@ def without(values: Json, *names: str) -> Json:
     return {name: value for name, value in values.items() if name not in names}
 
 
-# ---------------------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 # The vectors.
 
 SEED = bytes(range(32)).hex()
-KEY = "6edfa4a73d7e2a71e61fbb80aaf6e578a9c7be779382c6d7fc99e086400c830f"  # Ed25519 of the secret SHA-256 of "s"
-HELPER_KEY = "8f40c5adb68f25624ae5b214ea767a6ec94d829d3d7b5e1ad1ba6f3e2138285f"  # X25519 of the secret 00 01 .. 1f
+# Ed25519 of the secret SHA-256 of "s"
+KEY = "6edfa4a73d7e2a71e61fbb80aaf6e578a9c7be779382c6d7fc99e086400c830f"
+# X25519 of the secret 00 01 .. 1f
+HELPER_KEY = "8f40c5adb68f25624ae5b214ea767a6ec94d829d3d7b5e1ad1ba6f3e2138285f"
 SMALL: Json = {
     "rows": 3,
     "width": 16,
@@ -261,9 +271,21 @@ SMALL: Json = {
 }
 SMALL |= {"max_items": 1, "seed": SEED}
 RANGE: Json = {"kind": "range", "size": 150_868, "public": True, "first": 1, "last": 150_868}
-GRID: Json = {"kind": "grid", "size": 175_000, "public": True, "south": 25, "north": 50.0, "west": -130.0}
+GRID: Json = {
+    "kind": "grid",
+    "size": 175_000,
+    "public": True,
+    "south": 25,
+    "north": 50.0,
+    "west": -130.0,
+}
 GRID |= {"east": -60.0, "step": 0.1}
-WORDS: Json = {"kind": "dictionary", "size": 2, "public": True, "sha256": hashlib.sha256(b"words").hexdigest()}
+WORDS: Json = {
+    "kind": "dictionary",
+    "size": 2,
+    "public": True,
+    "sha256": hashlib.sha256(b"words").hexdigest(),
+}
 COHORT: Json = {
     "method": "secagg",
     "adversary": "semi-honest",
@@ -278,7 +300,11 @@ COHORT: Json = {
     "bits": 16,
     "server_key": KEY,
 }
-ACTIVE: Json = COHORT | {"adversary": "active", "min_survivors": 9, "allow_list": hashlib.sha256(b"keys").hexdigest()}
+ACTIVE: Json = COHORT | {
+    "adversary": "active",
+    "min_survivors": 9,
+    "allow_list": hashlib.sha256(b"keys").hexdigest(),
+}
 TWO_SERVERS: Json = {
     "method": "two-server",
     "length": 48,
@@ -318,7 +344,13 @@ SHARES: Json = {
     "trust": "distributed",
 }
 CERTIFIED: Json = {name: value for name, value in CENTRAL.items() if name != "clip_norm"}
-CERTIFIED |= {"variance": 143.25, "max_items": 1, "participations": 1, "per_release": 1, "collisions": [2, 1]}
+CERTIFIED |= {
+    "variance": 143.25,
+    "max_items": 1,
+    "participations": 1,
+    "per_release": 1,
+    "collisions": [2, 1],
+}
 PLANS: dict[str, Json] = {
     "without anything": {**SMALL, "domain": RANGE},
     "a range below zero, the largest of its kind": {
@@ -351,16 +383,41 @@ PLANS: dict[str, Json] = {
         "max_items": 4,
         "domain": WORDS,
         "secure_sum": ACTIVE,
-        "privacy": {"epsilon": 4.0, "delta": 1e-5, "population": "clients", "not_private": False, "event": CENTRAL},
+        "privacy": {
+            "epsilon": 4.0,
+            "delta": 1e-5,
+            "population": "clients",
+            "not_private": False,
+            "event": CENTRAL,
+        },
     },
     "certified hashes, ideal, a study": {
         **SMALL,
-        "domain": {"kind": "integers", "size": 7, "public": True, "sha256": hashlib.sha256(b"numbers").hexdigest()},
-        "privacy": {"epsilon": 1.0, "delta": 1e-6, "population": "clients", "not_private": True, "event": CERTIFIED},
+        "domain": {
+            "kind": "integers",
+            "size": 7,
+            "public": True,
+            "sha256": hashlib.sha256(b"numbers").hexdigest(),
+        },
+        "privacy": {
+            "epsilon": 1.0,
+            "delta": 1e-6,
+            "population": "clients",
+            "not_private": True,
+            "event": CERTIFIED,
+        },
     },
     "two servers": {**SMALL, "domain": RANGE, "secure_sum": TWO_SERVERS},
-    "not published: no server_key": {**SMALL, "domain": RANGE, "secure_sum": without(COHORT, "server_key")},
-    "not published, active: no allow_list": {**SMALL, "domain": RANGE, "secure_sum": without(ACTIVE, "allow_list")},
+    "not published: no server_key": {
+        **SMALL,
+        "domain": RANGE,
+        "secure_sum": without(COHORT, "server_key"),
+    },
+    "not published, active: no allow_list": {
+        **SMALL,
+        "domain": RANGE,
+        "secure_sum": without(ACTIVE, "allow_list"),
+    },
     "not published, active: no key": {
         **SMALL,
         "domain": RANGE,
@@ -391,9 +448,33 @@ PLANS: dict[str, Json] = {
     }
     for power in (-97, -77)
 }
-NUMBERS = (0.0, -0.0, 1.0, -130.0, 0.1, 1 / 3, 2.5e-4, 1e-4, 9.999e-5, 1e-6, 1.25e-7, 1e15, 123456789012345680.0)
-NUMBERS += (9999999999999998.0, 1e16, 1.5e16, 1e22, 1e100, 5e-324, 1.7976931348623157e308, 0.30000000000000004)
-# Powers of two, below which doubles are closer than above: not every program finds the fewest digits, or the nearest.
+NUMBERS = (
+    0.0,
+    -0.0,
+    1.0,
+    -130.0,
+    0.1,
+    1 / 3,
+    2.5e-4,
+    1e-4,
+    9.999e-5,
+    1e-6,
+    1.25e-7,
+    1e15,
+    123456789012345680.0,
+)
+NUMBERS += (
+    9999999999999998.0,
+    1e16,
+    1.5e16,
+    1e22,
+    1e100,
+    5e-324,
+    1.7976931348623157e308,
+    0.30000000000000004,
+)
+# Powers of two, below which doubles are closer than above: not every program finds the fewest
+# digits, or the nearest.
 NUMBERS += (2.0**-97, 2.0**-77, 2.0**-44, 2.0**-24, 2.0**89, 2.0**-1022, 9007199254740992.0, 5e-323)
 TEXTS = ("", "phones", 'a "b" \\ /', "\b\t\n\f\r\x00\x1f\x7f", "é", "\u2028", "\U0001f4f1", "<&>'")
 

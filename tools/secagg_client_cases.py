@@ -141,19 +141,41 @@ def invite_cases(ring: Transcript, complete: Transcript, active: Transcript) -> 
     found: list[Json] = []
     lax = Policy(length=2**32)
 
-    def add(transcript: Transcript, name: str, message: bytes, code: int, now: int = NOW, **changes: Any) -> None:
+    def add(
+        transcript: Transcript, name: str, message: bytes, code: int, now: int = NOW, **changes: Any
+    ) -> None:
         wanted: str | int = code or "answer"
-        found.append(client_case(transcript, f"Invite, {name}", "g", 0, (message, wanted, now), **changes))
+        found.append(
+            client_case(transcript, f"Invite, {name}", "g", 0, (message, wanted, now), **changes)
+        )
 
     for transcript, table in ((ring, RING_INVITES), (active, ACTIVE_INVITES)):
         for name, changes, code in table:
             add(transcript, name, invite(transcript, **changes), code, plan=None, policy=lax)
     for b, width in ((16, 2), (17, 4), (33, 8)):
         length = 2**30 // width - page.lane_count(b)
-        add(ring, f"V at its bound, b {b}", invite(ring, bits=b, length=length), 0, plan=None, policy=lax)
-        add(ring, f"V above its bound, b {b}", invite(ring, bits=b, length=length + 1), 4, plan=None, policy=lax)
+        add(
+            ring,
+            f"V at its bound, b {b}",
+            invite(ring, bits=b, length=length),
+            0,
+            plan=None,
+            policy=lax,
+        )
+        add(
+            ring,
+            f"V above its bound, b {b}",
+            invite(ring, bits=b, length=length + 1),
+            4,
+            plan=None,
+            policy=lax,
+        )
     plain = invite(ring)
-    limits: list[tuple[str, int, int]] = [("corrupt", 1, 2), ("max_corrupt", 71_428, 71_429), ("min_honest", 7, 8)]
+    limits: list[tuple[str, int, int]] = [
+        ("corrupt", 1, 2),
+        ("max_corrupt", 71_428, 71_429),
+        ("min_honest", 7, 8),
+    ]
     limits += [
         ("min_clients", 10, 11),
         ("n_max", 14, 13),
@@ -164,9 +186,18 @@ def invite_cases(ring: Transcript, complete: Transcript, active: Transcript) -> 
     ]
     for field, good, bad in limits:
         for value, code in ((good, 0), (bad, 4)):
-            add(ring, f"policy {field} {value}", plain, code, plan=None, policy=Policy(**{field: value}))
+            add(
+                ring,
+                f"policy {field} {value}",
+                plain,
+                code,
+                plan=None,
+                policy=Policy(**{field: value}),
+            )
     for value, code in ((8, 0), (7, 4)):
-        add(complete, f"policy k {value}", invite(complete), code, plan=None, policy=Policy(k=value))
+        add(
+            complete, f"policy k {value}", invite(complete), code, plan=None, policy=Policy(k=value)
+        )
     another: Json = {
         "length": 8,
         "bits": 24,
@@ -186,7 +217,12 @@ def invite_cases(ring: Transcript, complete: Transcript, active: Transcript) -> 
     add(ring, "another round, later", invite(ring, round=3), 4)
     add(ring, "another round, without a plan", invite(ring, round=3), 4, plan=None)
     add(ring, "other times", invite(ring, not_before=NOW - 604_799, not_after=NOW + 1), 0)
-    add(ring, "a session of more than a week", invite(ring, not_before=NOW - 604_799, not_after=NOW + 2), 4)
+    add(
+        ring,
+        "a session of more than a week",
+        invite(ring, not_before=NOW - 604_799, not_after=NOW + 2),
+        4,
+    )
     add(ring, "a session without an end", invite(ring, not_before=0, not_after=2**64 - 1), 4)
     add(ring, "times from the end", invite(ring, not_before=2**64 - 1, not_after=2**64 - 1), 5)
     add(ring, "times the wrong way round", invite(ring, not_before=AFTER, not_after=BEFORE), 5)
@@ -200,17 +236,30 @@ def invite_cases(ring: Transcript, complete: Transcript, active: Transcript) -> 
         add(transcript, "session seen", invite(transcript), 6, seen=True)
         add(transcript, "session seen, too late", invite(transcript), 5, AFTER + 1, seen=True)
         add(transcript, "session seen, refused", invite(transcript, corrupt=2), 4, seen=True)
-    dropped = [*frame_edits(ring, "invite", UNMASK), ("signature", edited(ring, "invite", (200, "0000")))]
-    dropped += [("signed by another", page.invite_frame(ring.session, ring.terms.encode(), shake("another")))]
+    dropped = [
+        *frame_edits(ring, "invite", UNMASK),
+        ("signature", edited(ring, "invite", (200, "0000"))),
+    ]
+    dropped += [
+        (
+            "signed by another",
+            page.invite_frame(ring.session, ring.terms.encode(), shake("another")),
+        )
+    ]
     dropped += [("one term changed", edited(ring, "invite", (55 + 48, "01")))]
     dropped += [
         ("version changed", edited(ring, "invite", (4, "02"))),
         ("186 bytes", body_of(ring, "invite", lambda b: b[:-1])),
     ]
     dropped += [("an Abort", Frame(ABORT, ring.session, SERVER, u8(4)).encode())]
-    dropped += [("a Roster", edited(ring, "roster/g")), ("188 bytes", body_of(ring, "invite", lambda b: b + b"\0"))]
+    dropped += [
+        ("a Roster", edited(ring, "roster/g")),
+        ("188 bytes", body_of(ring, "invite", lambda b: b + b"\0")),
+    ]
     steps = [(message, "drop") for _, message in dropped]
-    found.append(client_case(ring, "Invite, dropped before a good one", "g", 0, *steps, (plain, "answer")))
+    found.append(
+        client_case(ring, "Invite, dropped before a good one", "g", 0, *steps, (plain, "answer"))
+    )
     for version in (0, 2, 255):
         data = page.invite_frame(ring.session, ring.terms.encode(), ring.secret, version)
         add(ring, f"signed, of version {version}", data, 2)
@@ -231,11 +280,16 @@ def roster_cases(ring: Transcript, complete: Transcript, active: Transcript) -> 
     found: list[Json] = []
 
     def add(transcript: Transcript, name: str, message: bytes, code: int) -> None:
-        found.append(client_case(transcript, f"Roster, {name}", "g", 1, (message, code or "answer")))
+        found.append(
+            client_case(transcript, f"Roster, {name}", "g", 1, (message, code or "answer"))
+        )
 
     me = ring.server.roster.index("g")
     size = len(ring.messages["roster/g"])
-    low, high = sorted(page.LOW_ORDER)[2].to_bytes(32, "little"), (2**255 - 19).to_bytes(32, "little")
+    low, high = (
+        sorted(page.LOW_ORDER)[2].to_bytes(32, "little"),
+        (2**255 - 19).to_bytes(32, "little"),
+    )
     add(ring, "39 bytes", body_of(ring, "roster/g", lambda b: b[:39]), 1)
     add(ring, "empty", body_of(ring, "roster/g", lambda _: b""), 1)
     add(ring, "an advert less", body_of(ring, "roster/g", lambda b: b[:-112]), 1)
@@ -254,12 +308,24 @@ def roster_cases(ring: Transcript, complete: Transcript, active: Transcript) -> 
     mine = ring.messages["advertise/g"][48:]
     add(ring, "one neighbour twice", edited(ring, "roster/g", (88 + 112, first.hex())), 8)
     add(ring, "one's own advert as a neighbour's", edited(ring, "roster/g", (88, mine.hex())), 8)
-    add(ring, "one's own mask key as a neighbour's other key", edited(ring, "roster/g", (120, mine[:32].hex())), 8)
-    add(ring, "both keys of a neighbour equal", edited(ring, "roster/g", (120, first[:32].hex())), 8)
+    add(
+        ring,
+        "one's own mask key as a neighbour's other key",
+        edited(ring, "roster/g", (120, mine[:32].hex())),
+        8,
+    )
+    add(
+        ring, "both keys of a neighbour equal", edited(ring, "roster/g", (120, first[:32].hex())), 8
+    )
     add(complete, "n 7 and adverts of 8", edited(complete, "roster/g", (48, u32(7).hex())), 1)
     seven = body_of(complete, "roster/g", lambda b: u32(7) + u32(6) + b[8:-112])
     add(complete, "n 7", seven, 0)
-    add(complete, "n 5", body_of(complete, "roster/g", lambda b: u32(5) + u32(1) + b[8 : 40 + 4 * 112]), 8)
+    add(
+        complete,
+        "n 5",
+        body_of(complete, "roster/g", lambda b: u32(5) + u32(1) + b[8 : 40 + 4 * 112]),
+        8,
+    )
 
     count = len(active.allow)
     adverts = {who: active.messages[f"advertise/{who}"][48:] for who in active.setting.arrivals}
@@ -270,7 +336,9 @@ def roster_cases(ring: Transcript, complete: Transcript, active: Transcript) -> 
 
     def roster(members: str, **changes: bytes) -> bytes:
         who = sorted(members)
-        body = bitmap([NAMES.index(w) for w in who], count) + b"".join(changes.get(w, adverts[w]) for w in who)
+        body = bitmap([NAMES.index(w) for w in who], count) + b"".join(
+            changes.get(w, adverts[w]) for w in who
+        )
         return Frame(ROSTER, active.session, SERVER, body).encode()
 
     def signed(who: str, advert: bytes, ctx: bytes = active.server.ctx) -> bytes:
@@ -279,12 +347,22 @@ def roster_cases(ring: Transcript, complete: Transcript, active: Transcript) -> 
     everybody = active.setting.arrivals
     without = "".join(sorted(set(everybody) - {"g"}))
     assert roster(everybody) == active.messages["roster"]
-    add(active, "padding", edited(active, "roster", (49, u8(active.messages["roster"][49] | 0x80).hex())), 1)
+    add(
+        active,
+        "padding",
+        edited(active, "roster", (49, u8(active.messages["roster"][49] | 0x80).hex())),
+        1,
+    )
     add(active, "empty", body_of(active, "roster", lambda _: b""), 1)
     add(active, "bitmap alone", body_of(active, "roster", lambda b: b[:2]), 1)
     add(active, "a byte less", body_of(active, "roster", lambda b: b[:-1]), 1)
     add(active, "an advert less", body_of(active, "roster", lambda b: b[:-176]), 1)
-    add(active, "a bit more", edited(active, "roster", (48, u8(active.messages["roster"][48] | 0x80).hex())), 1)
+    add(
+        active,
+        "a bit more",
+        edited(active, "roster", (48, u8(active.messages["roster"][48] | 0x80).hex())),
+        1,
+    )
     add(active, "own advert missing", roster(without), 8)
     add(active, "own advert missing, another client in its place", roster(without + "h"), 8)
     add(active, "n 9", roster(everybody.replace("l", "")), 0)
@@ -293,16 +371,36 @@ def roster_cases(ring: Transcript, complete: Transcript, active: Transcript) -> 
     add(active, "another member", roster(everybody.replace("l", "h")), 0)
     nonce = signed("g", adverts["g"][:96] + bytes(16))
     add(active, "own advert with another nonce", roster(everybody, g=nonce), 8)
-    add(active, "own signature alone differs", roster(everybody, g=adverts["g"][:112] + bytes(64)), 8)
+    add(
+        active,
+        "own signature alone differs",
+        roster(everybody, g=adverts["g"][:112] + bytes(64)),
+        8,
+    )
     add(active, "a false signature", roster(everybody, a=clear(adverts["a"], 8 * 112 + 3)), 8)
     add(active, "a changed commitment", roster(everybody, a=clear(adverts["a"], 8 * 70)), 8)
     other = signed("a", adverts["a"][:112], shake("another ctx"))
     add(active, "an advert of another session", roster(everybody, a=other), 8)
-    add(active, "an advert signed by another member", roster(everybody, a=signed("b", adverts["a"][:112])), 8)
+    add(
+        active,
+        "an advert signed by another member",
+        roster(everybody, a=signed("b", adverts["a"][:112])),
+        8,
+    )
     add(active, "two adverts exchanged", roster(everybody, a=adverts["b"], b=adverts["a"]), 8)
-    add(active, "a mask key of low order", roster(everybody, a=signed("a", low + adverts["a"][32:112])), 8)
+    add(
+        active,
+        "a mask key of low order",
+        roster(everybody, a=signed("a", low + adverts["a"][32:112])),
+        8,
+    )
     moved = adverts["a"][:32] + high + adverts["a"][64:112]
-    add(active, "an encryption key that is not canonical", roster(everybody, a=signed("a", moved)), 8)
+    add(
+        active,
+        "an encryption key that is not canonical",
+        roster(everybody, a=signed("a", moved)),
+        8,
+    )
     same = adverts["a"][:32] + adverts["a"][:32] + adverts["a"][64:112]
     add(active, "both keys of a member equal", roster(everybody, a=signed("a", same)), 8)
     copied = adverts["g"][32:64] + adverts["a"][32:112]
@@ -314,7 +412,9 @@ def roster_cases(ring: Transcript, complete: Transcript, active: Transcript) -> 
     return found
 
 
-def inbox_body(transcript: Transcript, who: str, keep: Iterable[int], garble: Iterable[int] = ()) -> bytes:
+def inbox_body(
+    transcript: Transcript, who: str, keep: Iterable[int], garble: Iterable[int] = ()
+) -> bytes:
     """Return an Inbox of a client with fewer neighbours, or with ciphertexts that do not open.
 
     Args:
@@ -332,7 +432,11 @@ def inbox_body(transcript: Transcript, who: str, keep: Iterable[int], garble: It
 
     def change(body: bytes) -> bytes:
         texts = dict(
-            zip(client.present, (body[bits(k) + 56 * i :][:56] for i in range(len(client.present))), strict=True)
+            zip(
+                client.present,
+                (body[bits(k) + 56 * i :][:56] for i in range(len(client.present))),
+                strict=True,
+            )
         )
         slots = [slot for slot, other in enumerate(client.neighbours) if other in keep]
         out = bitmap(slots, k)
@@ -402,17 +506,23 @@ def later_cases(transcript: Transcript) -> list[Json]:
         message = inbox_body(transcript, who, some, some[count:])
         add(f"Inbox, {count} of those present open", 2, (message, wanted))
     garbled = inbox_body(transcript, who, some, some[:1])
-    case = client_case(transcript, "Inbox, one does not open and is a neighbour still", who, 2, (garbled, "answer"))
+    case = client_case(
+        transcript, "Inbox, one does not open and is a neighbour still", who, 2, (garbled, "answer")
+    )
     assert case["operations"][0]["answer"] == {"key": f"masked/{who}"}
     found.append(case)
     add("Unmask without what did not open", 2, (garbled, "answer"), (own_survivors, "answer"))
     share = page.join(numbers("not below the prime", 10, PRIME))
-    key = page.share_key(client.enc_secret, me, some[0], client.enc_keys, client.ctx2, sender=some[0])
+    key = page.share_key(
+        client.enc_secret, me, some[0], client.enc_keys, client.ctx2, sender=some[0]
+    )
     for place in (0, 9):
         spoiled = page.seal(key, share[: 4 * place] + u32(PRIME) + share[4 * place + 4 :])
         at = 48 + bits(k) + 56 * present.index(some[0])
         message = edited(transcript, f"inbox/{who}", (at, spoiled.hex()))
-        add(f"Inbox, element {place} not below p", 2, (message, "answer"), (own_survivors, "answer"))
+        add(
+            f"Inbox, element {place} not below p", 2, (message, "answer"), (own_survivors, "answer")
+        )
     back = page.share_key(client.enc_secret, me, some[0], client.enc_keys, client.ctx2, sender=me)
     message = edited(transcript, f"inbox/{who}", (at, page.seal(back, share).hex()))
     add("Inbox, a share in the wrong direction", 2, (message, "answer"), (own_survivors, "answer"))
@@ -438,17 +548,33 @@ def later_cases(transcript: Transcript) -> list[Json]:
     add("Survivors, empty", 3, (body_of(transcript, "survivors", lambda _: b""), 1))
     add("Survivors, a byte more", 3, (body_of(transcript, "survivors", lambda b: b + b"\0"), 1))
     if n % 8:
-        add("Survivors, padding", 3, (body_of(transcript, "survivors", lambda b: b[:-1] + u8(b[-1] | 0x80)), 1))
+        add(
+            "Survivors, padding",
+            3,
+            (body_of(transcript, "survivors", lambda b: b[:-1] + u8(b[-1] | 0x80)), 1),
+        )
     add("Survivors, own bit dead", 3, (survivors(transcript, alive - {me}), 10))
     add("Survivors, nobody", 3, (survivors(transcript, []), 10))
     add("Survivors, an absent one revived", 3, (survivors(transcript, alive | {absent}), 11))
-    add("Survivors, own bit dead and one revived", 3, (survivors(transcript, (alive | {absent}) - {me}), 10))
+    add(
+        "Survivors, own bit dead and one revived",
+        3,
+        (survivors(transcript, (alive | {absent}) - {me}), 10),
+    )
     add("Survivors, a revived one and nobody else", 3, (survivors(transcript, [me, absent]), 11))
     add("Survivors, oneself alone", 3, (survivors(transcript, [me]), 12))
-    few = [me, *(i for i in some if i in alive), *(i for i in sorted(alive) if i not in some and i != me)]
+    few = [
+        me,
+        *(i for i in some if i in alive),
+        *(i for i in sorted(alive) if i not in some and i != me),
+    ]
     add("Survivors, one too few", 3, (survivors(transcript, few[: terms.min_survivors - 1]), 12))
     if not is_active:
-        add("Survivors, just enough", 3, (survivors(transcript, few[: max(t, terms.min_survivors)]), "answer"))
+        add(
+            "Survivors, just enough",
+            3,
+            (survivors(transcript, few[: max(t, terms.min_survivors)]), "answer"),
+        )
     # Of those that opened all but a few are dead; alive are enough.
     opened = some[: t - 1]
     message = inbox_body(transcript, who, some, [i for i in some if i not in opened])
@@ -467,7 +593,12 @@ def later_cases(transcript: Transcript) -> list[Json]:
         others = [i for i in range(n) if i not in opened and i != absent]
         for gone, code in ((1, 12), (2, 13)):
             bitmap_ = survivors(transcript, [*others, *opened[gone:]])
-            add(f"Survivors, opened and alive {gone} too few", 2, (message, "answer"), (bitmap_, code))
+            add(
+                f"Survivors, opened and alive {gone} too few",
+                2,
+                (message, "answer"),
+                (bitmap_, code),
+            )
     if is_active:
         found += confirmation_cases(transcript, who)
     return found
@@ -514,10 +645,20 @@ def confirmation_cases(transcript: Transcript, who: str) -> list[Json]:
     add("one by the wrong client", 14, {**few, last: good[others[0]]})
     add("one by a client that is not alive", 14, {**few, dead: good[dead]})
     add("one by a client that was absent", 14, {**few, absent: good[absent]})
-    elsewhere = page.sign(identity[last], "confirm", client.ctx2, hashlib.sha256(bitmap(range(n), n)).digest())
+    elsewhere = page.sign(
+        identity[last], "confirm", client.ctx2, hashlib.sha256(bitmap(range(n), n)).digest()
+    )
     add("one on another bitmap", 14, {**few, last: elsewhere})
-    add("one on another roster", 14, {**few, last: page.sign(identity[last], "confirm", shake("ctx2"), body)})
-    add("one under another label", 14, {**few, last: page.sign(identity[last], "advertise", client.ctx2, body)})
+    add(
+        "one on another roster",
+        14,
+        {**few, last: page.sign(identity[last], "confirm", shake("ctx2"), body)},
+    )
+    add(
+        "one under another label",
+        14,
+        {**few, last: page.sign(identity[last], "advertise", client.ctx2, body)},
+    )
     order = 2**252 + 27742317777372353535851937790883648493
     large = good[last][:32] + (page.little(good[last][32:]) + order).to_bytes(32, "little")
     add("one whose S is not below the order", 14, {**few, last: large})
@@ -556,10 +697,14 @@ def order_cases(transcript: Transcript) -> list[Json]:
         last = edited(transcript, keys[taken - 1])
         wanted = edited(transcript, key)
 
-        def add(name: str, *operations: ClientOperation, taken: int = taken, state: str = state) -> None:
+        def add(
+            name: str, *operations: ClientOperation, taken: int = taken, state: str = state
+        ) -> None:
             found.append(client_case(transcript, f"{state}, {name}", who, taken, *operations))
 
-        steps: list[ClientOperation] = [(message, "drop") for _, message in frame_edits(transcript, key, sender)]
+        steps: list[ClientOperation] = [
+            (message, "drop") for _, message in frame_edits(transcript, key, sender)
+        ]
         add("dropped, then taken", *steps, (wanted, "answer"), (wanted, "answer"))
         add(
             "a copy is answered again, at any time",
@@ -571,7 +716,10 @@ def order_cases(transcript: Transcript) -> list[Json]:
         add("too late", (wanted, 5, AFTER + 1), (wanted, "drop"), (last, "drop"))
         add("before not_before", (wanted, "answer", BEFORE - 1))
         add("another version", (edited(transcript, key, (4, "00")), 2))
-        add("another version of the last message", (edited(transcript, keys[taken - 1], (4, "02")), 2))
+        add(
+            "another version of the last message",
+            (edited(transcript, keys[taken - 1], (4, "02")), 2),
+        )
         add(
             "an Abort of another version",
             (edited(transcript, "result", (4, "02"), (5, "0b")), "note"),
@@ -583,16 +731,28 @@ def order_cases(transcript: Transcript) -> list[Json]:
         add("an Abort with 0", (abort(u8(0)), "note"))
         add("an Abort of no bytes", (abort(b""), "note"))
         add("an Abort of two bytes", (abort(b"\4\4"), "note"))
-        for type_ in sorted({INVITE, ROSTER, INBOX, SURVIVORS, CONFIRMATIONS, RESULT} - {transcript.messages[key][5]}):
-            add(f"type {type_} out of turn", (Frame(type_, transcript.session, SERVER, b"").encode(), 3))
+        for type_ in sorted(
+            {INVITE, ROSTER, INBOX, SURVIVORS, CONFIRMATIONS, RESULT}
+            - {transcript.messages[key][5]}
+        ):
+            add(
+                f"type {type_} out of turn",
+                (Frame(type_, transcript.session, SERVER, b"").encode(), 3),
+            )
         for type_ in (ADVERTISE, SHARES, MASKED_INPUT, UNMASK):
-            add(f"a client's type {type_}", (Frame(type_, transcript.session, SERVER, b"").encode(), 3))
+            add(
+                f"a client's type {type_}",
+                (Frame(type_, transcript.session, SERVER, b"").encode(), 3),
+            )
         add("out of turn and too late", (edited(transcript, "result"), 3, AFTER + 1))
         if taken >= 2:
             add("the message before the last", (edited(transcript, keys[taken - 2]), 3))
         flip = u8(transcript.messages[keys[taken - 1]][-1] ^ 1).hex()
         size = len(transcript.messages[keys[taken - 1]])
-        add("the last message with another bit", (edited(transcript, keys[taken - 1], (size - 1, flip)), 3))
+        add(
+            "the last message with another bit",
+            (edited(transcript, keys[taken - 1], (size - 1, flip)), 3),
+        )
 
     taken = len(keys)
     last, result = edited(transcript, keys[-1]), edited(transcript, "result")
@@ -603,10 +763,23 @@ def order_cases(transcript: Transcript) -> list[Json]:
     end("Result", (result, "note"), (result, "drop"), (last, "answer"))
     end("Result, too late", (result, "note", AFTER + 1), (last, "answer", AFTER + 1))
     end("a second Result", (result, "note"), (edited(transcript, "result", (60, "00ff00")), "drop"))
-    ignored = [edited(transcript, "result", (48, "01")), body_of(transcript, "result", lambda b: b[:-1])]
+    ignored = [
+        edited(transcript, "result", (48, "01")),
+        body_of(transcript, "result", lambda b: b[:-1]),
+    ]
     ignored += [body_of(transcript, "result", lambda b: b + b"\0"), edited(transcript, "invite")]
-    ignored += [edited(transcript, keys[1]), edited(transcript, keys[2]), edited(transcript, "result", (4, "02"))]
-    ignored += [abort(u8(0)), abort(u8(20)), abort(b""), abort(b"\4\4"), edited(transcript, keys[-1], (4, "02"))]
+    ignored += [
+        edited(transcript, keys[1]),
+        edited(transcript, keys[2]),
+        edited(transcript, "result", (4, "02")),
+    ]
+    ignored += [
+        abort(u8(0)),
+        abort(u8(20)),
+        abort(b""),
+        abort(b"\4\4"),
+        edited(transcript, keys[-1], (4, "02")),
+    ]
     ignored += [message for _, message in frame_edits(transcript, "result", sender)]
     end("ignored, then a Result", *((message, "drop") for message in ignored), (result, "note"))
     end("an Abort", (abort(u8(17)), "note"), (result, "drop"), (last, "drop"))

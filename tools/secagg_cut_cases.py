@@ -1,7 +1,8 @@
 """Rings that dropouts cut, by `tools/secagg_reading.py`: the weakest cut, the margin, and one round that ends with 19.
 
-The smallest round in which a ring is safe, and can be cut within its dropouts all the same, has more than fifty
-clients. So it is no transcript: the server is given Shares and MaskedInputs of zeros, and one client is followed.
+The smallest round in which a ring is safe, and can be cut within its dropouts all the same, has
+more than fifty clients. So it is no transcript: the server is given Shares and MaskedInputs of
+zeros, and one client is followed.
 """
 
 from __future__ import annotations
@@ -30,7 +31,17 @@ from secagg_reading import (
 from secagg_transcripts import NOW, Json, numbers, shake, terms_json, terms_of
 
 TERMS = terms_of(
-    SEMI_HONEST, length=1, bits=8, graph=0, k=22, t=2, n_min=56, n_max=56, min_survivors=35, corrupt=1, max_dropout=0
+    SEMI_HONEST,
+    length=1,
+    bits=8,
+    graph=0,
+    k=22,
+    t=2,
+    n_min=56,
+    n_max=56,
+    min_survivors=35,
+    corrupt=1,
+    max_dropout=0,
 )
 ARC = 5
 
@@ -50,10 +61,20 @@ def _weakest_cuts() -> list[Json]:
         n, size, out_of = numbers(f"cut {number}", 3, 2**32)
         n = 6 + n % 19
         k = 2 + 2 * (size % ((n - 2) // 2))
-        alive = [i for i, dice in enumerate(numbers(f"cut {number} alive", n, 10)) if dice < (5, 8, 9, 10)[out_of % 4]]
+        alive = [
+            i
+            for i, dice in enumerate(numbers(f"cut {number} alive", n, 10))
+            if dice < (5, 8, 9, 10)[out_of % 4]
+        ]
         ctx2 = shake(f"cut {number}")
         cut = page.weakest_cut(page.ring_order(ctx2, n), k, alive)
-        row: Json = {"operation": "weakest cut", "success": cut is not None, "ctx2": ctx2.hex(), "n": n, "k": k}
+        row: Json = {
+            "operation": "weakest cut",
+            "success": cut is not None,
+            "ctx2": ctx2.hex(),
+            "n": n,
+            "k": k,
+        }
         found.append({**row, "alive": alive, "cut": cut})
     assert {row["cut"] for row in found} >= {None, 0, 1, 2, 3, 4}
     return found
@@ -61,7 +82,14 @@ def _weakest_cuts() -> list[Json]:
 
 def _margins() -> list[Json]:
     found: list[Json] = []
-    for n, k, corrupt in ((56, 22, 1), (200, 40, 10), (1000, 36, 50), (1000, 56, 100), (3001, 98, 600), (12, 6, 3)):
+    for n, k, corrupt in (
+        (56, 22, 1),
+        (200, 40, 10),
+        (1000, 36, 50),
+        (1000, 56, 100),
+        (3001, 98, 600),
+        (12, 6, 3),
+    ):
         least = next(cut for cut in range(k + 1) if page.ring_is_whole(n, k, corrupt, cut))
         for cut in sorted({0, least - 1, least, min(least + 1, k)}):
             whole = page.ring_is_whole(n, k, corrupt, cut)
@@ -74,7 +102,12 @@ def _advert(server: Server, index: int) -> tuple[bytes, bytes]:
     """Return the advert of one of those whose vectors nobody looks at, and its secret encryption key."""
     secret = shake(f"cut encryption {index}")
     keys = page.public_key(shake(f"cut mask {index}")) + page.public_key(secret)
-    return keys + page.commitment(shake(f"cut b {index}", 20), server.ctx) + shake(f"cut nonce {index}", 16), secret
+    return (
+        keys
+        + page.commitment(shake(f"cut b {index}", 20), server.ctx)
+        + shake(f"cut nonce {index}", 16),
+        secret,
+    )
 
 
 def _rounds() -> list[Json]:
@@ -92,7 +125,10 @@ def _rounds() -> list[Json]:
     adverts, secrets = {names[0]: own[48:]}, {}
     for i, name in enumerate(names[1:], 1):
         adverts[name], secrets[name] = _advert(server, i)
-    frames = {name: Frame(ADVERTISE, session, page.UNKNOWN, body).encode() for name, body in adverts.items()}
+    frames = {
+        name: Frame(ADVERTISE, session, page.UNKNOWN, body).encode()
+        for name, body in adverts.items()
+    }
     for name in names:
         assert server.receive(name, frames[name])
     rosters = server.close(NOW)
@@ -129,7 +165,15 @@ def _rounds() -> list[Json]:
         answer = again.receive(last, NOW)
         assert answer is not None and again.code == code, (name, again.code)
         assert not code or answer == Frame(ABORT, session, me, u8(code)).encode()
-        ends.append({"name": name, "success": not code, "survivors": last.hex(), "code": code, "answer": answer.hex()})
+        ends.append(
+            {
+                "name": name,
+                "success": not code,
+                "survivors": last.hex(),
+                "code": code,
+                "answer": answer.hex(),
+            }
+        )
     assert all(answers)
     common: Json = {
         "session": session.hex(),
@@ -166,7 +210,9 @@ def _rounds() -> list[Json]:
 def _client(invite: bytes) -> page.Client:
     terms = Terms.decode(invite[48:171])
     server = page.identity_of(shake("server signing key"))
-    pinned = page.Pinned(SEMI_HONEST, server, terms.fingerprint, [], None, page.Policy(), round=terms.round)
+    pinned = page.Pinned(
+        SEMI_HONEST, server, terms.fingerprint, [], None, page.Policy(), round=terms.round
+    )
     return page.Client(pinned, Draws(shake("cut client", 140)), lambda: [1], page.Journal())
 
 
@@ -182,7 +228,9 @@ def _inbox(graph: Graph, me: int, server: Server, secrets: dict[str, bytes]) -> 
     return body
 
 
-def _run(server: Server, adverts: dict[str, bytes], in_share: list[int], in_collect: list[int]) -> Json:
+def _run(
+    server: Server, adverts: dict[str, bytes], in_share: list[int], in_collect: list[int]
+) -> Json:
     """Return how a round ends, or not, when these indexes send nothing from a phase on."""
     for name, frame in adverts.items():
         assert server.receive(name, frame)
@@ -197,8 +245,20 @@ def _run(server: Server, adverts: dict[str, bytes], in_share: list[int], in_coll
         silent |= set(gone)
         for index, name in enumerate(server.roster):
             if index not in silent:
-                assert server.receive(name, Frame(type_, server.session, index, bytes(size)).encode())
+                assert server.receive(
+                    name, Frame(type_, server.session, index, bytes(size)).encode()
+                )
         out = server.close(NOW)
-    found: dict[str, Any] = {"success": not server.code, "in_share": in_share, "in_collect": in_collect}
+    found: dict[str, Any] = {
+        "success": not server.code,
+        "in_share": in_share,
+        "in_collect": in_collect,
+    }
     left = hashlib.sha256(b"".join(out[name] for name in sorted(out))).hexdigest()
-    return {**found, "code": server.code, "phase": server.phase, "to": sorted(out), "messages": left}
+    return {
+        **found,
+        "code": server.code,
+        "phase": server.phase,
+        "to": sorted(out),
+        "messages": left,
+    }

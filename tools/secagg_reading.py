@@ -1,8 +1,9 @@
 """A second, independent reading of docs/protocol.md that imports nothing from fedtally.
 
-Simple and slow on purpose: Python integers and the standard library, and the `cryptography` package for X25519, Ed25519
-and AES alone. `tools/gen_secagg_vectors.py` and `tools/gen_two_server_vectors.py` compute known answers with it.
-The comments name the sections of the page.
+Simple and slow on purpose: Python integers and the standard library, and the `cryptography` package
+for X25519, Ed25519 and AES alone. `tools/gen_secagg_vectors.py` and
+`tools/gen_two_server_vectors.py` compute known answers with it. The comments name the sections of
+the page.
 """
 
 from __future__ import annotations
@@ -55,7 +56,7 @@ class AbortError(Exception):
         self.code = code
 
 
-# ---------------------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 # Notation, Primitives.
 
 
@@ -126,7 +127,9 @@ def public_key(secret: bytes) -> bytes:
 
 def exchange(secret: bytes, public: bytes) -> bytes:
     """Return the raw shared bytes of X25519."""
-    return X25519PrivateKey.from_private_bytes(secret).exchange(X25519PublicKey.from_public_bytes(public))
+    return X25519PrivateKey.from_private_bytes(secret).exchange(
+        X25519PublicKey.from_public_bytes(public)
+    )
 
 
 def identity_of(secret: bytes) -> bytes:
@@ -142,7 +145,9 @@ def sign(secret: bytes, words: str, *fields: bytes) -> bytes:
 def verifies(public: bytes, signature: bytes, words: str, *fields: bytes) -> bool:
     """Return whether a signature over a label and fields is valid."""
     try:
-        Ed25519PublicKey.from_public_bytes(public).verify(signature, label(words) + b"".join(fields))
+        Ed25519PublicKey.from_public_bytes(public).verify(
+            signature, label(words) + b"".join(fields)
+        )
     except (InvalidSignature, ValueError):
         return False
     return True
@@ -184,7 +189,9 @@ def prg(key: bytes, length: int) -> bytes:
     pieces = []
     for c in range((length + CHUNK - 1) // CHUNK):
         start = c.to_bytes(12, "big") + (2).to_bytes(4, "big")
-        pieces.append(Cipher(algorithms.AES(key), modes.CTR(start)).encryptor().update(bytes(CHUNK)))
+        pieces.append(
+            Cipher(algorithms.AES(key), modes.CTR(start)).encryptor().update(bytes(CHUNK))
+        )
     return b"".join(pieces)[:length]
 
 
@@ -346,13 +353,15 @@ def decode(shares: Mapping[int, Sequence[int]], t: int) -> tuple[Vector, list[in
     errors = (len(shares) - t) // 2
     for chosen in combinations(sorted(shares), t):
         base = {x: shares[x] for x in chosen}
-        wrong = [x for x in sorted(shares) if x not in base and value_at(base, x) != list(shares[x])]
+        wrong = [
+            x for x in sorted(shares) if x not in base and value_at(base, x) != list(shares[x])
+        ]
         if len(wrong) <= errors:
             return value_at(base, 0), wrong
     return None
 
 
-# ---------------------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 # Parameters.
 
 TERMS = struct.Struct("<QBBIIIIIBIIQQI32s32s")
@@ -420,7 +429,9 @@ class Terms:
         if complete:
             good.append(self.k == 0 and self.t == 0)
         else:
-            good.append(self.k % 2 == 0 and 2 <= self.t <= self.k <= self.n_min - 2 and self.k <= 2**15)
+            good.append(
+                self.k % 2 == 0 and 2 <= self.t <= self.k <= self.n_min - 2 and self.k <= 2**15
+            )
         if self.profile == ACTIVE:
             low = (self.n_max + self.corrupt) // 2 + 1
             high = self.n_min + -self.max_dropout * self.n_min // PPM - self.corrupt
@@ -434,14 +445,19 @@ class Terms:
         return ring_is_safe(n, self.k, self.t, self.corrupt, self.max_dropout, self.min_survivors)
 
 
-def ring_is_safe(n: int, k: int, t: int, corrupt: int, max_dropout: int, min_survivors: int) -> bool:
+def ring_is_safe(
+    n: int, k: int, t: int, corrupt: int, max_dropout: int, min_survivors: int
+) -> bool:
     """Return the predicate of section 'The graph of a ring'."""
     if k % 2 or not 2 <= t <= k <= n - 2:
         return False
     bad = corrupt + max(max_dropout * n // PPM, n - min_survivors)
     if 2**41 * n * (n - k - 1) * math.perm(bad, k) >= 2 * math.perm(n, k):
         return False
-    tail = sum(math.comb(corrupt, i) * math.comb(n - 1 - corrupt, k - i) for i in range(t, min(corrupt, k) + 1))
+    tail = sum(
+        math.comb(corrupt, i) * math.comb(n - 1 - corrupt, k - i)
+        for i in range(t, min(corrupt, k) + 1)
+    )
     return 2**41 * n * tail <= math.comb(n - 1, k)
 
 
@@ -449,7 +465,10 @@ def ring_is_whole(n: int, k: int, corrupt: int, cut: int | None) -> bool:
     """Return whether a ring of this weakest cut is whole, by section 'The graph of a ring'."""
     if cut is None:
         return True
-    tail = sum(math.comb(corrupt, i) * math.comb(n - corrupt, k - i) for i in range(cut, min(corrupt, k) + 1))
+    tail = sum(
+        math.comb(corrupt, i) * math.comb(n - corrupt, k - i)
+        for i in range(cut, min(corrupt, k) + 1)
+    )
     return 2**40 * n * (n - k - 1) * tail <= math.comb(n, k)
 
 
@@ -500,7 +519,7 @@ def skellam_tau(s: Decimal, length: int) -> Decimal:
         return high
 
 
-# ---------------------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 # Keys, Contexts and digests, Graph.
 
 
@@ -547,15 +566,23 @@ def _edge(one: int, other: int, keys: Mapping[int, bytes]) -> bytes:
     return u32(i) + u32(j) + keys[i] + keys[j]
 
 
-def pair_mask_key(secret: bytes, me: int, other: int, keys: Mapping[int, bytes], ctx2: bytes) -> bytes:
+def pair_mask_key(
+    secret: bytes, me: int, other: int, keys: Mapping[int, bytes], ctx2: bytes
+) -> bytes:
     """Return the key of a pair mask; ``keys`` are mask keys by index."""
     return hkdf(exchange(secret, keys[other]), ctx2, label("pair mask") + _edge(me, other, keys))
 
 
-def share_key(secret: bytes, me: int, other: int, keys: Mapping[int, bytes], ctx2: bytes, sender: int) -> bytes:
+def share_key(
+    secret: bytes, me: int, other: int, keys: Mapping[int, bytes], ctx2: bytes, sender: int
+) -> bytes:
     """Return the key that seals shares which ``sender`` sends; ``keys`` are encryption keys by index."""
     direction = u8(0 if sender == min(me, other) else 1)
-    return hkdf(exchange(secret, keys[other]), ctx2, label("share encryption") + _edge(me, other, keys) + direction)
+    return hkdf(
+        exchange(secret, keys[other]),
+        ctx2,
+        label("share encryption") + _edge(me, other, keys) + direction,
+    )
 
 
 def ring_order(ctx2: bytes, n: int) -> list[int]:
@@ -589,14 +616,16 @@ class Graph:
 
     def is_whole(self, alive: Iterable[int]) -> bool:
         """Return whether the ring of these survivors is whole; in the complete graph nothing can be cut."""
-        return self.complete or ring_is_whole(self.n, self.k, self.corrupt, weakest_cut(self.order, self.k, alive))
+        return self.complete or ring_is_whole(
+            self.n, self.k, self.corrupt, weakest_cut(self.order, self.k, alive)
+        )
 
     def point(self, owner: int, holder: int) -> int:
         """Return x of a holder, which may be the owner itself."""
         return self.k + 1 if holder == owner else self.neighbours(owner).index(holder) + 1
 
 
-# ---------------------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 # Messages.
 
 
@@ -613,7 +642,14 @@ class Frame:
     def header(self) -> bytes:
         """Return the 48 bytes."""
         return struct.pack(
-            "<4sBBH32sII", b"FTSA", self.version, self.type, 0, self.session, self.sender, len(self.body)
+            "<4sBBH32sII",
+            b"FTSA",
+            self.version,
+            self.type,
+            0,
+            self.session,
+            self.sender,
+            len(self.body),
         )
 
     def encode(self) -> bytes:
@@ -625,7 +661,9 @@ class Frame:
         """Return a frame, or None for bytes that are none."""
         if len(data) < 48:
             return None
-        magic, version, type_, reserved, session, sender, length = struct.unpack("<4sBBH32sII", data[:48])
+        magic, version, type_, reserved, session, sender, length = struct.unpack(
+            "<4sBBH32sII", data[:48]
+        )
         if magic != b"FTSA" or reserved != 0 or type_ > 11 or length != len(data) - 48:
             return None
         return cls(type_, session, sender, data[48:], version)
@@ -665,7 +703,7 @@ class Policy:
         )
 
 
-# ---------------------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 # The client.
 
 TAKES = {
@@ -696,7 +734,8 @@ class Pinned:
         allow: The allow-list; empty in `semi_honest`.
         identity: The client's Ed25519 secret; None in `semi_honest`.
         policy: The client's policy.
-        plan: The terms that the plan has, of which all but the times and the round are compared; None without a plan.
+        plan: The terms that the plan has, of which all but the times and the round are compared;
+            None without a plan.
         round: The one that the client takes part in.
     """
 
@@ -717,7 +756,9 @@ class Pinned:
 
     def allow_list_digest(self) -> bytes:
         """Return what the Invite must have."""
-        return hashlib.sha256(b"".join(self.allow)).digest() if self.profile == ACTIVE else bytes(32)
+        return (
+            hashlib.sha256(b"".join(self.allow)).digest() if self.profile == ACTIVE else bytes(32)
+        )
 
 
 @dataclass
@@ -737,7 +778,9 @@ class Client:
         result: The survivors and the digest of the first well-formed Result.
     """
 
-    def __init__(self, pinned: Pinned, draws: Draws, vector: Callable[[], Vector], journal: Journal) -> None:
+    def __init__(
+        self, pinned: Pinned, draws: Draws, vector: Callable[[], Vector], journal: Journal
+    ) -> None:
         self.pinned, self.draws, self.vector, self.journal = pinned, draws, vector, journal
         self.state, self.code = "NEW", 0
         self.result: tuple[int, bytes] | None = None
@@ -761,7 +804,9 @@ class Client:
         if self.state == "NEW":
             if frame.type != INVITE or len(frame.body) != 187:
                 return None
-            if not verifies(self.pinned.server, frame.body[123:], "invite", frame.header(), frame.body[:123]):
+            if not verifies(
+                self.pinned.server, frame.body[123:], "invite", frame.header(), frame.body[:123]
+            ):
                 return None
             self.session = frame.session
         elif frame.session != self.session:
@@ -787,7 +832,9 @@ class Client:
             if frame.version != 1:
                 raise AbortError(2)
             if frame.type == ABORT:
-                self.code = frame.body[0] if len(frame.body) == 1 and 1 <= frame.body[0] <= 19 else 1
+                self.code = (
+                    frame.body[0] if len(frame.body) == 1 and 1 <= frame.body[0] <= 19 else 1
+                )
                 return None
             takes, answers, then = TAKES[self.pinned.profile][state]
             if frame.type != takes:
@@ -844,7 +891,10 @@ class Client:
         self.enc_secret = self.draws(32)
         nonce = self.draws(16)
         self.mask_secret = mask_secret(seed, self.ctx)
-        self.mask_public, self.enc_public = public_key(self.mask_secret), public_key(self.enc_secret)
+        self.mask_public, self.enc_public = (
+            public_key(self.mask_secret),
+            public_key(self.enc_secret),
+        )
         self.advert = self.mask_public + self.enc_public + commitment(self.b, self.ctx) + nonce
         if pinned.profile == ACTIVE:
             assert pinned.identity is not None
@@ -881,14 +931,20 @@ class Client:
             if adverts[index] != self.advert:
                 raise AbortError(8)
             for rank, advert in zip(ranks, adverts, strict=True):
-                if not verifies(self.pinned.allow[rank], advert[112:], "advertise", self.ctx, advert[:112]):
+                if not verifies(
+                    self.pinned.allow[rank], advert[112:], "advertise", self.ctx, advert[:112]
+                ):
                     raise AbortError(8)
             self.identities = [self.pinned.allow[rank] for rank in ranks]
             digest_ = adverts_digest(adverts)
         self.ctx2 = roster_context(self.ctx, n, roster, digest_)
         self.graph = graph = Graph(terms, n, self.ctx2)
         self.neighbours = graph.neighbours(index)
-        by_index = dict(zip(self.neighbours, adverts, strict=True)) if roster is None else dict(enumerate(adverts))
+        by_index = (
+            dict(zip(self.neighbours, adverts, strict=True))
+            if roster is None
+            else dict(enumerate(adverts))
+        )
         by_index[index] = self.advert
         self.mask_keys = {i: advert[:32] for i, advert in by_index.items()}
         self.enc_keys = {i: advert[32:64] for i, advert in by_index.items()}
@@ -989,14 +1045,20 @@ def add(values: Sequence[int], more: Sequence[int], sign_: int = 1) -> Vector:
     return [one + sign_ * other for one, other in zip(values, more, strict=True)]
 
 
-# ---------------------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 # The server.
 
 PHASES = {
     SEMI_HONEST: ["ADVERTISE", "SHARE", "COLLECT", "UNMASK", "DONE"],
     ACTIVE: ["ADVERTISE", "SHARE", "COLLECT", "CONFIRM", "UNMASK", "DONE"],
 }
-COLLECTS = {"ADVERTISE": ADVERTISE, "SHARE": SHARES, "COLLECT": MASKED_INPUT, "CONFIRM": CONFIRM, "UNMASK": UNMASK}
+COLLECTS = {
+    "ADVERTISE": ADVERTISE,
+    "SHARE": SHARES,
+    "COLLECT": MASKED_INPUT,
+    "CONFIRM": CONFIRM,
+    "UNMASK": UNMASK,
+}
 
 
 class Server:
@@ -1010,9 +1072,21 @@ class Server:
     """
 
     def __init__(
-        self, session: bytes, terms: Terms, secret: bytes, allow: list[bytes], salt: bytes, draws: Draws
+        self,
+        session: bytes,
+        terms: Terms,
+        secret: bytes,
+        allow: list[bytes],
+        salt: bytes,
+        draws: Draws,
     ) -> None:
-        self.session, self.terms, self.allow, self.salt, self.draws = session, terms, allow, salt, draws
+        self.session, self.terms, self.allow, self.salt, self.draws = (
+            session,
+            terms,
+            allow,
+            salt,
+            draws,
+        )
         self.invite = invite_frame(session, terms.encode(), secret)
         self.ctx = context_of(session, terms.encode())
         self.phase, self.code = "ADVERTISE", 0
@@ -1035,7 +1109,12 @@ class Server:
             Whether it was taken; otherwise nothing has changed.
         """
         frame = Frame.decode(data)
-        if frame is None or frame.session != self.session or frame.version != 1 or self.phase in ("DONE", "ABORTED"):
+        if (
+            frame is None
+            or frame.session != self.session
+            or frame.version != 1
+            or self.phase in ("DONE", "ABORTED")
+        ):
             return False
         if self.phase == "ADVERTISE":
             return self._advertise(connection, frame)
@@ -1068,9 +1147,13 @@ class Server:
             return False
         body = frame.body
         if self.active:
-            if frame.sender >= len(self.allow) or frame.sender in [rank for rank, _ in self.arrived.values()]:
+            if frame.sender >= len(self.allow) or frame.sender in [
+                rank for rank, _ in self.arrived.values()
+            ]:
                 return False
-            if not verifies(self.allow[frame.sender], body[112:], "advertise", self.ctx, body[:112]):
+            if not verifies(
+                self.allow[frame.sender], body[112:], "advertise", self.ctx, body[:112]
+            ):
                 return False
         elif frame.sender != UNKNOWN:
             return False
@@ -1101,17 +1184,26 @@ class Server:
         head = 20 + bits(k)
         given = members(body[20:head], k)
         owners = [neighbours[slot] for slot in given]
-        if len(body) != head + 20 * len(given) or any(owner not in self.present for owner in owners):
+        if len(body) != head + 20 * len(given) or any(
+            owner not in self.present for owner in owners
+        ):
             raise AbortError(1)
         shares = [elements_of(body[:20])]
         shares += [elements_of(body[head + 20 * i :][:20]) for i in range(len(given))]
-        found = {owner: share for owner, share in zip([index, *owners], shares, strict=True) if share is not None}
+        found = {
+            owner: share
+            for owner, share in zip([index, *owners], shares, strict=True)
+            if share is not None
+        }
         if len(found) != len(shares):
             raise AbortError(1)
         return found
 
     def _frames(self, type_: int, bodies: Mapping[int, bytes]) -> dict[str, bytes]:
-        return {self.roster[i]: Frame(type_, self.session, SERVER, body).encode() for i, body in bodies.items()}
+        return {
+            self.roster[i]: Frame(type_, self.session, SERVER, body).encode()
+            for i, body in bodies.items()
+        }
 
     def close(self, now: int) -> dict[str, bytes]:
         """Close the phase.
@@ -1126,7 +1218,9 @@ class Server:
         except AbortError as abort:
             names = self.roster or list(self.arrived)
             self.phase, self.code = "ABORTED", abort.code
-            return {name: Frame(ABORT, self.session, SERVER, u8(abort.code)).encode() for name in names}
+            return {
+                name: Frame(ABORT, self.session, SERVER, u8(abort.code)).encode() for name in names
+            }
         self.phase = PHASES[self.terms.profile][PHASES[self.terms.profile].index(self.phase) + 1]
         self.received, self.gone = {}, set()
         return out
@@ -1154,7 +1248,12 @@ class Server:
             return self._frames(ROSTER, dict.fromkeys(range(n), body))
         bodies = {}
         for i in range(n):
-            bodies[i] = u32(n) + u32(i) + digest_ + b"".join(self.adverts[j] for j in self.graph.neighbours(i))
+            bodies[i] = (
+                u32(n)
+                + u32(i)
+                + digest_
+                + b"".join(self.adverts[j] for j in self.graph.neighbours(i))
+            )
         return self._frames(ROSTER, bodies)
 
     def _close_share(self) -> dict[str, bytes]:
@@ -1229,7 +1328,9 @@ class Server:
         found = decode(shares, t)
         if found is not None and self._opens(owner, found[0]):
             holders = [owner, *self.graph.neighbours(owner)]
-            self.blame += [(owner, i) for x in found[1] for i in holders if self.graph.point(owner, i) == x]
+            self.blame += [
+                (owner, i) for x in found[1] for i in holders if self.graph.point(owner, i) == x
+            ]
             return join(found[0])
         self.blame.append((owner, None))
         raise AbortError(16)
@@ -1259,7 +1360,9 @@ class Server:
         total = [entry % size for entry in total]
         if any(lane != len(self.alive) % size for lane in total[terms.length :]):
             raise AbortError(17)
-        self.total = [entry - size if entry >= size // 2 else entry for entry in total[: terms.length]]
+        self.total = [
+            entry - size if entry >= size // 2 else entry for entry in total[: terms.length]
+        ]
         survivors = bitmap(self.alive, self.graph.n)
         self.result = result_digest(self.ctx2, survivors, self.salt, self.total)
         body = u8(0) + u32(len(self.alive)) + self.result

@@ -36,7 +36,9 @@ from secagg_transcripts import (
 )
 
 
-def from_client(transcript: Transcript, type_: int, sender: int, body: bytes, version: int = 1) -> bytes:
+def from_client(
+    transcript: Transcript, type_: int, sender: int, body: bytes, version: int = 1
+) -> bytes:
     """Return a message of a client.
 
     Args:
@@ -77,8 +79,14 @@ def advertise_cases(transcript: Transcript) -> list[Json]:
 
     low, high = bytes(32), (2**255 - 18).to_bytes(32, "little")
     refused = [m for name, m in frame_edits(transcript, f"advertise/{first}", 12)]
-    refused += [edited(transcript, f"advertise/{first}", (4, "02")), edited(transcript, f"shares/{first}")]
-    refused += [from_client(transcript, ABORT, rank, u8(4)), from_client(transcript, ADVERTISE, SERVER, body)]
+    refused += [
+        edited(transcript, f"advertise/{first}", (4, "02")),
+        edited(transcript, f"shares/{first}"),
+    ]
+    refused += [
+        from_client(transcript, ABORT, rank, u8(4)),
+        from_client(transcript, ADVERTISE, SERVER, body),
+    ]
     refused += [
         from_client(transcript, ADVERTISE, rank, body[:-1]),
         from_client(transcript, ADVERTISE, rank, body + b"\0"),
@@ -93,7 +101,10 @@ def advertise_cases(transcript: Transcript) -> list[Json]:
             from_client(transcript, ADVERTISE, page.UNKNOWN, body),
             from_client(transcript, ADVERTISE, rank, body[:112]),
         ]
-        refused += [from_client(transcript, ADVERTISE, rank, clear(body, 8 * 175)), advert(body, who="a")]
+        refused += [
+            from_client(transcript, ADVERTISE, rank, clear(body, 8 * 175)),
+            advert(body, who="a"),
+        ]
         refused += [from_client(transcript, ADVERTISE, rank + 1, body)]
     else:
         refused += [
@@ -114,19 +125,39 @@ def advertise_cases(transcript: Transcript) -> list[Json]:
         ("receive", second, edited(transcript, f"advertise/{second}"), True),
     ]
     if is_active:  # the identity once more, with other keys and on another connection
-        fresh = page.public_key(shake("fresh mask")) + page.public_key(shake("fresh encryption")) + body[64:112]
+        fresh = (
+            page.public_key(shake("fresh mask"))
+            + page.public_key(shake("fresh encryption"))
+            + body[64:112]
+        )
         late.insert(0, ("receive", "x", advert(fresh), False))
     ok = ("receive", first, message, True)
-    found.append(server_case(transcript, "ADVERTISE, refused and taken", "ADVERTISE", *steps, ok, *late))
+    found.append(
+        server_case(transcript, "ADVERTISE, refused and taken", "ADVERTISE", *steps, ok, *late)
+    )
     enough = names[: terms.n_min]
-    found.append(server_case(transcript, "ADVERTISE, n_min", "ADVERTISE", ("all", enough), ("close", 0)))
-    found.append(server_case(transcript, "ADVERTISE, too few", "ADVERTISE", ("all", enough[:-1]), ("close", 15)))
+    found.append(
+        server_case(transcript, "ADVERTISE, n_min", "ADVERTISE", ("all", enough), ("close", 0))
+    )
+    found.append(
+        server_case(
+            transcript, "ADVERTISE, too few", "ADVERTISE", ("all", enough[:-1]), ("close", 15)
+        )
+    )
     found.append(server_case(transcript, "ADVERTISE, nobody", "ADVERTISE", ("close", 15)))
     found.append(
-        server_case(transcript, "ADVERTISE, the last second", "ADVERTISE", ("all", names), ("close", 0, AFTER))
+        server_case(
+            transcript,
+            "ADVERTISE, the last second",
+            "ADVERTISE",
+            ("all", names),
+            ("close", 0, AFTER),
+        )
     )
     ended = [("close", 5, AFTER + 1), ("receive", first, message, False)]
-    found.append(server_case(transcript, "ADVERTISE, too late", "ADVERTISE", ("all", names[:2]), *ended))
+    found.append(
+        server_case(transcript, "ADVERTISE, too late", "ADVERTISE", ("all", names[:2]), *ended)
+    )
     more = []
     for number in range(len(names), terms.n_max + 1):
         if is_active:
@@ -138,11 +169,20 @@ def advertise_cases(transcript: Transcript) -> list[Json]:
             keys = [page.public_key(shake(f"more {number} {i}")) for i in (0, 1)]
             data = keys[0] + keys[1] + bytes(48)
             more.append(
-                ("receive", f"more{number}", from_client(transcript, ADVERTISE, rank, data), number < terms.n_max)
+                (
+                    "receive",
+                    f"more{number}",
+                    from_client(transcript, ADVERTISE, rank, data),
+                    number < terms.n_max,
+                )
             )
     # In the ring the predicate does not hold for more than 12.
     code = 0 if terms.graph == 1 else 15
-    found.append(server_case(transcript, "ADVERTISE, n_max", "ADVERTISE", ("all", names), *more, ("close", code)))
+    found.append(
+        server_case(
+            transcript, "ADVERTISE, n_max", "ADVERTISE", ("all", names), *more, ("close", code)
+        )
+    )
     return found
 
 
@@ -172,9 +212,14 @@ def phase_cases(transcript: Transcript) -> list[Json]:
         type_ = transcript.messages[key][5]
         body = transcript.messages[key][48:]
         me = transcript.sender_of(first)
-        steps = [("receive", first, m, False) for _, m in frame_edits(transcript, key, transcript.sender_of(second))]
+        steps = [
+            ("receive", first, m, False)
+            for _, m in frame_edits(transcript, key, transcript.sender_of(second))
+        ]
         others = sorted(set(range(13)) - {type_, ABORT})
-        steps += [("receive", first, from_client(transcript, other, me, body), False) for other in others]
+        steps += [
+            ("receive", first, from_client(transcript, other, me, body), False) for other in others
+        ]
         steps += [
             ("receive", first, edited(transcript, key, (4, "02")), False),
             ("receive", "stranger", good, False),
@@ -187,14 +232,33 @@ def phase_cases(transcript: Transcript) -> list[Json]:
             ("receive", first, from_client(transcript, ABORT, me, u8(20)), False),
             ("receive", first, from_client(transcript, ABORT, me, b""), False),
             ("receive", first, from_client(transcript, ABORT, me, b"\x04\x04"), False),
-            ("receive", first, from_client(transcript, ABORT, transcript.sender_of(second), u8(4)), False),
+            (
+                "receive",
+                first,
+                from_client(transcript, ABORT, transcript.sender_of(second), u8(4)),
+                False,
+            ),
         ]
         if is_active:
-            steps.append(("receive", first, from_client(transcript, ABORT, page.UNKNOWN, u8(4)), False))
+            steps.append(
+                ("receive", first, from_client(transcript, ABORT, page.UNKNOWN, u8(4)), False)
+            )
         steps += bad_bodies(transcript, phase, first, me)
-        add("refused, then taken", phase, *steps, ("receive", first, good, True), ("receive", first, good, False))
+        add(
+            "refused, then taken",
+            phase,
+            *steps,
+            ("receive", first, good, True),
+            ("receive", first, good, False),
+        )
         add("in time", phase, ("all", sent), ("close", 0, AFTER))
-        add("too late", phase, ("all", sent), ("close", 5, AFTER + 1), ("receive", first, good, False))
+        add(
+            "too late",
+            phase,
+            ("all", sent),
+            ("close", 5, AFTER + 1),
+            ("receive", first, good, False),
+        )
         aborted = from_client(transcript, ABORT, me, u8(12))
         rest = [who for who in sent if who != first]
         add(
@@ -215,7 +279,12 @@ def phase_cases(transcript: Transcript) -> list[Json]:
             steps = [("receive", first, aborted, True), ("receive", first, good, False)]
             add("a client that aborts without an index", phase, *steps, ("all", rest))
         absent = next(
-            (who for who in server.roster if who not in transcript.steps[list(kept).index(phase) - 1]["to"]), None
+            (
+                who
+                for who in server.roster
+                if who not in transcript.steps[list(kept).index(phase) - 1]["to"]
+            ),
+            None,
         )
         if absent is not None:
             asks = from_client(transcript, type_, transcript.sender_of(absent), body)
@@ -236,7 +305,12 @@ def phase_cases(transcript: Transcript) -> list[Json]:
     add("just enough", "SHARE", ("all", present[:need]), ("close", 0))
     add("too few", "SHARE", ("all", present[: need - 1]), ("close", 15))
     add("nobody", "SHARE", ("close", 15))
-    add("too few", "COLLECT", ("all", kept["COLLECT"]["from"][: terms.min_survivors - 1]), ("close", 12))
+    add(
+        "too few",
+        "COLLECT",
+        ("all", kept["COLLECT"]["from"][: terms.min_survivors - 1]),
+        ("close", 12),
+    )
     if terms.graph == 0:
         least: dict[int, tuple[str, ...]] = {}
         for chosen in combinations(kept["COLLECT"]["from"], terms.min_survivors):
@@ -244,9 +318,19 @@ def phase_cases(transcript: Transcript) -> list[Json]:
             around = [{i, *server.graph.neighbours(i)} & alive for i in server.present]
             least.setdefault(min(map(len, around)), chosen)
         for missing, code in ((0, 0), (1, 13)):
-            add(f"{missing} holders too few", "COLLECT", ("all", least[server.graph.t - missing]), ("close", code))
+            add(
+                f"{missing} holders too few",
+                "COLLECT",
+                ("all", least[server.graph.t - missing]),
+                ("close", code),
+            )
     else:
-        add("just enough", "COLLECT", ("all", kept["COLLECT"]["from"][: terms.min_survivors]), ("close", 0))
+        add(
+            "just enough",
+            "COLLECT",
+            ("all", kept["COLLECT"]["from"][: terms.min_survivors]),
+            ("close", 0),
+        )
     if is_active:
         t = server.graph.t
         add("just enough", "CONFIRM", ("all", kept["CONFIRM"]["from"][:t]), ("close", 0))
@@ -279,9 +363,16 @@ def bad_bodies(transcript: Transcript, phase: str, who: str, sender: int) -> lis
         assert found or transcript.terms.bits % 8 == 0
     if phase == "CONFIRM":
         ctx2, identity = server.ctx2, transcript.identities[who]
-        wrong = [page.sign(identity, "confirm", ctx2, hashlib.sha256(bitmap([0], client.graph.n)).digest())]
+        wrong = [
+            page.sign(
+                identity, "confirm", ctx2, hashlib.sha256(bitmap([0], client.graph.n)).digest()
+            )
+        ]
         digest = hashlib.sha256(client.survivors).digest()
-        wrong += [page.sign(identity, "advertise", ctx2, digest), page.sign(shake("another"), "confirm", ctx2, digest)]
+        wrong += [
+            page.sign(identity, "advertise", ctx2, digest),
+            page.sign(shake("another"), "confirm", ctx2, digest),
+        ]
         found += [from_client(transcript, page.CONFIRM, sender, signature) for signature in wrong]
     if phase == "UNMASK":
         body, k = transcript.messages[f"unmask/{who}"][48:], client.graph.k
@@ -291,13 +382,20 @@ def bad_bodies(transcript: Transcript, phase: str, who: str, sender: int) -> lis
         found += [from_client(transcript, UNMASK, sender, body[:19])]
         if k % 8:
             found.append(
-                from_client(transcript, UNMASK, sender, body[: head - 1] + u8(body[head - 1] | 0x80) + body[head:])
+                from_client(
+                    transcript,
+                    UNMASK,
+                    sender,
+                    body[: head - 1] + u8(body[head - 1] | 0x80) + body[head:],
+                )
             )
         for slot, other in enumerate(client.neighbours):
             if other not in server.present:
                 slots = [slot, *(s for s, o in enumerate(client.neighbours) if o in client.opened)]
                 shares = body[head:] + bytes(20)
-                found.append(from_client(transcript, UNMASK, sender, body[:20] + bitmap(slots, k) + shares))
+                found.append(
+                    from_client(transcript, UNMASK, sender, body[:20] + bitmap(slots, k) + shares)
+                )
     return [("receive", who, message, False) for message in found]
 
 
@@ -325,7 +423,9 @@ def unmask_cases(transcript: Transcript) -> list[Json]:
             given = [other for other in client.neighbours if other in client.opened]
             at += 20 + bits(client.graph.k) + 20 * given.index(owner)
         old = page.little(transcript.messages[f"unmask/{who}"][at : at + 4])
-        return edited(transcript, f"unmask/{who}", (at, u32((old + 12_345 + 678 * ord(who)) % PRIME).hex()))
+        return edited(
+            transcript, f"unmask/{who}", (at, u32((old + 12_345 + 678 * ord(who)) % PRIME).hex())
+        )
 
     def without(who: str, owner: int) -> bytes:
         client = transcript.clients[who]
@@ -339,7 +439,8 @@ def unmask_cases(transcript: Transcript) -> list[Json]:
         body = body[:20] + bitmap(slots, k) + shares
         return from_client(transcript, UNMASK, transcript.sender_of(who), body)
 
-    # The owners: one that is alive and one that is not. All holders that answer, in the order of their points.
+    # The owners: one that is alive and one that is not. All holders that answer, in the order of
+    # their points.
     for kind, owner in (
         ("alive", max(server.alive, key=lambda i: len(answered(i)))),
         ("dead", next(i for i in server.present if i not in server.alive)),
@@ -354,22 +455,38 @@ def unmask_cases(transcript: Transcript) -> list[Json]:
                 unnoticed = end == "last" and m - count >= t
                 code = 0 if unnoticed or 2 * count <= m - t else 16
                 steps = [("receive", who, spoil(who, owner), True) for who in wrong]
-                name = f"UNMASK, {count} wrong share(s) of {m} of a client that is {kind}, the {end}"
-                found.append(server_case(transcript, name, phase, ("all", rest), *steps, ("close", code)))
+                name = (
+                    f"UNMASK, {count} wrong share(s) of {m} of a client that is {kind}, the {end}"
+                )
+                found.append(
+                    server_case(transcript, name, phase, ("all", rest), *steps, ("close", code))
+                )
         left_out = [who for who in holders if server.roster.index(who) != owner][: m - t + 1]
         for gone, code in ((left_out[1:], 0), (left_out, 16)):
             rest = [who for who in sent if who not in gone]
             steps = [("receive", who, without(who, owner), True) for who in gone]
             name = f"UNMASK, {m - len(gone)} shares of a client that is {kind}"
-            found.append(server_case(transcript, name, phase, ("all", rest), *steps, ("close", code)))
+            found.append(
+                server_case(transcript, name, phase, ("all", rest), *steps, ("close", code))
+            )
     found.append(server_case(transcript, "UNMASK, nobody", phase, ("close", 16)))
     found.append(
-        server_case(transcript, "UNMASK, t - 1 answers", phase, ("all", sent[: server.graph.t - 1]), ("close", 16))
+        server_case(
+            transcript,
+            "UNMASK, t - 1 answers",
+            phase,
+            ("all", sent[: server.graph.t - 1]),
+            ("close", 16),
+        )
     )
-    found.append(server_case(transcript, "UNMASK, the session is over", phase, ("all", sent), ("close", 0)))
+    found.append(
+        server_case(transcript, "UNMASK, the session is over", phase, ("all", sent), ("close", 0))
+    )
     # A masked vector that has one lane too many: the checksum entries are wrong.
     who = next(who for who in sent)
-    values = page.unpack(transcript.messages[f"masked/{who}"][48:], transcript.terms.entries, transcript.terms.bits)
+    values = page.unpack(
+        transcript.messages[f"masked/{who}"][48:], transcript.terms.entries, transcript.terms.bits
+    )
     for name, at, by, code in (
         ("the last lane", -1, 1, 17),
         ("an entry", 0, 1, 0),
@@ -408,7 +525,9 @@ def lane_case(transcript: Transcript, name: str, who: str, message: bytes, code:
             if step["phase"] == "COLLECT" and client == who:
                 sent = message
             assert server.receive(client, sent)
-            shown.append({"from": client, "message": message_json(transcript, sent), "success": True})
+            shown.append(
+                {"from": client, "message": message_json(transcript, sent), "success": True}
+            )
         shown.append(closed(server))
     assert server.code == code
     return {

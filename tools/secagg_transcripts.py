@@ -1,10 +1,11 @@
 """Transcripts of secure summation, by `tools/secagg_reading.py`, and what an operation on a party is written as.
 
-A *transcript* has every message of one round, by a key such as ``inbox/c``, and what each party was given. A *client
-case* is one client of a transcript that has taken its first ``taken`` messages and then a list of operations; a *server
-case* is the server at the beginning of a phase and then a list of operations. A message in an operation is a key of
-the transcript, perhaps with ``splices`` (``[start, end, hex]``: these bytes are replaced, one splice after another), or
-its own ``hex``. Everything is derived from SHAKE-256 of labels.
+A *transcript* has every message of one round, by a key such as ``inbox/c``, and what each party was
+given. A *client case* is one client of a transcript that has taken its first ``taken`` messages and
+then a list of operations; a *server case* is the server at the beginning of a phase and then a list
+of operations. A message in an operation is a key of the transcript, perhaps with ``splices``
+(``[start, end, hex]``: these bytes are replaced, one splice after another), or its own ``hex``.
+Everything is derived from SHAKE-256 of labels.
 """
 
 from __future__ import annotations
@@ -80,7 +81,10 @@ def terms_json(terms: Terms) -> Json:
     Returns:
         Integers, and hex for the two digests.
     """
-    return {name: value.hex() if isinstance(value, bytes) else value for name, value in asdict(terms).items()}
+    return {
+        name: value.hex() if isinstance(value, bytes) else value
+        for name, value in asdict(terms).items()
+    }
 
 
 @dataclass(frozen=True)
@@ -112,7 +116,14 @@ def terms_of(profile: int, **changes: Any) -> Terms:
     Returns:
         Terms.
     """
-    base: Json = {"k": 0, "t": 0, "graph": 1, "max_dropout": 200_000, "round": 2, "allow_list": bytes(32)}
+    base: Json = {
+        "k": 0,
+        "t": 0,
+        "graph": 1,
+        "max_dropout": 200_000,
+        "round": 2,
+        "allow_list": bytes(32),
+    }
     times = {"not_before": BEFORE, "not_after": AFTER, "fingerprint": shake("fingerprint")}
     return Terms(profile=profile, **{**base, **times, **changes})
 
@@ -120,7 +131,18 @@ def terms_of(profile: int, **changes: Any) -> Terms:
 SETTINGS = (
     Setting(
         "ring",
-        terms_of(SEMI_HONEST, length=7, bits=16, graph=0, k=6, t=4, n_min=10, n_max=14, min_survivors=8, corrupt=1),
+        terms_of(
+            SEMI_HONEST,
+            length=7,
+            bits=16,
+            graph=0,
+            k=6,
+            t=4,
+            n_min=10,
+            n_max=14,
+            min_survivors=8,
+            corrupt=1,
+        ),
         0,
         "cabdfehgijkl",
         {"SHARE": "a", "COLLECT": "f", "UNMASK": "b"},
@@ -134,7 +156,16 @@ SETTINGS = (
     ),
     Setting(
         "active",
-        terms_of(ACTIVE, length=5, bits=11, n_min=9, n_max=10, min_survivors=7, corrupt=1, max_dropout=100_000),
+        terms_of(
+            ACTIVE,
+            length=5,
+            bits=11,
+            n_min=9,
+            n_max=10,
+            min_survivors=7,
+            corrupt=1,
+            max_dropout=100_000,
+        ),
         12,
         "lkjbacdefg",
         {"SHARE": "c", "COLLECT": "l", "CONFIRM": "e", "UNMASK": "k"},
@@ -163,11 +194,17 @@ class Transcript:
         self.setting, self.terms = setting, setting.terms
         self.session = shake(f"{name} session")
         self.secret = shake("server signing key")
-        identities = sorted((page.identity_of(shake(f"{name} identity {i}")), i) for i in range(setting.listed))
+        identities = sorted(
+            (page.identity_of(shake(f"{name} identity {i}")), i) for i in range(setting.listed)
+        )
         self.allow = [public for public, _ in identities]
-        self.identities = {NAMES[rank]: shake(f"{name} identity {i}") for rank, (_, i) in enumerate(identities)}
+        self.identities = {
+            NAMES[rank]: shake(f"{name} identity {i}") for rank, (_, i) in enumerate(identities)
+        }
         if setting.listed:
-            self.terms = replace(self.terms, allow_list=hashlib.sha256(b"".join(self.allow)).digest())
+            self.terms = replace(
+                self.terms, allow_list=hashlib.sha256(b"".join(self.allow)).digest()
+            )
         self.salt = shake(f"{name} salt")
         self.vectors = self._vectors()
         self.messages: dict[str, bytes] = {}
@@ -179,7 +216,10 @@ class Transcript:
         vectors = {}
         for who in self.setting.arrivals:
             vectors[who] = [
-                x - bound // 40 for x in numbers(f"{self.setting.name} vector {who}", self.terms.length, bound // 20)
+                x - bound // 40
+                for x in numbers(
+                    f"{self.setting.name} vector {who}", self.terms.length, bound // 20
+                )
             ]
         first, second = "gh" if self.setting.listed == 0 else "ab"
         vectors[first][:2] = [bound, -bound]
@@ -197,7 +237,13 @@ class Transcript:
         """
         data = shake(f"{self.setting.name} draws {who}", 600)
         if who == self.setting.arrivals[2]:
-            data = data[:8] + b"\xff\xff\xff\x7f\xff\xff\xff\xff" + data[8:100] + b"\xff\xff\xff\xff" + data[100:]
+            data = (
+                data[:8]
+                + b"\xff\xff\xff\x7f\xff\xff\xff\xff"
+                + data[8:100]
+                + b"\xff\xff\xff\xff"
+                + data[100:]
+            )
         return data
 
     def order_draws(self) -> bytes:
@@ -220,7 +266,11 @@ class Transcript:
         """
         server = page.identity_of(self.secret)
         base: Json = {"policy": Policy(corrupt=1), "plan": self.terms, "round": self.terms.round}
-        base |= {"profile": self.terms.profile, "server": server, "fingerprint": self.terms.fingerprint}
+        base |= {
+            "profile": self.terms.profile,
+            "server": server,
+            "fingerprint": self.terms.fingerprint,
+        }
         return Pinned(allow=self.allow, identity=self.identities.get(who), **{**base, **changes})
 
     def client(self, who: str, taken: int = 0, **changes: Any) -> Client:
@@ -229,14 +279,19 @@ class Transcript:
         Args:
             who: Its name.
             taken: How many messages.
-            changes: ``vector`` (what the client adds), ``seen`` and ``spent`` (its journal), or what it has pinned.
+            changes: ``vector`` (what the client adds), ``seen`` and ``spent`` (its journal), or
+                what it has pinned.
 
         Returns:
             The client.
         """
         vector = changes.pop("vector", self.vectors.get(who, []))
-        journal = Journal({self.session} if changes.pop("seen", False) else set(), changes.pop("spent", False))
-        client = Client(self.pinned(who, **changes), Draws(self.draws(who)), lambda: list(vector), journal)
+        journal = Journal(
+            {self.session} if changes.pop("seen", False) else set(), changes.pop("spent", False)
+        )
+        client = Client(
+            self.pinned(who, **changes), Draws(self.draws(who)), lambda: list(vector), journal
+        )
         for key in self.keys_to(who)[:taken]:
             client.receive(self.messages[key], NOW)
         return client
@@ -275,7 +330,9 @@ class Transcript:
         Returns:
             The server.
         """
-        server = Server(self.session, self.terms, self.secret, self.allow, self.salt, Draws(self.order_draws()))
+        server = Server(
+            self.session, self.terms, self.secret, self.allow, self.salt, Draws(self.order_draws())
+        )
         for step in self.steps:
             if server.phase == phase:
                 break
@@ -285,14 +342,26 @@ class Transcript:
         return server
 
     def _keep(self, asks: dict[str, bytes], name: str) -> None:
-        shared = name in ("survivors", "confirmations", "result") or (name == "roster" and self.terms.profile == ACTIVE)
+        shared = name in ("survivors", "confirmations", "result") or (
+            name == "roster" and self.terms.profile == ACTIVE
+        )
         for who, data in asks.items():
             self.messages[name if shared else f"{name}/{who}"] = data
 
     def _run(self) -> None:
-        words = {ROSTER: "roster", INBOX: "inbox", SURVIVORS: "survivors", CONFIRMATIONS: "confirmations"}
+        words = {
+            ROSTER: "roster",
+            INBOX: "inbox",
+            SURVIVORS: "survivors",
+            CONFIRMATIONS: "confirmations",
+        }
         words |= {RESULT: "result"}
-        answers = {"ADVERTISE": "advertise", "SHARE": "shares", "COLLECT": "masked", "CONFIRM": "confirm"}
+        answers = {
+            "ADVERTISE": "advertise",
+            "SHARE": "shares",
+            "COLLECT": "masked",
+            "CONFIRM": "confirm",
+        }
         answers |= {"UNMASK": "unmask"}
         self.server = server = self.new_server()
         self.messages["invite"] = server.invite
@@ -314,14 +383,22 @@ class Transcript:
             assert server.phase != "ABORTED", server.code
             name = words[next(iter(asks.values()))[5]]
             self.steps.append(
-                {"phase": phase, "collects": answers[phase], "from": sent, "asks": name, "to": list(asks)}
+                {
+                    "phase": phase,
+                    "collects": answers[phase],
+                    "from": sent,
+                    "asks": name,
+                    "to": list(asks),
+                }
             )
             self._keep(asks, name)
         for who, ask in asks.items():
             if who not in silent:
                 assert self.clients[who].receive(ask, NOW) is None
         alive = [server.roster[i] for i in server.alive]
-        assert server.total == [sum(self.vectors[who][i] for who in alive) for i in range(self.terms.length)]
+        assert server.total == [
+            sum(self.vectors[who][i] for who in alive) for i in range(self.terms.length)
+        ]
 
     def to_json(self) -> Json:
         """Return the transcript.
@@ -378,7 +455,8 @@ def splice(old: bytes, new: bytes, at: int) -> list[list[Any]]:
         at: Where ``old`` begins.
 
     Returns:
-        Nothing where they are equal, else one ``[start, end, hex]``: the bytes from start to end are replaced.
+        Nothing where they are equal, else one ``[start, end, hex]``: the bytes from start to end
+        are replaced.
     """
     if old == new:
         return []
@@ -412,7 +490,8 @@ def edited(transcript: Transcript, key: str, *edits: tuple[int | str, Any]) -> b
     Args:
         transcript: Where it is from.
         key: Its key.
-        edits: ``(offset, hex)`` replaces bytes, ``("cut", n)`` keeps n bytes, ``("append", hex)`` adds some.
+        edits: ``(offset, hex)`` replaces bytes, ``("cut", n)`` keeps n bytes, ``("append", hex)``
+            adds some.
 
     Returns:
         The message.
@@ -471,7 +550,12 @@ ClientOperation = tuple[bytes, str | int] | tuple[bytes, str | int, int]
 
 
 def client_case(
-    transcript: Transcript, name: str, who: str, taken: int, *operations: ClientOperation, **changes: Any
+    transcript: Transcript,
+    name: str,
+    who: str,
+    taken: int,
+    *operations: ClientOperation,
+    **changes: Any,
 ) -> Json:
     """Run operations on a client and return the case.
 
@@ -480,8 +564,8 @@ def client_case(
         name: A unique name.
         who: The client.
         taken: How many messages of the transcript it has taken before.
-        operations: A message, what is wanted (``answer``, ``drop``, ``note``, ``raise`` or the code of an abort), and
-            perhaps the time.
+        operations: A message, what is wanted (``answer``, ``drop``, ``note``, ``raise`` or the code
+            of an abort), and perhaps the time.
         changes: See `Transcript.client`.
 
     Returns:
@@ -507,7 +591,11 @@ def client_case(
             raised = True
         changed = before != (client.state, client.code, client.result)
         if wanted == "answer":
-            assert answer is not None and client.state != "ABORTED", (name, client.state, client.code)
+            assert answer is not None and client.state != "ABORTED", (
+                name,
+                client.state,
+                client.code,
+            )
         elif wanted == "drop":
             assert answer is None and not changed and not raised, (name, client.state, client.code)
         elif wanted == "note":
@@ -515,9 +603,15 @@ def client_case(
         elif wanted == "raise":
             assert raised and client.code == 18
         else:
-            assert client.state == "ABORTED" and client.code == wanted and answer is not None, (name, client.code)
+            assert client.state == "ABORTED" and client.code == wanted and answer is not None, (
+                name,
+                client.code,
+            )
             assert answer[48:] == u8(client.code)
-        operation: Json = {"message": message_json(transcript, message), "success": wanted in ("answer", "note")}
+        operation: Json = {
+            "message": message_json(transcript, message),
+            "success": wanted in ("answer", "note"),
+        }
         if now != NOW:
             operation["now"] = now
         if answer is not None:
@@ -552,7 +646,12 @@ def closed(server: Server, now: int = NOW) -> Json:
         The operation; ``messages`` is the SHA-256 of all that leave, joined in the order of ``to``.
     """
     out = server.close(now)
-    operation: Json = {"operation": "close", "now": now, "success": server.code == 0, "phase": server.phase}
+    operation: Json = {
+        "operation": "close",
+        "now": now,
+        "success": server.code == 0,
+        "phase": server.phase,
+    }
     if server.code:
         operation["code"] = server.code
     if server.phase == "DONE":
@@ -563,15 +662,17 @@ def closed(server: Server, now: int = NOW) -> Json:
     return operation
 
 
-def server_case(transcript: Transcript, name: str, phase: str, *operations: tuple[Any, ...]) -> Json:
+def server_case(
+    transcript: Transcript, name: str, phase: str, *operations: tuple[Any, ...]
+) -> Json:
     """Run operations on a server and return the case.
 
     Args:
         transcript: Where the server is from.
         name: A unique name.
         phase: At the beginning of which it is.
-        operations: ``("receive", who, message, taken)``, ``("all", names)`` for the messages of the transcript, or
-            ``("close", code or 0)``, perhaps with a time.
+        operations: ``("receive", who, message, taken)``, ``("all", names)`` for the messages of the
+            transcript, or ``("close", code or 0)``, perhaps with a time.
 
     Returns:
         The case.
@@ -583,12 +684,16 @@ def server_case(transcript: Transcript, name: str, phase: str, *operations: tupl
         if kind == "receive":
             who, message, taken = rest
             assert server.receive(who, message) is taken, (name, who)
-            shown.append({"from": who, "message": message_json(transcript, message), "success": taken})
+            shown.append(
+                {"from": who, "message": message_json(transcript, message), "success": taken}
+            )
         elif kind == "all":
             for who in rest[0]:
                 message = edited(transcript, f"{step['collects']}/{who}")
                 assert server.receive(who, message), (name, who)
-                shown.append({"from": who, "message": message_json(transcript, message), "success": True})
+                shown.append(
+                    {"from": who, "message": message_json(transcript, message), "success": True}
+                )
         else:
             shown.append(closed(server, *rest[1:]))
             assert server.code == rest[0], (name, server.code)

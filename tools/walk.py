@@ -3,22 +3,23 @@
     python tools/walk.py              # the figures
     python tools/walk.py --moves      # and every move
 
-Five small campaigns run under `sys.setprofile`: by bytes; by a target and a pilot; private, by a target and a pilot;
-private, over secure aggregation; and of a plan that is given.
-What is followed are the *carriers*: the request, and the objects that it is resolved into (`CARRIERS`).
+Five small campaigns run under `sys.setprofile`: by bytes; by a target and a pilot; private, by a
+target and a pilot; private, over secure aggregation; and of a plan that is given.
+What is followed are the *carriers*: the request, and the objects that it is resolved into
+(`CARRIERS`).
 
-- A *move* is a pair of functions of which one hands the other a carrier: as an argument, as a variable that the other
-  closes over, or as what it returns.
+- A *move* is a pair of functions of which one hands the other a carrier: as an argument, as a
+  variable that the other closes over, or as what it returns.
   It is counted once, however often it happens.
-- A *question* is a pair of a function and a method or property of a carrier, of another module, that it calls.
-  It is no move: the carrier is asked, and not passed on.
+- A *question* is a pair of a function and a method or property of a carrier, of another module,
+  that it calls. It is no move: the carrier is asked, and not passed on.
 - A *room* is a module with a function at either end of a move.
 - A *climb* is a move to a module on a higher floor.
-  The floor of a module is the longest path of imports below it, inside the package; imports in functions count, those
-  for type checking do not.
+  The floor of a module is the longest path of imports below it, inside the package; imports in
+  functions count, those for type checking do not.
 
-A function inside another one is part of it, and what Python generates (for data classes) is part of its caller.
-The tool runs on whichever fedtally the interpreter imports, also on an older one.
+A function inside another one is part of it, and what Python generates (for data classes) is part of
+its caller. The tool runs on whichever fedtally the interpreter imports, also on an older one.
 """
 
 from __future__ import annotations
@@ -77,7 +78,10 @@ def _imports(tree: ast.AST, package: str) -> Iterator[str]:
         elif isinstance(node, ast.ImportFrom):
             base = node.module or ""
             if node.level:  # relative to the package
-                base = ".".join(package.split(".")[: len(package.split(".")) - node.level + 1] + [base] * bool(base))
+                base = ".".join(
+                    package.split(".")[: len(package.split(".")) - node.level + 1]
+                    + [base] * bool(base)
+                )
             yield base
             yield from (f"{base}.{alias.name}" for alias in node.names)  # a name may be a module
         else:
@@ -91,7 +95,8 @@ def floors() -> dict[str, int]:
         name: {
             found
             for found in _imports(
-                ast.parse(path.read_text()), name if path.stem == "__init__" else name.rpartition(".")[0]
+                ast.parse(path.read_text()),
+                name if path.stem == "__init__" else name.rpartition(".")[0],
             )
             if found in files and found != name
         }
@@ -101,7 +106,8 @@ def floors() -> dict[str, int]:
 
     @cache
     def floor(name: str) -> int:
-        open_.add(name)  # a circle of imports in functions would never end: it is cut where it closes
+        # a circle of imports in functions would never end: it is cut where it closes
+        open_.add(name)
         below = [floor(other) + 1 for other in sorted(graph[name]) if other not in open_]
         open_.discard(name)
         return max(below, default=0)
@@ -130,12 +136,18 @@ def _place(code: CodeType) -> Place | None:
 def _carriers(value: Any, depth: int = MAX_DEPTH) -> Iterator[str]:
     """Yield the names of the carriers that a value is, or holds in a tuple or list."""
     kind = type(value)
-    if kind.__name__ in CARRIERS and kind.__module__.startswith("fedtally") and not isinstance(value, Enum):
+    if (
+        kind.__name__ in CARRIERS
+        and kind.__module__.startswith("fedtally")
+        and not isinstance(value, Enum)
+    ):
         yield kind.__name__
     elif depth and kind in (tuple, list):
         for each in value:
             yield from _carriers(each, depth - 1)
-    elif depth and callable(value) and hasattr(value, "__self__"):  # a bound method carries its object
+    elif (
+        depth and callable(value) and hasattr(value, "__self__")
+    ):  # a bound method carries its object
         yield from _carriers(value.__self__, depth - 1)
 
 
@@ -205,13 +217,23 @@ def main() -> int:
     pairs = {(move.start, move.end) for move in walk.moves}
     climbs = {(start, end) for start, end in pairs if level[end.module] > level[start.module]}
     rooms = {place.module for pair in pairs for place in pair}
-    questions = {(move.start, move.end) for move in walk.questions if move.start.module != move.end.module}
+    questions = {
+        (move.start, move.end) for move in walk.questions if move.start.module != move.end.module
+    }
     if options.moves:
         for start, end in sorted(pairs):
-            carried = ", ".join(sorted({move.carrier for move in walk.moves if (move.start, move.end) == (start, end)}))
+            carried = ", ".join(
+                sorted(
+                    {move.carrier for move in walk.moves if (move.start, move.end) == (start, end)}
+                )
+            )
             mark = "^" if (start, end) in climbs else " "
-            print(f"{mark} {start.module}.{start.function} -> {end.module}.{end.function}: {carried}")
-    print(f"rooms {len(rooms)}, moves {len(pairs)}, climbs {len(climbs)}, questions {len(questions)}")
+            print(
+                f"{mark} {start.module}.{start.function} -> {end.module}.{end.function}: {carried}"
+            )
+    print(
+        f"rooms {len(rooms)}, moves {len(pairs)}, climbs {len(climbs)}, questions {len(questions)}"
+    )
     return 0
 
 

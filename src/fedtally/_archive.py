@@ -20,7 +20,10 @@ _HEADER = "header"
 
 
 def write(
-    path: str | os.PathLike[str], schema: str, meta: Mapping[str, Any], arrays: Mapping[str, npt.NDArray[Any]]
+    path: str | os.PathLike[str],
+    schema: str,
+    meta: Mapping[str, Any],
+    arrays: Mapping[str, npt.NDArray[Any]],
 ) -> None:
     """Write the arrays and the JSON-able `meta` under the name and version `schema`.
 
@@ -38,8 +41,12 @@ def pack(schema: str, meta: Mapping[str, Any], arrays: Mapping[str, npt.NDArray[
     return file.getvalue()
 
 
-def _dump(file: IO[bytes], schema: str, meta: Mapping[str, Any], arrays: Mapping[str, npt.NDArray[Any]]) -> None:
-    header = np.frombuffer(json.dumps({"schema": schema, "arrays": sorted(arrays), **meta}).encode(), np.uint8)
+def _dump(
+    file: IO[bytes], schema: str, meta: Mapping[str, Any], arrays: Mapping[str, npt.NDArray[Any]]
+) -> None:
+    header = np.frombuffer(
+        json.dumps({"schema": schema, "arrays": sorted(arrays), **meta}).encode(), np.uint8
+    )
     entries: dict[str, Any] = {name: np.asarray(values) for name, values in arrays.items()}
     if any(values.dtype.hasobject for values in entries.values()):
         raise TypeError("arrays of Python objects would be pickled")
@@ -68,7 +75,8 @@ class replacing:  # noqa: N801 - a context manager, read as a verb
             )
         except OSError as error:
             raise InvalidInputError(
-                f"cannot write {self._path}: {error.strerror}; choose a folder that exists and is writable"
+                f"cannot write {self._path}: {error.strerror}; choose a folder that exists and is"
+                " writable"
             ) from error
         os.close(handle)
         return self._temporary
@@ -84,14 +92,20 @@ class replacing:  # noqa: N801 - a context manager, read as a verb
             raise InvalidInputError(f"cannot write {self._path}: it is {kind}; name a file")
         mode = stat.S_IMODE(self._path.stat().st_mode)
         if not mode & 0o222:
-            raise InvalidInputError(f"cannot write {self._path}: it is read-only; name another file, or allow writing")
+            raise InvalidInputError(
+                f"cannot write {self._path}: it is read-only; name another file, or allow writing"
+            )
         return mode
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: object) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, _: object
+    ) -> None:
         if kind is not None:
             os.unlink(self._temporary)
             if isinstance(error, OSError):
-                raise InvalidInputError(f"cannot write {self._path}: {error.strerror or error}") from error
+                raise InvalidInputError(
+                    f"cannot write {self._path}: {error.strerror or error}"
+                ) from error
             return
         try:
             os.chmod(self._temporary, self._mode)
@@ -107,7 +121,8 @@ def read(
     """Return the schema, the header and the arrays of a file written by `write`.
 
     Raises:
-        UnreadableFileError: no such file, not of this format, damaged, or of another schema than the one asked for.
+        UnreadableFileError: no such file, not of this format, damaged, or of another schema than
+            the one asked for.
     """
     name = os.fspath(path)
     try:
@@ -116,10 +131,14 @@ def read(
     except FileNotFoundError:
         raise UnreadableFileError(f"there is no file {name}") from None
     except OSError as error:
-        raise UnreadableFileError(f"{name} is not a file that fedtally saved, or it is damaged") from error
+        raise UnreadableFileError(
+            f"{name} is not a file that fedtally saved, or it is damaged"
+        ) from error
 
 
-def unpack(data: bytes, name: str, schema: str) -> tuple[dict[str, Any], dict[str, npt.NDArray[Any]]]:
+def unpack(
+    data: bytes, name: str, schema: str
+) -> tuple[dict[str, Any], dict[str, npt.NDArray[Any]]]:
     """Return the header and the arrays of the bytes that `pack` returned.
 
     Args:
@@ -134,7 +153,9 @@ def unpack(data: bytes, name: str, schema: str) -> tuple[dict[str, Any], dict[st
     return meta, arrays
 
 
-def _load(stream: IO[bytes], name: str, schema: str | None) -> tuple[str, dict[str, Any], dict[str, npt.NDArray[Any]]]:
+def _load(
+    stream: IO[bytes], name: str, schema: str | None
+) -> tuple[str, dict[str, Any], dict[str, npt.NDArray[Any]]]:
     try:
         with np.load(stream, allow_pickle=False) as file:
             arrays = {entry: file[entry] for entry in file.files}
@@ -143,7 +164,9 @@ def _load(stream: IO[bytes], name: str, schema: str | None) -> tuple[str, dict[s
         if not isinstance(found, str) or sorted(arrays) != meta.pop("arrays"):
             raise ValueError("other arrays than the header names")
     except Exception as error:  # whatever zip, zlib, NumPy and JSON raise on damaged bytes: a list would never be whole
-        raise UnreadableFileError(f"{name} is not a file that fedtally saved, or it is damaged") from error
+        raise UnreadableFileError(
+            f"{name} is not a file that fedtally saved, or it is damaged"
+        ) from error
     if schema is not None and found != schema:
         raise UnreadableFileError(f"{name} holds {found}, expected {schema}")
     return found, meta, arrays

@@ -1,4 +1,6 @@
-"""Argument checks. The keyword is the name that appears in the message: ``integer(1, width=width)``."""
+"""Argument checks.
+The keyword is the name that appears in the message: ``integer(1, width=width)``.
+"""
 
 from __future__ import annotations
 
@@ -72,7 +74,9 @@ def inside(**named: Any) -> float:
     return number
 
 
-def table(name: str, values: Any, known: Sequence[str], optional: Collection[str] = ()) -> dict[str, Any]:
+def table(
+    name: str, values: Any, known: Sequence[str], optional: Collection[str] = ()
+) -> dict[str, Any]:
     """Return the entries of a table that was read from a file: all of them known, and none missing.
 
     Every table of a plan is read by this; what the entries hold is checked by what is made of them.
@@ -93,11 +97,16 @@ def table(name: str, values: Any, known: Sequence[str], optional: Collection[str
     """
     form = f"{name} must be a table with the entries {', '.join(known)}"
     if not isinstance(values, Mapping):
-        raise InvalidInputError(f"{form}, got {type(values).__name__}")  # a value may be too long to be shown
+        # a value may be too long to be shown
+        raise InvalidInputError(f"{form}, got {type(values).__name__}")
     missing = [entry for entry in known if entry not in values and entry not in optional]
     unknown = [str(entry) for entry in values if entry not in known]
     if missing or unknown:
-        problem = f"lacks {', '.join(missing)}" if missing else f"has unknown entries {', '.join(unknown)}"
+        problem = (
+            f"lacks {', '.join(missing)}"
+            if missing
+            else f"has unknown entries {', '.join(unknown)}"
+        )
         raise InvalidInputError(f"{name} {problem}; {form}")
     return dict(values)
 

@@ -1,7 +1,9 @@
-"""Plain tables -> figures. The only file that draws; it needs matplotlib (extra ``plot``), imported inside functions.
+"""Plain tables -> figures.
+The only file that draws; it needs matplotlib (extra ``plot``), imported inside functions.
 
-Figures are made without pyplot: nothing global changes, nothing stays in memory, and no display is needed. Colours are
-those of Okabe and Ito (2008), which differ for colour-blind readers and in grey.
+Figures are made without pyplot: nothing global changes, nothing stays in memory, and no display is
+needed. Colours are those of Okabe and Ito (2008), which differ for colour-blind readers and in
+grey.
 """
 
 from __future__ import annotations
@@ -81,8 +83,8 @@ def top_items(
     True frequencies are marked where they are known.
 
     Args:
-        estimates: what has an item, its frequency (share of clients, 0 to 1) and the limits of that or None, most
-            frequent first.
+        estimates: what has an item, its frequency (share of clients, 0 to 1) and the limits of that
+            or None, most frequent first.
         confidence: of the intervals, for the legend.
         num_clients: of which the frequencies are shares.
         truth: true shares of clients, one for each estimate.
@@ -112,7 +114,15 @@ def top_items(
         where, low, high = zip(*limits, strict=True)
         name = "interval" if confidence is None else f"{100 * confidence:.12g} % interval"
         axes.hlines(where, low, high, color=_DARK, linewidth=1.6, label=name, zorder=4)
-        axes.plot([*low, *high], [*where, *where], "|", color=_DARK, markersize=6, markeredgewidth=1.6, zorder=4)
+        axes.plot(
+            [*low, *high],
+            [*where, *where],
+            "|",
+            color=_DARK,
+            markersize=6,
+            markeredgewidth=1.6,
+            zorder=4,
+        )
     if truth is not None:
         axes.plot(
             [100 * f for f in truth],
@@ -153,7 +163,8 @@ def error_against_bytes(
     Args:
         curves: points (bytes per client, error as a share of clients) of each method.
         costs: bytes per client of what has no curve, drawn as vertical lines.
-        marked: points that stand out, such as a plan. What is 0 stands at the lower end: the axis has no 0.
+        marked: points that stand out, such as a plan. What is 0 stands at the lower end: the axis
+            has no 0.
         predicted: curves (bytes per client, error) without points, which end where the error is 0.
         target: the error that is asked for, drawn as a horizontal line.
         title: stands above.
@@ -169,10 +180,16 @@ def error_against_bytes(
         xs = [
             point.x * 1.015 ** (number - (len(curves) - 1) / 2) for point in points
         ]  # side by side where bytes are equal
-        look = {"color": _CYCLE[number % len(_CYCLE)], "marker": _MARKERS[number % len(_MARKERS)], "markersize": 5}
+        look = {
+            "color": _CYCLE[number % len(_CYCLE)],
+            "marker": _MARKERS[number % len(_MARKERS)],
+            "markersize": 5,
+        }
         _draw_bands(axes, xs, points, capsize=3, label=method, **look)
     for number, (method, cost) in enumerate(costs.items()):
-        axes.axvline(cost, color=_GREY, linestyle=("--", ":")[number % 2], linewidth=1.2, label=method)
+        axes.axvline(
+            cost, color=_GREY, linestyle=("--", ":")[number % 2], linewidth=1.2, label=method
+        )
     for number, (name, curve) in enumerate((predicted or {}).items()):
         above = sorted((x, 100 * error) for x, error in curve if error > 0)
         axes.plot(
@@ -183,7 +200,9 @@ def error_against_bytes(
             label=name,
         )
     if target is not None:
-        axes.axhline(100 * target, color=_DARK, linestyle=(0, (5, 3)), linewidth=1.2, label="asked for")
+        axes.axhline(
+            100 * target, color=_DARK, linestyle=(0, (5, 3)), linewidth=1.2, label="asked for"
+        )
     axes.set_xscale("log")
     axes.set_yscale("log")
     _draw_stars(axes, marked or {})
@@ -199,7 +218,10 @@ def error_against_bytes(
 
 def _draw_bands(axes: Axes, xs: Sequence[float], points: Sequence[Point], **look: Any) -> None:
     """Draw points in percent with their bands."""
-    spread = [[100 * (p.middle - p.low) for p in points], [100 * (p.high - p.middle) for p in points]]
+    spread = [
+        [100 * (p.middle - p.low) for p in points],
+        [100 * (p.high - p.middle) for p in points],
+    ]
     axes.errorbar(xs, [100 * p.middle for p in points], spread, **look)
 
 
@@ -208,9 +230,24 @@ def _draw_stars(axes: Axes, marked: Mapping[str, Point]) -> None:
     for number, (name, point) in enumerate(marked.items()):
         is_zero = point.middle <= 0
         shown = Point(point.x, lowest, lowest, max(lowest, point.high)) if is_zero else point
-        look = {"color": _CYCLE[(1 + number) % len(_CYCLE)], "marker": "*", "markersize": 17, "markeredgecolor": "w"}
+        look = {
+            "color": _CYCLE[(1 + number) % len(_CYCLE)],
+            "marker": "*",
+            "markersize": 17,
+            "markeredgecolor": "w",
+        }
         label = f"{name}: 0" if is_zero else name
-        _draw_bands(axes, [point.x], [shown], label=label, zorder=6, capsize=5, elinewidth=2, linestyle="none", **look)
+        _draw_bands(
+            axes,
+            [point.x],
+            [shown],
+            label=label,
+            zorder=6,
+            capsize=5,
+            elinewidth=2,
+            linestyle="none",
+            **look,
+        )
 
 
 def _label_ticks(axis: Axis, label: Callable[[float, object], str]) -> None:
@@ -255,7 +292,9 @@ def _bytes_label(value: float, _: object) -> str:
 
 
 def _short(label: str | int) -> str:
-    text = "".join(letter if letter.isprintable() else "\N{REPLACEMENT CHARACTER}" for letter in str(label))
+    text = "".join(
+        letter if letter.isprintable() else "\N{REPLACEMENT CHARACTER}" for letter in str(label)
+    )
     text = text.replace("$", r"\$")  # matplotlib reads $...$ as mathematics
     return text if len(text) <= _LONGEST_LABEL else f"{text[: _LONGEST_LABEL - 1]}…"
 

@@ -1,7 +1,8 @@
 """Every exception that fedtally raises on purpose.
 
-All of them derive from `FedtallyError`. Its `exit_code` is what the command line returns: 2 where the caller can mend
-the input, 1 where a run failed. Any other exception that leaves the package is a bug.
+All of them derive from `FedtallyError`. Its `exit_code` is what the command line returns: 2 where
+the caller can mend the input, 1 where a run failed. Any other exception that leaves the package is
+a bug.
 """
 
 from __future__ import annotations

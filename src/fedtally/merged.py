@@ -1,10 +1,10 @@
 """One answer from the results of several plans, between which widths may have changed.
 
-A campaign may look at what it has released, and choose a better width for the rounds that follow: these have a plan of
-their own, with hashes of their own, and clients of their own. What all of them say together is the sum of what each
-says. With differential privacy only results that are private may choose (`fedtally plan --like` sees to it), and each
-plan is charged by itself. Their clients are others; what it costs a client that is in all of them after all,
-`Merged.joint_guarantee` says.
+A campaign may look at what it has released, and choose a better width for the rounds that follow:
+these have a plan of their own, with hashes of their own, and clients of their own. What all of them
+say together is the sum of what each says. With differential privacy only results that are private
+may choose (`fedtally plan --like` sees to it), and each plan is charged by itself. Their clients
+are others; what it costs a client that is in all of them after all, `Merged.joint_guarantee` says.
 """
 
 from __future__ import annotations
@@ -27,16 +27,17 @@ _NOBODY = np.empty(0, np.uint64)
 class Merged:
     """Results over the same candidates, of different clients.
 
-    Frequencies are shares of the contributions of all clients together. Errors of different results are independent,
-    since their hashes and noises are. Those of joint recovery are normal: half-widths of intervals add up in squares,
-    around the sum of the values that they belong to, before any shrinkage, which goes the same way in all results.
-    Those of the median are not, and the distribution of their sum is that of ids that nobody holds in any result.
-    Otherwise (order statistics, or a median beside joint recovery) each of K results has limits of the confidence
-    1 - (1 - P) / K, which add up as they are: together they fail in 1 - P at most (union bound).
+    Frequencies are shares of the contributions of all clients together. Errors of different results
+    are independent, since their hashes and noises are. Those of joint recovery are normal:
+    half-widths of intervals add up in squares, around the sum of the values that they belong to,
+    before any shrinkage, which goes the same way in all results. Those of the median are not, and
+    the distribution of their sum is that of ids that nobody holds in any result. Otherwise (order
+    statistics, or a median beside joint recovery) each of K results has limits of the confidence 1
+    - (1 - P) / K, which add up as they are: together they fail in 1 - P at most (union bound).
 
     Args:
-        results: two or more, of different plans, over one domain; with intervals of one kind and confidence, or
-            without.
+        results: two or more, of different plans, over one domain; with intervals of one kind and
+            confidence, or without.
 
     Raises:
         InvalidInputError: they do not belong together.
@@ -56,33 +57,39 @@ class Merged:
         for other in results[1:]:
             if not other.domain.public or other.domain.describe() != first.domain.describe():
                 raise InvalidInputError(
-                    "the results are over different candidates: only those over one declared domain can be merged"
+                    "the results are over different candidates: only those over one declared domain"
+                    " can be merged"
                 )
             if other.confidence != first.confidence:
                 raise InvalidInputError(
-                    f"the results have intervals of {first.confidence:g} and {other.confidence:g}: query them with one "
-                    "--confidence, or run them alike"
+                    f"the results have intervals of {first.confidence:g} and {other.confidence:g}:"
+                    " query them with one --confidence, or run them alike"
                 )
             if other.interval_kind != first.interval_kind:
                 raise InvalidInputError(
-                    f"the results have intervals of kind {first.interval_kind} and {other.interval_kind}: "
-                    "run them with one --intervals"
+                    f"the results have intervals of kind {first.interval_kind} and"
+                    f" {other.interval_kind}: run them with one --intervals"
                 )
         prints = [result.plan.fingerprint for result in results]
         if len(set(prints)) < len(prints):
-            raise InvalidInputError("two of the results are of one plan: their errors are not independent")
+            raise InvalidInputError(
+                "two of the results are of one plan: their errors are not independent"
+            )
         self.results = list(results)
         self.domain = first.domain
         self.confidence, self.interval_kind = first.confidence, first.interval_kind
         self.num_clients = sum(result.num_clients for result in results)
         self.num_contributions = sum(result.num_contributions for result in results)
-        self._shares = np.array([result.num_contributions / self.num_contributions for result in results])[:, None]
+        self._shares = np.array(
+            [result.num_contributions / self.num_contributions for result in results]
+        )[:, None]
 
     @property
     def joint_guarantee(self) -> JointGuarantee:
         """What the results cost a client that is in all of them.
 
-        The releases of the results alone: a ledger knows what else a population was charged with, pilots included.
+        The releases of the results alone: a ledger knows what else a population was charged with,
+        pilots included.
         """
         return add_up_guarantees([result.plan.privacy for result in self.results])
 
@@ -100,7 +107,8 @@ class Merged:
     def top(self, k: int = 20) -> list[Estimate]:
         """Return the k largest estimates, largest first, ties by position in the domain.
 
-        Estimates below half a client are left out. Limits are valid for the list as those of each result are.
+        Estimates below half a client are left out. Limits are valid for the list as those of each
+        result are.
 
         Raises:
             MemoryLimitError: the domain is too large to enumerate.
@@ -119,7 +127,9 @@ class Merged:
         labels = self.domain.labels(places)
         ids = self.domain.encode(labels)
         # What an estimate had to reach is known of the sum, not of its parts.
-        return self._merged(labels, self._limits(ids, [made.listed(ids, None) for made in self._intervals]))
+        return self._merged(
+            labels, self._limits(ids, [made.listed(ids, None) for made in self._intervals])
+        )
 
     @cached_property
     def _intervals(self) -> list[Intervals]:
@@ -127,7 +137,9 @@ class Merged:
         made = [result.intervals for result in self.results if result.intervals is not None]
         if not made:
             return []
-        merged = merged_intervals(made, self._shares[:, 0].tolist(), self.domain, self.confidence, self.interval_kind)
+        merged = merged_intervals(
+            made, self._shares[:, 0].tolist(), self.domain, self.confidence, self.interval_kind
+        )
         if merged is not None:
             return [merged]
         if all(intervals.centres(_NOBODY) is not None for intervals in made):
@@ -146,10 +158,15 @@ class Merged:
             return made[0].about
         if all(intervals.centres(_NOBODY) is not None for intervals in made):
             return "the errors of the results are independent: half-widths add up in squares"
-        return f"sums of limits of 1 - {1.0 - self.confidence:.3g} / {len(made)} in each result (union bound)"
+        return (
+            f"sums of limits of 1 - {1.0 - self.confidence:.3g} / {len(made)} in each result (union"
+            " bound)"
+        )
 
     def _limits(self, ids: U64, limits: Sequence[Limits]) -> Limits | None:
-        """Return limits of the merged frequencies, float64 [n], not cut to 0 .. 1; of those of `_intervals`."""
+        """Return limits of the merged frequencies, float64 [n], not cut to 0 ..
+        1; of those of `_intervals`.
+        """
         if len(limits) < len(self.results):
             return limits[0] if limits else None
         low, high = (self._shares * np.array(ends) for ends in zip(*limits, strict=True))
@@ -168,8 +185,21 @@ class Merged:
         frequencies = counts / self.num_contributions
         columns = (frequencies.tolist(), counts.tolist())
         if limits is None:
-            return [Estimate(e.item, f, None, None, n) for e, f, n in zip(parts[0], *columns, strict=True)]
+            return [
+                Estimate(e.item, f, None, None, n)
+                for e, f, n in zip(parts[0], *columns, strict=True)
+            ]
         low, high = clip_limits(limits)
-        drawn = np.hypot.reduce(self._shares * np.array([[e.sampling_error or 0.0 for e in part] for part in parts]))
-        rows = zip(parts[0], columns[0], low.tolist(), high.tolist(), columns[1], drawn.tolist(), strict=True)
+        drawn = np.hypot.reduce(
+            self._shares * np.array([[e.sampling_error or 0.0 for e in part] for part in parts])
+        )
+        rows = zip(
+            parts[0],
+            columns[0],
+            low.tolist(),
+            high.tolist(),
+            columns[1],
+            drawn.tolist(),
+            strict=True,
+        )
         return [Estimate(part.item, *row) for part, *row in rows]

@@ -1,10 +1,11 @@
 """The frozen `Plan`: every public parameter of a campaign, checked together, with a fingerprint.
 
-A plan holds nothing private: of a domain made from the clients' own items it knows the size alone. It is written as
-TOML or JSON; its fingerprint is the SHA-256 of its canonical JSON.
+A plan holds nothing private: of a domain made from the clients' own items it knows the size alone.
+It is written as TOML or JSON; its fingerprint is the SHA-256 of its canonical JSON.
 
-A plan is sized before there are keys. `Plan.with_keys` makes the published plan of it: another plan, with a fingerprint
-of its own. Clients and servers refuse a plan that lacks a key (`Plan.check_published`).
+A plan is sized before there are keys. `Plan.with_keys` makes the published plan of it: another
+plan, with a fingerprint of its own. Clients and servers refuse a plan that lacks a key
+(`Plan.check_published`).
 """
 
 from __future__ import annotations
@@ -88,13 +89,15 @@ class Plan:
         num_rounds: planned rounds.
         num_clients: clients over all rounds, at least 1.
         max_round_clients: clients in the largest round.
-        domain: the public description of the candidate items (`Domain.describe()`): kind, size, public and their
-            parameters.
+        domain: the public description of the candidate items (`Domain.describe()`): kind, size,
+            public and their parameters.
         max_items: the most items that one client contributes.
         seed: 32 public bytes from which the hashes are derived.
-        secure_sum: the protocol that sums a round, in one or several cohorts; None: none, the sums are those of a
-            trusted server (ideal). It may lack its keys: then the plan can be sized and simulated, and not run.
-        privacy: the differential privacy that it guarantees, with the noise that keeps the guarantee; None: none.
+        secure_sum: the protocol that sums a round, in one or several cohorts; None: none, the sums
+            are those of a trusted server (ideal). It may lack its keys: then the plan can be sized
+            and simulated, and not run.
+        privacy: the differential privacy that it guarantees, with the noise that keeps the
+            guarantee; None: none.
         target: the error that it is for; None: none was asked for.
 
     Raises:
@@ -124,21 +127,41 @@ class Plan:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "schedule", Schedule.parse(self.schedule))
-        if not isinstance(self.domain, Mapping) or not all(isinstance(name, str) for name in self.domain):
-            raise InvalidInputError(f"domain must be a table with text as keys, got {type(self.domain).__name__}")
-        plain = {name: value.item() if isinstance(value, np.generic) else value for name, value in self.domain.items()}
+        if not isinstance(self.domain, Mapping) or not all(
+            isinstance(name, str) for name in self.domain
+        ):
+            raise InvalidInputError(
+                f"domain must be a table with text as keys, got {type(self.domain).__name__}"
+            )
+        plain = {
+            name: value.item() if isinstance(value, np.generic) else value
+            for name, value in self.domain.items()
+        }
         object.__setattr__(self, "domain", MappingProxyType(plain))
-        for name, most in (("num_clients", MAX_CLIENTS), ("max_round_clients", MAX_CLIENTS), ("max_items", MAX_ITEMS)):
-            object.__setattr__(self, name, _validate.integer(1, most, **{name: getattr(self, name)}))
+        for name, most in (
+            ("num_clients", MAX_CLIENTS),
+            ("max_round_clients", MAX_CLIENTS),
+            ("max_items", MAX_ITEMS),
+        ):
+            object.__setattr__(
+                self, name, _validate.integer(1, most, **{name: getattr(self, name)})
+            )
         if not {"kind", "size", "public"} <= self.domain.keys():
-            raise InvalidInputError(f"domain must say its kind, size and public, got {sorted(self.domain)}")
+            raise InvalidInputError(
+                f"domain must say its kind, size and public, got {sorted(self.domain)}"
+            )
         _validate.integer(1, 2**64, domain_size=self.domain["size"])
         for name, value in self.domain.items():
             if not isinstance(value, (bool, int, float, str)):
-                raise InvalidInputError(f"domain.{name} must be a number, a text or a truth value, got {value!r}")
+                raise InvalidInputError(
+                    f"domain.{name} must be a number, a text or a truth value, got {value!r}"
+                )
             if not _is_unicode(name) or not _is_unicode(value):  # no file of UTF-8 can hold it
-                raise InvalidInputError(f"domain must have no half of a surrogate pair, got {name!a}: {value!a}")
-            if isinstance(value, int) and abs(value) > 2**64:  # not shown: it may be too long to be written
+                raise InvalidInputError(
+                    f"domain must have no half of a surrogate pair, got {name!a}: {value!a}"
+                )
+            # not shown: it may be too long to be written
+            if isinstance(value, int) and abs(value) > 2**64:
                 raise InvalidInputError(f"domain.{name} must be an integer from -2^64 to 2^64")
             if isinstance(value, float) and not math.isfinite(value):  # it has no JSON
                 raise InvalidInputError(f"domain.{name} must be a finite number, got {value!r}")
@@ -148,7 +171,8 @@ class Plan:
             object.__setattr__(self, name, getattr(self.spec, name))
         if self.max_round_clients > self.num_clients:
             raise InvalidInputError(
-                f"max_round_clients must be at most num_clients, {self.num_clients}, got {self.max_round_clients}"
+                f"max_round_clients must be at most num_clients, {self.num_clients}, got"
+                f" {self.max_round_clients}"
             )
         if self.max_round_clients * self.num_rounds < self.num_clients:
             raise InvalidInputError(
@@ -163,7 +187,9 @@ class Plan:
             from fedtally.secagg.config import check_terms
 
             most = min(self.num_clients, self.max_round_clients * max(map(len, self.releases)))
-            check_terms(self.secure_sum, self.rows * self.width, self.max_items, most, self.noise_bound)
+            check_terms(
+                self.secure_sum, self.rows * self.width, self.max_items, most, self.noise_bound
+            )
 
     def _check_privacy(self, privacy: PrivacyConfig) -> None:
         """Refuse what would not keep the guarantee: noise, releases, shares, and a domain that tells who holds what."""
@@ -181,26 +207,32 @@ class Plan:
         )
         if not self.domain["public"] and not privacy.not_private:
             raise InvalidInputError(
-                "with privacy the domain must be public: candidates that are the clients' own items show who holds "
-                "what, whatever the noise; declare a domain, or mark the plan as not private (not_private)"
+                "with privacy the domain must be public: candidates that are the clients' own items"
+                " show who holds what, whatever the noise; declare a domain, or mark the plan as"
+                " not private (not_private)"
             )
         if privacy.event.relation == "add-remove" and self.secure_sum is not None:
             raise InvalidInputError(
-                f"add-remove hides the number of clients, which the secure sum {self.secure_sum.method} shows: use "
-                "zero-out or replace-one, or an ideal secure sum"
+                "add-remove hides the number of clients, which the secure sum"
+                f" {self.secure_sum.method} shows: use zero-out or replace-one, or an ideal"
+                " secure sum"
             )
         if privacy.delta * self.num_clients >= 1 and not privacy.not_private:
             raise InvalidInputError(
-                f"privacy.delta must be below 1 / num_clients, {1 / self.num_clients:g}, got {privacy.delta:g}: "
-                "publishing the item of one client drawn at random would be as private; guarantee a smaller delta, "
-                "or mark the plan as not private (not_private)"
+                f"privacy.delta must be below 1 / num_clients, {1 / self.num_clients:g}, got"
+                f" {privacy.delta:g}: publishing the item of one client drawn at random would be as"
+                " private; guarantee a smaller delta, or mark the plan as not private"
+                " (not_private)"
             )
         honest = privacy.event.honest_survivors
-        least = self.max_round_clients if self.secure_sum is None else self.secure_sum.honest_survivors
+        least = (
+            self.max_round_clients if self.secure_sum is None else self.secure_sum.honest_survivors
+        )
         if honest is not None and honest > least:
             raise InvalidInputError(
-                f"privacy.event.honest_survivors must be at most {least}, the honest clients that are sure to be in "
-                f"every sum, got {honest}: the noise of the others cannot be counted on"
+                f"privacy.event.honest_survivors must be at most {least}, the honest clients that"
+                f" are sure to be in every sum, got {honest}: the noise of the others cannot be"
+                " counted on"
             )
 
     def __eq__(self, other: object) -> bool:
@@ -213,8 +245,8 @@ class Plan:
         """Return whether this plan describes its domain so, entry by entry and type by type.
 
         Args:
-            described: `Domain.describe()`. Its 1 is neither the 1.0 nor the true of a plan: these have other
-                fingerprints.
+            described: `Domain.describe()`. Its 1 is neither the 1.0 nor the true of a plan: these
+                have other fingerprints.
         """
         return _canonical(self.domain) == _canonical(described)
 
@@ -256,8 +288,9 @@ class Plan:
         """
         if self.missing_keys:
             raise InvalidInputError(
-                f"the plan lacks {' and '.join(self.missing_keys)}, so nobody may run it: add what is missing by "
-                "Plan.with_keys or fedtally keys add (fedtally keys new makes a server's key)"
+                f"the plan lacks {' and '.join(self.missing_keys)}, so nobody may run it: add what"
+                " is missing by Plan.with_keys or fedtally keys add (fedtally keys new makes a"
+                " server's key)"
             )
 
     def with_keys(
@@ -270,19 +303,22 @@ class Plan:
     ) -> Plan:
         """Return the published plan: this one under the keys of those who will run it.
 
-        It is another plan, with another fingerprint: a ledger charges the two separately, and two publications of one
-        sized plan are two campaigns.
+        It is another plan, with another fingerprint: a ledger charges the two separately, and two
+        publications of one sized plan are two campaigns.
 
         Args:
-            server_key: of the secure sum secagg: the Ed25519 public key that signs Invites, 32 bytes.
-            helper_key: of the secure sum two-server: the X25519 public key that clients seal to, 32 bytes.
-            allow_list: `AllowList.digest` of the registered identities, 32 bytes; of secagg against the adversary
-                active, and of two-server.
-            may_lack: whether keys may be missing afterwards, as where those who run it add theirs one after the other.
+            server_key: of the secure sum secagg: the Ed25519 public key that signs Invites, 32
+                bytes.
+            helper_key: of the secure sum two-server: the X25519 public key that clients seal to, 32
+                bytes.
+            allow_list: `AllowList.digest` of the registered identities, 32 bytes; of secagg against
+                the adversary active, and of two-server.
+            may_lack: whether keys may be missing afterwards, as where those who run it add theirs
+                one after the other.
 
         Raises:
-            InvalidInputError: a key is missing or not valid, is none that the secure sum uses, or is another one than
-                the plan has already.
+            InvalidInputError: a key is missing or not valid, is none that the secure sum uses, or
+                is another one than the plan has already.
 
         >>> domain = {"kind": "range", "size": 9, "public": True, "first": 1, "last": 9}
         >>> ideal = Plan(7, 20, "shared", 1, 50, 50, domain, 1, bytes(32))
@@ -307,8 +343,9 @@ class Plan:
     def without_keys(self) -> Plan:
         """Return the sized plan of this one, which anybody may publish under keys of their own.
 
-        The plan in a result of a simulation has the keys of the simulation, which are not to be published: their
-        secrets are gone, or, where a seed was chosen, known to everybody who has it.
+        The plan in a result of a simulation has the keys of the simulation, which are not to be
+        published: their secrets are gone, or, where a seed was chosen, known to everybody who has
+        it.
         """
         if self.secure_sum is None:
             return self
@@ -320,8 +357,8 @@ class Plan:
     def releases(self) -> list[range]:
         """The rounds that are added up before anything is opened, for each release.
 
-        Each round is opened on its own; unless noise is added by whoever opens: once to the sum of the rounds that
-        share their hashes.
+        Each round is opened on its own; unless noise is added by whoever opens: once to the sum of
+        the rounds that share their hashes.
         """
         if self.privacy is None or self.privacy.by_clients:
             return [range(round, round + 1) for round in range(self.num_rounds)]
@@ -330,7 +367,11 @@ class Plan:
     @property
     def noise_mark(self) -> NoiseMark | None:
         """The mark of the sums that hold this plan's noise; None: they are exact."""
-        return None if self.privacy is None else NoiseMark(str(self.privacy.noised_by), self.fingerprint)
+        return (
+            None
+            if self.privacy is None
+            else NoiseMark(str(self.privacy.noised_by), self.fingerprint)
+        )
 
     @property
     def noise_bound(self) -> int:
@@ -338,7 +379,11 @@ class Plan:
 
         Central noise is added afterwards, and counts for nothing here.
         """
-        return 0 if self.privacy is None else noise_bound(self.privacy, self.rows * self.width, self._most_clients)
+        return (
+            0
+            if self.privacy is None
+            else noise_bound(self.privacy, self.rows * self.width, self._most_clients)
+        )
 
     @cached_property
     def row_noise_bound(self) -> int:
@@ -409,11 +454,14 @@ class Plan:
         """Return the plan that `to_dict` described.
 
         Raises:
-            InvalidInputError: a parameter is missing, unknown or out of bounds, or written in another form than
-                docs/plan.md allows.
+            InvalidInputError: a parameter is missing, unknown or out of bounds, or written in
+                another form than docs/plan.md allows.
         """
-        if isinstance(values, Mapping) and values.get("schema", SCHEMA) != SCHEMA:  # its entries may be others
-            raise InvalidInputError(f"the plan is of schema {values['schema']!r}, this version reads {SCHEMA!r}")
+        # its entries may be others
+        if isinstance(values, Mapping) and values.get("schema", SCHEMA) != SCHEMA:
+            raise InvalidInputError(
+                f"the plan is of schema {values['schema']!r}, this version reads {SCHEMA!r}"
+            )
         known = [*cls.__dataclass_fields__, *_OF_FILES]
         written = _validate.table("the plan", values, known, optional=(*_TERMS, *_OF_FILES))
         fingerprint = written.pop("fingerprint", None)
@@ -422,11 +470,14 @@ class Plan:
         try:
             seed = bytes.fromhex(found["seed"])
         except (TypeError, ValueError):
-            raise InvalidInputError(f"seed must be 64 hexadecimal digits, got {found['seed']!r}") from None
+            raise InvalidInputError(
+                f"seed must be 64 hexadecimal digits, got {found['seed']!r}"
+            ) from None
         if not isinstance(found["domain"], Mapping):
             raise InvalidInputError(f"domain must be a table, got {found['domain']!r}")
         if "secure_sum" in found:
-            from fedtally.secagg.config import terms_from_dict  # the cryptography: only plans that say so need it
+            # the cryptography: only plans that say so need it
+            from fedtally.secagg.config import terms_from_dict
 
             found["secure_sum"] = terms_from_dict(found["secure_sum"])
         if "privacy" in found:
@@ -459,10 +510,12 @@ class Plan:
         """
         try:
             values = tomllib.loads(text)
-            # The reader makes LF of CR LF. Between entries one line end more changes nothing, within a text it does.
+            # The reader makes LF of CR LF. Between entries one line end more changes nothing,
+            # within a text it does.
             if "\r\n" in text and tomllib.loads(text.replace("\r\n", "\n\n")) != values:
                 raise InvalidInputError(
-                    "a text of the plan holds the line end CR LF, which TOML readers may turn into LF: "
+                    "a text of the plan holds the line end CR LF, which TOML readers may turn into"
+                    " LF: "
                     r"write \r\n within quotes on one line, or end its lines with LF"
                 )
             return cls.from_dict(values)
@@ -487,24 +540,28 @@ class Plan:
             InvalidInputError: it is no valid plan.
         """
         try:
-            text = Path(path).read_bytes().decode()  # line ends as they are: `from_toml` looks at them
+            # line ends as they are: `from_toml` looks at them
+            text = Path(path).read_bytes().decode()
             return cls.from_dict(_json_object(text)) if _is_json(path) else cls.from_toml(text)
         except InvalidInputError:
             raise
         except UnicodeDecodeError as error:
             raise UnreadableFileError(
-                f"{os.fspath(path)} is no plan: give the text file, .toml or .json, that fedtally plan wrote "
-                "(fedtally inspect says what is in another file of fedtally)"
+                f"{os.fspath(path)} is no plan: give the text file, .toml or .json, that fedtally"
+                " plan wrote (fedtally inspect says what is in another file of fedtally)"
             ) from error
         except (OSError, ValueError, RecursionError) as error:
             raise UnreadableFileError(
-                f"cannot read the plan {os.fspath(path)}: {getattr(error, 'strerror', None) or error}"
+                f"cannot read the plan {os.fspath(path)}:"
+                f" {getattr(error, 'strerror', None) or error}"
             ) from error
 
 
 def _canonical(values: Mapping[str, Any]) -> str:
     """Return the one JSON text of a table: docs/plan.md."""
-    return json.dumps(dict(values), sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
+    return json.dumps(
+        dict(values), sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False
+    )
 
 
 def modulus_bits(max_round_clients: int, max_items: int, noise: int = 0) -> int:
@@ -532,7 +589,8 @@ def noise_bound(privacy: PrivacyConfig, counters: int, clients: int) -> int:
     stddev = privacy.largest_stddev(clients)
     if privacy.by_clients:
         return params.noise_bound(stddev, counters, "skellam")
-    return params.noise_bound(stddev, counters, "discrete-gaussian") + 1  # two roundings to integers
+    # two roundings to integers
+    return params.noise_bound(stddev, counters, "discrete-gaussian") + 1
 
 
 def _check_form(read: Mapping[str, Any], normal: Mapping[str, Any], path: str = "") -> None:
@@ -543,7 +601,9 @@ def _check_form(read: Mapping[str, Any], normal: Mapping[str, Any], path: str = 
         elif value is None:
             raise InvalidInputError(f"{path}{name} must not be null: leave the entry out")
         elif isinstance(value, str) and value != normal[name]:
-            raise InvalidInputError(f"{path}{name} must be written {normal[name]!r} in a plan, got {value!r}")
+            raise InvalidInputError(
+                f"{path}{name} must be written {normal[name]!r} in a plan, got {value!r}"
+            )
 
 
 def _is_unicode(value: Any) -> bool:
@@ -551,7 +611,11 @@ def _is_unicode(value: Any) -> bool:
 
 
 def _toml_table(values: Mapping[str, Any], path: str = "") -> list[str]:
-    lines = [f"{_toml_key(key)} = {_toml_value(value)}" for key, value in values.items() if not isinstance(value, dict)]
+    lines = [
+        f"{_toml_key(key)} = {_toml_value(value)}"
+        for key, value in values.items()
+        if not isinstance(value, dict)
+    ]
     for key, value in values.items():
         if isinstance(value, dict):
             name = f"{path}{_toml_key(key)}"

@@ -1,8 +1,8 @@
 """Result -> what a person reads in a terminal, and the JSON document that a program reads.
 
-The terminal renderables are rich's, imported inside the functions. Frequencies are shown in percent of the clients,
-sizes in decimal units (1 kB = 1000 bytes). Items are data of strangers: control characters, which could drive a
-terminal, are shown escaped.
+The terminal renderables are rich's, imported inside the functions. Frequencies are shown in percent
+of the clients, sizes in decimal units (1 kB = 1000 bytes). Items are data of strangers: control
+characters, which could drive a terminal, are shown escaped.
 """
 
 from __future__ import annotations
@@ -28,13 +28,16 @@ COVERS = "frequencies among the clients that took part"
 _MOST_DECIMALS = 6
 
 
-def document(result: Result, estimates: Sequence[Estimate], queried: Sequence[Estimate] = ()) -> dict[str, Any]:
+def document(
+    result: Result, estimates: Sequence[Estimate], queried: Sequence[Estimate] = ()
+) -> dict[str, Any]:
     """Return the JSON document of a result; what later versions compute is null.
 
     Args:
         result: the whole answer.
         estimates: its top items.
-        queried: estimates of items that were asked for by name; without any the document has no ``queries``.
+        queried: estimates of items that were asked for by name; without any the document has no
+            ``queries``.
 
     >>> import fedtally
     >>> result = fedtally.estimate(["tea"] * 3 + ["milk"], seed=1)
@@ -126,7 +129,10 @@ def covers(kind: str) -> str:
         "selective": "of a list chosen by its estimates, on average over its items",
         "simultaneous": "of all candidates at once, so also of a list chosen by its estimates",
     }
-    return f"{COVERS}; {which.get(kind, 'of items named beforehand, not of a list chosen by its estimates')}"
+    return (
+        f"{COVERS};"
+        f" {which.get(kind, 'of items named beforehand, not of a list chosen by its estimates')}"
+    )
 
 
 def level(confidence: float) -> str:
@@ -162,7 +168,9 @@ def plan_fields(plan: Plan) -> dict[str, Any]:
     }
 
 
-def answer(result: Result, estimates: Sequence[Estimate], queried: Sequence[Estimate] = ()) -> RenderableType:
+def answer(
+    result: Result, estimates: Sequence[Estimate], queried: Sequence[Estimate] = ()
+) -> RenderableType:
     """Return the terminal's view of a result: its top items, those asked for, and how they came about and at what cost.
 
     Args:
@@ -180,14 +188,19 @@ def answer(result: Result, estimates: Sequence[Estimate], queried: Sequence[Esti
     from rich.text import Text
 
     parts: list[RenderableType] = [
-        heading(f"Most frequent of {counted(result.domain.size, 'candidate')} among {_contributions(result)}"),
+        heading(
+            f"Most frequent of {counted(result.domain.size, 'candidate')} among"
+            f" {_contributions(result)}"
+        ),
         Text(),
         _top_table(result, estimates),
         *_indistinct(estimates),
     ]
     if queried:
         truth = result.true_frequencies([e.item for e in queried])
-        table = estimates_table(queried, truth, ranked=False, confidence=result.confidence, unit=result.unit)
+        table = estimates_table(
+            queried, truth, ranked=False, confidence=result.confidence, unit=result.unit
+        )
         parts += [Text(), heading("Items asked for"), Text(), table]
     return Group(*parts, Text(), facts([*_how(result, estimates, queried), *_notes(result)]))
 
@@ -251,7 +264,11 @@ def _top_table(result: Result, estimates: Sequence[Estimate]) -> RenderableType:
 
 def _contributions(result: Result) -> str:
     clients = counted(result.num_clients, "client")
-    return clients if result.unit == "clients" else f"{result.num_contributions:,} contributions of {clients}"
+    return (
+        clients
+        if result.unit == "clients"
+        else f"{result.num_contributions:,} contributions of {clients}"
+    )
 
 
 def _indistinct(estimates: Sequence[Estimate]) -> list[RenderableType]:
@@ -261,7 +278,9 @@ def _indistinct(estimates: Sequence[Estimate]) -> list[RenderableType]:
     number = sum(not is_told_from_zero(estimate) for estimate in estimates)
     if not number:
         return []
-    which = {len(estimates): "None of these can"}.get(number, f"{number:,} of these {len(estimates):,} cannot")
+    which = {len(estimates): "None of these can"}.get(
+        number, f"{number:,} of these {len(estimates):,} cannot"
+    )
     return [Text(f"{which} be told from 0: the interval reaches down to it", style="dim")]
 
 
@@ -296,22 +315,37 @@ def estimates_table(
     limits = (f"{level(confidence)} interval",) if halves else ()
     for name in ("frequency", *limits, *(("true", "error") if truth is not None else ()), unit):
         table.add_column(name, justify="right", no_wrap=True)
-    digits = decimals([*(estimate.frequency for estimate in estimates), *(half for half in halves if half > 1e-9)])
-    errors = [estimate.frequency - true for estimate, true in zip(estimates, truth or (), strict=False)]
+    digits = decimals(
+        [*(estimate.frequency for estimate in estimates), *(half for half in halves if half > 1e-9)]
+    )
+    errors = [
+        estimate.frequency - true for estimate, true in zip(estimates, truth or (), strict=False)
+    ]
     error_digits = decimals([max(map(abs, errors), default=0.0)])
     for place, estimate in enumerate(estimates):
         cells = [str(place + 1)] if ranked else []
         cells += [printable(estimate.item), percent(estimate.frequency, digits)]
         if estimate.low is not None and estimate.high is not None:
-            low = f"{percent(estimate.low, digits).removesuffix(' %')} .." if is_told_from_zero(estimate) else "up to"
+            low = (
+                f"{percent(estimate.low, digits).removesuffix(' %')} .."
+                if is_told_from_zero(estimate)
+                else "up to"
+            )
             cells.append(f"{low} {percent(estimate.high, digits)}")
         if truth is not None:
-            cells += [percent(truth[place], digits), percent(errors[place], error_digits, signed=True)]
-        table.add_row(*cells, f"{estimate.count:,.0f}", style=None if is_told_from_zero(estimate) else "dim")
+            cells += [
+                percent(truth[place], digits),
+                percent(errors[place], error_digits, signed=True),
+            ]
+        table.add_row(
+            *cells, f"{estimate.count:,.0f}", style=None if is_told_from_zero(estimate) else "dim"
+        )
     return table
 
 
-def _how(result: Result, listed: Sequence[Estimate], named: Sequence[Estimate]) -> list[tuple[str, RenderableType]]:
+def _how(
+    result: Result, listed: Sequence[Estimate], named: Sequence[Estimate]
+) -> list[tuple[str, RenderableType]]:
     """Return what the reader of the numbers must know, as (name, text)."""
     plan = result.plan
     sketch = f"{plan.rows} rows x {plan.width:,} counters of {plan.modulus_bits} bits"
@@ -331,7 +365,12 @@ def _how(result: Result, listed: Sequence[Estimate], named: Sequence[Estimate]) 
         rows.append(("Errors", _errors(result.evaluation)))
     rows.append(("Plan", plan.fingerprint[:16]))
     if result.timings:
-        rows.append(("Time", ", ".join(f"{stage} {seconds:.2g} s" for stage, seconds in result.timings.items())))
+        rows.append(
+            (
+                "Time",
+                ", ".join(f"{stage} {seconds:.2g} s" for stage, seconds in result.timings.items()),
+            )
+        )
     return list(rows)
 
 
@@ -356,10 +395,20 @@ def sizing_rows(said: Mapping[str, Any] | None) -> list[tuple[str, str]]:
     tau = percent(said["tau"], decimals([said["tau"]]))
     rows = [("Sized", f"by {said['sizing']} for a largest error of {tau}, {chance}")]
     if said["sizing"] != "model":
-        rows = [("Sized", f"by the formula {said['sizing']} for a largest error of {tau}, which guarantees nothing")]
+        rows = [
+            (
+                "Sized",
+                (
+                    f"by the formula {said['sizing']} for a largest error of {tau}, which"
+                    " guarantees nothing"
+                ),
+            )
+        ]
     pilot = said["pilot"]
     if pilot is not None:
-        sketch = f"{pilot['rows']} x {pilot['width']:,} counters, {size(pilot['bytes_per_client'])} each"
+        sketch = (
+            f"{pilot['rows']} x {pilot['width']:,} counters, {size(pilot['bytes_per_client'])} each"
+        )
         who = counted(pilot["num_clients"], "client")
         noised = f" and noised for epsilon {pilot['epsilon']:g}" if pilot.get("epsilon") else ""
         rows.append(("", f"from a pilot of {who} ({sketch}), who are not in the estimates{noised}"))
@@ -371,7 +420,8 @@ def _seen(traffic: Mapping[str, Any]) -> str:
         return "ideal secure summation: the server would see these sums alone"
     if traffic["method"] == "two-server":
         return "the servers, unless they collude, see these sums alone"
-    if "cohorts" not in traffic:  # the plan says how rounds are summed, and not in how many parts they were
+    # the plan says how rounds are summed, and not in how many parts they were
+    if "cohorts" not in traffic:
         return "the server sees these sums alone, or those of the cohorts that add up to them"
     sums = "these sums" if traffic["cohorts"] == 1 else "the sum of each cohort"
     return f"the server sees {sums} alone"
@@ -393,7 +443,13 @@ def secure_sum_rows(traffic: Mapping[str, Any], unit: str = "client") -> list[tu
     if "cohorts" not in traffic:
         return [
             ("Secure sum", _trust(traffic)),
-            ("", f"up to {traffic['corrupt']:,} clients of a sum corrupt; {bits}; summed elsewhere, by the plan"),
+            (
+                "",
+                (
+                    f"up to {traffic['corrupt']:,} clients of a sum corrupt; {bits}; summed"
+                    " elsewhere, by the plan"
+                ),
+            ),
         ]
     return [
         ("Secure sum", _trust(traffic)),
@@ -408,17 +464,26 @@ def secure_sum_rows(traffic: Mapping[str, Any], unit: str = "client") -> list[tu
 def _cpu(traffic: Mapping[str, Any]) -> list[tuple[str, str]]:
     if traffic["client_seconds"] is None:
         return []
-    text = f"{1e3 * traffic['client_seconds']:.2g} ms a client, {traffic['server_seconds']:.2g} s at the server"
+    text = (
+        f"{1e3 * traffic['client_seconds']:.2g} ms a client, {traffic['server_seconds']:.2g} s at"
+        " the server"
+    )
     return [("CPU", text)]
 
 
 def _trust(traffic: Mapping[str, Any]) -> str:
     if traffic["method"] == "two-server":
-        return f"two servers that do not collude; at least {traffic['min_survivors']:,} clients in a sum"
-    server = "that follows the protocol" if traffic["adversary"] == "semi-honest" else "that may lie"
+        return (
+            f"two servers that do not collude; at least {traffic['min_survivors']:,} clients in"
+            " a sum"
+        )
+    server = (
+        "that follows the protocol" if traffic["adversary"] == "semi-honest" else "that may lie"
+    )
     return (
-        f"secagg against a server {server}: {traffic['neighbours']} neighbours, any {traffic['threshold']} of "
-        f"{traffic['neighbours'] + 1} shares open a mask, at least {traffic['min_survivors']:,} clients in a sum"
+        f"secagg against a server {server}: {traffic['neighbours']} neighbours, any"
+        f" {traffic['threshold']} of {traffic['neighbours'] + 1} shares open a mask, at least"
+        f" {traffic['min_survivors']:,} clients in a sum"
     )
 
 
@@ -430,8 +495,15 @@ def _cohorts(traffic: Mapping[str, Any]) -> str:
 
 def _attendance(traffic: Mapping[str, Any], unit: str) -> str:
     gone = f"{traffic['dropouts']:,} dropped out" if traffic["dropouts"] else "nobody dropped out"
-    equal = "the sums equal the plain sums exactly" if traffic["equals_plain_sum"] else "not compared with plain sums"
-    return f"{traffic['survivors']:,} of {counted(traffic['clients'], unit)} in the sums, {gone}; {equal}"
+    equal = (
+        "the sums equal the plain sums exactly"
+        if traffic["equals_plain_sum"]
+        else "not compared with plain sums"
+    )
+    return (
+        f"{traffic['survivors']:,} of {counted(traffic['clients'], unit)} in the sums, {gone};"
+        f" {equal}"
+    )
 
 
 def _traffic(traffic: Mapping[str, Any], way: str) -> str:
@@ -440,7 +512,9 @@ def _traffic(traffic: Mapping[str, Any], way: str) -> str:
     return f"{way} {size(traffic[name])} a client{': ' if parts else ''}{', '.join(parts)}"
 
 
-def _certainty(result: Result, listed: Sequence[Estimate], named: Sequence[Estimate]) -> list[tuple[str, str]]:
+def _certainty(
+    result: Result, listed: Sequence[Estimate], named: Sequence[Estimate]
+) -> list[tuple[str, str]]:
     """Return what the intervals of a list and of named items cover, what they leave out, and the error to expect."""
     intervals = result.intervals
     if intervals is None:
@@ -449,7 +523,9 @@ def _certainty(result: Result, listed: Sequence[Estimate], named: Sequence[Estim
     if not intervals.predicted_linf:
         return [*rows, ("Expected", "no error beyond rounding: recovery looks exact")]
     before = " before shrinkage" if result.objective == "l2" else ""
-    expected = f"largest error of all candidates{before} about {_plus_minus(intervals.predicted_linf)}"
+    expected = (
+        f"largest error of all candidates{before} about {_plus_minus(intervals.predicted_linf)}"
+    )
     return [*rows, ("Expected", f"{expected}, predicted from the sums")]
 
 
@@ -466,7 +542,8 @@ def covered(
     sampling = max((e.sampling_error or 0.0 for e in [*listed, *named]), default=0.0)
     if sampling:
         text = (
-            f"not in the intervals: the clients as a sample of a wider population, up to {_plus_minus(sampling)} here"
+            "not in the intervals: the clients as a sample of a wider population, up to"
+            f" {_plus_minus(sampling)} here"
         )
         rows.append(("Sampling", text))
     return rows
@@ -487,7 +564,10 @@ def cost(plan: Plan) -> str:
     per = "per client" if plan.num_rounds == 1 else "per client, in its round"
     items = "the item itself, binary" if plan.max_items == 1 else "the items themselves, binary"
     seen = "it" if plan.max_items == 1 else "them"
-    exact = f"one-hot vector: {size(plan.one_hot_bytes_per_client)}; {items}: {size(plan.binary_bytes_per_client)}"
+    exact = (
+        f"one-hot vector: {size(plan.one_hot_bytes_per_client)}; {items}:"
+        f" {size(plan.binary_bytes_per_client)}"
+    )
     return f"{size(plan.bytes_per_client)} {per} ({exact}, but then the server would see {seen})"
 
 
@@ -498,7 +578,13 @@ def candidates(domain: Domain) -> str:
     >>> candidates(IntegerRange(1, 9)), candidates(Strings(["tea"], bytes(32)))
     ('9 integers, public', '1 string, not public: taken from the input itself')
     """
-    noun = {"range": "integer", "integers": "integer", "dictionary": "item", "strings": "string", "grid": "cell"}
+    noun = {
+        "range": "integer",
+        "integers": "integer",
+        "dictionary": "item",
+        "strings": "string",
+        "grid": "cell",
+    }
     known = "public" if domain.public else "not public: taken from the input itself"
     return f"{counted(domain.size, noun.get(domain.kind, 'item'))}, {known}"
 
@@ -512,14 +598,24 @@ def collisions(domain: Domain) -> str:
     """
     if not domain.collision_probability:
         return ""
-    return f"two candidates share a 61-bit id with probability at most {domain.collision_probability:.1g}"
+    return (
+        "two candidates share a 61-bit id with probability at most"
+        f" {domain.collision_probability:.1g}"
+    )
 
 
 def _errors(found: Evaluation) -> str:
     digits = decimals([found.linf, found.l2])
-    figures = f"largest {percent(found.linf, digits)}, l2 {percent(found.l2, digits)} over all candidates"
-    covered = "" if found.coverage is None else f"; {found.coverage:.1%} of the intervals hold the truth"
-    return f"{figures}; top {found.k}: precision {found.precision_at_k:.0%}, recall {found.recall_at_k:.0%}{covered}"
+    figures = (
+        f"largest {percent(found.linf, digits)}, l2 {percent(found.l2, digits)} over all candidates"
+    )
+    covered = (
+        "" if found.coverage is None else f"; {found.coverage:.1%} of the intervals hold the truth"
+    )
+    return (
+        f"{figures}; top {found.k}: precision {found.precision_at_k:.0%}, recall"
+        f" {found.recall_at_k:.0%}{covered}"
+    )
 
 
 def facts(rows: Iterable[tuple[str, RenderableType]]) -> Table:
@@ -569,7 +665,9 @@ def plain(renderable: RenderableType, columns: int = 100) -> str:
     """
     from rich.console import Console
 
-    console = Console(width=columns, no_color=True, color_system=None, markup=False, highlight=False, emoji=False)
+    console = Console(
+        width=columns, no_color=True, color_system=None, markup=False, highlight=False, emoji=False
+    )
     with console.capture() as capture:
         console.print(renderable)
     return capture.get()
@@ -625,6 +723,9 @@ def printable(item: str | int) -> Any:
     """
     from rich.text import Text
 
-    letters = (letter if letter.isprintable() else letter.encode("unicode_escape").decode() for letter in str(item))
+    letters = (
+        letter if letter.isprintable() else letter.encode("unicode_escape").decode()
+        for letter in str(item)
+    )
     text = "".join(letters) or '""'
     return Text(text if len(text) <= _LONGEST_SHOWN else f"{text[: _LONGEST_SHOWN - 3]}...")

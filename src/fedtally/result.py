@@ -14,7 +14,12 @@ import numpy.typing as npt
 from fedtally import _archive, _validate
 from fedtally import domain as domains
 from fedtally.domain import Domain
-from fedtally.errors import InvalidInputError, MemoryLimitError, MissingExtraError, UnreadableFileError
+from fedtally.errors import (
+    InvalidInputError,
+    MemoryLimitError,
+    MissingExtraError,
+    UnreadableFileError,
+)
 from fedtally.plan import Plan
 from fedtally.privacy import NOT_PRIVATE
 from fedtally.recovery.decoding import (
@@ -26,7 +31,13 @@ from fedtally.recovery.decoding import (
     kind_of,
     named_kind,
 )
-from fedtally.recovery.intervals import Intervals, Limits, NoisyNumberIntervals, make_intervals, sampling_error
+from fedtally.recovery.intervals import (
+    Intervals,
+    Limits,
+    NoisyNumberIntervals,
+    make_intervals,
+    sampling_error,
+)
 from fedtally.recovery.joint import JointDecoder
 from fedtally.recovery.linear_system import Decoder, Ids, ask
 from fedtally.recovery.median import MedianDecoder, check_landed
@@ -35,7 +46,10 @@ from fedtally.sketch import CountSketch, Recovery
 from fedtally.sketch.count_sketch import noise_mark
 
 SCHEMA = "fedtally-result/1"
-RARE_ITEMS = "joint recovery finds rare items too: without differential privacy, secure summation does not protect them"
+RARE_ITEMS = (
+    "joint recovery finds rare items too: without differential privacy, secure summation does not"
+    " protect them"
+)
 BLOCK = 1 << 18
 AS_USUAL = Decoding()
 _BYTES_PER_ROW = 96  # of a full table: estimate, order, label and the row being written
@@ -51,13 +65,15 @@ class Estimate:
 
     Attributes:
         item: its label.
-        frequency: estimated share of the clients that took part, each counted in every round that it is in; it may be
-            below 0.
+        frequency: estimated share of the clients that took part, each counted in every round that
+            it is in; it may be below 0.
         low: lower limit of that share, 0 to 1; None where no interval was asked for.
         high: upper limit, 0 to 1.
-        count: estimated number of clients; of contributions, where a client may be in several rounds.
-        sampling_error: what `low` and `high` leave out: half-width, at the same confidence, by which the share in a
-            wider population may differ, if the clients are a uniform sample of it.
+        count: estimated number of clients; of contributions, where a client may be in several
+            rounds.
+        sampling_error: what `low` and `high` leave out: half-width, at the same confidence, by
+            which the share in a wider population may differ, if the clients are a uniform sample of
+            it.
     """
 
     item: str | int
@@ -74,11 +90,13 @@ class Evaluation(NamedTuple):
     Attributes:
         linf: largest absolute error.
         l2: root of the sum of squared errors.
-        coverage: share of all candidates' intervals, each as if it were named, that hold the truth; None without.
+        coverage: share of all candidates' intervals, each as if it were named, that hold the truth;
+            None without.
         k: size of the two lists compared.
-        precision_at_k: share of the k largest estimates whose true count is at least the k-th largest true count, and
-            at least 1.
-        recall_at_k: share of the k largest true counts (ties by position) among the k largest estimates.
+        precision_at_k: share of the k largest estimates whose true count is at least the k-th
+            largest true count, and at least 1.
+        recall_at_k: share of the k largest true counts (ties by position) among the k largest
+            estimates.
     """
 
     linf: float
@@ -113,37 +131,41 @@ class Truth(NamedTuple):
 class Result:
     """The answer of a campaign: landed sums and what they say about the items.
 
-    Estimates are counts over the clients of all landed rounds, a client of several rounds counted in each; a frequency
-    is a count divided by the number of these contributions. They are decoded when asked for, from the sums that are
-    kept.
+    Estimates are counts over the clients of all landed rounds, a client of several rounds counted
+    in each; a frequency is a count divided by the number of these contributions. They are decoded
+    when asked for, from the sums that are kept.
 
     Args:
         plan: the campaign's plan.
         domain: the candidate items.
-        sketches: the landed sums, at most one per round; under a plan with privacy with the noise of that plan, and
-            marked so by what added it.
+        sketches: the landed sums, at most one per round; under a plan with privacy with the noise
+            of that plan, and marked so by what added it.
         decoding: how the sums are decoded.
         truth: true counts, where a simulation knows them and evaluation was asked for.
         warnings: what the reader of the numbers must know.
         missing: rows without an item, client or round, which were dropped.
         secure_sum: how the sums were made, JSON-able; None: as the plan says.
-        sizing: how the sketch's size was chosen for a target, JSON-able; None: it was given, or is what bytes buy.
+        sizing: how the sketch's size was chosen for a target, JSON-able; None: it was given, or is
+            what bytes buy.
         timings: seconds per stage.
-        attendance: how many clients took part in exactly k rounds, at place k - 1, where one may be in several; None:
-            nobody is.
-        draw: what the bound on a client's items drew away, JSON-able; None: nothing, or it is private.
+        attendance: how many clients took part in exactly k rounds, at place k - 1, where one may be
+            in several; None: nobody is.
+        draw: what the bound on a client's items drew away, JSON-able; None: nothing, or it is
+            private.
 
     Attributes:
         decoding: how the sums are decoded, with the name of the decoder in place of "auto".
         num_clients: how many took part, each counted once.
-        num_contributions: how many sketches are in the sums: a client of three rounds has three. Frequencies are shares
-            of them.
+        num_contributions: how many sketches are in the sums: a client of three rounds has three.
+            Frequencies are shares of them.
 
     Raises:
-        InvalidInputError: nobody took part, or `attendance` has not so many contributions as the sums.
+        InvalidInputError: nobody took part, or `attendance` has not so many contributions as the
+            sums.
 
     Raises:
-        InvalidInputError: nobody took part; or the plan guarantees privacy, and a sum has no noise, or another's.
+        InvalidInputError: nobody took part; or the plan guarantees privacy, and a sum has no noise,
+            or another's.
 
     >>> import fedtally
     >>> result = fedtally.estimate(["tea"] * 30 + ["milk"] * 10, seed=1)
@@ -188,12 +210,19 @@ class Result:
         self.evaluation: Evaluation | None = None
         self.num_contributions = sum(sketch.num_clients for sketch in self.sketches)
         if self.num_contributions < 1:
-            raise InvalidInputError("no client took part in any landed round: there is no frequency to estimate")
-        self.attendance = [self.num_contributions] if attendance is None else [int(number) for number in attendance]
+            raise InvalidInputError(
+                "no client took part in any landed round: there is no frequency to estimate"
+            )
+        self.attendance = (
+            [self.num_contributions]
+            if attendance is None
+            else [int(number) for number in attendance]
+        )
         counted = sum(rounds * number for rounds, number in enumerate(self.attendance, start=1))
         if counted != self.num_contributions or min(self.attendance) < 0:
             raise InvalidInputError(
-                f"attendance must add up to the {self.num_contributions:,} contributions in the sums, got {counted:,}"
+                f"attendance must add up to the {self.num_contributions:,} contributions in the"
+                f" sums, got {counted:,}"
             )
         self.num_clients = sum(self.attendance)
 
@@ -219,7 +248,9 @@ class Result:
         if kind.fits_items:
             check_enumerable(self.domain)
         return kind.make(
-            self.sketches, self.domain, None if report is None else lambda done, total: report("recover", done, total)
+            self.sketches,
+            self.domain,
+            None if report is None else lambda done, total: report("recover", done, total),
         )
 
     @cached_property
@@ -227,7 +258,8 @@ class Result:
         """What turns the landed sums into estimated counts.
 
         Raises:
-            MemoryLimitError: joint recovery and shrinkage must enumerate the domain, and it is too large.
+            MemoryLimitError: joint recovery and shrinkage must enumerate the domain, and it is too
+                large.
         """
         if self.objective == "linf":
             return self._recovered
@@ -243,11 +275,14 @@ class Result:
         """
         if self.confidence == 0:
             return None
-        made = make_intervals(self._recovered, self.sketches, self.domain, self.confidence, self.interval_kind)
+        made = make_intervals(
+            self._recovered, self.sketches, self.domain, self.confidence, self.interval_kind
+        )
         terms = self.plan.privacy
         if terms is None or terms.event.relation != "add-remove":
             return made
-        stddev = terms.stddev * len(self.sketches) ** 0.5  # of the number of clients, noised in each release
+        # of the number of clients, noised in each release
+        stddev = terms.stddev * len(self.sketches) ** 0.5
         return NoisyNumberIntervals(made, stddev / self.num_contributions, self.confidence)
 
     def decoded(
@@ -265,8 +300,15 @@ class Result:
         >>> result.decoded(recovery="median", confidence=0).top(1)[0].low is None
         True
         """
-        asked = {"recovery": recovery, "objective": objective, "confidence": confidence, "intervals": intervals}
-        changed: dict[str, Any] = {name: value for name, value in asked.items() if value is not None}
+        asked = {
+            "recovery": recovery,
+            "objective": objective,
+            "confidence": confidence,
+            "intervals": intervals,
+        }
+        changed: dict[str, Any] = {
+            name: value for name, value in asked.items() if value is not None
+        }
         return Result(
             self.plan,
             self.domain,
@@ -287,8 +329,8 @@ class Result:
         notes = list(self._warnings)
         if self.unit == "contributions":
             notes.append(
-                f"a client of several rounds counts in each: frequencies are shares of {self.num_contributions:,} "
-                f"contributions of {self.num_clients:,} clients"
+                "a client of several rounds counts in each: frequencies are shares of"
+                f" {self.num_contributions:,} contributions of {self.num_clients:,} clients"
             )
         if kind_of(self.recovery).fits_items:
             if self.plan.privacy is None:
@@ -296,30 +338,35 @@ class Result:
             decoder = self.__dict__.get("_recovered")
             if isinstance(decoder, JointDecoder) and decoder.fallback is not None:
                 notes.append(
-                    "nothing stands out of the noise: the paper's decoder is better here, and answered instead"
+                    "nothing stands out of the noise: the paper's decoder is better here, and"
+                    " answered instead"
                 )
         elif self.plan.rows < Recovery.JOINT.fewest_rows:
             notes.append(
-                f"with fewer than {Recovery.JOINT.fewest_rows} rows the paper's decoder is used: joint recovery, "
-                "several times as accurate, needs more"
+                f"with fewer than {Recovery.JOINT.fewest_rows} rows the paper's decoder is used:"
+                " joint recovery, several times as accurate, needs more"
             )
         elif MAX_JOINT < self.domain.size <= MAX_ENUMERATED:
             notes.append(
-                f"more than {MAX_JOINT:,} candidates: by default the paper's decoder is used; joint recovery "
-                "(--recovery joint) is several times as accurate and looks at each candidate ten times"
+                f"more than {MAX_JOINT:,} candidates: by default the paper's decoder is used; joint"
+                " recovery (--recovery joint) is several times as accurate and looks at each"
+                " candidate ten times"
             )
         return tuple(notes)
 
     def __repr__(self) -> str:
         return (
-            f"Result(clients={self.num_clients:,}, candidates={self.domain.size:,}, plan={self.plan.fingerprint[:12]})"
+            f"Result(clients={self.num_clients:,}, candidates={self.domain.size:,},"
+            f" plan={self.plan.fingerprint[:12]})"
         )
 
-    def top(self, k: int = 20, min_frequency: float | None = None, progress: Progress | None = None) -> list[Estimate]:
+    def top(
+        self, k: int = 20, min_frequency: float | None = None, progress: Progress | None = None
+    ) -> list[Estimate]:
         """Return the k largest estimates, largest first, ties by position in the domain.
 
-        Estimates below half a client are left out: the list may have fewer than k. Its limits allow for the choice of
-        its items, unless another kind of interval was asked for.
+        Estimates below half a client are left out: the list may have fewer than k. Its limits allow
+        for the choice of its items, unless another kind of interval was asked for.
 
         Args:
             k: at least 0.
@@ -327,7 +374,8 @@ class Result:
             progress: called as (stage, candidates done, candidates).
 
         Raises:
-            MemoryLimitError: the domain is too large to enumerate; name items with `estimates` instead.
+            MemoryLimitError: the domain is too large to enumerate; name items with `estimates`
+                instead.
         """
         _validate.integer(0, k=k)
         floor = 0.5
@@ -336,8 +384,12 @@ class Result:
         positions, counts = np.empty(0, np.int64), np.empty(0)
         for start, _, block in self.blocks(progress):
             hits = np.flatnonzero(block >= max(floor, counts.min() if len(counts) > k else -np.inf))
-            positions, counts = np.concatenate([positions, hits + start]), np.concatenate([counts, block[hits]])
-            kept = np.lexsort((positions, -counts))[: k + 1]  # one more: what an estimate had to exceed
+            positions, counts = (
+                np.concatenate([positions, hits + start]),
+                np.concatenate([counts, block[hits]]),
+            )
+            # one more: what an estimate had to exceed
+            kept = np.lexsort((positions, -counts))[: k + 1]
             positions, counts = positions[kept], counts[kept]
         reached = float(counts[k]) if len(counts) > k else floor
         positions, counts = positions[:k], counts[:k]
@@ -345,13 +397,15 @@ class Result:
             return []
         labels = self.domain.labels(positions)
         ids = self.domain.encode(labels)
-        # A shrunk estimate is another number than the one that has limits: what that had to reach is not known.
+        # A shrunk estimate is another number than the one that has limits: what that had to reach
+        # is not known.
         threshold = reached / self.num_contributions if self.objective == "linf" else None
         limits = None if self.intervals is None else self.intervals.listed(ids, threshold)
         return self._estimates(labels, counts, limits)
 
     def estimates(self, items: Sequence[str | int]) -> list[Estimate]:
-        """Return the estimates of named items, in their order. For string domains an item need not be a candidate.
+        """Return the estimates of named items, in their order.
+        For string domains an item need not be a candidate.
 
         Raises:
             OutsideDomainError: an item is not in the domain.
@@ -360,11 +414,17 @@ class Result:
         if not named:
             return []
         ids = self.domain.encode(named)
-        labels = [int(item) for item in named] if self.domain.kind in ("range", "integers") else named
-        return self._estimates(labels, self.decoder.at(ids), None if self.intervals is None else self.intervals.at(ids))
+        labels = (
+            [int(item) for item in named] if self.domain.kind in ("range", "integers") else named
+        )
+        return self._estimates(
+            labels, self.decoder.at(ids), None if self.intervals is None else self.intervals.at(ids)
+        )
 
     def frequency(self, item: str | int) -> float:
-        """Return the estimated share of clients that contribute the item. Not clipped: it may be below 0."""
+        """Return the estimated share of clients that contribute the item.
+        Not clipped: it may be below 0.
+        """
         return self.estimates([item])[0].frequency
 
     def true_frequencies(self, items: Sequence[str | int]) -> list[float] | None:
@@ -372,12 +432,18 @@ class Result:
         if self.truth is None:
             return None
         candidates = (
-            [item for item, there in zip(items, self.domain.contains(list(items)), strict=True) if there]
+            [
+                item
+                for item, there in zip(items, self.domain.contains(list(items)), strict=True)
+                if there
+            ]
             if items
             else []
         )
         counts = (
-            {} if not candidates else dict(zip(candidates, self.truth.at(self.domain.locate(candidates)), strict=True))
+            {}
+            if not candidates
+            else dict(zip(candidates, self.truth.at(self.domain.locate(candidates)), strict=True))
         )
         return [float(counts.get(item, 0)) / self.num_contributions for item in items]
 
@@ -411,8 +477,9 @@ class Result:
     def to_arrow(self, memory: int | None = None) -> Any:
         """Return a `pyarrow.Table` of every candidate, largest estimate first: the fields of `Estimate`.
 
-        The limits are those of an item named beforehand, not of a list; the schema's metadata say so: `intervals`.
-        That of a run that is marked not private says so in a further column, `note`.
+        The limits are those of an item named beforehand, not of a list; the schema's metadata say
+        so: `intervals`. That of a run that is marked not private says so in a further column,
+        `note`.
         """
         import pyarrow as pa
 
@@ -426,7 +493,9 @@ class Result:
             "low": nothing if limits is None else limits.low[order],
             "high": nothing if limits is None else limits.high[order],
             "count": frequencies[order] * self.num_contributions,
-            "sampling_error": nothing if limits is None else self._sampling_error(frequencies[order]),
+            "sampling_error": (
+                nothing if limits is None else self._sampling_error(frequencies[order])
+            ),
         }
         if self.not_private:
             columns["note"] = pa.array([self.not_private] * len(order))
@@ -441,13 +510,18 @@ class Result:
     @property
     def not_private(self) -> str:
         """What every output of a run marked not_private carries; "" for others."""
-        return NOT_PRIVATE if self.plan.privacy is not None and self.plan.privacy.not_private else ""
+        return (
+            NOT_PRIVATE if self.plan.privacy is not None and self.plan.privacy.not_private else ""
+        )
 
     def _sampling_error(self, frequencies: F64) -> F64:
-        # Clients, not contributions, are the sample. Where some are in more rounds than others, and hold the same in
-        # all of them, they tell as much as fewer clients of one round: (sum k)^2 / sum k^2 (Kish 1965).
+        # Clients, not contributions, are the sample. Where some are in more rounds than others, and
+        # hold the same in all of them, they tell as much as fewer clients of one round: (sum k)^2 /
+        # sum k^2 (Kish 1965).
         squares = sum(rounds**2 * number for rounds, number in enumerate(self.attendance, start=1))
-        return sampling_error(frequencies, max(1, self.num_contributions**2 // squares), self.confidence)
+        return sampling_error(
+            frequencies, max(1, self.num_contributions**2 // squares), self.confidence
+        )
 
     def to_frame(self, memory: int | None = None) -> Any:
         """Return a pandas data frame of every candidate, largest estimate first.
@@ -458,7 +532,9 @@ class Result:
         try:
             import pandas  # noqa: F401
         except ImportError:
-            raise MissingExtraError("data frames need pandas: pip install 'fedtally[pandas]'") from None
+            raise MissingExtraError(
+                "data frames need pandas: pip install 'fedtally[pandas]'"
+            ) from None
         return self.to_arrow(memory).to_pandas()
 
     def export(self, path: str | os.PathLike[str], memory: int | None = None) -> None:
@@ -489,7 +565,8 @@ class Result:
         )
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write sums, plan and candidates to one file, whole or not at all. True counts are not written.
+        """Write sums, plan and candidates to one file, whole or not at all.
+        True counts are not written.
 
         The file holds the candidates: of a domain `input` these are the clients' own items.
         """
@@ -513,7 +590,12 @@ class Result:
             "evaluation": None if self.evaluation is None else self.evaluation._asdict(),
         }
         arrays = {f"domain_{name}": values for name, values in self.domain.arrays().items()}
-        _archive.write(path, SCHEMA, meta, {"counters": np.stack([s.counters for s in self.sketches]), **arrays})
+        _archive.write(
+            path,
+            SCHEMA,
+            meta,
+            {"counters": np.stack([s.counters for s in self.sketches]), **arrays},
+        )
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Result:
@@ -526,7 +608,9 @@ class Result:
         try:
             plan = Plan.from_dict(meta["plan"])
             parts = {
-                name.removeprefix("domain_"): values for name, values in arrays.items() if name.startswith("domain_")
+                name.removeprefix("domain_"): values
+                for name, values in arrays.items()
+                if name.startswith("domain_")
             }
             sketches = _sketches(plan, meta, arrays["counters"])
             result = cls(
@@ -557,10 +641,13 @@ class Result:
         """Compare all estimates with the truth, and remember the figures as `evaluation`.
 
         Raises:
-            InvalidInputError: the truth is not known: the result was loaded, or evaluation was not asked for.
+            InvalidInputError: the truth is not known: the result was loaded, or evaluation was not
+                asked for.
         """
         if self.truth is None:
-            raise InvalidInputError("the truth is not known here: run estimate with evaluate=True (--evaluate)")
+            raise InvalidInputError(
+                "the truth is not known here: run estimate with evaluate=True (--evaluate)"
+            )
         largest, squares, covered = 0.0, 0.0, 0
         for start, ids, block in self.blocks():
             truth = self.truth.within(start, start + len(block)) / self.num_contributions
@@ -580,7 +667,11 @@ class Result:
         truth = self.truth
         if truth is None or not k:
             return 0.0, 0.0
-        estimated = self.domain.locate([e.item for e in listed]) if (listed := self.top(k)) else np.empty(0, np.int64)
+        estimated = (
+            self.domain.locate([e.item for e in listed])
+            if (listed := self.top(k))
+            else np.empty(0, np.int64)
+        )
         best = np.lexsort((truth.positions, -truth.counts))[:k]
         if not len(best):
             return 0.0, 0.0
@@ -612,7 +703,9 @@ class Result:
             if progress is not None:
                 progress("decode", stop, self.domain.size)
 
-    def _estimates(self, items: Sequence[str | int], counts: F64, limits: Limits | None) -> list[Estimate]:
+    def _estimates(
+        self, items: Sequence[str | int], counts: F64, limits: Limits | None
+    ) -> list[Estimate]:
         frequencies = counts / self.num_contributions
         if limits is None:
             return [
@@ -621,7 +714,10 @@ class Result:
             ]
         low, high = clip_limits(limits)
         columns = (frequencies, low, high, counts, self._sampling_error(frequencies))
-        return [Estimate(item, *row) for item, *row in zip(items, *(c.tolist() for c in columns), strict=True)]
+        return [
+            Estimate(item, *row)
+            for item, *row in zip(items, *(c.tolist() for c in columns), strict=True)
+        ]
 
 
 def clip_limits(limits: Limits) -> Limits:
@@ -663,9 +759,9 @@ def check_table_fits(size: int, memory: int | None) -> None:
     limit = physical_memory() // 2 if memory is None else memory
     if size * _BYTES_PER_ROW > limit:
         raise MemoryLimitError(
-            f"a table of {size:,} candidates needs about {_shown(size * _BYTES_PER_ROW)}, more than the "
-            f"{_shown(limit)} allowed; "
-            "ask for the top items or named ones, or raise the limit (--memory)"
+            f"a table of {size:,} candidates needs about {_shown(size * _BYTES_PER_ROW)}, more than"
+            f" the {_shown(limit)} allowed; ask for the top items or named ones, or raise the limit"
+            " (--memory)"
         )
 
 
@@ -689,9 +785,9 @@ def _check_noised(plan: Plan, sketches: Sequence[CountSketch]) -> None:
         if sketch.noise != plan.noise_mark:
             held = f"holds noise of {sketch.noise}" if sketch.noise else "is exact"
             raise InvalidInputError(
-                f"the plan guarantees differential privacy by noise of {plan.noise_mark}, and the sum of "
-                f"round {sketch.round} {held}: take the sums from what adds the noise (FrequencyServer.release), or a "
-                "plan without privacy"
+                f"the plan guarantees differential privacy by noise of {plan.noise_mark}, and the"
+                f" sum of round {sketch.round} {held}: take the sums from what adds the noise"
+                " (FrequencyServer.release), or a plan without privacy"
             )
 
 

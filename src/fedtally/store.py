@@ -1,23 +1,28 @@
-"""Durable state: the operator's ledger and a client's own record. All SQL is here, and SQLAlchemy with it.
+"""Durable state: the operator's ledger and a client's own record.
+All SQL is here, and SQLAlchemy with it.
 
-A `Ledger` lives in an SQLite file or in a PostgreSQL database, a `ClientRecord` in an SQLite file. What both guarantee:
+A `Ledger` lives in an SQLite file or in a PostgreSQL database, a `ClientRecord` in an SQLite file.
+What both guarantee:
 
-- *Reserved before opened.* `reserve` and `take_part` return once the fact is on disk. Whatever happens then, it counts
-  as spent.
-- *Once.* A campaign has one owner, the run that charged it first. A release of its plan is reserved for that owner
-  alone, who may ask again after a crash, and lands once: primary keys say so, whoever writes. A landing is one row that
-  holds the noised sketch and stands for its spend, so that neither is there without the other. The sum without noise
-  has no column.
-- *At a constant price.* A campaign's row holds what all campaigns of its population cost together up to it, so that a
-  reservation looks at one row of them, however many there are.
-- *One writer at a time.* A writing transaction takes the lock of the whole database first (`BEGIN IMMEDIATE`; on
-  PostgreSQL an advisory lock, at READ COMMITTED), then looks at what was spent, then adds to it.
-- *Append-only.* Triggers refuse to change or to delete a row. Who owns the database can drop them: this is against
-  mistakes, not against its owner.
-- *Durable.* SQLite syncs file and folder at each commit; PostgreSQL commits synchronously. A copy restored from a
-  backup forgets what was spent since: do not go on with it, but with a population of another name and a smaller grant.
+- *Reserved before opened.* `reserve` and `take_part` return once the fact is on disk. Whatever
+  happens then, it counts as spent.
+- *Once.* A campaign has one owner, the run that charged it first. A release of its plan is reserved
+  for that owner alone, who may ask again after a crash, and lands once: primary keys say so,
+  whoever writes. A landing is one row that holds the noised sketch and stands for its spend, so
+  that neither is there without the other. The sum without noise has no column.
+- *At a constant price.* A campaign's row holds what all campaigns of its population cost together
+  up to it, so that a reservation looks at one row of them, however many there are.
+- *One writer at a time.* A writing transaction takes the lock of the whole database first (`BEGIN
+  IMMEDIATE`; on PostgreSQL an advisory lock, at READ COMMITTED), then looks at what was spent, then
+  adds to it.
+- *Append-only.* Triggers refuse to change or to delete a row. Who owns the database can drop them:
+  this is against mistakes, not against its owner.
+- *Durable.* SQLite syncs file and folder at each commit; PostgreSQL commits synchronously. A copy
+  restored from a backup forgets what was spent since: do not go on with it, but with a population
+  of another name and a smaller grant.
 
-Times are arguments, Unix seconds. Importing this module costs what SQLAlchemy costs: import it where it is needed.
+Times are arguments, Unix seconds. Importing this module costs what SQLAlchemy costs: import it
+where it is needed.
 
 >>> import tempfile
 >>> with tempfile.TemporaryDirectory() as folder:
@@ -115,7 +120,8 @@ _campaigns = sa.Table(  # one event, one population and one owner per plan: the 
     sa.Column("number", sa.Integer, nullable=False),  # in the population, from 1
     sa.Column("owner", sa.String(200), nullable=False),
     sa.Column("event", sa.Text, nullable=False),
-    sa.Column("total", sa.Text, nullable=False),  # the composition of the population's campaigns up to this one
+    # the composition of the population's campaigns up to this one
+    sa.Column("total", sa.Text, nullable=False),
     _time(),
     sa.UniqueConstraint("population", "number"),  # and an index: the last row is found at once
 )
@@ -167,7 +173,9 @@ _sessions = sa.Table(
 
 
 class StoreError(FedtallyError):
-    """Say that a database failed: it is locked, full, gone, or refused a statement. Nothing was written by halves."""
+    """Say that a database failed: it is locked, full, gone, or refused a statement.
+    Nothing was written by halves.
+    """
 
 
 class Reservation(NamedTuple):
@@ -234,7 +242,9 @@ class _Database:
                 for table in (_schema, *self._metadata.sorted_tables):
                     for statement in _triggers(table, connection.dialect.name):
                         connection.exec_driver_sql(statement)
-                connection.execute(sa.insert(_schema).values(kind=self._kind, version=SCHEMA_VERSION))
+                connection.execute(
+                    sa.insert(_schema).values(kind=self._kind, version=SCHEMA_VERSION)
+                )
 
     def _check(self) -> None:
         with self._transaction(write=False) as connection:
@@ -243,8 +253,8 @@ class _Database:
             raise UnreadableFileError(f"{self._name} holds no {self._kind} yet")
         if version > SCHEMA_VERSION:
             raise UnreadableFileError(
-                f"{self._name} was written by a newer fedtally (schema {version}; this one knows {SCHEMA_VERSION}): "
-                "install that version"
+                f"{self._name} was written by a newer fedtally (schema {version}; this one knows"
+                f" {SCHEMA_VERSION}): install that version"
             )
 
     def _version(self, connection: sa.Connection) -> int | None:
@@ -252,13 +262,17 @@ class _Database:
             return None
         versions = {row.kind: row.version for row in connection.execute(sa.select(_schema))}
         if versions and self._kind not in versions:
-            raise UnreadableFileError(f"{self._name} holds a {next(iter(versions))}, not a {self._kind}")
+            raise UnreadableFileError(
+                f"{self._name} holds a {next(iter(versions))}, not a {self._kind}"
+            )
         return versions.get(self._kind)
 
     def grant(self, population: str, epsilon: float, delta: float, time: int) -> Grant:
-        """Grant a population a total epsilon, at its one total delta. A later grant stands in for the earlier.
+        """Grant a population a total epsilon, at its one total delta.
+        A later grant stands in for the earlier.
 
-        What was charged stays charged: a smaller grant stops new campaigns, not the rounds of those reserved.
+        What was charged stays charged: a smaller grant stops new campaigns, not the rounds of those
+        reserved.
 
         Raises:
             InvalidInputError: values out of bounds, or a delta other than the population's.
@@ -267,11 +281,13 @@ class _Database:
         with self._transaction(write=True) as connection:
             known = self._grant(connection, population)
             if known is None:
-                connection.execute(sa.insert(self._populations).values(population=population, delta=new.delta))
+                connection.execute(
+                    sa.insert(self._populations).values(population=population, delta=new.delta)
+                )
             elif known.delta != new.delta:
                 raise InvalidInputError(
-                    f"population {population!r} has a total delta of {known.delta:g} for good, not {new.delta:g}: "
-                    "grant with that"
+                    f"population {population!r} has a total delta of {known.delta:g} for good, not"
+                    f" {new.delta:g}: grant with that"
                 )
             values = {"population": population, "epsilon": new.epsilon, "time": time}
             connection.execute(sa.insert(self._granted).values(**values))
@@ -326,46 +342,71 @@ class Ledger(_Database):
     def reserve(self, charge: Charge, owner: str, time: int) -> Reservation:
         """Reserve a release; call it before anything can be opened, and before noise is drawn.
 
-        From here on the release is spent, also if this process dies in the very next instant. The first reservation
-        charges the campaign, and makes it the owner's. The owner may ask for a reservation again, for another cohort of
-        the same release or after a crash, and gets the same one until the release has landed. It must not draw a second
-        noise for a sum of which something left. What it costs does not grow with what is in the ledger.
+        From here on the release is spent, also if this process dies in the very next instant. The
+        first reservation charges the campaign, and makes it the owner's. The owner may ask for a
+        reservation again, for another cohort of the same release or after a crash, and gets the
+        same one until the release has landed. It must not draw a second noise for a sum of which
+        something left. What it costs does not grow with what is in the ledger.
 
         Args:
             charge: which release, of which campaign.
-            owner: names the run of the campaign, and no other: such as 32 random bytes in hexadecimal.
+            owner: names the run of the campaign, and no other: such as 32 random bytes in
+                hexadecimal.
             time: now, Unix seconds.
 
         Raises:
             AlreadySpentError: the campaign is another owner's, or the release has landed.
             OverspentError: its campaign costs more than the population has left.
-            InvalidInputError: nothing was granted; or as `budget.check_total` and `budget.check_campaign`.
+            InvalidInputError: nothing was granted; or as `budget.check_total` and
+                `budget.check_campaign`.
         """
         owner, time = checked_name(owner=owner), _seconds(time)
         with self._transaction(write=True) as connection, _taken(charge):
             grant = self._grant(connection, charge.population)
             if grant is None:
                 raise InvalidInputError(self._ungranted(connection, charge.population))
-            campaign = connection.execute(sa.select(_campaigns).where(_campaigns.c.plan == charge.plan)).first()
+            campaign = connection.execute(
+                sa.select(_campaigns).where(_campaigns.c.plan == charge.plan)
+            ).first()
             if campaign is None:
                 self._begin(connection, grant, charge, owner, time)
             elif self._is_repeated(connection, campaign, charge, owner):
                 return Reservation(charge.plan, charge.release)
-            connection.execute(sa.insert(_reservations).values(plan=charge.plan, release=charge.release, time=time))
+            connection.execute(
+                sa.insert(_reservations).values(plan=charge.plan, release=charge.release, time=time)
+            )
         return Reservation(charge.plan, charge.release)
 
-    def _begin(self, connection: sa.Connection, grant: Grant, charge: Charge, owner: str, time: int) -> None:
+    def _begin(
+        self, connection: sa.Connection, grant: Grant, charge: Charge, owner: str, time: int
+    ) -> None:
         """Charge a campaign, if it is not too much."""
         before = _total(connection, grant)
-        total = Composition.of([charge.event], grant.delta) if before is None else before.plus(charge.event)
+        total = (
+            Composition.of([charge.event], grant.delta)
+            if before is None
+            else before.plus(charge.event)
+        )
         check_total(grant, total, charge.plan)
-        row = {"plan": charge.plan, "population": charge.population, "number": total.campaigns, "owner": owner}
-        texts = {"event": _to_json(charge.event), "total": json.dumps(total.to_dict(), sort_keys=True)}
+        row = {
+            "plan": charge.plan,
+            "population": charge.population,
+            "number": total.campaigns,
+            "owner": owner,
+        }
+        texts = {
+            "event": _to_json(charge.event),
+            "total": json.dumps(total.to_dict(), sort_keys=True),
+        }
         connection.execute(sa.insert(_campaigns).values(**row, **texts, time=time))
 
-    def _is_repeated(self, connection: sa.Connection, campaign: sa.Row[Any], charge: Charge, owner: str) -> bool:
+    def _is_repeated(
+        self, connection: sa.Connection, campaign: sa.Row[Any], charge: Charge, owner: str
+    ) -> bool:
         """Tell whether the owner of a campaign reserved this release before and it did not land."""
-        check_campaign(Charge(campaign.population, campaign.plan, 0, _from_json(campaign.event)), charge)
+        check_campaign(
+            Charge(campaign.population, campaign.plan, 0, _from_json(campaign.event)), charge
+        )
         if campaign.owner != owner:
             raise _of_another_run(charge.plan, charge.release)
         if connection.execute(_landed(charge.plan, charge.release)).first() is not None:
@@ -399,7 +440,8 @@ class Ledger(_Database):
     def land(self, reservation: Reservation, sketch: bytes, owner: str, time: int) -> Landing:
         """Keep the noised sketch of a reserved release for good; afterwards erase the sum without noise.
 
-        After an error or a crash the same bytes may be landed again, which changes nothing. Noise is never drawn again.
+        After an error or a crash the same bytes may be landed again, which changes nothing. Noise
+        is never drawn again.
 
         Args:
             reservation: from `reserve`.
@@ -408,16 +450,21 @@ class Ledger(_Database):
             time: now, Unix seconds.
 
         Raises:
-            AlreadySpentError: the campaign is another owner's, or another sketch landed for that release.
+            AlreadySpentError: the campaign is another owner's, or another sketch landed for that
+                release.
             InvalidInputError: the release was not reserved, or the sketch is empty.
         """
         if not isinstance(sketch, bytes) or not sketch:
-            raise InvalidInputError(f"a sketch to land is bytes, and not empty, got {type(sketch).__name__}")
+            raise InvalidInputError(
+                f"a sketch to land is bytes, and not empty, got {type(sketch).__name__}"
+            )
         owner = checked_name(owner=owner)
         new = Landing(*reservation, hashlib.sha256(sketch).hexdigest(), _seconds(time))
         with self._transaction(write=True) as connection:
             known = _campaigns.c
-            if connection.execute(sa.select(known.owner).where(known.plan == new.plan)).scalar() not in (None, owner):
+            if connection.execute(
+                sa.select(known.owner).where(known.plan == new.plan)
+            ).scalar() not in (None, owner):
                 raise _of_another_run(new.plan, new.release)
             found = connection.execute(_landed(*reservation)).first()
             if found is not None:
@@ -429,7 +476,8 @@ class Ledger(_Database):
             at = (_reservations.c.plan == new.plan) & (_reservations.c.release == new.release)
             if connection.execute(sa.select(_reservations).where(at)).first() is None:
                 raise InvalidInputError(
-                    f"release {new.release} of plan {new.plan} was not reserved: reserve it, then open"
+                    f"release {new.release} of plan {new.plan} was not reserved: reserve it, then"
+                    " open"
                 )
             connection.execute(sa.insert(_landings).values(**new._asdict(), sketch=sketch))
         return new
@@ -455,11 +503,15 @@ class Ledger(_Database):
         """
         at = (_landings.c.plan == plan) & (_landings.c.release == release)
         with self._transaction(write=False) as connection:
-            row = connection.execute(sa.select(_landings.c.sketch, _landings.c.sha256).where(at)).first()
+            row = connection.execute(
+                sa.select(_landings.c.sketch, _landings.c.sha256).where(at)
+            ).first()
         if row is None:
             raise InvalidInputError(f"release {release} of plan {plan} did not land")
         if hashlib.sha256(row.sketch).hexdigest() != row.sha256:
-            raise UnreadableFileError(f"the sketch of release {release} of plan {plan} is damaged in {self._name}")
+            raise UnreadableFileError(
+                f"the sketch of release {release} of plan {plan} is damaged in {self._name}"
+            )
         return bytes(row.sketch)
 
     def spent(self, population: str, planned: Sequence[Charge] = ()) -> Guarantee | None:
@@ -467,7 +519,8 @@ class Ledger(_Database):
 
         Args:
             population: whose budget it is.
-            planned: charges of campaigns that are not made yet, each of another plan, which count, too.
+            planned: charges of campaigns that are not made yet, each of another plan, which count,
+                too.
         """
         with self._transaction(write=False) as connection:
             grant = self._grant(connection, population)
@@ -475,7 +528,11 @@ class Ledger(_Database):
                 return None
             total = _total(connection, grant)
         for charge in planned:
-            total = Composition.of([charge.event], grant.delta) if total is None else total.plus(charge.event)
+            total = (
+                Composition.of([charge.event], grant.delta)
+                if total is None
+                else total.plus(charge.event)
+            )
         return None if total is None else total.guarantee
 
     def export(self, population: str | None = None) -> dict[str, Any]:
@@ -494,7 +551,11 @@ class Ledger(_Database):
             name = named["population"]
             if population in (None, name):
                 own = [campaign for campaign in campaigns if campaign["population"] == name]
-                documents.append(_document(named, [row for row in grants if row["population"] == name], own, releases))
+                documents.append(
+                    _document(
+                        named, [row for row in grants if row["population"] == name], own, releases
+                    )
+                )
         if population is not None and not documents:
             raise InvalidInputError(f"{self._name} knows no population {population!r}")
         return {"schema": EXPORT, "populations": documents}
@@ -503,9 +564,9 @@ class Ledger(_Database):
 class ClientRecord(_Database):
     """A client's own record of what it took part in: it trusts no operator to count for it.
 
-    Made by `open`. One file per client identity. Its owner may `cap` what everything in it costs together, whatever
-    populations operators name, and may also `grant`: then campaigns that cost a population more than that are refused,
-    by the rule of the ledger.
+    Made by `open`. One file per client identity. Its owner may `cap` what everything in it costs
+    together, whatever populations operators name, and may also `grant`: then campaigns that cost a
+    population more than that are refused, by the rule of the ledger.
     """
 
     _kind = "client record"
@@ -521,11 +582,14 @@ class ClientRecord(_Database):
         """
         return _opened(cls, _file(os.fspath(path)), create)
 
-    def cap(self, epsilon: float, delta: float, time: int, relation: Relation | str = Relation.ZERO_OUT) -> None:
-        """Cap what everything that this record takes part in costs together. A later cap stands in for the earlier.
+    def cap(
+        self, epsilon: float, delta: float, time: int, relation: Relation | str = Relation.ZERO_OUT
+    ) -> None:
+        """Cap what everything that this record takes part in costs together.
+        A later cap stands in for the earlier.
 
-        Each campaign counts in full from its first part on, by what is proven of its event. Parts without differential
-        privacy have no epsilon: under a cap they are refused.
+        Each campaign counts in full from its first part on, by what is proven of its event. Parts
+        without differential privacy have no epsilon: under a cap they are refused.
 
         Args:
             epsilon: above 0, at most 1000.
@@ -534,18 +598,23 @@ class ClientRecord(_Database):
             relation: `zero-out` or `replace-one`, whatever the plans name.
 
         Raises:
-            InvalidInputError: values out of bounds; or the record holds a part without differential privacy, which no
-                cap covers.
+            InvalidInputError: values out of bounds; or the record holds a part without differential
+                privacy, which no cap covers.
         """
         new = Cap(epsilon, delta, Relation.parse(relation))
-        values = {"epsilon": new.epsilon, "delta": new.delta, "relation": str(new.relation), "time": _seconds(time)}
+        values = {
+            "epsilon": new.epsilon,
+            "delta": new.delta,
+            "relation": str(new.relation),
+            "time": _seconds(time),
+        }
         with self._transaction(write=True) as connection:
             known = _participations.c
             bare = connection.execute(sa.select(known.plan).where(known.event.is_(None))).first()
             if bare is not None:
                 raise InvalidInputError(
-                    f"the record holds a part in plan {bare.plan}, which is without differential privacy: no cap "
-                    "covers it; grant to populations instead"
+                    f"the record holds a part in plan {bare.plan}, which is without differential"
+                    " privacy: no cap covers it; grant to populations instead"
                 )
             connection.execute(sa.insert(_caps).values(**values))
 
@@ -558,13 +627,24 @@ class ClientRecord(_Database):
         """Record a session of secure summation before it begins; False if it was recorded before."""
         name = _session(session)
         with self._transaction(write=True) as connection:
-            if connection.execute(sa.select(_sessions).where(_sessions.c.session == name)).first() is not None:
+            if (
+                connection.execute(sa.select(_sessions).where(_sessions.c.session == name)).first()
+                is not None
+            ):
                 return False
-            connection.execute(sa.insert(_sessions).values(session=name, not_after=_seconds(not_after)))
+            connection.execute(
+                sa.insert(_sessions).values(session=name, not_after=_seconds(not_after))
+            )
         return True
 
     def take_part(
-        self, population: str, plan: str, round: int, event: Event | None, time: int, item: str | None = None
+        self,
+        population: str,
+        plan: str,
+        round: int,
+        event: Event | None,
+        time: int,
+        item: str | None = None,
     ) -> None:
         """Record a part in a round; call it before the masked input leaves.
 
@@ -572,20 +652,24 @@ class ClientRecord(_Database):
             population: as the plan names it.
             plan: the fingerprint of the plan.
             round: the round of it.
-            event: of the whole campaign; None: without differential privacy, and participations are not bounded.
+            event: of the whole campaign; None: without differential privacy, and participations are
+                not bounded.
             time: now, Unix seconds.
-            item: a label of what is contributed, if it may be contributed only once whatever the plan.
+            item: a label of what is contributed, if it may be contributed only once whatever the
+                plan.
 
         Raises:
             AlreadySpentError: it took part in that round, or with that item.
-            OverspentError: it took part as often as the event allows, or the owner's grant or cap does not cover it.
-            InvalidInputError: as `budget.check_participation`; or the plan came with an event before and has none now,
-                or the other way round.
+            OverspentError: it took part as often as the event allows, or the owner's grant or cap
+                does not cover it.
+            InvalidInputError: as `budget.check_participation`; or the plan came with an event
+                before and has none now, or the other way round.
         """
         checked_name(population=population)
         checked_name(plan=plan)
         if item is not None and not is_name(item):
-            raise InvalidInputError(f"an item's label must be {NAME}")  # without the label: it may be logged
+            # without the label: it may be logged
+            raise InvalidInputError(f"an item's label must be {NAME}")
         round, time = _validate.integer(0, 2**31 - 1, round=round), _seconds(time)
         with self._transaction(write=True) as connection:
             known = _participations.c
@@ -593,27 +677,39 @@ class ClientRecord(_Database):
             if item is not None:
                 twice |= known.item == item
             if connection.execute(sa.select(known.round).where(twice)).first() is not None:
-                raise AlreadySpentError(f"the client took part in round {round} of plan {plan}, or with this item")
+                raise AlreadySpentError(
+                    f"the client took part in round {round} of plan {plan}, or with this item"
+                )
             charge = None if event is None else Charge(population, plan, round, event)
             before = connection.execute(sa.select(known.event).where(known.plan == plan)).first()
             if before is not None and (before.event is None) != (event is None):
                 came, comes = ("without", "with") if before.event is None else ("with", "without")
                 raise InvalidInputError(
-                    f"plan {plan} came {came} differential privacy before, and comes {comes} it now: "
-                    "a plan has one event"
+                    f"plan {plan} came {came} differential privacy before, and comes {comes} it"
+                    " now: a plan has one event"
                 )
             if charge is not None:
                 self._check_charge(connection, charge)
             self._check_cap(connection, charge)
             text = None if event is None else _to_json(event)
-            values = {"population": population, "plan": plan, "round": round, "event": text, "item": item}
+            values = {
+                "population": population,
+                "plan": plan,
+                "round": round,
+                "event": text,
+                "item": item,
+            }
             connection.execute(sa.insert(_participations).values(**values, time=time))
 
     def _check_charge(self, connection: sa.Connection, charge: Charge) -> None:
         known = _participations.c
         theirs = (known.population == charge.population) | (known.plan == charge.plan)
         rows = connection.execute(sa.select(_participations).where(theirs)).all()
-        charges = [Charge(row.population, row.plan, row.round, _from_json(row.event)) for row in rows if row.event]
+        charges = [
+            Charge(row.population, row.plan, row.round, _from_json(row.event))
+            for row in rows
+            if row.event
+        ]
         check_participation(charges, charge)
         grant = self._grant(connection, charge.population)
         if grant is not None:
@@ -626,11 +722,13 @@ class ClientRecord(_Database):
             return
         if charge is None:
             raise OverspentError(
-                f"the record has a cap of epsilon {cap.epsilon:g}, and the plan is without differential privacy: "
-                "what has no epsilon cannot be counted"
+                f"the record has a cap of epsilon {cap.epsilon:g}, and the plan is without"
+                " differential privacy: what has no epsilon cannot be counted"
             )
         rows = connection.execute(sa.select(_participations)).all()
-        charges = [Charge(row.population, row.plan, row.round, _from_json(row.event)) for row in rows]
+        charges = [
+            Charge(row.population, row.plan, row.round, _from_json(row.event)) for row in rows
+        ]
         check_cap(cap, charges, charge)
 
     def _cap(self, connection: sa.Connection) -> Cap | None:
@@ -641,16 +739,19 @@ class ClientRecord(_Database):
         """Return the rounds of a plan that the client took part in, in their order."""
         known = _participations.c
         with self._transaction(write=False) as connection:
-            rows = connection.execute(sa.select(known.round).where(known.plan == plan).order_by(known.round))
+            rows = connection.execute(
+                sa.select(known.round).where(known.plan == plan).order_by(known.round)
+            )
             return [row.round for row in rows]
 
 
 @dataclass(frozen=True)
 class Journal:
-    """The `secagg.client.Journal` of one round of a plan, kept in a client's record. It stays that of its round.
+    """The `secagg.client.Journal` of one round of a plan, kept in a client's record.
+    It stays that of its round.
 
-    The plan says whose budget it is and what is counted: without privacy the population is "clients", and
-    participations are not bounded.
+    The plan says whose budget it is and what is counted: without privacy the population is
+    "clients", and participations are not bounded.
 
     Args:
         record: of the client identity.
@@ -684,9 +785,15 @@ class Journal:
         self._refuse("")
         try:
             terms = self.plan.privacy
-            population, event = ("clients", None) if terms is None else (terms.population, terms.event)
-            self.record.take_part(population, self.fingerprint, self.round, event, self.time, self.item)
-        except InvalidInputError as error:  # spent; or events that do not add up: either way nothing was recorded
+            population, event = (
+                ("clients", None) if terms is None else (terms.population, terms.event)
+            )
+            self.record.take_part(
+                population, self.fingerprint, self.round, event, self.time, self.item
+            )
+        except (
+            InvalidInputError
+        ) as error:  # spent; or events that do not add up: either way nothing was recorded
             self._refuse(str(error))
             return False
         return True
@@ -700,8 +807,8 @@ class Journal:
 
 def _of_another_run(plan: str, release: int) -> AlreadySpentError:
     return AlreadySpentError(
-        f"release {release} of plan {plan} is not to be had: another run charged this plan, and what it reserved "
-        "counts as spent, landed or not; go on with that run, or with a new plan"
+        f"release {release} of plan {plan} is not to be had: another run charged this plan, and"
+        " what it reserved counts as spent, landed or not; go on with that run, or with a new plan"
     )
 
 
@@ -722,13 +829,21 @@ def _composition(total: str, event: str, delta: float) -> Composition:
 
 def _landed(plan: str, release: int | None = None) -> sa.Select[Any]:
     columns = _landings.c
-    query = sa.select(columns.plan, columns.release, columns.sha256, columns.time).where(columns.plan == plan)
-    return query.order_by(columns.release) if release is None else query.where(columns.release == release)
+    query = sa.select(columns.plan, columns.release, columns.sha256, columns.time).where(
+        columns.plan == plan
+    )
+    return (
+        query.order_by(columns.release)
+        if release is None
+        else query.where(columns.release == release)
+    )
 
 
 def _releases() -> sa.Select[Any]:
     """Return the query of all reservations, each with its landing or nulls."""
-    at = (_reservations.c.plan == _landings.c.plan) & (_reservations.c.release == _landings.c.release)
+    at = (_reservations.c.plan == _landings.c.plan) & (
+        _reservations.c.release == _landings.c.release
+    )
     return (
         sa.select(
             _reservations.c.plan,
@@ -750,7 +865,11 @@ def _document(
 ) -> dict[str, Any]:
     """Return what is known of one population."""
     last = campaigns[-1] if campaigns else None
-    total = None if last is None else _composition(last["total"], last["event"], named["delta"]).guarantee
+    total = (
+        None
+        if last is None
+        else _composition(last["total"], last["event"], named["delta"]).guarantee
+    )
     return {
         "population": named["population"],
         "epsilon_granted": grants[-1]["epsilon"],
@@ -808,17 +927,22 @@ def _triggers(table: sa.Table, dialect: str) -> Sequence[str]:
     name, refusal = table.name, "fedtally: this table is append-only"
     if dialect == "postgresql":
         function = (
-            "CREATE OR REPLACE FUNCTION fedtally_refuse() RETURNS trigger LANGUAGE plpgsql AS "
-            f"$$ BEGIN RAISE EXCEPTION '{refusal}' USING ERRCODE = 'integrity_constraint_violation'; END $$"
+            "CREATE OR REPLACE FUNCTION fedtally_refuse() RETURNS trigger LANGUAGE plpgsql AS $$"
+            f" BEGIN RAISE EXCEPTION '{refusal}' USING ERRCODE = 'integrity_constraint_violation';"
+            " END $$"
         )
-        trigger = "CREATE TRIGGER {0}_{1} BEFORE {2} ON {0} FOR EACH {3} EXECUTE FUNCTION fedtally_refuse()"
+        trigger = (
+            "CREATE TRIGGER {0}_{1} BEFORE {2} ON {0} FOR EACH {3} EXECUTE FUNCTION"
+            " fedtally_refuse()"
+        )
         return [
             function,
             trigger.format(name, "kept", "UPDATE OR DELETE", "ROW"),
             trigger.format(name, "whole", "TRUNCATE", "STATEMENT"),
         ]
     taken = " OR ".join(
-        " AND ".join(f"{column} = NEW.{column}" for column in columns) for columns in _unique_columns(table)
+        " AND ".join(f"{column} = NEW.{column}" for column in columns)
+        for columns in _unique_columns(table)
     )
     raised = f"BEGIN SELECT RAISE(ABORT, '{refusal}'); END"
     replaced = f"WHEN EXISTS (SELECT 1 FROM {name} WHERE {taken})"  # noqa: S608 REPLACE deletes unseen otherwise
@@ -831,12 +955,21 @@ def _triggers(table: sa.Table, dialect: str) -> Sequence[str]:
 
 def _unique_columns(table: sa.Table) -> list[list[str]]:
     """Return the names of the columns of each constraint by which REPLACE takes one row for another."""
-    unique = [one for one in table.constraints if isinstance(one, sa.PrimaryKeyConstraint | sa.UniqueConstraint)]
-    return sorted([column.name for column in one.columns] for one in unique)  # constraints are a set: one order
+    unique = [
+        one
+        for one in table.constraints
+        if isinstance(one, sa.PrimaryKeyConstraint | sa.UniqueConstraint)
+    ]
+    # constraints are a set: one order
+    return sorted([column.name for column in one.columns] for one in unique)
 
 
 def _opened(kind: type[_Opened], url: sa.URL, create: bool) -> _Opened:
-    name = url.database if url.get_backend_name() == "sqlite" else url.render_as_string(hide_password=True)
+    name = (
+        url.database
+        if url.get_backend_name() == "sqlite"
+        else url.render_as_string(hide_password=True)
+    )
     assert name is not None
     if url.get_backend_name() == "sqlite":
         try:
@@ -861,7 +994,9 @@ def _url(location: str | os.PathLike[str]) -> sa.URL:
         url = sa.make_url(place)
         backend = url.get_backend_name()
     except (ArgumentError, ValueError):
-        raise InvalidInputError("not a URL of a database: write postgresql://user@host/database or a path") from None
+        raise InvalidInputError(
+            "not a URL of a database: write postgresql://user@host/database or a path"
+        ) from None
     if backend == "sqlite":
         return _file(url.database or "")
     if backend not in ("postgresql", "postgres"):
@@ -871,7 +1006,9 @@ def _url(location: str | os.PathLike[str]) -> sa.URL:
 
 def _file(path: str) -> sa.URL:
     if path in ("", ":memory:") or path.startswith("file:"):
-        raise InvalidInputError(f"a database must outlive its process: give the path of a file, got {path!r}")
+        raise InvalidInputError(
+            f"a database must outlive its process: give the path of a file, got {path!r}"
+        )
     return sa.URL.create("sqlite", database=path)
 
 
@@ -889,9 +1026,13 @@ def _engine(url: sa.URL) -> sa.Engine:
         return engine
     try:
         # READ COMMITTED: what is read after the lock was waited for is what others have committed
-        engine = sa.create_engine(url, poolclass=sa.NullPool, hide_parameters=True, isolation_level="READ COMMITTED")
+        engine = sa.create_engine(
+            url, poolclass=sa.NullPool, hide_parameters=True, isolation_level="READ COMMITTED"
+        )
     except ImportError:
-        raise MissingExtraError("PostgreSQL needs its driver: pip install 'fedtally[postgres]'") from None
+        raise MissingExtraError(
+            "PostgreSQL needs its driver: pip install 'fedtally[postgres]'"
+        ) from None
     hooks.listen(engine, "connect", _prepare_postgres)
     return engine
 
@@ -908,7 +1049,9 @@ def _begin_sqlite(connection: sa.Connection) -> None:
 
 
 def _prepare_postgres(connection: Any, _: Any) -> None:
-    switched_on = "SELECT set_config(name, 'on', false) FROM pg_settings WHERE name = 'synchronous_commit'"
+    switched_on = (
+        "SELECT set_config(name, 'on', false) FROM pg_settings WHERE name = 'synchronous_commit'"
+    )
     with connection.cursor() as cursor:
         cursor.execute(switched_on + " AND setting = 'off'")
     connection.commit()
@@ -933,7 +1076,9 @@ def _failures(name: str) -> Iterator[None]:
     except UnicodeDecodeError as error:
         raise UnreadableFileError(f"{name} is damaged: it holds text that is none") from error
     except SQLAlchemyError as error:
-        reason = str(error.orig if isinstance(error, DBAPIError) else error).strip().partition("\n")[0]
+        reason = (
+            str(error.orig if isinstance(error, DBAPIError) else error).strip().partition("\n")[0]
+        )
         if "not a database" in reason:
             raise UnreadableFileError(f"{name} is no database: {reason}") from error
         raise StoreError(f"{name} failed: {reason}") from error

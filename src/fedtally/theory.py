@@ -1,34 +1,38 @@
 """The paper's theory as functions: hardness, widths that suffice, error bounds, lower bounds.
 
-"The paper" is Wu, Zhu, Kairouz and Braverman, Private Federated Frequency Estimation: Adapting to the Hardness of the
-Instance, NeurIPS 2023. Statements are cited by their titles, equations by their numbers there. Logarithms are natural.
-What a plan will do is predicted without constants by `fedtally.recovery.error_model`; this module says what was proved,
-so that the two can be compared. Hashes are random, the decoder is the median.
+"The paper" is Wu, Zhu, Kairouz and Braverman, Private Federated Frequency Estimation: Adapting to
+the Hardness of the Instance, NeurIPS 2023. Statements are cited by their titles, equations by their
+numbers there. Logarithms are natural. What a plan will do is predicted without constants by
+`fedtally.recovery.error_model`; this module says what was proved, so that the two can be compared.
+Hashes are random, the decoder is the median.
 
-**Constants.** The theorems hold for some absolute C, which they do not give: where a bound needs it, it is an argument
-without default. The widths have the 2 of the paper's experiments. C also hides a trade: an error of at most tau needs
-hardness(f, tau / C), the width, where the error bound has C, which is up to C^2 hardness(f, tau).
+**Constants.** The theorems hold for some absolute C, which they do not give: where a bound needs
+it, it is an argument without default. The widths have the 2 of the paper's experiments. C also
+hides a trade: an error of at most tau needs hardness(f, tau / C), the width, where the error bound
+has C, which is up to C^2 hardness(f, tau).
 
-**Frequencies** are counts over clients: each in [0, 1], in any order, together at most 1 where a client holds one item.
-Only C / W and 2 / tau rest on that last condition. For hybrid rounds the `heterogeneity` takes their place.
+**Frequencies** are counts over clients: each in [0, 1], in any order, together at most 1 where a
+client holds one item. Only C / W and 2 / tau rest on that last condition. For hybrid rounds the
+`heterogeneity` takes their place.
 
-**As we read it.** Where the paper's wording leaves a choice, or a slip changes a statement (more: docs/paper-notes.md).
-No conclusion of the paper depends on any of these:
+**As we read it.** Where the paper's wording leaves a choice, or a slip changes a statement (more:
+docs/paper-notes.md). No conclusion of the paper depends on any of these:
 
-- *Rows.* L = log(d / p) is to be read up to a constant, as in the hybrid proof: with few rows heavy items spoil medians
-  whatever C is, also where the tail is 0 and with it the bound. See `rows_for`.
-- *Fresh.* The theorem asks for L >= log(1 / p), its proof for log(2 M / p), since every round must succeed; with
-  the former alone a heavy item spoils one of many rounds. We ask for the latter.
-- *Fresh and hybrid* are stated for W >= 1; with width 1 every item collides with every other. We ask for W >= 2, as
-  the proposition does.
-- *Hybrid.* The proof leaves out the 0.1 W largest, has no sqrt(log(1/p) / L), and means exp(-Omega(L)); the stated form
-  follows from the theorem of Minton and Price, as the characteristic function of a row's noise is nowhere negative for
-  W >= 2.
-- *Privacy.* N(0, s) there means the standard deviation s, in counts; "at most 1 - p" means at least. The sensitivity
-  sqrt(L) / n is that of a client whose item is left out; exchanging an item for another takes up to twice as much.
-  delta is privacy's throughout, p the probability of failure.
-- *Worst case.* `hardness` is at most 1 / tau, since its two terms share the mass 1; 2 / tau counts it twice. Likewise
-  sqrt(tail / W) is at most 1 / (2 W). We keep the paper's figures.
+- *Rows.* L = log(d / p) is to be read up to a constant, as in the hybrid proof: with few rows heavy
+  items spoil medians whatever C is, also where the tail is 0 and with it the bound. See `rows_for`.
+- *Fresh.* The theorem asks for L >= log(1 / p), its proof for log(2 M / p), since every round must
+  succeed; with the former alone a heavy item spoils one of many rounds. We ask for the latter.
+- *Fresh and hybrid* are stated for W >= 1; with width 1 every item collides with every other. We
+  ask for W >= 2, as the proposition does.
+- *Hybrid.* The proof leaves out the 0.1 W largest, has no sqrt(log(1/p) / L), and means
+  exp(-Omega(L)); the stated form follows from the theorem of Minton and Price, as the
+  characteristic function of a row's noise is nowhere negative for W >= 2.
+- *Privacy.* N(0, s) there means the standard deviation s, in counts; "at most 1 - p" means at
+  least. The sensitivity sqrt(L) / n is that of a client whose item is left out; exchanging an item
+  for another takes up to twice as much. delta is privacy's throughout, p the probability of
+  failure.
+- *Worst case.* `hardness` is at most 1 / tau, since its two terms share the mass 1; 2 / tau counts
+  it twice. Likewise sqrt(tail / W) is at most 1 / (2 W). We keep the paper's figures.
 """
 
 from __future__ import annotations
@@ -54,9 +58,9 @@ _SMALL = (1e-300, math.exp(-1))  # tau of which growth is said
 def hardness(frequencies: npt.ArrayLike, tau: float) -> float:
     """Return #{f >= tau} + sum of f^2 / tau^2 over f < tau: the width that tau takes, without its constant.
 
-    Equation (2), corollary "Oracle sketch size": with at least this width, `tail_error` is at most tau; with less
-    than half of them it is not. It is sum min(1, f / tau)^2, so it is continuous, does not rise with tau, and is at
-    most the number of items that occur, and at most 1 / tau.
+    Equation (2), corollary "Oracle sketch size": with at least this width, `tail_error` is at most
+    tau; with less than half of them it is not. It is sum min(1, f / tau)^2, so it is continuous,
+    does not rise with tau, and is at most the number of items that occur, and at most 1 / tau.
 
     Args:
         frequencies: [d], each in [0, 1]; or the `heterogeneity` of hybrid rounds.
@@ -89,7 +93,8 @@ def tau_reached(frequencies: npt.ArrayLike, width: float) -> float:
     if width >= len(known):
         return 0.0
     tails = _tail_norms(known)
-    reached = np.arange(1, len(known) + 1) + (tails[1:] / known) ** 2  # hardness at each frequency; rises
+    # hardness at each frequency; rises
+    reached = np.arange(1, len(known) + 1) + (tails[1:] / known) ** 2
     heavy = int(np.searchsorted(reached, width))  # below the width, as reached[k - 1] >= k
     return float(tails[heavy] / math.sqrt(width - heavy))
 
@@ -111,7 +116,8 @@ def tail_norm(values: npt.ArrayLike, head: int) -> float:
 def tail_error(frequencies: npt.ArrayLike, width: int) -> float:
     """Return sqrt(1 / W sum_{i > W} f_i^2), f falling: E(W) of the paper, the error bound without constant and rows.
 
-    tau_reached(f, 2 W) <= E(W) <= tau_reached(f, W), by the proof of the corollary "Oracle sketch size".
+    tau_reached(f, 2 W) <= E(W) <= tau_reached(f, W), by the proof of the corollary "Oracle sketch
+    size".
 
     Args:
         frequencies: [d], each in [0, 1]; or the `heterogeneity` of hybrid rounds.
@@ -149,13 +155,15 @@ def width_reaching(frequencies: npt.ArrayLike, error: float) -> int:
 def rows_for(domain_size: int, p: float, *, constant: float = 1.0, factor: float = 2.0) -> int:
     """Return the rows for a probability of failure p: L = c log(factor d / p), rounded up.
 
-    The corollaries have factor 1, the paper's experiments log(2 d / p), whose example this is: 175,000 items, p = 0.1.
+    The corollaries have factor 1, the paper's experiments log(2 d / p), whose example this is:
+    175,000 items, p = 0.1.
 
-    The constant and that of the width depend on each other (a remark of ours). With C counters a row for each of the
-    heavy
-    items, and no others, a row errs to either side with probability q = (1 - e^(-1/C)) / 2, and the median with at most
-    (4 q (1 - q))^(L / 2) each: so L = c log(2 d / p) with c = 2 / log(1 / (4 q (1 - q))) does, and little less: 13.8
-    for C = 1, 4.4 for C = 2, 2.1 for C = 4, and 1 from C = 14 on.
+    The constant and that of the width depend on each other (a remark of ours). With C counters a
+    row for each of the heavy
+    items, and no others, a row errs to either side with probability q = (1 - e^(-1/C)) / 2, and the
+    median with at most (4 q (1 - q))^(L / 2) each: so L = c log(2 d / p) with c = 2 / log(1 / (4 q
+    (1 - q))) does, and little less: 13.8 for C = 1, 4.4 for C = 2, 2.1 for C = 4, and 1 from C = 14
+    on.
 
     Args:
         domain_size: d, at least 1.
@@ -166,7 +174,10 @@ def rows_for(domain_size: int, p: float, *, constant: float = 1.0, factor: float
     >>> rows_for(175_000, 0.1), rows_for(175_000, 0.1, factor=1)
     (16, 15)
     """
-    domain_size, factor = _validate.integer(1, domain_size=domain_size), _validate.real(1.0, factor=factor)
+    domain_size, factor = (
+        _validate.integer(1, domain_size=domain_size),
+        _validate.real(1.0, factor=factor),
+    )
     return _whole(_positive(constant=constant) * _log_over(factor * domain_size, p), 1)
 
 
@@ -175,14 +186,15 @@ def width_oracle(
 ) -> int:
     """Return the width that suffices for an l_inf error of tau, from the frequencies themselves.
 
-    W = C min(hardness(f, tau), n): equation (2), corollary "Oracle sketch size". Rounded up; at least 2.
+    W = C min(hardness(f, tau), n): equation (2), corollary "Oracle sketch size". Rounded up; at
+    least 2.
 
     Args:
         frequencies: [d], each in [0, 1].
         tau: in (0, 1).
         constant: C; 2 as in the paper's experiments ("we set all constant factors to be 2").
-        num_clients: n. It matters only where frequencies are a distribution's: n clients hold at most n items, one
-            each, and hardness is at most the number of items that occur.
+        num_clients: n. It matters only where frequencies are a distribution's: n clients hold at
+            most n items, one each, and hardness is at most the number of items that occur.
 
     >>> width_oracle([0.5, 0.25, 0.125, 0.125], tau=0.25)
     5
@@ -213,12 +225,14 @@ def width_minimax(tau: float, num_clients: int, constant: float = 2.0) -> int:
 def width_linear(num_clients: int, constant: float = 2.0) -> int:
     """Return a width linear in the number of clients, W = C n.
 
-    So Chen et al. 2022 set it, as the paper describes them: O(n log d log n) bits from each client, nearly optimal in
-    the worst case. It is `width_minimax` for tau so small that every client counts. Rounded up; at least 2.
+    So Chen et al. 2022 set it, as the paper describes them: O(n log d log n) bits from each client,
+    nearly optimal in the worst case. It is `width_minimax` for tau so small that every client
+    counts. Rounded up; at least 2.
 
     Args:
         num_clients: n.
-        constant: C; 2, all constants of the paper's experiments, though these do not have this width.
+        constant: C; 2, all constants of the paper's experiments, though these do not have this
+            width.
 
     >>> width_linear(17_500)
     35000
@@ -229,16 +243,18 @@ def width_linear(num_clients: int, constant: float = 2.0) -> int:
 # ---- several rounds ----
 
 
-def heterogeneity(round_frequencies: npt.ArrayLike, round_sizes: npt.ArrayLike | None = None) -> F64:
+def heterogeneity(
+    round_frequencies: npt.ArrayLike, round_sizes: npt.ArrayLike | None = None
+) -> F64:
     """Return the heterogeneity vector of several rounds, float64 [d]: F_i = 1/M sqrt(sum_m (f_i^(m))^2), equation (5).
 
-    Its tail takes the place of the frequencies' in the bounds of fresh and hybrid rounds. f / sqrt(M) <= F <= f for
-    their mean f: see `heterogeneity_range`.
+    Its tail takes the place of the frequencies' in the bounds of fresh and hybrid rounds. f /
+    sqrt(M) <= F <= f for their mean f: see `heterogeneity_range`.
 
     Args:
         round_frequencies: [M, d], of each round, each in [0, 1].
-        round_sizes: [M], clients of each round. None: equal, as in the paper. Otherwise round m weighs n_m / N in place
-            of 1 / M, as in the estimate.
+        round_sizes: [M], clients of each round. None: equal, as in the paper. Otherwise round m
+            weighs n_m / N in place of 1 / M, as in the estimate.
 
     >>> heterogeneity([[0.3, 0.5], [0.4, 0.0]]).tolist()
     [0.25, 0.25]
@@ -255,8 +271,9 @@ def heterogeneity(round_frequencies: npt.ArrayLike, round_sizes: npt.ArrayLike |
 def heterogeneity_range(frequencies: npt.ArrayLike, num_rounds: int) -> tuple[F64, F64]:
     """Return the least and the largest heterogeneity of so many equal rounds with these frequencies: f / sqrt(M) and f.
 
-    The least is that of homogeneous rounds, each with the frequencies of all: there hybrid errs by 1 / sqrt(M) of what
-    shared does. The largest is that of items which each occur in one round alone: there it gains nothing.
+    The least is that of homogeneous rounds, each with the frequencies of all: there hybrid errs by
+    1 / sqrt(M) of what shared does. The largest is that of items which each occur in one round
+    alone: there it gains nothing.
 
     Args:
         frequencies: [d], each in [0, 1], of all rounds together.
@@ -289,9 +306,10 @@ def count_sketch_bound(
 ) -> float:
     """Return the error of one round, or of shared rounds: C sqrt(log(1/p) / L * 1/W * sum_{i > W} f_i^2), f falling.
 
-    Proposition 1 (theorem 4.1 of Minton and Price 2014): each item's error is below it with probability at least 1 - p.
-    For so many items at once p is p / items, by the union bound: with items = d and L = log(d / p) this is equation (1)
-    of the corollary "l_inf-error bounds for count sketch", C E(W).
+    Proposition 1 (theorem 4.1 of Minton and Price 2014): each item's error is below it with
+    probability at least 1 - p. For so many items at once p is p / items, by the union bound: with
+    items = d and L = log(d / p) this is equation (1) of the corollary "l_inf-error bounds for count
+    sketch", C E(W).
 
     Args:
         frequencies: [d], each in [0, 1], of all clients together.
@@ -302,7 +320,8 @@ def count_sketch_bound(
         items: for how many items the bound holds at once, d for l_inf.
 
     Raises:
-        InvalidInputError: a value is out of its range; too few rows, or too small a width, for the statement.
+        InvalidInputError: a value is out of its range; too few rows, or too small a width, for the
+            statement.
 
     >>> distribution = 2.0 ** -np.arange(1, 40)
     >>> f"{count_sketch_bound(distribution, rows=16, width=20, p=0.1, constant=2, items=39):.1e}"
@@ -315,7 +334,8 @@ def count_sketch_bound(
 def worst_case_bound(width: int, constant: float) -> float:
     """Return C / W, which no l_inf error of one round exceeds, whatever the frequencies.
 
-    Corollary "l_inf-error bounds for count sketch"; with probability at least 1 - p for L = log(d / p).
+    Corollary "l_inf-error bounds for count sketch"; with probability at least 1 - p for L = log(d /
+    p).
 
     Args:
         width: W, at least 2.
@@ -328,11 +348,18 @@ def worst_case_bound(width: int, constant: float) -> float:
 
 
 def hybrid_bound(
-    heterogeneity: npt.ArrayLike, rows: int, width: int, p: float, constant: float, *, items: int = 1
+    heterogeneity: npt.ArrayLike,
+    rows: int,
+    width: int,
+    p: float,
+    constant: float,
+    *,
+    items: int = 1,
 ) -> float:
     """Return the error of hybrid rounds: C sqrt(log(1/p) / L * 1/W * sum_{i > W} F_i^2), F falling.
 
-    Theorem "Instance-specific bound" of the hybrid sketch: `count_sketch_bound` with F in place of f.
+    Theorem "Instance-specific bound" of the hybrid sketch: `count_sketch_bound` with F in place of
+    f.
 
     Args:
         heterogeneity: [d], of `heterogeneity`.
@@ -351,11 +378,19 @@ def hybrid_bound(
 
 
 def fresh_bound(
-    heterogeneity: npt.ArrayLike, rows: int, width: int, p: float, constant: float, *, num_rounds: int, items: int = 1
+    heterogeneity: npt.ArrayLike,
+    rows: int,
+    width: int,
+    p: float,
+    constant: float,
+    *,
+    num_rounds: int,
+    items: int = 1,
 ) -> float:
     """Return the error of fresh rounds: C sqrt(log(1/p) log(M/p) / L * 1/W * sum_{i > W} F_i^2), F falling.
 
-    Theorem "Instance-specific bound" of the fresh sketch: sqrt(log(M/p)) times that of `hybrid_bound`, up to constants.
+    Theorem "Instance-specific bound" of the fresh sketch: sqrt(log(M/p)) times that of
+    `hybrid_bound`, up to constants.
 
     Args:
         heterogeneity: [d], of `heterogeneity`.
@@ -383,16 +418,18 @@ def fresh_bound(
 def noise_stddev(rows: int, epsilon: float, delta: float, constant: float | None = None) -> float:
     """Return the noise of the theorem "DP-hybrid sketch": c sqrt(L log(1/delta)) / epsilon, in counts, for a counter.
 
-    The standard deviation of Gaussian noise that makes the sums of all rounds, each client in one of them,
-    (epsilon, delta)-private, for clients whose item is left out. Plans are calibrated, and account for exchanged items,
-    several items and several rounds, by `fedtally.privacy.accounting`, which needs a fifth less at epsilon 1.
+    The standard deviation of Gaussian noise that makes the sums of all rounds, each client in one
+    of them, (epsilon, delta)-private, for clients whose item is left out. Plans are calibrated, and
+    account for exchanged items, several items and several rounds, by `fedtally.privacy.accounting`,
+    which needs a fifth less at epsilon 1.
 
     Args:
         rows: L.
         epsilon: in (0, 1).
         delta: in (0, 0.1).
-        constant: c, which the paper calls known and leaves open. None: that of the classical Gaussian mechanism (Dwork
-            and Roth 2014, theorem A.1), sqrt(2 log(1.25/delta) / log(1/delta)).
+        constant: c, which the paper calls known and leaves open. None: that of the classical
+            Gaussian mechanism (Dwork and Roth 2014, theorem A.1), sqrt(2 log(1.25/delta) /
+            log(1/delta)).
 
     >>> round(noise_stddev(16, 0.5, 1e-6) / 16**0.5, 3)
     10.598
@@ -401,7 +438,9 @@ def noise_stddev(rows: int, epsilon: float, delta: float, constant: float | None
     epsilon, delta = _inside(epsilon=epsilon), _inside(0.1, delta=delta)
     logarithm = -math.log(delta)
     chosen = (
-        math.sqrt(2 * (math.log(1.25) + logarithm) / logarithm) if constant is None else _positive(constant=constant)
+        math.sqrt(2 * (math.log(1.25) + logarithm) / logarithm)
+        if constant is None
+        else _positive(constant=constant)
     )
     return chosen * math.sqrt(rows * logarithm) / epsilon
 
@@ -420,13 +459,15 @@ def private_bound(
 ) -> float:
     """Return the error of hybrid rounds with noise: C sqrt(log(1/p) / L) (sqrt(1/W sum_{i > W} F_i^2) + s sqrt(M) / N).
 
-    Theorem "DP-hybrid sketch". With items = d, L = log(d / p) and the s of `noise_stddev` it is the paper's
-    C (E(W) + c sqrt(log(d/p) log(1/delta)) / (n sqrt(M) epsilon)), where c is part of C. The second term is free of L,
-    as s grows with sqrt(L). For other noise, of any epsilon, s is what it is. The paper suggests to open m batches of
-    rounds rather than M rounds: then these are the rounds here, also in `heterogeneity`.
+    Theorem "DP-hybrid sketch". With items = d, L = log(d / p) and the s of `noise_stddev` it is the
+    paper's C (E(W) + c sqrt(log(d/p) log(1/delta)) / (n sqrt(M) epsilon)), where c is part of C.
+    The second term is free of L, as s grows with sqrt(L). For other noise, of any epsilon, s is
+    what it is. The paper suggests to open m batches of rounds rather than M rounds: then these are
+    the rounds here, also in `heterogeneity`.
 
     Args:
-        heterogeneity: [d], of `heterogeneity`; the frequencies for shared rounds that are opened once.
+        heterogeneity: [d], of `heterogeneity`; the frequencies for shared rounds that are opened
+            once.
         rows: L, at least log(items / p).
         width: W, at least 2.
         p: probability of failure, in (0, 1).
@@ -446,11 +487,14 @@ def private_bound(
     return hybrid_bound(heterogeneity, rows, width, p, constant, items=items) + unit * private
 
 
-def width_at_privacy_error(heterogeneity: npt.ArrayLike, *, num_clients: int, num_rounds: int, noise: float) -> int:
+def width_at_privacy_error(
+    heterogeneity: npt.ArrayLike, *, num_clients: int, num_rounds: int, noise: float
+) -> int:
     """Return the width at which sketch error equals privacy error: beyond it, more width gains less than a factor of
     two.
 
-    The least W, from 2 on, at which the first term of `private_bound` is at most the second. Rows, p and C cancel.
+    The least W, from 2 on, at which the first term of `private_bound` is at most the second. Rows,
+    p and C cancel.
 
     Args:
         heterogeneity: [d], as in `private_bound`, like all that follows.
@@ -469,7 +513,11 @@ def width_at_privacy_error(heterogeneity: npt.ArrayLike, *, num_clients: int, nu
 def _noise_of_row(num_clients: int, num_rounds: int, noise: float) -> float:
     """Return the standard deviation that noise gives to what one row says, in frequencies."""
     num_clients = _validate.integer(1, num_clients=num_clients)
-    return _validate.real(0.0, noise=noise) * math.sqrt(_validate.integer(1, num_rounds=num_rounds)) / num_clients
+    return (
+        _validate.real(0.0, noise=noise)
+        * math.sqrt(_validate.integer(1, num_rounds=num_rounds))
+        / num_clients
+    )
 
 
 # ---- bits ----
@@ -478,7 +526,8 @@ def _noise_of_row(num_clients: int, num_rounds: int, noise: float) -> float:
 def bits(counters: int, num_clients: int, constant: float = 1.0) -> float:
     """Return the bits that a client sends for so many counters, C counters log2(n), as in equation (4).
 
-    The paper's order of magnitude, for comparison with `lower_bound_bits`; what a protocol sends, its plan says.
+    The paper's order of magnitude, for comparison with `lower_bound_bits`; what a protocol sends,
+    its plan says.
 
     Args:
         counters: L W of a sketch, d of a one-hot vector.
@@ -488,16 +537,21 @@ def bits(counters: int, num_clients: int, constant: float = 1.0) -> float:
     >>> bits(16 * 1000, 2**14) == 16 * 1000 * 14
     True
     """
-    counters, num_clients = _validate.integer(1, counters=counters), _validate.integer(1, num_clients=num_clients)
+    counters, num_clients = (
+        _validate.integer(1, counters=counters),
+        _validate.integer(1, num_clients=num_clients),
+    )
     return _positive(constant=constant) * counters * math.log2(num_clients)
 
 
-def lower_bound_bits(num_clients: int, domain_size: int, constant: float, *, delta: float | None = None) -> float:
+def lower_bound_bits(
+    num_clients: int, domain_size: int, constant: float, *, delta: float | None = None
+) -> float:
     """Return the bits that every client must send in the worst case, by any algorithm of one round with secure sums.
 
-    Chen et al. 2022, as the paper cites them: c n log d for the frequencies themselves; with privacy (their corollary
-    5.1), c n min(sqrt(log d / log(1/delta)), log d) for an l_inf error below one of the order of
-    sqrt(log d log(1/delta)) / (n epsilon).
+    Chen et al. 2022, as the paper cites them: c n log d for the frequencies themselves; with
+    privacy (their corollary 5.1), c n min(sqrt(log d / log(1/delta)), log d) for an l_inf error
+    below one of the order of sqrt(log d log(1/delta)) / (n epsilon).
 
     Args:
         num_clients: n, of the round; at most d.
@@ -529,10 +583,10 @@ def width_growth(family: Family, tau: float, exponent: float | None = None) -> f
     uniform    f_i = 10/n, i <= n/10         1 / tau
     ========== ============================= =======================
 
-    Up to a constant that depends on the distribution, for tau above 1/n and a domain without end. It suffices for
-    all four. The
-    hardness of the first three grows just so; that of the last where tau falls as 10/n does, while with n fixed it is
-    n/10 for tau up to 10/n, and 10 / (n tau^2) beyond.
+    Up to a constant that depends on the distribution, for tau above 1/n and a domain without end.
+    It suffices for all four. The
+    hardness of the first three grows just so; that of the last where tau falls as 10/n does, while
+    with n fixed it is n/10 for tau up to 10/n, and 10 / (n tau^2) beyond.
 
     Args:
         family: as in `fedtally.sources.synthetic`.
@@ -574,7 +628,9 @@ def width_slope(family: Family, tau: float, exponent: float | None = None) -> fl
 def _family(family: Family, tau: float, exponent: float | None) -> tuple[float, float]:
     """Return log(1/tau) and the exponent, 0 for a family that has none."""
     if family not in ("geometric", "zipf", "zipf-log", "uniform"):
-        raise InvalidInputError(f"family must be geometric, zipf, zipf-log or uniform, got {family!r}")
+        raise InvalidInputError(
+            f"family must be geometric, zipf, zipf-log or uniform, got {family!r}"
+        )
     logarithm = -math.log(_validate.real(*_SMALL, tau=tau))
     if family in ("geometric", "uniform"):
         if exponent is not None:
@@ -606,7 +662,8 @@ def _known(frequencies: npt.ArrayLike, dimensions: int = 1) -> F64:
     outside = known[(known < 0) | (known > 1 + _ROUNDING)]
     if len(outside):
         raise InvalidInputError(
-            f"frequencies must each be from 0 to 1, got {outside[0]:g}: divide counts by the number of clients"
+            f"frequencies must each be from 0 to 1, got {outside[0]:g}: divide counts by the number"
+            " of clients"
         )
     return known
 
@@ -626,7 +683,8 @@ def _per_row(rows: int, p: float, items: int) -> float:
     rows, least = _validate.integer(1, rows=rows), _log_over(_validate.integer(1, items=items), p)
     if rows < least * (1 - _ROUNDING):
         raise InvalidInputError(
-            f"rows must be at least log({items} / p) = {least:.4g}, got {rows}: take more rows, or a larger p"
+            f"rows must be at least log({items} / p) = {least:.4g}, got {rows}: take more rows, or"
+            " a larger p"
         )
     return least / rows
 
@@ -639,7 +697,9 @@ def _log_over(number: float, p: float) -> float:
 def _whole(value: float, minimum: int) -> int:
     """Return a size, rounded up, from a minimum on."""
     if not value < 2**53:
-        raise InvalidInputError(f"the size must be below 2^53, got {value:g}: take a larger tau, or a smaller constant")
+        raise InvalidInputError(
+            f"the size must be below 2^53, got {value:g}: take a larger tau, or a smaller constant"
+        )
     return max(minimum, math.ceil(value * (1 - _ROUNDING)))
 
 

@@ -1,7 +1,7 @@
 """The books of a campaign: what was reserved, which sums landed, and what was released of them.
 
-A `FrequencyServer` asks them before a sum can be opened and before it counts one. `MemoryBooks` end with the process;
-`LedgerBooks` charge a ledger as well.
+A `FrequencyServer` asks them before a sum can be opened and before it counts one. `MemoryBooks` end
+with the process; `LedgerBooks` charge a ledger as well.
 """
 
 from __future__ import annotations
@@ -25,14 +25,15 @@ if TYPE_CHECKING:
 class Books(Protocol):
     """What a server must not forget, over restarts and over other servers of the same campaign.
 
-    One object keeps the books of several plans, such as a pilot's and its campaign's. Errors of a method reach whoever
-    drives the server; nothing was opened, or counted, then.
+    One object keeps the books of several plans, such as a pilot's and its campaign's. Errors of a
+    method reach whoever drives the server; nothing was opened, or counted, then.
     """
 
     def reserve(self, plan: Plan, release: int) -> None:
         """Charge a release of a plan with privacy, before its sum can be opened and before its noise is drawn.
 
-        Whoever reserved it may repeat that, for another cohort or after a restart, until it is released.
+        Whoever reserved it may repeat that, for another cohort or after a restart, until it is
+        released.
 
         Args:
             plan: of the campaign.
@@ -49,18 +50,21 @@ class Books(Protocol):
     def land(self, plan: Plan, session: bytes, sketch: CountSketch) -> bool:
         """Add the sum of a session to the sum of its round, once; return whether it is counted now.
 
-        False: it had landed, and nothing changes. One transaction: of two that land a session at once, one counts.
+        False: it had landed, and nothing changes. One transaction: of two that land a session at
+        once, one counts.
 
         Args:
             plan: of the campaign.
-            session: the name under which the sum lands: 32 bytes of a session, or what names a batch or a plain sum.
+            session: the name under which the sum lands: 32 bytes of a session, or what names a
+                batch or a plain sum.
             sketch: the sum, which is the books' from now on.
         """
 
     def sums(self, plan: Plan) -> list[CountSketch]:
         """Return the sums of the rounds that landed and are not released, by round.
 
-        Under central trust they are exact: they are for `campaign.release` alone, which adds the noise.
+        Under central trust they are exact: they are for `campaign.release` alone, which adds the
+        noise.
         """
 
     def release(self, plan: Plan, noised: Mapping[int, CountSketch]) -> None:
@@ -103,7 +107,8 @@ class MemoryBooks:
         """Add the sum of a session to the sum of its round, once; return whether it is counted now."""
         this = object()
         if self._landed.setdefault((plan.fingerprint, session), this) is not this:
-            return False  # claimed before it is counted: an error below loses the sum, and none counts it twice
+            # claimed before it is counted: an error below loses the sum, and none counts it twice
+            return False
         rounds = self._sums.setdefault(plan.fingerprint, {})
         if sketch.round in rounds:
             rounds[sketch.round].merge(sketch)
@@ -120,7 +125,8 @@ class MemoryBooks:
         for number in noised:
             if (plan.fingerprint, number) not in self._reserved:
                 raise InvalidInputError(
-                    f"release {number} of plan {plan.fingerprint} was not reserved: reserve it, then draw its noise"
+                    f"release {number} of plan {plan.fingerprint} was not reserved: reserve it,"
+                    " then draw its noise"
                 )
             if number in self.released(plan):
                 raise _released_before(plan, number)
@@ -140,16 +146,17 @@ class MemoryBooks:
 class LedgerBooks(MemoryBooks):
     """Books that charge a population's ledger release by release, and keep there what is released.
 
-    They are one run of a campaign, and of the pilot before it: another one gets nothing of what this one reserved. The
-    sums that landed and are not released are in memory: a run that ends before has spent what it reserved.
+    They are one run of a campaign, and of the pilot before it: another one gets nothing of what
+    this one reserved. The sums that landed and are not released are in memory: a run that ends
+    before has spent what it reserved.
 
     Args:
         location: of the ledger.
         population: whose budget is charged.
         owner: names this run and no other, such as 32 random bytes in hexadecimal.
         clock: returns the time, Unix seconds.
-        fingerprint: of the plan that was given, so that it is charged once whatever keys a simulation makes; None: that
-            of the plan that runs.
+        fingerprint: of the plan that was given, so that it is charged once whatever keys a
+            simulation makes; None: that of the plan that runs.
 
     Raises:
         InvalidInputError: nothing was granted to the population.
@@ -165,7 +172,8 @@ class LedgerBooks(MemoryBooks):
         clock: Callable[[], int],
         fingerprint: str | None = None,
     ) -> None:
-        from fedtally.store import Ledger  # it loads a database library, which nothing else here needs
+        # it loads a database library, which nothing else here needs
+        from fedtally.store import Ledger
 
         super().__init__()
         self._owner, self._clock, self._fingerprint = owner, clock, fingerprint
@@ -174,9 +182,10 @@ class LedgerBooks(MemoryBooks):
         if self._ledger.granted(population) is None:
             alike = ", ".join(map(ascii, self._ledger.look_alikes(population)))
             raise InvalidInputError(
-                f"{self._ledger.name} grants nothing to population {population!r}"
-                f"{f', but to what looks like it: {alike}' if alike else ''}: fedtally ledger grant "
-                f"--ledger {self._ledger.name} --population {population} --epsilon ... --delta ..."
+                f"{self._ledger.name} grants nothing to population"
+                f" {population!r}{f', but to what looks like it: {alike}' if alike else ''}:"
+                f" fedtally ledger grant --ledger {self._ledger.name} --population {population}"
+                " --epsilon ... --delta ..."
             )
 
     def check_pilot(self, plan: Plan, later: Sequence[Event]) -> None:
@@ -193,18 +202,27 @@ class LedgerBooks(MemoryBooks):
         population, granted = terms.population, self._ledger.granted(terms.population)
         pilot = Charge(population, plan.fingerprint, 0, terms.event)
         for event in later:
-            total = self._ledger.spent(population, [pilot, Charge(population, "campaign", 0, event)])
-            if granted is not None and total is not None and total.epsilon > min(granted.epsilon, MOST_ADAPTIVE):
+            total = self._ledger.spent(
+                population, [pilot, Charge(population, "campaign", 0, event)]
+            )
+            if (
+                granted is not None
+                and total is not None
+                and total.epsilon > min(granted.epsilon, MOST_ADAPTIVE)
+            ):
                 raise OverspentError(
-                    f"the pilot and the campaign are both charged, and could take population {population!r} to "
-                    f"{total}, and epsilon {granted.epsilon:g} was granted: use a smaller epsilon, or size the sketch "
-                    "without a pilot (--sizing minimax, --max-bytes, or a plan of fedtally plan)"
+                    "the pilot and the campaign are both charged, and could take population"
+                    f" {population!r} to {total}, and epsilon {granted.epsilon:g} was granted: use"
+                    " a smaller epsilon, or size the sketch without a pilot (--sizing minimax,"
+                    " --max-bytes, or a plan of fedtally plan)"
                 )
 
     def reserve(self, plan: Plan, release: int) -> None:
         """Charge a release, before its sum can be opened and before its noise is drawn."""
         terms = _terms(plan)
-        charge = Charge(terms.population, self._fingerprint or plan.fingerprint, release, terms.event)
+        charge = Charge(
+            terms.population, self._fingerprint or plan.fingerprint, release, terms.event
+        )
         reservation = self._ledger.reserve(charge, self._owner, self._clock())
         super().reserve(plan, release)
         self._reservations[plan.fingerprint, release] = reservation
@@ -218,7 +236,9 @@ class LedgerBooks(MemoryBooks):
 
 
 def _released_before(plan: Plan, release: int) -> AlreadySpentError:
-    return AlreadySpentError(f"release {release} of plan {plan.fingerprint} was released: its sum is not opened again")
+    return AlreadySpentError(
+        f"release {release} of plan {plan.fingerprint} was released: its sum is not opened again"
+    )
 
 
 def _terms(plan: Plan) -> PrivacyConfig:

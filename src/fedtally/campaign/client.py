@@ -1,8 +1,8 @@
 """A campaign over its rounds: what a client contributes and how the sums land, joined to secure summation. Sans-IO.
 
-`FrequencyClient` makes a sketch of a client's items for the round that it joins, and takes part in the protocol that
-the `Plan` names. `FrequencyServer` opens a session for each cohort, and adds the sums of a round's
-cohorts to its sketch. What carries the bytes, and when, is the caller's.
+`FrequencyClient` makes a sketch of a client's items for the round that it joins, and takes part in
+the protocol that the `Plan` names. `FrequencyServer` opens a session for each cohort, and adds the
+sums of a round's cohorts to its sketch. What carries the bytes, and when, is the caller's.
 
 >>> from fedtally.domain import IntegerRange
 >>> from fedtally.plan import Plan
@@ -53,19 +53,20 @@ class FrequencyClient:
     Args:
         plan: the campaign's, from a channel that the client trusts.
         domain: the candidate items, of which the plan holds the description.
-        items: what the client holds, as a list, a NumPy or Arrow array or a series of text or integers, or as
-            coordinates [n, 2]; repeated ones count once. Under a plan with privacy nothing that others can see depends
-            on them: items that are no candidates are left out, of too many some are drawn, and who holds none takes
-            part with zeros.
+        items: what the client holds, as a list, a NumPy or Arrow array or a series of text or
+            integers, or as coordinates [n, 2]; repeated ones count once. Under a plan with privacy
+            nothing that others can see depends on them: items that are no candidates are left out,
+            of too many some are drawn, and who holds none takes part with zeros.
 
     Raises:
         OutsideDomainError: an item is no candidate, and the plan is without privacy.
-        InvalidInputError: the domain is another; the items are no column, by their type and dimensions: a table, bytes,
-            or numbers one by one for a grid; or an item cannot be read, there is none, or there are more than the
-            plan's max_items, and the plan is without privacy.
+        InvalidInputError: the domain is another; the items are no column, by their type and
+            dimensions: a table, bytes, or numbers one by one for a grid; or an item cannot be read,
+            there is none, or there are more than the plan's max_items, and the plan is without
+            privacy.
 
-    An error about the items shows none of them: neither in its message, nor in what it is chained to, nor in the
-    variables of its traceback.
+    An error about the items shows none of them: neither in its message, nor in what it is chained
+    to, nor in the variables of its traceback.
     """
 
     def __init__(self, plan: Plan, domain: Domain, items: Any) -> None:
@@ -81,11 +82,14 @@ class FrequencyClient:
         """Return the client that holds the items of these ids: uint64 [n], of the plan's domain.
 
         Raises:
-            InvalidInputError: the ids are of another type or shape; or there is none, or there are more than the plan's
-                max_items, without privacy.
+            InvalidInputError: the ids are of another type or shape; or there is none, or there are
+                more than the plan's max_items, without privacy.
         """
         form = f"{ids.dtype} {ids.shape}" if isinstance(ids, np.ndarray) else type(ids).__name__
-        client, is_column = cls.__new__(cls), isinstance(ids, np.ndarray) and ids.dtype == np.uint64 and ids.ndim == 1
+        client, is_column = (
+            cls.__new__(cls),
+            isinstance(ids, np.ndarray) and ids.dtype == np.uint64 and ids.ndim == 1,
+        )
         client._plan, client._ids = plan, np.unique(ids) if is_column else _NOTHING
         del ids
         if not is_column:
@@ -96,8 +100,8 @@ class FrequencyClient:
     def _check_number(self) -> None:
         if self._plan.privacy is None and not 1 <= len(self._ids) <= self._plan.max_items:
             raise InvalidInputError(
-                f"a client must have 1 to {self._plan.max_items} distinct items by the plan, got {len(self._ids)}; "
-                "draw that many uniformly"
+                f"a client must have 1 to {self._plan.max_items} distinct items by the plan, got"
+                f" {len(self._ids)}; draw that many uniformly"
             )
 
     def __repr__(self) -> str:
@@ -107,11 +111,12 @@ class FrequencyClient:
         raise InvalidInputError("a client's items are secret: they cannot be copied or pickled")
 
     def contribution(self, round: int, random: Callable[[int], bytes] | None = None) -> I64:
-        """Return the sketch of the items for a round, as one vector: int64 [rows * width]. It is not yet hidden.
+        """Return the sketch of the items for a round, as one vector: int64 [rows * width].
+        It is not yet hidden.
 
-        Under a plan with privacy it is bounded, and holds this client's share of the noise if clients add it: the
-        vector is to be used once. Another call draws anew, and two vectors would show more than one. Proof:
-        docs/privacy-proofs/shares.md.
+        Under a plan with privacy it is bounded, and holds this client's share of the noise if
+        clients add it: the vector is to be used once. Another call draws anew, and two vectors
+        would show more than one. Proof: docs/privacy-proofs/shares.md.
 
         Args:
             round: 0 .. num_rounds - 1.
@@ -126,7 +131,9 @@ class FrequencyClient:
             sketch.add(self._ids, num_clients=1)
             return sketch.counters.reshape(-1)
         if random is None:
-            raise InvalidInputError("a contribution with privacy draws items and noise: give it randomness")
+            raise InvalidInputError(
+                "a contribution with privacy draws items and noise: give it randomness"
+            )
         held = ids = self._ids.copy()
         vector = sketch.counters.reshape(-1)
         try:
@@ -134,7 +141,9 @@ class FrequencyClient:
             sketch.add(ids, num_clients=1)
             if privacy.by_clients:
                 share = privacy.share()
-                vector += share.draw(Secret(random(KEY_BYTES)), len(vector), constant_time=share.is_small)
+                vector += share.draw(
+                    Secret(random(KEY_BYTES)), len(vector), constant_time=share.is_small
+                )
         except BaseException:  # the frames of its traceback hold these
             for secret in (held, ids, vector):
                 secret.fill(0)
@@ -157,19 +166,20 @@ class FrequencyClient:
         Args:
             round: 0 .. num_rounds - 1; `secagg.client.read_invite` says which one an Invite is for.
             policy: what the client demands, whatever the plan says.
-            journal: that of these items, and of this round if it is of one round: they are counted once in the whole
-                campaign.
+            journal: that of these items, and of this round if it is of one round: they are counted
+                once in the whole campaign.
             random: returns as many uniform bytes as it is asked for, from a cryptographic source.
             identity: the client's registered key, in `active`.
             allow_list: the registered identities, in `active`.
-            privacy: what the client demands of the plan's differential privacy. None demands nothing: a plan without
-                any, with an epsilon of 100, or of a server that sees exact sums will do.
+            privacy: what the client demands of the plan's differential privacy. None demands
+                nothing: a plan without any, with an epsilon of 100, or of a server that sees exact
+                sums will do.
 
         Raises:
             UnsafeParametersError: the policy refuses the plan.
             WeakPrivacyError: `privacy` refuses it.
-            InvalidInputError: the plan is not summed so or lacks a key, there is no such round, the journal is of
-                another plan or round, or the allow-list is not the plan's.
+            InvalidInputError: the plan is not summed so or lacks a key, there is no such round, the
+                journal is of another plan or round, or the allow-list is not the plan's.
         """
         terms = _secagg(self._plan)
         policy.check_invite(terms.parameters)
@@ -200,7 +210,9 @@ class FrequencyClient:
         round = _validate.integer(0, self._plan.num_rounds - 1, round=round)
         of = getattr(journal, "fingerprint", self._plan.fingerprint)
         if of != self._plan.fingerprint:
-            raise InvalidInputError(f"the journal is that of another plan, {of[:16]}: use one of this plan")
+            raise InvalidInputError(
+                f"the journal is that of another plan, {of[:16]}: use one of this plan"
+            )
         booked = getattr(journal, "round", round)
         if booked != round:
             raise InvalidInputError(
@@ -224,20 +236,20 @@ class FrequencyClient:
         Args:
             round: 0 .. num_rounds - 1.
             policy: what the client demands, whatever the plan says; it is asked first.
-            journal: that of these items, and of this round if it is of one round; they are spent before the report is
-                returned.
+            journal: that of these items, and of this round if it is of one round; they are spent
+                before the report is returned.
             identity: the client's registered key.
             random: returns as many uniform bytes as it is asked for, from a cryptographic source.
-            privacy: what the client demands of the plan's differential privacy, asked as early; None demands nothing,
-                as in `join`.
+            privacy: what the client demands of the plan's differential privacy, asked as early;
+                None demands nothing, as in `join`.
 
         Raises:
             UnsafeParametersError: the policy refuses the plan.
             WeakPrivacyError: `privacy` refuses it.
-            LocalProtocolError: the journal refuses: the items were reported, or summed, before, or the part in the
-                round is one too many or cannot be counted.
-            InvalidInputError: the plan is not summed so or lacks a key, there is no such round, the journal is of
-                another plan or round, or the identity is no SigningKey.
+            LocalProtocolError: the journal refuses: the items were reported, or summed, before, or
+                the part in the round is one too many or cannot be counted.
+            InvalidInputError: the plan is not summed so or lacks a key, there is no such round, the
+                journal is of another plan or round, or the identity is no SigningKey.
             Exception: what `journal` or `random` raised, as it was.
         """
         parameters = _two_server(self._plan)
@@ -253,7 +265,10 @@ class FrequencyClient:
         finally:
             vector.fill(0)  # it is not masked, and an error that follows has it in its frames
         if not journal.spend(parameters.context):
-            why = getattr(journal, "refusal", "") or "they may be spent, and a second report would count them twice"
+            why = (
+                getattr(journal, "refusal", "")
+                or "they may be spent, and a second report would count them twice"
+            )
             raise LocalProtocolError(f"the journal refuses these items: {why}")
         return report
 
@@ -261,11 +276,14 @@ class FrequencyClient:
 def _read(plan: Plan, domain: Domain, items: Any) -> tuple[U64, FedtallyError | None]:
     """Return the distinct ids of a client's items, or what is wrong with these in words that show nothing of them.
 
-    The error is returned, to be raised elsewhere: that of a codec, which shows an item, would stay attached to it.
+    The error is returned, to be raised elsewhere: that of a codec, which shows an item, would stay
+    attached to it.
     """
     problem: FedtallyError
     if not plan.has_domain(domain.describe()):
-        problem = InvalidInputError("the domain is not the one that the plan describes; use the plan's candidates")
+        problem = InvalidInputError(
+            "the domain is not the one that the plan describes; use the plan's candidates"
+        )
         return _NOTHING, problem
     try:
         if not _is_column(domain, items):
@@ -274,12 +292,13 @@ def _read(plan: Plan, domain: Domain, items: Any) -> tuple[U64, FedtallyError | 
         return np.unique(ids), None
     except OutsideDomainError:
         problem = OutsideDomainError(
-            "an item is none of the plan's candidates; leave it out, and contribute nothing if no other is left"
+            "an item is none of the plan's candidates; leave it out, and contribute nothing if no"
+            " other is left"
         )
     except Exception:  # of codecs, Arrow, or the items themselves
         problem = InvalidInputError(
-            f"items must be a list, an array or a series, got {type(items).__name__}; of one dimension, or "
-            f"coordinates [n, 2]; and each of the form that the domain {domain} has"
+            f"items must be a list, an array or a series, got {type(items).__name__}; of one"
+            f" dimension, or coordinates [n, 2]; and each of the form that the domain {domain} has"
         )
     return _NOTHING, problem
 
@@ -287,8 +306,8 @@ def _read(plan: Plan, domain: Domain, items: Any) -> tuple[U64, FedtallyError | 
 def _is_column(domain: Domain, items: Any) -> bool:
     """Return whether a container may hold one item after another, by its type and dimensions, never by its values.
 
-    The caller chose these, and a refusal says nothing of what a client holds. What is in a list, in an array of objects
-    or in a series of one dimension may be anything.
+    The caller chose these, and a refusal says nothing of what a client holds. What is in a list, in
+    an array of objects or in a series of one dimension may be anything.
     """
     import pyarrow as pa
 
@@ -303,8 +322,9 @@ def _is_column(domain: Domain, items: Any) -> bool:
         return False
     if not isinstance(domain, Grid) or len(shape) != 1:
         return len(shape) == 1 or (isinstance(domain, Grid) and shape[1:] == (2,))
-    # Numbers one by one are no coordinates. NumPy makes numbers of a list of text, too, if there is nothing in it or
-    # only what is missing: refusing these would tell that the client holds nothing.
+    # Numbers one by one are no coordinates. NumPy makes numbers of a list of text, too, if there is
+    # nothing in it or only what is missing: refusing these would tell that the client holds
+    # nothing.
     return items.dtype.kind not in "iuf" or bool(np.isnan(items).all())
 
 
@@ -318,10 +338,14 @@ def _ids_inside(domain: Domain, items: Any) -> U64:
 
     if isinstance(items, pa.Array | pa.ChunkedArray):
         items = [_of_arrow(item) for item in items]
-    if isinstance(items, str | bytes | Set | Mapping) or not isinstance(items, Collection | np.ndarray):
+    if isinstance(items, str | bytes | Set | Mapping) or not isinstance(
+        items, Collection | np.ndarray
+    ):
         raise TypeError
     points = isinstance(items, np.ndarray) and items.ndim == 2
-    each: list[Any] = [item[None] for item in items] if points else [[_whole(item)] for item in items]
+    each: list[Any] = (
+        [item[None] for item in items] if points else [[_whole(item)] for item in items]
+    )
     return np.concatenate([_NOTHING, *(_id_inside(domain, one) for one in each)])
 
 
@@ -348,7 +372,9 @@ def _whole(item: Any) -> Any:
 def _secagg(plan: Plan) -> SecAggConfig:
     """Return the terms of a plan that this protocol sums, with every key that they need."""
     if not isinstance(plan.secure_sum, SecAggConfig):
-        raise InvalidInputError("this plan is not summed by secure aggregation between clients (secure_sum secagg)")
+        raise InvalidInputError(
+            "this plan is not summed by secure aggregation between clients (secure_sum secagg)"
+        )
     plan.check_published()
     return plan.secure_sum
 

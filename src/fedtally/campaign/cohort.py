@@ -1,8 +1,8 @@
 """One cohort, from its Invite to the landing of its sum. Sans-IO.
 
-A `CohortRun` says which bytes go to which client, takes the bytes that come back, and closes a phase when its caller's
-clock says so. What carries the bytes is a loop around it; `carry` and `drive` are that loop where whoever is asked
-answers at once, as simulated clients do.
+A `CohortRun` says which bytes go to which client, takes the bytes that come back, and closes a
+phase when its caller's clock says so. What carries the bytes is a loop around it; `carry` and
+`drive` are that loop where whoever is asked answers at once, as simulated clients do.
 """
 
 from __future__ import annotations
@@ -25,15 +25,16 @@ RESULT = "result"  # the stage after the last: whoever took part hears how it en
 class CohortRun:
     """The server's side of one cohort.
 
-    `begin` and `resume` make one that lands in the round of a `FrequencyServer`, and whose sum can be opened only after
-    that server's books have reserved it. A phase ends with `deadline_passed`, whenever its caller says so; nothing ends
-    by itself.
+    `begin` and `resume` make one that lands in the round of a `FrequencyServer`, and whose sum can
+    be opened only after that server's books have reserved it. A phase ends with `deadline_passed`,
+    whenever its caller says so; nothing ends by itself.
 
     Args:
         session: the server's state machine, new or restored.
         clients: whom to invite.
-        on_done: called with the session as soon as it has a sum, before anybody is told: where the sum goes. It is
-            called again if the session is restored with its sum, since the process may have died in between.
+        on_done: called with the session as soon as it has a sum, before anybody is told: where the
+            sum goes. It is called again if the session is restored with its sum, since the process
+            may have died in between.
 
     Attributes:
         session: as it was given.
@@ -104,7 +105,8 @@ class CohortRun:
     ) -> Self:
         """Return the run of a process that died, at the beginning of the phase that it was in.
 
-        What it was sent in that phase is lost; the clients answer the same again. A sum that had not landed lands now.
+        What it was sent in that phase is lost; the clients answer the same again. A sum that had
+        not landed lands now.
 
         Args:
             server: of the campaign, with the books of the server before.
@@ -145,7 +147,9 @@ class CohortRun:
         return self.session.outgoing()
 
     def receive(self, client: ClientId, data: bytes) -> bool:
-        """Take what a client sent; whether it counts. Nothing that a client sends is an exception."""
+        """Take what a client sent; whether it counts.
+        Nothing that a client sends is an exception.
+        """
         return self.session.receive(client, data)
 
     def deadline_passed(self, now: int) -> None:
@@ -156,8 +160,8 @@ class CohortRun:
 
         Raises:
             LocalProtocolError: the session has ended.
-            Exception: what the books, the journal or the source of randomness raised: the session is closed then; or
-                `on_done`, whose sum has not landed.
+            Exception: what the books, the journal or the source of randomness raised: the session
+                is closed then; or `on_done`, whose sum has not landed.
         """
         self.session.close_phase(now)
         self._land()
@@ -203,7 +207,9 @@ def carry(run: CohortRun, ask: Ask, *, batch: int = 1, meter: Meter = nullcontex
                     run.receive(client, answer)
 
 
-def drive(run: CohortRun, ask: Ask, now: int, *, batch: int = 1, meter: Meter = nullcontext) -> None:
+def drive(
+    run: CohortRun, ask: Ask, now: int, *, batch: int = 1, meter: Meter = nullcontext
+) -> None:
     """Carry a run to its end, at one time. What is then outgoing, the result, is not carried.
 
     Args:

@@ -41,7 +41,9 @@ PRIVATE_SCHEMA, PUBLIC_SCHEMA = "fedtally-private-key/1", "fedtally-public-key/1
 PUBLIC_SUFFIX = ".pub"
 _MOST_BYTES = 4096  # read of a file: more than any version will take, and no device without an end
 _HEX = b"[0-9a-f]{%d}" % (2 * KEY_BYTES)
-_PRIVATE = re.compile(rb"%s (\w+)\npublic (%s)\nsecret (%s)\n" % (PRIVATE_SCHEMA.encode(), _HEX, _HEX))
+_PRIVATE = re.compile(
+    rb"%s (\w+)\npublic (%s)\nsecret (%s)\n" % (PRIVATE_SCHEMA.encode(), _HEX, _HEX)
+)
 _PUBLIC = re.compile(rb"%s (\w+) (%s)\n?" % (PUBLIC_SCHEMA.encode(), _HEX))
 
 
@@ -73,7 +75,9 @@ class PublicKey:
         return f"{PUBLIC_SCHEMA} {self.role} {self.value.hex()}\n"
 
 
-def create_key_files(path: str | os.PathLike[str], role: Role | str, random: Callable[[int], bytes]) -> PublicKey:
+def create_key_files(
+    path: str | os.PathLike[str], role: Role | str, random: Callable[[int], bytes]
+) -> PublicKey:
     """Write a new private key, and its public key beside it; return the latter.
 
     The private file has mode 0600, is whole or not there, and is on the disk before this returns.
@@ -177,7 +181,9 @@ def read_public_key(given: str | os.PathLike[str], role: Role | str) -> bytes:
         return bytes.fromhex(text)
     key = load_public_key(given)
     if key.role is not role:
-        raise InvalidInputError(f"{text} holds the public key of the {key.role}, and that of the {role} is needed")
+        raise InvalidInputError(
+            f"{text} holds the public key of the {key.role}, and that of the {role} is needed"
+        )
     return key.value
 
 
@@ -188,15 +194,21 @@ def load_public_key(path: str | os.PathLike[str]) -> PublicKey:
         UnreadableFileError: there is no such file, or it is no public key file of this version.
         InvalidInputError: it is a file with a private key.
     """
-    name, (text, _) = os.fspath(path), _read(path, "the 64 hexadecimal digits of a public key, or its file")
+    name, (text, _) = (
+        os.fspath(path),
+        _read(path, "the 64 hexadecimal digits of a public key, or its file"),
+    )
     if text.startswith(PRIVATE_SCHEMA.encode()):
         _erase(text)
-        raise InvalidInputError(f"{name} holds a private key, which nobody else may get: name its {PUBLIC_SUFFIX} file")
+        raise InvalidInputError(
+            f"{name} holds a private key, which nobody else may get: name its {PUBLIC_SUFFIX} file"
+        )
     found = _PUBLIC.fullmatch(text)
     role = found and _known(found[1])
     if found is None or role is None:
         raise UnreadableFileError(
-            f"{name} is no public key of this version: give the {PUBLIC_SUFFIX} file that fedtally keys new wrote"
+            f"{name} is no public key of this version: give the {PUBLIC_SUFFIX} file that fedtally"
+            " keys new wrote"
         )
     return PublicKey(role, bytes(binascii.unhexlify(found[2])))
 
@@ -208,21 +220,26 @@ def _load(path: str | os.PathLike[str], role: Role | None) -> tuple[Role, Signin
     try:
         if os.name == "posix" and mode & 0o077:
             raise InvalidInputError(
-                f"{name} is open to others than its owner (mode {mode:04o}): chmod 600 {name}, and make a new key if "
-                "anybody may have read it"
+                f"{name} is open to others than its owner (mode {mode:04o}): chmod 600 {name}, and"
+                " make a new key if anybody may have read it"
             )
         found = _PRIVATE.fullmatch(text)
         held = found and _known(found[1])
         if found is None or held is None:
             raise UnreadableFileError(
-                f"{name} is no private key of this version, or damaged: give the file that fedtally keys new wrote"
+                f"{name} is no private key of this version, or damaged: give the file that fedtally"
+                " keys new wrote"
             )
         if role not in (None, held):
-            raise InvalidInputError(f"{name} holds the key of the {held}, and that of the {role} is needed")
+            raise InvalidInputError(
+                f"{name} holds the key of the {held}, and that of the {role} is needed"
+            )
         raw += binascii.unhexlify(text[slice(*found.span(3))])
         key = _key_of(held, Secret(raw))
         if key.public != binascii.unhexlify(found[2]):
-            raise UnreadableFileError(f"{name} is damaged: its secret is not that of its public key")
+            raise UnreadableFileError(
+                f"{name} is damaged: its secret is not that of its public key"
+            )
         return held, key
     finally:
         _erase(text, raw)
@@ -260,7 +277,9 @@ def _read(path: str | os.PathLike[str], wanted: str) -> tuple[bytearray, int]:
             del text[file.readinto(text) :]
     except (OSError, ValueError) as error:  # ValueError: a path with a zero byte
         why = getattr(error, "strerror", None) or error
-        raise UnreadableFileError(f"cannot read {os.fspath(path)!r} ({why}): give {wanted}") from None
+        raise UnreadableFileError(
+            f"cannot read {os.fspath(path)!r} ({why}): give {wanted}"
+        ) from None
     return text, mode
 
 
@@ -268,7 +287,8 @@ def _create(path: Path, text: bytes | bytearray, mode: int) -> None:
     """Write a file that is not there yet: whole, under its name last, and never over another."""
     temporary = None
     try:
-        handle, temporary = tempfile.mkstemp(prefix=".fedtally-", dir=path.parent)  # mode 0600 from the start
+        # mode 0600 from the start
+        handle, temporary = tempfile.mkstemp(prefix=".fedtally-", dir=path.parent)
         with os.fdopen(handle, "wb", buffering=0) as file:
             file.write(text)
             os.fsync(handle)
@@ -279,7 +299,8 @@ def _create(path: Path, text: bytes | bytearray, mode: int) -> None:
         raise _exists(path) from None
     except OSError as error:
         raise InvalidInputError(
-            f"cannot write {path} ({error.strerror}): choose a folder that exists, is writable and can have hard links"
+            f"cannot write {path} ({error.strerror}): choose a folder that exists, is writable and"
+            " can have hard links"
         ) from None
     finally:
         if temporary is not None:

@@ -18,8 +18,8 @@ Random = Callable[[int], bytes]
 def release_sums(plan: Plan, books: Books, random: Random) -> list[CountSketch]:
     """Return what leaves the trusted part of a campaign: the sums with their noise, each charged before and kept after.
 
-    What it adds noise to it marks (`CountSketch.noise`); a `Result` under a plan with privacy takes nothing else.
-    Called by `FrequencyServer.release`, which says more.
+    What it adds noise to it marks (`CountSketch.noise`); a `Result` under a plan with privacy takes
+    nothing else. Called by `FrequencyServer.release`, which says more.
 
     Args:
         plan: of the campaign, with privacy.
@@ -52,8 +52,11 @@ def release_of(plan: Plan, round: int) -> int:
     return next(number for number, rounds in enumerate(plan.releases) if round in rounds)
 
 
-def add_noise(plan: Plan, sketches: list[CountSketch], random: Random, books: Books) -> dict[int, CountSketch]:
-    """Return the noised sum of each release, charged before its noise is drawn. The sums stay as they are.
+def add_noise(
+    plan: Plan, sketches: list[CountSketch], random: Random, books: Books
+) -> dict[int, CountSketch]:
+    """Return the noised sum of each release, charged before its noise is drawn.
+    The sums stay as they are.
 
     Args:
         plan: with privacy, whose noise is not in the sums.
@@ -85,8 +88,8 @@ def _copy(sketch: CountSketch) -> CountSketch:
 def _share_out(plan: Plan, released: Sequence[CountSketch]) -> None:
     """Give the releases their parts of the noised number of all clients, as many as their rounds: at least one each.
 
-    Rounds are drawn uniformly, so that nothing but noise is lost; and noise that is more than a release's clients
-    would otherwise be cut off, which favours large numbers.
+    Rounds are drawn uniformly, so that nothing but noise is lost; and noise that is more than a
+    release's clients would otherwise be cut off, which favours large numbers.
     """
     total = max(plan.num_rounds, sum(sketch.num_clients for sketch in released))
     bounds = [total * release.stop // plan.num_rounds for release in plan.releases]
@@ -97,11 +100,15 @@ def _share_out(plan: Plan, released: Sequence[CountSketch]) -> None:
 def _add_shares(plan: Plan, sketch: CountSketch, random: Random) -> None:
     """Add the noise of all clients of a round to its sum: that of one draw, since shares of Skellam noise add up."""
     noise = _terms(plan).share(sketch.num_clients)
-    sketch.counters += noise.draw(Secret(random(KEY_BYTES)), sketch.counters.size).reshape(sketch.counters.shape)
+    sketch.counters += noise.draw(Secret(random(KEY_BYTES)), sketch.counters.size).reshape(
+        sketch.counters.shape
+    )
     sketch.noise = plan.noise_mark
 
 
-def _opened(plan: Plan, rounds: range, sketches: Sequence[CountSketch], random: Random) -> CountSketch:
+def _opened(
+    plan: Plan, rounds: range, sketches: Sequence[CountSketch], random: Random
+) -> CountSketch:
     """Return the noised sum of the rounds of a release, under the first round's number."""
     privacy = _terms(plan)
     own = [sketch for sketch in sketches if sketch.round in rounds]

@@ -34,16 +34,16 @@ class RejectedSumError(FedtallyError):
 class FrequencyServer:
     """The server of a campaign: one session for every cohort, one sum for every round.
 
-    A plan with privacy is kept to its word here: a session enters the unmasking phase, and two servers ask and answer,
-    only after the books have reserved the release; and sums leave by `release` alone, which adds the noise that a
-    trusted aggregator owes.
+    A plan with privacy is kept to its word here: a session enters the unmasking phase, and two
+    servers ask and answer, only after the books have reserved the release; and sums leave by
+    `release` alone, which adds the noise that a trusted aggregator owes.
 
     One thread at a time.
 
     Args:
         plan: the campaign's.
-        books: what was reserved, landed and released, which another server of the campaign goes on from; None: new ones
-            in memory, for a plan without privacy.
+        books: what was reserved, landed and released, which another server of the campaign goes on
+            from; None: new ones in memory, for a plan without privacy.
 
     Raises:
         InvalidInputError: the plan has privacy, and there are no books.
@@ -52,8 +52,9 @@ class FrequencyServer:
     def __init__(self, plan: Plan, books: Books | None = None) -> None:
         if books is None and plan.privacy is not None:
             raise InvalidInputError(
-                "a plan with privacy is charged before a sum is opened: give the server the campaign's books, "
-                "campaign.books.LedgerBooks(...), or MemoryBooks() where nobody is charged"
+                "a plan with privacy is charged before a sum is opened: give the server the"
+                " campaign's books, campaign.books.LedgerBooks(...), or MemoryBooks() where nobody"
+                " is charged"
             )
         self.plan = plan
         self._books: Books = MemoryBooks() if books is None else books
@@ -81,8 +82,8 @@ class FrequencyServer:
             session: 32 uniform bytes, never used before.
             signing_key: the key that the plan names.
             salt: 32 uniform bytes, for the digest of the sum.
-            random: returns as many uniform bytes as it is asked for, from a cryptographic source; draws the order of
-                the roster in `semi_honest`.
+            random: returns as many uniform bytes as it is asked for, from a cryptographic source;
+                draws the order of the roster in `semi_honest`.
             not_before: Unix seconds.
             not_after: Unix seconds.
             allow_list: the registered identities, in `active`.
@@ -136,18 +137,23 @@ class FrequencyServer:
         Raises:
             UnreadableFileError: this is no checkpoint, or of another allow-list.
             InvalidInputError: it is one of another plan, or the session goes on here.
-            Exception: what the books raised, if the sum could be opened when the checkpoint was written.
+            Exception: what the books raised, if the sum could be opened when the checkpoint was
+                written.
         """
         _secagg(self.plan)
         made = Server.restore(
-            checkpoint, random=random, allow_list=allow_list, journal=journal, reserve=self._reserve_session
+            checkpoint,
+            random=random,
+            allow_list=allow_list,
+            journal=journal,
+            reserve=self._reserve_session,
         )
         self._check_own(made)
         running = self._sessions.get(made.session)
         if running is not None and running.state not in (ServerState.DONE, ServerState.ABORTED):
             raise InvalidInputError(
-                "this session goes on here: two servers of one session could open both secrets of a client; abort the "
-                "one that runs, or drop it, before its checkpoint is restored"
+                "this session goes on here: two servers of one session could open both secrets of a"
+                " client; abort the one that runs, or drop it, before its checkpoint is restored"
             )
         self._names.add(made.session)
         self._sessions[made.session] = made
@@ -158,7 +164,11 @@ class FrequencyServer:
         terms = _secagg(self.plan)
         listed = bytes(KEY_BYTES) if terms.allow_list is None else terms.allow_list
         agreed = (self.plan.fingerprint, terms.parameters, listed)
-        if (session.terms.fingerprint.hex(), session.terms.parameters, session.terms.allow_list) != agreed:
+        if (
+            session.terms.fingerprint.hex(),
+            session.terms.parameters,
+            session.terms.allow_list,
+        ) != agreed:
             raise InvalidInputError("the session is of another plan")
 
     def _reserve_session(self, session: Server) -> None:
@@ -187,17 +197,22 @@ class FrequencyServer:
             policy: the leader's own.
             allow_list: whose digest is in the plan.
             journal: the leader's own.
-            random: returns as many uniform bytes as it is asked for, from a cryptographic source; needed where the plan
-                says that the servers add noise, which is the plan's and drawn from it.
+            random: returns as many uniform bytes as it is asked for, from a cryptographic source;
+                needed where the plan says that the servers add noise, which is the plan's and drawn
+                from it.
 
         Raises:
             UnsafeParametersError: the policy refuses the plan.
-            InvalidInputError: the plan is not summed so, there is no such release, or no randomness where it is needed.
-            BatchRefusedError: the journal keeps a batch of these rounds whose noise was not drawn here.
+            InvalidInputError: the plan is not summed so, there is no such release, or no randomness
+                where it is needed.
+            BatchRefusedError: the journal keeps a batch of these rounds whose noise was not drawn
+                here.
         """
         parameters, rounds = _two_server(self.plan), self._rounds(release)
         noise, reserve = self._server_noise(random), self._batch_reservation(release)
-        made = two_server.Leader(parameters, rounds, allow_list, policy, journal, noise, reserve, _OF_PLAN)
+        made = two_server.Leader(
+            parameters, rounds, allow_list, policy, journal, noise, reserve, _OF_PLAN
+        )
         self._leaders.add(made)
         return made
 
@@ -217,7 +232,9 @@ class FrequencyServer:
         """
         parameters, rounds = _two_server(self.plan), self._rounds(release)
         noise, reserve = self._server_noise(random), self._batch_reservation(release)
-        return two_server.Helper(parameters, rounds, allow_list, policy, journal, key, noise, reserve, _OF_PLAN)
+        return two_server.Helper(
+            parameters, rounds, allow_list, policy, journal, key, noise, reserve, _OF_PLAN
+        )
 
     def _batch_reservation(self, release: int) -> Callable[[], None]:
         return lambda: self._reserve(_batch_name(release), release)
@@ -231,7 +248,9 @@ class FrequencyServer:
         if privacy is None or privacy.event.trust is not Trust.DISTRIBUTED:
             return None
         if random is None:
-            raise InvalidInputError("each server adds the plan's noise before a sum is opened: give it randomness")
+            raise InvalidInputError(
+                "each server adds the plan's noise before a sum is opened: give it randomness"
+            )
         noise, counters = privacy.noise(), self.plan.rows * self.plan.width
         return lambda: noise.draw(Secret(random(KEY_BYTES)), counters)
 
@@ -243,23 +262,28 @@ class FrequencyServer:
         """Add the sum of a cohort to that of its round, once.
 
         Args:
-            session: that of the cohort, done: one that `open` or `restore` returned, so that it was reserved.
+            session: that of the cohort, done: one that `open` or `restore` returned, so that it was
+                reserved.
 
         Raises:
-            RejectedSumError: no sketches of so many clients have this sum: a counter, or the sum of |counters| of a
-                row, is too large, or the sum of a row is odd where it must be even or the other way round. Nothing has
+            RejectedSumError: no sketches of so many clients have this sum: a counter, or the sum of
+                |counters| of a row, is too large, or the sum of a row is odd where it must be even or the other way round. Nothing has
                 landed.
-            LocalProtocolError: the session is not done, its sum has landed, or its round was released.
-            InvalidInputError: the session was made elsewhere, or the plan is not summed so, or lacks a key.
+            LocalProtocolError: the session is not done, its sum has landed, or its round was
+                released.
+            InvalidInputError: the session was made elsewhere, or the plan is not summed so, or
+                lacks a key.
         """
         _secagg(self.plan)
         if self._sessions.get(session.session) is not session:
             raise InvalidInputError(
-                "this session was made elsewhere, and may be of another plan, or opened unreserved: make it by "
-                "FrequencyServer.open, or restore"
+                "this session was made elsewhere, and may be of another plan, or opened unreserved:"
+                " make it by FrequencyServer.open, or restore"
             )
         if session.outcome is None:
-            raise LocalProtocolError(f"there is no sum to land: the session is {session.state.value}")
+            raise LocalProtocolError(
+                f"there is no sum to land: the session is {session.state.value}"
+            )
         sketch = self._sketch(session.terms.round, session.outcome.total, session.outcome.survivors)
         self._count(session.session, sketch, "the sum of this session")
 
@@ -267,19 +291,21 @@ class FrequencyServer:
         """Make the sum of a batch that of its release, once: two servers open one batch each.
 
         Args:
-            leader: that of the batch, done: one that `leader` made, so that the plan's noise is in its sum. After a
-                restart it is made again, of its journal.
+            leader: that of the batch, done: one that `leader` made, so that the plan's noise is in
+                its sum. After a restart it is made again, of its journal.
 
         Raises:
             RejectedSumError: as for `land`.
             LocalProtocolError: the batch is not done, or the release has landed.
-            InvalidInputError: the plan is not summed so, or the leader is of another plan, or made elsewhere.
+            InvalidInputError: the plan is not summed so, or the leader is of another plan, or made
+                elsewhere.
         """
         if leader.parameters != _two_server(self.plan):
             raise InvalidInputError("the batch is of another plan")
         if leader not in self._leaders:
             raise InvalidInputError(
-                "this leader was made elsewhere, with any noise or none: make it by FrequencyServer.leader"
+                "this leader was made elsewhere, with any noise or none: make it by"
+                " FrequencyServer.leader"
             )
         round = leader.rounds.start
         sketch = self._sketch(round, leader.total, leader.count)
@@ -289,19 +315,27 @@ class FrequencyServer:
         """Make a sum that a trusted aggregator made in the clear that of its round, once: the ideal secure sum.
 
         Args:
-            sketch: of a round of the plan, exact. It is the server's from now on, and may be erased. Where the plan's
-                noise belongs into a secure sum, a simulation has added it, and marked it with `Plan.noise_mark`.
+            sketch: of a round of the plan, exact. It is the server's from now on, and may be
+                erased. Where the plan's noise belongs into a secure sum, a simulation has added it,
+                and marked it with `Plan.noise_mark`.
 
         Raises:
             IncompatibleError: it is a sketch of another plan.
-            InvalidInputError: the noise is missing that the plan says, or there is some that does not belong.
+            InvalidInputError: the noise is missing that the plan says, or there is some that does
+                not belong.
             LocalProtocolError: the round has landed, or was released.
         """
         check_compatible(self.plan.spec, sketch.spec)
         is_noised = self.plan.privacy is not None and is_noised_before(self.plan)
         if sketch.noise != (self.plan.noise_mark if is_noised else None):
-            expected = f"with noise of {self.plan.noise_mark}" if is_noised else "exact: `release` adds its noise"
-            raise InvalidInputError(f"a plain sum of this plan must be {expected}, got noise of {sketch.noise}")
+            expected = (
+                f"with noise of {self.plan.noise_mark}"
+                if is_noised
+                else "exact: `release` adds its noise"
+            )
+            raise InvalidInputError(
+                f"a plain sum of this plan must be {expected}, got noise of {sketch.noise}"
+            )
         if is_noised:
             self._books.reserve(self.plan, release_of(self.plan, sketch.round))
         self._count(b"plain" + sketch.round.to_bytes(4, "little"), sketch, f"round {sketch.round}")
@@ -309,13 +343,15 @@ class FrequencyServer:
     def release(self, random: Callable[[int], bytes] | None = None) -> list[CountSketch]:
         """Return the sums that have landed, in the order of their rounds, with the plan's noise: the one way out.
 
-        Without privacy they are the exact sums so far. Under central trust the aggregator's noise is added now: each
-        release is reserved, noised, kept in the books, and then the exact sums are erased. So call it when all rounds
-        have landed: what was released takes no more sums, and another call returns the same. Where clients or two
-        servers add the noise, it is in the sums, and every round that has landed is released.
+        Without privacy they are the exact sums so far. Under central trust the aggregator's noise
+        is added now: each release is reserved, noised, kept in the books, and then the exact sums
+        are erased. So call it when all rounds have landed: what was released takes no more sums,
+        and another call returns the same. Where clients or two servers add the noise, it is in the
+        sums, and every round that has landed is released.
 
         Args:
-            random: returns as many uniform bytes as it is asked for, from a cryptographic source; needed with privacy.
+            random: returns as many uniform bytes as it is asked for, from a cryptographic source;
+                needed with privacy.
 
         Raises:
             InvalidInputError: there is no randomness, and the plan has privacy.
@@ -325,7 +361,9 @@ class FrequencyServer:
         if self.plan.privacy is None:
             return self._books.sums(self.plan)
         if random is None:
-            raise InvalidInputError("a plan with privacy is released with noise: give it randomness")
+            raise InvalidInputError(
+                "a plan with privacy is released with noise: give it randomness"
+            )
         return release_sums(self.plan, self._books, random)
 
     def _rounds(self, release: int) -> range:
@@ -345,9 +383,13 @@ class FrequencyServer:
     def _count(self, name: bytes, sketch: CountSketch, what: str) -> None:
         """Add a sum to that of its round, unless the books say that it landed, or that its release is out."""
         if release_of(self.plan, sketch.round) in self._books.released(self.plan):
-            raise LocalProtocolError(f"the release of {what} is out; what it holds does not change any more")
+            raise LocalProtocolError(
+                f"the release of {what} is out; what it holds does not change any more"
+            )
         if not self._books.land(self.plan, name, sketch):
-            raise LocalProtocolError(f"{what} has landed; a second time would count its clients twice")
+            raise LocalProtocolError(
+                f"{what} has landed; a second time would count its clients twice"
+            )
 
 
 def _batch_name(release: int) -> bytes:
@@ -358,12 +400,15 @@ def _batch_name(release: int) -> bytes:
 def _check_plausible(sketch: CountSketch, plan: Plan) -> None:
     """Refuse a sum that no sketches have: an item adds +1 or -1 to one counter of each row, noise so much to each.
 
-    Noise has a bound for each counter and one for the sizes of a row together; honest noise exceeds either in a sum
-    with a probability of 2^-40 at most.
+    Noise has a bound for each counter and one for the sizes of a row together; honest noise exceeds
+    either in a sum with a probability of 2^-40 at most.
     """
     max_items, noise = plan.max_items, plan.noise_bound
     items = sketch.num_clients * max_items
-    who = f"{sketch.num_clients} clients of at most {max_items} items {'and their noise ' * (noise > 0)}"
+    who = (
+        f"{sketch.num_clients} clients of at most {max_items} items"
+        f" {'and their noise ' * (noise > 0)}"
+    )
     for row in sketch.counters:
         largest = max(int(row.max()), -int(row.min()))
         if largest > items + noise:
@@ -374,13 +419,17 @@ def _check_plausible(sketch: CountSketch, plan: Plan) -> None:
         total, bound = _sum_of_sizes(row), items + plan.row_noise_bound
         if total > bound:
             raise RejectedSumError(
-                f"the counters of a row of the sum add up to {total} without their signs, and {who}cannot exceed "
-                f"{bound}: a client sent something else than a sketch"
+                f"the counters of a row of the sum add up to {total} without their signs, and"
+                f" {who}cannot exceed {bound}: a client sent something else than a sketch"
             )
-    if plan.privacy is None and max_items == 1 and ((sketch.counters.sum(axis=1) - sketch.num_clients) % 2).any():
+    if (
+        plan.privacy is None
+        and max_items == 1
+        and ((sketch.counters.sum(axis=1) - sketch.num_clients) % 2).any()
+    ):
         raise RejectedSumError(
-            "the sum of a row has another parity than the number of clients, each of whom adds or subtracts 1 in it: "
-            "a client sent something else than a sketch of one item"
+            "the sum of a row has another parity than the number of clients, each of whom adds or"
+            " subtracts 1 in it: a client sent something else than a sketch of one item"
         )
 
 

@@ -1,4 +1,6 @@
-"""The commands together. Only click is imported here: whatever is heavy is imported by the command that needs it."""
+"""The commands together.
+Only click is imported here: whatever is heavy is imported by the command that needs it.
+"""
 
 from __future__ import annotations
 
@@ -42,13 +44,19 @@ def _version(ctx: click.Context, _: click.Parameter, asked: bool) -> None:
     context_settings={"max_content_width": 100, "help_option_names": ["-h", "--help"]},
 )
 @click.option(
-    "--version", is_flag=True, is_eager=True, expose_value=False, callback=_version, help="Show version and kernels."
+    "--version",
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=_version,
+    help="Show version and kernels.",
 )
 @click.pass_context
 def cli(ctx: click.Context) -> None:
     """Count what people have in common without seeing what anyone has.
 
-    Clients send sketches, the server learns their sums, the analyst gets frequencies, heavy hitters and a bill.
+    Clients send sketches, the server learns their sums, the analyst gets frequencies, heavy hitters
+    and a bill.
     """
     if ctx.invoked_subcommand is None:
         click.echo(ctx.get_help())
@@ -85,7 +93,9 @@ def run(arguments: Sequence[str]) -> int:
         return error.exit_code
     except MemoryError:
         complain(
-            "MemoryError", "out of memory; fewer rounds, a smaller --width or a smaller --domain need less", as_json
+            "MemoryError",
+            "out of memory; fewer rounds, a smaller --width or a smaller --domain need less",
+            as_json,
         )
     except OSError as error:
         if error.errno != errno.EPIPE:

@@ -22,7 +22,10 @@ if TYPE_CHECKING:
     short_help="Test the noise of a private plan.",
     examples=[
         ("is the noise of this plan what it says?", "fedtally audit plan.toml"),
-        ("look closer: more campaigns see smaller deviations", "fedtally audit plan.toml --campaigns 2000"),
+        (
+            "look closer: more campaigns see smaller deviations",
+            "fedtally audit plan.toml --campaigns 2000",
+        ),
         ("for a script: exit code 1 if the audit fails", "fedtally audit plan.toml --json"),
     ],
 )
@@ -32,19 +35,26 @@ if TYPE_CHECKING:
     "--campaigns",
     type=positive,
     metavar="N",
-    help="Campaigns to run (as many as show noise that is 10 % too small in each release; at most 1000).",
+    help=(
+        "Campaigns to run (as many as show noise that is 10 % too small in each release; at most"
+        " 1000)."
+    ),
 )
-@option("Run", "--json", "as_json", is_flag=True, help="Print one JSON document; errors too, on stderr.")
+@option(
+    "Run", "--json", "as_json", is_flag=True, help="Print one JSON document; errors too, on stderr."
+)
 @option("Run", "--quiet", is_flag=True, help="No progress on stderr.")
 def audit(plan: str, campaigns: int | None, as_json: bool, quiet: bool) -> int:
     """Run campaigns of a PLAN with differential privacy, and test what they release.
 
-    Clients are made up, so that the exact sums are known; what is released besides them is the noise. Its size,
-    signs and distribution, and its independence between counters, releases and campaigns, are compared with what the
-    plan says. Some clients hold items or not by the toss of a coin: what can be told of that bounds epsilon from below.
+    Clients are made up, so that the exact sums are known; what is released besides them is the
+    noise. Its size, signs and distribution, and its independence between counters, releases and
+    campaigns, are compared with what the plan says. Some clients hold items or not by the toss of a
+    coin: what can be told of that bounds epsilon from below.
 
-    No data is read and no ledger is charged. The exit code is 1 where the audit fails, which a sound program does once
-    in a million audits, else 0. The noise comes from the operating system: each audit is another one.
+    No data is read and no ledger is charged. The exit code is 1 where the audit fails, which a
+    sound program does once in a million audits, else 0. The noise comes from the operating system:
+    each audit is another one.
     """
     from fedtally.plan import Plan
     from fedtally.studies import audit as engine
@@ -70,7 +80,8 @@ def document(found: AuditResult) -> dict[str, Any]:
         "campaigns": found.audit.runs,
         "clients_per_round": found.clients,
         "releases": [
-            release._asdict() | {"rounds": [release.rounds.start, release.rounds.stop]} for release in found.releases
+            release._asdict() | {"rounds": [release.rounds.start, release.rounds.stop]}
+            for release in found.releases
         ],
         "epsilon": None if found.detection is None else found.detection._asdict(),
         "bounds": dict(found.bounds),
@@ -94,7 +105,10 @@ def view(found: AuditResult) -> RenderableType:
     rows += [("", Text(failure, style="red")) for failure in found.failures]
     if found.detection is not None:
         seen = found.detection
-        what = f"at least {seen.bound:.3g} by {seen.clients:,} single clients; guaranteed {seen.guaranteed:.4g}"
+        what = (
+            f"at least {seen.bound:.3g} by {seen.clients:,} single clients; guaranteed"
+            f" {seen.guaranteed:.4g}"
+        )
         rows.append(("Epsilon", what))
         moved = f"one client as planned moves all releases by {seen.distance:.4g} (l2)"
         rows.append(("", f"{moved}; the noise is for {seen.sensitivity:.4g}"))
@@ -111,7 +125,11 @@ def _bounds(found: AuditResult) -> str:
 
     privacy = found.audit.plan.privacy
     planned = ["items", *(["clip"] if privacy is not None and privacy.event.is_clipped else [])]
-    tested = [f"{name}, {report.counted(found.bounds[name], 'campaign')}" for name in planned if name in found.bounds]
+    tested = [
+        f"{name}, {report.counted(found.bounds[name], 'campaign')}"
+        for name in planned
+        if name in found.bounds
+    ]
     parts = [f"tested on clients that hold too much: {'; '.join(tested)}"] if tested else []
     if left := [name for name in planned if name not in found.bounds]:
         parts.append(f"taken as planned, not tested: {', '.join(left)}")
@@ -124,13 +142,17 @@ def _verdict(found: AuditResult) -> Any:
     if found.passed:
         told = f": {len(found.checks)} checks found nothing wrong"
         return Text.assemble(("passed", "bold green"), told)
-    return Text.assemble(("failed", "bold red"), ": the releases do not keep what the plan guarantees")
+    return Text.assemble(
+        ("failed", "bold red"), ": the releases do not keep what the plan guarantees"
+    )
 
 
 def _power(found: AuditResult) -> str:
     false_alarm = f"a sound program fails at most once in {1 / found.false_alarm:,.0f} audits"
     if found.detectable is None:
-        return f"too few counters to see noise that is too small: take more campaigns; {false_alarm}"
+        return (
+            f"too few counters to see noise that is too small: take more campaigns; {false_alarm}"
+        )
     seen = f"{100 * found.detectable:.2g} % too small in one release"
     return f"noise that is {seen} is found 99 times in 100; {false_alarm}"
 
@@ -141,7 +163,13 @@ def _table(found: AuditResult) -> Table:
     table = report.new_table()
     for name, style in (("release", "bold"), ("rounds", None)):
         table.add_column(name, style=style, no_wrap=True)
-    for name in ("counters", "deviation\nplanned", "\nmeasured", "positive", "largest\ncorrelation"):
+    for name in (
+        "counters",
+        "deviation\nplanned",
+        "\nmeasured",
+        "positive",
+        "largest\ncorrelation",
+    ):
         table.add_column(name, justify="right", no_wrap=True, vertical="bottom")
     for number, release in enumerate(found.releases, 1):
         first, last = release.rounds.start + 1, release.rounds.stop

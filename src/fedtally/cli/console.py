@@ -57,7 +57,8 @@ def complain(kind: str, message: str, as_json: bool) -> None:
     """Say on stderr what went wrong: one red line, or one JSON document."""
     if as_json:
         text = json.dumps(
-            {"schema": "fedtally-error/1", "error": {"type": kind, "message": message}}, ensure_ascii=False
+            {"schema": "fedtally-error/1", "error": {"type": kind, "message": message}},
+            ensure_ascii=False,
         )
     else:
         plain = bool(os.environ.get("NO_COLOR")) or not sys.stderr.isatty()
@@ -78,7 +79,10 @@ def escaped(text: str) -> str:
     >>> escaped("a\x1b[31mb")
     'a\\x1b[31mb'
     """
-    return "".join(letter if letter.isprintable() else letter.encode("unicode_escape").decode() for letter in text)
+    return "".join(
+        letter if letter.isprintable() else letter.encode("unicode_escape").decode()
+        for letter in text
+    )
 
 
 class Progress:
@@ -105,7 +109,10 @@ class Progress:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         if self._bars is not None:
             self._bars.stop()
@@ -116,14 +123,19 @@ class Progress:
             return
         amount = _amount(stage, done, total)
         if stage not in self._tasks:
-            self._tasks[stage] = self._bars.add_task(_STAGES.get(stage, stage), total=total, amount=amount)
+            self._tasks[stage] = self._bars.add_task(
+                _STAGES.get(stage, stage), total=total, amount=amount
+            )
         self._bars.update(self._tasks[stage], completed=done, amount=amount)
 
 
 def _amount(stage: str, done: int, total: int | None) -> str:
     if stage == "read":
         return " of ".join(f"{part / 1e6:,.1f} MB" for part in (done, total) if part is not None)
-    return " of ".join(f"{part:,}" for part in (done, total) if part is not None) + f" {_UNITS.get(stage, '')}"
+    return (
+        " of ".join(f"{part:,}" for part in (done, total) if part is not None)
+        + f" {_UNITS.get(stage, '')}"
+    )
 
 
 def check_standard_input(source: str) -> None:
@@ -149,13 +161,21 @@ def check_files(paths: Iterable[str | None], inputs: Iterable[str | None] = ()) 
             raise InvalidInputError("a file to be written has an empty name; name it")
         folder = os.path.dirname(path)
         if folder and not os.path.isdir(folder):
-            raise InvalidInputError(f"cannot write {path}: there is no folder {folder}; create it first")
+            raise InvalidInputError(
+                f"cannot write {path}: there is no folder {folder}; create it first"
+            )
         if not os.access(folder or ".", os.W_OK):
-            raise InvalidInputError(f"cannot write {path}: the folder does not allow it; choose another")
+            raise InvalidInputError(
+                f"cannot write {path}: the folder does not allow it; choose another"
+            )
         if "-" in named and _is_standard_input(path):
-            raise InvalidInputError(f"cannot write {path}: it is read by this run; name another file")
+            raise InvalidInputError(
+                f"cannot write {path}: it is read by this run; name another file"
+            )
         if os.path.realpath(path) in taken:
-            raise InvalidInputError(f"cannot write {path}: it is {taken[os.path.realpath(path)]}; name another file")
+            raise InvalidInputError(
+                f"cannot write {path}: it is {taken[os.path.realpath(path)]}; name another file"
+            )
         taken[os.path.realpath(path)] = "written already"
 
 

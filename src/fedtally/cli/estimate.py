@@ -46,8 +46,10 @@ _campaign_options = options(
         "Size",
         "--sizing",
         type=click.Choice(SIZINGS),
-        help="How the size for --tau is found: model, from a pilot; or as in the paper: two-phase, from a pilot, "
-        "minimax, linear, oracle, from the truth (model).",
+        help=(
+            "How the size for --tau is found: model, from a pilot; or as in the paper: two-phase,"
+            " from a pilot, minimax, linear, oracle, from the truth (model)."
+        ),
     ),
     option(
         "Size",
@@ -60,14 +62,20 @@ _campaign_options = options(
         "Rounds",
         "--round",
         metavar="COL",
-        help="Column of natural rounds, instead of --rounds. A client in several of them contributes to each.",
+        help=(
+            "Column of natural rounds, instead of --rounds. A client in several of them contributes"
+            " to each."
+        ),
     ),
     option(
         "Rounds",
         "--max-items",
         type=positive,
         metavar="K",
-        help="Count at most K different items of each client, drawn at random (1: of a client of five words, one).",
+        help=(
+            "Count at most K different items of each client, drawn at random (1: of a client of"
+            " five words, one)."
+        ),
     ),
     trust_options,
     option(
@@ -78,7 +86,12 @@ _campaign_options = options(
         metavar="SHARE",
         help="Share of the clients that drop out, at a stage drawn for each (0).",
     ),
-    option("Answer", "--evaluate", is_flag=True, help="Compare with the truth, which a simulation knows."),
+    option(
+        "Answer",
+        "--evaluate",
+        is_flag=True,
+        help="Compare with the truth, which a simulation knows.",
+    ),
     option(
         "Run",
         "--plan",
@@ -111,9 +124,15 @@ _campaign_options = options(
         ),
         (
             "cells of a map",
-            "fedtally estimate trips.csv --item lat,lon --domain grid:25..50,-130..-60,0.1 --outside drop",
+            (
+                "fedtally estimate trips.csv --item lat,lon --domain grid:25..50,-130..-60,0.1"
+                " --outside drop"
+            ),
         ),
-        ("as few bytes as a largest error of 0.1 % needs", "fedtally estimate zipf: --tau 0.001 --evaluate"),
+        (
+            "as few bytes as a largest error of 0.1 % needs",
+            "fedtally estimate zipf: --tau 0.001 --evaluate",
+        ),
         (
             "a synthetic population, and how wrong the answer is",
             "fedtally estimate zipf:a=1.1,d=100000,n=150000 --rounds 10 --evaluate",
@@ -128,7 +147,10 @@ _campaign_options = options(
         ),
         (
             "no trusted party, and a budget that cannot be overspent",
-            "fedtally estimate zipf:n=2000 --secure-sum secagg --epsilon 2 --population phones --ledger books.db",
+            (
+                "fedtally estimate zipf:n=2000 --secure-sum secagg --epsilon 2 --population phones"
+                " --ledger books.db"
+            ),
         ),
         ("from a pipe, as JSON", "cut -d' ' -f1 access.log | fedtally estimate - --json"),
     ],
@@ -192,10 +214,11 @@ def estimate(source: str, **options: Any) -> None:
 def demo(**options: Any) -> None:
     """Estimate on data that is on every machine: Python's own standard library.
 
-    Each line of code is a client that holds one of its words, drawn at random. The server sees sums of sketches alone;
-    the true frequencies, which only a simulation knows, are printed beside the estimates. Unless you say otherwise, a
-    client sends 8 kB, in one of 10 rounds. With --epsilon the noise is that of a private campaign; as the candidates
-    are the clients' own words, and the truth is printed, it is marked not private.
+    Each line of code is a client that holds one of its words, drawn at random. The server sees sums
+    of sketches alone; the true frequencies, which only a simulation knows, are printed beside the
+    estimates. Unless you say otherwise, a client sends 8 kB, in one of 10 rounds. With --epsilon
+    the noise is that of a private campaign; as the candidates are the clients' own words, and the
+    truth is printed, it is marked not private.
     """
     import numpy as np
 
@@ -207,12 +230,15 @@ def demo(**options: Any) -> None:
     seed = campaign_seed(options["seed"])
     source = library_source(np.random.default_rng(int.from_bytes(seed, "little")))
     asked = {
-        name: options[name] for name in ("rows", "width", "max_bytes", "schedule", "top", "epsilon", "delta", *DECODING)
+        name: options[name]
+        for name in ("rows", "width", "max_bytes", "schedule", "top", "epsilon", "delta", *DECODING)
     }
     asked["not_private"] = asked["epsilon"] is not None
     if asked["width"] is None:
         asked["max_bytes"] = asked["max_bytes"] or _DEMO_BYTES
-    simulation = Simulation.of(**asked, num_rounds=options["rounds"] or 10, seed=seed, evaluate=True)
+    simulation = Simulation.of(
+        **asked, num_rounds=options["rounds"] or 10, seed=seed, evaluate=True
+    )
     result = _run(source, simulation, options)
     _answer(result, options)
     if not options["as_json"]:
@@ -260,7 +286,12 @@ def _check_outputs(options: dict[str, Any], source: str | None = None) -> None:
     from fedtally.result import check_export_path
 
     inputs = [source, options.get("domain"), options.get("plan"), *_files_of(options.get("ledger"))]
-    if source is not None and options.get("domain") and options.get("epsilon") and not options.get("not_private"):
+    if (
+        source is not None
+        and options.get("domain")
+        and options.get("epsilon")
+        and not options.get("not_private")
+    ):
         _check_public_file(source, options["domain"])
     console.check_files([options[name] for name in ("output", "save", "plot")], inputs)
     _validate.integer(0, top=options["top"])
@@ -277,14 +308,19 @@ def _check_outputs(options: dict[str, Any], source: str | None = None) -> None:
 def _files_of(ledger: str | None) -> list[str]:
     """Return the files of a ledger in SQLite."""
     path = (ledger or "").removeprefix("sqlite:///")
-    return [path + suffix for suffix in ("", "-journal", "-wal", "-shm")] if path and "://" not in path else []
+    return (
+        [path + suffix for suffix in ("", "-journal", "-wal", "-shm")]
+        if path and "://" not in path
+        else []
+    )
 
 
 def _check_public_file(source: str, domain: str) -> None:
     if os.path.exists(domain) and os.path.exists(source) and os.path.samefile(source, domain):
         raise InvalidInputError(
-            f"--domain {domain} is the input itself: with --epsilon the candidates must be public; declare a list that "
-            "does not come from the clients, or mark the run with --not-private"
+            f"--domain {domain} is the input itself: with --epsilon the candidates must be public;"
+            " declare a list that does not come from the clients, or mark the run with"
+            " --not-private"
         )
 
 
@@ -346,8 +382,15 @@ def _show_spent(result: Result, options: dict[str, Any]) -> None:
     population, books = result.plan.privacy.population, Ledger.open(options["ledger"])
     granted, spent = books.granted(population), books.spent(population)
     assert granted is not None
-    text = f"population {population} has spent {spent} of the epsilon {granted.epsilon:g} that was granted"
-    charged = "" if options["plan"] is None else f"; charged as the plan that was given, {options['plan']}"
+    text = (
+        f"population {population} has spent {spent} of the epsilon {granted.epsilon:g} that was"
+        " granted"
+    )
+    charged = (
+        ""
+        if options["plan"] is None
+        else f"; charged as the plan that was given, {options['plan']}"
+    )
     console.note(f"{books.name}: {text}{charged}", options["quiet"] or options["as_json"])
 
 

@@ -14,7 +14,9 @@ if TYPE_CHECKING:
     from fedtally.campaign.key_files import PublicKey
     from fedtally.plan import Plan
 
-_json_option = option("Run", "--json", "as_json", is_flag=True, help="Print one JSON document; errors too, on stderr.")
+_json_option = option(
+    "Run", "--json", "as_json", is_flag=True, help="Print one JSON document; errors too, on stderr."
+)
 
 public_key_options = options(
     option(
@@ -23,7 +25,12 @@ public_key_options = options(
         metavar="HEX|FILE",
         help="Public key of the server of secagg: 64 digits, or the FILE.pub of fedtally keys new.",
     ),
-    option("Keys", "--helper-key", metavar="HEX|FILE", help="Public key of the helper of two-server, likewise."),
+    option(
+        "Keys",
+        "--helper-key",
+        metavar="HEX|FILE",
+        help="Public key of the helper of two-server, likewise.",
+    ),
 )
 
 
@@ -32,7 +39,11 @@ def read_keys(given: dict[str, Any]) -> dict[str, bytes]:
     from fedtally.campaign.key_files import Role, read_public_key
 
     named = {f"{role}_key": role for role in Role}
-    return {name: read_public_key(given[name], role) for name, role in named.items() if given[name] is not None}
+    return {
+        name: read_public_key(given[name], role)
+        for name, role in named.items()
+        if given[name] is not None
+    }
 
 
 def lacking(plan: Plan) -> str:
@@ -72,7 +83,15 @@ def keys() -> None:
     ],
 )
 @click.argument("role", metavar="server|helper", type=click.Choice(["server", "helper"]))
-@option("Files", "--output", "-o", required=True, type=click.Path(), metavar="FILE", help="The private key file.")
+@option(
+    "Files",
+    "--output",
+    "-o",
+    required=True,
+    type=click.Path(),
+    metavar="FILE",
+    help="The private key file.",
+)
 @_json_option
 def new(role: str, output: str, as_json: bool) -> None:
     """Make a new key: FILE, for its owner's eyes alone (mode 0600), and FILE.pub, for everybody.
@@ -104,7 +123,9 @@ def show(file: str, as_json: bool) -> None:
     """Print the public key of a private key file, checked against its secret, or of a .pub file."""
     from fedtally.campaign.key_files import PUBLIC_SUFFIX, load_public_key, public_key_of
 
-    _show_key(load_public_key(file) if file.endswith(PUBLIC_SUFFIX) else public_key_of(file), as_json)
+    _show_key(
+        load_public_key(file) if file.endswith(PUBLIC_SUFFIX) else public_key_of(file), as_json
+    )
 
 
 @click.command(
@@ -123,7 +144,15 @@ def show(file: str, as_json: bool) -> None:
 )
 @click.argument("plan", type=click.Path())
 @public_key_options
-@option("Files", "--output", "-o", required=True, type=click.Path(), metavar="FILE", help="Write it: .toml or .json.")
+@option(
+    "Files",
+    "--output",
+    "-o",
+    required=True,
+    type=click.Path(),
+    metavar="FILE",
+    help="Write it: .toml or .json.",
+)
 @_json_option
 def add(plan: str, output: str, as_json: bool, **given: Any) -> None:
     """Write PLAN under public keys: another plan, of the same size; its fingerprint is printed.
@@ -137,7 +166,9 @@ def add(plan: str, output: str, as_json: bool, **given: Any) -> None:
         raise InvalidInputError(f"--output {output} must end in .toml or .json")
     read = read_keys(given)
     if not read:
-        raise InvalidInputError("no key is given: name --server-key or --helper-key (fedtally keys new makes one)")
+        raise InvalidInputError(
+            "no key is given: name --server-key or --helper-key (fedtally keys new makes one)"
+        )
     keyed = Plan.load(plan).with_keys(**read, may_lack=True)
     keyed.save(output)
     console.note(f"wrote {output}: {lacking(keyed) or 'published'}", as_json)
@@ -159,6 +190,8 @@ keys.add_section("Commands", new, show, add)
 
 def _show_key(key: PublicKey, as_json: bool) -> None:
     if as_json:
-        console.show_json({"schema": "fedtally-key/1", "role": str(key.role), "public": key.value.hex()})
+        console.show_json(
+            {"schema": "fedtally-key/1", "role": str(key.role), "public": key.value.hex()}
+        )
     else:
         click.echo(key.value.hex())

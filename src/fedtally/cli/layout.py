@@ -21,8 +21,12 @@ class SectionOption(click.Option):
 class Command(click.Command):
     """A command whose help groups options by section and ends in examples."""
 
-    def __init__(self, *arguments: Any, examples: Sequence[tuple[str, str]] = (), **settings: Any) -> None:
-        settings.setdefault("context_settings", {"max_content_width": 100, "help_option_names": ["-h", "--help"]})
+    def __init__(
+        self, *arguments: Any, examples: Sequence[tuple[str, str]] = (), **settings: Any
+    ) -> None:
+        settings.setdefault(
+            "context_settings", {"max_content_width": 100, "help_option_names": ["-h", "--help"]}
+        )
         super().__init__(*arguments, **settings)
         self.examples = examples
 
@@ -42,7 +46,11 @@ class Command(click.Command):
         if self.examples:
             with formatter.section("Examples"):
                 indent = " " * formatter.current_indent
-                formatter.write("\n".join(f"{indent}# {purpose}\n{indent}{line}\n" for purpose, line in self.examples))
+                formatter.write(
+                    "\n".join(
+                        f"{indent}# {purpose}\n{indent}{line}\n" for purpose, line in self.examples
+                    )
+                )
 
 
 class Group(click.Group):
@@ -71,7 +79,10 @@ class Group(click.Group):
             with formatter.section(heading):
                 width = formatter.width - formatter.current_indent - longest
                 formatter.write_dl(
-                    [(name.ljust(longest), self.commands[name].get_short_help_str(width)) for name in names]
+                    [
+                        (name.ljust(longest), self.commands[name].get_short_help_str(width))
+                        for name in names
+                    ]
                 )
 
 

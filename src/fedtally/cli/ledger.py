@@ -14,13 +14,23 @@ if TYPE_CHECKING:
     from fedtally.store import Ledger
 
 _SHOWN = 16  # digits of a fingerprint
-_UNIT = "one client of the population (a row, where no column names clients), all its items in every campaign listed"
+_UNIT = (
+    "one client of the population (a row, where no column names clients), all its items in every"
+    " campaign listed"
+)
 _PERIOD = "from the first grant on, for good: nothing is ever given back"
 
 _ledger_option = option(
-    "Ledger", "--ledger", "location", required=True, metavar="PATH|URL", help="An SQLite file, or postgresql://..."
+    "Ledger",
+    "--ledger",
+    "location",
+    required=True,
+    metavar="PATH|URL",
+    help="An SQLite file, or postgresql://...",
 )
-_json_option = option("Run", "--json", "as_json", is_flag=True, help="Print one JSON document; errors too, on stderr.")
+_json_option = option(
+    "Run", "--json", "as_json", is_flag=True, help="Print one JSON document; errors too, on stderr."
+)
 
 
 def _population_option(**settings: Any) -> Decorator:
@@ -35,8 +45,9 @@ def _population_option(**settings: Any) -> Decorator:
 def ledger() -> None:
     """The books of differential privacy: what a population may spend, has spent, and on what.
 
-    A campaign is charged with the first release that is reserved, before anything is opened. What was reserved counts
-    as spent. Rows are added and never changed. `fedtally estimate --epsilon E --population NAME --ledger PATH` charges.
+    A campaign is charged with the first release that is reserved, before anything is opened. What
+    was reserved counts as spent. Rows are added and never changed. `fedtally estimate --epsilon E
+    --population NAME --ledger PATH` charges.
     """
 
 
@@ -50,19 +61,37 @@ def ledger() -> None:
         ),
         (
             "in PostgreSQL; the password is in ~/.pgpass",
-            "fedtally ledger grant --ledger postgresql://me@host/books --population phones --epsilon 4 --delta 1e-8",
+            (
+                "fedtally ledger grant --ledger postgresql://me@host/books --population phones"
+                " --epsilon 4 --delta 1e-8"
+            ),
         ),
     ],
 )
 @_ledger_option
 @_population_option(required=True, help="Whose budget; overlapping populations are one.")
-@option("Budget", "--epsilon", type=float, required=True, metavar="E", help="All it may spend; stands in for earlier.")
-@option("Budget", "--delta", type=float, required=True, metavar="D", help="Its total delta, for good: below 1/clients.")
+@option(
+    "Budget",
+    "--epsilon",
+    type=float,
+    required=True,
+    metavar="E",
+    help="All it may spend; stands in for earlier.",
+)
+@option(
+    "Budget",
+    "--delta",
+    type=float,
+    required=True,
+    metavar="D",
+    help="Its total delta, for good: below 1/clients.",
+)
 @_json_option
 def grant(location: str, population: str, epsilon: float, delta: float, as_json: bool) -> None:
     """Grant a population a total epsilon at its one total delta; the ledger is made if there is none.
 
-    A later grant stands in for the earlier. A smaller one stops new campaigns, not the rounds of those that run.
+    A later grant stands in for the earlier. A smaller one stops new campaigns, not the rounds of
+    those that run.
     """
     import time
 
@@ -83,7 +112,10 @@ def grant(location: str, population: str, epsilon: float, delta: float, as_json:
     if as_json:
         console.show_json(books.export(population))
     else:
-        console.note(f"granted: population {population} may spend epsilon {epsilon:g} at delta {delta:g} in all")
+        console.note(
+            f"granted: population {population} may spend epsilon {epsilon:g} at delta {delta:g}"
+            " in all"
+        )
 
 
 @click.command(
@@ -139,7 +171,9 @@ def export(location: str, population: str | None, output: str | None, as_json: b
         console.show_json(document)
         return
     with _archive.replacing(output) as temporary:
-        Path(temporary).write_text(json.dumps(document, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+        Path(temporary).write_text(
+            json.dumps(document, indent=2, ensure_ascii=False) + "\n", encoding="utf-8"
+        )
 
 
 ledger.add_section("Commands", show, grant, export)
@@ -149,8 +183,8 @@ def warn_of_look_alikes(books: Ledger, population: str) -> None:
     """Say which populations of the ledger a person may take for this one, which is new to it."""
     for name in books.look_alikes(population):
         console.note(
-            f"warning: population {population!a} is new here and looks like {name!a}: two names are two budgets, and "
-            "populations that may overlap are one"
+            f"warning: population {population!a} is new here and looks like {name!a}: two names are"
+            " two budgets, and populations that may overlap are one"
         )
 
 
@@ -172,7 +206,11 @@ def _show_population(entry: dict[str, Any]) -> None:
 
     granted = f"epsilon {entry['epsilon_granted']:g} at delta {entry['delta']:g}"
     console.show(report.heading(f"Population {entry['population']}"))
-    facts = [("granted", granted), ("spent", entry["statement"] or "nothing"), ("zCDP", _zcdp(entry))]
+    facts = [
+        ("granted", granted),
+        ("spent", entry["statement"] or "nothing"),
+        ("zCDP", _zcdp(entry)),
+    ]
     console.show(report.facts([*facts, ("unit", entry["unit"]), ("period", entry["period"])]))
     if not entry["campaigns"]:
         return
@@ -186,7 +224,13 @@ def _show_population(entry: dict[str, Any]) -> None:
         releases = campaign["releases"]
         landed = sum(one["landed"] is not None for one in releases)
         plan = report.printable(campaign["plan"][:_SHOWN])
-        table.add_row(plan, _day(campaign["time"]), str(len(releases)), str(landed), _in_words(campaign["event"]))
+        table.add_row(
+            plan,
+            _day(campaign["time"]),
+            str(len(releases)),
+            str(landed),
+            _in_words(campaign["event"]),
+        )
     console.show(table)
 
 
@@ -221,6 +265,7 @@ def _in_words(event: dict[str, Any]) -> str:
 
     times, items = (event[name] for name in ("participations", "max_items"))
     return (
-        f"{event['mechanism']}, variance {event['variance']:.6g}, {report.counted(event['rows'], 'row')}; "
-        f"{report.counted(times, 'round')}, {report.counted(items, 'item')}"
+        f"{event['mechanism']}, variance {event['variance']:.6g},"
+        f" {report.counted(event['rows'], 'row')}; {report.counted(times, 'round')},"
+        f" {report.counted(items, 'item')}"
     )

@@ -31,7 +31,9 @@ def size(text: str) -> int:
     match = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?) ?([kmg]i?)?b?", text.strip().lower())
     number = float(match[1]) * _UNITS[match[2] or ""] if match else 0.0
     if not 0.5 < number < 2**62:
-        raise click.BadParameter(f"{text!r} is no size: write it as 32kB, 1.5MB, 64KiB or a number of bytes")
+        raise click.BadParameter(
+            f"{text!r} is no size: write it as 32kB, 1.5MB, 64KiB or a number of bytes"
+        )
     return round(number)
 
 
@@ -60,33 +62,62 @@ def listed(text: str) -> tuple[str, ...]:
 
 table_options = options(
     option(
-        "Data", "--item", metavar="COL", help="Column of the items (the only column, or `item`); LAT,LON for a grid."
+        "Data",
+        "--item",
+        metavar="COL",
+        help="Column of the items (the only column, or `item`); LAT,LON for a grid.",
     ),
     option(
         "Data",
         "--client",
         metavar="COL",
-        help="Column of the clients: rows of one client belong together (each row is a client; with --epsilon, each "
-        "row is protected as a person).",
+        help=(
+            "Column of the clients: rows of one client belong together (each row is a client; with"
+            " --epsilon, each row is protected as a person)."
+        ),
     ),
-    option("Data", "--count", metavar="COL", help="Column of counts: each row stands for that many clients."),
+    option(
+        "Data",
+        "--count",
+        metavar="COL",
+        help="Column of counts: each row stands for that many clients.",
+    ),
     option(
         "Data",
         "--format",
         type=click.Choice(["csv", "tsv", "json", "parquet", "text"]),
         help="Format (by the file's name).",
     ),
-    option("Data", "--delimiter", metavar="CHAR", help="Separator of CSV columns (a comma; a tab for TSV)."),
-    option("Data", "--no-header", is_flag=True, help="The first row holds data; columns are called 1, 2, ..."),
-    option("Data", "--encoding", default="utf8", metavar="NAME", help="Encoding of text, such as latin-1 (utf8)."),
+    option(
+        "Data",
+        "--delimiter",
+        metavar="CHAR",
+        help="Separator of CSV columns (a comma; a tab for TSV).",
+    ),
+    option(
+        "Data",
+        "--no-header",
+        is_flag=True,
+        help="The first row holds data; columns are called 1, 2, ...",
+    ),
+    option(
+        "Data",
+        "--encoding",
+        default="utf8",
+        metavar="NAME",
+        help="Encoding of text, such as latin-1 (utf8).",
+    ),
 )
 domain_options = options(
     option(
         "Data",
         "--domain",
         metavar="DOMAIN",
-        help="Candidate items: a FILE with one a line, `range:A..B`, `grid:S..N,W..E,STEP`, or `input`, the distinct "
-        "items of the input (the default; a synthetic source's is its own range).",
+        help=(
+            "Candidate items: a FILE with one a line, `range:A..B`, `grid:S..N,W..E,STEP`, or"
+            " `input`, the distinct items of the input (the default; a synthetic source's is its"
+            " own range)."
+        ),
     ),
     option(
         "Data",
@@ -108,20 +139,39 @@ budget_options = options(
 )
 size_options = options(
     _max_bytes,
-    option("Size", "--rows", type=positive, metavar="L", help="Rows of the sketch (7; with --tau chosen)."),
-    option("Size", "--width", type=positive, metavar="W", help="Counters per row (what fits --max-bytes)."),
+    option(
+        "Size",
+        "--rows",
+        type=positive,
+        metavar="L",
+        help="Rows of the sketch (7; with --tau chosen).",
+    ),
+    option(
+        "Size",
+        "--width",
+        type=positive,
+        metavar="W",
+        help="Counters per row (what fits --max-bytes).",
+    ),
 )
 round_options = options(
     option(
-        "Rounds", "--rounds", type=positive, metavar="M", help="Rounds that the clients are split over at random (1)."
+        "Rounds",
+        "--rounds",
+        type=positive,
+        metavar="M",
+        help="Rounds that the clients are split over at random (1).",
     ),
     option(
         "Rounds",
         "--schedule",
         default="auto",
         metavar="NAME",
-        help="Hashes of the rounds: shared, fresh, hybrid, batched:B, or batched:auto, as many batches as are best "
-        "(auto: shared for one round, else hybrid; batched where noise is added to what is opened).",
+        help=(
+            "Hashes of the rounds: shared, fresh, hybrid, batched:B, or batched:auto, as many"
+            " batches as are best (auto: shared for one round, else hybrid; batched where noise is"
+            " added to what is opened)."
+        ),
     ),
 )
 target_options = options(
@@ -130,7 +180,10 @@ target_options = options(
         "--tau",
         type=click.FLOAT,
         metavar="ERR",
-        help="The largest error of any frequency, such as 0.001: the sketch is as small as it may be.",
+        help=(
+            "The largest error of any frequency, such as 0.001: the sketch is as small as it"
+            " may be."
+        ),
     ),
     option(
         "Size",
@@ -146,20 +199,29 @@ trust_options = options(
         "Trust",
         "--secure-sum",
         type=click.Choice(["ideal", "secagg", "two-server"]),
-        help="ideal: a trusted server's sums; secagg, two-server: the real protocol, simulated (ideal).",
+        help=(
+            "ideal: a trusted server's sums; secagg, two-server: the real protocol, simulated"
+            " (ideal)."
+        ),
     ),
     option(
         "Trust",
         "--adversary",
         type=click.Choice(["semi-honest", "active"]),
-        help="secagg protects from a server that follows the protocol, or from one that lies (semi-honest).",
+        help=(
+            "secagg protects from a server that follows the protocol, or from one that lies"
+            " (semi-honest)."
+        ),
     ),
     option(
         "Trust",
         "--max-dropout",
         type=click.FLOAT,
         metavar="SHARE",
-        help="Share of a cohort that may drop out without loss of its sum (as many as do, at least 0.05).",
+        help=(
+            "Share of a cohort that may drop out without loss of its sum (as many as do, at least"
+            " 0.05)."
+        ),
     ),
     option(
         "Trust",
@@ -177,7 +239,14 @@ trust_options = options(
     ),
 )
 answer_options = options(
-    option("Answer", "--top", type=click.INT, default=20, metavar="K", help="How many items are shown (20)."),
+    option(
+        "Answer",
+        "--top",
+        type=click.INT,
+        default=20,
+        metavar="K",
+        help="How many items are shown (20).",
+    ),
     option(
         "Answer",
         "--min-frequency",
@@ -185,25 +254,42 @@ answer_options = options(
         metavar="F",
         help="Leave out smaller estimates; a share of clients such as 0.001.",
     ),
-    option("Answer", "--query", multiple=True, metavar="ITEM", help="Also estimate this item; may be repeated."),
+    option(
+        "Answer",
+        "--query",
+        multiple=True,
+        metavar="ITEM",
+        help="Also estimate this item; may be repeated.",
+    ),
 )
 delta_option = option(
-    "Privacy", "--delta", type=click.FLOAT, metavar="D", help="(1e-6, or 1 / (10 clients) if that is less.)"
+    "Privacy",
+    "--delta",
+    type=click.FLOAT,
+    metavar="D",
+    help="(1e-6, or 1 / (10 clients) if that is less.)",
 )
 trust_option = option(
     "Privacy",
     "--trust",
     type=click.Choice(["central", "distributed"]),
-    help="Who adds the noise: whoever opens the sums, or clients and servers that do not trust each other (central "
-    "with an ideal secure sum, else distributed).",
+    help=(
+        "Who adds the noise: whoever opens the sums, or clients and servers that do not trust each"
+        " other (central with an ideal secure sum, else distributed)."
+    ),
 )
 neighbours_option = option(
     "Privacy",
     "--neighbours",
     type=click.Choice(["zero-out", "replace-one", "add-remove"]),
-    help="What must not show: a client's items taken away, or replaced, or whether it takes part (zero-out).",
+    help=(
+        "What must not show: a client's items taken away, or replaced, or whether it takes part"
+        " (zero-out)."
+    ),
 )
-population_option = option("Privacy", "--population", metavar="NAME", help="Whose budget is charged (clients).")
+population_option = option(
+    "Privacy", "--population", metavar="NAME", help="Whose budget is charged (clients)."
+)
 privacy_options = options(
     option(
         "Privacy",
@@ -222,15 +308,28 @@ privacy_options = options(
         metavar="K",
         help="Most natural rounds that one client takes part in (all).",
     ),
-    option("Privacy", "--max-clients", type=positive, metavar="N", help="add-remove: a public bound on their number."),
-    option("Privacy", "--certify", is_flag=True, help="replace-one: look at all pairs of candidates, for less noise."),
+    option(
+        "Privacy",
+        "--max-clients",
+        type=positive,
+        metavar="N",
+        help="add-remove: a public bound on their number.",
+    ),
+    option(
+        "Privacy",
+        "--certify",
+        is_flag=True,
+        help="replace-one: look at all pairs of candidates, for less noise.",
+    ),
     population_option,
     option("Privacy", "--ledger", metavar="PATH|URL", help="Charge it there: see fedtally ledger."),
     option(
         "Privacy",
         "--not-private",
         is_flag=True,
-        help="Allow --seed, --evaluate and --domain input with --epsilon; every output then says so.",
+        help=(
+            "Allow --seed, --evaluate and --domain input with --epsilon; every output then says so."
+        ),
     ),
 )
 PRIVACY = (
@@ -252,15 +351,20 @@ decoding_options = options(
         "--recovery",
         type=click.Choice(["auto", "joint", "median"]),
         default="auto",
-        help="How sums are decoded: joint fits the heavy items together and undoes their collisions; median is the "
-        "paper's decoder (auto: joint from 3 rows on, up to 2^28 candidates).",
+        help=(
+            "How sums are decoded: joint fits the heavy items together and undoes their collisions;"
+            " median is the paper's decoder (auto: joint from 3 rows on, up to 2^28 candidates)."
+        ),
     ),
     option(
         "Answer",
         "--objective",
         type=click.Choice(["linf", "l2"]),
         default="linf",
-        help="What is made small: the largest error, or the sum of squared errors, by shrinkage (linf).",
+        help=(
+            "What is made small: the largest error, or the sum of squared errors, by shrinkage"
+            " (linf)."
+        ),
     ),
     option(
         "Answer",
@@ -275,20 +379,39 @@ decoding_options = options(
         "--intervals",
         type=click.Choice(["auto", "pointwise", "simultaneous", "order"]),
         default="auto",
-        help="auto: in the list of the largest such a share of the intervals holds, on average; of an item named with "
-        "--query each holds with that confidence, as all do with pointwise. simultaneous: all hold at once. order: "
-        "order statistics of the rows: wide, but without assumptions (auto).",
+        help=(
+            "auto: in the list of the largest such a share of the intervals holds, on average; of"
+            " an item named with --query each holds with that confidence, as all do with pointwise."
+            " simultaneous: all hold at once. order: order statistics of the rows: wide, but"
+            " without assumptions (auto)."
+        ),
     ),
 )
-seed_option = option("Run", "--seed", metavar="S", help="Repeats a run exactly (drawn by the operating system).")
+seed_option = option(
+    "Run", "--seed", metavar="S", help="Repeats a run exactly (drawn by the operating system)."
+)
 run_options = options(
     seed_option,
-    option("Run", "--threads", type=click.IntRange(1, 1024), metavar="N", help="Threads (all cores)."),
-    option("Run", "--json", "as_json", is_flag=True, help="Print one JSON document; errors too, on stderr."),
+    option(
+        "Run", "--threads", type=click.IntRange(1, 1024), metavar="N", help="Threads (all cores)."
+    ),
+    option(
+        "Run",
+        "--json",
+        "as_json",
+        is_flag=True,
+        help="Print one JSON document; errors too, on stderr.",
+    ),
     option("Run", "--quiet", is_flag=True, help="No progress and no notes on stderr."),
 )
 save_options = options(
-    option("Files", "--output", type=click.Path(), metavar="FILE", help="All estimates, as .csv or .parquet."),
+    option(
+        "Files",
+        "--output",
+        type=click.Path(),
+        metavar="FILE",
+        help="All estimates, as .csv or .parquet.",
+    ),
     option(
         "Files",
         "--save",
@@ -328,7 +451,8 @@ def read_domain(text: str | None) -> Domain | Literal["input"] | None:
         return parse(text)
     if not os.path.exists(text):
         raise InvalidInputError(
-            f"--domain {text}: there is no such file; give a file, input, range:A..B or grid:S..N,W..E,STEP"
+            f"--domain {text}: there is no such file; give a file, input, range:A..B or"
+            " grid:S..N,W..E,STEP"
         )
     return Dictionary.from_file(text)
 
@@ -348,7 +472,11 @@ def as_named(domain: Domain, texts: Sequence[str]) -> list[str | int]:
     for text in texts:
         if not re.fullmatch("-?[0-9]{1,30}", text):
             raise InvalidInputError(f"the domain holds integers, and {text[:60]!r} is none")
-    return list(texts) if any(abs(int(text)) >= 2**63 for text in texts) else [int(text) for text in texts]
+    return (
+        list(texts)
+        if any(abs(int(text)) >= 2**63 for text in texts)
+        else [int(text) for text in texts]
+    )
 
 
 def open_input(text: str, options: dict[str, Any], is_grid: bool) -> Source:

@@ -58,13 +58,28 @@ _SAME = (
 )
 
 _plan_options = options(
-    option("Fleet", "--clients", type=positive, metavar="N", help="Clients of all rounds; each is in one, drawn."),
-    option("Fleet", "--domain-size", type=positive, metavar="D", help="Candidate items: the integers 1 to D."),
+    option(
+        "Fleet",
+        "--clients",
+        type=positive,
+        metavar="N",
+        help="Clients of all rounds; each is in one, drawn.",
+    ),
+    option(
+        "Fleet",
+        "--domain-size",
+        type=positive,
+        metavar="D",
+        help="Candidate items: the integers 1 to D.",
+    ),
     option(
         "Fleet",
         "--domain",
         metavar="DOMAIN",
-        help="Candidate items: a FILE, one a line, `range:A..B` or `grid:S..N,W..E,STEP`, instead of --domain-size.",
+        help=(
+            "Candidate items: a FILE, one a line, `range:A..B` or `grid:S..N,W..E,STEP`, instead of"
+            " --domain-size."
+        ),
     ),
     option(
         "Fleet",
@@ -77,8 +92,10 @@ _plan_options = options(
         "Fleet",
         "--like",
         metavar="WHAT",
-        help="What frequencies are like: a synthetic population such as profile:gowalla-us or zipf:a=1.3, or a RESULT "
-        "of --save (zipf:a=1.1).",
+        help=(
+            "What frequencies are like: a synthetic population such as profile:gowalla-us or"
+            " zipf:a=1.3, or a RESULT of --save (zipf:a=1.1)."
+        ),
     ),
 )
 _privacy_options = options(
@@ -92,7 +109,12 @@ _privacy_options = options(
     trust_option,
     neighbours_option,
     population_option,
-    option("Privacy", "--not-private", is_flag=True, help="Allow --like RESULT of a campaign that was not private."),
+    option(
+        "Privacy",
+        "--not-private",
+        is_flag=True,
+        help="Allow --like RESULT of a campaign that was not private.",
+    ),
 )
 
 
@@ -106,7 +128,10 @@ _privacy_options = options(
         ),
         (
             "the smallest error for 8 kB at epsilon 1, ten rounds",
-            "fedtally plan --clients 1000000 --domain-size 100000 --max-bytes 8kB --epsilon 1 --rounds 10",
+            (
+                "fedtally plan --clients 1000000 --domain-size 100000 --max-bytes 8kB --epsilon 1"
+                " --rounds 10"
+            ),
         ),
         (
             "the least epsilon for both",
@@ -114,7 +139,10 @@ _privacy_options = options(
         ),
         (
             "secure aggregation, frequencies like those of check-ins",
-            "fedtally plan --clients 500000 --like profile:gowalla-us --tau 0.001 --secure-sum secagg -o plan.toml",
+            (
+                "fedtally plan --clients 500000 --like profile:gowalla-us --tau 0.001 --secure-sum"
+                " secagg -o plan.toml"
+            ),
         ),
         ("does it meet its target?", "fedtally simulate --plan plan.toml profile:gowalla-us"),
         ("CPU of this very machine", "fedtally plan --calibrate"),
@@ -134,18 +162,37 @@ _privacy_options = options(
 @trust_options
 @_privacy_options
 @public_key_options
-@option("Files", "--output", "-o", type=click.Path(), metavar="FILE", help="Write the plan: .toml or .json.")
-@option("Files", "--plot", type=click.Path(), metavar="FILE", help="Chart of error against bytes (extra `plot`).")
-@option("Run", "--calibrate", is_flag=True, help="Measure what CPU the protocol takes on this machine, and keep it.")
+@option(
+    "Files",
+    "--output",
+    "-o",
+    type=click.Path(),
+    metavar="FILE",
+    help="Write the plan: .toml or .json.",
+)
+@option(
+    "Files",
+    "--plot",
+    type=click.Path(),
+    metavar="FILE",
+    help="Chart of error against bytes (extra `plot`).",
+)
+@option(
+    "Run",
+    "--calibrate",
+    is_flag=True,
+    help="Measure what CPU the protocol takes on this machine, and keep it.",
+)
 @run_options
 def plan(**options: Any) -> None:
     """Make a plan before any client is touched: what is asked for, what it takes, and what it costs.
 
-    Give two of --tau, --max-bytes and --epsilon: the third is found. With --tau alone, or --max-bytes alone, there is
-    no differential privacy. What cannot be had ends in an error that names the smallest change with which it can.
+    Give two of --tau, --max-bytes and --epsilon: the third is found. With --tau alone, or
+    --max-bytes alone, there is no differential privacy. What cannot be had ends in an error that
+    names the smallest change with which it can.
 
-    A plan with a secure sum is written without keys, to be simulated, unless --server-key or --helper-key is given:
-    `fedtally keys` makes keys, and adds them later too.
+    A plan with a secure sum is written without keys, to be simulated, unless --server-key or
+    --helper-key is given: `fedtally keys` makes keys, and adds them later too.
     """
     from fedtally.engines.local.campaign import campaign_seed
     from fedtally.planner.proposal import propose
@@ -164,7 +211,9 @@ def plan(**options: Any) -> None:
     else:
         host = calibration.load()
     if options["clients"] is None:
-        raise InvalidInputError("--clients is missing: how many clients are there, of all rounds together?")
+        raise InvalidInputError(
+            "--clients is missing: how many clients are there, of all rounds together?"
+        )
     spec, find_epsilon = _spec(options)
     keys = read_keys(options)
     check_keys(spec.summation.method, Adversary.parse(spec.summation.adversary), keys)
@@ -172,7 +221,12 @@ def plan(**options: Any) -> None:
     domain = _domain(options, size)
     distribution = _over(distribution, domain.size, spec.max_items)
     proposal = propose(
-        spec, domain, options["clients"], distribution, seed=campaign_seed(options["seed"]), find_epsilon=find_epsilon
+        spec,
+        domain,
+        options["clients"],
+        distribution,
+        seed=campaign_seed(options["seed"]),
+        find_epsilon=find_epsilon,
     )
     proposal = replace(proposal, plan=proposal.plan.with_keys(**keys, may_lack=True))
     _write_files(proposal, options)
@@ -190,8 +244,8 @@ def _compared(host: Host) -> str:
 
     ratios = [host.seconds[name] / REFERENCE.seconds[name] for name in OPERATIONS]
     return (
-        f"what CPU {len(ratios)} operations of the protocol take here, {median(ratios):.2g} times that of the machine "
-        f"assumed so far ({min(ratios):.2g} to {max(ratios):.2g})"
+        f"what CPU {len(ratios)} operations of the protocol take here, {median(ratios):.2g} times"
+        f" that of the machine assumed so far ({min(ratios):.2g} to {max(ratios):.2g})"
     )
 
 
@@ -215,7 +269,9 @@ def _spec(options: dict[str, Any]) -> tuple[CampaignSpec, bool]:
         try:
             number = float(epsilon)
         except ValueError:
-            raise InvalidInputError(f"--epsilon must be a number or {_NO_PRIVACY}, got {epsilon!r}") from None
+            raise InvalidInputError(
+                f"--epsilon must be a number or {_NO_PRIVACY}, got {epsilon!r}"
+            ) from None
     find = epsilon is None and options["tau"] is not None and options["max_bytes"] is not None
     asked = {name: options[name] for name in _SAME}
     if find:  # with any epsilon, which is replaced by the least
@@ -233,11 +289,15 @@ def _domain(options: dict[str, Any], size: int | None) -> Domain:
     declared = read_domain(options["domain"])
     if declared is not None:
         if options["domain_size"] is not None or isinstance(declared, str):
-            raise InvalidInputError("give --domain (a FILE, range:A..B or grid:...) or --domain-size, one of them")
+            raise InvalidInputError(
+                "give --domain (a FILE, range:A..B or grid:...) or --domain-size, one of them"
+            )
         return declared
     number = options["domain_size"] or size
     if number is None:
-        raise InvalidInputError("--domain-size is missing: how many candidate items are there? Or name --domain")
+        raise InvalidInputError(
+            "--domain-size is missing: how many candidate items are there? Or name --domain"
+        )
     return IntegerRange(1, number)
 
 
@@ -249,11 +309,15 @@ def _over(distribution: Frequencies | None, size: int, max_items: int) -> Freque
         return Frequencies.assumed(size, max_items=max_items)
     held = round(float(distribution.numbers.sum()))
     if held > size:
-        raise InvalidInputError(f"--like has {held:,} items, and there are {size:,} candidates: name more, or others")
+        raise InvalidInputError(
+            f"--like has {held:,} items, and there are {size:,} candidates: name more, or others"
+        )
     return replace(distribution, domain_size=size)
 
 
-def _distribution(options: dict[str, Any], is_private: bool) -> tuple[Frequencies | None, str, int | None]:
+def _distribution(
+    options: dict[str, Any], is_private: bool
+) -> tuple[Frequencies | None, str, int | None]:
     """Return what is known of the frequencies, in words too, and how many candidates that has."""
     like = options["like"]
     if like is None:
@@ -263,8 +327,8 @@ def _distribution(options: dict[str, Any], is_private: bool) -> tuple[Frequencie
     if like.partition(":")[0] in FAMILIES:
         if (options["max_items"] or 1) > 1:
             raise InvalidInputError(
-                f"--like {like} is of clients of one item each: with --max-items leave it out, or name a RESULT "
-                "of such clients"
+                f"--like {like} is of clients of one item each: with --max-items leave it out, or"
+                " name a RESULT of such clients"
             )
         population = Population.parse(like)
         return _of_population(population), f"like {like}", population.size
@@ -293,13 +357,16 @@ def _of_result(path: str, must_be_private: bool) -> tuple[Frequencies, str, int]
     terms = result.plan.privacy
     if must_be_private and (terms is None or terms.not_private):
         raise InvalidInputError(
-            f"--like {path}: what chooses a private campaign must be public or noised, and this result is neither: "
-            "take that of a private campaign, or mark the plan with --not-private"
+            f"--like {path}: what chooses a private campaign must be public or noised, and this"
+            " result is neither: take that of a private campaign, or mark the plan with"
+            " --not-private"
         )
     variance = 0.0
     if terms is not None:
         variance = terms.largest_stddev(result.num_contributions // len(result.sketches)) ** 2
-    distribution = Frequencies.from_pilot(result.sketches, result.domain, variance, max_items=result.plan.max_items)
+    distribution = Frequencies.from_pilot(
+        result.sketches, result.domain, variance, max_items=result.plan.max_items
+    )
     return distribution, f"like those of {path}, {result.num_clients:,} clients", result.domain.size
 
 
@@ -321,14 +388,20 @@ def _plot(proposal: Proposal, path: str) -> None:
     exact = "one-hot (exact)" if chosen.privacy is None else "one-hot"
     costs = {exact: float(chosen.one_hot_bytes_per_client)}
     title = (
-        f"{report.counted(chosen.num_clients, 'client')} in {report.counted(chosen.num_rounds, 'round')}, "
-        f"{target.recovery} recovery\n"
-        f"predicted, exceeded in {100 * target.failure_probability:.3g} %"
+        f"{report.counted(chosen.num_clients, 'client')} in"
+        f" {report.counted(chosen.num_rounds, 'round')}, {target.recovery} recovery\npredicted,"
+        f" exceeded in {100 * target.failure_probability:.3g} %"
     )
     mark = charts.Point(chosen.bytes_per_client, proposal.linf, proposal.linf, proposal.linf)
     name = f"the plan, {chosen.rows} x {chosen.width:,}"
     charts.error_against_bytes(
-        {}, costs, title=title, path=path, marked={name: mark}, target=target.linf, predicted=proposal.curves()
+        {},
+        costs,
+        title=title,
+        path=path,
+        marked={name: mark},
+        target=target.linf,
+        predicted=proposal.curves(),
     )
 
 
@@ -349,7 +422,12 @@ def _document(proposal: Proposal, host: Host | None, about: str) -> dict[str, An
         "privacy": report.privacy_fields(chosen),
         "bill": proposal.bill(host).to_dict() | {"calibrated": host is not None},
         "neighbours": [
-            {"rows": other.rows, "width": other.width, "bytes_per_client": other.bytes_per_client, "predicted_linf": e}
+            {
+                "rows": other.rows,
+                "width": other.width,
+                "bytes_per_client": other.bytes_per_client,
+                "predicted_linf": e,
+            }
             for other, e in proposal.neighbours
         ],
         "minimax": {"rows": worst.rows, "width": worst.width, "bytes_per_client": cost},
@@ -370,9 +448,16 @@ def _view(proposal: Proposal, host: Host | None, about: str) -> RenderableType:
     chance = f"{100 * target.failure_probability:.3g} %"
     how = "at the least epsilon"
     if proposal.found != "epsilon":
-        how = "the fewest bytes for that" if proposal.found == "bytes" else "the smallest for these bytes"
+        how = (
+            "the fewest bytes for that"
+            if proposal.found == "bytes"
+            else "the smallest for these bytes"
+        )
     rows: list[tuple[str, RenderableType]] = [
-        ("Target", f"largest error of all frequencies {linf}, exceeded in at most {chance} of campaigns"),
+        (
+            "Target",
+            f"largest error of all frequencies {linf}, exceeded in at most {chance} of campaigns",
+        ),
         ("", f"{how}; predicted {expected}, if frequencies are as below"),
         ("Frequencies", about),
         ("Upload", report.cost(chosen)),
@@ -383,7 +468,10 @@ def _view(proposal: Proposal, host: Host | None, about: str) -> RenderableType:
         ("Plan", chosen.fingerprint[:16]),
     ]
     notes = [("Note", Text(text, style="yellow")) for text in _notes(proposal, host)]
-    title = f"Plan for {chosen.num_clients:,} clients and {report.counted(chosen.domain_size, 'candidate')}"
+    title = (
+        f"Plan for {chosen.num_clients:,} clients and"
+        f" {report.counted(chosen.domain_size, 'candidate')}"
+    )
     return Group(
         report.heading(title),
         Text(),
@@ -415,12 +503,18 @@ def _secure_sum(proposal: Proposal) -> list[tuple[str, str]]:
     if agreed is None:
         return [("Secure sum", "ideal: of a trusted server (--secure-sum names a protocol)")]
     if not isinstance(agreed, SecAggConfig):
-        return [("Secure sum", f"two servers that do not collude; at least {agreed.min_batch:,} clients in a sum")]
+        return [
+            (
+                "Secure sum",
+                f"two servers that do not collude; at least {agreed.min_batch:,} clients in a sum",
+            )
+        ]
     p = agreed.parameters
     graph = p.graph(p.n_max)
     text = (
-        f"secagg, {p.adversary}: cohorts of {p.n_min:,} to {p.n_max:,} clients, {graph.neighbours} neighbours, up to "
-        f"{p.corrupt:,} corrupt, up to {p.max_dropout_ppm / 1e4:g} % may drop out"
+        f"secagg, {p.adversary}: cohorts of {p.n_min:,} to {p.n_max:,} clients, {graph.neighbours}"
+        f" neighbours, up to {p.corrupt:,} corrupt, up to {p.max_dropout_ppm / 1e4:g} % may"
+        " drop out"
     )
     return [("Secure sum", text)]
 
@@ -436,12 +530,16 @@ def _notes(proposal: Proposal, host: Host | None) -> list[str]:
     least = min(kind_of(proposal.target.recovery).planned_rows)
     if proposal.plan.rows < least:
         notes.append(
-            f"with fewer than {least} rows campaigns differ more than is predicted: check it against its target"
+            f"with fewer than {least} rows campaigns differ more than is predicted: check it"
+            " against its target"
         )
     for other, error in proposal.neighbours:
         if other.width < proposal.plan.width and error <= (1 + _HARDLY) * proposal.linf:
             saved = 1 - other.bytes_per_client / proposal.plan.bytes_per_client
-            notes.append(f"{other.rows} x {other.width:,} saves {saved:.0%} of the bytes: its error is hardly larger")
+            notes.append(
+                f"{other.rows} x {other.width:,} saves {saved:.0%} of the bytes: its error is"
+                " hardly larger"
+            )
     if host is None:
         notes.append("CPU is that of another machine: fedtally plan --calibrate measures this one")
     return notes
@@ -485,7 +583,9 @@ def _neighbours(proposal: Proposal, host: Host | None) -> Table:
     table.add_column("sketch", style="bold", no_wrap=True)
     for name in ("a client\nsends", "\nCPU", "the server\ngets", "\nCPU", "largest\nerror"):
         table.add_column(name, justify="right", no_wrap=True, vertical="bottom")
-    listed = sorted([(proposal.plan, proposal.linf), *proposal.neighbours], key=lambda pair: pair[0].width)
+    listed = sorted(
+        [(proposal.plan, proposal.linf), *proposal.neighbours], key=lambda pair: pair[0].width
+    )
     digits = report.decimals([error for _, error in listed])
     for other, error in listed:
         mark = " (the plan)" if other is proposal.plan else ""
@@ -499,9 +599,13 @@ def _neighbours(proposal: Proposal, host: Host | None) -> Table:
             report.percent(error, digits),
         )
     worst, cost_of_worst = proposal.minimax
-    table.add_row(f"{worst.rows} x {worst.width:,} (minimax)", report.size(cost_of_worst), "", "", "", "")
+    table.add_row(
+        f"{worst.rows} x {worst.width:,} (minimax)", report.size(cost_of_worst), "", "", "", ""
+    )
     exact = "0.00 %" if proposal.plan.privacy is None else "noise"
-    table.add_row("one-hot vector", report.size(proposal.plan.one_hot_bytes_per_client), "", "", "", exact)
+    table.add_row(
+        "one-hot vector", report.size(proposal.plan.one_hot_bytes_per_client), "", "", "", exact
+    )
     return table
 
 
@@ -519,7 +623,16 @@ def _seconds(seconds: float) -> str:
     """
     if seconds <= 0:
         return ""
-    for limit, unit, factor in ((1e-3, "µs", 1e6), (1.0, "ms", 1e3), (120.0, "s", 1.0), (7200.0, "min", 1 / 60)):
+    for limit, unit, factor in (
+        (1e-3, "µs", 1e6),
+        (1.0, "ms", 1e3),
+        (120.0, "s", 1.0),
+        (7200.0, "min", 1 / 60),
+    ):
         if seconds < limit:
-            return f"{seconds * factor:.2g} {unit}" if seconds * factor < 100 else f"{seconds * factor:.0f} {unit}"
+            return (
+                f"{seconds * factor:.2g} {unit}"
+                if seconds * factor < 100
+                else f"{seconds * factor:.0f} {unit}"
+            )
     return f"{seconds / 3600:.2g} h"

@@ -20,7 +20,9 @@ if TYPE_CHECKING:
     from fedtally.result import Result
     from fedtally.sketch import CountSketch
 
-_json_option = option("Run", "--json", "as_json", is_flag=True, help="Print one JSON document; errors too, on stderr.")
+_json_option = option(
+    "Run", "--json", "as_json", is_flag=True, help="Print one JSON document; errors too, on stderr."
+)
 
 
 @click.command(
@@ -34,9 +36,27 @@ _json_option = option("Run", "--json", "as_json", is_flag=True, help="Print one 
 )
 @click.argument("result", type=click.Path())
 @click.argument("items", metavar="[ITEM]...", nargs=-1)
-@option("Data", "--items", "file", type=click.Path(), metavar="FILE", help="Items, one a line; - for standard input.")
-@option("Answer", "--recovery", type=click.Choice(["joint", "median"]), help="Decode otherwise (as the result says).")
-@option("Answer", "--confidence", type=float, metavar="P", help="Of the intervals; 0 for none (as the result says).")
+@option(
+    "Data",
+    "--items",
+    "file",
+    type=click.Path(),
+    metavar="FILE",
+    help="Items, one a line; - for standard input.",
+)
+@option(
+    "Answer",
+    "--recovery",
+    type=click.Choice(["joint", "median"]),
+    help="Decode otherwise (as the result says).",
+)
+@option(
+    "Answer",
+    "--confidence",
+    type=float,
+    metavar="P",
+    help="Of the intervals; 0 for none (as the result says).",
+)
 @option(
     "Answer",
     "--intervals",
@@ -55,13 +75,15 @@ def query(
 ) -> None:
     """Estimate items that are named now, from a saved result.
 
-    RESULT is a file of --save. Of strings, any may be asked for, also those that were no candidates. Put -- before an
-    ITEM that starts with a dash.
+    RESULT is a file of --save. Of strings, any may be asked for, also those that were no
+    candidates. Put -- before an ITEM that starts with a dash.
     """
     from fedtally import report
     from fedtally.result import Result
 
-    loaded = Result.load(result).decoded(recovery=recovery, confidence=confidence, intervals=intervals)
+    loaded = Result.load(result).decoded(
+        recovery=recovery, confidence=confidence, intervals=intervals
+    )
     named = [*items, *(_lines(file) if file else ())]
     if not named:
         raise InvalidInputError("no item is named; write items after the result, or --items FILE")
@@ -80,10 +102,18 @@ def query(
             "warnings": list(loaded.warnings),
         }
         console.show_json(
-            {"schema": "fedtally-query/1", **fields, "estimates": [asdict(estimate) for estimate in estimates]}
+            {
+                "schema": "fedtally-query/1",
+                **fields,
+                "estimates": [asdict(estimate) for estimate in estimates],
+            }
         )
     else:
-        console.show(report.estimates_table(estimates, ranked=False, confidence=loaded.confidence, unit=loaded.unit))
+        console.show(
+            report.estimates_table(
+                estimates, ranked=False, confidence=loaded.confidence, unit=loaded.unit
+            )
+        )
         console.show(report.footnotes(loaded, estimates))
 
 
@@ -99,14 +129,27 @@ def query(
     ],
 )
 @click.argument("results", metavar="RESULT RESULT...", nargs=-1, type=click.Path())
-@option("Answer", "--top", type=click.INT, default=20, metavar="K", help="How many items are shown (20).")
-@option("Answer", "--query", multiple=True, metavar="ITEM", help="Also estimate this item; may be repeated.")
+@option(
+    "Answer",
+    "--top",
+    type=click.INT,
+    default=20,
+    metavar="K",
+    help="How many items are shown (20).",
+)
+@option(
+    "Answer",
+    "--query",
+    multiple=True,
+    metavar="ITEM",
+    help="Also estimate this item; may be repeated.",
+)
 @_json_option
 def merge(results: tuple[str, ...], top: int, query: tuple[str, ...], as_json: bool) -> None:
     """One answer from the results of several plans over the same candidates: of parts of a campaign, or of campaigns.
 
-    The RESULTs are files of --save. Their clients must not be the same; a plan for later ones may come from `fedtally
-    plan --like RESULT`. Frequencies are shares of all clients together.
+    The RESULTs are files of --save. Their clients must not be the same; a plan for later ones may
+    come from `fedtally plan --like RESULT`. Frequencies are shares of all clients together.
     """
     from fedtally import report
     from fedtally.merged import Merged
@@ -130,22 +173,31 @@ def merge(results: tuple[str, ...], top: int, query: tuple[str, ...], as_json: b
         fields = {
             "schema": "fedtally-merged/1",
             "num_clients": merged.num_clients,
-            "intervals": about and report.limits_fields(merged.confidence, merged.interval_kind, about),
+            "intervals": (
+                about and report.limits_fields(merged.confidence, merged.interval_kind, about)
+            ),
             "results": parts,
             "together": merged.joint_guarantee.to_dict(),
         }
         named = {"queries": [asdict(estimate) for estimate in queried]} if queried else {}
-        console.show_json(fields | {"estimates": [asdict(estimate) for estimate in estimates]} | named)
+        console.show_json(
+            fields | {"estimates": [asdict(estimate) for estimate in estimates]} | named
+        )
         return
     clients = report.counted(merged.num_clients, "client")
     console.show(report.heading(f"{report.counted(merged.domain.size, 'candidate')}, {clients}"))
     for shown, ranked in ((estimates, True), (queried, False)):
         if shown:
             console.show(report.estimates_table(shown, ranked=ranked, confidence=merged.confidence))
-    rows = report.covered(merged.confidence, merged.interval_kind, about, estimates, queried) if about else []
+    rows = (
+        report.covered(merged.confidence, merged.interval_kind, about, estimates, queried)
+        if about
+        else []
+    )
     for path, part in zip(results, merged.results, strict=True):
         size = (
-            f"{part.num_clients:,} clients, {part.plan.rows} x {part.plan.width:,}, plan {part.plan.fingerprint[:16]}"
+            f"{part.num_clients:,} clients, {part.plan.rows} x {part.plan.width:,}, plan"
+            f" {part.plan.fingerprint[:16]}"
         )
         private = report.privacy_fields(part.plan, part.secure_sum)
         guaranteed = report.NO_PRIVACY if private is None else report.guarantee(private)
@@ -163,7 +215,9 @@ def _lines(path: str) -> list[str]:
         with click.open_file(path, "rb") as file:
             text = file.read().decode("utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
-        raise UnreadableFileError(f"cannot read {path}: {getattr(error, 'strerror', None) or error}") from error
+        raise UnreadableFileError(
+            f"cannot read {path}: {getattr(error, 'strerror', None) or error}"
+        ) from error
     lines = (line.removesuffix("\r") for line in text.split("\n"))
     return [line for line in lines if line]
 
@@ -173,8 +227,14 @@ def _lines(path: str) -> list[str]:
     short_help="Say what is in a plan, sketch or result.",
     examples=[
         ("a saved result", "fedtally inspect demo.fedtally"),
-        ("the fingerprint of a plan, for a script", "fedtally inspect plan.toml --json | jq -r .fingerprint"),
-        ("what its privacy loss may be, for another accountant", "fedtally inspect plan.toml --privacy-loss loss.csv"),
+        (
+            "the fingerprint of a plan, for a script",
+            "fedtally inspect plan.toml --json | jq -r .fingerprint",
+        ),
+        (
+            "what its privacy loss may be, for another accountant",
+            "fedtally inspect plan.toml --privacy-loss loss.csv",
+        ),
     ],
 )
 @click.argument("file", type=click.Path())
@@ -184,7 +244,10 @@ def _lines(path: str) -> list[str]:
     "losses",
     type=click.Path(),
     metavar="FILE",
-    help="Write the distribution of the plan's privacy loss: loss, probability, delta; .csv or .parquet.",
+    help=(
+        "Write the distribution of the plan's privacy loss: loss, probability, delta; .csv or"
+        " .parquet."
+    ),
 )
 @_json_option
 def inspect(file: str, losses: str | None, as_json: bool) -> None:
@@ -202,7 +265,10 @@ def inspect(file: str, losses: str | None, as_json: bool) -> None:
     private = fields.get("privacy")
     if private is not None:
         fields["privacy"] = f"{report.guarantee(private)}; population {private['population']}"
-    rows = [(name.replace("_", " "), report.printable(_readable(name, value))) for name, value in fields.items()]
+    rows = [
+        (name.replace("_", " "), report.printable(_readable(name, value)))
+        for name, value in fields.items()
+    ]
     rows += [("warning", report.printable(warning)) for warning in warnings]
     console.show(report.heading(f"{kind.capitalize()} {file}"))
     console.show(report.printable(f"fingerprint {fingerprint}"))
@@ -218,10 +284,13 @@ def _write_losses(kind: str, file: str, path: str) -> None:
     from fedtally.result import Result, check_export_path, write_table
 
     check_export_path(path)
-    plan = Plan.load(file) if kind == "plan" else Result.load(file).plan if kind == "result" else None
+    plan = (
+        Plan.load(file) if kind == "plan" else Result.load(file).plan if kind == "result" else None
+    )
     if plan is None or plan.privacy is None:
         raise InvalidInputError(
-            f"{file} guarantees no differential privacy: --privacy-loss takes a plan, or a result, with it"
+            f"{file} guarantees no differential privacy: --privacy-loss takes a plan, or a result,"
+            " with it"
         )
     write_table(pa.table(privacy_loss(plan.privacy.event)._asdict()), path)
 
@@ -252,7 +321,9 @@ def _describe(file: str) -> tuple[str, dict[str, Any]]:
     }
     schema = _archive.read(file)[0]
     if schema not in readers:
-        raise UnreadableFileError(f"{file} holds {schema}, which this version does not know; a newer fedtally may")
+        raise UnreadableFileError(
+            f"{file} holds {schema}, which this version does not know; a newer fedtally may"
+        )
     kind, read = readers[schema]
     return kind, read()
 
@@ -303,4 +374,10 @@ def _readable(name: str, value: Any) -> str:
         return "; ".join(map(str, value)) or "none"
     if value is None or isinstance(value, bool):
         return {None: "none", True: "yes", False: "no"}[value]
-    return f"{value:,}" if isinstance(value, int) else f"{value:.3g}" if isinstance(value, float) else str(value)
+    return (
+        f"{value:,}"
+        if isinstance(value, int)
+        else f"{value:.3g}"
+        if isinstance(value, float)
+        else str(value)
+    )

@@ -52,17 +52,29 @@ _study_options = options(
         type=listed,
         default="hybrid,fresh,shared,one-hot,binary",
         metavar="LIST",
-        help="Schedules: shared, fresh, hybrid or batched:B; one-hot and binary, exact, are always listed.",
+        help=(
+            "Schedules: shared, fresh, hybrid or batched:B; one-hot and binary, exact, are always"
+            " listed."
+        ),
     ),
-    _setting("--width", "widths", type=listed, default="200,1000", metavar="LIST", help="Counters per row."),
+    _setting(
+        "--width",
+        "widths",
+        type=listed,
+        default="200,1000",
+        metavar="LIST",
+        help="Counters per row.",
+    ),
     _setting("--rows", type=positive, default="5", metavar="L", help="Rows of the sketches."),
     _setting("--rounds", type=positive, default="10", metavar="M", help="Rounds."),
     option(
         "Study",
         "--recovery",
         type=click.Choice(["median", "joint"]),
-        help="How sums are decoded: median, as in the paper, or joint, as `estimate` does from 3 rows on (median; with "
-        "--plan what it says, or joint).",
+        help=(
+            "How sums are decoded: median, as in the paper, or joint, as `estimate` does from 3"
+            " rows on (median; with --plan what it says, or joint)."
+        ),
     ),
     option(
         "Study",
@@ -78,13 +90,22 @@ _study_options = options(
         metavar="FILE",
         help="Check this .toml or .json plan against its target, instead of comparing methods.",
     ),
-    option("Privacy", "--epsilon", type=click.FLOAT, metavar="E", help="Add the noise of so much privacy (none)."),
+    option(
+        "Privacy",
+        "--epsilon",
+        type=click.FLOAT,
+        metavar="E",
+        help="Add the noise of so much privacy (none).",
+    ),
     delta_option,
     option(
         "Privacy",
         "--trust",
         type=click.Choice(["central", "distributed"]),
-        help="central noises the sum of the rounds that share their hashes, distributed every round (central).",
+        help=(
+            "central noises the sum of the rounds that share their hashes, distributed every round"
+            " (central)."
+        ),
     ),
     _setting(
         "--clients",
@@ -92,8 +113,20 @@ _study_options = options(
         default="split",
         help="Each client takes part in one round, drawn at random.",
     ),
-    option("Files", "--output", type=click.Path(), metavar="FILE", help="Tidy table of all repeats, .csv or .parquet."),
-    option("Files", "--plot", type=click.Path(), metavar="FILE", help="Error against bytes (extra `plot`)."),
+    option(
+        "Files",
+        "--output",
+        type=click.Path(),
+        metavar="FILE",
+        help="Tidy table of all repeats, .csv or .parquet.",
+    ),
+    option(
+        "Files",
+        "--plot",
+        type=click.Path(),
+        metavar="FILE",
+        help="Error against bytes (extra `plot`).",
+    ),
 )
 
 
@@ -101,14 +134,26 @@ _study_options = options(
     cls=Command,
     short_help="Compare schedules and widths, or test a plan.",
     examples=[
-        ("three schedules at two widths", "fedtally simulate zipf: --methods hybrid,fresh,shared --width 200,1000"),
+        (
+            "three schedules at two widths",
+            "fedtally simulate zipf: --methods hybrid,fresh,shared --width 200,1000",
+        ),
         (
             "batches of rounds, 50 repeats, every error in a table",
-            "fedtally simulate zipf:a=1.3 --methods hybrid,batched:4 --repeats 50 --output study.csv",
+            (
+                "fedtally simulate zipf:a=1.3 --methods hybrid,batched:4 --repeats 50 --output"
+                " study.csv"
+            ),
         ),
         ("what privacy costs each of them", "fedtally simulate zipf: --epsilon 1 --recovery joint"),
-        ("on your own data, with a chart", "fedtally simulate words.txt --width 100,300,1000,3000 --plot study.png"),
-        ("does this plan meet its target?", "fedtally simulate --plan plan.toml words.txt --repeats 200"),
+        (
+            "on your own data, with a chart",
+            "fedtally simulate words.txt --width 100,300,1000,3000 --plot study.png",
+        ),
+        (
+            "does this plan meet its target?",
+            "fedtally simulate --plan plan.toml words.txt --repeats 200",
+        ),
     ],
 )
 @click.argument("source")
@@ -119,12 +164,13 @@ _study_options = options(
 def simulate(source: str, **options: Any) -> int:
     """Compare schedules and widths over repeats, on one population; or test whether a plan meets its target.
 
-    SOURCE is what `fedtally estimate` takes. Each repeat draws new rounds and new hashes; within a repeat all methods
-    see the same ones. A client holds one item, drawn from its own.
+    SOURCE is what `fedtally estimate` takes. Each repeat draws new rounds and new hashes; within a
+    repeat all methods see the same ones. A client holds one item, drawn from its own.
 
-    With --plan every repeat is a campaign of the plan, of exactly as many clients as it says, drawn from SOURCE with
-    replacement unless SOURCE has as many. The target is met unless more repeats exceed the error that the plan is for
-    than one in a hundred studies would have by chance; the exit code is 1 where it is missed, else 0.
+    With --plan every repeat is a campaign of the plan, of exactly as many clients as it says, drawn
+    from SOURCE with replacement unless SOURCE has as many. The target is met unless more repeats
+    exceed the error that the plan is for than one in a hundred studies would have by chance; the
+    exit code is 1 where it is missed, else 0.
     """
     _check_outputs(options, source)
     if options["plan"] is not None:
@@ -167,7 +213,9 @@ def _test_plan(source: str, options: dict[str, Any]) -> int:
     given = click.get_current_context().get_parameter_source
     for name, flag in _PLANNED.items():
         if given(name) is click.core.ParameterSource.COMMANDLINE:
-            raise InvalidInputError(f"the plan says its schedule, sizes and privacy: leave {flag} out, or --plan")
+            raise InvalidInputError(
+                f"the plan says its schedule, sizes and privacy: leave {flag} out, or --plan"
+            )
     plan, repeats = Plan.load(options["plan"]), options["repeats"] or _REPEATS_OF_PLAN
     trial = engine.Trial(plan, repeats, options["recovery"], options["seed"])
     domain, data = _opened(source, options)
@@ -200,7 +248,9 @@ def _check_outputs(options: dict[str, Any], source: str) -> None:
     from fedtally import charts
     from fedtally.result import check_export_path
 
-    console.check_files([options[name] for name in ("output", "plot")], [source, options["domain"], options["plan"]])
+    console.check_files(
+        [options[name] for name in ("output", "plot")], [source, options["domain"], options["plan"]]
+    )
     if options["output"]:
         check_export_path(options["output"])
     if options["plot"]:
@@ -235,9 +285,13 @@ def _plot(found: StudyResult, path: str) -> None:
         cell = (comparison.method, comparison.width)
         errors = [m.linf for m in found.measurements if (m.method, m.width) == cell]
         low, middle, high = np.quantile(errors, [0.1, 0.5, 0.9]).tolist()
-        curves.setdefault(comparison.method, []).append(charts.Point(comparison.bytes_per_client, middle, low, high))
+        curves.setdefault(comparison.method, []).append(
+            charts.Point(comparison.bytes_per_client, middle, low, high)
+        )
     rounds = report.counted(study.num_rounds, "round")
-    what = f"{found.num_clients:,} clients in {rounds}, {study.rows} rows, {study.recovery} recovery"
+    what = (
+        f"{found.num_clients:,} clients in {rounds}, {study.rows} rows, {study.recovery} recovery"
+    )
     title = f"{what}; median, 10 % and 90 % of {study.repeats} repeats"
     charts.error_against_bytes(curves, costs, title=title, path=path)
 
@@ -256,8 +310,13 @@ def _document(found: StudyResult) -> dict[str, Any]:
         "repeats": study.repeats,
         "recovery": study.recovery,
         "privacy": None if study.privacy is None else _target(found),
-        "warnings": [RARE_ITEMS] if kind_of(study.recovery).fits_items and study.privacy is None else [],
-        "comparisons": [c._asdict() | {"linf": c.linf._asdict(), "l2": c.l2._asdict()} for c in found.comparisons()],
+        "warnings": (
+            [RARE_ITEMS] if kind_of(study.recovery).fits_items and study.privacy is None else []
+        ),
+        "comparisons": [
+            c._asdict() | {"linf": c.linf._asdict(), "l2": c.l2._asdict()}
+            for c in found.comparisons()
+        ],
     }
 
 
@@ -274,18 +333,30 @@ def _view(found: StudyResult) -> RenderableType:
         (study.num_rounds, "round"),
         (study.repeats, "repeat"),
     )
-    title = ", ".join([*(report.counted(number, name) for number, name in sizes), f"{study.recovery} recovery"])
+    title = ", ".join(
+        [*(report.counted(number, name) for number, name in sizes), f"{study.recovery} recovery"]
+    )
     rows = [
         (
             "Errors",
-            "of frequencies in % of clients, over all candidates: mean, median and 90 % quantile of the repeats",
+            (
+                "of frequencies in % of clients, over all candidates: mean, median and 90 %"
+                " quantile of the repeats"
+            ),
         ),
         ("Upload", "bytes per client, in its round"),
         ("Privacy", _privacy_in_words(found)),
-        ("Candidates", "; ".join(filter(None, [report.candidates(domain), report.collisions(domain)]))),
+        (
+            "Candidates",
+            "; ".join(filter(None, [report.candidates(domain), report.collisions(domain)])),
+        ),
     ]
     noised = "exact" if study.privacy is None else "no collisions, the same privacy"
-    exact = [(c.method, noised if c.secure_sum else _NOT_HIDDEN) for c in found.comparisons() if c.width is None]
+    exact = [
+        (c.method, noised if c.secure_sum else _NOT_HIDDEN)
+        for c in found.comparisons()
+        if c.width is None
+    ]
     return Group(report.heading(title), _table(found), Text(), report.facts([*rows, *exact]))
 
 
@@ -311,7 +382,9 @@ def _privacy_in_words(found: StudyResult) -> str:
     from fedtally.result import RARE_ITEMS
 
     if found.study.privacy is None:
-        return report.NO_PRIVACY + (f"; {RARE_ITEMS}" if kind_of(found.study.recovery).fits_items else "")
+        return report.NO_PRIVACY + (
+            f"; {RARE_ITEMS}" if kind_of(found.study.recovery).fits_items else ""
+        )
     promised = _target(found)
     return (
         f"{NOT_PRIVATE}: the noise of epsilon {promised['epsilon']:g}, delta {promised['delta']:g} "
@@ -324,7 +397,16 @@ def _table(found: StudyResult) -> Table:
 
     table = report.new_table()
     table.add_column("method", style="bold", no_wrap=True)
-    for name in ("width", "upload", "l_inf\nmean", "\nmedian", "\n90 %", "l_2\nmean", "\nmedian", "\n90 %"):
+    for name in (
+        "width",
+        "upload",
+        "l_inf\nmean",
+        "\nmedian",
+        "\n90 %",
+        "l_2\nmean",
+        "\nmedian",
+        "\n90 %",
+    ):
         table.add_column(name, justify="right", no_wrap=True, vertical="bottom")
     comparisons = found.comparisons()
     for comparison in comparisons:
@@ -335,7 +417,10 @@ def _table(found: StudyResult) -> Table:
 def _figures(comparison: Comparison, all_of_them: list[Comparison]) -> list[str]:
     from fedtally import report
 
-    cells = ["" if comparison.width is None else f"{comparison.width:,}", report.size(comparison.bytes_per_client)]
+    cells = [
+        "" if comparison.width is None else f"{comparison.width:,}",
+        report.size(comparison.bytes_per_client),
+    ]
     if comparison.width is None and not any(comparison.linf):
         return [*cells, *["0"] * 6]
     largest = report.decimals(share for c in all_of_them for share in c.linf)

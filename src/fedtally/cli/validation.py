@@ -12,7 +12,8 @@ if TYPE_CHECKING:
 
     from fedtally.studies.validation import TrialResult, Verdict
 
-_TYPICAL = (0.5, 0.1)  # probabilities of exceeding of which errors are shown, beside that of the promise
+# probabilities of exceeding of which errors are shown, beside that of the promise
+_TYPICAL = (0.5, 0.1)
 
 
 def write_files(found: TrialResult, options: dict[str, Any]) -> None:
@@ -61,15 +62,30 @@ def view(found: TrialResult) -> RenderableType:
     from fedtally import report
 
     trial, plan = found.trial, found.trial.plan
-    sizes = ((plan.num_clients, "client"), (found.domain.size, "candidate"), (plan.num_rounds, "round"))
+    sizes = (
+        (plan.num_clients, "client"),
+        (found.domain.size, "candidate"),
+        (plan.num_rounds, "round"),
+    )
     counted = [report.counted(number, name) for number, name in (*sizes, (trial.repeats, "repeat"))]
     rows: list[tuple[str, RenderableType]] = [
         *_promise(found),
         ("Clients", _clients(found)),
         ("Upload", report.cost(plan)),
-        ("Sketch", f"{plan.rows} rows x {plan.width:,} counters of {plan.modulus_bits} bits, {plan.schedule} schedule"),
+        (
+            "Sketch",
+            (
+                f"{plan.rows} rows x {plan.width:,} counters of {plan.modulus_bits} bits,"
+                f" {plan.schedule} schedule"
+            ),
+        ),
         *report.privacy_rows(trial.study_plan),
-        ("Candidates", "; ".join(filter(None, [report.candidates(found.domain), report.collisions(found.domain)]))),
+        (
+            "Candidates",
+            "; ".join(
+                filter(None, [report.candidates(found.domain), report.collisions(found.domain)])
+            ),
+        ),
         ("Plan", plan.fingerprint[:16]),
         *(("Note", Text(note, style="yellow")) for note in found.warnings),
     ]
@@ -95,7 +111,9 @@ def _table(found: TrialResult) -> Table:
     for name in ("simulated", "predicted"):
         table.add_column(name, justify="right", no_wrap=True)
     for name, *shares in rows:
-        table.add_row(name, *("" if share is None else report.percent(share, digits) for share in shares))
+        table.add_row(
+            name, *("" if share is None else report.percent(share, digits) for share in shares)
+        )
     return table
 
 
@@ -116,17 +134,24 @@ def _promise(found: TrialResult) -> list[tuple[str, RenderableType]]:
     if target is None:
         return [("Target", "none: the plan has no target")]
     text = (
-        f"largest error above {_share(target.linf)} in {found.exceeded:,} of {found.trial.repeats:,} repeats, "
-        f"allowed in at most {_share(target.failure_probability)}"
+        f"largest error above {_share(target.linf)} in {found.exceeded:,} of"
+        f" {found.trial.repeats:,} repeats, allowed in at most {_share(target.failure_probability)}"
     )
     rows: list[tuple[str, RenderableType]] = [("Target", text)]
     if verdict is not None:
         is_within = verdict.exceeded <= target.failure_probability * verdict.repeats
         said = "met" if is_within else "met, within chance" if verdict.met else "missed"
-        rows = [("Target", Text.assemble((said, "bold green" if verdict.met else "bold red"), f": {text}"))]
+        rows = [
+            (
+                "Target",
+                Text.assemble((said, "bold green" if verdict.met else "bold red"), f": {text}"),
+            )
+        ]
         rows.append(("", _shown(verdict)))
     if found.predicted_failure is not None:
-        rows.append(("", f"predicted for these clients: {_share(found.predicted_failure)} of campaigns"))
+        rows.append(
+            ("", f"predicted for these clients: {_share(found.predicted_failure)} of campaigns")
+        )
     return rows
 
 
@@ -138,8 +163,9 @@ def _shown(verdict: Verdict) -> str:
     if verdict.detectable is None:
         return f"{repeats} cannot show it missed: take more"
     return (
-        f"{repeats}: more than {verdict.allowed:,} would show it missed, as chance alone does in at most 1 of 100 such "
-        f"studies; a plan that fails in {100 * verdict.detectable:.2g} % of campaigns is found out 9 times in 10"
+        f"{repeats}: more than {verdict.allowed:,} would show it missed, as chance alone does in at"
+        f" most 1 of 100 such studies; a plan that fails in {100 * verdict.detectable:.2g} % of"
+        " campaigns is found out 9 times in 10"
     )
 
 
@@ -155,7 +181,10 @@ def _share(share: float) -> str:
 def _clients(found: TrialResult) -> str:
     number = found.trial.plan.num_clients
     if found.is_drawn:
-        return f"{number:,} in each repeat, drawn with replacement from {found.num_clients:,} of the source"
+        return (
+            f"{number:,} in each repeat, drawn with replacement from {found.num_clients:,} of the"
+            " source"
+        )
     return f"the {number:,} of the source, the same in each repeat; rounds are drawn anew"
 
 
@@ -171,8 +200,13 @@ def _plot(found: TrialResult, path: str) -> None:
     promised = _TYPICAL[1] if target is None else target.failure_probability
     low, middle, high = np.quantile(found.errors, [0.1, 0.5, 1 - promised]).tolist()
     point = charts.Point(plan.bytes_per_client, middle, min(low, middle), max(middle, high))
-    curves = {f"predicted, {_named(p)}": found.curve(p) for p in sorted({0.5, promised}, reverse=True)}
-    title = f"{plan.num_clients:,} clients, {plan.schedule}, {plan.rows} x {plan.width:,}, {found.trial.decoder}"
+    curves = {
+        f"predicted, {_named(p)}": found.curve(p) for p in sorted({0.5, promised}, reverse=True)
+    }
+    title = (
+        f"{plan.num_clients:,} clients, {plan.schedule}, {plan.rows} x {plan.width:,},"
+        f" {found.trial.decoder}"
+    )
     charts.error_against_bytes(
         {},
         {},

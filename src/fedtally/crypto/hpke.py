@@ -1,11 +1,12 @@
 """Hybrid public-key encryption (RFC 9180) for one recipient: base mode, X25519, HKDF-SHA256, AES-256-GCM. Hazard layer.
 
-Whoever knows the public key can seal, once per call and without saying who it is; what a ciphertext is for is bound to
-it by a `Label` and fields, as `info` of the RFC. The associated data are empty, and only the first message of a context
-is used: 32 bytes of encapsulated key, then the ciphertext, 16 bytes longer than the plaintext.
+Whoever knows the public key can seal, once per call and without saying who it is; what a ciphertext
+is for is bound to it by a `Label` and fields, as `info` of the RFC. The associated data are empty,
+and only the first message of a context is used: 32 bytes of encapsulated key, then the ciphertext,
+16 bytes longer than the plaintext.
 
-The library draws the ephemeral key of every seal itself, from the operating system: the one place in the core where
-randomness is not an argument, so that no caller can seal twice with one.
+The library draws the ephemeral key of every seal itself, from the operating system: the one place
+in the core where randomness is not an argument, so that no caller can seal twice with one.
 """
 
 from __future__ import annotations
@@ -49,7 +50,9 @@ class PrivateKey(_Hidden):
     __slots__ = ("_key", "public")
 
     def __init__(self, secret: Secret) -> None:
-        self._key: X25519PrivateKey | None = X25519PrivateKey.from_private_bytes(secret.reveal(KEY_BYTES))
+        self._key: X25519PrivateKey | None = X25519PrivateKey.from_private_bytes(
+            secret.reveal(KEY_BYTES)
+        )
         self.public = self._key.public_key().public_bytes_raw()
 
     def open(self, sealed: bytes, label: Label, *fields: bytes) -> Secret:
@@ -61,8 +64,8 @@ class PrivateKey(_Hidden):
             fields: what it must be bound to.
 
         Raises:
-            RejectedError: it was not sealed to this key for this, was changed, holds nothing, or its encapsulated key
-                is one that `check_point` refuses.
+            RejectedError: it was not sealed to this key for this, was changed, holds nothing, or
+                its encapsulated key is one that `check_point` refuses.
             InvalidInputError: this key was wiped.
         """
         key, info = _present(self._key), _join(label, fields)
@@ -72,7 +75,9 @@ class PrivateKey(_Hidden):
         try:
             return Secret(_SUITE.decrypt(sealed, key, info=info))
         except InvalidTag:
-            raise RejectedError("it does not open: sealed to another key or for another purpose, or changed") from None
+            raise RejectedError(
+                "it does not open: sealed to another key or for another purpose, or changed"
+            ) from None
 
     def wipe(self) -> None:
         """Forget the secret key; the library clears it."""

@@ -1,12 +1,14 @@
 """Keys: the key table of ``fedtally-secagg/1``, and X25519, Ed25519, HKDF and AES-256-GCM behind types. Hazard layer.
 
-Every derived value is bound to one purpose by a `Label`; which secret, salt and fields belong to it is stated by the
-functions of the key table, `mask_key` to `ring_order_key`. Integers in fields are little-endian, 32 bits wide. Fields
-are joined without separators, so under one label each of them has one length.
+Every derived value is bound to one purpose by a `Label`; which secret, salt and fields belong to it
+is stated by the functions of the key table, `mask_key` to `ring_order_key`. Integers in fields are
+little-endian, 32 bits wide. Fields are joined without separators, so under one label each of them
+has one length.
 
-Secrets are objects that do not print, copy or pickle, and that can be wiped. What wiping cannot reach, in Python: the
-``bytes`` that a derivation or an exchange returned on the way (they are freed, not cleared), copies the caller made,
-and pages that the operating system wrote to disk. The library clears its own copy of a key when that is freed.
+Secrets are objects that do not print, copy or pickle, and that can be wiped. What wiping cannot
+reach, in Python: the ``bytes`` that a derivation or an exchange returned on the way (they are
+freed, not cleared), copies the caller made, and pages that the operating system wrote to disk. The
+library clears its own copy of a key when that is freed.
 """
 
 from __future__ import annotations
@@ -93,7 +95,9 @@ class _Hidden:
         return f"{type(self).__name__}(hidden)"
 
     def __reduce_ex__(self, protocol: SupportsIndex, /) -> NoReturn:
-        raise InvalidInputError(f"{type(self).__name__} is secret: it cannot be copied or pickled; pass the object on")
+        raise InvalidInputError(
+            f"{type(self).__name__} is secret: it cannot be copied or pickled; pass the object on"
+        )
 
 
 class Secret(_Hidden):
@@ -113,7 +117,9 @@ class Secret(_Hidden):
 
     def __init__(self, value: bytes | bytearray | memoryview) -> None:
         if not isinstance(value, (bytes, bytearray, memoryview)) or not len(value):
-            raise InvalidInputError(f"a secret must be bytes, at least one of them, got {type(value).__name__}")
+            raise InvalidInputError(
+                f"a secret must be bytes, at least one of them, got {type(value).__name__}"
+            )
         self._buffer = bytearray(value)
         self._view = memoryview(self._buffer).toreadonly()
 
@@ -121,7 +127,11 @@ class Secret(_Hidden):
         return len(self._buffer)
 
     def __eq__(self, other: object) -> bool:
-        return hmac.compare_digest(self.reveal(), other.reveal()) if isinstance(other, Secret) else NotImplemented
+        return (
+            hmac.compare_digest(self.reveal(), other.reveal())
+            if isinstance(other, Secret)
+            else NotImplemented
+        )
 
     def reveal(self, length: int | None = None) -> memoryview:
         """Return the bytes, as a read-only view that ends with `wipe`.
@@ -135,7 +145,9 @@ class Secret(_Hidden):
         if not self._buffer:
             raise InvalidInputError("this secret was wiped; derive or draw a new one")
         if length is not None and len(self._buffer) != length:
-            raise InvalidInputError(f"the secret must be of {length} bytes, got {len(self._buffer)}")
+            raise InvalidInputError(
+                f"the secret must be of {length} bytes, got {len(self._buffer)}"
+            )
         return self._view
 
     def wipe(self) -> None:
@@ -159,7 +171,9 @@ class ExchangeKey(_Hidden):
     __slots__ = ("_key", "public")
 
     def __init__(self, secret: Secret) -> None:
-        self._key: X25519PrivateKey | None = X25519PrivateKey.from_private_bytes(secret.reveal(KEY_BYTES))
+        self._key: X25519PrivateKey | None = X25519PrivateKey.from_private_bytes(
+            secret.reveal(KEY_BYTES)
+        )
         self.public = self._key.public_key().public_bytes_raw()
 
     def exchange(self, point: bytes) -> Secret:
@@ -190,7 +204,9 @@ class SigningKey(_Hidden):
     __slots__ = ("_key", "public")
 
     def __init__(self, secret: Secret) -> None:
-        self._key: Ed25519PrivateKey | None = Ed25519PrivateKey.from_private_bytes(secret.reveal(KEY_BYTES))
+        self._key: Ed25519PrivateKey | None = Ed25519PrivateKey.from_private_bytes(
+            secret.reveal(KEY_BYTES)
+        )
         self.public = self._key.public_key().public_bytes_raw()
 
     def sign(self, label: Label, *fields: bytes) -> bytes:
@@ -224,7 +240,10 @@ def verify(public: bytes, signature: bytes, label: Label, *fields: bytes) -> Non
     ...
     fedtally.crypto.keys.RejectedError: the signature is not one by this key over this content
     """
-    key, message = Ed25519PublicKey.from_public_bytes(_exact(KEY_BYTES, public=public)), _join(label, fields)
+    key, message = (
+        Ed25519PublicKey.from_public_bytes(_exact(KEY_BYTES, public=public)),
+        _join(label, fields),
+    )
     try:
         key.verify(signature, message)
     except InvalidSignature:
@@ -245,14 +264,17 @@ def check_point(point: bytes) -> bytes:
     if number >= _FIELD_PRIME:
         raise RejectedError("a public key must be below 2^255 - 19, its only valid encoding")
     if number in _LOW_ORDER:
-        raise RejectedError("a public key must not be of low order: what is exchanged with it is no secret")
+        raise RejectedError(
+            "a public key must not be of low order: what is exchanged with it is no secret"
+        )
     return point
 
 
 def check_identity(key: bytes) -> bytes:
     """Return the Ed25519 public key if its y-coordinate is below 2^255 - 19 and not that of a point of low order.
 
-    Under a key of low order one signature is valid for every message, so that anybody may speak for it.
+    Under a key of low order one signature is valid for every message, so that anybody may speak for
+    it.
 
     Raises:
         RejectedError: it is not so.
@@ -290,7 +312,8 @@ def hkdf(secret: Secret, salt: bytes, info: bytes) -> Secret:
 def seal(key: Secret, plaintext: Secret) -> bytes:
     """Return the AES-256-GCM ciphertext, 16 bytes longer than the plaintext, under nonce 0; wipes the key.
 
-    A nonce that never changes is safe because a key seals one plaintext: nothing else may be sealed under it, ever.
+    A nonce that never changes is safe because a key seals one plaintext: nothing else may be sealed
+    under it, ever.
 
     Args:
         key: 32 bytes; used up.
@@ -314,7 +337,9 @@ def unseal(key: Secret, sealed: bytes) -> Secret:
     try:
         plaintext = AESGCM(key.reveal(KEY_BYTES)).decrypt(_NONCE, sealed, None)
     except InvalidTag:
-        raise RejectedError("the ciphertext does not open: sealed under another key, or changed on its way") from None
+        raise RejectedError(
+            "the ciphertext does not open: sealed under another key, or changed on its way"
+        ) from None
     finally:
         key.wipe()
     if not plaintext:
@@ -359,7 +384,9 @@ def self_mask_key(seed: Secret, ctx2: bytes, index: int) -> Secret:
     return _from_seed(seed, ctx2, Label.SELF_MASK, _u32(index=index))
 
 
-def pair_mask_key(shared: Secret, ctx2: bytes, own: int, own_key: bytes, peer: int, peer_key: bytes) -> Secret:
+def pair_mask_key(
+    shared: Secret, ctx2: bytes, own: int, own_key: bytes, peer: int, peer_key: bytes
+) -> Secret:
     """Return the key of the mask between two clients; both find the same.
 
     Args:
@@ -388,7 +415,10 @@ def share_keys(
         peer_key: its public encryption key.
     """
     info = Label.SHARE_ENCRYPTION + _pair(own, own_key, peer, peer_key)
-    up, down = (hkdf(shared, _exact(KEY_BYTES, ctx2=ctx2), info + direction) for direction in (b"\x00", b"\x01"))
+    up, down = (
+        hkdf(shared, _exact(KEY_BYTES, ctx2=ctx2), info + direction)
+        for direction in (b"\x00", b"\x01")
+    )
     return (up, down) if own < peer else (down, up)
 
 

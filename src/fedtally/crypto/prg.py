@@ -1,10 +1,13 @@
-"""The pseudorandom generator: from a key of 32 bytes to a stream, added to a vector of integers. Hazard layer.
+"""The pseudorandom generator: from a key of 32 bytes to a stream, added to a vector of integers.
+Hazard layer.
 
-The stream is AES-256 in counter mode, in chunks of 128 KiB: block i of chunk c is AES(key, be96(c) || be32(i + 2)),
-0 <= i < 8192. That is what AES-256-GCM under nonce be96(c) makes of zeros, and it is computed so because libraries run
-this fastest; the tag is discarded and no property of GCM is used. A key serves one stream of at most 2^30 bytes.
+The stream is AES-256 in counter mode, in chunks of 128 KiB: block i of chunk c is AES(key, be96(c)
+|| be32(i + 2)), 0 <= i < 8192. That is what AES-256-GCM under nonce be96(c) makes of zeros, and it is computed so because libraries run
+this fastest; the tag is discarded and no property of GCM is used. A key serves one stream of at
+most 2^30 bytes.
 
-A mask is the stream read as little-endian lanes of 16, 32 or 64 bits, whichever is the first to hold the modulus 2^b.
+A mask is the stream read as little-endian lanes of 16, 32 or 64 bits, whichever is the first to
+hold the modulus 2^b.
 """
 
 from __future__ import annotations
@@ -48,7 +51,8 @@ class Masking:
     Sums wrap at the width of a lane, which 2^b divides: reduce mod 2^b once, after the last mask.
 
     Args:
-        vector: '<u2', '<u4' or '<u8' [entries], contiguous and writeable, at least one entry and at most 2^30 bytes.
+        vector: '<u2', '<u4' or '<u8' [entries], contiguous and writeable, at least one entry and at
+            most 2^30 bytes.
 
     >>> vector = np.array([7, 8, 9], "<u2")
     >>> masking = Masking(vector)
@@ -63,11 +67,21 @@ class Masking:
     def __init__(self, vector: Lanes) -> None:
         _check(vector)
         self._buffer = bytearray(min(CHUNK_BYTES, vector.nbytes) + TAG_BYTES)
-        buffer, zeros, step = memoryview(self._buffer), memoryview(_ZEROS), CHUNK_BYTES // vector.itemsize
+        buffer, zeros, step = (
+            memoryview(self._buffer),
+            memoryview(_ZEROS),
+            CHUNK_BYTES // vector.itemsize,
+        )
         stream = np.frombuffer(self._buffer, vector.dtype, min(step, len(vector)))
         parts = [vector[start : start + step] for start in range(0, len(vector), step)]
         self._parts = [
-            (_nonce(chunk), zeros[: part.nbytes], buffer[: part.nbytes + TAG_BYTES], stream[: len(part)], part)
+            (
+                _nonce(chunk),
+                zeros[: part.nbytes],
+                buffer[: part.nbytes + TAG_BYTES],
+                stream[: len(part)],
+                part,
+            )
             for chunk, part in enumerate(parts)
         ]
 
@@ -103,7 +117,9 @@ def expand(key: Secret, length: int) -> bytes:
     length = _validate.integer(0, MAX_STREAM_BYTES, length=length)
     cipher, zeros = AESGCM(key.reveal(KEY_BYTES)), memoryview(_ZEROS)
     chunks = enumerate(min(CHUNK_BYTES, length - start) for start in range(0, length, CHUNK_BYTES))
-    return b"".join(cipher.encrypt(_nonce(chunk), zeros[:size], None)[:-TAG_BYTES] for chunk, size in chunks)
+    return b"".join(
+        cipher.encrypt(_nonce(chunk), zeros[:size], None)[:-TAG_BYTES] for chunk, size in chunks
+    )
 
 
 def _nonce(chunk: int) -> bytes:
@@ -112,9 +128,17 @@ def _nonce(chunk: int) -> bytes:
 
 def _check(vector: Lanes) -> None:
     if not isinstance(vector, np.ndarray) or vector.dtype not in _LANES or vector.ndim != 1:
-        got = f"{vector.dtype} {vector.shape}" if isinstance(vector, np.ndarray) else type(vector).__name__
+        got = (
+            f"{vector.dtype} {vector.shape}"
+            if isinstance(vector, np.ndarray)
+            else type(vector).__name__
+        )
         raise InvalidInputError(f"vector must be '<u2', '<u4' or '<u8' [entries], got {got}")
     if not vector.flags.c_contiguous or not vector.flags.writeable:
-        raise InvalidInputError("vector must be contiguous and writeable: masks are added in place; pass a copy")
+        raise InvalidInputError(
+            "vector must be contiguous and writeable: masks are added in place; pass a copy"
+        )
     if not 0 < vector.nbytes <= MAX_STREAM_BYTES:
-        raise InvalidInputError(f"vector must have 1 .. {MAX_STREAM_BYTES} bytes, got {vector.nbytes}; split it")
+        raise InvalidInputError(
+            f"vector must have 1 .. {MAX_STREAM_BYTES} bytes, got {vector.nbytes}; split it"
+        )

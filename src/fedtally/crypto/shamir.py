@@ -1,13 +1,15 @@
-"""Shamir's secret sharing of vectors over GF(2^31 - 1). Hazard layer: a wrong argument gives secrets away.
+"""Shamir's secret sharing of vectors over GF(2^31 - 1).
+Hazard layer: a wrong argument gives secrets away.
 
-A secret is a vector of field elements; the 20-byte secrets of the protocol are 5 uniform elements (155 bits). Element j
-of every secret has a polynomial of its own, f_j(z) = secret_j + coefficients[0, j] z + ... of degree t - 1, and the
-share at point x is the vector of the f_j(x). Any t shares give the secret, fewer say nothing about it, provided that
-the coefficients are uniform and used once. On the wire an element is a little-endian u32 below 2^31 - 1 (Shamir 1979).
+A secret is a vector of field elements; the 20-byte secrets of the protocol are 5 uniform elements
+(155 bits). Element j of every secret has a polynomial of its own, f_j(z) = secret_j +
+coefficients[0, j] z + ... of degree t - 1, and the share at point x is the vector of the f_j(x).
+Any t shares give the secret, fewer say nothing about it, provided that the coefficients are uniform
+and used once. On the wire an element is a little-endian u32 below 2^31 - 1 (Shamir 1979).
 
-Points are public: they may be branched on and be indexes. Secrets, shares and coefficients are neither: they pass
-through additions, products and comparisons of whole arrays alone. `decode` branches on syndromes, which depend on the
-errors and not on the secrets.
+Points are public: they may be branched on and be indexes. Secrets, shares and coefficients are
+neither: they pass through additions, products and comparisons of whole arrays alone. `decode`
+branches on syndromes, which depend on the errors and not on the secrets.
 
 >>> import hashlib
 >>> stream = iter(hashlib.shake_256(b"not a secret").digest(120))  # a test's randomness; never this in earnest
@@ -40,7 +42,8 @@ SECRET_BYTES = 4 * SECRET_ELEMENTS
 MAX_THRESHOLD = 2**15  # see `_product`
 MAX_SHARES = 2**16 - 1  # see `_weights`
 _BLOCK = 1 << 20  # entries of a matrix of powers that are computed, and kept, at a time
-_BATCH = 1 << 14  # entries of the points whose Lagrange coefficients are computed together: they stay in cache
+# entries of the points whose Lagrange coefficients are computed together: they stay in cache
+_BATCH = 1 << 14
 
 U32 = npt.NDArray[np.uint32]
 I64 = npt.NDArray[np.int64]
@@ -60,10 +63,12 @@ def random_elements(count: int, random: Callable[[int], bytes]) -> U32:
 
     Args:
         count: how many.
-        random: a function that returns as many bytes as it is asked for, from a cryptographic source.
+        random: a function that returns as many bytes as it is asked for, from a cryptographic
+            source.
 
     Returns:
-        uint32 [count]. What is skipped has no part in the result, so that the branch on it says nothing.
+        uint32 [count]. What is skipped has no part in the result, so that the branch on it says
+        nothing.
 
     Raises:
         InvalidInputError: `random` returned another number of bytes.
@@ -122,8 +127,10 @@ def split(secret: U32, coefficients: U32, num_shares: int) -> U32:
     """Return the shares of a vector of secrets at the points 1 .. num_shares.
 
     Args:
-        secret: uint32 [m], every one below 2^31 - 1; several secrets with the same holders lie one after the other.
-        coefficients: uint32 [t - 1, m], of powers 1 .. t - 1, from `random_elements`, used once; 2 <= t <= 2^15.
+        secret: uint32 [m], every one below 2^31 - 1; several secrets with the same holders lie one
+            after the other.
+        coefficients: uint32 [t - 1, m], of powers 1 .. t - 1, from `random_elements`, used once; 2
+            <= t <= 2^15.
         num_shares: t .. 65,535.
 
     Returns:
@@ -134,9 +141,15 @@ def split(secret: U32, coefficients: U32, num_shares: int) -> U32:
         InvalidInputError: the shapes or the numbers do not fit each other.
     """
     secret, coefficients = _elements(secret=secret), _elements(coefficients=coefficients)
-    if secret.ndim != 1 or not secret.size or coefficients.ndim != 2 or coefficients.shape[1] != secret.size:
+    if (
+        secret.ndim != 1
+        or not secret.size
+        or coefficients.ndim != 2
+        or coefficients.shape[1] != secret.size
+    ):
         raise InvalidInputError(
-            f"secret must be [m] and coefficients [t - 1, m], got {secret.shape} and {coefficients.shape}"
+            f"secret must be [m] and coefficients [t - 1, m], got {secret.shape} and"
+            f" {coefficients.shape}"
         )
     threshold = _validate.integer(2, MAX_THRESHOLD, threshold=len(coefficients) + 1)
     num_shares = _validate.integer(threshold, MAX_SHARES, num_shares=num_shares)
@@ -153,7 +166,8 @@ def combine(points: npt.ArrayLike, shares: U32) -> U32:
     """Return secrets from exactly as many shares as are given; no share is checked against another.
 
     Args:
-        points: integers [t], strictly ascending in 1 .. 65,535, for all owners; or [owners, t], a set for each.
+        points: integers [t], strictly ascending in 1 .. 65,535, for all owners; or [owners, t], a
+            set for each.
         shares: uint32 [t, m], or [owners, t, m]; every element below 2^31 - 1.
 
     Returns:
@@ -168,9 +182,14 @@ def combine(points: npt.ArrayLike, shares: U32) -> U32:
         if at.ndim != 1:
             raise InvalidInputError(f"shares of one owner need points [t], got {at.shape}")
         return np.asarray(combine(at, shares[None])[0])
-    if shares.ndim != 3 or at.shape[-1] != shares.shape[1] or (at.ndim == 2 and len(at) != len(shares)):
+    if (
+        shares.ndim != 3
+        or at.shape[-1] != shares.shape[1]
+        or (at.ndim == 2 and len(at) != len(shares))
+    ):
         raise InvalidInputError(
-            f"points must be [t] or [owners, t] and shares [owners, t, m], got {at.shape} and {shares.shape}"
+            f"points must be [t] or [owners, t] and shares [owners, t, m], got {at.shape} and"
+            f" {shares.shape}"
         )
     owners, threshold, _ = shares.shape
     _validate.integer(1, MAX_THRESHOLD, shares=threshold)
@@ -188,10 +207,10 @@ def combine(points: npt.ArrayLike, shares: U32) -> U32:
 def decode(points: npt.ArrayLike, shares: U32, threshold: int) -> tuple[U32, I64]:
     """Return the secret of one owner and the points of the wrong shares, up to half as many as there are spare ones.
 
-    That is unique decoding of an interleaved Reed-Solomon code, as of Berlekamp and Welch (1986). The equation is
-    solved by syndromes and the shortest recurrence (Massey 1969): O(n^2) in place of O(n^3), so that liars cannot keep
-    a server busy, and without a branch on a secret, since a syndrome depends on errors alone. A share is wrong where
-    any of its elements is.
+    That is unique decoding of an interleaved Reed-Solomon code, as of Berlekamp and Welch (1986).
+    The equation is solved by syndromes and the shortest recurrence (Massey 1969): O(n^2) in place
+    of O(n^3), so that liars cannot keep a server busy, and without a branch on a secret, since a
+    syndrome depends on errors alone. A share is wrong where any of its elements is.
 
     Args:
         points: integers [n], strictly ascending in 1 .. 65,535.
@@ -208,19 +227,25 @@ def decode(points: npt.ArrayLike, shares: U32, threshold: int) -> tuple[U32, I64
     """
     at, shares = _points(points), _elements(shares=shares)
     if at.ndim != 1 or shares.ndim != 2 or len(at) != len(shares):
-        raise InvalidInputError(f"points must be [n] and shares [n, m], got {at.shape} and {shares.shape}")
+        raise InvalidInputError(
+            f"points must be [n] and shares [n, m], got {at.shape} and {shares.shape}"
+        )
     threshold = _validate.integer(1, min(len(at), MAX_THRESHOLD), threshold=threshold)
     radius = (len(at) - threshold) // 2
     kept = np.ones(len(at), bool)
-    # One element after the other: its errors are erased for those that follow. With e errors in all and f erased,
-    # e - f <= (n - f - threshold) // 2, so that each step is within the radius of what is left if the whole is.
-    while (column := _first_error(syndromes := _syndromes(at[kept], shares[kept], threshold))) is not None:
+    # One element after the other: its errors are erased for those that follow. With e errors in all
+    # and f erased, e - f <= (n - f - threshold) // 2, so that each step is within the radius of
+    # what is left if the whole is.
+    while (
+        column := _first_error(syndromes := _syndromes(at[kept], shares[kept], threshold))
+    ) is not None:
         locator = _shortest_recurrence(syndromes[:, column].tolist())
         wrong = np.flatnonzero(kept)[_values(locator, at[kept]) == 0]
         kept[wrong] = False
         if len(wrong) != len(locator) - 1 or (~kept).sum() > radius:
             raise DecodingError(
-                f"more than {radius} of {len(at)} shares are wrong; threshold {threshold} cannot be decoded"
+                f"more than {radius} of {len(at)} shares are wrong; threshold {threshold} cannot be"
+                " decoded"
             )
     use = np.flatnonzero(kept)[:threshold]
     return combine(at[use], shares[use]), at[~kept]
@@ -232,7 +257,10 @@ def decode(points: npt.ArrayLike, shares: U32, threshold: int) -> tuple[U32, I64
 def _elements(**named: U32) -> U32:
     name, array = next(iter(named.items()))
     if not isinstance(array, np.ndarray) or array.dtype != np.uint32:
-        raise ShareError(f"{name} must be an array of uint32, got {getattr(array, 'dtype', type(array).__name__)}")
+        raise ShareError(
+            f"{name} must be an array of uint32, got"
+            f" {getattr(array, 'dtype', type(array).__name__)}"
+        )
     if bool((array >= PRIME).any()):
         raise ShareError(f"every element of {name} must be below 2^31 - 1")
     return array
@@ -242,7 +270,8 @@ def _points(points: npt.ArrayLike) -> I64:
     array = np.asarray(points)
     if array.ndim not in (1, 2) or not array.size or array.dtype.kind not in "iu":
         raise InvalidInputError(
-            f"points must be integers [t] or [owners, t], at least one, got {array.dtype} {array.shape}"
+            f"points must be integers [t] or [owners, t], at least one, got {array.dtype}"
+            f" {array.shape}"
         )
     smallest, largest = int(array.min()), int(array.max())
     at = array.astype(np.int64)
@@ -275,14 +304,16 @@ def _halves(x: npt.NDArray[Any], axis: int) -> F64:
 def _product(left: F64, right: F64) -> I64:
     """Return A @ B mod p, from `_halves(A, 0)` and `_halves(B, 1)` with an inner length t of at most 2^15.
 
-    A float64 sum of integers is exact, in whatever order and with or without fused products, while it stays below 2^53.
-    The halves are at most l = 2^16 - 1 and h = 2^15 - 1, so that with t = 2^15
+    A float64 sum of integers is exact, in whatever order and with or without fused products, while
+    it stays below 2^53. The halves are at most l = 2^16 - 1 and h = 2^15 - 1, so that with t = 2^15
         low  <= t l^2   = 2^47 - 2^32 + 2^15         the largest sum in floating point: below 2^53
         mid  <= 2 t l h = 2^47 - 3 2^31 + 2^16       both sums of which it is made below 2^46
         high <= t h^2   = 2^45 - 2^31 + 2^15
-    and the result, low + 2^16 mid + 2^32 high with 2^32 = 2 modulo p, before its reduction is at most
+    and the result, low + 2^16 mid + 2^32 high with 2^32 = 2 modulo p, before its reduction is at
+    most
         low + 2^16 mid + 2 high < 2^47 + (2^63 - 3 2^47 + 2^32) + 2^46 < 2^63.
-    Products of integers of this size have no subnormal numbers, the one case in which their time depends on them.
+    Products of integers of this size have no subnormal numbers, the one case in which their time
+    depends on them.
     """
     rows, columns = len(left) // 2, right.shape[1] // 2
     sums = (left @ right).astype(np.int64)
@@ -310,7 +341,8 @@ def _powers(first: int, last: int, columns: int) -> F64:
 def _weights(at: I64) -> I64:
     """Return, for points [owners, t], the products of |x_j - x_i| over all j but i: below 2^32, not reduced.
 
-    A factor is below 2^16, so that the product before folding stays below 2^48, and after it below 2^31 + 2^17.
+    A factor is below 2^16, so that the product before folding stays below 2^48, and after it below
+    2^31 + 2^17.
     """
     product = np.ones_like(at)
     for j in range(at.shape[1]):
@@ -357,8 +389,9 @@ def _at_zero(at: I64) -> I64:
 def _syndromes(at: I64, shares: U32, threshold: int) -> I64:
     """Return S_r = sum of v_i y_i x_i^r for r < n - t, v_i = 1 / product of (x_i - x_j): zero for what was shared.
 
-    The sum is the highest coefficient of the polynomial through the points (x_i, y_i x_i^r), which is none of degree
-    n - 1 if y is of degree t - 1. The sign that all v_i have in common is left out.
+    The sum is the highest coefficient of the polynomial through the points (x_i, y_i x_i^r), which
+    is none of degree n - 1 if y is of degree t - 1. The sign that all v_i have in common is left
+    out.
     """
     inverse = _inverse(_weights(at[None])[0]) * _signs(len(at))
     terms = _reduce((inverse + PRIME * (inverse < 0))[:, None] * shares.astype(np.int64))
@@ -419,14 +452,16 @@ def _self_test() -> None:
     largest = np.full((1, MAX_THRESHOLD), PRIME - 1)
     exact = _product(_halves(largest, 0), _halves(largest.T, 1)).item() == MAX_THRESHOLD
     polynomial = [pow(7, 99 + k, PRIME) for k in range(4)]
-    shares = split(np.array(polynomial[:1], np.uint32), np.array(polynomial[1:], np.uint32)[:, None], 9)
+    shares = split(
+        np.array(polynomial[:1], np.uint32), np.array(polynomial[1:], np.uint32)[:, None], 9
+    )
     expected = [sum(c * x**k for k, c in enumerate(polynomial)) % PRIME for x in range(1, 10)]
     exact &= shares[:, 0].tolist() == expected
     exact &= combine([2, 3, 5, 9], shares[[1, 2, 4, 8]]).tolist() == polynomial[:1]
     if not exact:
         raise FedtallyError(
-            "the NumPy of this machine does not multiply matrices of integers exactly, and secrets shared with it "
-            "would be lost; install another build of NumPy"
+            "the NumPy of this machine does not multiply matrices of integers exactly, and secrets"
+            " shared with it would be lost; install another build of NumPy"
         )
 
 

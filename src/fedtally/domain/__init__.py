@@ -1,12 +1,13 @@
 """Items to 64-bit ids and back: integers, dictionaries, keyed fingerprints of strings, latitude-longitude grids.
 
-A `Domain` is what clients encode their items with and what decoding enumerates, at positions 0 to ``size - 1``. Items
-come as a column without missing values: a NumPy array, an Arrow array or chunked array, a pandas or Polars series, or a
-list. An item that is not of the domain's kind at all (``"abc"`` for a range) is an `InvalidInputError` in every method;
-one that is of the kind and not in the domain is an `OutsideDomainError` where a position or an id is asked for.
+A `Domain` is what clients encode their items with and what decoding enumerates, at positions 0 to
+``size - 1``. Items come as a column without missing values: a NumPy array, an Arrow array or
+chunked array, a pandas or Polars series, or a list. An item that is not of the domain's kind at all
+(``"abc"`` for a range) is an `InvalidInputError` in every method; one that is of the kind and not
+in the domain is an `OutsideDomainError` where a position or an id is asked for.
 
-Text is compared by its UTF-8 bytes; nothing is normalised (Unicode, case, white space): an accented letter in one code
-point and the same in two are two items. Normalise before, if your data needs it.
+Text is compared by its UTF-8 bytes; nothing is normalised (Unicode, case, white space): an accented
+letter in one code point and the same in two are two items. Normalise before, if your data needs it.
 """
 
 from __future__ import annotations
@@ -36,7 +37,9 @@ __all__ = [
     "parse",
 ]
 
-_KINDS: dict[str, type[Domain]] = {cls.kind: cls for cls in (IntegerRange, IntegerSet, Dictionary, Strings, Grid)}
+_KINDS: dict[str, type[Domain]] = {
+    cls.kind: cls for cls in (IntegerRange, IntegerSet, Dictionary, Strings, Grid)
+}
 _NUMBER = r"([+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?)"
 _RANGE = re.compile(r"range:([+-]?[0-9]{1,30})\.\.([+-]?[0-9]{1,30})")
 _GRID = re.compile(rf"grid:{_NUMBER}\.\.{_NUMBER},{_NUMBER}\.\.{_NUMBER},{_NUMBER}")
@@ -60,8 +63,8 @@ def parse(text: str) -> Domain:
     if match := _GRID.fullmatch(text.strip()):
         return Grid(*(float(number) for number in match.groups()))
     raise InvalidInputError(
-        f"cannot read the domain {text!r}; write range:FIRST..LAST or grid:SOUTH..NORTH,WEST..EAST,STEP, "
-        "such as range:1..100 or grid:25..50,-130..-60,0.1"
+        f"cannot read the domain {text!r}; write range:FIRST..LAST or"
+        " grid:SOUTH..NORTH,WEST..EAST,STEP, such as range:1..100 or grid:25..50,-130..-60,0.1"
     )
 
 
@@ -81,8 +84,12 @@ def load(meta: Mapping[str, Any], arrays: Mapping[str, npt.NDArray[Any]]) -> Dom
     try:
         domain = _KINDS[kind].rebuild(meta, arrays)
     except (AttributeError, KeyError, TypeError, ValueError) as error:
-        raise UnreadableFileError(f"the saved domain of kind {kind!r} is damaged: {error}") from error
+        raise UnreadableFileError(
+            f"the saved domain of kind {kind!r} is damaged: {error}"
+        ) from error
     saved, found = dict(meta), domain.describe()
     if any(saved.get(key) != value for key, value in found.items()):
-        raise UnreadableFileError(f"the saved domain of kind {kind!r} is damaged: its items do not fit its description")
+        raise UnreadableFileError(
+            f"the saved domain of kind {kind!r} is damaged: its items do not fit its description"
+        )
     return domain

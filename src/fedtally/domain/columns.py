@@ -27,7 +27,8 @@ def as_integers(items: Any) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_
         The values, int64[n], and whether each fits int64 (where not, its value is 0), bool[n].
 
     Raises:
-        InvalidInputError: The column is of another type, has missing values, or an item is no integer.
+        InvalidInputError: The column is of another type, has missing values, or an item is no
+            integer.
 
     >>> as_integers(["12", "-3.0", "9223372036854775808"])
     (array([12, -3,  0]), array([ True,  True, False]))
@@ -38,8 +39,16 @@ def as_integers(items: Any) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_
         column = _arrow(items)
         if not pa.types.is_integer(column.type):
             return _integers_of_text(_large_string(column, "integers"))
-        items = column.to_numpy(zero_copy_only=False) if isinstance(column, pa.Array) else column.to_numpy()
-    fits = items <= np.iinfo(np.int64).max if items.dtype.kind == "u" else np.ones(items.size, np.bool_)
+        items = (
+            column.to_numpy(zero_copy_only=False)
+            if isinstance(column, pa.Array)
+            else column.to_numpy()
+        )
+    fits = (
+        items <= np.iinfo(np.int64).max
+        if items.dtype.kind == "u"
+        else np.ones(items.size, np.bool_)
+    )
     values = items.astype(np.int64, copy=False)
     return (values, fits) if fits.all() else (np.where(fits, values, 0), fits)
 
@@ -76,7 +85,8 @@ def as_coordinates(items: Any) -> npt.NDArray[np.float64]:
     """Read a column of "latitude,longitude" text, or a numeric (n, 2) array, as float64[n, 2].
 
     Raises:
-        InvalidInputError: The shape or type is another, there are missing values, or a text is not two numbers.
+        InvalidInputError: The shape or type is another, there are missing values, or a text is not
+            two numbers.
 
     >>> as_coordinates(["40.75,-73.95"])
     array([[ 40.75, -73.95]])
@@ -87,11 +97,14 @@ def as_coordinates(items: Any) -> npt.NDArray[np.float64]:
     pairs = _pairs(items)
     if pairs is not None:
         return pairs
-    text = pa.concat_arrays([*_chunks(_large_string(_arrow(items), "coordinates")), pa.array([], pa.large_string())])
+    text = pa.concat_arrays(
+        [*_chunks(_large_string(_arrow(items), "coordinates")), pa.array([], pa.large_string())]
+    )
     fields = pc.extract_regex(text, COORDINATES)
     _all_good(text, fields.is_valid(), "latitude,longitude in degrees, such as 40.75,-73.95")
     columns = [
-        pc.struct_field(fields, name).cast(pa.float64()).to_numpy(zero_copy_only=False) for name in ("lat", "lon")
+        pc.struct_field(fields, name).cast(pa.float64()).to_numpy(zero_copy_only=False)
+        for name in ("lat", "lon")
     ]
     return np.stack(columns, axis=1)
 
@@ -120,9 +133,17 @@ def text_of_buffers(data: npt.NDArray[Any], offsets: npt.NDArray[Any]) -> Any:
     """
     import pyarrow as pa
 
-    if data.dtype != np.uint8 or offsets.dtype != np.int64 or data.ndim != 1 or offsets.ndim != 1 or not offsets.size:
+    if (
+        data.dtype != np.uint8
+        or offsets.dtype != np.int64
+        or data.ndim != 1
+        or offsets.ndim != 1
+        or not offsets.size
+    ):
         raise InvalidInputError("text must be kept as uint8 bytes and at least one int64 offset")
-    offsets_buffer, data_buffer = (pa.py_buffer(np.ascontiguousarray(part).data) for part in (offsets, data))
+    offsets_buffer, data_buffer = (
+        pa.py_buffer(np.ascontiguousarray(part).data) for part in (offsets, data)
+    )
     text = pa.LargeStringArray.from_buffers(offsets.size - 1, offsets_buffer, data_buffer)
     text.validate(full=True)
     return text
@@ -146,7 +167,9 @@ def _arrow(items: Any) -> Any:
     import pyarrow as pa
 
     if isinstance(items, (str, bytes)):
-        raise InvalidInputError(f"items must be a column, got the single item {items!r}; write [{items!r}]")
+        raise InvalidInputError(
+            f"items must be a column, got the single item {items!r}; write [{items!r}]"
+        )
     if isinstance(items, (pa.Array, pa.ChunkedArray)):
         column = items
     elif hasattr(items, "__arrow_c_stream__"):
@@ -167,7 +190,9 @@ def _arrow_of_objects(items: Any) -> Any:
     import pyarrow as pa
 
     if not hasattr(items, "__len__") or isinstance(items, (Mapping, AbstractSet)):
-        raise InvalidInputError(f"items must be a column (an array, a series or a list), got {type(items).__name__}")
+        raise InvalidInputError(
+            f"items must be a column (an array, a series or a list), got {type(items).__name__}"
+        )
     try:
         return pa.array(items)
     except OverflowError:  # Python integers beyond int64
@@ -180,7 +205,13 @@ def _large_string(column: Any, wanted: str) -> Any:
     import pyarrow as pa
 
     types = pa.types
-    known = (types.is_string, types.is_large_string, types.is_string_view, types.is_binary, types.is_large_binary)
+    known = (
+        types.is_string,
+        types.is_large_string,
+        types.is_string_view,
+        types.is_binary,
+        types.is_large_binary,
+    )
     if not (any(is_known(column.type) for is_known in known) or len(column) == 0):
         raise InvalidInputError(f"items must be {wanted}, got a column of {column.type}")
     try:
@@ -198,7 +229,8 @@ def _all_good(text: Any, good: Any, wanted: str) -> None:
     bad = np.flatnonzero(~good.to_numpy(zero_copy_only=False))
     if bad.size:
         raise InvalidInputError(
-            f"{bad.size:,} of {len(text):,} items cannot be read as {wanted}; the first is {shown(text, bad[0])}"
+            f"{bad.size:,} of {len(text):,} items cannot be read as {wanted}; the first is"
+            f" {shown(text, bad[0])}"
         )
 
 
@@ -231,7 +263,11 @@ def _long_integer(text: str) -> tuple[int, bool]:
 
 def _pairs(items: Any) -> npt.NDArray[np.float64] | None:
     """Return a numeric (n, 2) array, or a list of pairs, as float64; None if the items are something else."""
-    if isinstance(items, (list, tuple)) and items and isinstance(items[0], (list, tuple, np.ndarray)):
+    if (
+        isinstance(items, (list, tuple))
+        and items
+        and isinstance(items[0], (list, tuple, np.ndarray))
+    ):
         try:
             items = np.asarray(items)
         except ValueError as error:

@@ -17,14 +17,16 @@ ID_MODULUS = 1 << 64
 
 
 class Domain(ABC):
-    """A finite set of candidate items at positions 0 to ``size - 1``, each with a 64-bit id. Immutable.
+    """A finite set of candidate items at positions 0 to ``size - 1``, each with a 64-bit id.
+    Immutable.
 
     Attributes:
         kind: "range", "integers", "dictionary", "strings" or "grid".
-        public: Whether the items may be known to everybody; False for the distinct items of an input.
+        public: Whether the items may be known to everybody; False for the distinct items of an
+            input.
         size: Number of candidates, 1 to 2^63.
-        first_id: The ids are ``first_id`` to ``first_id + size - 1`` (mod 2^64) in order of position; None where they
-            are not contiguous.
+        first_id: The ids are ``first_id`` to ``first_id + size - 1`` (mod 2^64) in order of
+            position; None where they are not contiguous.
     """
 
     kind: ClassVar[str]
@@ -73,7 +75,8 @@ class Domain(ABC):
         """Return the id of each item, uint64[n].
 
         Raises:
-            OutsideDomainError: Items are not candidates; the message says how many, and names the first.
+            OutsideDomainError: Items are not candidates; the message says how many, and names the
+                first.
         """
         return self._ids_at(self.locate(items))
 
@@ -93,7 +96,11 @@ class Domain(ABC):
             return found
         try:
             return self.contains(items)
-        except (ValueError, OverflowError, pa.ArrowException):  # refused here, by a codec or by Arrow
+        except (
+            ValueError,
+            OverflowError,
+            pa.ArrowException,
+        ):  # refused here, by a codec or by Arrow
             middle = len(items) // 2
             if isinstance(items, str | bytes):
                 raise
@@ -121,7 +128,8 @@ class Domain(ABC):
         """Return the position of each item, int64[n].
 
         Raises:
-            OutsideDomainError: Items are not candidates; the message says how many, and names the first.
+            OutsideDomainError: Items are not candidates; the message says how many, and names the
+                first.
         """
         positions, found = self._find(items)
         if not found.all():
@@ -144,7 +152,8 @@ class Domain(ABC):
             return []
         if where.ndim != 1 or where.dtype.kind not in "iu":
             raise InvalidInputError(
-                f"positions must be a one-dimensional array of integers, got {where.dtype} {where.shape}"
+                f"positions must be a one-dimensional array of integers, got {where.dtype}"
+                f" {where.shape}"
             )
         _validate.integer(0, self.size - 1, position=where.min())
         _validate.integer(0, self.size - 1, position=where.max())
@@ -161,7 +170,9 @@ class Domain(ABC):
         if not isinstance(other, Domain) or type(self) is not type(other):
             return NotImplemented
         mine, others = self.arrays(), other.arrays()
-        return self.describe() == other.describe() and all(np.array_equal(mine[name], others[name]) for name in mine)
+        return self.describe() == other.describe() and all(
+            np.array_equal(mine[name], others[name]) for name in mine
+        )
 
     def __hash__(self) -> int:
         return hash((self.kind, self.size, self.first_id))

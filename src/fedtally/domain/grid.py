@@ -23,14 +23,17 @@ _MAX_DECIMALS = 9
 class Grid(Domain):
     """Cells of equal size in degrees, row by row from the south-west, each row from west to east; public.
 
-    Items are "latitude,longitude" text, or an (n, 2) numeric array. A cell owns its south and west edge; the grid's
-    north and east edge belong to the last row and column. Edges are computed exactly: an edge is the float64 nearest to
-    its decimal value, so a coordinate that reads as an edge lies on it. NaN is outside.
+    Items are "latitude,longitude" text, or an (n, 2) numeric array. A cell owns its south and west
+    edge; the grid's north and east edge belong to the last row and column. Edges are computed
+    exactly: an edge is the float64 nearest to its decimal value, so a coordinate that reads as an
+    edge lies on it. NaN is outside.
 
     Args:
         south, north: Bounds of the latitude, -90 to 90.
-        west, east: Bounds of the longitude, within -180 to 360, at most 360 apart. Longitudes are not wrapped.
-        step: Height and width of a cell; it divides both extents (to a billionth of a step, so that 1/60 will do).
+        west, east: Bounds of the longitude, within -180 to 360, at most 360 apart. Longitudes are
+            not wrapped.
+        step: Height and width of a cell; it divides both extents (to a billionth of a step, so that
+            1/60 will do).
 
     Raises:
         InvalidInputError: A bound is out of range, or the step does not divide an extent.
@@ -54,14 +57,18 @@ class Grid(Domain):
         self.east = _validate.real(-180.0, 360.0, east=east)
         self.step = _validate.real(0.0, 360.0, step=step)
         if self.east - self.west > 360:
-            raise InvalidInputError(f"east must be at most 360 degrees from west, got {self.west}..{self.east}")
+            raise InvalidInputError(
+                f"east must be at most 360 degrees from west, got {self.west}..{self.east}"
+            )
         self._latitude = _Axis(self.south, self.north, self.step, "south..north")
         self._longitude = _Axis(self.west, self.east, self.step, "west..east")
         self.public = True
         self.size = self._latitude.count * self._longitude.count
         self.first_id = 0
         if self.size > 1 << 63:
-            raise InvalidInputError(f"a grid holds at most 2^63 cells, got {self}; use a larger step")
+            raise InvalidInputError(
+                f"a grid holds at most 2^63 cells, got {self}; use a larger step"
+            )
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -93,7 +100,9 @@ class Grid(Domain):
 
     def _labels(self, positions: npt.NDArray[np.int64]) -> list[str]:
         digits = max(self._latitude.decimals, self._longitude.decimals)
-        return [f"{lat:z.{digits}f},{lon:z.{digits}f}" for lat, lon in self.centres(positions).tolist()]
+        return [
+            f"{lat:z.{digits}f},{lon:z.{digits}f}" for lat, lon in self.centres(positions).tolist()
+        ]
 
     def describe(self) -> dict[str, Any]:
         """Return kind, size, public, the four bounds and the step.
@@ -122,7 +131,9 @@ class Grid(Domain):
         return cls(*(meta[name] for name in ("south", "north", "west", "east", "step")))
 
     def __str__(self) -> str:
-        south, north, west, east, step = map(_short, (self.south, self.north, self.west, self.east, self.step))
+        south, north, west, east, step = map(
+            _short, (self.south, self.north, self.west, self.east, self.step)
+        )
         return f"grid:{south}..{north},{west}..{east},{step}"
 
     def __repr__(self) -> str:
@@ -132,15 +143,16 @@ class Grid(Domain):
 class _Axis:
     """An interval cut in ``count`` cells whose edges are (base + i * stride) / scale, all integers below 2^52.
 
-    A division of two integers that float64 holds is rounded correctly (IEEE 754), hence each edge is the float64
-    nearest to its exact value, which is also what reading its decimal form gives.
+    A division of two integers that float64 holds is rounded correctly (IEEE 754), hence each edge
+    is the float64 nearest to its exact value, which is also what reading its decimal form gives.
     """
 
     def __init__(self, low: float, high: float, step: float, name: str) -> None:
         bottom, top, size = (Fraction(repr(number)) for number in (low, high, step))
         if bottom >= top or size <= 0:
             raise InvalidInputError(
-                f"{name} must ascend and step be positive, got {_short(low)}..{_short(high)}, {_short(step)}"
+                f"{name} must ascend and step be positive, got {_short(low)}..{_short(high)},"
+                f" {_short(step)}"
             )
         self.low, self.high, self.step = low, high, step
         self.count = round((top - bottom) / size)
@@ -149,8 +161,13 @@ class _Axis:
         exact = (top - bottom) / self.count
         self._scale = math.lcm(bottom.denominator, exact.denominator)
         self._base, self._stride = int(bottom * self._scale), int(exact * self._scale)
-        if max(abs(self._base), abs(self._base + self.count * self._stride), self._scale) > _EXACT // 2:
-            raise InvalidInputError(f"step {_short(step)} and {name} have too many digits; round them")
+        if (
+            max(abs(self._base), abs(self._base + self.count * self._stride), self._scale)
+            > _EXACT // 2
+        ):
+            raise InvalidInputError(
+                f"step {_short(step)} and {name} have too many digits; round them"
+            )
         self.decimals = self._enough_decimals(exact)
 
     def _enough_decimals(self, exact: Fraction) -> int:
@@ -168,7 +185,9 @@ class _Axis:
     def centre(self, index: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
         return (2 * self._base + (2 * index + 1) * self._stride) / np.float64(2 * self._scale)
 
-    def find(self, values: npt.NDArray[np.float64]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
+    def find(
+        self, values: npt.NDArray[np.float64]
+    ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
         """Return the cell of each value (0 if there is none), and whether there is one."""
         inside = (values >= self.low) & (values <= self.high)
         safe = np.where(inside, values, self.low)
@@ -180,11 +199,14 @@ class _Axis:
 
 def _undivided(bottom: Fraction, top: Fraction, size: Fraction, name: str) -> str:
     cells = (top - bottom) / size
-    fitting = [bottom + count * size for count in (math.floor(cells), math.floor(cells) + 1) if count]
+    fitting = [
+        bottom + count * size for count in (math.floor(cells), math.floor(cells) + 1) if count
+    ]
     ends = " or ".join(f"{_short(float(bottom))}..{_short(float(end))}" for end in fitting)
     return (
-        f"step {_short(float(size))} does not divide {name} {_short(float(bottom))}..{_short(float(top))} "
-        f"({float(cells):.6g} cells); use {name} {ends}, or another step"
+        f"step {_short(float(size))} does not divide {name}"
+        f" {_short(float(bottom))}..{_short(float(top))} ({float(cells):.6g} cells); use {name}"
+        f" {ends}, or another step"
     )
 
 

@@ -20,7 +20,8 @@ _MIN, _MAX = -(1 << 63), (1 << 63) - 1
 class IntegerRange(Domain):
     """The integers ``first`` to ``last``, both included, at most 2^63 of them; public.
 
-    Items are integers, or text that writes them in decimal; ``7.0`` is 7, as tables write where a value is missing.
+    Items are integers, or text that writes them in decimal; ``7.0`` is 7, as tables write where a
+    value is missing.
 
     Args:
         first: The smallest integer, at least -2^63.
@@ -94,7 +95,8 @@ class IntegerSet(Domain):
 
     Args:
         values: Integers of -2^63 to 2^63 - 1, or text that writes them; repeated ones count once.
-        public: Whether the integers may be known to everybody. Leave it False for the distinct items of private data.
+        public: Whether the integers may be known to everybody. Leave it False for the distinct
+            items of private data.
 
     Raises:
         InvalidInputError: There is no value, or one is no integer of 64 bits.
@@ -113,7 +115,9 @@ class IntegerSet(Domain):
         if found.size == 0:
             raise InvalidInputError("a domain needs at least one item, got none")
         if not fits.all():
-            raise InvalidInputError(f"integers must be within -2^63 and 2^63 - 1, got {(~fits).sum():,} outside of it")
+            raise InvalidInputError(
+                f"integers must be within -2^63 and 2^63 - 1, got {(~fits).sum():,} outside of it"
+            )
         self._values = np.unique(found)
         self.public = bool(public)
         self.size = self._values.size
@@ -140,7 +144,9 @@ class IntegerSet(Domain):
         """
         described = super().describe()
         if self.public:
-            described["sha256"] = hashlib.sha256(self._values.astype("<i8", copy=False).data).hexdigest()
+            described["sha256"] = hashlib.sha256(
+                self._values.astype("<i8", copy=False).data
+            ).hexdigest()
         return described
 
     def arrays(self) -> dict[str, npt.NDArray[Any]]:

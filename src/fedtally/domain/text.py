@@ -1,10 +1,11 @@
 """Domains of text: a dictionary whose ids are positions, and strings whose ids are keyed fingerprints.
 
-The fingerprint of the bytes b of length n, with p = 2^61 - 1 and the key (k, k2): split b in chunks of 7 bytes, the
-last one shorter, each read as a little-endian integer; start from h = n + 1; for each chunk m, h = (h k + m) mod p; the
-fingerprint is h k2 mod p. Two distinct strings of at most s bytes give two distinct polynomials in k of degree at most
-ceil(s / 7), so they collide with probability at most (s / 7 + 2) / 2^61 over the key. (Polynomial hashing: Carter and
-Wegman 1981.) Strings chosen by someone who knows the key have no such bound.
+The fingerprint of the bytes b of length n, with p = 2^61 - 1 and the key (k, k2): split b in chunks
+of 7 bytes, the last one shorter, each read as a little-endian integer; start from h = n + 1; for
+each chunk m, h = (h k + m) mod p; the fingerprint is h k2 mod p. Two distinct strings of at most s
+bytes give two distinct polynomials in k of degree at most ceil(s / 7), so they collide with
+probability at most (s / 7 + 2) / 2^61 over the key. (Polynomial hashing: Carter and Wegman 1981.)
+Strings chosen by someone who knows the key have no such bound.
 """
 
 from __future__ import annotations
@@ -32,7 +33,8 @@ _DIGEST_BLOCK = 1 << 16  # items whose bytes are laid out at a time
 def fingerprint_key(seed: bytes) -> tuple[int, int]:
     """Derive the key (k, k2) of the string fingerprint from a 32-byte seed; both are in 0 to 2^61 - 2.
 
-    They are the two 16-byte little-endian halves of SHAKE-256("fedtally/1/fingerprint" || 0x00 || seed), mod 2^61 - 1.
+    They are the two 16-byte little-endian halves of SHAKE-256("fedtally/1/fingerprint" || 0x00 ||
+    seed), mod 2^61 - 1.
 
     >>> fingerprint_key(bytes(32)) == fingerprint_key(bytes(32)) != fingerprint_key(bytes([1] * 32))
     True
@@ -41,7 +43,10 @@ def fingerprint_key(seed: bytes) -> tuple[int, int]:
         got = f"{len(seed)} bytes" if isinstance(seed, bytes) else type(seed).__name__
         raise InvalidInputError(f"seed must be 32 bytes, got {got}")
     stream = hashlib.shake_256(_LABEL + b"\x00" + seed).digest(32)
-    return int.from_bytes(stream[:16], "little") % _PRIME, int.from_bytes(stream[16:], "little") % _PRIME
+    return (
+        int.from_bytes(stream[:16], "little") % _PRIME,
+        int.from_bytes(stream[16:], "little") % _PRIME,
+    )
 
 
 class Dictionary(Domain):
@@ -71,8 +76,8 @@ class Dictionary(Domain):
         repeated = _first_repeated(self._items)
         if repeated is not None:
             raise InvalidInputError(
-                f"items of a dictionary must be distinct, {shown(self._items, repeated[1])} is at positions "
-                f"{repeated[0]} and {repeated[1]}; remove one"
+                f"items of a dictionary must be distinct, {shown(self._items, repeated[1])} is at"
+                f" positions {repeated[0]} and {repeated[1]}; remove one"
             )
         self.public = bool(public)
         self.size = len(self._items)
@@ -84,7 +89,8 @@ class Dictionary(Domain):
 
         Raises:
             UnreadableFileError: The file cannot be read.
-            InvalidInputError: A line is empty, repeats another, or is not UTF-8; the message names the line.
+            InvalidInputError: A line is empty, repeats another, or is not UTF-8; the message names
+                the line.
 
         >>> import tempfile
         >>> file = Path(tempfile.mkdtemp(), "drinks.txt")
@@ -102,7 +108,8 @@ class Dictionary(Domain):
         if repeated is not None:
             first, second = repeated
             raise InvalidInputError(
-                f"line {second + 1} of {path} repeats line {first + 1}, {shown(items, second)}; remove one"
+                f"line {second + 1} of {path} repeats line {first + 1}, {shown(items, second)};"
+                " remove one"
             )
         return cls(items)
 
@@ -122,7 +129,8 @@ class Dictionary(Domain):
     def describe(self) -> dict[str, Any]:
         """Return kind, size and public; for a public dictionary also ``sha256`` of the items in order.
 
-        The digest is that of each item's length in bytes, as 8 bytes little-endian, before its UTF-8 bytes.
+        The digest is that of each item's length in bytes, as 8 bytes little-endian, before its
+        UTF-8 bytes.
 
         >>> Dictionary(["tea"], public=False).describe()
         {'kind': 'dictionary', 'size': 1, 'public': False}
@@ -155,14 +163,16 @@ class Dictionary(Domain):
 class Strings(Domain):
     """Distinct strings in a given order; the id of any string is its keyed fingerprint.
 
-    `encode` takes any string, also one that is no candidate, so that items named later can be asked for. `contains` and
-    `locate` go by the candidates' ids: a string that is none passes for one with a probability over the seed of at most
-    ``size * (len / 7 + 2) / 2^61``, and `encode` could not tell the two apart either.
+    `encode` takes any string, also one that is no candidate, so that items named later can be asked
+    for. `contains` and `locate` go by the candidates' ids: a string that is none passes for one
+    with a probability over the seed of at most ``size * (len / 7 + 2) / 2^61``, and `encode` could
+    not tell the two apart either.
 
     Args:
         items: Text without repetitions.
         seed: 32 bytes, the seed of `fingerprint_key`; chosen without knowledge of the items.
-        public: Whether the items may be known to everybody. Leave it False for the distinct items of private data.
+        public: Whether the items may be known to everybody. Leave it False for the distinct items
+            of private data.
 
     Raises:
         InvalidInputError: There is no item, one is repeated, or two have one fingerprint.
@@ -194,10 +204,12 @@ class Strings(Domain):
         first, second = sorted(self._order[equal[0] : equal[0] + 2].tolist())
         if self._items[first] == self._items[second]:
             raise InvalidInputError(
-                f"items must be distinct, {shown(self._items, first)} is at positions {first} and {second}; remove one"
+                f"items must be distinct, {shown(self._items, first)} is at positions {first} and"
+                f" {second}; remove one"
             )
         raise InvalidInputError(
-            f"the items at positions {first} and {second} have one fingerprint under this seed; choose another seed"
+            f"the items at positions {first} and {second} have one fingerprint under this seed;"
+            " choose another seed"
         )
 
     @cached_property
@@ -223,9 +235,12 @@ class Strings(Domain):
 
     def _find(self, items: Any) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
         ids = fingerprints(items, self._key)
-        ascending = np.argsort(ids)  # searching in order is several times faster: neighbours share cache lines
+        # searching in order is several times faster: neighbours share cache lines
+        ascending = np.argsort(ids)
         places = np.empty(ids.size, np.int64)
-        places[ascending] = np.minimum(np.searchsorted(self._sorted_ids, ids[ascending]), self.size - 1)
+        places[ascending] = np.minimum(
+            np.searchsorted(self._sorted_ids, ids[ascending]), self.size - 1
+        )
         return self._order[places].astype(np.int64, copy=False), self._sorted_ids[places] == ids
 
     def _ids_at(self, positions: npt.NDArray[np.int64]) -> npt.NDArray[np.uint64]:
@@ -262,7 +277,11 @@ class Strings(Domain):
         >>> Strings.rebuild({"public": False}, Strings(["tea"], bytes(32)).arrays())
         Strings(size=1, public=False)
         """
-        return cls(text_of_buffers(arrays["utf8"], arrays["offsets"]), arrays["seed"].tobytes(), meta["public"])
+        return cls(
+            text_of_buffers(arrays["utf8"], arrays["offsets"]),
+            arrays["seed"].tobytes(),
+            meta["public"],
+        )
 
 
 def fingerprints(items: Any, key: tuple[int, int]) -> npt.NDArray[np.uint64]:
@@ -271,7 +290,11 @@ def fingerprints(items: Any, key: tuple[int, int]) -> npt.NDArray[np.uint64]:
     >>> fingerprints(["tea", "cola"], fingerprint_key(bytes(32))).shape
     (2,)
     """
-    ids = [kernels.fingerprint(*utf8_buffers(chunk), *key) for chunk in text_chunks(items) if len(chunk)]
+    ids = [
+        kernels.fingerprint(*utf8_buffers(chunk), *key)
+        for chunk in text_chunks(items)
+        if len(chunk)
+    ]
     return ids[0] if len(ids) == 1 else np.concatenate([np.empty(0, np.uint64), *ids])
 
 
@@ -321,6 +344,8 @@ def _lines(path: Path) -> list[str]:
         text = data.decode("utf-8").removeprefix("\ufeff")
     except UnicodeDecodeError as error:
         line = data.count(b"\n", 0, error.start) + 1
-        raise InvalidInputError(f"line {line} of {path} is not UTF-8; save the file as UTF-8") from error
+        raise InvalidInputError(
+            f"line {line} of {path} is not UTF-8; save the file as UTF-8"
+        ) from error
     lines = text.replace("\r\n", "\n").split("\n")
     return lines[:-1] if lines[-1] == "" else lines

@@ -1,11 +1,12 @@
 """The typed door to the kernels: hashing, encoding, decoding, fingerprints and draws over arrays.
 
-Two implementations with one meaning: `reference` (NumPy, always there) and `_native` (C++, compiled for several
-instruction levels). This module is the only place that chooses. The environment variable FEDTALLY_KERNELS forces one of
-``numpy``, ``baseline``, ``v3``, ``v4``; FEDTALLY_NUM_THREADS bounds the threads (default: the cores this process may
-use).
+Two implementations with one meaning: `reference` (NumPy, always there) and `_native` (C++, compiled
+for several instruction levels). This module is the only place that chooses. The environment
+variable FEDTALLY_KERNELS forces one of ``numpy``, ``baseline``, ``v3``, ``v4``;
+FEDTALLY_NUM_THREADS bounds the threads (default: the cores this process may use).
 
-The functions below check and prepare their arguments; the kernels assume contiguous arrays of one dtype.
+The functions below check and prepare their arguments; the kernels assume contiguous arrays of one
+dtype.
 """
 
 from __future__ import annotations
@@ -44,10 +45,18 @@ _PARALLEL_FROM = 1 << 16  # ids x rows below which a second thread costs more th
 _FLOAT32_EXACT = 1 << 24
 _WORD = 2**64 - 1
 _alone: ContextVar[bool] = ContextVar("one_thread", default=False)
-_GUIDE_BITS = 10, 20  # at least and at most; between them 8 slots for each entry, so that few have two
-# What a gather costs, relative to one from the first-level cache, by the bytes of all tables of a row
-# (benchmarks/kernels.py).
-GATHER_COSTS = ((1 << 15, 1.0), (1 << 18, 2.0), (1 << 20, 4.0), (1 << 22, 8.0), (1 << 26, 20.0), (1 << 62, 40.0))
+# at least and at most; between them 8 slots for each entry, so that few have two
+_GUIDE_BITS = 10, 20
+# What a gather costs, relative to one from the first-level cache, by the bytes of all tables of a
+# row (benchmarks/kernels.py).
+GATHER_COSTS = (
+    (1 << 15, 1.0),
+    (1 << 18, 2.0),
+    (1 << 20, 4.0),
+    (1 << 22, 8.0),
+    (1 << 26, 20.0),
+    (1 << 62, 40.0),
+)
 
 
 def available_backends() -> tuple[str, ...]:
@@ -69,7 +78,8 @@ def backend() -> str:
     names = available_backends()
     if asked and asked not in names:
         raise InvalidInputError(
-            f"FEDTALLY_KERNELS={asked} does not run here; choose one of {', '.join(names)} or unset it"
+            f"FEDTALLY_KERNELS={asked} does not run here; choose one of {', '.join(names)} or"
+            " unset it"
         )
     return asked or names[-1]
 
@@ -90,11 +100,17 @@ def num_threads() -> int:
         return 1
     asked = os.environ.get("FEDTALLY_NUM_THREADS", "")
     if not asked:
-        return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+        return (
+            len(os.sched_getaffinity(0))
+            if hasattr(os, "sched_getaffinity")
+            else os.cpu_count() or 1
+        )
     try:
         return _validate.integer(1, 1024, FEDTALLY_NUM_THREADS=int(asked))
     except ValueError:
-        raise InvalidInputError(f"FEDTALLY_NUM_THREADS must be an integer from 1 to 1024, got {asked!r}") from None
+        raise InvalidInputError(
+            f"FEDTALLY_NUM_THREADS must be an integer from 1 to 1024, got {asked!r}"
+        ) from None
 
 
 def hash_words(tables: U32, ids: U64) -> U32:
@@ -116,7 +132,9 @@ def hash_words(tables: U32, ids: U64) -> U32:
     return words
 
 
-def accumulate(counters: I64, location: U32, sign: U32, sign_bit: int, ids: U64, counts: I64 | None = None) -> None:
+def accumulate(
+    counters: I64, location: U32, sign: U32, sign_bit: int, ids: U64, counts: I64 | None = None
+) -> None:
     """Add sign * count of every id to its cell in every row of `counters`, in place.
 
     Args:
@@ -125,7 +143,8 @@ def accumulate(counters: I64, location: U32, sign: U32, sign_bit: int, ids: U64,
         sign: the tables whose words give the signs; may be `location` itself.
         sign_bit: which of the 8 low bits of the word is the sign.
         ids: uint64 [n].
-        counts: int64 [n], or None for one each. The caller bounds them: sums must stay within int64.
+        counts: int64 [n], or None for one each. The caller bounds them: sums must stay within
+            int64.
     """
     location, sign, ids = _encode_arguments(counters, location, sign, sign_bit, ids)
     if counts is not None:
@@ -136,12 +155,22 @@ def accumulate(counters: I64, location: U32, sign: U32, sign_bit: int, ids: U64,
         return
 
     def one(out: I64, part: slice) -> None:
-        _native.accumulate(level, location, sign, sign_bit, ids[part], None if counts is None else counts[part], out)
+        _native.accumulate(
+            level,
+            location,
+            sign,
+            sign_bit,
+            ids[part],
+            None if counts is None else counts[part],
+            out,
+        )
 
     _accumulate_parts(counters, len(ids), one)
 
 
-def accumulate_range(counters: I64, location: U32, sign: U32, sign_bit: int, first_id: int, counts: I64) -> None:
+def accumulate_range(
+    counters: I64, location: U32, sign: U32, sign_bit: int, first_id: int, counts: I64
+) -> None:
     """Do as `accumulate` for the ids first_id, first_id + 1, ... (mod 2^64) with one count each.
 
     Args:
@@ -154,7 +183,9 @@ def accumulate_range(counters: I64, location: U32, sign: U32, sign_bit: int, fir
     """
     first_id = _validate.integer(first_id=first_id)
     counts = _counts(counts, len(counts))
-    location, sign, _ = _encode_arguments(counters, location, sign, sign_bit, np.empty(0, np.uint64))
+    location, sign, _ = _encode_arguments(
+        counters, location, sign, sign_bit, np.empty(0, np.uint64)
+    )
     level = backend()
     if level == "numpy":
         for part in _blocks(len(counts), reference.BLOCK):
@@ -163,7 +194,9 @@ def accumulate_range(counters: I64, location: U32, sign: U32, sign_bit: int, fir
         return
 
     def one(out: I64, part: slice) -> None:
-        _native.accumulate_range(level, location, sign, sign_bit, (first_id + part.start) % 2**64, counts[part], out)
+        _native.accumulate_range(
+            level, location, sign, sign_bit, (first_id + part.start) % 2**64, counts[part], out
+        )
 
     _accumulate_parts(counters, len(counts), one)
 
@@ -180,8 +213,8 @@ def range_ids(first_id: int, count: int) -> U64:
 def fingerprint(data: npt.NDArray[np.uint8], offsets: I64, k: int, k2: int) -> U64:
     """Return the keyed fingerprint, below 2^61 - 1, of each byte string data[offsets[i]:offsets[i+1]].
 
-    A polynomial in k over chunks of 7 bytes, times k2, mod 2^61 - 1: two strings of at most `len` bytes collide with
-    probability at most (len/7 + 2) / 2^61 over the key. See docs/sketch.md.
+    A polynomial in k over chunks of 7 bytes, times k2, mod 2^61 - 1: two strings of at most `len`
+    bytes collide with probability at most (len/7 + 2) / 2^61 over the key. See docs/sketch.md.
 
     Args:
         data: uint8 [bytes].
@@ -199,7 +232,12 @@ def fingerprint(data: npt.NDArray[np.uint8], offsets: I64, k: int, k2: int) -> U
     offsets = np.ascontiguousarray(offsets, np.int64)
     _validate.integer(0, reference.PRIME - 1, k=k)
     _validate.integer(0, reference.PRIME - 1, k2=k2)
-    if not len(offsets) or offsets[0] < 0 or offsets[-1] > len(data) or np.any(offsets[1:] < offsets[:-1]):
+    if (
+        not len(offsets)
+        or offsets[0] < 0
+        or offsets[-1] > len(data)
+        or np.any(offsets[1:] < offsets[:-1])
+    ):
         raise InvalidInputError("offsets must start at 0 or more, never fall and end within data")
     if backend() == "numpy":
         return reference.fingerprint(data, offsets, k, k2)
@@ -241,29 +279,44 @@ def refit(
     The rule is `reference.refit`; the order of the items is the order of the sweep.
 
     Args:
-        cells: int64 [n, rows, 1 or batches], where each item lies in `residual` seen as one dimension; with 1, its
-            first batch, the others following.
+        cells: int64 [n, rows, 1 or batches], where each item lies in `residual` seen as one
+            dimension; with 1, its first batch, the others following.
         signs: int8 [n, rows, batches], +1 or -1.
         clients: float64 [batches]; a batch without clients takes no part.
-        residual: float64 [rows, width, batches], C-contiguous: the landed frequencies less what the items explain.
+        residual: float64 [rows, width, batches], C-contiguous: the landed frequencies less what the
+            items explain.
         values: float64 [n, batches], C-contiguous: the items' frequencies.
-        shrinkage: float64 [n, batches], C-contiguous: the share, 0 .. 1, that is kept of a batch's deviation from the
-            item's mean.
+        shrinkage: float64 [n, batches], C-contiguous: the share, 0 .. 1, that is kept of a batch's
+            deviation from the item's mean.
         sweeps: at least 0.
-        frozen: use `shrinkage` as it is given; otherwise it is chosen, and returned there. A frozen fit is linear.
+        frozen: use `shrinkage` as it is given; otherwise it is chosen, and returned there. A frozen
+            fit is linear.
     """
     rows, _, batches = residual.shape
     shapes = (len(values), rows)
     if cells.shape not in ((*shapes, 1), (*shapes, batches)) or signs.shape != (*shapes, batches):
-        raise InvalidInputError(f"cells {cells.shape} and signs {signs.shape} do not fit values {values.shape}")
-    if values.shape[1:] != (batches,) or clients.shape != (batches,) or shrinkage.shape != values.shape:
         raise InvalidInputError(
-            f"values {values.shape}, shrinkage {shrinkage.shape} and clients {clients.shape} must be of {batches} "
-            "batches"
+            f"cells {cells.shape} and signs {signs.shape} do not fit values {values.shape}"
         )
-    if any(a.dtype != np.float64 or not a.flags.c_contiguous for a in (residual, values, shrinkage, clients)):
-        raise InvalidInputError("residual, values, shrinkage and clients must be C-contiguous float64")
-    if cells.size and (cells.min() < 0 or cells.max() + (batches if cells.shape[2] == 1 else 1) > residual.size):
+    if (
+        values.shape[1:] != (batches,)
+        or clients.shape != (batches,)
+        or shrinkage.shape != values.shape
+    ):
+        raise InvalidInputError(
+            f"values {values.shape}, shrinkage {shrinkage.shape} and clients {clients.shape} must"
+            f" be of {batches} batches"
+        )
+    if any(
+        a.dtype != np.float64 or not a.flags.c_contiguous
+        for a in (residual, values, shrinkage, clients)
+    ):
+        raise InvalidInputError(
+            "residual, values, shrinkage and clients must be C-contiguous float64"
+        )
+    if cells.size and (
+        cells.min() < 0 or cells.max() + (batches if cells.shape[2] == 1 else 1) > residual.size
+    ):
         raise InvalidInputError("cells must lie within residual")
     _validate.integer(0, sweeps=sweeps)
     if backend() == "numpy":
@@ -285,13 +338,14 @@ class Subtable:
 class Decoder:
     """Estimates from sums of sketches: the median, or mean, over rows of the sum over batches of sign * counter.
 
-    Prepared once, asked often. For sums of integers every median is exact: single precision is used where no
-    intermediate value can exceed 2^24, double precision elsewhere (exact below 2^53).
+    Prepared once, asked often. For sums of integers every median is exact: single precision is used
+    where no intermediate value can exceed 2^24, double precision elsewhere (exact below 2^53).
 
     Args:
-        sums: int64, float64, or float32 [batches, rows, width]; float32 is added in single precision.
-        tables: uint32 [groups, rows, 8, 256]; group 0 gives the location, bit b % 8 of the word of group b // 8 the
-            sign of batch b.
+        sums: int64, float64, or float32 [batches, rows, width]; float32 is added in single
+            precision.
+        tables: uint32 [groups, rows, 8, 256]; group 0 gives the location, bit b % 8 of the word of
+            group b // 8 the sign of batch b.
         expected: about how many ids will be asked for; small numbers make preparation cheaper.
         fold: "median" or "mean".
         signed: False for values without signs, of one batch: what the cells of an item hold.
@@ -307,7 +361,8 @@ class Decoder:
     ) -> None:
         if sums.dtype not in (np.int64, np.float64, np.float32) or tables.dtype != np.uint32:
             raise InvalidInputError(
-                f"sums must be int64, float64 or float32 and tables uint32, got {sums.dtype} and {tables.dtype}"
+                f"sums must be int64, float64 or float32 and tables uint32, got {sums.dtype} and"
+                f" {tables.dtype}"
             )
         if fold not in ("median", "mean"):
             raise InvalidInputError(f"fold must be median or mean, got {fold!r}")
@@ -316,11 +371,14 @@ class Decoder:
         self._fold, self._signed = fold, signed
         if self._sums.ndim != 3 or 0 in self._sums.shape:
             raise InvalidInputError(
-                f"sums must be [batches, rows, width] with at least one each, got shape {sums.shape}"
+                "sums must be [batches, rows, width] with at least one each, got shape"
+                f" {sums.shape}"
             )
         batches, rows, width = self._sums.shape
         if self._tables.shape != (-(-batches // 8), rows, 8, 256):
-            raise InvalidInputError(f"tables must have shape {(-(-batches // 8), rows, 8, 256)}, got {tables.shape}")
+            raise InvalidInputError(
+                f"tables must have shape {(-(-batches // 8), rows, 8, 256)}, got {tables.shape}"
+            )
         if not signed and batches != 1:
             raise InvalidInputError(f"values without signs must be of one batch, got {batches}")
         _validate.integer(1, MAX_ROWS, rows=rows)
@@ -337,10 +395,15 @@ class Decoder:
         return self._run(len(ids), ids, 0)
 
     def range(self, first_id: int, count: int) -> F64:
-        """Return the estimates of the ids first_id, first_id + 1, ... (mod 2^64): float64 [count]."""
+        """Return the estimates of the ids first_id, first_id + 1, ...
+        (mod 2^64): float64 [count].
+        """
         first_id, count = _validate.integer(first_id=first_id), _validate.integer(0, count=count)
         if self._level == "numpy":
-            parts = [self.at(range_ids(first_id + p.start, p.stop - p.start)) for p in _blocks(count, reference.BLOCK)]
+            parts = [
+                self.at(range_ids(first_id + p.start, p.stop - p.start))
+                for p in _blocks(count, reference.BLOCK)
+            ]
             return np.concatenate(parts) if parts else np.empty(0)
         return self._run(count, None, first_id)
 
@@ -352,7 +415,15 @@ class Decoder:
             asked = None if ids is None else ids[part]
             first = (first_id + part.start) % 2**64
             _native.decode(
-                self._level, self._tables, width, self._layout, self._values, mean, asked, first, estimates[part]
+                self._level,
+                self._tables,
+                width,
+                self._layout,
+                self._values,
+                mean,
+                asked,
+                first,
+                estimates[part],
             )
 
         rows = self._sums.shape[1]
@@ -371,7 +442,9 @@ class Decoder:
         sizes = [rows * width << s.bits for s in subtables]
         self._values = np.empty(sum(sizes), dtype)
         for s, part in zip(subtables, np.split(self._values, np.cumsum(sizes)[:-1]), strict=True):
-            _fill_patterns(part.reshape(rows, width, -1), self._sums[8 * s.group + s.shift :][: s.bits])
+            _fill_patterns(
+                part.reshape(rows, width, -1), self._sums[8 * s.group + s.shift :][: s.bits]
+            )
         self._layout = np.array([(s.group, s.shift, s.bits) for s in subtables], np.uint32)
 
     def _fits_float32(self) -> bool:
@@ -383,15 +456,17 @@ class Decoder:
 
 
 class Inversion:
-    """Draws from a distribution over consecutive integers, by inversion of its cumulative table. Prepared once.
+    """Draws from a distribution over consecutive integers, by inversion of its cumulative table.
+    Prepared once.
 
-    A draw is `first` plus how many entries of the table are at most u = 2^64 word + low word: for uniform u, the draw
-    first + j has probability (cumulative[j] - cumulative[j - 1]) / 2^128. The word settles it alone unless it equals
-    the upper half of an entry: the low words are needed only then.
+    A draw is `first` plus how many entries of the table are at most u = 2^64 word + low word: for
+    uniform u, the draw first + j has probability (cumulative[j] - cumulative[j - 1]) / 2^128. The
+    word settles it alone unless it equals the upper half of an entry: the low words are needed only
+    then.
 
     Args:
-        cumulative: integers 0 .. 2^128 - 1 that do not fall, 1 .. 2^21 of them: 2^128 times the distribution function,
-            without the last 1.
+        cumulative: integers 0 .. 2^128 - 1 that do not fall, 1 .. 2^21 of them: 2^128 times the
+            distribution function, without the last 1.
         first: the smallest draw, -2^62 .. 2^62.
 
     >>> Inversion([2**127], 5).draw(np.array([2**63 - 1, 2**63 + 1], np.uint64)).tolist()
@@ -401,12 +476,18 @@ class Inversion:
     def __init__(self, cumulative: Sequence[int], first: int) -> None:
         _validate.integer(1, MAX_ENTRIES, entries=len(cumulative))
         self._first = _validate.integer(-(1 << 62), 1 << 62, first=first)
-        if cumulative[0] < 0 or cumulative[-1] >= 1 << 128 or any(a > b for a, b in pairwise(cumulative)):
+        if (
+            cumulative[0] < 0
+            or cumulative[-1] >= 1 << 128
+            or any(a > b for a, b in pairwise(cumulative))
+        ):
             raise InvalidInputError("cumulative must be integers 0 .. 2^128 - 1 that do not fall")
         upper = np.array([entry >> 64 for entry in cumulative], np.uint64)
         self._cumulative = upper, np.array([entry & _WORD for entry in cumulative], np.uint64)
         inner = upper[(upper > 0) & (upper < _WORD)]
-        self._bounds = np.concatenate([np.array([0], np.uint64), inner, np.array([_WORD], np.uint64)])
+        self._bounds = np.concatenate(
+            [np.array([0], np.uint64), inner, np.array([_WORD], np.uint64)]
+        )
         self._base = self._first + int(np.count_nonzero(upper == 0)) - 1
         bits = min(max(_GUIDE_BITS[0], len(inner).bit_length() + 3), _GUIDE_BITS[1])
         slots = np.arange(1 << bits, dtype=np.uint64) << np.uint64(64 - bits)
@@ -416,7 +497,8 @@ class Inversion:
         """Return a draw for every word, or None where a word needs its low word and there is none.
 
         Args:
-            words: uint64 [n], C-contiguous and writeable. Overwritten: the draws may take their memory.
+            words: uint64 [n], C-contiguous and writeable. Overwritten: the draws may take their
+                memory.
             low: uint64 [n], or None. With them the reference draws.
             scan: compare every word with every entry, so that time does not depend on the draw.
 
@@ -442,7 +524,9 @@ def plan_subtables(shape: tuple[int, ...], itemsize: int, expected: int) -> list
     def split(bits: int) -> list[Subtable]:
         return [
             Subtable(group, shift, min(bits, in_group - shift))
-            for group, in_group in enumerate(min(8, batches - start) for start in range(0, batches, 8))
+            for group, in_group in enumerate(
+                min(8, batches - start) for start in range(0, batches, 8)
+            )
             for shift in range(0, in_group, bits)
         ]
 
@@ -464,19 +548,28 @@ def _fill_patterns(patterns: npt.NDArray[Any], batches: I64 | F64 | F32) -> None
     patterns[..., 0] = batches.sum(axis=0)
     for b, batch in enumerate(batches):
         done = 1 << b
-        np.subtract(patterns[..., :done], 2 * batch[..., None], out=patterns[..., done : 2 * done], casting="unsafe")
+        np.subtract(
+            patterns[..., :done],
+            2 * batch[..., None],
+            out=patterns[..., done : 2 * done],
+            casting="unsafe",
+        )
 
 
 def _tables(tables: U32) -> U32:
     if tables.dtype != np.uint32 or tables.ndim != 3 or tables.shape[1:] != (8, 256):
-        raise InvalidInputError(f"tables must be uint32 [rows, 8, 256], got {tables.dtype} with shape {tables.shape}")
+        raise InvalidInputError(
+            f"tables must be uint32 [rows, 8, 256], got {tables.dtype} with shape {tables.shape}"
+        )
     return np.ascontiguousarray(tables)
 
 
 def _ids(ids: Any) -> U64:
     ids = np.asarray(ids)
     if ids.dtype != np.uint64 or ids.ndim != 1:
-        raise InvalidInputError(f"ids must be a one-dimensional uint64 array, got {ids.dtype} with shape {ids.shape}")
+        raise InvalidInputError(
+            f"ids must be a one-dimensional uint64 array, got {ids.dtype} with shape {ids.shape}"
+        )
     return np.ascontiguousarray(ids)
 
 
@@ -484,19 +577,24 @@ def _counts(counts: Any, length: int) -> I64:
     counts = np.asarray(counts)
     if counts.dtype != np.int64 or counts.shape != (length,):
         raise InvalidInputError(
-            f"counts must be int64 with shape ({length},), got {counts.dtype} with shape {counts.shape}"
+            f"counts must be int64 with shape ({length},), got {counts.dtype} with shape"
+            f" {counts.shape}"
         )
     return np.ascontiguousarray(counts)
 
 
-def _encode_arguments(counters: I64, location: U32, sign: U32, sign_bit: int, ids: U64) -> tuple[U32, U32, U64]:
+def _encode_arguments(
+    counters: I64, location: U32, sign: U32, sign_bit: int, ids: U64
+) -> tuple[U32, U32, U64]:
     if (
         counters.dtype != np.int64
         or counters.ndim != 2
         or not counters.flags.c_contiguous
         or not counters.flags.writeable
     ):
-        raise InvalidInputError("counters must be a writeable C-contiguous int64 array [rows, width]")
+        raise InvalidInputError(
+            "counters must be a writeable C-contiguous int64 array [rows, width]"
+        )
     _validate.integer(1, MAX_ROWS, rows=counters.shape[0])
     _validate.integer(1, MAX_WIDTH, width=counters.shape[1])
     _validate.integer(0, 7, sign_bit=sign_bit)
@@ -505,7 +603,8 @@ def _encode_arguments(counters: I64, location: U32, sign: U32, sign_bit: int, id
     sign = location if same else _tables(sign)
     if len(location) != len(counters) or len(sign) != len(counters):
         raise InvalidInputError(
-            f"tables must have {len(counters)} rows as counters, got {len(location)} and {len(sign)}"
+            f"tables must have {len(counters)} rows as counters, got {len(location)} and"
+            f" {len(sign)}"
         )
     return location, sign, _ids(ids)
 
@@ -517,7 +616,11 @@ def _blocks(count: int, size: int) -> Iterator[slice]:
 
 def _accumulate_parts(counters: I64, count: int, one: Callable[[I64, slice], None]) -> None:
     """Run `one` on parts of the ids, each thread into counters of its own, and add them up."""
-    threads = min(num_threads(), max(1, count * len(counters) // _PARALLEL_FROM), max(1, count // counters.shape[1]))
+    threads = min(
+        num_threads(),
+        max(1, count * len(counters) // _PARALLEL_FROM),
+        max(1, count // counters.shape[1]),
+    )
     if threads == 1:
         one(counters, slice(0, count))
         return

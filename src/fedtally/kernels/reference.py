@@ -1,6 +1,7 @@
 """The kernels in NumPy: the definition of correct, the oracle of the tests and the fallback where nothing was compiled.
 
-Hash tables are uint32 [rows, 8, 256] (simple tabulation, see docs/sketch.md), counters int64 [rows, width].
+Hash tables are uint32 [rows, 8, 256] (simple tabulation, see docs/sketch.md), counters int64 [rows,
+width].
 """
 
 from __future__ import annotations
@@ -29,7 +30,9 @@ def hash_words(tables: U32, ids: U64) -> U32:
 
 def locations(words: U32, width: int) -> npt.NDArray[np.intp]:
     """Return the cell of each word: its upper 24 bits, scaled to 0 .. width-1."""
-    return (((words >> np.uint32(8)).astype(np.uint64) * np.uint64(width)) >> np.uint64(24)).astype(np.intp)
+    return (((words >> np.uint32(8)).astype(np.uint64) * np.uint64(width)) >> np.uint64(24)).astype(
+        np.intp
+    )
 
 
 def signs(words: U32, bit: int) -> I64:
@@ -37,7 +40,9 @@ def signs(words: U32, bit: int) -> I64:
     return 1 - 2 * ((words >> np.uint32(bit)) & np.uint32(1)).astype(np.int64)
 
 
-def accumulate(counters: I64, location: U32, sign: U32, sign_bit: int, ids: U64, counts: I64 | None) -> None:
+def accumulate(
+    counters: I64, location: U32, sign: U32, sign_bit: int, ids: U64, counts: I64 | None
+) -> None:
     """Add sign * count of every id to its cell in every row, in place."""
     rows, width = counters.shape
     for start in range(0, len(ids), BLOCK):
@@ -51,13 +56,17 @@ def accumulate(counters: I64, location: U32, sign: U32, sign_bit: int, ids: U64,
 
 
 def decode(
-    sums: npt.NDArray[np.int64] | F64 | F32, tables: U32, ids: U64, fold: str = "median", signed: bool = True
+    sums: npt.NDArray[np.int64] | F64 | F32,
+    tables: U32,
+    ids: U64,
+    fold: str = "median",
+    signed: bool = True,
 ) -> F64:
     """Return, for each id, the median (or mean) over rows of the sum over batches of sign * counter.
 
-    sums is [batches, rows, width]; tables is [groups, rows, 8, 256]: group 0 gives the location, bit b % 8 of the word
-    of group b // 8 the sign of batch b. Unsigned, every sign is +1. For an even number of rows the median is the mean
-    of the two middle values.
+    sums is [batches, rows, width]; tables is [groups, rows, 8, 256]: group 0 gives the location,
+    bit b % 8 of the word of group b // 8 the sign of batch b. Unsigned, every sign is +1. For an
+    even number of rows the median is the mean of the two middle values.
     """
     rows, width = sums.shape[1:]
     estimates = np.empty(len(ids))
@@ -71,7 +80,9 @@ def decode(
             if b and b % 8 == 0:
                 words = hash_words(tables[b // 8], block)
             total += (signs(words, b % 8) if signed else 1) * batch[row_index, cells]
-        estimates[start : start + BLOCK] = np.median(total, axis=0) if fold == "median" else total.mean(axis=0)
+        estimates[start : start + BLOCK] = (
+            np.median(total, axis=0) if fold == "median" else total.mean(axis=0)
+        )
     return estimates
 
 
@@ -87,10 +98,11 @@ def refit(
 ) -> None:
     """Fit the values of all items to all cells: Gauss-Seidel sweeps over the items, in place.
 
-    One item's turn: its value z_m in batch m is what it has plus the mean over rows of sign * residual. The mean over
-    batches, weighted by clients, is kept; of the deviation of batch m from it the share k_m is kept. Unless frozen, k_m
-    is v / (v + noise of the cells): v the clients' own sampling noise (Poisson), or a clearly larger spread between
-    batches. Items that share no cell with one between them take their turns together.
+    One item's turn: its value z_m in batch m is what it has plus the mean over rows of sign *
+    residual. The mean over batches, weighted by clients, is kept; of the deviation of batch m from
+    it the share k_m is kept. Unless frozen, k_m is v / (v + noise of the cells): v the clients' own
+    sampling noise (Poisson), or a clearly larger spread between batches. Items that share no cell
+    with one between them take their turns together.
     """
     rows, batches = signs.shape[1:]
     weights = clients / clients.sum()
@@ -107,7 +119,9 @@ def refit(
             if not frozen and effective <= 1.0 + 1e-9:
                 shrinkage[items] = 1.0
             elif not frozen:
-                poisson = np.where(clients > 0, np.maximum(mean, 0.0) / np.maximum(clients, 1.0), 0.0)
+                poisson = np.where(
+                    clients > 0, np.maximum(mean, 0.0) / np.maximum(clients, 1.0), 0.0
+                )
                 expected = (poisson @ weights)[:, None]
                 spread = ((z - mean) ** 2 @ weights)[:, None] / (1.0 - 1.0 / effective) - mean_noise
                 limit = 3.0 * np.sqrt(2.0 / (effective - 1.0)) * (mean_noise + expected)
@@ -166,11 +180,14 @@ def _multiply(a: U64, b: int) -> U64:
     return _fold(_fold((a1 * b1) << np.uint64(3)) + _fold(shifted) + _fold(a0 * b0))
 
 
-def invert(words: U64, low: U64 | None, cumulative: tuple[U64, U64], first: int, scan: bool) -> I64 | None:
+def invert(
+    words: U64, low: U64 | None, cumulative: tuple[U64, U64], first: int, scan: bool
+) -> I64 | None:
     """Return first + how many entries of the table are at most u = 2^64 word + low, or None where u would be needed.
 
-    `cumulative` holds the upper and the lower 64 bits of the entries, ascending. Where the word differs from every
-    upper half it settles the draw alone. `scan` compares with every entry instead of searching.
+    `cumulative` holds the upper and the lower 64 bits of the entries, ascending. Where the word
+    differs from every upper half it settles the draw alone. `scan` compares with every entry
+    instead of searching.
     """
     upper, lower = cumulative
     below = np.zeros(len(words), np.int64)

@@ -1,7 +1,16 @@
 """From an error, bytes and privacy to the size of a sketch: what is known of the frequencies, and what follows."""
 
 from fedtally.planner.bill import REFERENCE, Bill, Host, Stage
-from fedtally.planner.choice import Choice, Question, best, best_schedule, least, reach, schedules, smallest
+from fedtally.planner.choice import (
+    Choice,
+    Question,
+    best,
+    best_schedule,
+    least,
+    reach,
+    schedules,
+    smallest,
+)
 from fedtally.planner.frequencies import Fit, Frequencies, Pilot
 from fedtally.planner.sizes import (
     RISK,

@@ -1,7 +1,8 @@
 """What a plan costs before any client is touched: bytes, exactly, and CPU seconds, of each stage of the protocol.
 
-Bytes follow from the plan and the number of clients. CPU is counted in operations (`OPERATIONS`): how many of each a
-stage takes is known beforehand, what one of each takes is a `Host`'s. `engines.calibration` measures a host.
+Bytes follow from the plan and the number of clients. CPU is counted in operations (`OPERATIONS`):
+how many of each a stage takes is known beforehand, what one of each takes is a `Host`'s.
+`engines.calibration` measures a host.
 
 The stages are those of the account that a simulated campaign keeps (`Result.secure_sum`).
 """
@@ -42,7 +43,8 @@ from fedtally.sketch import Recovery, ScheduleKind
 from fedtally.sketch.hashing import SIGNS_PER_GROUP
 
 SCHEMA = "fedtally-host/1"
-HEAVY = 0.1  # fitted items of joint recovery, as a share of the counters of one sketch, where nothing is known
+# fitted items of joint recovery, as a share of the counters of one sketch, where nothing is known
+HEAVY = 0.1
 SKETCH, NOISE, RESULT = "sketch", "noise", "result"
 TO_LEADER, TO_HELPER, COMBINING = "report to the leader", "report to the helper", "combining"
 _EXACT = 1 << 24  # counts below it are decoded in single precision
@@ -111,7 +113,9 @@ class Host:
             if not isinstance(getattr(self, name), str):
                 raise InvalidInputError(f"{name} must be a text, got {getattr(self, name)!r}")
         if not isinstance(self.seconds, Mapping) or self.seconds.keys() != OPERATIONS.keys():
-            raise InvalidInputError(f"the seconds of a host must be those of {', '.join(OPERATIONS)}")
+            raise InvalidInputError(
+                f"the seconds of a host must be those of {', '.join(OPERATIONS)}"
+            )
         checked = {name: _validate.real(0.0, **{name: self.seconds[name]}) for name in OPERATIONS}
         object.__setattr__(self, "seconds", MappingProxyType(checked))
 
@@ -121,19 +125,34 @@ class Host:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the host as JSON-able values."""
-        return {"schema": SCHEMA, "kernels": self.kernels, "version": self.version, "seconds": dict(self.seconds)}
+        return {
+            "schema": SCHEMA,
+            "kernels": self.kernels,
+            "version": self.version,
+            "seconds": dict(self.seconds),
+        }
 
     @classmethod
     def from_dict(cls, values: Any) -> Self:
         """Return the host that `to_dict` described.
 
         Raises:
-            InvalidInputError: an entry is missing, unknown or out of bounds, or the schema is another.
+            InvalidInputError: an entry is missing, unknown or out of bounds, or the schema is
+                another.
         """
-        if not isinstance(values, Mapping) or set(values) != {"schema", "kernels", "version", "seconds"}:
-            raise InvalidInputError("a host is a table with the entries schema, kernels, version and seconds")
+        if not isinstance(values, Mapping) or set(values) != {
+            "schema",
+            "kernels",
+            "version",
+            "seconds",
+        }:
+            raise InvalidInputError(
+                "a host is a table with the entries schema, kernels, version and seconds"
+            )
         if values["schema"] != SCHEMA:
-            raise InvalidInputError(f"the host is of schema {values['schema']!r}, this version reads {SCHEMA!r}")
+            raise InvalidInputError(
+                f"the host is of schema {values['schema']!r}, this version reads {SCHEMA!r}"
+            )
         return cls(values["kernels"], values["version"], values["seconds"])
 
 
@@ -272,9 +291,10 @@ def bill(
 ) -> Bill:
     """Return what a campaign by this plan costs.
 
-    Without dropouts the bytes are those that the protocol sends, exactly: of a stage the mean over all messages of all
-    cohorts, rounded, as in the account of a simulated campaign. With dropouts, of which as many happen in each stage
-    after the first, they are expected ones. Neither what carries the messages counts, nor that clients get the plan.
+    Without dropouts the bytes are those that the protocol sends, exactly: of a stage the mean over
+    all messages of all cohorts, rounded, as in the account of a simulated campaign. With dropouts,
+    of which as many happen in each stage after the first, they are expected ones. Neither what
+    carries the messages counts, nor that clients get the plan.
 
     Args:
         plan: the campaign's.
@@ -282,8 +302,10 @@ def bill(
         recovery: "joint" or "median".
         rounds: clients of each round; None: all alike.
         dropout: the share of every cohort that is expected to drop out.
-        identities: in the allow-list; None: as many as the largest round, or release of two servers, has clients.
-        candidates: that are decoded; None: all of the domain, even if they are too many to be enumerated.
+        identities: in the allow-list; None: as many as the largest round, or release of two
+            servers, has clients.
+        candidates: that are decoded; None: all of the domain, even if they are too many to be
+            enumerated.
         heavy: items that joint recovery fits; None: a tenth of the counters of one sketch.
 
     Raises:
@@ -308,13 +330,20 @@ def bill(
     ]
     if plan.privacy is not None and plan.privacy.event.trust is Trust.CENTRAL:
         lines.append(
-            Line(NOISE, server=noise_work(plan.privacy.noise(), plan.rows * plan.width), times=len(plan.releases))
+            Line(
+                NOISE,
+                server=noise_work(plan.privacy.noise(), plan.rows * plan.width),
+                times=len(plan.releases),
+            )
         )
     return Bill(
         "ideal" if plan.secure_sum is None else plan.secure_sum.method,
         sum(sums),
         len(sums),
-        tuple(_stage(host, name, lines, sum(sums)) for name in dict.fromkeys(line.stage for line in lines)),
+        tuple(
+            _stage(host, name, lines, sum(sums))
+            for name in dict.fromkeys(line.stage for line in lines)
+        ),
         host.price(decoding_work(plan, host.kernels, recovery, candidates, heavy)),
     )
 
@@ -347,7 +376,8 @@ def _stage(host: Host, name: str, lines: Sequence[Line], clients: int) -> Stage:
     """Return the bill of one stage of all sums."""
     mine = [line for line in lines if line.stage == name]
     up, down = (
-        [(line.times * getattr(line, way)[0], getattr(line, way)[1]) for line in mine] for way in ("up", "down")
+        [(line.times * getattr(line, way)[0], getattr(line, way)[1]) for line in mine]
+        for way in ("up", "down")
     )
     between = sum(line.times * line.between for line in mine)
     return Stage(
@@ -356,7 +386,8 @@ def _stage(host: Host, name: str, lines: Sequence[Line], clients: int) -> Stage:
         download_bytes=_mean(down),
         received_bytes=_total(up) + between,
         sent_bytes=_total(down) + between,
-        client_seconds=sum(line.times * line.clients * host.price(line.client) for line in mine) / max(1, clients),
+        client_seconds=sum(line.times * line.clients * host.price(line.client) for line in mine)
+        / max(1, clients),
         server_seconds=sum(line.times * host.price(line.server) for line in mine),
     )
 
@@ -366,7 +397,9 @@ def _total(messages: Sequence[tuple[float, int]]) -> int:
 
 
 def _mean(messages: Sequence[tuple[float, int]]) -> int:
-    return round(sum(count * size for count, size in messages) / max(1, sum(count for count, _ in messages)))
+    return round(
+        sum(count * size for count, size in messages) / max(1, sum(count for count, _ in messages))
+    )
 
 
 # ---- who is in which sum ----
@@ -376,8 +409,12 @@ def _checked_rounds(plan: Plan, rounds: Sequence[int] | None) -> list[int]:
     if rounds is None:
         return _shared_out(plan.num_clients, plan.num_rounds)
     if len(rounds) != plan.num_rounds:
-        raise InvalidInputError(f"rounds must be the clients of each of {plan.num_rounds} rounds, got {len(rounds)}")
-    return [_validate.integer(0, plan.max_round_clients, clients_of_a_round=size) for size in rounds]
+        raise InvalidInputError(
+            f"rounds must be the clients of each of {plan.num_rounds} rounds, got {len(rounds)}"
+        )
+    return [
+        _validate.integer(0, plan.max_round_clients, clients_of_a_round=size) for size in rounds
+    ]
 
 
 def sums_of(plan: Plan, rounds: Sequence[int]) -> list[int]:
@@ -418,7 +455,12 @@ def lines_of_sum(plan: Plan, size: int, dropout: float, identities: int) -> list
     counters = plan.rows * plan.width
     bits, planes = plan.modulus_bits, counters * (plan.modulus_bits.bit_count() - 1)
     client = _joined(_contributed(plan), message=1, counter=counters, plane=planes)
-    server = {"receipt": size, "phase": 1, "entry": size * counters * lane(bits).itemsize, "plane": size * planes}
+    server = {
+        "receipt": size,
+        "phase": 1,
+        "entry": size * counters * lane(bits).itemsize,
+        "plane": size * planes,
+    }
     return [Line(SKETCH, (size, plan.bytes_per_client), clients=size, client=client, server=server)]
 
 
@@ -441,7 +483,9 @@ def _joined(work: Work, **more: float) -> Work:
     return {name: work.get(name, 0) + more.get(name, 0) for name in work.keys() | more.keys()}
 
 
-def _secagg_lines(plan: Plan, parameters: Parameters, n: int, gone: int, identities: int) -> list[Line]:
+def _secagg_lines(
+    plan: Plan, parameters: Parameters, n: int, gone: int, identities: int
+) -> list[Line]:
     """Return the stages of one cohort of n clients, of which so many drop out, evenly over the stages after the first.
 
     A client that drops out gets the message of its stage, and does not answer.
@@ -450,22 +494,35 @@ def _secagg_lines(plan: Plan, parameters: Parameters, n: int, gone: int, identit
     leave = gone / (len(EXCHANGES[parameters.adversary]) - 1)
     dealt, alive = n - leave, n - 2 * leave
     dealers, peers, signers = round(k * (dealt - 1) / (n - 1)), k * alive / n, round(alive - leave)
-    sizes = wire.message_bytes(parameters, n, identities=identities, dealers=dealers, signers=signers)
+    sizes = wire.message_bytes(
+        parameters, n, identities=identities, dealers=dealers, signers=signers
+    )
     vector = (parameters.length + parameters.checksum_entries) * lane(parameters.bits).itemsize
     signed, others = int(active), (n - 1) * int(active)
     planes = parameters.length * (parameters.bits.bit_count() - 1)
 
-    def line(request: Kind, reply: Kind, asked: float, answered: float, client: Work, server: Work) -> Line:
+    def line(
+        request: Kind, reply: Kind, asked: float, answered: float, client: Work, server: Work
+    ) -> Line:
         up, down = (answered, sizes[reply]), (asked, sizes[request])
         return Line(
-            STAGES[reply], up, down, answered, _joined(client, message=1), _joined(server, receipt=answered, phase=1)
+            STAGES[reply],
+            up,
+            down,
+            answered,
+            _joined(client, message=1),
+            _joined(server, receipt=answered, phase=1),
         )
 
     slots = n * k
     joined = {"keys": 1, "verification": 1, "signature": signed}
     shared = {"exchange": k, "share": (k + 1) * t, "verification": others}
     masked = _joined(
-        _contributed(plan), exchange=dealers, mask=(dealers + 1) * vector, counter=parameters.length, plane=planes
+        _contributed(plan),
+        exchange=dealers,
+        mask=(dealers + 1) * vector,
+        counter=parameters.length,
+        plane=planes,
     )
     summed = {"slot": slots, "entry": alive * vector, "plane": alive * planes}
     opened = {
@@ -487,7 +544,14 @@ def _secagg_lines(plan: Plan, parameters: Parameters, n: int, gone: int, identit
     checked = {"verification": signers - 1}
     return [
         *first,
-        line(Kind.SURVIVORS, Kind.CONFIRM, alive, alive - leave, {"signature": 1}, {"verification": alive - leave}),
+        line(
+            Kind.SURVIVORS,
+            Kind.CONFIRM,
+            alive,
+            alive - leave,
+            {"signature": 1},
+            {"verification": alive - leave},
+        ),
         line(Kind.CONFIRMATIONS, Kind.UNMASK, alive, alive - 2 * leave, checked, opened),
         told,
     ]
@@ -499,7 +563,9 @@ def _two_server_lines(plan: Plan, parameters: TwoServerParameters, n: int, gone:
     sizes, packed = message_bytes(parameters, kept), parameters.packed_bytes
     vector = (counters + parameters.checksum_entries) * lane(parameters.bits).itemsize
     planes = counters * (parameters.bits.bit_count() - 1)
-    written = _joined(_contributed(plan), message=1, counter=counters, plane=planes, mask=vector, digest=packed)
+    written = _joined(
+        _contributed(plan), message=1, counter=counters, plane=planes, mask=vector, digest=packed
+    )
     opened: Work = {
         "phase": 1,
         "entry": kept * vector,
@@ -540,7 +606,11 @@ def _two_server_lines(plan: Plan, parameters: TwoServerParameters, n: int, gone:
 
 
 def decoding_work(
-    plan: Plan, backend: str, recovery: str = "joint", candidates: int | None = None, heavy: int | None = None
+    plan: Plan,
+    backend: str,
+    recovery: str = "joint",
+    candidates: int | None = None,
+    heavy: int | None = None,
 ) -> Work:
     """Return what the way from the sums to an estimate of every candidate takes; see `bill`.
 
@@ -559,7 +629,9 @@ def decoding_work(
     cells, batches = plan.rows * plan.width, plan.schedule.num_batches(plan.num_rounds)
     several = batches > 1
     most = min(size, int(LARGEST_SUPPORT[several] * cells))
-    fitted = min(most, max(1, int(HEAVY * cells)) if heavy is None else _validate.integer(0, heavy=heavy))
+    fitted = min(
+        most, max(1, int(HEAVY * cells)) if heavy is None else _validate.integer(0, heavy=heavy)
+    )
     probes = (POLISHES + 1) * min(64, -(-PROBED_CELLS[several] // (cells * batches)))
     sweeps = len(THRESHOLDS) * SWEEPS + POLISHES * POLISH_SWEEPS + probes * PROBE_SWEEPS
     looks = len(THRESHOLDS) + POLISHES + 1
@@ -588,10 +660,13 @@ def _looked(plan: Plan, backend: str, candidates: int, itemsize: int) -> dict[st
     }
 
 
-def _gathered(shape: tuple[int, int, int], itemsize: int, candidates: int, backend: str) -> tuple[float, int]:
+def _gathered(
+    shape: tuple[int, int, int], itemsize: int, candidates: int, backend: str
+) -> tuple[float, int]:
     """Return what a candidate's counters in one row cost to look at, and how many sums are tabulated for it in a row.
 
-    The compiled kernels tabulate the sums of batches for every pattern of their signs; NumPy's look at each batch.
+    The compiled kernels tabulate the sums of batches for every pattern of their signs; NumPy's look
+    at each batch.
     """
     batches, _, width = shape
     if backend == "numpy":

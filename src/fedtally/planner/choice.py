@@ -1,12 +1,14 @@
 """Which schedule, how many rows and what width: the smallest sketch that meets a target, or the best for bytes.
 
-**Schedules.** Where nothing is noised, rounds of new signs are at least as good as rounds that share them: collisions
-cancel. Noise changes that. Who adds noise once to every sum that is opened adds as much to each of them, so that rounds
-are better added up first, in some number of batches: `fedtally.recovery.releases` says why. That number depends on the
-width, and the width on it: both are chosen in turn until nothing changes.
+**Schedules.** Where nothing is noised, rounds of new signs are at least as good as rounds that
+share them: collisions cancel. Noise changes that. Who adds noise once to every sum that is opened
+adds as much to each of them, so that rounds are better added up first, in some number of batches:
+`fedtally.recovery.releases` says why. That number depends on the width, and the width on it: both
+are chosen in turn until nothing changes.
 
-**What is out of reach.** Noise leaves an error that no width takes away, and bytes buy a width. `reach` says how small
-an error is to be had; from it follows by halving how many clients, bytes or which epsilon would do.
+**What is out of reach.** Noise leaves an error that no width takes away, and bytes buy a width.
+`reach` says how small an error is to be had; from it follows by halving how many clients, bytes or
+which epsilon would do.
 """
 
 from __future__ import annotations
@@ -51,8 +53,10 @@ class Question:
         recovery: "joint" or "median".
         rows: those to choose from; None: all that are worth it.
         failure_probability: with which the largest error may be exceeded, in (0, 1).
-        noise: of rows and a schedule: standard deviation in each counter of each round's sum, in counts.
-        bytes_of: what a client of a round sends, of rows, width and schedule; it must not fall with the width.
+        noise: of rows and a schedule: standard deviation in each counter of each round's sum, in
+            counts.
+        bytes_of: what a client of a round sends, of rows, width and schedule; it must not fall with
+            the width.
         round_sizes: clients of each round, where these are known; None: about equal.
         margin: by which the width exceeds the predicted one.
         risk: the share of failure_probability that is planned for.
@@ -99,17 +103,22 @@ class Question:
 
     def width(self, schedule: Schedule, rows: int, max_bytes: int) -> int:
         """Return the largest width that so many bytes buy; 0 if none."""
-        return bisect_right(range(1, MAX_WIDTH + 1), max_bytes, key=lambda one: self.bytes_of(rows, one, schedule))
+        return bisect_right(
+            range(1, MAX_WIDTH + 1), max_bytes, key=lambda one: self.bytes_of(rows, one, schedule)
+        )
 
 
-def schedules(name: Schedule | str, num_rounds: int, recovery: str, *, noised_by_release: bool) -> list[Schedule]:
+def schedules(
+    name: Schedule | str, num_rounds: int, recovery: str, *, noised_by_release: bool
+) -> list[Schedule]:
     """Return the schedules that a name stands for: one, or those that `auto` and `batched:auto` choose from.
 
     Args:
         name: of a schedule, "auto" or "batched:auto".
         num_rounds: M.
         recovery: "joint" or "median".
-        noised_by_release: whether noise is added once to whatever is opened, by an aggregator or two servers.
+        noised_by_release: whether noise is added once to whatever is opened, by an aggregator or
+            two servers.
 
     >>> [str(one) for one in schedules("auto", 10, "joint", noised_by_release=False)]
     ['hybrid']
@@ -124,7 +133,9 @@ def schedules(name: Schedule | str, num_rounds: int, recovery: str, *, noised_by
         return [Schedule.parse(one) for one in kind_of(recovery).schedules]
     few = sorted(numbers_of_batches(num_rounds) - {1, num_rounds}, reverse=True)
     ends = ("hybrid", "shared") if name == AUTO else (f"batched:{num_rounds}", "batched:1")
-    return [Schedule.parse(one) for one in (ends[0], *(f"batched:{number}" for number in few), ends[1])]
+    return [
+        Schedule.parse(one) for one in (ends[0], *(f"batched:{number}" for number in few), ends[1])
+    ]
 
 
 def smallest(question: Question, tau: float, *, with_linf: bool = True) -> Choice:
@@ -185,7 +196,9 @@ def best(question: Question, max_bytes: int) -> Choice:
     return _in_turn(question, sized, lambda found: found.size.linf or 0.0)
 
 
-def _in_turn(question: Question, sized: Callable[[Schedule], Size], cost: Callable[[Choice], float]) -> Choice:
+def _in_turn(
+    question: Question, sized: Callable[[Schedule], Size], cost: Callable[[Choice], float]
+) -> Choice:
     """Return the cheapest of the schedules and sizes that are chosen in turn, until the schedule stays."""
     schedule = _least_noised(question)
     best = Choice(schedule, sized(schedule))
@@ -215,10 +228,14 @@ def reach(question: Question, rows: int, max_bytes: int | None = None) -> float:
     if width < 2:
         return math.inf
     schedule = best_schedule(question, rows, width, schedule)
-    return question.linf(schedule, rows, width if max_bytes is None else question.width(schedule, rows, max_bytes))
+    return question.linf(
+        schedule, rows, width if max_bytes is None else question.width(schedule, rows, max_bytes)
+    )
 
 
-def least(suffices: Callable[[float], bool], low: float, high: float, ratio: float = 1.01) -> float | None:
+def least(
+    suffices: Callable[[float], bool], low: float, high: float, ratio: float = 1.01
+) -> float | None:
     """Return the least value in [low, high] that suffices, from above within a ratio; None: not even `high` does.
 
     >>> least(lambda x: x >= 3, 1.0, 100.0, 1.001) <= 3.003
@@ -247,11 +264,13 @@ def _least_noised(question: Question) -> Schedule:
     return min(question.schedules, key=lambda schedule: question.noise(rows, schedule))
 
 
-def best_schedule(question: Question, rows: int, width: int, now: Schedule | None = None) -> Schedule:
+def best_schedule(
+    question: Question, rows: int, width: int, now: Schedule | None = None
+) -> Schedule:
     """Return the schedule with the smallest error for the same bytes: another than there is if it is clearly better.
 
-    They are tried one after the other, in both directions, as long as errors fall: over the number of batches the error
-    first falls and then rises.
+    They are tried one after the other, in both directions, as long as errors fall: over the number
+    of batches the error first falls and then rises.
 
     Args:
         question: what is given.
@@ -272,4 +291,6 @@ def best_schedule(question: Question, rows: int, width: int, now: Schedule | Non
     for step in (1, -1):
         while 0 <= found + step < len(listed) and error(found + step) <= error(found):
             found += step
-    return listed[found] if found != start and error(found) < _BETTER * error(start) else listed[start]
+    return (
+        listed[found] if found != start and error(found) < _BETTER * error(start) else listed[start]
+    )

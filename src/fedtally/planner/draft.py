@@ -14,7 +14,14 @@ from fedtally.kernels import MAX_WIDTH
 from fedtally.plan import Plan, Target, noise_bound
 from fedtally.planner.privacy import check_certificate, honest_clients, worst_pair
 from fedtally.planner.request import CampaignSpec
-from fedtally.planner.secure_sum import Keys, check_cohorts, make_keys, replace_keys, terms, with_noise
+from fedtally.planner.secure_sum import (
+    Keys,
+    check_cohorts,
+    make_keys,
+    replace_keys,
+    terms,
+    with_noise,
+)
 from fedtally.privacy.config import NoiseBy, default_delta
 from fedtally.privacy.events import Event, Mechanism, Relation, default_clip_norm
 from fedtally.recovery.decoding import kind_of
@@ -29,7 +36,8 @@ if TYPE_CHECKING:
 DEFAULT_ROWS = 7  # of joint recovery: more rows of the same bytes change its error little
 DEFAULT_MAX_BYTES = 32_000
 _MARGIN = 6  # standard deviations of the size of a round
-_USUAL_WIDTH = 1000  # for which a clip's norm is taken while the width is still searched: it hardly depends on it
+# for which a clip's norm is taken while the width is still searched: it hardly depends on it
+_USUAL_WIDTH = 1000
 
 
 class Chosen(NamedTuple):
@@ -51,7 +59,8 @@ class Draft:
         seed: of the hashes.
         clients: of all rounds, and the most of one; public.
         participations: the most rounds of one client.
-        has_room: whether rounds may be of other sizes, as many clients being drawn at random, than those in `sizes`.
+        has_room: whether rounds may be of other sizes, as many clients being drawn at random, than
+            those in `sizes`.
     """
 
     spec: CampaignSpec
@@ -64,7 +73,13 @@ class Draft:
 
     @classmethod
     def fit(
-        cls, spec: CampaignSpec, domain: Domain, sizes: Sequence[int], *, seed: bytes, by_client: bool = False
+        cls,
+        spec: CampaignSpec,
+        domain: Domain,
+        sizes: Sequence[int],
+        *,
+        seed: bytes,
+        by_client: bool = False,
     ) -> Self:
         """Return what is known of a plan for the clients that came.
 
@@ -78,7 +93,8 @@ class Draft:
         asked, natural = spec.privacy, spec.num_rounds is None
         participations, clients = 1, (sum(sizes), max(sizes))
         if asked is not None:
-            bound = asked.max_clients  # where the number of clients is hidden, the plan says a public bound
+            # where the number of clients is hidden, the plan says a public bound
+            bound = asked.max_clients
             clients = _public_sizes(sizes, natural) if bound is None else (bound, bound)
             if by_client and natural:
                 participations = min(len(sizes), asked.max_rounds or len(sizes))
@@ -95,10 +111,13 @@ class Draft:
             report: called for what takes long.
 
         Raises:
-            InvalidInputError: nothing protects so, or a certificate is asked for that the plan cannot have.
+            InvalidInputError: nothing protects so, or a certificate is asked for that the plan
+                cannot have.
         """
         summation, asked = self.spec.summation, self.spec.privacy
-        keys = None if summation.is_ideal else make_keys(summation, self.sums(chosen.schedule), random)
+        keys = (
+            None if summation.is_ideal else make_keys(summation, self.sums(chosen.schedule), random)
+        )
         plan = self.plan(*chosen)
         if plan.secure_sum is not None and keys is not None:
             plan = replace(plan, secure_sum=replace_keys(plan.secure_sum, keys))
@@ -106,11 +125,17 @@ class Draft:
             return plan, keys
         if plan.max_items > 1 or (plan.privacy is not None and plan.privacy.event.per_release > 1):
             raise InvalidInputError(
-                "certify is for clients of one item whose rounds are opened one by one: leave it out, or use max_items "
-                "1 and a schedule that adds up no two rounds of a client (hybrid, fresh)"
+                "certify is for clients of one item whose rounds are opened one by one: leave it"
+                " out, or use max_items 1 and a schedule that adds up no two rounds of a client"
+                " (hybrid, fresh)"
             )
         assert plan.privacy is not None
-        return replace(plan, privacy=plan.privacy.certified(worst_pair(plan.spec, self.domain, report))), keys
+        return (
+            replace(
+                plan, privacy=plan.privacy.certified(worst_pair(plan.spec, self.domain, report))
+            ),
+            keys,
+        )
 
     @property
     def num_rounds(self) -> int:
@@ -143,7 +168,9 @@ class Draft:
         if not summation.is_two_server:
             together = [range(1)]
         shares = sorted({len(rounds) for rounds in together})
-        return sorted({size for share in shares for size in summation.extremes(*self._between(share))})
+        return sorted(
+            {size for share in shares for size in summation.extremes(*self._between(share))}
+        )
 
     def _between(self, share: int) -> tuple[int, int]:
         """Return the fewest and the most clients that so many rounds are to have together."""
@@ -173,14 +200,18 @@ class Draft:
                 honest_survivors=self._sharers(agreed),
             )
             if agreed is not None:
-                agreed = with_noise(agreed, self.spec.max_items, noise_bound(privacy, counters, agreed.most_clients))
+                agreed = with_noise(
+                    agreed, self.spec.max_items, noise_bound(privacy, counters, agreed.most_clients)
+                )
         target = None
         if self.spec.tau is not None:
             recovery = self.spec.recovery_of(self.domain.size, rows)
             target = Target(self.spec.tau, self.spec.failure_probability, recovery)
         described, items = self.domain.describe(), self.spec.max_items
         fixed = (self.num_rounds, *self.clients, described, items, self.seed)
-        return Plan(rows, width, schedule, *fixed, secure_sum=agreed, privacy=privacy, target=target)
+        return Plan(
+            rows, width, schedule, *fixed, secure_sum=agreed, privacy=privacy, target=target
+        )
 
     def _sharers(self, agreed: Terms | None) -> int | None:
         """Return the fewest clients that count on each other's noise; None where clients add none."""
@@ -201,7 +232,12 @@ class Draft:
             num_clients=self.clients[0],
             num_rounds=self.num_rounds,
             schedules=self._possible(
-                schedules(self.spec.schedule, self.num_rounds, self.recovery, noised_by_release=self.is_noised_once)
+                schedules(
+                    self.spec.schedule,
+                    self.num_rounds,
+                    self.recovery,
+                    noised_by_release=self.is_noised_once,
+                )
             ),
             bytes_of=self.bytes_of(),
             recovery=self.recovery,
@@ -228,9 +264,16 @@ class Draft:
         @cache
         def bits_and_rest(schedule: Schedule) -> tuple[int, int]:
             summation, counters = self.spec.summation, DEFAULT_ROWS * _USUAL_WIDTH
-            noise = params.noise_bound(self._largest_noise(schedule), counters) if self.noises_sums else 0
+            noise = (
+                params.noise_bound(self._largest_noise(schedule), counters)
+                if self.noises_sums
+                else 0
+            )
             if summation.is_ideal:
-                return params.modulus_bits(self.clients[1], self.spec.max_items, noise, multiple=1), 0
+                return (
+                    params.modulus_bits(self.clients[1], self.spec.max_items, noise, multiple=1),
+                    0,
+                )
             agreed = terms(summation, self.sums(schedule), self.spec.max_items, counters)
             bits = params.modulus_bits(agreed.most_clients, self.spec.max_items, noise)
             return bits, agreed.upload_bytes - -(-counters * agreed.bits // 8)
@@ -254,7 +297,12 @@ class Draft:
             return lambda *_: 0.0
         from fedtally.recovery.releases import Release
 
-        trust, relation, (total, _), rounds = asked.trust, asked.relation, self.clients, self.num_rounds
+        trust, relation, (total, _), rounds = (
+            asked.trust,
+            asked.relation,
+            self.clients,
+            self.num_rounds,
+        )
         honest, provision = None, 1.0
         if asked.noise_by is NoiseBy.CLIENTS:
             honest = self._honest()
@@ -269,9 +317,11 @@ class Draft:
                 rows=rows,
                 relation=Relation.parse(relation),
                 max_items=self.spec.max_items,
-                clip_norm=default_clip_norm(rows, _USUAL_WIDTH, self.spec.max_items)
-                if self.spec.max_items > 1
-                else None,
+                clip_norm=(
+                    default_clip_norm(rows, _USUAL_WIDTH, self.spec.max_items)
+                    if self.spec.max_items > 1
+                    else None
+                ),
                 participations=self.participations,
                 honest_survivors=honest,
                 trust=trust,
@@ -297,17 +347,21 @@ class Draft:
     def for_bytes(self) -> Chosen:
         """Return what was given, or what a budget of bytes buys.
 
-        Nothing is known of the frequencies: where a schedule, or the median's rows, are to be chosen, they are for
-        `Frequencies.assumed`.
+        Nothing is known of the frequencies: where a schedule, or the median's rows, are to be
+        chosen, they are for `Frequencies.assumed`.
         """
         asked = self.spec
-        rows = asked.rows or (DEFAULT_ROWS if asked.width or kind_of(self.recovery).fits_items else None)
+        rows = asked.rows or (
+            DEFAULT_ROWS if asked.width or kind_of(self.recovery).fits_items else None
+        )
         schedule = self._only_schedule
         budget = asked.max_bytes or DEFAULT_MAX_BYTES
         if rows is None or schedule is None:
             from fedtally import planner
 
-            question = self.question(planner.Frequencies.assumed(self.domain.size, max_items=self.spec.max_items), rows)
+            question = self.question(
+                planner.Frequencies.assumed(self.domain.size, max_items=self.spec.max_items), rows
+            )
             if asked.width and rows is not None:
                 schedule = planner.best_schedule(question, rows, asked.width)
             else:
@@ -315,7 +369,11 @@ class Draft:
                 rows = size.rows
         if asked.width:
             return Chosen(schedule, rows, asked.width)
-        return Chosen(schedule, rows, find_widest(lambda width: self.plan(schedule, rows, width), budget).width)
+        return Chosen(
+            schedule,
+            rows,
+            find_widest(lambda width: self.plan(schedule, rows, width), budget).width,
+        )
 
     @property
     def usual_schedule(self) -> Schedule:
@@ -365,11 +423,15 @@ def find_widest(planned: Callable[[int], Plan], max_bytes: int) -> Plan:
     if least.bytes_per_client > max_bytes:
         protocol = "" if least.secure_sum is None else "this secure sum and "
         raise InvalidInputError(
-            f"max_bytes must be at least {least.bytes_per_client} for {protocol}one counter of {least.modulus_bits} "
-            f"bits in each of {least.rows} rows, got {max_bytes}; give more bytes, fewer rows or smaller cohorts"
+            f"max_bytes must be at least {least.bytes_per_client} for {protocol}one counter of"
+            f" {least.modulus_bits} bits in each of {least.rows} rows, got {max_bytes}; give more"
+            " bytes, fewer rows or smaller cohorts"
         )
     plan = planned(
-        min(MAX_WIDTH, 2 + 8 * (max_bytes - least.bytes_per_client + 1) // (least.rows * least.modulus_bits))
+        min(
+            MAX_WIDTH,
+            2 + 8 * (max_bytes - least.bytes_per_client + 1) // (least.rows * least.modulus_bits),
+        )
     )
     while plan.bytes_per_client > max_bytes:
         excess = 8 * (plan.bytes_per_client - max_bytes - 1) // (plan.rows * plan.modulus_bits)
@@ -409,8 +471,8 @@ def fit_existing(
     if keys is not None:
         if plan.secure_sum is None and privacy is not None:
             raise InvalidInputError(
-                f"the noise of the plan is for an ideal secure sum, got {summation.method}: leave secure_sum out, or "
-                "make a plan with it"
+                f"the noise of the plan is for an ideal secure sum, got {summation.method}: leave"
+                " secure_sum out, or make a plan with it"
             )
         if plan.secure_sum is None:
             agreed = terms(summation, sizes, plan.max_items, plan.rows * plan.width)
@@ -431,20 +493,20 @@ def _check_fits(plan: Plan, domain: Domain, sizes: Sequence[int], *, has_keys: b
     hidden = privacy is not None and privacy.event.relation is Relation.ADD_REMOVE
     if max(sizes) > plan.max_round_clients and not hidden:
         raise InvalidInputError(
-            f"the plan allows {plan.max_round_clients:,} clients in a round, the input has {max(sizes):,}; "
-            "its sums could overflow"
+            f"the plan allows {plan.max_round_clients:,} clients in a round, the input has"
+            f" {max(sizes):,}; its sums could overflow"
         )
     if plan.domain["public"] and not plan.has_domain(domain.describe()):
         raise InvalidInputError(
-            f"the plan is for the domain {_shown(plan.domain)}, the input is read as {_shown(domain.describe())}; "
-            "declare the same domain (--domain)"
+            f"the plan is for the domain {_shown(plan.domain)}, the input is read as"
+            f" {_shown(domain.describe())}; declare the same domain (--domain)"
         )
     if privacy is not None and privacy.noised_by is NoiseBy.CLIENTS and not has_keys:
         least, honest = min(size for size in sizes if size), privacy.event.honest_survivors or 0
         if least < honest:
             raise InvalidInputError(
-                f"the plan counts on the noise of {honest:,} clients in every round, and a round of the input has "
-                f"{least:,}; use fewer rounds, or a plan for smaller ones"
+                f"the plan counts on the noise of {honest:,} clients in every round, and a round of"
+                f" the input has {least:,}; use fewer rounds, or a plan for smaller ones"
             )
 
 

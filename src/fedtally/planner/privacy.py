@@ -1,7 +1,7 @@
 """Differential privacy in a campaign: what is asked for, resolved once, and the terms that its plan gets.
 
-With privacy, whatever chooses a parameter or names an item is public. What only a run marked not_private may use is
-refused elsewhere.
+With privacy, whatever chooses a parameter or names an item is public. What only a run marked
+not_private may use is refused elsewhere.
 """
 
 from __future__ import annotations
@@ -35,12 +35,15 @@ class Privacy:
 
     Args:
         epsilon: what the campaign may cost.
-        delta: what it may cost besides; None: 1e-6, or a tenth of one over the number of clients if that is less.
+        delta: what it may cost besides; None: 1e-6, or a tenth of one over the number of clients if
+            that is less.
         noise_by: who adds the noise.
         relation: "zero-out", "replace-one" or "add-remove".
         max_rounds: the most natural rounds that one client takes part in; None: all of them.
-        max_clients: for add-remove, a public bound on the number of clients, which is itself private then.
-        certify: for replace-one, look for the worst pair of candidates under the very hashes, which needs less noise.
+        max_clients: for add-remove, a public bound on the number of clients, which is itself
+            private then.
+        certify: for replace-one, look for the worst pair of candidates under the very hashes, which
+            needs less noise.
         population: whose budget is charged.
         not_private: allow what no private run may use: private candidates, a seed, the truth.
 
@@ -66,12 +69,18 @@ class Privacy:
         checked_name(population=self.population)
         if (self.relation is Relation.ADD_REMOVE) != (self.max_clients is not None):
             raise InvalidInputError(
-                "add-remove needs max_clients, a public bound on the number of clients, which is private then"
+                "add-remove needs max_clients, a public bound on the number of clients, which is"
+                " private then"
                 if self.max_clients is None
-                else f"max_clients goes with the relation add-remove: for {self.relation} the number is public"
+                else (
+                    f"max_clients goes with the relation add-remove: for {self.relation} the number"
+                    " is public"
+                )
             )
         if self.certify and self.relation is not Relation.REPLACE_ONE:
-            raise InvalidInputError(f"certify goes with the relation replace-one, got {self.relation}")
+            raise InvalidInputError(
+                f"certify goes with the relation replace-one, got {self.relation}"
+            )
 
     @property
     def trust(self) -> Trust:
@@ -106,7 +115,8 @@ class Privacy:
             participations: the most rounds of one client.
             num_clients: of each round.
             most_clients: in a sum, by the plan.
-            honest_survivors: the fewest clients that count on each other's noise; None unless clients add it.
+            honest_survivors: the fewest clients that count on each other's noise; None unless
+                clients add it.
 
         Raises:
             InvalidInputError: no noise keeps that guarantee.
@@ -131,18 +141,24 @@ class Privacy:
 
 
 def resolve_privacy(
-    method: SecureSum, *, trust: str | None = None, neighbours: str = Relation.ZERO_OUT, **asked: Any
+    method: SecureSum,
+    *,
+    trust: str | None = None,
+    neighbours: str = Relation.ZERO_OUT,
+    **asked: Any,
 ) -> Privacy:
     """Return the privacy that is asked for: who adds the noise is decided here, from trust and protocol.
 
     Args:
         method: how rounds are summed.
-        trust: "central" or "distributed"; None: central where the secure sum is ideal, else distributed.
+        trust: "central" or "distributed"; None: central where the secure sum is ideal, else
+            distributed.
         neighbours: the relation, or its name.
         asked: the other arguments of `Privacy`.
 
     Raises:
-        InvalidInputError: a value is out of bounds, or the relation or trust does not go with the secure sum.
+        InvalidInputError: a value is out of bounds, or the relation or trust does not go with the
+            secure sum.
 
     >>> resolve_privacy(SecureSum.SECAGG, epsilon=1.0).noise_by
     <NoiseBy.CLIENTS: 'clients'>
@@ -158,7 +174,9 @@ def resolve_privacy(
             "use zero-out or replace-one, or an ideal secure sum"
         )
     if relation is Relation.ADD_REMOVE and trusted is not Trust.CENTRAL:
-        raise InvalidInputError("add-remove needs central trust: the number of clients must be noised too")
+        raise InvalidInputError(
+            "add-remove needs central trust: the number of clients must be noised too"
+        )
     return privacy
 
 
@@ -169,9 +187,9 @@ def honest_clients(summation: Summation, num_clients: Sequence[int]) -> int:
     honest = least - int(summation.borne * least) - corrupt
     if honest < 1:
         raise InvalidInputError(
-            f"a round of {least} clients, of which {corrupt} may be corrupt and {summation.borne:.0%} may drop out, "
-            "has no honest client whose noise is sure: use fewer or larger rounds, or a smaller max_corrupt, or "
-            "central trust"
+            f"a round of {least} clients, of which {corrupt} may be corrupt and"
+            f" {summation.borne:.0%} may drop out, has no honest client whose noise is sure: use"
+            " fewer or larger rounds, or a smaller max_corrupt, or central trust"
         )
     return honest
 
@@ -184,7 +202,8 @@ def worst_pair(spec: SketchSpec, domain: Domain, report: Callable[..., None]) ->
     """
     if domain.size > MAX_CERTIFIED:
         raise InvalidInputError(
-            f"certify looks at all pairs of candidates: at most {MAX_CERTIFIED:,}, got {domain.size:,}; leave it out"
+            f"certify looks at all pairs of candidates: at most {MAX_CERTIFIED:,}, got"
+            f" {domain.size:,}; leave it out"
         )
     batches = spec.schedule.batches_of(spec.num_rounds)
     ids = domain.ids(0, domain.size)
@@ -211,7 +230,7 @@ def check_certificate(plan: Plan, domain: Domain, report: Callable[..., None]) -
     found = worst_pair(plan.spec, domain, report)
     if found.opposite > said.opposite or found.excess > said.excess:
         raise InvalidInputError(
-            f"the plan says that no two candidates collide worse than {said.opposite} opposite rows (excess "
-            f"{said.excess}), and some do, in {found.opposite} (excess {found.excess}): its noise is too little; make "
-            "a new plan with certify"
+            f"the plan says that no two candidates collide worse than {said.opposite} opposite rows"
+            f" (excess {said.excess}), and some do, in {found.opposite} (excess {found.excess}):"
+            " its noise is too little; make a new plan with certify"
         )

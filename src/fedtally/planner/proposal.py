@@ -67,8 +67,14 @@ class Proposal:
 
     def curves(self) -> dict[str, list[tuple[float, float]]]:
         """Return predicted errors against the bytes of a client: of the plan's rows, and of the paper's decoder."""
-        rows = {self.target.recovery: self.plan.rows, Recovery.MEDIAN: kind_of(Recovery.MEDIAN).usual_rows}
-        return {f"{recovery}, {number} rows": self._curve(recovery, number) for recovery, number in rows.items()}
+        rows = {
+            self.target.recovery: self.plan.rows,
+            Recovery.MEDIAN: kind_of(Recovery.MEDIAN).usual_rows,
+        }
+        return {
+            f"{recovery}, {number} rows": self._curve(recovery, number)
+            for recovery, number in rows.items()
+        }
 
     def _curve(self, recovery: str, rows: int) -> list[tuple[float, float]]:
         campaign = replace(Campaign.from_plan(self.plan, recovery), repeats=_FEW)
@@ -77,7 +83,12 @@ class Proposal:
         for step in range(-4, 11):
             width = max(2, round(cells / rows * 2 ** (step / 2)))
             size = self.plan.bytes_per_client + (rows * width - cells) * self.plan.modulus_bits / 8
-            points.append((size, campaign.linf(self.distribution, self.target.failure_probability, rows, width)))
+            points.append(
+                (
+                    size,
+                    campaign.linf(self.distribution, self.target.failure_probability, rows, width),
+                )
+            )
         return [(size, error) for size, error in points if error > 0]
 
 
@@ -92,9 +103,9 @@ def propose(
 ) -> Proposal:
     """Return a plan for a fleet.
 
-    Of tau, max_bytes and epsilon the spec says what is given. tau: the fewest bytes are found; max_bytes: the
-    smallest error; both, and `find_epsilon`: the least epsilon. Without tau and max_bytes: the smallest error for the
-    usual bytes.
+    Of tau, max_bytes and epsilon the spec says what is given. tau: the fewest bytes are found;
+    max_bytes: the smallest error; both, and `find_epsilon`: the least epsilon. Without tau and
+    max_bytes: the smallest error for the usual bytes.
 
     Args:
         spec: what is asked.
@@ -102,11 +113,12 @@ def propose(
         num_clients: of all rounds together, each in one of them, drawn at random.
         distribution: what is known of the frequencies.
         seed: 32 bytes, of the hashes.
-        find_epsilon: whether the least epsilon is looked for; tau, max_bytes and some epsilon must be given, which is
-            not taken.
+        find_epsilon: whether the least epsilon is looked for; tau, max_bytes and some epsilon must
+            be given, which is not taken.
 
     Raises:
-        InvalidInputError: what is asked for cannot be had; the smallest changes with which it can are named.
+        InvalidInputError: what is asked for cannot be had; the smallest changes with which it can
+            are named.
     """
     draft = make_draft(spec, domain, num_clients, seed)
     if find_epsilon:
@@ -119,8 +131,8 @@ def propose(
         careful = predict_linf(plan, distribution, draft.recovery, p * planner.RISK)
         if careful >= _NOTHING:
             raise InvalidInputError(
-                f"with these bytes the error of a frequency may be {careful:.2g}: nothing could be learnt; give more "
-                "bytes, more clients or a larger epsilon"
+                f"with these bytes the error of a frequency may be {careful:.2g}: nothing could be"
+                " learnt; give more bytes, more clients or a larger epsilon"
             )
         plan = replace(plan, target=_target(careful, p, draft.recovery))
     else:
@@ -130,7 +142,13 @@ def propose(
     found = "error" if tau is None else "epsilon" if find_epsilon else "bytes"
     neighbours = tuple(_neighbours(draft, plan, distribution))
     return Proposal(
-        plan, size, linf, distribution, found, neighbours, _minimax(draft, plan.schedule, max(tau or linf, 1e-9))
+        plan,
+        size,
+        linf,
+        distribution,
+        found,
+        neighbours,
+        _minimax(draft, plan.schedule, max(tau or linf, 1e-9)),
     )
 
 
@@ -151,7 +169,9 @@ def make_draft(spec: CampaignSpec, domain: Domain, num_clients: int, seed: bytes
     """Return what is known of a plan for so many clients, over rounds drawn at random."""
     rounds = spec.num_rounds or 1
     if num_clients < rounds:
-        raise InvalidInputError(f"num_clients must be at least the number of rounds, {rounds}, got {num_clients}")
+        raise InvalidInputError(
+            f"num_clients must be at least the number of rounds, {rounds}, got {num_clients}"
+        )
     if num_clients > MAX_CLIENTS:
         raise InvalidInputError(f"num_clients must be at most {MAX_CLIENTS:,}, got {num_clients:,}")
     sizes = _sizes(num_clients, rounds)
@@ -179,14 +199,20 @@ def _sizes(num_clients: int, rounds: int) -> list[int]:
 
 
 def predict_linf(
-    plan: Plan, distribution: Frequencies, recovery: str, probability: float, repeats: int = Campaign.repeats
+    plan: Plan,
+    distribution: Frequencies,
+    recovery: str,
+    probability: float,
+    repeats: int = Campaign.repeats,
 ) -> float:
     """Return the largest error that a plan is predicted to exceed with a probability; see `Campaign` for repeats."""
     campaign = replace(Campaign.from_plan(plan, recovery), repeats=repeats)
     return campaign.linf(distribution, probability, plan.rows, plan.width)
 
 
-def chosen_for(draft: Draft, distribution: Frequencies, *, with_linf: bool = True) -> tuple[Chosen, Size]:
+def chosen_for(
+    draft: Draft, distribution: Frequencies, *, with_linf: bool = True
+) -> tuple[Chosen, Size]:
     """Return what meets the draft's tau with the fewest bytes, and within max_bytes, if there are.
 
     Args:
@@ -224,20 +250,32 @@ def _for_bytes(draft: Draft, distribution: Frequencies) -> tuple[Chosen, Size]:
 def _target(linf: float, probability: float, recovery: str) -> Target:
     """Return the target that a predicted error makes: rounded up to two digits, and at least 1e-9."""
     digits = 10.0 ** (math.floor(math.log10(max(linf, 1e-9))) - 1)
-    return Target(float(f"{digits * math.ceil(max(linf, 1e-9) / digits):.3g}"), probability, recovery)
+    return Target(
+        float(f"{digits * math.ceil(max(linf, 1e-9) / digits):.3g}"), probability, recovery
+    )
 
 
-def _neighbours(draft: Draft, plan: Plan, distribution: Frequencies) -> Iterator[tuple[Plan, float]]:
+def _neighbours(
+    draft: Draft, plan: Plan, distribution: Frequencies
+) -> Iterator[tuple[Plan, float]]:
     for factor in _NEIGHBOURS:
         width = max(1, round(factor * plan.width))
         with suppress(InvalidInputError):  # wider than a sketch may be
             other = draft.plan(plan.schedule, plan.rows, width)
-            yield other, predict_linf(other, distribution, draft.recovery, draft.spec.failure_probability, _FEW)
+            yield (
+                other,
+                predict_linf(
+                    other, distribution, draft.recovery, draft.spec.failure_probability, _FEW
+                ),
+            )
 
 
 def _minimax(draft: Draft, schedule: Schedule, tau: float) -> tuple[Size, int]:
     size = planner.minimax(
-        tau, num_clients=draft.clients[0], domain_size=draft.domain.size, p=draft.spec.failure_probability
+        tau,
+        num_clients=draft.clients[0],
+        domain_size=draft.domain.size,
+        p=draft.spec.failure_probability,
     )
     return size, draft.bytes_of()(size.rows, size.width, schedule)
 
@@ -248,9 +286,14 @@ def _minimax(draft: Draft, schedule: Schedule, tau: float) -> tuple[Size, int]:
 def _least_private(draft: Draft, distribution: Frequencies) -> Draft:
     """Return the draft with the least epsilon, of two digits, at which its tau is met within max_bytes."""
     if draft.spec.privacy is None:
-        raise InvalidInputError("where epsilon is to be found, ask for privacy with any epsilon: it is replaced")
+        raise InvalidInputError(
+            "where epsilon is to be found, ask for privacy with any epsilon: it is replaced"
+        )
     found = planner.least(
-        lambda x: reaches(_asking(draft, epsilon=x), distribution), MIN_EPSILON, MAX_EPSILON, _PRECISION
+        lambda x: reaches(_asking(draft, epsilon=x), distribution),
+        MIN_EPSILON,
+        MAX_EPSILON,
+        _PRECISION,
     )
     if found is None:
         draft = _asking(draft, epsilon=MAX_EPSILON)
@@ -285,7 +328,9 @@ def _ways(draft: Draft, distribution: Frequencies) -> Iterator[str]:
     """Yield the smallest changes, one at a time, with which a draft's target is met."""
     spec, tau = draft.spec, draft.spec.tau
     assert tau is not None
-    best = planner.least(lambda x: reaches(_asking(draft, tau=x), distribution), tau, 0.5, _PRECISION)
+    best = planner.least(
+        lambda x: reaches(_asking(draft, tau=x), distribution), tau, 0.5, _PRECISION
+    )
     if best is not None:
         yield f"tau {_up(best)}"
     if spec.privacy is not None:
@@ -297,15 +342,22 @@ def _ways(draft: Draft, distribution: Frequencies) -> Iterator[str]:
             yield f"epsilon {_up(epsilon)}"
     few = draft.clients[0]
     clients = planner.least(
-        lambda x: reaches(_of_clients(draft, math.ceil(x)), distribution), few, min(MAX_CLIENTS, 100 * few), _PRECISION
+        lambda x: reaches(_of_clients(draft, math.ceil(x)), distribution),
+        few,
+        min(MAX_CLIENTS, 100 * few),
+        _PRECISION,
     )
     if clients is not None:
         yield f"{int(float(_up(clients))):,} clients"
     most, whole = spec.summation.most_clients, draft.clients[1]
-    # Of secagg each cohort is opened, and each with the noise of a whole: fewer and larger ones have less.
+    # Of secagg each cohort is opened, and each with the noise of a whole: fewer and larger ones
+    # have less.
     if spec.summation.method is SecureSum.SECAGG and spec.is_private and whole > most:
         cohort = planner.least(
-            lambda x: reaches(_of_cohort(draft, math.ceil(x)), distribution), most, whole, _PRECISION
+            lambda x: reaches(_of_cohort(draft, math.ceil(x)), distribution),
+            most,
+            whole,
+            _PRECISION,
         )
         if cohort is not None:
             yield f"cohorts of up to {int(float(_up(cohort))):,} (max_cohort)"

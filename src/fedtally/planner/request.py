@@ -25,34 +25,40 @@ _OF_EPSILON = ("delta", "trust", "neighbours", "max_rounds", "max_clients", "cer
 
 @dataclass(frozen=True)
 class Request:
-    """What is asked of a campaign; everything has a default. It is checked when it is resolved (`resolve`).
+    """What is asked of a campaign; everything has a default.
+    It is checked when it is resolved (`resolve`).
 
     Args:
-        domain: the candidate items: a `Domain`, text that `domain.parse` reads, "input" for the distinct items of the
-            input, or None: the own domain of a synthetic source, "input" elsewhere.
+        domain: the candidate items: a `Domain`, text that `domain.parse` reads, "input" for the
+            distinct items of the input, or None: the own domain of a synthetic source, "input"
+            elsewhere.
         rows: rows of the sketch (7).
         width: counters per row; by default the widest that fits `max_bytes`.
         max_bytes: upload per client and round (32,000), where no width is given.
         num_rounds: rounds, each client's drawn uniformly (1); not where the rows name their rounds.
-        schedule: a schedule, or "auto": shared for one round, else hybrid, and under noise of a trusted aggregator, or
-            of two servers, batches; "batched:auto": as many batches as are best.
+        schedule: a schedule, or "auto": shared for one round, else hybrid, and under noise of a
+            trusted aggregator, or of two servers, batches; "batched:auto": as many batches as are
+            best.
         max_items: the most items of one client, drawn uniformly from its distinct items (1).
-        recovery: "joint", which fits the heavy items together and needs 3 rows, "median", the paper's decoder, or
-            "auto": joint, if there are so many rows, up to 2^28 candidates.
-        objective: what is made small: "linf", the largest error, or "l2", the sum of squares, by shrinkage.
+        recovery: "joint", which fits the heavy items together and needs 3 rows, "median", the
+            paper's decoder, or "auto": joint, if there are so many rows, up to 2^28 candidates.
+        objective: what is made small: "linf", the largest error, or "l2", the sum of squares, by
+            shrinkage.
         confidence: of the intervals, below 1; 0 for none.
-        intervals: "auto": of a list such that they allow for its choice, of named items pointwise; or "pointwise",
-            "simultaneous" or "order" (order statistics of the rows) for both.
+        intervals: "auto": of a list such that they allow for its choice, of named items pointwise;
+            or "pointwise", "simultaneous" or "order" (order statistics of the rows) for both.
         plan: use this plan's sizes, schedule and hash seed.
-        secure_sum: "ideal", a trusted server's sums, or the real protocol between clients: "secagg" or "two-server";
-            by default what the plan says, else ideal.
+        secure_sum: "ideal", a trusted server's sums, or the real protocol between clients: "secagg"
+            or "two-server"; by default what the plan says, else ideal.
         adversary: against whom "secagg" protects: "semi-honest" (the default) or "active".
         max_corrupt: the share of a cohort that may collude with the server (0.05).
         max_cohort: the most clients that sum together; larger rounds are split.
-        max_dropout: the share of a cohort that may drop out without loss of the sum (as many as do, at least 0.05).
+        max_dropout: the share of a cohort that may drop out without loss of the sum (as many as do,
+            at least 0.05).
         epsilon: makes the campaign (epsilon, delta)-differentially private; None: it is not.
         delta: 1e-6 by default, or a tenth of one over the number of clients if that is less.
-        trust: "central", an aggregator that adds the noise (the default with an ideal secure sum), or "distributed".
+        trust: "central", an aggregator that adds the noise (the default with an ideal secure sum),
+            or "distributed".
         neighbours: "zero-out" (the default), "replace-one" or "add-remove".
         max_rounds: the most natural rounds that one client takes part in (all).
         max_clients: with "add-remove", a public bound on the number of clients.
@@ -95,8 +101,8 @@ class Request:
 
         Args:
             dropout: the share of each cohort's clients that drops out of a simulation.
-            not_private: with privacy, allow what is not private: a seed, the truth, the input's own items as
-                candidates.
+            not_private: with privacy, allow what is not private: a seed, the truth, the input's own
+                items as candidates.
 
         Raises:
             InvalidInputError: options are out of bounds, or do not go together.
@@ -153,7 +159,11 @@ class Request:
         if privacy is not None:
             relation, max_rounds = Relation.parse(privacy.relation), privacy.max_rounds
         elif planned is not None:
-            relation, max_rounds, population = planned.event.relation, planned.event.participations, planned.population
+            relation, max_rounds, population = (
+                planned.event.relation,
+                planned.event.participations,
+                planned.population,
+            )
         return CampaignSpec(
             domain=self.domain,
             plan=plan,
@@ -177,7 +187,11 @@ class Request:
     def _given(self, names: tuple[str, ...]) -> list[str]:
         """Return which options were given: 0 is, None is not; a flag is if it is true."""
         values = {name: getattr(self, name) for name in names}
-        return [name for name, value in values.items() if (value if name == "certify" else value is not None)]
+        return [
+            name
+            for name, value in values.items()
+            if (value if name == "certify" else value is not None)
+        ]
 
     def _check_privacy(self, not_private: bool) -> None:
         """Refuse options of privacy where there is none, or where a plan says them."""
@@ -186,15 +200,23 @@ class Request:
         if self.plan is not None:
             given = self._given(("epsilon", *_OF_EPSILON))
             if given and planned is not None:
-                raise InvalidInputError(f"a plan already says {given[0]}; leave {given[0]} out, or the plan")
+                raise InvalidInputError(
+                    f"a plan already says {given[0]}; leave {given[0]} out, or the plan"
+                )
             if given:
-                raise InvalidInputError(f"the plan is one without privacy; leave {given[0]} out, or the plan")
+                raise InvalidInputError(
+                    f"the plan is one without privacy; leave {given[0]} out, or the plan"
+                )
             if planned is not None and self.population not in (None, planned.population):
                 raise InvalidInputError(
-                    f"the plan is of population {planned.population!r}, got {self.population!r}; leave population out"
+                    f"the plan is of population {planned.population!r}, got {self.population!r};"
+                    " leave population out"
                 )
         if planned is None and self.epsilon is None:
-            for name in [*self._given((*_OF_EPSILON, "population")), *["not_private"] * not_private]:
+            for name in [
+                *self._given((*_OF_EPSILON, "population")),
+                *["not_private"] * not_private,
+            ]:
                 raise InvalidInputError(f"{name} goes with epsilon: give one, or leave {name} out")
 
     def _target(self) -> float | None:
@@ -219,13 +241,15 @@ class CampaignSpec:
         rows: of the sketch: of the plan, or as asked; None: to be chosen.
         width: counters per row, as asked; None: to be chosen.
         max_bytes: upload per client and round, as asked; None: the usual ones.
-        num_rounds: rounds that clients are drawn for, as asked; None: natural ones, those of the plan, or one.
+        num_rounds: rounds that clients are drawn for, as asked; None: natural ones, those of the
+            plan, or one.
         schedule: a `Schedule`, "auto" or "batched:auto".
         max_items: the most items of one client in a round.
         decoding: how the sums are to be decoded; "auto" is resolved by `recovery_of`.
         summation: how rounds are summed.
         privacy: that is asked for; None: none, or a plan says it.
-        relation: of the privacy that is asked for, or of the plan's; None: the campaign is not private.
+        relation: of the privacy that is asked for, or of the plan's; None: the campaign is not
+            private.
         max_rounds: the most natural rounds of one client; None: all.
         population: whose budget is charged.
         is_not_private: whether what is not private may be used: then nothing is guaranteed.
@@ -263,10 +287,13 @@ class CampaignSpec:
             return self
         return replace(self, privacy=replace(asked, delta=default_delta(max(1, num_clients))))
 
-    def for_pilot(self, *, rows: int, width: int | None, max_bytes: int | None, num_rounds: int | None) -> CampaignSpec:
+    def for_pilot(
+        self, *, rows: int, width: int | None, max_bytes: int | None, num_rounds: int | None
+    ) -> CampaignSpec:
         """Return what is asked of a pilot before the campaign: a sketch of that size, with the same noise.
 
-        No certificate is asked for, and under privacy each of a pilot's clients is in its one round.
+        No certificate is asked for, and under privacy each of a pilot's clients is in its one
+        round.
 
         Args:
             rows: of its sketch.
@@ -282,7 +309,11 @@ class CampaignSpec:
             num_rounds=num_rounds,
             schedule=Schedule.parse("shared"),
             tau=None,
-            privacy=None if self.privacy is None else replace(self.privacy, certify=False, max_rounds=None),
+            privacy=(
+                None
+                if self.privacy is None
+                else replace(self.privacy, certify=False, max_rounds=None)
+            ),
         )
 
     @property
@@ -297,7 +328,9 @@ class CampaignSpec:
             domain_size: candidates.
             rows: of the sketch; None: as many as were asked for, or enough.
         """
-        return recovery_of(self.decoding.recovery, domain_size, rows or self.rows or Recovery.JOINT.fewest_rows)
+        return recovery_of(
+            self.decoding.recovery, domain_size, rows or self.rows or Recovery.JOINT.fewest_rows
+        )
 
 
 def _integer(name: str, value: Any) -> int | None:

@@ -15,7 +15,8 @@ from fedtally.secagg.config import SecAggConfig, SecureSum, Terms, TwoServerConf
 from fedtally.secagg.params import Adversary, corrupt_clients, modulus_bits
 from fedtally.secagg.proposal import propose
 
-MAX_COHORT = {Adversary.SEMI_HONEST: 2000, Adversary.ACTIVE: 200}  # what a client costs grows with the cohort if active
+# what a client costs grows with the cohort if active
+MAX_COHORT = {Adversary.SEMI_HONEST: 2000, Adversary.ACTIVE: 200}
 MAX_CORRUPT = 0.05
 MIN_DROPOUT = 0.05  # that a cohort bears, however few are expected
 
@@ -30,7 +31,8 @@ class Summation:
         dropout: the share of every cohort that drops out.
         max_corrupt: the share of a cohort that may be corrupt.
         max_cohort: the most clients in a cohort; a larger round is split.
-        max_dropout: the share of a cohort that may drop out without loss of the sum; None: as many as do, at least 5 %.
+        max_dropout: the share of a cohort that may drop out without loss of the sum; None: as many
+            as do, at least 5 %.
 
     Raises:
         InvalidInputError: a value is out of bounds, or does not go with the method.
@@ -50,9 +52,13 @@ class Summation:
             object.__setattr__(self, "max_dropout", max(self.dropout, MIN_DROPOUT))
         for name in ("dropout", "max_corrupt", "max_dropout"):
             if not 0 <= _validate.real(**{name: getattr(self, name)}) < 1:
-                raise InvalidInputError(f"{name} must be at least 0 and below 1, got {getattr(self, name)!r}")
+                raise InvalidInputError(
+                    f"{name} must be at least 0 and below 1, got {getattr(self, name)!r}"
+                )
         if self.dropout > self.borne:
-            raise InvalidInputError(f"max_dropout must be at least dropout, {self.dropout:g}, got {self.borne:g}")
+            raise InvalidInputError(
+                f"max_dropout must be at least dropout, {self.dropout:g}, got {self.borne:g}"
+            )
         if self.max_cohort is not None:
             object.__setattr__(self, "max_cohort", _validate.integer(3, max_cohort=self.max_cohort))
         if self.method is not SecureSum.SECAGG and self.adversary is not Adversary.SEMI_HONEST:
@@ -60,9 +66,13 @@ class Summation:
                 f"the adversary {self.adversary} goes with the secure sum secagg, got {self.method}"
             )
         if self.is_ideal and self.dropout:
-            raise InvalidInputError("dropout goes with a real secure sum: secagg or two-server, got ideal")
+            raise InvalidInputError(
+                "dropout goes with a real secure sum: secagg or two-server, got ideal"
+            )
         if self.method is not SecureSum.SECAGG and self.max_cohort is not None:
-            raise InvalidInputError(f"max_cohort goes with the secure sum secagg, got {self.method}")
+            raise InvalidInputError(
+                f"max_cohort goes with the secure sum secagg, got {self.method}"
+            )
 
     @property
     def is_ideal(self) -> bool:
@@ -103,20 +113,33 @@ class Summation:
         if agreed is None:
             corrupt = MAX_CORRUPT if max_corrupt is None else max_corrupt
             return cls(
-                method or SecureSum.IDEAL, adversary or Adversary.SEMI_HONEST, dropout, corrupt, max_cohort, max_dropout
+                method or SecureSum.IDEAL,
+                adversary or Adversary.SEMI_HONEST,
+                dropout,
+                corrupt,
+                max_cohort,
+                max_dropout,
             )
         is_secagg = isinstance(agreed, SecAggConfig)
-        planned = agreed.parameters.adversary if isinstance(agreed, SecAggConfig) else Adversary.SEMI_HONEST
+        planned = (
+            agreed.parameters.adversary
+            if isinstance(agreed, SecAggConfig)
+            else Adversary.SEMI_HONEST
+        )
         if method not in (None, agreed.method) or adversary not in (None, planned):
             raise InvalidInputError(
-                f"the plan is summed by {agreed.method}{f' ({planned})' * is_secagg}, got {method or adversary}; "
-                "leave that out, or the plan"
+                f"the plan is summed by {agreed.method}{f' ({planned})' * is_secagg}, got"
+                f" {method or adversary}; leave that out, or the plan"
             )
         given = {"max_corrupt": max_corrupt, "max_cohort": max_cohort, "max_dropout": max_dropout}
         for name, value in given.items():
             if value is not None:
-                raise InvalidInputError(f"a plan already says {name}; leave {name} out, or the plan")
-        return cls(agreed.method, planned, dropout, max_cohort=agreed.most_clients if is_secagg else None)
+                raise InvalidInputError(
+                    f"a plan already says {name}; leave {name} out, or the plan"
+                )
+        return cls(
+            agreed.method, planned, dropout, max_cohort=agreed.most_clients if is_secagg else None
+        )
 
     def sizes(self, num_clients: int) -> list[int]:
         """Return the sizes of the cohorts that a round is split into.
@@ -169,7 +192,9 @@ class Keys(NamedTuple):
     allow_list: AllowList | None
 
 
-def make_keys(summation: Summation, num_clients: Sequence[int], random: Callable[[int], bytes]) -> Keys:
+def make_keys(
+    summation: Summation, num_clients: Sequence[int], random: Callable[[int], bytes]
+) -> Keys:
     """Return keys: identities are made for the largest round, and serve every round.
 
     Args:
@@ -190,10 +215,12 @@ def make_keys(summation: Summation, num_clients: Sequence[int], random: Callable
 
 
 def terms(summation: Summation, num_clients: Sequence[int], max_items: int, counters: int) -> Terms:
-    """Return what the plan says of the secure sum, for rounds of so many clients. It lacks the keys.
+    """Return what the plan says of the secure sum, for rounds of so many clients.
+    It lacks the keys.
 
     Raises:
-        InvalidInputError: a round is too small, or nothing protects from so many corrupt clients and dropouts.
+        InvalidInputError: a round is too small, or nothing protects from so many corrupt clients
+            and dropouts.
     """
     sizes = [size for count in num_clients if count for size in summation.sizes(count)]
     n_min, n_max = min(sizes), max(sizes)
@@ -210,8 +237,8 @@ def terms(summation: Summation, num_clients: Sequence[int], max_items: int, coun
     except InvalidInputError as error:
         of = f"{n_max}" if n_min == n_max else f"{n_min} to {n_max}"
         raise InvalidInputError(
-            f"cohorts of {of} clients, {corrupt} of them corrupt, cannot be summed safely ({error}); lower max_corrupt "
-            "or dropout, or have larger cohorts of more even size"
+            f"cohorts of {of} clients, {corrupt} of them corrupt, cannot be summed safely"
+            f" ({error}); lower max_corrupt or dropout, or have larger cohorts of more even size"
         ) from error
 
 
@@ -229,7 +256,8 @@ def _secagg_terms(
     )
     if parameters.honest_survivors < 2:
         raise InvalidInputError(
-            f"{parameters.honest_survivors} honest clients in a sum protect nobody; at least 2 are needed"
+            f"{parameters.honest_survivors} honest clients in a sum protect nobody; at least 2 are"
+            " needed"
         )
     return SecAggConfig(parameters=parameters)
 
@@ -265,8 +293,9 @@ def check_cohorts(agreed: Terms, summation: Summation, num_clients: Sequence[int
     least = agreed.parameters.n_min if isinstance(agreed, SecAggConfig) else agreed.min_batch
     if not least <= min(sizes) <= max(sizes) <= agreed.most_clients:
         raise InvalidInputError(
-            f"the plan allows cohorts of {least} to {agreed.most_clients} clients, and the rounds of this input, where "
-            f"clients are drawn at random, make cohorts of {min(sizes)} to {max(sizes)}; use a plan with room for them"
+            f"the plan allows cohorts of {least} to {agreed.most_clients} clients, and the rounds"
+            f" of this input, where clients are drawn at random, make cohorts of {min(sizes)} to"
+            f" {max(sizes)}; use a plan with room for them"
         )
 
 

@@ -1,9 +1,10 @@
 """How large a sketch must be: rows and width from the error that is asked for, or the least error from bytes.
 
-Five ways. Three are the paper's (Wu, Zhu, Kairouz and Braverman 2023), with the constant 2 of its experiments:
-`oracle` knows the frequencies, `minimax` assumes the worst, `two_phase` fits a power law to a pilot. `linear` is the
-n of Chen et al. 2022. The fifth, `size_by_model`, is without constants: it searches for the smallest rows x width whose
-largest error, by `fedtally.recovery.error_model`, exceeds tau with probability at most p.
+Five ways. Three are the paper's (Wu, Zhu, Kairouz and Braverman 2023), with the constant 2 of its
+experiments: `oracle` knows the frequencies, `minimax` assumes the worst, `two_phase` fits a power
+law to a pilot. `linear` is the n of Chen et al. 2022. The fifth, `size_by_model`, is without
+constants: it searches for the smallest rows x width whose largest error, by
+`fedtally.recovery.error_model`, exceeds tau with probability at most p.
 """
 
 from __future__ import annotations
@@ -36,9 +37,11 @@ from fedtally.sketch import CountSketch, Schedule
 
 F64 = npt.NDArray[np.float64]
 MARGIN = 1.1  # by which the width exceeds the predicted one, ...
-RISK = 0.5  # ... and the share of p that is planned for: what a pilot gets wrong is to fit in the rest
+# ... and the share of p that is planned for: what a pilot gets wrong is to fit in the rest
+RISK = 0.5
 TOO_UNCERTAIN = 0.5  # relative standard error of the hardness from which a pilot says too little
-JUMP, FALL = 1.4, 2.0  # a narrower sketch whose error is larger by more makes a prediction for joint recovery doubtful
+# a narrower sketch whose error is larger by more makes a prediction for joint recovery doubtful
+JUMP, FALL = 1.4, 2.0
 CELLS_PER_ITEM = 4  # that exact recovery is relied on with
 FEW = 3.0  # clients of a pilot: of items that so many hold, or fewer, little shows
 SHAPE = 1.5  # times the hardness from which it is said that the shape of the tail is a guess
@@ -46,7 +49,8 @@ _STEPS, _CLOSE = 8, 1.005  # towards an error that it depends on itself
 _TELLING = 2  # failures that trials must allow, at least, to say anything
 _FACTOR = 2.0  # by which a small sketch may be smaller than is predicted
 _STEEPEST = 10.0  # exponent of a fitted power law
-_MOST_RANKS = 1 << 23  # of the two-phase distribution: what is beyond adds less than 2^-23 / tau^2 to the hardness
+# of the two-phase distribution: what is beyond adds less than 2^-23 / tau^2 to the hardness
+_MOST_RANKS = 1 << 23
 
 
 class UnreachableError(InvalidInputError):
@@ -58,10 +62,12 @@ class Size:
     """A sketch, and what is said of it.
 
     Attributes:
-        method: oracle, minimax, linear, two-phase, model or budget; minimax where model fell back to it.
+        method: oracle, minimax, linear, two-phase, model or budget; minimax where model fell back
+            to it.
         rows: L.
         width: W.
-        linf: the predicted largest error, exceeded with probability p; None where nothing is predicted.
+        linf: the predicted largest error, exceeded with probability p; None where nothing is
+            predicted.
         message: what the reader must know, or empty.
     """
 
@@ -86,8 +92,8 @@ class Campaign:
         schedule: shared, fresh, hybrid or batched:B.
         num_rounds: M.
         recovery: "joint" or "median".
-        noise: standard deviation in each counter of each round's sum, in counts; or a function of the rows, on which
-            it depends under differential privacy.
+        noise: standard deviation in each counter of each round's sum, in counts; or a function of
+            the rows, on which it depends under differential privacy.
         round_sizes: clients of each round, together num_clients; of equal size if None.
         repeats: how many campaigns at most are run to know what a small sketch does.
     """
@@ -137,17 +143,26 @@ class Campaign:
     def linf(self, distribution: Frequencies, p: float, rows: int, width: int) -> float:
         """Return the largest error that is exceeded with probability p: predicted, or of a small sketch by trials."""
         trials = self.trials(distribution, rows, width) if p * self.repeats >= _TELLING else None
-        return self.modelled_linf(distribution, p, rows, width) if trials is None else trials.linf(p, self.repeats)
+        return (
+            self.modelled_linf(distribution, p, rows, width)
+            if trials is None
+            else trials.linf(p, self.repeats)
+        )
 
-    def modelled_failure(self, distribution: Frequencies, tau: float, rows: int, width: int) -> float:
+    def modelled_failure(
+        self, distribution: Frequencies, tau: float, rows: int, width: int
+    ) -> float:
         """Return the probability that the largest error exceeds tau, by the error model.
 
-        Or the probability that that of a sketch `JUMP` times narrower exceeds `FALL` tau, if that is larger. Where the
-        error of joint recovery falls so fast, from many items to few, by how much is well predicted, but not where.
+        Or the probability that that of a sketch `JUMP` times narrower exceeds `FALL` tau, if that
+        is larger. Where the error of joint recovery falls so fast, from many items to few, by how
+        much is well predicted, but not where.
         """
         return max(self._failures(distribution, tau, rows, width))
 
-    def _failures(self, distribution: Frequencies, tau: float, rows: int, width: int) -> Iterator[float]:
+    def _failures(
+        self, distribution: Frequencies, tau: float, rows: int, width: int
+    ) -> Iterator[float]:
         """Yield the probabilities of which `modelled_failure` is the larger: who asks for a bound may need but one."""
         distribution = self._careful(distribution, tau)
         yield self._failure(distribution, tau, rows, width)
@@ -155,15 +170,24 @@ class Campaign:
             yield self._failure(distribution, FALL * tau, rows, narrower)
 
     def _failure(self, distribution: Frequencies, tau: float, rows: int, width: int) -> float:
-        found = failure(distribution.frequencies, tau, rows=rows, width=width, **self._plan(distribution, rows))
+        found = failure(
+            distribution.frequencies, tau, rows=rows, width=width, **self._plan(distribution, rows)
+        )
         if found == 0.0 and (narrower := self._relied_on(distribution, rows, width)) < width:
-            return failure(distribution.frequencies, tau, rows=rows, width=narrower, **self._plan(distribution, rows))
+            return failure(
+                distribution.frequencies,
+                tau,
+                rows=rows,
+                width=narrower,
+                **self._plan(distribution, rows),
+            )
         return found
 
     def modelled_linf(self, distribution: Frequencies, p: float, rows: int, width: int) -> float:
         """Return the largest error that is exceeded with probability p, by the error model, as `modelled_failure`."""
         found, known, narrower = 0.0, distribution, int(width / JUMP)
-        for _ in range(_STEPS):  # from below to the least error that is exceeded with p if items below it are alike
+        # from below to the least error that is exceeded with p if items below it are alike
+        for _ in range(_STEPS):
             before, found = found, self._linf(known, p, rows, width)
             if self._fits_items and narrower >= 2:
                 found = max(found, self._linf(known, p, rows, narrower) / FALL)
@@ -182,23 +206,33 @@ class Campaign:
 
     def _linf(self, distribution: Frequencies, p: float, rows: int, width: int) -> float:
         found = predict(
-            distribution.frequencies, rows=rows, width=width, probability=p, **self._plan(distribution, rows)
+            distribution.frequencies,
+            rows=rows,
+            width=width,
+            probability=p,
+            **self._plan(distribution, rows),
         ).linf
         if found == 0.0 and (narrower := self._relied_on(distribution, rows, width)) < width:
             return predict(
-                distribution.frequencies, rows=rows, width=narrower, probability=p, **self._plan(distribution, rows)
+                distribution.frequencies,
+                rows=rows,
+                width=narrower,
+                probability=p,
+                **self._plan(distribution, rows),
             ).linf
         return found
 
     def _relied_on(self, distribution: Frequencies, rows: int, width: int) -> int:
         """Return the width whose prediction is relied on: this one, or a narrower one.
 
-        Joint recovery may be predicted to be exact with more items than so few cells bear: with a third of the cells as
-        items, or a half, the decoder mostly stops before it is there. Then its error is at most that of the widest
-        sketch that is not predicted to be exact.
+        Joint recovery may be predicted to be exact with more items than so few cells bear: with a
+        third of the cells as items, or a half, the decoder mostly stops before it is there. Then
+        its error is at most that of the widest sketch that is not predicted to be exact.
         """
         while width > 2 and self._fits_items:
-            found = predict(distribution.frequencies, rows=rows, width=width, **self._plan(distribution, rows))
+            found = predict(
+                distribution.frequencies, rows=rows, width=width, **self._plan(distribution, rows)
+            )
             if found.scale > 0.0 or found.support * CELLS_PER_ITEM <= rows * width:
                 break
             width = max(2, int(0.9 * width))
@@ -230,7 +264,10 @@ class Campaign:
         if rows is None:
             rows = kind_of(self.recovery).planned_rows
         searched = sorted(
-            {_validate.integer(1, MAX_ROWS, rows=one) for one in ([rows] if isinstance(rows, int) else rows)}
+            {
+                _validate.integer(1, MAX_ROWS, rows=one)
+                for one in ([rows] if isinstance(rows, int) else rows)
+            }
         )
         if not searched:
             raise InvalidInputError("rows must be at least one number, got none")
@@ -267,25 +304,42 @@ def oracle(
 
 
 def minimax(
-    tau: float, *, num_clients: int, domain_size: int, p: float = 0.1, rows: int | None = None, constant: float = 2.0
+    tau: float,
+    *,
+    num_clients: int,
+    domain_size: int,
+    p: float = 0.1,
+    rows: int | None = None,
+    constant: float = 2.0,
 ) -> Size:
     """Return the paper's size for the worst frequencies (`theory.width_minimax`); arguments as for `oracle`.
 
     >>> minimax(0.01, num_clients=17_500, domain_size=175_000).width
     400
     """
-    return Size("minimax", _paper_rows(rows, domain_size, p), theory.width_minimax(tau, num_clients, constant))
+    return Size(
+        "minimax",
+        _paper_rows(rows, domain_size, p),
+        theory.width_minimax(tau, num_clients, constant),
+    )
 
 
 def linear(
-    *, num_clients: int, domain_size: int, p: float = 0.1, rows: int | None = None, constant: float = 2.0
+    *,
+    num_clients: int,
+    domain_size: int,
+    p: float = 0.1,
+    rows: int | None = None,
+    constant: float = 2.0,
 ) -> Size:
     """Return a size linear in the number of clients (`theory.width_linear`); arguments as for `oracle`.
 
     >>> linear(num_clients=17_500, domain_size=175_000).width
     35000
     """
-    return Size("linear", _paper_rows(rows, domain_size, p), theory.width_linear(num_clients, constant))
+    return Size(
+        "linear", _paper_rows(rows, domain_size, p), theory.width_linear(num_clients, constant)
+    )
 
 
 def two_phase(
@@ -301,11 +355,11 @@ def two_phase(
 ) -> Size:
     """Return the paper's two-phase size: a power law is fitted to a pilot's largest estimates, and taken for the truth.
 
-    Section 2, "A two-phase method for hyperparameter setup": the estimates are the medians, the fit is by least
-    squares, the distribution ends where its mass is 1, the width is `theory.width_oracle`. As we read it: step 4
-    cites the
-    equation of the bits for that of the width, and writes beta i^alpha for beta i^-alpha. A distribution whose first
-    frequency is above 1 is taken to be that item alone.
+    Section 2, "A two-phase method for hyperparameter setup": the estimates are the medians, the fit
+    is by least squares, the distribution ends where its mass is 1, the width is
+    `theory.width_oracle`. As we read it: step 4 cites the
+    equation of the bits for that of the width, and writes beta i^alpha for beta i^-alpha. A
+    distribution whose first frequency is above 1 is taken to be that item alone.
 
     Args:
         pilot: the sum of the pilot, in the paper 8 x 200 of a tenth of the clients (`Pilot`).
@@ -324,7 +378,11 @@ def two_phase(
     largest = np.empty(0)
     for _, counts in Candidates(domain).decoded(decoder):
         both = np.append(largest, counts)
-        largest = np.sort(both)[::-1][:top] if len(both) <= 4 * top else np.sort(np.partition(both, -top)[-top:])[::-1]
+        largest = (
+            np.sort(both)[::-1][:top]
+            if len(both) <= 4 * top
+            else np.sort(np.partition(both, -top)[-top:])[::-1]
+        )
     frequencies = _two_phase_law(largest / decoder.num_clients, domain.size)
     width = theory.width_oracle(frequencies, tau, constant, num_clients=num_clients)
     return Size("two-phase", _paper_rows(rows, domain.size, p), width)
@@ -340,8 +398,14 @@ def _two_phase_law(largest: F64, domain_size: int) -> F64:
     def squares(alpha: float) -> float:
         return float(((largest - beta(alpha) * np.exp(-alpha * logs)) ** 2).sum())
 
-    alpha = float(minimize_scalar(squares, bounds=(0.0, _STEEPEST), method="bounded", options={"xatol": 1e-6}).x)
-    distribution = max(beta(alpha), 0.0) * np.arange(1.0, min(domain_size, _MOST_RANKS) + 1) ** -alpha
+    alpha = float(
+        minimize_scalar(
+            squares, bounds=(0.0, _STEEPEST), method="bounded", options={"xatol": 1e-6}
+        ).x
+    )
+    distribution = (
+        max(beta(alpha), 0.0) * np.arange(1.0, min(domain_size, _MOST_RANKS) + 1) ** -alpha
+    )
     kept = distribution[: max(1, int(np.searchsorted(np.cumsum(distribution), 1.0, side="right")))]
     return np.minimum(kept, 1.0)
 
@@ -367,7 +431,8 @@ def size_by_model(
         rows: those to search; 3..31 for the median, 7..16 for joint recovery if None.
         margin: by which the width exceeds the predicted one, at least 1.
         risk: the share of p that is planned for, above 0, at most 1.
-        with_linf: whether to say the size's largest error, which takes as long as the search; None if not.
+        with_linf: whether to say the size's largest error, which takes as long as the search; None
+            if not.
 
     Raises:
         InvalidInputError: a value is out of its range.
@@ -389,11 +454,18 @@ def size_by_model(
             p=p,
             rows=searched[0] if len(searched) == 1 else None,
         )
-        said = "its sketch is too small" if math.isinf(uncertainty) else f"it is known to {uncertainty:.0%} at best"
+        said = (
+            "its sketch is too small"
+            if math.isinf(uncertainty)
+            else f"it is known to {uncertainty:.0%} at best"
+        )
         if _noise_exceeds(campaign, tau, size.rows, distribution.domain_size) > p:
-            raise UnreachableError(f"tau {tau:g} is below what noise alone leaves, whatever the width")
+            raise UnreachableError(
+                f"tau {tau:g} is below what noise alone leaves, whatever the width"
+            )
         message = (
-            f"the pilot does not tell the width for tau {tau:g} ({said}): the worst case is assumed; take more clients"
+            f"the pilot does not tell the width for tau {tau:g} ({said}): the worst case is"
+            " assumed; take more clients"
         )
         return replace(size, message=message)
 
@@ -403,14 +475,14 @@ def size_by_model(
     found = _smallest(fails, searched)
     if found is None:
         raise UnreachableError(
-            f"tau {tau:g} is not reached with a width of up to {MAX_WIDTH}: take a larger tau, more clients "
-            "or less noise"
+            f"tau {tau:g} is not reached with a width of up to {MAX_WIDTH}: take a larger tau, more"
+            " clients or less noise"
         )
     width = _tried(campaign, distribution, tau, planned, *found, margin)
     if width is None:
         width, most = min(math.ceil(found[1] * margin), MAX_WIDTH), min(2 * found[1] + 9, MAX_WIDTH)
-        # Where a small width is predicted to do, one counter more may be predicted to fail: joint recovery fits
-        # other items.
+        # Where a small width is predicted to do, one counter more may be predicted to fail: joint
+        # recovery fits other items.
         while fails(found[0], width) and width < most:
             width += max(1, width // 50)
     linf = campaign.linf(distribution, planned, found[0], width) if with_linf else None
@@ -418,7 +490,13 @@ def size_by_model(
 
 
 def _tried(
-    campaign: Campaign, distribution: Frequencies, tau: float, p: float, rows: int, width: int, margin: float
+    campaign: Campaign,
+    distribution: Frequencies,
+    tau: float,
+    p: float,
+    rows: int,
+    width: int,
+    margin: float,
 ) -> int | None:
     """Return the least width that keeps tau in trials, and a margin; None where the error model is relied on.
 
@@ -441,7 +519,11 @@ def _tried(
         return trials.exceeds(tau, max(p, _TELLING / campaign.repeats), campaign.repeats, like)
 
     most = MOST_CELLS // rows
-    if width > _FACTOR * most or campaign.trials(distribution, rows, 2) is None or (width > most and fails(most)):
+    if (
+        width > _FACTOR * most
+        or campaign.trials(distribution, rows, 2) is None
+        or (width > most and fails(most))
+    ):
         return None
     high = min(width, most)
     if width <= most and fails(width):
@@ -455,8 +537,8 @@ def _tried(
         while high - low > 1:
             middle = max(math.isqrt(low * high), low + 1)
             low, high = (middle, high) if fails(middle) else (low, middle)
-    # One counter more a row is often more than the margin. What is wider than was tried is predicted, perhaps to be
-    # worse.
+    # One counter more a row is often more than the margin. What is wider than was tried is
+    # predicted, perhaps to be worse.
     found = max(high, min(round(high * margin), most)) if high <= most else most + 1
     # Where failures are too rare to show, no smaller width than predicted.
     return found if p * campaign.repeats >= _TELLING else max(found, math.ceil(width * margin))
@@ -479,7 +561,11 @@ def _alike_below(distribution: Frequencies, frequency: float) -> Frequencies:
 def _noise_exceeds(campaign: Campaign, tau: float, rows: int, domain_size: int) -> float:
     """Return the probability that the mean over rows of noise alone exceeds tau for any item."""
     scale = campaign._noise(rows) * math.sqrt(campaign.num_rounds / rows) / campaign.num_clients
-    return 0.0 if scale == 0.0 else -math.expm1(domain_size * math.log1p(-min(2 * float(ndtr(-tau / scale)), 0.999)))
+    return (
+        0.0
+        if scale == 0.0
+        else -math.expm1(domain_size * math.log1p(-min(2 * float(ndtr(-tau / scale)), 0.999)))
+    )
 
 
 def _guessed(distribution: Frequencies, tau: float, campaign: Campaign) -> str:
@@ -488,8 +574,9 @@ def _guessed(distribution: Frequencies, tau: float, campaign: Campaign) -> str:
         return ""
     if tau * distribution.fit.clients < FEW:
         return (
-            f"tau {tau:g} is {tau * distribution.fit.clients:.2g} of the pilot's {distribution.fit.clients:,} clients: "
-            "how many items are about as frequent hardly shows, and the width may be too small; take a larger pilot"
+            f"tau {tau:g} is {tau * distribution.fit.clients:.2g} of the pilot's"
+            f" {distribution.fit.clients:,} clients: how many items are about as frequent hardly"
+            " shows, and the width may be too small; take a larger pilot"
         )
     if kind_of(campaign.recovery).fits_items:
         if tau >= distribution.fit.resolved:
@@ -502,10 +589,10 @@ def _guessed(distribution: Frequencies, tau: float, campaign: Campaign) -> str:
     if distribution.hardest(tau) <= SHAPE * distribution.hardness(tau):
         return ""
     return (
-        f"the pilot does not show all items above tau {tau:g} one by one: were the tail no power law, the "
-        f"width could have to be up to "
-        f"{distribution.hardest(tau) / distribution.hardness(tau):.1f} times larger; "
-        "take more clients or a larger pilot"
+        f"the pilot does not show all items above tau {tau:g} one by one: were the tail no power"
+        " law, the width could have to be up to"
+        f" {distribution.hardest(tau) / distribution.hardness(tau):.1f} times larger; take more"
+        " clients or a larger pilot"
     )
 
 
@@ -565,17 +652,27 @@ def within(
     max_bytes = _validate.integer(1, max_bytes=max_bytes)
     sizes = []
     for one in campaign._rows(rows):
-        most = bisect_right(range(1, MAX_WIDTH + 1), max_bytes, key=lambda width: bytes_of(one, width))
+        most = bisect_right(
+            range(1, MAX_WIDTH + 1), max_bytes, key=lambda width: bytes_of(one, width)
+        )
         if most >= 2:
-            sizes.append((campaign.modelled_linf(distribution, planned, one, most), one * most, one, most))
+            sizes.append(
+                (campaign.modelled_linf(distribution, planned, one, most), one * most, one, most)
+            )
     if not sizes:
         least = min(bytes_of(one, 2) for one in campaign._rows(rows))
-        raise UnreachableError(f"max_bytes {max_bytes} buys no sketch of width 2: give at least {least}")
+        raise UnreachableError(
+            f"max_bytes {max_bytes} buys no sketch of width 2: give at least {least}"
+        )
     _, _, one, width = min(sizes)
     linf = campaign.linf(distribution, planned, one, width)
     # Where recovery is predicted to be exact, one client more or less is in question.
-    unknown = distribution.uncertainty(min(max(linf, 1 / campaign.num_clients), 0.5)) > TOO_UNCERTAIN
-    message = "the pilot is too small to predict so small an error: take more clients" if unknown else ""
+    unknown = (
+        distribution.uncertainty(min(max(linf, 1 / campaign.num_clients), 0.5)) > TOO_UNCERTAIN
+    )
+    message = (
+        "the pilot is too small to predict so small an error: take more clients" if unknown else ""
+    )
     return Size("budget", one, width, linf, message)
 
 
@@ -583,4 +680,8 @@ def within(
 
 
 def _paper_rows(rows: int | None, domain_size: int, p: float) -> int:
-    return theory.rows_for(domain_size, p) if rows is None else _validate.integer(1, MAX_ROWS, rows=rows)
+    return (
+        theory.rows_for(domain_size, p)
+        if rows is None
+        else _validate.integer(1, MAX_ROWS, rows=rows)
+    )

@@ -1,16 +1,17 @@
 """How many items of each frequency: what a pilot recovers item by item, deconvolved.
 
-Frequencies are mixed: an item of frequency f occurs Poisson(n f) times among n clients, and joint recovery tells that
-count but for a normal error, or does not fit the item. How many items there are of each frequency, nu, is what makes
-the values of the fitted items likely, as a Poisson process,
+Frequencies are mixed: an item of frequency f occurs Poisson(n f) times among n clients, and joint
+recovery tells that count but for a normal error, or does not fit the item. How many items there are
+of each frequency, nu, is what makes the values of the fitted items likely, as a Poisson process,
 
     sum over items log sum_f nu(f) P(value | f) - sum_f nu(f) P(seen | f),
 
-by expectation maximisation (Kiefer and Wolfowitz 1956; Laird 1978; of truncated data Dempster, Laird and Rubin 1977):
-every round spreads each value over the frequencies that it may come from, and adds what would not have been seen. Two
-sums are known besides, and every round keeps them: the mass, and, within its error, what mean squares the unseen items
-leave in the cells. A start that is smooth stays as it is where values are silent. The rounds are few: the maximum is at
-a few points (Lindsay 1983), which says more than there is to know, and stopping early is the usual way out.
+by expectation maximisation (Kiefer and Wolfowitz 1956; Laird 1978; of truncated data Dempster,
+Laird and Rubin 1977): every round spreads each value over the frequencies that it may come from,
+and adds what would not have been seen. Two sums are known besides, and every round keeps them: the
+mass, and, within its error, what mean squares the unseen items leave in the cells. A start that is
+smooth stays as it is where values are silent. The rounds are few: the maximum is at a few points
+(Lindsay 1983), which says more than there is to know, and stopping early is the usual way out.
 """
 
 from __future__ import annotations
@@ -24,7 +25,8 @@ from scipy.optimize import brentq
 from scipy.special import gammaincc, ndtr
 
 F64 = npt.NDArray[np.float64]
-_ROUNDS = 20  # more fit flat tables better, and steep distributions, of which few items are seen, worse
+# more fit flat tables better, and steep distributions, of which few items are seen, worse
+_ROUNDS = 20
 _RATIO = 1.05  # frequencies within this ratio are taken together
 _EXACT = 0.05  # clients: errors are no smaller, so that counts that are told exactly have a density
 _STEPS = 4  # of counts in one standard deviation of an error that is large
@@ -44,8 +46,10 @@ class Seen(NamedTuple):
         mass: sum of the expected counts of items that do not stand out.
         squares: sum of the squared counts that each batch holds of the others, those below `least`.
         squares_error: its standard error.
-        same: how much of a squared count there is in it, beyond the count; the heterogeneity of batches.
-        sampled: how often the count itself; the number of batches, or 0 where it is not known what clients hold.
+        same: how much of a squared count there is in it, beyond the count; the heterogeneity of
+            batches.
+        sampled: how often the count itself; the number of batches, or 0 where it is not known what
+            clients hold.
     """
 
     clients: int
@@ -91,11 +95,15 @@ def deconvolved(frequencies: F64, numbers: F64, seen: Seen) -> tuple[F64, F64]:
     errors = np.maximum(seen.errors, _EXACT)
     likely = drawn @ (np.exp(-0.5 * ((seen.values - count[:, None]) / errors) ** 2) / errors)
     held = expected * (1 - stands_out)
-    squares = drawn @ (np.minimum(below, 1 - out) * (seen.same * (count * count - count) + seen.sampled * count))
+    squares = drawn @ (
+        np.minimum(below, 1 - out) * (seen.same * (count * count - count) + seen.sampled * count)
+    )
     for _ in range(_ROUNDS):
         shares = number[:, None] * likely
         fitted = (shares / np.maximum(shares.sum(axis=0), 1e-300)).sum(axis=1)
-        number = _with_sum(fitted + number * unseen, squares, seen.squares, max(seen.squares_error, 0.5))
+        number = _with_sum(
+            fitted + number * unseen, squares, seen.squares, max(seen.squares_error, 0.5)
+        )
         number = _with_sum(number, held, seen.mass, 0.0)
     return f, number * (1 - stands_out)
 

@@ -1,13 +1,15 @@
 """Campaigns that the planner runs for itself: the largest errors of sketches too small for an error model.
 
-With a hundred counters chance decides: whether two of a dozen heavy items share a cell, and which of them is fitted
-first. Means over such events, of which `fedtally.recovery.error_model` is made, say little of what happens. But so
-small a campaign takes some hundredths of a second, so it is run, again and again, with hashes and clients of its own.
+With a hundred counters chance decides: whether two of a dozen heavy items share a cell, and which
+of them is fitted first. Means over such events, of which `fedtally.recovery.error_model` is made,
+say little of what happens. But so small a campaign takes some hundredths of a second, so it is run,
+again and again, with hashes and clients of its own.
 
-Only campaigns of one batch (one round, or shared hashes) are run: several take as many times longer, and `JUMP` and
-`FALL` of `fedtally.planner.sizes` are all that guards these. The `ITEMS` heaviest items take part one by one; what all
-others leave in a cell is normal noise. There are at most `CANDIDATES` candidates. In a larger domain the largest error
-of what hardly anybody holds is taken to grow as that of normals does, which is too fast: what a cell holds is bounded.
+Only campaigns of one batch (one round, or shared hashes) are run: several take as many times
+longer, and `JUMP` and `FALL` of `fedtally.planner.sizes` are all that guards these. The `ITEMS`
+heaviest items take part one by one; what all others leave in a cell is normal noise. There are at
+most `CANDIDATES` candidates. In a larger domain the largest error of what hardly anybody holds is
+taken to grow as that of normals does, which is too fast: what a cell holds is bounded.
 
 The draws are a function of the size alone, so that the same question has the same answer.
 """
@@ -33,7 +35,9 @@ F64 = npt.NDArray[np.float64]
 MOST_CELLS = 150  # counters up to which campaigns are run
 CANDIDATES = 100_000
 ITEMS = 5000
-_SURE = 0.02  # probability of so few failures, were they twice as many as allowed, at which no more campaigns are run
+# probability of so few failures, were they twice as many as allowed, at which no more campaigns are
+# run
+_SURE = 0.02
 _FIRST_ID = 1
 _SHARED = Schedule.parse("shared")
 
@@ -60,7 +64,14 @@ class Trials:
 
     @staticmethod
     @lru_cache(maxsize=64)
-    def of(distribution: Frequencies, num_clients: int, recovery: str, noise: float, rows: int, width: int) -> Trials:
+    def of(
+        distribution: Frequencies,
+        num_clients: int,
+        recovery: str,
+        noise: float,
+        rows: int,
+        width: int,
+    ) -> Trials:
         """Return the campaigns of these arguments, those of the class."""
         return Trials(distribution, num_clients, recovery, noise, rows, width)
 
@@ -73,18 +84,21 @@ class Trials:
         """
         return np.array([self._campaign(repeat) for repeat in range(repeats)])
 
-    def exceeds(self, tau: float, probability: float, repeats: int, like: Trials | None = None) -> bool:
+    def exceeds(
+        self, tau: float, probability: float, repeats: int, like: Trials | None = None
+    ) -> bool:
         """Say whether a larger share than `probability` of campaigns has an error above tau.
 
-        No more are run than it takes to know that, or to be about sure that it is below twice as many.
+        No more are run than it takes to know that, or to be about sure that it is below twice as
+        many.
 
         Args:
             tau: an error, a frequency.
             probability: the share that is allowed.
             repeats: how many campaigns that is a share of.
-            like: campaigns of another width. Campaigns of one number have the same clients and hashes whatever the
-                width: those with the largest errors there come first here, since more failures than are allowed are
-                too many in any order.
+            like: campaigns of another width. Campaigns of one number have the same clients and
+                hashes whatever the width: those with the largest errors there come first here,
+                since more failures than are allowed are too many in any order.
 
         >>> distribution = Frequencies.from_frequencies([0.5, 0.3, 0.1], domain_size=1000)
         >>> trials = Trials.of(distribution, 1000, "joint", 0.0, 7, 2)
@@ -102,7 +116,8 @@ class Trials:
                 return True
             if kept > allowed:  # they are not alike
                 break
-        # What is about sure is so of campaigns in their own order alone, not of those that were picked.
+        # What is about sure is so of campaigns in their own order alone, not of those that were
+        # picked.
         for done in range(10, repeats + 10, 10):
             failed = int((self.errors(min(done, repeats)) > above).sum())
             if failed > allowed:
@@ -127,17 +142,24 @@ class Trials:
         """Return the largest error of one campaign, by its number."""
         if repeat not in self._errors:
             with kernels.one_thread():  # a campaign asks for a millisecond's work, many times
-                self._errors[repeat] = self._error(generator(repeat.to_bytes(4, "little"), b"trial"))
+                self._errors[repeat] = self._error(
+                    generator(repeat.to_bytes(4, "little"), b"trial")
+                )
         return self._errors[repeat]
 
     def _worst_first(self, repeats: int) -> list[int]:
         """Return the numbers, below `repeats`, of the campaigns that were run, the largest error first."""
-        return sorted((one for one in self._errors if one < repeats), key=lambda one: (-self._errors[one], one))
+        return sorted(
+            (one for one in self._errors if one < repeats),
+            key=lambda one: (-self._errors[one], one),
+        )
 
     def _error(self, rng: np.random.Generator) -> float:
         # What is drawn before the noise is the same whatever the width: `exceeds` counts on it.
         items, others = _items(
-            self.distribution, self.num_clients, min(ITEMS, CANDIDATES, self.distribution.domain_size)
+            self.distribution,
+            self.num_clients,
+            min(ITEMS, CANDIDATES, self.distribution.domain_size),
         )
         held = rng.binomial(self.num_clients, np.minimum(items, 1.0)).astype(np.int64)
         held = held[held > 0]
@@ -155,7 +177,9 @@ class Trials:
         candidates = IntegerRange(_FIRST_ID, len(counts))
         decoder = kind_of(self.recovery).make([sketch], candidates, None)
         errors = np.abs(decoder.range(_FIRST_ID, len(counts)) - counts)
-        light = errors[counts == 0].max(initial=0.0) * _growth(len(counts), self.distribution.domain_size)
+        light = errors[counts == 0].max(initial=0.0) * _growth(
+            len(counts), self.distribution.domain_size
+        )
         return max(float(errors.max()), float(light)) / self.num_clients
 
 
@@ -163,7 +187,8 @@ class Trials:
 def _items(distribution: Frequencies, num_clients: int, most: int) -> tuple[F64, float]:
     """Return the expected frequencies of the heaviest items, float64 [most], and the others' sum of squared counts.
 
-    Groups of items of like frequency have numbers that are not whole: the sum of them is rounded, group by group.
+    Groups of items of like frequency have numbers that are not whole: the sum of them is rounded,
+    group by group.
     """
     order = np.argsort(-distribution.frequencies)
     frequencies = distribution.frequencies[order]
@@ -181,4 +206,8 @@ def _growth(candidates: int, domain_size: int) -> float:
     >>> _growth(1000, 1000), round(_growth(100_000, 1_000_000), 3)
     (1.0, 1.107)
     """
-    return 1.0 if domain_size <= candidates else float(ndtri(0.5 / domain_size) / ndtri(0.5 / candidates))
+    return (
+        1.0
+        if domain_size <= candidates
+        else float(ndtri(0.5 / domain_size) / ndtri(0.5 / candidates))
+    )

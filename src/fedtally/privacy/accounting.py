@@ -12,14 +12,15 @@ Of the methods that apply, the one with the smallest bound is taken, and named:
 | `gaussian-composition`      | several events, each chosen in view of what  | as `dominating-gaussian`      |
 |                             | earlier ones showed                          |                               |
 
-Loss distributions take up to 2^18 rows times releases; Skellam noise of a variance above 1e7, and whatever is clipped,
-enters them as the Gaussian that dominates it.
+Loss distributions take up to 2^18 rows times releases; Skellam noise of a variance above 1e7, and
+whatever is clipped, enters them as the Gaussian that dominates it.
 
-Proofs: docs/privacy-proofs/. What the accountant does not know is an error. No amplification by sampling, shuffling or
-the choice of cohorts is ever credited: whoever sees who takes part would not be fooled by it.
+Proofs: docs/privacy-proofs/. What the accountant does not know is an error. No amplification by
+sampling, shuffling or the choice of cohorts is ever credited: whoever sees who takes part would not
+be fooled by it.
 
-Arithmetic is in floating point, with margins: 1e-8 of epsilon, and 1e-15 of delta for every convolution, five times
-what was measured.
+Arithmetic is in floating point, with margins: 1e-8 of epsilon, and 1e-15 of delta for every
+convolution, five times what was measured.
 """
 
 from __future__ import annotations
@@ -43,8 +44,9 @@ from fedtally.privacy.events import Event, Mechanism, Relation
 
 F64 = npt.NDArray[np.float64]
 SECURE_SUM_DELTA = 2.0**-40  # of one secure sum: docs/protocol.md
-# Variances beyond which noise is taken as the Gaussian that dominates it: rounding a Gaussian changes epsilon by less
-# than 1e-5 of it there, and the Bessel functions of Skellam noise lose digits.
+# Variances beyond which noise is taken as the Gaussian that dominates it: rounding a Gaussian
+# changes epsilon by less than 1e-5 of it there, and the Bessel functions of Skellam noise lose
+# digits.
 _AS_GAUSSIAN = {Mechanism.ROUNDED_GAUSSIAN: 1e4, Mechanism.SKELLAM: 1e7}
 _STEPS = 100.0  # of the grid, in one standard deviation of a privacy loss
 _STEPS_OF_TOTAL = 2000.0  # and in one of the total, where there are few atoms
@@ -59,7 +61,8 @@ _TYPICAL = 1e-6  # delta
 _LEAST_LISTED = 1e-12  # delta, beyond which a loss counts as infinite in a table
 _LISTED = 2001  # losses from 0 on in a table
 _MOST_FOLDS = 2**18
-MOST_ADAPTIVE = 25.0  # epsilon of several campaigns: up to here what their samplers lack fits into what is set aside
+# epsilon of several campaigns: up to here what their samplers lack fits into what is set aside
+MOST_ADAPTIVE = 25.0
 
 
 class Method(StrEnum):
@@ -80,7 +83,8 @@ class Guarantee:
         delta: an upper bound, everything included.
         method: how the number was found.
         relation: the neighbouring relation that it holds for.
-        trust: `central`, `distributed`, or `central and distributed`: every party named must be trusted.
+        trust: `central`, `distributed`, or `central and distributed`: every party named must be
+            trusted.
     """
 
     epsilon: float
@@ -116,7 +120,8 @@ def noise_multiplier(epsilon: float, delta: float) -> float:
     from dp_accounting import get_sigma_gaussian
 
     epsilon, delta = _validate.real(1e-6, 1e3, epsilon=epsilon), checked_delta(delta)
-    return float(get_sigma_gaussian(epsilon, delta)) * (1 + 1e-8)  # it is found by search, to about 1e-9
+    # it is found by search, to about 1e-9
+    return float(get_sigma_gaussian(epsilon, delta)) * (1 + 1e-8)
 
 
 def epsilon(events: Event | Sequence[Event], delta: float, *, adaptive: bool = False) -> Guarantee:
@@ -126,27 +131,33 @@ def epsilon(events: Event | Sequence[Event], delta: float, *, adaptive: bool = F
 
     Args:
         events: all that one client may be exposed to, pilots included.
-        delta: in (0, 1), for all events together; 2^-40 for every secure sum, and what the sampler of the noise lacks,
-            come out of it.
-        adaptive: whether later events were, or may have been, chosen in view of what earlier ones showed: then several
-            compose as the Gaussians that dominate them (`gaussian_bound`), since loss distributions do not.
+        delta: in (0, 1), for all events together; 2^-40 for every secure sum, and what the sampler
+            of the noise lacks, come out of it.
+        adaptive: whether later events were, or may have been, chosen in view of what earlier ones
+            showed: then several compose as the Gaussians that dominate them (`gaussian_bound`),
+            since loss distributions do not.
 
     Raises:
-        InvalidInputError: no events, one without variance, several relations, or a delta that is used up before.
+        InvalidInputError: no events, one without variance, several relations, or a delta that is
+            used up before.
 
     >>> print(epsilon(Event("rounded-gaussian", 16, "zero-out", variance=16 * 4.2247**2), 1e-6))
     epsilon 0.9999 at delta 1e-06 (zero-out, central trust, privacy-loss-distribution)
     """
     found, delta = _checked(events), checked_delta(delta)
-    return Composition.of(found, delta).guarantee if adaptive and len(found) > 1 else _guarantee(found, delta)
+    return (
+        Composition.of(found, delta).guarantee
+        if adaptive and len(found) > 1
+        else _guarantee(found, delta)
+    )
 
 
 def _guarantee(events: Sequence[Event], delta: float) -> Guarantee:
     fixed, variation = _slack(events)
     if delta <= fixed + 2 * variation:
         raise InvalidInputError(
-            f"delta must exceed {fixed + 2 * variation:.3g}, which secure sums and the sampler of the noise use up, "
-            f"got {delta:g}"
+            f"delta must exceed {fixed + 2 * variation:.3g}, which secure sums and the sampler of"
+            f" the noise use up, got {delta:g}"
         )
     best = min((_solve(bound, delta - fixed, variation), bound.method) for bound in _bounds(events))
     return Guarantee(best[0], delta, best[1], events[0].relation, _trust(events))
@@ -156,9 +167,10 @@ def _guarantee(events: Sequence[Event], delta: float) -> Guarantee:
 class Composition:
     """Campaigns of which each may be planned in view of what the earlier ones showed: a running total.
 
-    They compose as Gaussians, at the part of delta that is not set aside (`set_aside`). What is set aside, once and for
-    however many campaigns, bears secure sums and samplers: so delta is never exceeded. To add a campaign costs the same
-    after a thousand as after one. Made by `of`. Proof: docs/privacy-proofs/releases.md, 5.
+    They compose as Gaussians, at the part of delta that is not set aside (`set_aside`). What is set
+    aside, once and for however many campaigns, bears secure sums and samplers: so delta is never
+    exceeded. To add a campaign costs the same after a thousand as after one. Made by `of`. Proof:
+    docs/privacy-proofs/releases.md, 5.
 
     Attributes:
         delta: for all campaigns together, fixed before the first.
@@ -232,14 +244,18 @@ class Composition:
         lost = self.lost + (1 + math.exp(min(max(found, MOST_ADAPTIVE), 700.0))) * self.variation
         if lost > aside:
             raise InvalidInputError(
-                f"of delta {self.delta:g} {aside:.3g} is set aside for secure sums and samplers of noise, and "
-                f"it is used up by what {self.campaigns} campaigns take off it: {lost:.3g}"
+                f"of delta {self.delta:g} {aside:.3g} is set aside for secure sums and samplers of"
+                f" noise, and it is used up by what {self.campaigns} campaigns take off it:"
+                f" {lost:.3g}"
             )
         return Guarantee(found, self.delta, Method.GAUSSIANS, self.relation, self.trust)
 
     def to_dict(self) -> dict[str, Any]:
         """Return what `from_dict` needs besides an event and delta, as JSON-able values."""
-        return {name: getattr(self, name) for name in ("campaigns", "square", "lost", "variation", "trust")}
+        return {
+            name: getattr(self, name)
+            for name in ("campaigns", "square", "lost", "variation", "trust")
+        }
 
     @classmethod
     def from_dict(cls, values: Any, event: Event, delta: float) -> Self:
@@ -254,12 +270,23 @@ class Composition:
             InvalidInputError: an entry is missing, unknown or out of bounds.
         """
         names = {"campaigns", "square", "lost", "variation", "trust"}
-        if not isinstance(values, Mapping) or set(values) != names or not isinstance(values["trust"], str):
-            raise InvalidInputError(f"a composition is a table with {', '.join(sorted(names))}, got {values!r}")
+        if (
+            not isinstance(values, Mapping)
+            or set(values) != names
+            or not isinstance(values["trust"], str)
+        ):
+            raise InvalidInputError(
+                f"a composition is a table with {', '.join(sorted(names))}, got {values!r}"
+            )
         number = _validate.integer(1, campaigns=values["campaigns"])
         square, lost, variation = (values[name] for name in ("square", "lost", "variation"))
-        if not all(isinstance(value, float) and 0 <= value < math.inf for value in (square, lost, variation)):
-            raise InvalidInputError(f"the sums of a composition must be numbers of at least 0, got {values!r}")
+        if not all(
+            isinstance(value, float) and 0 <= value < math.inf
+            for value in (square, lost, variation)
+        ):
+            raise InvalidInputError(
+                f"the sums of a composition must be numbers of at least 0, got {values!r}"
+            )
         alone = event if number == 1 else None
         return cls(delta, event.relation, values["trust"], number, square, lost, variation, alone)
 
@@ -288,10 +315,11 @@ def _sum_above(a: float, b: float) -> float:
 def gaussian_bound(events: Event | Sequence[Event]) -> float:
     """Return mu: whatever the events show is a function of a Gaussian shifted by mu standard deviations.
 
-    So it is mu-Gaussian differentially private (Dong, Roth and Su 2022), however later events were chosen in view of
-    earlier ones. For rounded Gaussian noise mu is the distance over the standard deviation. For Skellam noise of
-    variance v it is the distance times 2 Phi^-1((1 + p) / 2), p = e^-v I_0(v) the probability of 0: about
-    (1 + 1 / (6 v)) / sqrt(v). For every integer vector of that Euclidean length, and the least for a vector of one 1.
+    So it is mu-Gaussian differentially private (Dong, Roth and Su 2022), however later events were
+    chosen in view of earlier ones. For rounded Gaussian noise mu is the distance over the standard
+    deviation. For Skellam noise of variance v it is the distance times 2 Phi^-1((1 + p) / 2), p =
+    e^-v I_0(v) the probability of 0: about (1 + 1 / (6 v)) / sqrt(v). For every integer vector of
+    that Euclidean length, and the least for a vector of one 1.
     Proof: docs/privacy-proofs/skellam.md.
 
     >>> event = Event("skellam", 5, "zero-out", variance=500.0, honest_survivors=90)
@@ -305,17 +333,18 @@ def _unit(event: Event) -> float:
     """Return mu for a distance of 1."""
     if event.mechanism is Mechanism.ROUNDED_GAUSSIAN:
         return 1 / math.sqrt(event.noise_variance)
-    # 2 Phi^-1((1 + p) / 2) without its rounding for small p; where p is close to 1 it is known to 3e-9 of itself.
+    # 2 Phi^-1((1 + p) / 2) without its rounding for small p; where p is close to 1 it is known to
+    # 3e-9 of itself.
     return 2 * math.sqrt(2) * float(erfinv(i0e(event.noise_variance))) * (1 + 1e-8)
 
 
 class Concentrated(NamedTuple):
     """A proven statement: but for a part of probability `delta`, what is seen is rho-zero-concentrated private.
 
-    That is, some distributions within total variation `delta` of what is seen have Renyi divergences of at most
-    alpha rho
-    between neighbours, at every order alpha > 1 (Bun and Steinke 2016). Of events that are seen together, also
-    adaptively, both numbers add up.
+    That is, some distributions within total variation `delta` of what is seen have Renyi
+    divergences of at most alpha rho
+    between neighbours, at every order alpha > 1 (Bun and Steinke 2016). Of events that are seen
+    together, also adaptively, both numbers add up.
     """
 
     rho: float
@@ -355,7 +384,8 @@ class PrivacyLoss(NamedTuple):
     Attributes:
         loss: float64 [n], rising, equally far apart; the last is infinite.
         probability: float64 [n], of each loss; together 1.
-        delta: float64 [n], at epsilon equal to the loss, everything included; 0 for the infinite one.
+        delta: float64 [n], at epsilon equal to the loss, everything included; 0 for the infinite
+            one.
     """
 
     loss: F64
@@ -366,9 +396,10 @@ class PrivacyLoss(NamedTuple):
 def privacy_loss(events: Event | Sequence[Event]) -> PrivacyLoss:
     """Return the distribution of the privacy loss of all events together, from above.
 
-    Its delta is that of the bound whose epsilon at delta 1e-6 is least, with what secure sums and the sampler of the
-    noise add, connected linearly in e^epsilon between the points of the grid (docs/privacy-proofs/skellam.md). To
-    compose it with others convolve the probabilities of equal grids.
+    Its delta is that of the bound whose epsilon at delta 1e-6 is least, with what secure sums and
+    the sampler of the noise add, connected linearly in e^epsilon between the points of the grid
+    (docs/privacy-proofs/skellam.md). To compose it with others convolve the probabilities of equal
+    grids.
 
     Raises:
         InvalidInputError: noise so little that nothing is bounded.
@@ -382,25 +413,30 @@ def privacy_loss(events: Event | Sequence[Event]) -> PrivacyLoss:
     bound = min(_bounds(found), key=lambda bound: (bound.epsilon(_TYPICAL), bound.method))
     end = bound.epsilon(_LEAST_LISTED)
     if not 0 < end < 300:
-        raise InvalidInputError("the noise is too little, or too much, for a table of its privacy loss")
+        raise InvalidInputError(
+            "the noise is too little, or too much, for a table of its privacy loss"
+        )
     loss = np.linspace(0.0, end, _LISTED)
     above = np.minimum(1.0, bound.deltas(loss) + fixed + (1 + np.exp(loss)) * variation)
     below = 1 - np.exp(-loss) * (1 - above)  # both directions are alike, so this is delta at -loss
     loss = np.concatenate([-loss[:0:-1], loss])
     delta = np.minimum.accumulate(np.concatenate([below[:0:-1], above]))
-    # delta is the sum of (1 - e^(epsilon - loss)) probability over larger losses: linear in e^epsilon between losses
-    # that occur, and a probability is how much its slope there falls.
+    # delta is the sum of (1 - e^(epsilon - loss)) probability over larger losses: linear in
+    # e^epsilon between losses that occur, and a probability is how much its slope there falls.
     slope = np.append(np.diff(delta) / np.diff(np.exp(loss)), 0.0)
     probability = np.append(0.0, np.maximum(0.0, np.diff(slope) * np.exp(loss[1:])))
     probability[0] = max(0.0, 1 - probability.sum() - delta[-1])
-    return PrivacyLoss(np.append(loss, math.inf), np.append(probability, delta[-1]), np.append(delta, 0.0))
+    return PrivacyLoss(
+        np.append(loss, math.inf), np.append(probability, delta[-1]), np.append(delta, 0.0)
+    )
 
 
 def calibrate(event: Event, epsilon: float, delta: float, *, others: Sequence[Event] = ()) -> float:
     """Return a variance at which the event and the others are (epsilon, delta)-private, found by search to 1e-6.
 
-    It is the least one wherever the cost falls with the variance. It does not where noise is so little that its
-    integers show (variances below 1), nor where a method reaches its limits; the target is met all the same.
+    It is the least one wherever the cost falls with the variance. It does not where noise is so
+    little that its integers show (variances below 1), nor where a method reaches its limits; the
+    target is met all the same.
 
     Args:
         event: its own variance is not looked at.
@@ -418,7 +454,9 @@ def calibrate(event: Event, epsilon: float, delta: float, *, others: Sequence[Ev
     target = _validate.real(1e-6, 1e3, epsilon=epsilon)
     delta = checked_delta(delta)
     if others and _guarantee(_checked(others), delta).epsilon >= target:
-        raise InvalidInputError(f"the other events alone reach epsilon {target:g} at delta {delta:g}: nothing is left")
+        raise InvalidInputError(
+            f"the other events alone reach epsilon {target:g} at delta {delta:g}: nothing is left"
+        )
 
     @cache
     def found(variance: float) -> float:
@@ -432,13 +470,16 @@ def calibrate(event: Event, epsilon: float, delta: float, *, others: Sequence[Ev
     while not suffices(high):
         low, high = high, 2 * high
         if high > 1e18:
-            raise InvalidInputError(f"no noise reaches epsilon {target:g} at delta {delta:g}; raise either")
+            raise InvalidInputError(
+                f"no noise reaches epsilon {target:g} at delta {delta:g}; raise either"
+            )
     while low > 1e-8 and suffices(low):
         low, high = low / 2, low
     steps = 0
     while high > low * (1 + 1e-6):
         middle, steps = math.sqrt(low * high), steps + 1
-        # Epsilon is about a power of the variance: look where that meets the target, a little above and below in turn.
+        # Epsilon is about a power of the variance: look where that meets the target, a little above
+        # and below in turn.
         if steps % 3 and found(high) < found(low) < math.inf and found(high) > 0:
             share = math.log(found(low) / target) / math.log(found(low) / found(high))
             meets = low * (high / low) ** share * (1 + (3e-7 if steps % 3 == 1 else -3e-7))
@@ -464,11 +505,16 @@ def realised(event: Event, survivors: int, corrupt: int) -> Event:
     """
     if event.honest_survivors is None:
         raise InvalidInputError(
-            "only skellam noise comes in shares: rounded-gaussian noise is what it was planned to be"
+            "only skellam noise comes in shares: rounded-gaussian noise is what it was planned"
+            " to be"
         )
     corrupt = _validate.integer(0, corrupt=corrupt)
     honest = _validate.integer(corrupt + 1, survivors=survivors) - corrupt
-    return replace(event, variance=event.noise_variance * honest / event.honest_survivors, honest_survivors=honest)
+    return replace(
+        event,
+        variance=event.noise_variance * honest / event.honest_survivors,
+        honest_survivors=honest,
+    )
 
 
 def _checked(events: Event | Sequence[Event]) -> list[Event]:
@@ -484,8 +530,8 @@ def _checked(events: Event | Sequence[Event]) -> list[Event]:
 def _check_relations(relations: set[str]) -> None:
     if len(relations) > 1:
         raise InvalidInputError(
-            f"events of several relations do not compose, got {' and '.join(sorted(relations))}: a population has one, "
-            "so use that of its first campaign (neighbours)"
+            f"events of several relations do not compose, got {' and '.join(sorted(relations))}: a"
+            " population has one, so use that of its first campaign (neighbours)"
         )
 
 
@@ -510,7 +556,9 @@ def _trust(events: Sequence[Event]) -> str:
 def _slack(events: Sequence[Event]) -> tuple[float, float]:
     """Return what secure sums add to delta, and the total variation, of which (1 + e^epsilon) times is added."""
     sums = sum(event.participations for event in events if event.mechanism is Mechanism.SKELLAM)
-    return sums * SECURE_SUM_DELTA, sum(event.participations * event.total_variation for event in events)
+    return sums * SECURE_SUM_DELTA, sum(
+        event.participations * event.total_variation for event in events
+    )
 
 
 class _Bound(NamedTuple):
@@ -536,9 +584,16 @@ def _solve(bound: _Bound, delta: float, variation: float) -> float:
 def _bounds(events: Sequence[Event]) -> list[_Bound]:
     """Return the bounds that apply, at least one."""
     skellam = any(event.mechanism is Mechanism.SKELLAM for event in events)
-    bounds = [_gaussian(gaussian_bound(events), Method.DOMINATING_GAUSSIAN if skellam else Method.ANALYTIC_GAUSSIAN)]
+    bounds = [
+        _gaussian(
+            gaussian_bound(events),
+            Method.DOMINATING_GAUSSIAN if skellam else Method.ANALYTIC_GAUSSIAN,
+        )
+    ]
     folds = _folds(events)
-    composed = _loss_distribution(folds) if any(isinstance(pair, _Integer) for pair in folds) else None
+    composed = (
+        _loss_distribution(folds) if any(isinstance(pair, _Integer) for pair in folds) else None
+    )
     return [*bounds, composed] if composed else bounds
 
 
@@ -556,7 +611,8 @@ def _gaussian(mu: float, method: Method) -> _Bound:
     return _Bound(
         method,
         lambda delta: _margin(float(get_epsilon_gaussian(1 / mu, delta))),
-        # Both terms nearly cancel where mu is small: their difference is known to about 1e-16 / mu of itself.
+        # Both terms nearly cancel where mu is small: their difference is known to about 1e-16 / mu
+        # of itself.
         lambda epsilons: _gaussian_delta(mu, epsilons) * (1 + 1e-9 + 1e-13 / mu) + 1e-15,
     )
 
@@ -618,12 +674,16 @@ def _loss_distribution(folds: Counter[_Integer | _Normal]) -> _Bound | None:
 
     Proof: docs/privacy-proofs/skellam.md.
 
-    None: too many pairs, or one that hardly overlaps. How long the steps are decides how much is lost: `_step`.
+    None: too many pairs, or one that hardly overlaps. How long the steps are decides how much is
+    lost: `_step`.
     """
     from dp_accounting.pld import pld_pmf
 
     count = folds.total()
-    losses = {pair: _normal_loss(pair) if isinstance(pair, _Normal) else _integer_loss(pair) for pair in folds}
+    losses = {
+        pair: _normal_loss(pair) if isinstance(pair, _Normal) else _integer_loss(pair)
+        for pair in folds
+    }
     if count > _MOST_FOLDS or any(math.isinf(loss.largest) for loss in losses.values()):
         return None
     step = _step([(losses[pair], number) for pair, number in folds.items()])
@@ -632,14 +692,22 @@ def _loss_distribution(folds: Counter[_Integer | _Normal]) -> _Bound | None:
         ends = max(1, math.ceil(losses[pair].largest / step))
         deltas: F64 = np.clip(losses[pair].deltas(step * np.arange(-ends, ends + 1.0)), 0.0, 1.0)
         falling = np.minimum.accumulate(deltas)  # but for rounding they fall
-        one = pld_pmf.create_pmf_pessimistic_connect_dots_fixed_gap(step, -ends, ends, falling).to_dense_pmf()
+        one = pld_pmf.create_pmf_pessimistic_connect_dots_fixed_gap(
+            step, -ends, ends, falling
+        ).to_dense_pmf()
         return one.self_compose(number) if number > 1 else one
 
-    total = reduce(lambda a, b: a.compose(b, _CONVOLUTION_ERROR), (composed(*fold) for fold in folds.items()))
+    total = reduce(
+        lambda a, b: a.compose(b, _CONVOLUTION_ERROR), (composed(*fold) for fold in folds.items())
+    )
     error = count * _CONVOLUTION_ERROR
 
     def epsilon(delta: float) -> float:
-        return _margin(float(total.get_epsilon_for_delta(delta - error))) if delta > error else math.inf
+        return (
+            _margin(float(total.get_epsilon_for_delta(delta - error)))
+            if delta > error
+            else math.inf
+        )
 
     def deltas(epsilons: F64) -> F64:
         at = np.minimum(epsilons, 700.0)  # where e^epsilon is finite
@@ -651,25 +719,33 @@ def _loss_distribution(folds: Counter[_Integer | _Normal]) -> _Bound | None:
 def _step(losses: Sequence[tuple[_Loss, int]]) -> float:
     """Return the step of the grid for so many of each loss.
 
-    Connecting the dots splits a loss at a fraction f of a step h between its ends, which adds a variance of about
-    f (1 - f) h^2. Where losses are close, 100 steps a standard deviation, on average over all pairs, will do. Where
-    they are few, delta has a kink at every sum of them: the grid is finer there, and of the steps between h / 2 and h
-    the one is taken that adds least, so that most losses lie on the grid: docs/privacy-proofs/skellam.md.
+    Connecting the dots splits a loss at a fraction f of a step h between its ends, which adds a
+    variance of about f (1 - f) h^2. Where losses are close, 100 steps a standard deviation, on
+    average over all pairs, will do. Where they are few, delta has a kink at every sum of them: the
+    grid is finer there, and of the steps between h / 2 and h the one is taken that adds least, so
+    that most losses lie on the grid: docs/privacy-proofs/skellam.md.
     """
     count = sum(number for _, number in losses)
     total = math.sqrt(sum(number * loss.stddev**2 for loss, number in losses))
-    step, least = total / math.sqrt(count) / _STEPS, max(loss.largest for loss, _ in losses) / _LONGEST_GRID
+    step, least = (
+        total / math.sqrt(count) / _STEPS,
+        max(loss.largest for loss, _ in losses) / _LONGEST_GRID,
+    )
     few = [(*loss.atoms, number) for loss, number in losses if loss.atoms is not None]
     if not few:
         return max(step, least)
     steps = max(min(step, total / _STEPS_OF_TOTAL), 2 * least) * _CANDIDATES
     fractions = [np.mod(at / steps[:, None], 1.0) for at, _, _ in few]
-    added = sum(number * (f * (1 - f)) @ mass for f, (_, mass, number) in zip(fractions, few, strict=True))
+    added = sum(
+        number * (f * (1 - f)) @ mass for f, (_, mass, number) in zip(fractions, few, strict=True)
+    )
     return float(steps[np.argmin(steps**2 * added)])
 
 
 def _normal_loss(pair: _Normal) -> _Loss:
-    return _Loss(pair.mu, pair.mu**2 / 2 + 10 * pair.mu, lambda epsilon: _gaussian_delta(pair.mu, epsilon))
+    return _Loss(
+        pair.mu, pair.mu**2 / 2 + 10 * pair.mu, lambda epsilon: _gaussian_delta(pair.mu, epsilon)
+    )
 
 
 def _integer_loss(pair: _Integer) -> _Loss:
@@ -679,7 +755,8 @@ def _integer_loss(pair: _Integer) -> _Loss:
     distribution, shift = _distribution(pair.mechanism, pair.variance), pair.shift
     tail = np.append(np.cumsum(distribution[::-1])[::-1], 0.0)  # [j]: at least the j-th outcome
     overlap = len(distribution) - shift
-    if overlap <= 0 or tail[overlap] > 0.5:  # so little noise that the two distributions hardly meet
+    # so little noise that the two distributions hardly meet
+    if overlap <= 0 or tail[overlap] > 0.5:
         return _Loss(0.0, math.inf, np.ones_like)
     loss = np.maximum.accumulate(
         np.log(distribution[:overlap]) - np.log(distribution[shift:])
@@ -695,7 +772,9 @@ def _integer_loss(pair: _Integer) -> _Loss:
         return delta
 
     matters = distribution[:overlap] > _MATTERS
-    atoms = (loss[matters], distribution[:overlap][matters]) if matters.sum() <= _FEW_ATOMS else None
+    atoms = (
+        (loss[matters], distribution[:overlap][matters]) if matters.sum() <= _FEW_ATOMS else None
+    )
     return _Loss(stddev, largest, deltas, atoms)
 
 

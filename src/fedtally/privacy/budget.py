@@ -1,18 +1,21 @@
-"""May this be spent? A pure rule over what was granted and what was reserved before: no database, no clock.
+"""May this be spent?
+A pure rule over what was granted and what was reserved before: no database, no clock.
 
-The unit is a client identity in a named population times a campaign: its `Event` says what all rounds of the campaign
-together expose one client to, in at most `event.participations` of them. A campaign is charged in full with its first
-release and not again for the others; that nobody takes part more often is held by each client's own record
-(`check_participation`). Populations that overlap are one population, with one total delta.
+The unit is a client identity in a named population times a campaign: its `Event` says what all
+rounds of the campaign together expose one client to, in at most `event.participations` of them. A
+campaign is charged in full with its first release and not again for the others; that nobody takes
+part more often is held by each client's own record (`check_participation`). Populations that
+overlap are one population, with one total delta.
 
-A *release* is what a campaign makes public at once: one of the releases of its plan, however many cohorts are summed
-for it. What was reserved counts as spent, whether or not anything was opened afterwards.
+A *release* is what a campaign makes public at once: one of the releases of its plan, however many
+cohorts are summed for it. What was reserved counts as spent, whether or not anything was opened
+afterwards.
 
-Campaigns may be planned in view of what earlier ones showed: several compose as Gaussians, which holds under full
-adaptivity (Smith and Thakurta 2022, Fully adaptive composition for Gaussian differential privacy), as composing loss
-distributions in general does not (Tran, Koskela, Raisa and Honkela 2026, f-Differential privacy filters, arXiv
-2602.06756). What is guaranteed then is the grant; what was spent, at a moment that may depend on what was seen, is
-information.
+Campaigns may be planned in view of what earlier ones showed: several compose as Gaussians, which
+holds under full adaptivity (Smith and Thakurta 2022, Fully adaptive composition for Gaussian
+differential privacy), as composing loss distributions in general does not (Tran, Koskela, Raisa and
+Honkela 2026, f-Differential privacy filters, arXiv 2602.06756). What is guaranteed then is the
+grant; what was spent, at a moment that may depend on what was seen, is information.
 """
 
 from __future__ import annotations
@@ -30,7 +33,8 @@ from fedtally.privacy.events import Event, Relation, countable
 NAME = "1 to 200 printable characters, no blanks at the ends"
 MAX_RELEASE = 2**31 - 1
 MIN_DELTA = 1e-15  # each secure sum takes 2^-40 of it
-_WITHOUT_INK = "\u115f\u1160\u3164\uffa0\u2800"  # fillers of Hangul, the empty Braille pattern: letters and signs
+# fillers of Hangul, the empty Braille pattern: letters and signs
+_WITHOUT_INK = "\u115f\u1160\u3164\uffa0\u2800"
 _SEPARATORS = re.compile(r"[\s\-_\u2010-\u2015\u2212\u00b7\u2022\u30fb.]+")
 _LOOK_ALIKES = str.maketrans(  # Cyrillic, Armenian, Greek, digits and bars, as they are written
     "АВЕЅІЈКМНОРСТУХасеһіјѕорхуԁԛԝкмтнвօոսհΑΒΕΖΗΙΚΜΝΟΡΤΥΧαορνικυτχγηωıɑɡ01|Ӏӏǀ",  # noqa: RUF001
@@ -51,7 +55,8 @@ class Grant:
     """What may be spent on a population in all: its largest epsilon, at its one total delta.
 
     Raises:
-        InvalidInputError: an empty or unprintable name, epsilon outside (0, 1000] or delta outside [1e-15, 1).
+        InvalidInputError: an empty or unprintable name, epsilon outside (0, 1000] or delta outside
+            [1e-15, 1).
 
     >>> Grant("phones", 4.0, 1e-6)
     Grant(population='phones', epsilon=4.0, delta=1e-06)
@@ -103,11 +108,13 @@ class Charge:
     Args:
         population: whose budget it is.
         plan: the fingerprint of the plan.
-        release: which of the plan's releases, from 0; in a client's own record, the round that it takes part in.
+        release: which of the plan's releases, from 0; in a client's own record, the round that it
+            takes part in.
         event: of the whole campaign, the same for each of its releases, with its variance.
 
     Raises:
-        InvalidInputError: a name that `checked_name` refuses, a release out of bounds, or an event without variance.
+        InvalidInputError: a name that `checked_name` refuses, a release out of bounds, or an event
+            without variance.
     """
 
     population: str
@@ -127,8 +134,9 @@ class Charge:
 def checked_name(**named: str) -> str:
     """Return a name of 1 to 200 printable characters without blanks at its ends; the keyword is its name in errors.
 
-    It is in Unicode form NFC, in which a text has one encoding: two that read alike to every program would otherwise be
-    two budgets. Another form is refused and not changed: the name is in the fingerprint of plans.
+    It is in Unicode form NFC, in which a text has one encoding: two that read alike to every
+    program would otherwise be two budgets. Another form is refused and not changed: the name is in
+    the fingerprint of plans.
 
     >>> checked_name(population="phones")
     'phones'
@@ -139,7 +147,8 @@ def checked_name(**named: str) -> str:
     if not unicodedata.is_normalized("NFC", name):
         composed = unicodedata.normalize("NFC", name)
         raise InvalidInputError(
-            f"{what} must be in Unicode form NFC, {composed!r} ({composed!a}), got {name!a}: type it anew"
+            f"{what} must be in Unicode form NFC, {composed!r} ({composed!a}), got {name!a}: type"
+            " it anew"
         )
     return name
 
@@ -150,21 +159,31 @@ def is_name(name: object) -> bool:
     >>> is_name("phones"), is_name(" phones"), is_name(b"phones")
     (True, False, False)
     """
-    return isinstance(name, str) and 0 < len(name) <= 200 and name.isprintable() and name == name.strip()
+    return (
+        isinstance(name, str)
+        and 0 < len(name) <= 200
+        and name.isprintable()
+        and name == name.strip()
+    )
 
 
 def appearance(name: str) -> str:
     """Return what a name looks like to a person in a hurry: names that are easily confused share it.
 
-    Letter case, accents, compatibility forms (NFKD) and characters without ink do not count; blanks, hyphens and
-    underscores are one; common look-alikes of Latin letters, Cyrillic, Greek and digits among them, are that letter.
-    This is for warnings: it neither finds every look-alike (Unicode TR 39 lists thousands) nor finds only those.
+    Letter case, accents, compatibility forms (NFKD) and characters without ink do not count;
+    blanks, hyphens and underscores are one; common look-alikes of Latin letters, Cyrillic, Greek
+    and digits among them, are that letter. This is for warnings: it neither finds every look-alike
+    (Unicode TR 39 lists thousands) nor finds only those.
 
     >>> appearance("Phones-1") == appearance("\N{CYRILLIC SMALL LETTER ER}hones l"), appearance("phones-2")
     (True, 'phones-2')
     """
     parts = unicodedata.normalize("NFKD", name)
-    inked = (one for one in parts if unicodedata.category(one) not in ("Mn", "Me") and one not in _WITHOUT_INK)
+    inked = (
+        one
+        for one in parts
+        if unicodedata.category(one) not in ("Mn", "Me") and one not in _WITHOUT_INK
+    )
     letters = "".join(inked).translate(_LOOK_ALIKES).casefold()
     return _SEPARATORS.sub("-", letters).strip("-")
 
@@ -178,14 +197,15 @@ def check_spend(grant: Grant, charges: Sequence[Charge], new: Charge) -> Guarant
         new: what is to be reserved.
 
     Returns:
-        The cost of all campaigns together, at most the grant. None for a further release of a campaign, which was
-        charged with its first.
+        The cost of all campaigns together, at most the grant. None for a further release of a
+        campaign, which was charged with its first.
 
     Raises:
         AlreadySpentError: the release was reserved before.
         OverspentError: the campaign would cost more than is left.
-        InvalidInputError: the plan was charged to another population or with another event, or the events do not
-            compose (two neighbouring relations), or the grant belongs to another population.
+        InvalidInputError: the plan was charged to another population or with another event, or the
+            events do not compose (two neighbouring relations), or the grant belongs to another
+            population.
 
     >>> event = Event("rounded-gaussian", 16, "zero-out", variance=16 * 4.2247**2)
     >>> grant, first = Grant("phones", 1.4, 1e-6), Charge("phones", "plan-a", 0, event)
@@ -197,11 +217,17 @@ def check_spend(grant: Grant, charges: Sequence[Charge], new: Charge) -> Guarant
     fedtally.privacy.budget.OverspentError: plan plan-b would take population 'phones' to epsilon 1.456 at ...
     """
     if grant.population != new.population:
-        raise InvalidInputError(f"the grant is of population {grant.population!r}, not of {new.population!r}")
+        raise InvalidInputError(
+            f"the grant is of population {grant.population!r}, not of {new.population!r}"
+        )
     if _campaign(charges, new):
         return None
-    campaigns = {charge.plan: charge.event for charge in charges if charge.population == new.population}
-    return check_total(grant, Composition.of([*campaigns.values(), new.event], grant.delta), new.plan)
+    campaigns = {
+        charge.plan: charge.event for charge in charges if charge.population == new.population
+    }
+    return check_total(
+        grant, Composition.of([*campaigns.values(), new.event], grant.delta), new.plan
+    )
 
 
 def check_total(grant: Grant, total: Composition, plan: str) -> Guarantee:
@@ -213,16 +239,17 @@ def check_total(grant: Grant, total: Composition, plan: str) -> Guarantee:
         plan: the fingerprint of the new one.
 
     Raises:
-        OverspentError: they cost more than was granted; or several together more than epsilon 25, beyond which they do
-            not compose.
+        OverspentError: they cost more than was granted; or several together more than epsilon 25,
+            beyond which they do not compose.
         InvalidInputError: as `Composition.guarantee`.
     """
     cost, most = total.guarantee, _spendable(grant.epsilon, total)
     if cost.epsilon > most:
         raise OverspentError(
-            f"plan {plan} would take population {grant.population!r} to {cost}, and epsilon {grant.epsilon:g} was "
-            f"granted{'' if most == grant.epsilon else f', of which several campaigns may spend {most:g}'}; "
-            "more noise or fewer participations cost less"
+            f"plan {plan} would take population {grant.population!r} to {cost}, and epsilon"
+            f" {grant.epsilon:g} was"
+            f" granted{'' if most == grant.epsilon else f', of which several campaigns may spend {most:g}'};"
+            " more noise or fewer participations cost less"
         )
     return cost
 
@@ -235,10 +262,13 @@ def check_campaign(known: Charge, new: Charge) -> None:
     """
     if known.population != new.population:
         raise InvalidInputError(
-            f"plan {new.plan} was charged to population {known.population!r}: a plan has one population"
+            f"plan {new.plan} was charged to population {known.population!r}: a plan has one"
+            " population"
         )
     if known.event != new.event:
-        raise InvalidInputError(f"plan {new.plan} was charged with another event: a plan has one event")
+        raise InvalidInputError(
+            f"plan {new.plan} was charged with another event: a plan has one event"
+        )
 
 
 def check_cap(cap: Cap, charges: Sequence[Charge], new: Charge) -> None:
@@ -265,8 +295,8 @@ def check_cap(cap: Cap, charges: Sequence[Charge], new: Charge) -> None:
     total = Composition.of(list(campaigns.values()), cap.delta)
     if total.guarantee.epsilon > _spendable(cap.epsilon, total):
         raise OverspentError(
-            f"plan {new.plan} would take everything in this record to {total.guarantee}, and its cap is epsilon "
-            f"{cap.epsilon:g}"
+            f"plan {new.plan} would take everything in this record to {total.guarantee}, and its"
+            f" cap is epsilon {cap.epsilon:g}"
         )
 
 
@@ -298,8 +328,8 @@ def check_participation(charges: Sequence[Charge], new: Charge) -> None:
     taken = len(_campaign(charges, new))
     if taken >= new.event.participations:
         raise OverspentError(
-            f"the client took part in {taken} rounds of plan {new.plan}, of {new.event.participations} that it may "
-            "take part in: it sits this one out"
+            f"the client took part in {taken} rounds of plan {new.plan}, of"
+            f" {new.event.participations} that it may take part in: it sits this one out"
         )
 
 
@@ -309,5 +339,7 @@ def _campaign(charges: Sequence[Charge], new: Charge) -> list[Charge]:
     for charge in campaign:
         check_campaign(charge, new)
         if charge.release == new.release:
-            raise AlreadySpentError(f"release {new.release} of plan {new.plan} was reserved before and counts as spent")
+            raise AlreadySpentError(
+                f"release {new.release} of plan {new.plan} was reserved before and counts as spent"
+            )
     return campaign

@@ -1,4 +1,5 @@
-"""What a plan guarantees of differential privacy: how much, to whom, and with which noise. Checked when it is made.
+"""What a plan guarantees of differential privacy: how much, to whom, and with which noise.
+Checked when it is made.
 
 >>> terms = propose(epsilon=1.0, delta=1e-6, rows=5, width=1000)
 >>> terms.event.mechanism.value, round(terms.event.noise_variance, 2), round(terms.noise_multiplier, 3)
@@ -21,20 +22,28 @@ from fedtally.privacy import accounting
 from fedtally.privacy.accounting import Guarantee, checked_delta
 from fedtally.privacy.budget import checked_name
 from fedtally.privacy.events import Collisions, Event, Mechanism, Relation, Trust, default_clip_norm
-from fedtally.privacy.mechanism import MAX_VARIANCE, MIN_GAUSSIAN_VARIANCE, Noise, rounded_gaussian, skellam
+from fedtally.privacy.mechanism import (
+    MAX_VARIANCE,
+    MIN_GAUSSIAN_VARIANCE,
+    Noise,
+    rounded_gaussian,
+    skellam,
+)
 
 POPULATION = "clients"
 MIN_EPSILON, MAX_EPSILON = 1e-3, 100.0
 _SMALLEST = {Mechanism.ROUNDED_GAUSSIAN: MIN_GAUSSIAN_VARIANCE, Mechanism.SKELLAM: 2.0**-16}
-_DRAW_VARIATION = 2.0**-108  # of one draw: a table of 2^20 entries, and none is longer (docs/privacy-proofs)
-_REFUSED = 2.0**-80  # that one of two servers draws noise beyond what a counter has room for, and stops
+# of one draw: a table of 2^20 entries, and none is longer (docs/privacy-proofs)
+_DRAW_VARIATION = 2.0**-108
+# that one of two servers draws noise beyond what a counter has room for, and stops
+_REFUSED = 2.0**-80
 
 
 class NoiseBy(StrEnum):
     """The closed list of who adds the noise, so that a sum holds it before anybody may read the sum.
 
-    `AGGREGATOR`: whoever is trusted with the exact sum, once. `CLIENTS`: each client, its share. `SERVERS`: each of two
-    servers, all of it, since the other one may not.
+    `AGGREGATOR`: whoever is trusted with the exact sum, once. `CLIENTS`: each client, its share.
+    `SERVERS`: each of two servers, all of it, since the other one may not.
     """
 
     AGGREGATOR = "aggregator"
@@ -71,9 +80,10 @@ class PrivacyConfig:
         delta: between 0 and 1, exclusive.
         event: what one client is exposed to, with the variance of the noise.
         population: whose budget the campaign is charged to; populations that overlap are one.
-        not_private: whether something that no private run may use chose a parameter, names items or is compared with
-            the
-            answer: private items as the domain, a seed that was chosen, the truth. Then nothing is guaranteed.
+        not_private: whether something that no private run may use chose a parameter, names items or
+            is compared with the
+            answer: private items as the domain, a seed that was chosen, the truth. Then nothing is
+            guaranteed.
 
     Raises:
         InvalidInputError: a value is out of bounds, or the noise is too little for the guarantee.
@@ -90,19 +100,24 @@ class PrivacyConfig:
         object.__setattr__(self, "delta", checked_delta(self.delta))
         checked_name(population=self.population)
         if not isinstance(self.not_private, bool):
-            raise InvalidInputError(f"privacy.not_private must be true or false, got {self.not_private!r}")
+            raise InvalidInputError(
+                f"privacy.not_private must be true or false, got {self.not_private!r}"
+            )
         if not isinstance(self.event, Event):
-            raise InvalidInputError(f"privacy.event must be an Event, got {type(self.event).__name__}")
+            raise InvalidInputError(
+                f"privacy.event must be an Event, got {type(self.event).__name__}"
+            )
         if not _SMALLEST[self.event.mechanism] <= self.event.noise_variance <= MAX_VARIANCE / 2:
             raise InvalidInputError(
-                f"the variance of the noise must be {_SMALLEST[self.event.mechanism]:g} to {MAX_VARIANCE / 2:g}, "
-                f"got {self.event.noise_variance:g}; change epsilon, rows or participations"
+                f"the variance of the noise must be {_SMALLEST[self.event.mechanism]:g} to"
+                f" {MAX_VARIANCE / 2:g}, got {self.event.noise_variance:g}; change epsilon, rows or"
+                " participations"
             )
         found = self.guarantee
         if found.epsilon > self.epsilon:
             raise InvalidInputError(
-                f"noise of variance {self.event.noise_variance:g} gives {found}, above the epsilon {self.epsilon:g} of "
-                "the plan; give it more noise, or guarantee less"
+                f"noise of variance {self.event.noise_variance:g} gives {found}, above the epsilon"
+                f" {self.epsilon:g} of the plan; give it more noise, or guarantee less"
             )
 
     @property
@@ -128,7 +143,9 @@ class PrivacyConfig:
     def certified(self, collisions: Collisions) -> Self:
         """Return the same guarantee with the least noise for hashes whose candidates collide no worse than this."""
         event = replace(self.event, collisions=collisions, variance=None)
-        return replace(self, event=replace(event, variance=_calibrated(event, self.epsilon, self.delta)))
+        return replace(
+            self, event=replace(event, variance=_calibrated(event, self.epsilon, self.delta))
+        )
 
     @property
     def noise_multiplier(self) -> float:
@@ -215,7 +232,8 @@ def propose(
         rows: of the sketch.
         width: of the sketch.
         relation: the neighbouring relation, or its name.
-        trust: central; or distributed: Skellam shares if `honest_survivors` is given, else the noise of two servers.
+        trust: central; or distributed: Skellam shares if `honest_survivors` is given, else the
+            noise of two servers.
         max_items: the most distinct items of a client in a round.
         participations: the most rounds of a client.
         per_release: the most of these that are added up before they are opened.
@@ -258,7 +276,8 @@ def total_variation(mechanism: Mechanism, trust: Trust, counters: int, clients: 
         mechanism: the noise.
         trust: whom it trusts.
         counters: rows times width.
-        clients: the most in the sum, each of which draws for every counter where the clients add the noise.
+        clients: the most in the sum, each of which draws for every counter where the clients add
+            the noise.
     """
     draws = (counters + 1) * (clients if mechanism is Mechanism.SKELLAM else 1)
     two_servers = mechanism is Mechanism.ROUNDED_GAUSSIAN and trust is Trust.DISTRIBUTED
@@ -294,42 +313,51 @@ def check_event(
     for name, planned in (("rows", rows), ("max_items", max_items)):
         if getattr(event, name) != planned:
             raise InvalidInputError(
-                f"privacy.event.{name} must be that of the plan, {planned}, got {getattr(event, name)}"
+                f"privacy.event.{name} must be that of the plan, {planned}, got"
+                f" {getattr(event, name)}"
             )
     if event.participations > num_rounds:
         raise InvalidInputError(
-            f"privacy.event.participations must be at most the rounds, {num_rounds}, got {event.participations}"
+            f"privacy.event.participations must be at most the rounds, {num_rounds}, got"
+            f" {event.participations}"
         )
     together = min(event.participations, max(map(len, releases)))
     if event.per_release != together:
         raise InvalidInputError(
-            f"privacy.event.per_release must be {together}, the most rounds of one client that this plan adds up "
-            f"before it opens them, got {event.per_release}"
+            f"privacy.event.per_release must be {together}, the most rounds of one client that this"
+            f" plan adds up before it opens them, got {event.per_release}"
         )
     if is_two_server and event.per_release > 1:
         raise InvalidInputError(
-            "two servers take one report of a client in all that they add up, and here a client may be in "
-            f"{event.per_release} rounds of a release: use max_rounds 1, or the schedule hybrid or fresh"
+            "two servers take one report of a client in all that they add up, and here a client"
+            f" may be in {event.per_release} rounds of a release: use max_rounds 1, or the schedule"
+            " hybrid or fresh"
         )
     shares = NoiseBy.of(event.trust, is_two_server=is_two_server) is NoiseBy.CLIENTS
     if shares != (event.mechanism is Mechanism.SKELLAM):
-        needed = "skellam: with one server the clients add" if shares else "rounded-gaussian: who opens the sum adds"
-        raise InvalidInputError(f"privacy.event.mechanism must be {needed} the noise, got {event.mechanism}")
+        needed = (
+            "skellam: with one server the clients add"
+            if shares
+            else "rounded-gaussian: who opens the sum adds"
+        )
+        raise InvalidInputError(
+            f"privacy.event.mechanism must be {needed} the noise, got {event.mechanism}"
+        )
     if event.clip_norm is not None and event.clip_norm**2 < rows:
         raise InvalidInputError(
-            f"privacy.event.clip_norm must be at least the root of the rows, {math.sqrt(rows):.6g}, or no client could "
-            f"contribute any item, got {event.clip_norm:g}"
+            f"privacy.event.clip_norm must be at least the root of the rows, {math.sqrt(rows):.6g},"
+            f" or no client could contribute any item, got {event.clip_norm:g}"
         )
     least = total_variation(event.mechanism, event.trust or Trust.CENTRAL, rows * width, clients)
     if event.total_variation < least:
         raise InvalidInputError(
-            f"privacy.event.total_variation must be at least {least:.3g}, which the sampler of the noise may lack, "
-            f"got {event.total_variation:g}"
+            f"privacy.event.total_variation must be at least {least:.3g}, which the sampler of the"
+            f" noise may lack, got {event.total_variation:g}"
         )
     if event.collisions is not None and event.trust is Trust.DISTRIBUTED:
         raise InvalidInputError(
-            "privacy.event.collisions goes with central trust: a client cannot be asked to look at all pairs of "
-            "candidates before it believes them; leave collisions (certify) out"
+            "privacy.event.collisions goes with central trust: a client cannot be asked to look at"
+            " all pairs of candidates before it believes them; leave collisions (certify) out"
         )
 
 
@@ -345,7 +373,9 @@ def default_delta(num_clients: int) -> float:
 def _checked_epsilon(epsilon: float) -> float:
     epsilon = _validate.real(epsilon=epsilon)
     if not MIN_EPSILON <= epsilon <= MAX_EPSILON:
-        raise InvalidInputError(f"epsilon must be {MIN_EPSILON:g} to {MAX_EPSILON:g}, got {epsilon:g}")
+        raise InvalidInputError(
+            f"epsilon must be {MIN_EPSILON:g} to {MAX_EPSILON:g}, got {epsilon:g}"
+        )
     return epsilon
 
 

@@ -1,7 +1,7 @@
 """What a campaign opens, described: events, the sensitivity of one client, the collisions of public hashes.
 
-An `Event` says what one client is exposed to, never a number of privacy: a ledger stores events. What they cost is in
-`accounting`, which imports this module; importing this one is cheap.
+An `Event` says what one client is exposed to, never a number of privacy: a ledger stores events.
+What they cost is in `accounting`, which imports this module; importing this one is cheap.
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ from fedtally.errors import InvalidInputError
 I64 = npt.NDArray[np.int64]
 SCHEMA = "fedtally-event/1"
 MAX_PARTICIPATIONS = 2**20
-_OPTIONAL = ("variance", "clip_norm", "honest_survivors", "collisions", "trust")  # an event's record may lack them
+# an event's record may lack them
+_OPTIONAL = ("variance", "clip_norm", "honest_survivors", "collisions", "trust")
 
 
 class _Named(StrEnum):
@@ -34,14 +35,16 @@ class _Named(StrEnum):
             return cls(name)
         except ValueError:
             kind = cls.__name__.lower()
-            raise InvalidInputError(f"{kind} must be one of {', '.join(cls)}, got {name!r}") from None
+            raise InvalidInputError(
+                f"{kind} must be one of {', '.join(cls)}, got {name!r}"
+            ) from None
 
 
 class Mechanism(_Named):
     """The closed list of mechanisms.
 
-    `ROUNDED_GAUSSIAN`: whoever opens a sum adds it once to what is opened. `SKELLAM`: every client adds a share of it
-    before secure summation.
+    `ROUNDED_GAUSSIAN`: whoever opens a sum adds it once to what is opened. `SKELLAM`: every client
+    adds a share of it before secure summation.
     """
 
     ROUNDED_GAUSSIAN = "rounded-gaussian"
@@ -51,9 +54,10 @@ class Mechanism(_Named):
 class Trust(_Named):
     """Whom a guarantee trusts.
 
-    `CENTRAL`: an aggregator, which sees the sums and adds the noise. `DISTRIBUTED`: no one party that opens. The honest
-    clients add shares of Skellam noise; or each of two servers adds the whole rounded Gaussian noise before anything is
-    opened, and one of them is honest: the other's noise is not counted.
+    `CENTRAL`: an aggregator, which sees the sums and adds the noise. `DISTRIBUTED`: no one party
+    that opens. The honest clients add shares of Skellam noise; or each of two servers adds the
+    whole rounded Gaussian noise before anything is opened, and one of them is honest: the other's
+    noise is not counted.
     """
 
     CENTRAL = "central"
@@ -63,10 +67,11 @@ class Trust(_Named):
 class Relation(_Named):
     """Which two data sets shall look alike.
 
-    `ZERO_OUT`: one client's contribution is replaced by zeros. `REPLACE_ONE`: it is replaced by any other. In both, who
-    takes part in which round is public, the same in both data sets, and must not depend on the data: a client that
-    moves to another round is not covered. `ADD_REMOVE`: the client is there or not; every release then holds the number
-    of its clients as one more counter, with the same noise.
+    `ZERO_OUT`: one client's contribution is replaced by zeros. `REPLACE_ONE`: it is replaced by any
+    other. In both, who takes part in which round is public, the same in both data sets, and must
+    not depend on the data: a client that moves to another round is not covered. `ADD_REMOVE`: the
+    client is there or not; every release then holds the number of its clients as one more counter,
+    with the same noise.
     """
 
     ZERO_OUT = "zero-out"
@@ -79,7 +84,8 @@ class Collisions(NamedTuple):
 
     Attributes:
         opposite: the most rows in which two items share a cell with opposite signs.
-        excess: the most such rows less the rows in which the same two share a cell with the same sign; at least 0.
+        excess: the most such rows less the rows in which the same two share a cell with the same
+            sign; at least 0.
     """
 
     opposite: int
@@ -94,19 +100,24 @@ class Event:
         mechanism: the noise, or its name.
         rows: L; an item adds +1 or -1 to one counter of each row.
         relation: the neighbouring relation, or its name; `add-remove` under central trust alone.
-        variance: of the noise in one counter of one release; None: still to be found, by `calibrate`.
+        variance: of the noise in one counter of one release; None: still to be found, by
+            `calibrate`.
         max_items: the most distinct items of one client in one round.
-        clip_norm: the largest Euclidean norm of one client's sketch in one round, which the client enforces; None: no
-            such bound, and all items may share their cells.
-        participations: the most rounds that hold a contribution of one client; the client counts them.
-        per_release: the most of these whose rounds are added up before anything is opened. 1: every round is opened;
-            `participations`: only their total is.
-        honest_survivors: n_h, the honest clients whose shares make up `variance`, min_survivors - C; for Skellam noise.
-        collisions: certified for the hashes of all rounds, for replace-one over a closed domain, clients of one item
-            and rounds opened one by one. None: any two items may collide in all rows.
-        total_variation: between the noise as drawn and the ideal distribution, over all draws of one release together.
-        trust: whom the noise trusts, or its name; None: `distributed` for Skellam, which is never anything else, and
-            `central` for rounded Gaussian noise.
+        clip_norm: the largest Euclidean norm of one client's sketch in one round, which the client
+            enforces; None: no such bound, and all items may share their cells.
+        participations: the most rounds that hold a contribution of one client; the client counts
+            them.
+        per_release: the most of these whose rounds are added up before anything is opened. 1: every
+            round is opened; `participations`: only their total is.
+        honest_survivors: n_h, the honest clients whose shares make up `variance`, min_survivors -
+            C; for Skellam noise.
+        collisions: certified for the hashes of all rounds, for replace-one over a closed domain,
+            clients of one item and rounds opened one by one. None: any two items may collide in all
+            rows.
+        total_variation: between the noise as drawn and the ideal distribution, over all draws of
+            one release together.
+        trust: whom the noise trusts, or its name; None: `distributed` for Skellam, which is never
+            anything else, and `central` for rounded Gaussian noise.
 
     Raises:
         InvalidInputError: a value is out of bounds, or two do not fit each other.
@@ -139,7 +150,11 @@ class Event:
         keep(mechanism=Mechanism.parse(self.mechanism), relation=Relation.parse(self.relation))
         keep(rows=_validate.integer(1, 1024, rows=self.rows))
         keep(max_items=_validate.integer(1, 2**20, max_items=self.max_items))
-        keep(participations=_validate.integer(1, MAX_PARTICIPATIONS, participations=self.participations))
+        keep(
+            participations=_validate.integer(
+                1, MAX_PARTICIPATIONS, participations=self.participations
+            )
+        )
         keep(per_release=_validate.integer(1, self.participations, per_release=self.per_release))
         keep(total_variation=_validate.real(0.0, 1.0, total_variation=self.total_variation))
         for name, most in (("variance", 1e18), ("clip_norm", 1e9)):
@@ -148,7 +163,9 @@ class Event:
         if self.mechanism is Mechanism.SKELLAM:
             keep(honest_survivors=_validate.integer(1, honest_survivors=self.honest_survivors))
         elif self.honest_survivors is not None:
-            raise InvalidInputError("honest_survivors belongs to skellam: rounded-gaussian noise is drawn at once")
+            raise InvalidInputError(
+                "honest_survivors belongs to skellam: rounded-gaussian noise is drawn at once"
+            )
         keep(trust=self._checked_trust())
         if self.collisions is not None:
             keep(collisions=self._checked_collisions(self.collisions))
@@ -159,7 +176,8 @@ class Event:
         trust = own if self.trust is None else Trust.parse(self.trust)
         if is_skellam and trust is Trust.CENTRAL:
             raise InvalidInputError(
-                "trust in skellam noise is distributed, since clients add it: choose that, or rounded-gaussian noise"
+                "trust in skellam noise is distributed, since clients add it: choose that, or"
+                " rounded-gaussian noise"
             )
         if self.relation is Relation.ADD_REMOVE and trust is Trust.DISTRIBUTED:
             raise InvalidInputError(
@@ -204,10 +222,19 @@ class Event:
         """The square of the l2 sensitivity of one participation: docs/privacy-proofs/sensitivity.md."""
         if self.collisions is not None:
             return 2.0 * (self.rows + self.collisions.excess)
-        # Counters are integers, so the square is one: the client compares with the floor too (sketch/clip.py).
-        clip = math.inf if self.clip_norm is None else max(1, math.floor(Fraction(self.clip_norm) ** 2))
+        # Counters are integers, so the square is one: the client compares with the floor too
+        # (sketch/clip.py).
+        clip = (
+            math.inf
+            if self.clip_norm is None
+            else max(1, math.floor(Fraction(self.clip_norm) ** 2))
+        )
         own = min(self.max_items**2 * self.rows, clip)
-        return {Relation.ZERO_OUT: own, Relation.REPLACE_ONE: 4 * own, Relation.ADD_REMOVE: own + 1}[self.relation]
+        return {
+            Relation.ZERO_OUT: own,
+            Relation.REPLACE_ONE: 4 * own,
+            Relation.ADD_REMOVE: own + 1,
+        }[self.relation]
 
     @property
     def shifts(self) -> Counter[int]:
@@ -262,11 +289,17 @@ class Event:
         """Return the event that `to_dict` described.
 
         Raises:
-            InvalidInputError: another schema, an unknown or missing entry, or a value out of bounds.
+            InvalidInputError: another schema, an unknown or missing entry, or a value out of
+                bounds.
         """
-        if isinstance(values, Mapping) and values.get("schema") != SCHEMA:  # its entries may be others
-            raise InvalidInputError(f"an event is a table of schema {SCHEMA!r}, got {values.get('schema')!r}")
-        found = _validate.table("an event", values, ["schema", *(field.name for field in fields(cls))], _OPTIONAL)
+        # its entries may be others
+        if isinstance(values, Mapping) and values.get("schema") != SCHEMA:
+            raise InvalidInputError(
+                f"an event is a table of schema {SCHEMA!r}, got {values.get('schema')!r}"
+            )
+        found = _validate.table(
+            "an event", values, ["schema", *(field.name for field in fields(cls))], _OPTIONAL
+        )
         del found["schema"]
         if "collisions" in found:
             found["collisions"] = _pair(found["collisions"])
@@ -291,7 +324,8 @@ def countable(relation: Relation | str) -> Relation:
     found = Relation.parse(relation)
     if found is Relation.ADD_REMOVE:
         raise InvalidInputError(
-            "add-remove hides the number of clients, which every secure sum shows: ask for zero-out or replace-one"
+            "add-remove hides the number of clients, which every secure sum shows: ask for zero-out"
+            " or replace-one"
         )
     return found
 
@@ -299,8 +333,9 @@ def countable(relation: Relation | str) -> Relation:
 def default_clip_norm(rows: int, width: int, max_items: int) -> float:
     """Return a clip that hardly ever binds: sqrt(k L (1 + 4 sqrt(2 / (L W)))) for k items.
 
-    The squared norm of a sketch of k items has mean k L and, relative to it, a standard deviation of
-    sqrt(2 (1 - 1/k) / (L W)): this is four of them above. Any clip is private; a smaller one drops items.
+    The squared norm of a sketch of k items has mean k L and, relative to it, a standard deviation
+    of sqrt(2 (1 - 1/k) / (L W)): this is four of them above. Any clip is private; a smaller one
+    drops items.
 
     >>> round(default_clip_norm(5, 1000, 20), 3)
     10.392
@@ -315,9 +350,10 @@ def certify(hashes: Iterable[tuple[npt.NDArray[np.integer[Any]], I64]]) -> Colli
 
     What that means for the distance of two neighbours: docs/privacy-proofs/sensitivity.md.
 
-    Two items that share cells in opposite signs in o rows and in equal signs in s are sqrt(2 L + 2 (o - s)) apart in a
-    sketch. Pairs with o >= 2 are found by the cells of two rows together; where there is none, one row decides. Time:
-    O(L^2 d log d), and the pairs that meet in two rows, about L^2 d^2 / (2 W)^2.
+    Two items that share cells in opposite signs in o rows and in equal signs in s are sqrt(2 L + 2
+    (o - s)) apart in a sketch. Pairs with o >= 2 are found by the cells of two rows together; where
+    there is none, one row decides. Time: O(L^2 d log d), and the pairs that meet in two rows, about
+    L^2 d^2 / (2 W)^2.
 
     Args:
         hashes: for each round (locations, signs): integers [L, d], cells of a row and +1 or -1.
@@ -328,7 +364,9 @@ def certify(hashes: Iterable[tuple[npt.NDArray[np.integer[Any]], I64]]) -> Colli
     >>> certify([(np.zeros((3, 2), np.int64), np.array([[1, -1], [1, -1], [1, 1]]))])
     Collisions(opposite=2, excess=1)
     """
-    found = [_certify_round(np.asarray(locations), np.asarray(signs)) for locations, signs in hashes]
+    found = [
+        _certify_round(np.asarray(locations), np.asarray(signs)) for locations, signs in hashes
+    ]
     if not found:
         raise InvalidInputError("hashes must hold at least one round, got none")
     return Collisions(max(one.opposite for one in found), max(one.excess for one in found))
@@ -337,7 +375,8 @@ def certify(hashes: Iterable[tuple[npt.NDArray[np.integer[Any]], I64]]) -> Colli
 def _certify_round(locations: npt.NDArray[np.integer[Any]], signs: I64) -> Collisions:
     if locations.ndim != 2 or locations.shape != signs.shape or not locations.size:
         raise InvalidInputError(
-            f"locations and signs must be [rows, items] of one shape, got {locations.shape} and {signs.shape}"
+            f"locations and signs must be [rows, items] of one shape, got {locations.shape} and"
+            f" {signs.shape}"
         )
     rows, cells = len(locations), locations.astype(np.int64)
     cells_of, signs_of = cells.T.copy(), signs.T.copy()
@@ -352,7 +391,8 @@ def _certify_round(locations: npt.NDArray[np.integer[Any]], signs: I64) -> Colli
 
     for a in range(rows):
         for b in range(a + 1, rows):
-            alike = (signs[a] == signs[b]).astype(np.int64)  # where both signs differ, their products are equal
+            # where both signs differ, their products are equal
+            alike = (signs[a] == signs[b]).astype(np.int64)
             key = (cells[a] * (int(cells[b].max()) + 1) + cells[b]) * 2 + alike
             for pair in _opposite_pairs(key, signs[a]):
                 consider(*pair)

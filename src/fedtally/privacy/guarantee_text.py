@@ -8,7 +8,14 @@ from typing import Any, NamedTuple
 
 from fedtally.errors import InvalidInputError
 from fedtally.privacy import NOT_PRIVATE
-from fedtally.privacy.accounting import Guarantee, Method, concentrated, epsilon, realised, rounded_up
+from fedtally.privacy.accounting import (
+    Guarantee,
+    Method,
+    concentrated,
+    epsilon,
+    realised,
+    rounded_up,
+)
 from fedtally.privacy.config import PrivacyConfig
 from fedtally.privacy.events import Event, Relation, Trust
 
@@ -19,20 +26,25 @@ CHANGED = {
 }
 PROVEN = {
     Method.ANALYTIC_GAUSSIAN: "exact for Gaussian noise (analytic Gaussian mechanism)",
-    Method.LOSS_DISTRIBUTION: "by composing privacy loss distributions, within 0.1 % of the exact value",
+    Method.LOSS_DISTRIBUTION: (
+        "by composing privacy loss distributions, within 0.1 % of the exact value"
+    ),
     Method.DOMINATING_GAUSSIAN: (
-        "by the Gaussian noise that dominates it: for a squared norm of 6 or more less than 1 % above the exact "
-        "value at epsilon 1, more at larger ones"
+        "by the Gaussian noise that dominates it: for a squared norm of 6 or more less than 1 %"
+        " above the exact value at epsilon 1, more at larger ones"
     ),
 }
 
 
-def fields(terms: PrivacyConfig, fewest_survivors: int | None = None, corrupt: int = 0) -> dict[str, Any]:
+def fields(
+    terms: PrivacyConfig, fewest_survivors: int | None = None, corrupt: int = 0
+) -> dict[str, Any]:
     """Return what JSON documents say of privacy.
 
     Args:
         terms: of the plan.
-        fewest_survivors: the fewest clients in a sum, once that is known, where clients add the noise.
+        fewest_survivors: the fewest clients in a sum, once that is known, where clients add the
+            noise.
         corrupt: how many of these may be corrupt.
 
     >>> from fedtally.privacy.config import propose
@@ -95,7 +107,9 @@ def sentences(terms: PrivacyConfig, *, num_releases: int, is_two_server: bool = 
     guarantee = f"{_numbers(found)} {CHANGED[event.relation]} ({event.relation})"
     other = terms.replace_one
     if event.relation is not Relation.REPLACE_ONE:
-        bound = f"epsilon {rounded_up(other.epsilon):g}" if math.isfinite(other.epsilon) else "no bound"
+        bound = (
+            f"epsilon {rounded_up(other.epsilon):g}" if math.isfinite(other.epsilon) else "no bound"
+        )
         guarantee += f"; {bound} {CHANGED[Relation.REPLACE_ONE]} (replace-one)"
     return [
         f"{NOT_PRIVATE}: {guarantee}" if terms.not_private else guarantee,
@@ -111,7 +125,11 @@ def unit(event: Event) -> str:
     >>> unit(Event("rounded-gaussian", 5, "zero-out"))
     'one client of the population (a row, where no column names clients), all its items'
     """
-    what = "that it takes part and all its items" if event.relation is Relation.ADD_REMOVE else "all its items"
+    what = (
+        "that it takes part and all its items"
+        if event.relation is Relation.ADD_REMOVE
+        else "all its items"
+    )
     return f"one client of the population (a row, where no column names clients), {what}"
 
 
@@ -121,7 +139,9 @@ def period(event: Event) -> str:
     >>> period(Event("rounded-gaussian", 5, "zero-out", participations=4))
     'the whole campaign, at most 4 rounds of a client'
     """
-    rounds = "one round" if event.participations == 1 else f"at most {event.participations:,} rounds"
+    rounds = (
+        "one round" if event.participations == 1 else f"at most {event.participations:,} rounds"
+    )
     return f"the whole campaign, {rounds} of a client"
 
 
@@ -129,8 +149,8 @@ class JointGuarantee(NamedTuple):
     """What several campaigns cost a client that is in all of them.
 
     Attributes:
-        guarantee: of all their releases together, each plan chosen in view of earlier answers; None: nothing is
-            guaranteed.
+        guarantee: of all their releases together, each plan chosen in view of earlier answers;
+            None: nothing is guaranteed.
         not_private: whether one of them is marked so, which guarantees nothing.
         why: why nothing is guaranteed, or "".
     """
@@ -140,7 +160,9 @@ class JointGuarantee(NamedTuple):
     why: str = ""
 
     def __str__(self) -> str:
-        said = f"nothing is guaranteed: {self.why}" if self.guarantee is None else str(self.guarantee)
+        said = (
+            f"nothing is guaranteed: {self.why}" if self.guarantee is None else str(self.guarantee)
+        )
         return f"{NOT_PRIVATE}: {said}" if self.not_private else said
 
     def to_dict(self) -> dict[str, Any]:
@@ -170,17 +192,23 @@ def add_up_guarantees(campaigns: Sequence[PrivacyConfig | None]) -> JointGuarant
     private = [terms for terms in campaigns if terms is not None]
     not_private = any(terms.not_private for terms in private)
     if exact := len(campaigns) - len(private):
-        return JointGuarantee(None, not_private, f"the sums of {exact} of these {len(campaigns)} are exact")
+        return JointGuarantee(
+            None, not_private, f"the sums of {exact} of these {len(campaigns)} are exact"
+        )
     delta = max(terms.delta for terms in private)
     try:
-        return JointGuarantee(epsilon([terms.event for terms in private], delta, adaptive=True), not_private)
+        return JointGuarantee(
+            epsilon([terms.event for terms in private], delta, adaptive=True), not_private
+        )
     except InvalidInputError as error:
         return JointGuarantee(None, not_private, str(error))
 
 
 def _concentrated(event: Event) -> str:
     rho, delta = concentrated(event)
-    return f"zCDP: rho {rounded_up(rho):g}" + (f" but for a probability of {rounded_up(delta):g}" if delta else "")
+    return f"zCDP: rho {rounded_up(rho):g}" + (
+        f" but for a probability of {rounded_up(delta):g}" if delta else ""
+    )
 
 
 def _numbers(found: Guarantee) -> str:
@@ -192,18 +220,28 @@ def _noise(terms: PrivacyConfig, num_releases: int, is_two_server: bool) -> str:
     noise = f"noise of standard deviation {terms.stddev:.4g} in every counter"
     sums = "the one sum" if num_releases == 1 else f"each of {num_releases:,} sums"
     if event.trust is Trust.CENTRAL:
-        return f"central trust: who opens the exact sums is trusted to add rounded Gaussian {noise} of {sums}"
+        return (
+            f"central trust: who opens the exact sums is trusted to add rounded Gaussian {noise} of"
+            f" {sums}"
+        )
     if is_two_server:
-        return f"distributed trust: each of two servers adds rounded Gaussian {noise} of {sums}; one may be dishonest"
+        return (
+            f"distributed trust: each of two servers adds rounded Gaussian {noise} of {sums}; one"
+            " may be dishonest"
+        )
     return (
-        f"distributed trust: the clients of a sum add Skellam {noise} of {sums} if only {event.honest_survivors:,} "
-        "honest ones stay in it; with more there is more"
+        f"distributed trust: the clients of a sum add Skellam {noise} of {sums} if only"
+        f" {event.honest_survivors:,} honest ones stay in it; with more there is more"
     )
 
 
 def _bound(event: Event) -> str:
-    rounds = "one round" if event.participations == 1 else f"at most {event.participations:,} rounds"
+    rounds = (
+        "one round" if event.participations == 1 else f"at most {event.participations:,} rounds"
+    )
     items = "one item" if event.max_items == 1 else f"at most {event.max_items:,} items"
     clip = "" if event.clip_norm is None else f", a sketch of norm {event.clip_norm:.4g} at most"
-    worst = ", the worst pair of candidates under these hashes" if event.collisions is not None else ""
+    worst = (
+        ", the worst pair of candidates under these hashes" if event.collisions is not None else ""
+    )
     return f"a client takes part in {rounds} with {items}{clip}{worst}"

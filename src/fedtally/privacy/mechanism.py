@@ -1,7 +1,8 @@
 """Integer noise: the rounded Gaussian (central trust) and Skellam shares (distributed), drawn from exact tables.
 
-A distribution is a table of masses, integers that sum to 2^128; a draw inverts it with uniform bits of a key's stream
-(`fedtally.crypto.prg`). No floating point touches a draw: the attack on the last bits of floating-point noise (Mironov
+A distribution is a table of masses, integers that sum to 2^128; a draw inverts it with uniform bits
+of a key's stream (`fedtally.crypto.prg`). No floating point touches a draw: the attack on the last
+bits of floating-point noise (Mironov
 2012) has nothing to hold. Tables are made with Python's integers alone.
 
 `Noise.total_variation` bounds the distance of a draw from the named distribution, for uniform bits:
@@ -77,25 +78,31 @@ class Noise:
     def pmf(self) -> dict[int, float]:
         """Return the probability of each draw that is possible, correctly rounded: what an accountant takes.
 
-        It is that of the table. Far in the tails of a wide table the mass of an integer may be 0: it is left out.
+        It is that of the table. Far in the tails of a wide table the mass of an integer may be 0:
+        it is left out.
 
         >>> round(rounded_gaussian(289.0).pmf()[0], 9)
         0.02346381
         """
-        return {k: mass / (1 << _MASS_BITS) for k, mass in enumerate(self.masses, -self.largest) if mass}
+        return {
+            k: mass / (1 << _MASS_BITS) for k, mass in enumerate(self.masses, -self.largest) if mass
+        }
 
     def draw(self, key: Secret, size: int, constant_time: bool = False) -> npt.NDArray[np.int64]:
-        """Return independent draws, a function of the key alone. The key is wiped: a second use would repeat them.
+        """Return independent draws, a function of the key alone.
+        The key is wiped: a second use would repeat them.
 
-        Draw i is the number k for which masses[: k + largest] sum to at most u and masses[: k + largest + 1] to more:
-        u = 2^64 a + b, where a is word i and b word size + i of the key's stream, in 64-bit little-endian words. Word
-        b is asked for only where a does not settle the draw, with probability below 2^-64 (entries + 2).
+        Draw i is the number k for which masses[: k + largest] sum to at most u and masses[: k +
+        largest + 1] to more: u = 2^64 a + b, where a is word i and b word size + i of the key's
+        stream, in 64-bit little-endian words. Word b is asked for only where a does not settle the
+        draw, with probability below 2^-64 (entries + 2).
 
         Args:
             key: 32 bytes, uniform, used for nothing else.
             size: 1 .. 2^26.
-            constant_time: compare with every entry of the table, so that the time does not tell the draw: for tables
-                of a few dozen entries, such as a client's share. As far as compiled kernels and the processor keep it.
+            constant_time: compare with every entry of the table, so that the time does not tell the
+                draw: for tables of a few dozen entries, such as a client's share. As far as
+                compiled kernels and the processor keep it.
 
         Returns:
             int64 [size].
@@ -123,9 +130,9 @@ class Noise:
 def rounded_gaussian(variance: float) -> Noise:
     """Return a Gaussian rounded to the nearest integer: k has probability Phi((k + 1/2) / s) - Phi((k - 1/2) / s).
 
-    Added to integers it is the Gaussian mechanism followed by rounding, so the Gaussian's guarantee holds: see
-    docs/privacy-proofs/. Its own variance is about 1/12 more where the variance is 1/10 or more, and
-    less than the variance below that.
+    Added to integers it is the Gaussian mechanism followed by rounding, so the Gaussian's guarantee
+    holds: see docs/privacy-proofs/. Its own variance is about 1/12 more where the variance is 1/10
+    or more, and less than the variance below that.
 
     Args:
         variance: s^2, 2^-6 .. 2^30, before rounding.
@@ -139,7 +146,8 @@ def rounded_gaussian(variance: float) -> Noise:
 def skellam(variance: float) -> Noise:
     """Return Skellam noise, the difference of two Poisson variables of mean variance / 2.
 
-    k has probability e^-v I_|k|(v) (Skellam, 1946). A sum of independent draws is Skellam, and variances add.
+    k has probability e^-v I_|k|(v) (Skellam, 1946). A sum of independent draws is Skellam, and
+    variances add.
 
     Args:
         variance: v, 2^-40 .. 2^30.
@@ -207,8 +215,9 @@ def _exponential(numerator: int, denominator: int) -> int:
 def _cell(k: int, numerator: int, denominator: int) -> int:
     """Return the mean of e^(k t / v - t^2 / 2v) over -1/2 < t < 1/2, as a fraction of _GAUSSIAN_BITS bits.
 
-    In 2t = s the exponent is x s - y s^2 / 2 with x = k / 2v and y = 1 / 4v; its Taylor coefficients follow
-    (n + 1) u_(n+1) = x u_n - y u_(n-1), and s^n has the mean 1 / (n + 1) for even n, 0 for odd n.
+    In 2t = s the exponent is x s - y s^2 / 2 with x = k / 2v and y = 1 / 4v; its Taylor
+    coefficients follow (n + 1) u_(n+1) = x u_n - y u_(n-1), and s^n has the mean 1 / (n + 1) for
+    even n, 0 for odd n.
     """
     before, term, total, n = 0, 1 << _GAUSSIAN_BITS, 0, 0
     while abs(term) > _NEGLIGIBLE or abs(before) > _NEGLIGIBLE:
@@ -222,7 +231,8 @@ def _cell(k: int, numerator: int, denominator: int) -> int:
 def _skellam_weights(variance: float) -> list[int]:
     """Return weights of 0, 1, 2, ..., in proportion to the Bessel functions I_k(v), by Miller's backward recurrence.
 
-    I_(k-1) = I_(k+1) + (2k / v) I_k, from 0 and 1 at a k where I_k is negligible (Miller 1952; Olver 1964).
+    I_(k-1) = I_(k+1) + (2k / v) I_k, from 0 and 1 at a k where I_k is negligible (Miller 1952;
+    Olver 1964).
     """
     numerator, denominator = variance.as_integer_ratio()
     above, weight = 0, 1 << _TAIL_BITS

@@ -28,8 +28,8 @@ class WeakPrivacyError(InvalidInputError):
 class PrivacyPolicy:
     """What a client demands of the privacy of a plan before it takes part.
 
-    What is compared is what is proven for the plan's event, at this delta and for this relation. The
-    epsilon and the delta that the plan guarantees are its maker's words, and are not asked.
+    What is compared is what is proven for the plan's event, at this delta and for this relation.
+    The epsilon and the delta that the plan guarantees are its maker's words, and are not asked.
 
     Args:
         epsilon: the largest, above 0, for the whole campaign of one plan. `store.ClientRecord.cap`
@@ -37,7 +37,8 @@ class PrivacyPolicy:
         delta: the largest, between 0 and 1, exclusive; below 1 / clients.
         relation: which two data sets shall look alike, or its name: `zero-out` or `replace-one`.
         trust: whom the client trusts with the noise, or its name: `distributed`, or also `central`.
-        not_private: whether a plan that is marked as not private, which guarantees nothing, will do.
+        not_private: whether a plan that is marked as not private, which guarantees nothing, will
+            do.
 
     Raises:
         InvalidInputError: a value is out of bounds, or add-remove is asked for.
@@ -52,7 +53,9 @@ class PrivacyPolicy:
     def __post_init__(self) -> None:
         epsilon = _validate.real(0.0, epsilon=self.epsilon)
         if epsilon == 0:
-            raise InvalidInputError("epsilon must be above 0, got 0: no sum of data is that private")
+            raise InvalidInputError(
+                "epsilon must be above 0, got 0: no sum of data is that private"
+            )
         object.__setattr__(self, "epsilon", epsilon)
         object.__setattr__(self, "delta", checked_delta(self.delta))
         object.__setattr__(self, "relation", countable(self.relation))
@@ -76,19 +79,22 @@ class PrivacyPolicy:
             )
         if terms.not_private and not self.not_private:
             raise WeakPrivacyError(
-                "this client's policy demands a private plan, and the plan is marked as not private, "
-                "which guarantees nothing"
+                "this client's policy demands a private plan, and the plan is marked as not"
+                " private, which guarantees nothing"
             )
         if terms.event.trust is Trust.CENTRAL and self.trust is not Trust.CENTRAL:
             raise WeakPrivacyError(
-                f"this client's policy demands {self.trust} trust, and under the plan's central trust "
-                "the server sees exact sums"
+                f"this client's policy demands {self.trust} trust, and under the plan's central"
+                " trust the server sees exact sums"
             )
         try:
             found = terms.proven(self.relation, self.delta)
         except InvalidInputError as error:  # a delta that secure sums and samplers use up
-            raise WeakPrivacyError(f"nothing is proven for this client's policy: {error}") from error
+            raise WeakPrivacyError(
+                f"nothing is proven for this client's policy: {error}"
+            ) from error
         if found.epsilon > self.epsilon:
             raise WeakPrivacyError(
-                f"this client's policy demands epsilon {self.epsilon:g} at most, and the plan is proven to have {found}"
+                f"this client's policy demands epsilon {self.epsilon:g} at most, and the plan is"
+                f" proven to have {found}"
             )

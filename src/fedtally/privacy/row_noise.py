@@ -1,19 +1,22 @@
 """How much noise a whole row of a secure sum can hold: what a landed sum is held to, beside what clients can have.
 
-The claim: in no row of a sum do the sizes |X_i| of the noise in its W counters add up to more than the bound, but for a
-probability of 2^-40 over all rows.
+The claim: in no row of a sum do the sizes |X_i| of the noise in its W counters add up to more than
+the bound, but for a probability of 2^-40 over all rows.
 
-The proof: the X_i are independent and of one distribution. For every s > 0, by Markov's inequality for e^(s sum
+The proof: the X_i are independent and of one distribution. For every s > 0, by Markov's inequality
+for e^(s sum
 |X_i|) (Chernoff
-1952), P[sum |X_i| >= b] <= E[e^(s |X|)]^W e^(-s b). With b = (W ln E[e^(s |X|)] + ln(2^41 rows)) / s that is 2^-41 /
-rows, and 2^-41 for all rows together. The s on a grid with the least b is taken; each of them is a proof.
-E[e^(s |X|)] is summed over the table of the noise, all terms positive, so that rounding is relative and below the 2^-20
-that the bound is raised by. What tables leave out, and by how much all draws of a sum differ from their
-distribution, is below 2^-60 (docs/privacy-proofs/table_sampler.md): within the other 2^-41.
+1952), P[sum |X_i| >= b] <= E[e^(s |X|)]^W e^(-s b). With b = (W ln E[e^(s |X|)] + ln(2^41 rows)) /
+s that is 2^-41 / rows, and 2^-41 for all rows together. The s on a grid with the least b is taken;
+each of them is a proof. E[e^(s |X|)] is summed over the table of the noise, all terms positive, so
+that rounding is relative and below the 2^-20 that the bound is raised by. What tables leave out,
+and by how much all draws of a sum differ from their distribution, is below 2^-60
+(docs/privacy-proofs/table_sampler.md): within the other 2^-41.
 
-Where clients add the noise, X is Skellam with the variance of all of them. Fewer add less: X + Y is at least as large
-in size as X, for independent Y and symmetric unimodal X, since P[|X + y| <= c] is largest at y = 0. Where two servers
-do, X is the sum of two draws, U + V. By symmetry E[e^(s |U + V|)] = 2 E[e^(s (U + V)); U + V >= 0] - P[U + V = 0].
+Where clients add the noise, X is Skellam with the variance of all of them. Fewer add less: X + Y is
+at least as large in size as X, for independent Y and symmetric unimodal X, since P[|X + y| <= c] is
+largest at y = 0. Where two servers do, X is the sum of two draws, U + V. By symmetry E[e^(s |U +
+V|)] = 2 E[e^(s (U + V)); U + V >= 0] - P[U + V = 0].
 
 >>> from fedtally.privacy.config import propose
 >>> terms = propose(epsilon=1.0, delta=1e-6, rows=5, width=1000, trust="distributed")

@@ -1,7 +1,7 @@
 """The decoders: everything that the rest of the house must know of one stands in its entry of `DECODERS`.
 
-To add a decoder: its file beside this one, its name in `fedtally.sketch.Recovery`, its entry here, and its error in
-`error_model.MODELS`.
+To add a decoder: its file beside this one, its name in `fedtally.sketch.Recovery`, its entry here,
+and its error in `error_model.MODELS`.
 """
 
 from __future__ import annotations
@@ -33,12 +33,15 @@ class DecoderKind:
     """What is known of a decoder.
 
     Attributes:
-        make: from landed sums, the candidates, and what is called with (looks done, all looks), to the decoder.
-        fits_items: whether it finds the heavy items and fits them together. Then it looks at every candidate, so that
-            the domain must be enumerable; it finds rare items, too; its error jumps where the width is about what the
-            items need; and more rows of the same bytes change its error little.
+        make: from landed sums, the candidates, and what is called with (looks done, all looks), to
+            the decoder.
+        fits_items: whether it finds the heavy items and fits them together. Then it looks at every
+            candidate, so that the domain must be enumerable; it finds rare items, too; its error
+            jumps where the width is about what the items need; and more rows of the same bytes
+            change its error little.
         most_candidates: up to which "auto" takes it, where there are rows enough.
-        planned_rows: the rows among which a planner searches: with fewer its error is not predicted well.
+        planned_rows: the rows among which a planner searches: with fewer its error is not predicted
+            well.
         usual_rows: the rows of a quick search.
         schedules: what a planner tries for several rounds whose sums are exact.
     """
@@ -51,11 +54,15 @@ class DecoderKind:
     schedules: tuple[str, ...]
 
 
-def _make_joint(sketches: Sequence[CountSketch], domain: Domain, progress: Progress | None) -> JointDecoder:
+def _make_joint(
+    sketches: Sequence[CountSketch], domain: Domain, progress: Progress | None
+) -> JointDecoder:
     return JointDecoder(sketches, domain, progress)
 
 
-def _make_median(sketches: Sequence[CountSketch], domain: Domain, progress: Progress | None) -> MedianDecoder:
+def _make_median(
+    sketches: Sequence[CountSketch], domain: Domain, progress: Progress | None
+) -> MedianDecoder:
     return MedianDecoder(sketches, expected=min(domain.size, _MAX_EXPECTED))
 
 
@@ -107,7 +114,9 @@ def recovery_of(recovery: str, domain_size: int, rows: int) -> Recovery:
         found.check_rows(rows)
         return found
     return next(
-        name for name, kind in DECODERS.items() if domain_size <= kind.most_candidates and rows >= name.fewest_rows
+        name
+        for name, kind in DECODERS.items()
+        if domain_size <= kind.most_candidates and rows >= name.fewest_rows
     )
 
 
@@ -116,11 +125,13 @@ class Decoding:
     """How an answer is made of landed sums.
 
     Args:
-        recovery: a decoder's name, or "auto": joint recovery, if there are rows enough, up to 2^28 candidates.
+        recovery: a decoder's name, or "auto": joint recovery, if there are rows enough, up to 2^28
+            candidates.
         objective: "linf", or "l2": estimates shrunk towards 0 for a small sum of squared errors.
         confidence: of the intervals, below 1; 0 for none.
-        intervals: "auto": lists get limits that allow for the choice of their items, named items pointwise ones;
-            "pointwise", "simultaneous" or "order": see `recovery.intervals.make_intervals`.
+        intervals: "auto": lists get limits that allow for the choice of their items, named items
+            pointwise ones; "pointwise", "simultaneous" or "order": see
+            `recovery.intervals.make_intervals`.
 
     Raises:
         InvalidInputError: a value is none of these.
@@ -137,10 +148,16 @@ class Decoding:
     intervals: str = "auto"
 
     def __post_init__(self) -> None:
-        for name, known in (("recovery", RECOVERIES), ("objective", OBJECTIVES), ("intervals", KINDS)):
+        for name, known in (
+            ("recovery", RECOVERIES),
+            ("objective", OBJECTIVES),
+            ("intervals", KINDS),
+        ):
             value = getattr(self, name)
             if value not in known:
-                raise InvalidInputError(f"{name} must be {', '.join(known[:-1])} or {known[-1]}, got {value!r}")
+                raise InvalidInputError(
+                    f"{name} must be {', '.join(known[:-1])} or {known[-1]}, got {value!r}"
+                )
         confidence = _validate.real(confidence=self.confidence)
         if not 0 <= confidence < 1:
             raise InvalidInputError(
@@ -194,7 +211,7 @@ def check_enumerable(domain: Domain) -> None:
     """Raise MemoryLimitError if a domain is too large to enumerate."""
     if domain.size > MAX_ENUMERATED:
         raise MemoryLimitError(
-            f"a domain of {domain.size:,} candidates is too large to enumerate (at most {MAX_ENUMERATED:,}); "
-            "name the items of interest (--query) under median recovery and objective linf, or declare a smaller "
-            "domain"
+            f"a domain of {domain.size:,} candidates is too large to enumerate (at most"
+            f" {MAX_ENUMERATED:,}); name the items of interest (--query) under median recovery and"
+            " objective linf, or declare a smaller domain"
         )

@@ -1,75 +1,83 @@
 """The error that a plan will have, predicted before it runs: from the frequencies, the sketch and the noise alone.
 
-**Joint recovery.** What an item sees of the others is noise of one variance per batch of rounds (M batches, one for
-shared), since hashes are random: what the others leave in a cell, averaged over L rows,
+**Joint recovery.** What an item sees of the others is noise of one variance per batch of rounds (M
+batches, one for shared), since hashes are random: what the others leave in a cell, averaged over L
+rows,
 
     M s^2 = tau = (noise + sum of all items' errors / W) / L,         (1)
 
-where s is the standard deviation of a fitted item's error, after the average over batches, and errors are mean squares,
-per batch. An item's error is its whole frequency if it is not fitted; if it is, normal of standard deviation s. It is
-fitted when its frequency plus that error exceeds 4 s (more for domains beyond about 10^5 items), half a client, and
-what the bound on the support admits: so (1) is an equation in s alone, with sums over items of normal tails. In every
-batch a fitted item's deviation from its mean, of Poisson variance v = f M / N, is kept in part: k = v / (v + r), r the
-noise that the residual shows, and leaves k^2 tau + (1 - k)^2 v; of an item that is not fitted, v. The decoder comes
-from above, with a falling threshold, and stays where it cannot fall: at the largest s for which (1) returns as much or
-more. It is looked for on a fine grid from above, then by halving. As a plan grows, it may jump, from bad to nearly
-exact recovery.
+where s is the standard deviation of a fitted item's error, after the average over batches, and
+errors are mean squares, per batch. An item's error is its whole frequency if it is not fitted; if
+it is, normal of standard deviation s. It is fitted when its frequency plus that error exceeds 4 s
+(more for domains beyond about 10^5 items), half a client, and what the bound on the support admits:
+so (1) is an equation in s alone, with sums over items of normal tails. In every batch a fitted
+item's deviation from its mean, of Poisson variance v = f M / N, is kept in part: k = v / (v + r), r
+the noise that the residual shows, and leaves k^2 tau + (1 - k)^2 v; of an item that is not fitted,
+v. The decoder comes from above, with a falling threshold, and stays where it cannot fall: at the
+largest s for which (1) returns as much or more. It is looked for on a fine grid from above, then by
+halving. As a plan grows, it may jump, from bad to nearly exact recovery.
 
-The residual shows less noise than there is: its own standard deviation is b' s, where 1 - b' is the mean response of
-the fit to its cells: a fitted item counts 1 + (M - 1) k of the L W M cells, and an item near the threshold, whose
-selection responds too, threshold / s times its density there. Without that last term it is b, the share of its mass
-that an item off the support keeps; b / b' is the kappa of docs/recovery.md, which here follows and is not measured.
+The residual shows less noise than there is: its own standard deviation is b' s, where 1 - b' is the
+mean response of the fit to its cells: a fitted item counts 1 + (M - 1) k of the L W M cells, and an
+item near the threshold, whose selection responds too, threshold / s times its density there.
+Without that last term it is b, the share of its mass that an item off the support keeps; b / b' is
+the kappa of docs/recovery.md, which here follows and is not measured.
 
-The largest error: the number of items beyond it is taken as Poisson, so its mean is ln 2 where half of all campaigns
-exceed it. An item that is not fitted is released as b' (f + error). Tails are those of the noise: what is not fitted is
-few and large in a cell, where rows are few, so every size has its normal equivalent by the saddlepoint approximation
-(Barndorff-Nielsen's r*) of a compound Poisson sum.
+The largest error: the number of items beyond it is taken as Poisson, so its mean is ln 2 where half
+of all campaigns exceed it. An item that is not fitted is released as b' (f + error). Tails are
+those of the noise: what is not fitted is few and large in a cell, where rows are few, so every size
+has its normal equivalent by the saddlepoint approximation (Barndorff-Nielsen's r*) of a compound
+Poisson sum.
 
-**The paper's decoder.** The error of a light item in one row has the characteristic function (after Minton and Price
-2014)
+**The paper's decoder.** The error of a light item in one row has the characteristic function (after
+Minton and Price 2014)
 
     exp(-noise t^2 / 2) prod_i [1 - (1 - c_i(t)) / W],  c_i(t) = (Re exp(f_i N / M (e^{it} - 1)))^M
 
-in counts, for Poisson rounds of equal size, exactly for random hashes. Fourier inversion on a lattice gives the
-distribution of
-one row, of the median of L, and for fresh of the sum over rounds. The largest error is exceeded by one of d independent
-items, with probability one half or what is asked for.
+in counts, for Poisson rounds of equal size, exactly for random hashes. Fourier inversion on a
+lattice gives the distribution of
+one row, of the median of L, and for fresh of the sum over rounds. The largest error is exceeded by
+one of d independent items, with probability one half or what is asked for.
 
-**Batches of unequal size.** An estimate is a sum of counts, so batch m weighs by its share w_m of the clients. The
-median's c_i is the product of the batches' own, and for fresh the rounds' distributions are convolved: as exact as
-before. The
-collisions that joint recovery sees are f^2 sum w_m^2: M becomes 1 / sum w_m^2 throughout, exactly for items that are
-not fitted, whose mean square is f^2 sum w_m^2 + (1 - sum w_m^2) f / N.
+**Batches of unequal size.** An estimate is a sum of counts, so batch m weighs by its share w_m of
+the clients. The median's c_i is the product of the batches' own, and for fresh the rounds'
+distributions are convolved: as exact as before. The
+collisions that joint recovery sees are f^2 sum w_m^2: M becomes 1 / sum w_m^2 throughout, exactly
+for items that are not fitted, whose mean square is f^2 sum w_m^2 + (1 - sum w_m^2) f / N.
 
-**Rounds of different distributions.** h >= 1 is the mean over rounds of the squared norm of f^(m), over that of
-their mean f. Of
-batches it is `heterogeneity_of_batches`; of one, shared, always 1. With signs of their own, collisions of an item come
-to sum w_m^2 (f^(m))^2 = f^2 h / M, as if it occurred in M / h of the batches alone. So for hybrid c_i is that of M / h
-batches (all equal but one, which is smaller); for fresh a round holds the h-th part of the items, each h times as
-often; for joint recovery an item varies between batches by f^2 (h - 1) more than Poisson counts do, which the decoder
-knows of fitted items where it is clear. All three are exact for items that each occur in one round alone, h = M.
+**Rounds of different distributions.** h >= 1 is the mean over rounds of the squared norm of f^(m),
+over that of their mean f. Of
+batches it is `heterogeneity_of_batches`; of one, shared, always 1. With signs of their own,
+collisions of an item come to sum w_m^2 (f^(m))^2 = f^2 h / M, as if it occurred in M / h of the
+batches alone. So for hybrid c_i is that of M / h batches (all equal but one, which is smaller); for
+fresh a round holds the h-th part of the items, each h times as often; for joint recovery an item
+varies between batches by f^2 (h - 1) more than Poisson counts do, which the decoder knows of fitted
+items where it is clear. All three are exact for items that each occur in one round alone, h = M.
 
-**Clients of several items.** Signs are independent, so items of one client in one cell have no covariance: the row's
-distribution, given the counts, is the same. Counts of different items depend on each other a little, which is left
-out; each is binomial, as before. Only the sum of frequencies may be larger.
+**Clients of several items.** Signs are independent, so items of one client in one cell have no
+covariance: the row's distribution, given the counts, is the same. Counts of different items depend
+on each other a little, which is left out; each is binomial, as before. Only the sum of frequencies
+may be larger.
 
-**What it assumes.** The frequencies of the population from which the clients are drawn, known, and h; random hashes. No
-constant was fitted to simulations; one choice, that an item enters at 4 s rather than 4 s / kappa, was confirmed on
-synthetic distributions. `python -m experiments error_model` compares with simulations of these, and of real tables,
-on which no choice rests.
+**What it assumes.** The frequencies of the population from which the clients are drawn, known, and
+h; random hashes. No constant was fitted to simulations; one choice, that an item enters at 4 s
+rather than 4 s / kappa, was confirmed on synthetic distributions. `python -m experiments
+error_model` compares with simulations of these, and of real tables, on which no choice rests.
 
-**Where it fails.** (a) At the edge of exact recovery it is off by one or two clients, in either direction. (b) For one
-batch and up to about 1,000 cells, campaigns differ: some find a way down that others miss. There the typical largest
-error may be twice what is predicted; with three rows and many candidates it may be any. Where the error jumps with the
-width, from many items to few, it does so up to a quarter wider than predicted, also for several batches: just there the
-error may be ten times as large. (c) One h stands for all items,
-but between months or hours of real check-ins it is 1.1 to 1.2 for all below 1 %, 1.5 to 2 for the rarest. Joint
-recovery leaves just these: with the former its scale is predicted a fifth too small, and up to two fifths where batches
-are of consecutive rounds that drift, which differ more than if they were assigned at random. (d) For the median all
-items are taken as light, and as independent; but items of one campaign depend on the same few heavy ones, so that for
-five rows its largest error differs by a factor of two between campaigns. The scale does not. (e) With an even number of
-rows, half of which fail, the median's error is halved, while with one row less it may vanish: one more row does not
-always help the median.
+**Where it fails.** (a) At the edge of exact recovery it is off by one or two clients, in either
+direction. (b) For one batch and up to about 1,000 cells, campaigns differ: some find a way down
+that others miss. There the typical largest error may be twice what is predicted; with three rows
+and many candidates it may be any. Where the error jumps with the width, from many items to few, it
+does so up to a quarter wider than predicted, also for several batches: just there the error may be
+ten times as large. (c) One h stands for all items, but between months or hours of real check-ins it
+is 1.1 to 1.2 for all below 1 %, 1.5 to 2 for the rarest. Joint recovery leaves just these: with the
+former its scale is predicted a fifth too small, and up to two fifths where batches are of
+consecutive rounds that drift, which differ more than if they were assigned at random. (d) For the
+median all items are taken as light, and as independent; but items of one campaign depend on the
+same few heavy ones, so that for five rows its largest error differs by a factor of two between
+campaigns. The scale does not. (e) With an even number of rows, half of which fail, the median's
+error is halved, while with one row less it may vanish: one more row does not always help the
+median.
 """
 
 from __future__ import annotations
@@ -87,7 +95,13 @@ from scipy.special import betainc, gammaln, ndtr, ndtri, xlogy
 
 from fedtally import _validate
 from fedtally.errors import InvalidInputError
-from fedtally.recovery.joint import FALSE_ITEMS, LARGEST_SUPPORT, SELECTED, SMALLER_SUPPORTS, WELL_CONDITIONED
+from fedtally.recovery.joint import (
+    FALSE_ITEMS,
+    LARGEST_SUPPORT,
+    SELECTED,
+    SMALLER_SUPPORTS,
+    WELL_CONDITIONED,
+)
 from fedtally.sketch import Recovery, Schedule, ScheduleKind
 
 F64 = npt.NDArray[np.float64]
@@ -97,7 +111,9 @@ _WIDE_GROUP = 1.1
 _ALONE = 60  # heaviest items that the median's distribution takes one by one
 _ALIKE = 1.01  # batches whose clients are within this ratio are taken together, ...
 _SIZES = 12  # ... or more, so that the median's distribution sees about so many sizes
-_CLEARLY = 3.0  # standard errors by which an item's rounds must differ for the decoder to see more than Poisson noise
+# standard errors by which an item's rounds must differ for the decoder to see more than Poisson
+# noise
+_CLEARLY = 3.0
 _SCALES = 240
 _BLOCK = 24  # scales that are looked at together
 _EXACT = 1e-3  # clients: a smaller scale is taken as none
@@ -113,10 +129,12 @@ class Prediction:
     """What a plan will do, in frequencies.
 
     Attributes:
-        scale: error of one item, as a standard deviation: of a fitted item for joint recovery; for the median the .95
-            quantile of any item's error over 1.96, since its tails are not normal. 0 if recovery is exact.
+        scale: error of one item, as a standard deviation: of a fitted item for joint recovery; for
+            the median the .95 quantile of any item's error over 1.96, since its tails are not
+            normal. 0 if recovery is exact.
         support: how many items joint recovery fits; 0 for the median.
-        linf: the largest error of all candidates, exceeded in half of all campaigns, or with the probability asked for.
+        linf: the largest error of all candidates, exceeded in half of all campaigns, or with the
+            probability asked for.
     """
 
     scale: float
@@ -159,9 +177,10 @@ def _effective(sizes: F64) -> float:
 def heterogeneity_of_batches(heterogeneity: float, batches: float, num_rounds: float) -> float:
     """Return the heterogeneity of batches of rounds: 1 + (h - 1) (B - 1) / (M - 1).
 
-    A batch's distribution is the mean of its rounds'. If these are assigned at random, the variance of the mean of k
-    = M / B of
-    M rounds is the (M - k) / (k (M - 1))-th part of that of one. Exact for items that each occur in one round alone: B.
+    A batch's distribution is the mean of its rounds'. If these are assigned at random, the variance
+    of the mean of k = M / B of
+    M rounds is the (M - k) / (k (M - 1))-th part of that of one. Exact for items that each occur in
+    one round alone: B.
 
     Args:
         heterogeneity: h of the rounds, at least 1; no more than M is used.
@@ -196,19 +215,22 @@ def predict(
     """Predict the error of a campaign.
 
     Args:
-        frequencies: [d], expected frequencies in any order, in [0, 1], together at most `max_items`.
+        frequencies: [d], expected frequencies in any order, in [0, 1], together at most
+            `max_items`.
         rows: of the sketch, at least 1, for joint recovery 3.
         width: of the sketch, at least 1.
         schedule: shared, fresh, hybrid or batched:B.
         num_rounds: at least 1.
-        num_clients: of all rounds together, at least 1; may be left out where `round_sizes` are given.
+        num_clients: of all rounds together, at least 1; may be left out where `round_sizes` are
+            given.
         noise: standard deviation of the noise in each counter of each round's sum, in counts.
         recovery: "joint" or "median".
         candidates: size of the domain where it is larger than d; the others are held by nobody.
         numbers: [d], how many items have each frequency; one if absent.
         round_sizes: [num_rounds], clients of each round, at least 1; of equal size if absent.
-        heterogeneity: h, at least 1: the mean over rounds of the squared l2 norm of the tail's frequencies, over that
-            of their mean distribution's; more than the number of rounds counts as that. 1: rounds of one distribution.
+        heterogeneity: h, at least 1: the mean over rounds of the squared l2 norm of the tail's
+            frequencies, over that of their mean distribution's; more than the number of rounds
+            counts as that. 1: rounds of one distribution.
         max_items: the most items of one client.
         probability: in (0, 1), that the largest error exceeds linf.
 
@@ -227,7 +249,9 @@ def predict(
     plan = _plan(rows, width, rounds, num_rounds, noise, recovery, _candidates(number, candidates))
     if not 0.0 < _validate.real(probability=probability) < 1.0:
         raise InvalidInputError(f"probability must be above 0 and below 1, got {probability}")
-    return MODELS[Recovery(recovery)].predict(known[known > 0], plan, number[known > 0], probability)
+    return MODELS[Recovery(recovery)].predict(
+        known[known > 0], plan, number[known > 0], probability
+    )
 
 
 def failure(
@@ -339,16 +363,24 @@ def _rounds(
     rounds = np.ones(_validate.integer(1, num_rounds=num_rounds))
     if round_sizes is not None:
         if len(round_sizes) != num_rounds:
-            raise InvalidInputError(f"round_sizes must be {num_rounds}, one of each round, got {len(round_sizes)}")
-        rounds = np.array([_validate.integer(1, round_sizes=size) for size in round_sizes], dtype=np.float64)
+            raise InvalidInputError(
+                f"round_sizes must be {num_rounds}, one of each round, got {len(round_sizes)}"
+            )
+        rounds = np.array(
+            [_validate.integer(1, round_sizes=size) for size in round_sizes], dtype=np.float64
+        )
         total = int(rounds.sum())
         if num_clients is None:
             num_clients = total
         elif num_clients != total:
-            raise InvalidInputError(f"num_clients must be the sum of round_sizes, {total}, got {num_clients}")
+            raise InvalidInputError(
+                f"num_clients must be the sum of round_sizes, {total}, got {num_clients}"
+            )
     elif num_clients is None:
         raise InvalidInputError("num_clients or round_sizes must be given, got neither")
-    sizes = np.array([rounds[batch.start : batch.stop].sum() for batch in schedule.batches_of(num_rounds)])
+    sizes = np.array(
+        [rounds[batch.start : batch.stop].sum() for batch in schedule.batches_of(num_rounds)]
+    )
     spread = heterogeneity_of_batches(
         _validate.real(1.0, heterogeneity=heterogeneity), _effective(sizes), _effective(rounds)
     )
@@ -357,7 +389,13 @@ def _rounds(
 
 
 def _plan(
-    rows: int, width: int, rounds: _Rounds, num_rounds: int, noise: float, recovery: str, candidates: int
+    rows: int,
+    width: int,
+    rounds: _Rounds,
+    num_rounds: int,
+    noise: float,
+    recovery: str,
+    candidates: int,
 ) -> _Plan:
     decoder, rows = Recovery.parse(recovery), _validate.integer(1, rows=rows)
     decoder.check_rows(rows)
@@ -378,20 +416,32 @@ def _candidates(number: F64, candidates: int | None) -> int:
     items = math.ceil(float(number.sum()) * (1 - 1e-9))
     size = items if candidates is None else _validate.integer(candidates=candidates)
     if size < max(items, 1):
-        raise InvalidInputError(f"candidates must be at least 1 and the number of frequencies, {items}, got {size}")
+        raise InvalidInputError(
+            f"candidates must be at least 1 and the number of frequencies, {items}, got {size}"
+        )
     return size
 
 
-def _known(frequencies: npt.ArrayLike, numbers: npt.ArrayLike | None, max_items: int) -> tuple[F64, F64]:
+def _known(
+    frequencies: npt.ArrayLike, numbers: npt.ArrayLike | None, max_items: int
+) -> tuple[F64, F64]:
     """Return checked frequencies, rising, and how many items have each."""
     known = _numbers(frequencies=frequencies)
     each = np.ones_like(known) if numbers is None else _numbers(numbers=numbers)
     if len(each) != len(known):
-        raise InvalidInputError(f"numbers must be {len(known)}, one of each frequency, got {len(each)}")
+        raise InvalidInputError(
+            f"numbers must be {len(known)}, one of each frequency, got {len(each)}"
+        )
     total = float(known @ each)
     if total > max_items * (1 + 1e-9):
-        way_out = "divide them by their sum" if max_items == 1 else "divide counts by the number of clients"
-        raise InvalidInputError(f"frequencies must sum to at most {max_items}, got {total:.6g}: {way_out}")
+        way_out = (
+            "divide them by their sum"
+            if max_items == 1
+            else "divide counts by the number of clients"
+        )
+        raise InvalidInputError(
+            f"frequencies must sum to at most {max_items}, got {total:.6g}: {way_out}"
+        )
     if known.max(initial=0.0) > 1 + 1e-9:
         raise InvalidInputError(f"frequencies must each be at most 1, got {known.max():.6g}")
     order = np.argsort(known)
@@ -477,8 +527,8 @@ class _Ladder:
         """Return what the decoder makes of scales, float64 [scales], positive."""
         plan, f, number = self.plan, self.f, self.number
         s = scale[:, None]
-        # Between batches an item varies as Poisson counts do, and as its distribution does; the decoder sees the
-        # latter where it
+        # Between batches an item varies as Poisson counts do, and as its distribution does; the
+        # decoder sees the latter where it
         # is clear.
         tau, v = plan.batches * s * s, f * plan.batches / plan.clients
         more = f * f * (plan.heterogeneity - 1) / max(1 - 1 / plan.batches, 1e-9)
@@ -488,14 +538,18 @@ class _Ladder:
         fitted = ndtr(-gap)
         density = np.exp(-(gap**2) / 2) / np.sqrt(2 * np.pi)
         selection = (number * density * threshold / s).sum(axis=1, keepdims=True)
-        # A smaller b' means larger shares kept, and these a smaller b': from 1 it falls to the largest solution.
+        # A smaller b' means larger shares kept, and these a smaller b': from 1 it falls to the
+        # largest solution.
         left = np.ones_like(s)
         for _ in range(100):
             shown = left**2 * tau
             seen = v + np.where(more > limit * (v + shown), more, 0.0)
             kept = seen / (seen + shown)
             used = (number * fitted * (1 + (plan.batches - 1) * kept)).sum(axis=1, keepdims=True)
-            before, left = left, np.maximum(1 - (used + selection) / (self.cells * plan.batches), 0.02)
+            before, left = (
+                left,
+                np.maximum(1 - (used + selection) / (self.cells * plan.batches), 0.02),
+            )
             if np.abs(before - left).max() < 1e-6:
                 break
         mean = s * s * (fitted + gap * density) + f * f * (1 - fitted)
@@ -549,10 +603,16 @@ class _Fitted(NamedTuple):
     beyond: Callable[[float], float]
 
 
-def _joint(frequencies: F64, plan: _Plan, number: F64 | float = 1.0, probability: float = 0.5) -> Prediction:
+def _joint(
+    frequencies: F64, plan: _Plan, number: F64 | float = 1.0, probability: float = 0.5
+) -> Prediction:
     found = _fitted(frequencies, plan, number)
     many = -math.log1p(-probability)
-    linf = found.scale * _zero(lambda x: found.beyond(x) - many, found.largest + 100.0) if found.scale else 0.0
+    linf = (
+        found.scale * _zero(lambda x: found.beyond(x) - many, found.largest + 100.0)
+        if found.scale
+        else 0.0
+    )
     return Prediction(found.scale, found.support, linf)
 
 
@@ -580,7 +640,8 @@ def _fitted(frequencies: F64, plan: _Plan, number: F64 | float) -> _Fitted:
 
     def beyond(x: float) -> float:
         """Return the expected number of items whose error exceeds x s in size."""
-        high, low = ((side * x + (1 - left) * size) / left for side in (1, -1))  # errors of an item not fitted
+        # errors of an item not fitted
+        high, low = ((side * x + (1 - left) * size) / left for side in (1, -1))
         fitted_high = tail(np.maximum(gap, x))
         fitted_low = np.maximum(tail(gap) - tail(np.maximum(gap, -x)), 0.0)
         other_high = np.maximum(tail(high) - tail(gap), 0.0)
@@ -594,7 +655,8 @@ def _normal_equivalent(size: F64, number: F64, plan: _Plan) -> Callable[[F64], F
     """Return what gives a size of the noise, in its standard deviations, the normal size with the same tail.
 
     Args:
-        size: float64 [groups], frequencies of items that are not fitted, in standard deviations of the noise.
+        size: float64 [groups], frequencies of items that are not fitted, in standard deviations of
+            the noise.
         number: float64 [groups], how many.
         plan: the sizes.
     """
@@ -602,15 +664,21 @@ def _normal_equivalent(size: F64, number: F64, plan: _Plan) -> Callable[[F64], F
     matters = energy > 1e-9 * energy.sum()
     size, number = size[matters], number[matters]
     batches = plan.cancelling
-    share = min(1.0, float(energy.sum()) / (plan.rows * plan.width * batches))  # of the variance; the rest: normal
+    # of the variance; the rest: normal
+    share = min(1.0, float(energy.sum()) / (plan.rows * plan.width * batches))
     t = np.linspace(0.0, 14.0, 141)[1:]
     y = t[:, None] * size / (plan.rows * batches)
     log_cosh = y + np.log1p(np.exp(-2 * y)) - np.log(2.0)
     together = 1 if plan.fresh else batches
     each = np.expm1(np.minimum(together * log_cosh, 80.0)) / plan.width
-    cumulants = (number * each).sum(axis=1) * plan.rows * batches / together + (1 - share) * t**2 / 2
+    cumulants = (number * each).sum(axis=1) * plan.rows * batches / together + (
+        1 - share
+    ) * t**2 / 2
     slope = np.gradient(cumulants, t)
-    u, root = t * np.sqrt(np.maximum(np.gradient(slope, t), 0)), np.sqrt(np.maximum(2 * (t * slope - cumulants), 0))
+    u, root = (
+        t * np.sqrt(np.maximum(np.gradient(slope, t), 0)),
+        np.sqrt(np.maximum(2 * (t * slope - cumulants), 0)),
+    )
     sound = (u > 0) & (root > 0.3)
     if not sound.any():
         return lambda z: z
@@ -658,10 +726,13 @@ def _item_exceeds(frequencies: F64, plan: _Plan, number: F64, tau: float) -> flo
     sizes, tails = _tails(step, *_expected(frequencies, plan, number), plan)
     if step == 1.0:
         return float(tails[np.searchsorted(sizes, counts * (1 + 1e-9), side="right") - 1])
-    # An error is a whole number of counts, of even rows of halves: half way from the last that does not exceed tau.
+    # An error is a whole number of counts, of even rows of halves: half way from the last that does
+    # not exceed tau.
     unit = 1.0 if plan.rows % 2 else 0.5
     between = (math.floor(counts / unit * (1 + 1e-9)) + 0.5) * unit
-    return math.exp(float(np.interp(between, sizes + sizes[1] / 2, np.log(np.maximum(tails, 1e-300)))))
+    return math.exp(
+        float(np.interp(between, sizes + sizes[1] / 2, np.log(np.maximum(tails, 1e-300))))
+    )
 
 
 def _expected(frequencies: F64, plan: _Plan, number: F64) -> tuple[F64, F64]:
@@ -669,14 +740,17 @@ def _expected(frequencies: F64, plan: _Plan, number: F64) -> tuple[F64, F64]:
     if plan.fresh:  # a round holds the h-th part of the items, each h times as often
         frequencies, number = frequencies * plan.heterogeneity, number / plan.heterogeneity
     light, numbers = _grouped(frequencies[:-_ALONE] * plan.clients, number[:-_ALONE], _WIDE_GROUP)
-    return np.append(light, frequencies[-_ALONE:] * plan.clients), np.append(numbers, number[-_ALONE:])
+    return np.append(light, frequencies[-_ALONE:] * plan.clients), np.append(
+        numbers, number[-_ALONE:]
+    )
 
 
 def _alike(plan: _Plan) -> list[tuple[float, int]]:
     """Return groups of batches of about equal size: the clients of all over those of one, and how many."""
     cancelling = plan.cancelling
     if plan.heterogeneity > 1.0 and not plan.fresh:
-        # The sizes of an item's own batches: all equal but the last, so that their effective number is M'.
+        # The sizes of an item's own batches: all equal but the last, so that their effective number
+        # is M'.
         many = math.ceil(cancelling - 1e-9)
         if many == 1:
             return [(1.0, 1)]
@@ -694,9 +768,12 @@ def _alike(plan: _Plan) -> list[tuple[float, int]]:
 def _exceeded_with(probability: float, expected: F64, numbers: F64, plan: _Plan) -> float:
     """Return the error, in counts, that a light item exceeds in size with a probability.
 
-    From a lattice that holds everything to ever finer ones, until the answer is many steps long, or a step one count.
+    From a lattice that holds everything to ever finer ones, until the answer is many steps long, or
+    a step one count.
     """
-    reach = float(expected.max(initial=0.0)) + float((numbers * expected**2).sum() + plan.noise) ** 0.5
+    reach = (
+        float(expected.max(initial=0.0)) + float((numbers * expected**2).sum() + plan.noise) ** 0.5
+    )
     step = max(1.0, 8 * reach / _LATTICE)
     while True:
         sizes, tails = _tails(step, expected, numbers, plan)
@@ -704,7 +781,11 @@ def _exceeded_with(probability: float, expected: F64, numbers: F64, plan: _Plan)
         if step == 1.0:
             return found  # counts: an exact lattice
         if found >= _STEPS / 2 * step:
-            return float(np.interp(-np.log(probability), -np.log(np.maximum(tails, 1e-300)), sizes + sizes[1] / 2))
+            return float(
+                np.interp(
+                    -np.log(probability), -np.log(np.maximum(tails, 1e-300)), sizes + sizes[1] / 2
+                )
+            )
         step = max(1.0, max(found, step) / _STEPS)
 
 
@@ -728,7 +809,9 @@ def _tails(step: float, expected: F64, numbers: F64, plan: _Plan) -> tuple[F64, 
         for all, many in groups:
             distribution, found = median(plan.noise / len(plan.sizes), [(all, 1)])
             waves.append(np.fft.rfft(np.fft.ifftshift(distribution)) ** many)
-        distribution = np.fft.fftshift(np.maximum(np.fft.irfft(math.prod(waves), len(distribution)), 0.0))
+        distribution = np.fft.fftshift(
+            np.maximum(np.fft.irfft(math.prod(waves), len(distribution)), 0.0)
+        )
     else:
         distribution, found = median(plan.noise, groups)
     step = found
@@ -776,8 +859,8 @@ def _power(base: F64, exponent: int) -> F64:
 def median_of_normals(rows: int) -> tuple[F64, F64]:
     """Return sizes, rising, and the distribution on them of the median of so many independent standard normals.
 
-    The normals are rounded to steps of 1/200, which changes quantiles by less than 2e-4 of themselves for up to 100
-    rows, by less than 2e-3 for up to 1,024.
+    The normals are rounded to steps of 1/200, which changes quantiles by less than 2e-4 of
+    themselves for up to 100 rows, by less than 2e-3 for up to 1,024.
 
     >>> sizes, distribution = median_of_normals(3)
     >>> round(float(distribution @ sizes**2), 4), round(1 - 3**0.5 / np.pi, 4)
@@ -802,7 +885,8 @@ def _law_of_median(row: F64, rows: int, step: float) -> tuple[F64, float]:
     of_kth: F64 = np.diff(betainc(k, rows + 1 - k, below))  # the k-th smallest
     if rows % 2:
         return of_kth, step
-    # The k-th at a, the next at b > a: so many ways times (F(a)^k - F(a-)^k) (G(b-)^k - G(b)^k), G = 1 - F.
+    # The k-th at a, the next at b > a: so many ways times (F(a)^k - F(a-)^k) (G(b-)^k - G(b)^k), G
+    # = 1 - F.
     above = np.clip(np.append(np.cumsum(row[::-1])[::-1], 0.0), 0.0, 1.0)
     ways = np.exp((gammaln(rows + 1) - 2 * gammaln(k + 1)) / 2)
     low, high = ways * np.diff(below**k), ways * -np.diff(above**k)
@@ -831,8 +915,10 @@ class ErrorModel(NamedTuple):
     """How the error of a decoder is predicted, from rising frequencies, the plan, and how many items have each.
 
     Attributes:
-        predict: the prediction, also given the probability with which the largest error exceeds its `linf`.
-        failure: the probability that the largest error exceeds a size, which is also given, above 0.
+        predict: the prediction, also given the probability with which the largest error exceeds its
+            `linf`.
+        failure: the probability that the largest error exceeds a size, which is also given, above
+            0.
     """
 
     predict: Callable[[F64, _Plan, F64, float], Prediction]

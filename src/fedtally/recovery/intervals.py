@@ -1,12 +1,13 @@
 """Confidence intervals for estimates, and a simultaneous band for all of them.
 
-What they cover: the frequency of an item among the clients that took part, for an item fixed in advance, or for all
-candidates of a kind, over the hash seed; the data must not depend on the seed. A list chosen by its estimates suffers
-the winner's curse, and has limits of its own. The sampling of those clients from a wider population is separate:
-`sampling_error`.
+What they cover: the frequency of an item among the clients that took part, for an item fixed in
+advance, or for all candidates of a kind, over the hash seed; the data must not depend on the seed.
+A list chosen by its estimates suffers the winner's curse, and has limits of its own. The sampling
+of those clients from a wider population is separate: `sampling_error`.
 
-The error of an estimate comes from who else lies in the item's cells, and fresh ids, held by nobody and drawn here
-(*phantoms*), suffer the same. docs/recovery.md has the construction and its measured coverage.
+The error of an estimate comes from who else lies in the item's cells, and fresh ids, held by nobody
+and drawn here (*phantoms*), suffer the same. docs/recovery.md has the construction and its measured
+coverage.
 """
 
 from __future__ import annotations
@@ -28,29 +29,37 @@ from fedtally.recovery.median import MedianDecoder
 from fedtally.sketch import CountSketch
 
 KINDS = ("auto", "pointwise", "simultaneous", "order")
-KAPPA = (1.25, 1.06)  # where it is not measured: one batch of rounds, five or more; the upper end of what was measured
+# where it is not measured: one batch of rounds, five or more; the upper end of what was measured
+KAPPA = (1.25, 1.06)
 _SPIKED = 0.03  # items added to measure kappa, as a share of one sketch's cells; at most 300
 _SPIKES = (8, 300)  # at least, at most
 _ALL_SPIKES = 150  # in all, at least, but for ...
 _MOST_REPEATS = 16
 _LEAST_SPIKES = 60
 _NOTHING = 0.01  # clients: below so much noise the floor of one client rules every interval
-_NEARLY = 2.5  # standard deviations from which an item that is not fitted counts for the largest error
+# standard deviations from which an item that is not fitted counts for the largest error
+_NEARLY = 2.5
 _UNSTABLE = 1.2  # by how much larger kappa is taken then
 _TIPPED = 1.3  # growth of the noise by which added items show that they spoil the fit
 _MOST_CANDIDATES = 1 << 26  # more would make the re-decodes felt
 _ALL_CANDIDATES = 1 << 18  # in a larger domain only those that stand out by ...
-_CONTENDERS = 1.5  # ... so many standard deviations are candidates when it is decoded again: kappa differs by its noise
+# ... so many standard deviations are candidates when it is decoded again: kappa differs by its
+# noise
+_CONTENDERS = 1.5
 _BAND_SLACK = 1.06  # measured on other seeds than those it is checked on (experiments band)
-_REACH = 3.5  # how many sd above its value an item off the support may lie, at most: rarer ones are given up ...
+# how many sd above its value an item off the support may lie, at most: rarer ones are given up ...
+_REACH = 3.5
 _BEYOND = 1.54  # ... or so many past the symmetric limit, if that is more
 _BY_PHANTOMS = 0.999  # confidence up to which phantoms are enough
 _GRID = 1 << 16  # sizes at which the distribution of the paper's estimate is known, for fresh
 _SIGNED_SUMS = 1 << 20  # sums under chosen signs that stand for a row, for hybrid
 _ROUNDING = 1e-12  # by which an exact answer may miss the truth
 _NORMAL_MAX = 8.0  # sd from the threshold beyond which selection no longer matters
-_ANYHOW = 0.1  # of a list's error below: for limits that hold however it was chosen; the rest given how it was chosen
-_LIST_PHANTOMS = 1 << 18  # ids held by nobody that stand for the distribution of the paper's estimate in a list
+# of a list's error below: for limits that hold however it was chosen; the rest given how it was
+# chosen
+_ANYHOW = 0.1
+# ids held by nobody that stand for the distribution of the paper's estimate in a list
+_LIST_PHANTOMS = 1 << 18
 _STEPS = 200  # lower limits tried for each item of a list, ...
 _AT_ONCE = 4096  # so many items at once
 
@@ -66,7 +75,8 @@ class Intervals(Protocol):
     """What gives every id an interval.
 
     Attributes:
-        about: what was computed, in words; "" where there is nothing to say, since recovery is exact.
+        about: what was computed, in words; "" where there is nothing to say, since recovery is
+            exact.
     """
 
     about: str
@@ -89,7 +99,8 @@ class Intervals(Protocol):
 
         Args:
             ids: uint64 [n], the whole list.
-            threshold: the frequency that an estimate had to reach for its item to be listed; None: not known.
+            threshold: the frequency that an estimate had to reach for its item to be listed; None:
+                not known.
         """
 
 
@@ -107,22 +118,30 @@ def make_intervals(
         sketches: the landed sums.
         domain: the candidate items.
         confidence: above 0 and below 1.
-        kind: "auto": "pointwise", but lists have limits that allow for the choice of their items; "pointwise": each
-            interval of an item named beforehand holds with this confidence; "simultaneous": all candidates' do at once;
-            "order": pointwise by order statistics of the rows, wide, but assuming nothing beyond random signs.
+        kind: "auto": "pointwise", but lists have limits that allow for the choice of their items;
+            "pointwise": each interval of an item named beforehand holds with this confidence;
+            "simultaneous": all candidates' do at once; "order": pointwise by order statistics of
+            the rows, wide, but assuming nothing beyond random signs.
 
     Raises:
-        InvalidInputError: a level outside (0, 1), an unknown kind, or too few rows for order statistics.
+        InvalidInputError: a level outside (0, 1), an unknown kind, or too few rows for order
+            statistics.
     """
     check_confidence(confidence)
     if kind not in KINDS:
-        raise InvalidInputError(f"intervals must be {', '.join(KINDS[:-1])} or {KINDS[-1]}, got {kind!r}")
+        raise InvalidInputError(
+            f"intervals must be {', '.join(KINDS[:-1])} or {KINDS[-1]}, got {kind!r}"
+        )
     if isinstance(decoder, JointDecoder) and decoder.fallback is None and kind != "order":
         return JointIntervals(decoder.fit, confidence, domain.size, kappa_of(decoder.fit), kind)
     landed = Landed(decoder.spec, sketches)
     if kind == "order":
         return OrderIntervals(landed, confidence, domain.size)
-    median = decoder if isinstance(decoder, MedianDecoder) else MedianDecoder(sketches, expected=domain.size)
+    median = (
+        decoder
+        if isinstance(decoder, MedianDecoder)
+        else MedianDecoder(sketches, expected=domain.size)
+    )
     return MedianIntervals([median], [landed], domain, confidence, kind)
 
 
@@ -131,8 +150,8 @@ def merged_intervals(
 ) -> Intervals | None:
     """Return intervals of frequencies in several results together; None where they are not all of the median.
 
-    Quantiles of rare and large errors do not add up. So ids that nobody holds are asked of all results, and what
-    they are given in the sum has its own quantile.
+    Quantiles of rare and large errors do not add up. So ids that nobody holds are asked of all
+    results, and what they are given in the sum has its own quantile.
 
     Args:
         made: of results with different hashes.
@@ -159,7 +178,8 @@ def merged_intervals(
 class NoisyNumberIntervals:
     """Intervals of frequencies where the number of clients, by which counts are divided, has noise too.
 
-    A frequency f is too large by f times the relative error of that number: half-widths add as squares.
+    A frequency f is too large by f times the relative error of that number: half-widths add as
+    squares.
 
     Args:
         intervals: of frequencies of the number as it was released.
@@ -212,11 +232,11 @@ def check_confidence(confidence: float) -> float:
 class MedianIntervals:
     """Intervals around the paper's estimates, of one width for all items named beforehand.
 
-    Pointwise, from phantoms: the quantile of what they are given. Simultaneous, from the exact distribution of a
-    phantom given
-    the sums: rows are independent, each a uniform cell with uniform signs. For an even number of rows its tail is
-    bounded, by that of the upper of the two middle rows. In a list, from phantoms too: the distribution of an
-    estimate given that it reached the list.
+    Pointwise, from phantoms: the quantile of what they are given. Simultaneous, from the exact
+    distribution of a phantom given
+    the sums: rows are independent, each a uniform cell with uniform signs. For an even number of
+    rows its tail is bounded, by that of the upper of the two middle rows. In a list, from phantoms
+    too: the distribution of an estimate given that it reached the list.
 
     Args:
         decoders: of one result, or of several whose counts are added.
@@ -244,7 +264,9 @@ class MedianIntervals:
             self.half = self._distribution.exceeded_with(1.0 - confidence)
             self.about = "one width, from the exact law of the median given the sums"
         else:
-            phantoms = Candidates(domain).fresh_ids(generator(landed[0].spec.seed, b"median"), NUM_PHANTOMS)
+            phantoms = Candidates(domain).fresh_ids(
+                generator(landed[0].spec.seed, b"median"), NUM_PHANTOMS
+            )
             self.half = float(np.quantile(np.abs(self._values(phantoms)), confidence))
             self.about = f"one width, from what {NUM_PHANTOMS:,} ids held by nobody are given"
 
@@ -281,10 +303,10 @@ class MedianIntervals:
     def listed(self, ids: U64, threshold: float | None) -> Limits:
         """Return the limits of the items of a list, in frequencies.
 
-        The distribution of the errors has long tails, where collisions with heavy items lie, so a value below which
-        each
-        frequency is implausible may have plausible ones below it: frequencies are tried one by one, from the least that
-        is plausible however the list was chosen.
+        The distribution of the errors has long tails, where collisions with heavy items lie, so a
+        value below which each
+        frequency is implausible may have plausible ones below it: frequencies are tried one by one,
+        from the least that is plausible however the list was chosen.
         """
         low, high = self.at(ids)
         if self._kind != "auto" or not len(ids):
@@ -297,7 +319,9 @@ class MedianIntervals:
         found = np.empty(len(values))
         for part in (slice(start, start + _AT_ONCE) for start in range(0, len(values), _AT_ONCE)):
             tried = least[part, None] + (low - least)[part, None] * np.linspace(0.0, 1.0, _STEPS)
-            plausible = self._at_least(values[part, None] - tried) >= given * self._at_least(threshold - tried)
+            plausible = self._at_least(values[part, None] - tried) >= given * self._at_least(
+                threshold - tried
+            )
             plausible[:, -1] = True
             found[part] = np.take_along_axis(tried, plausible.argmax(axis=1)[:, None], axis=1)[:, 0]
         return Limits(found, high)
@@ -311,15 +335,18 @@ class MedianIntervals:
 class OrderIntervals:
     """Intervals from order statistics of the rows: distribution-free.
 
-    An item's row estimates are independent and symmetric about its frequency, under random signs. So the k-th smallest
-    and the k-th largest of L rows enclose it with probability at least 1 - 2 P(Bin(L, 1/2) < k).
+    An item's row estimates are independent and symmetric about its frequency, under random signs.
+    So the k-th smallest and the k-th largest of L rows enclose it with probability at least 1 - 2
+    P(Bin(L, 1/2) < k).
     """
 
     def __init__(self, landed: Landed, confidence: float, size: int) -> None:
         rows = landed.spec.rows
         self._k, level = order_statistic(rows, confidence)
         self._rows, self._landed, self._size = landed.rows(), landed, size
-        self.about = f"order statistics {self._k} and {rows + 1 - self._k} of {rows} rows, level {level:.4g}"
+        self.about = (
+            f"order statistics {self._k} and {rows + 1 - self._k} of {rows} rows, level {level:.4g}"
+        )
 
     def at(self, ids: Ids) -> Limits:
         """Return the limits of any ids, in frequencies."""
@@ -356,8 +383,9 @@ def order_statistic(rows: int, confidence: float) -> tuple[int, float]:
         needed = int(np.ceil(1.0 - np.log2(1.0 - confidence)))
         best = f"; {rows} rows give at most {levels[0]:.4g}" if levels else ""
         raise InvalidInputError(
-            f"order statistics need at least {needed} rows for a confidence of {confidence:.12g}, "
-            f"the sketches have {rows}{best}: lower the confidence, or take another kind of interval"
+            f"order statistics need at least {needed} rows for a confidence of {confidence:.12g},"
+            f" the sketches have {rows}{best}: lower the confidence, or take another kind of"
+            " interval"
         )
     return sound[-1], levels[sound[-1] - 1]
 
@@ -373,9 +401,14 @@ class _MedianLaw:
         # Of each result, and for fresh of each of its rounds: by row, what a cell gives, rising.
         self._sizes: list[list[F64]] = []
         for landed in results:
-            weighted = landed.frequencies * landed.weights * (landed.num_clients / self._num_clients)
+            weighted = (
+                landed.frequencies * landed.weights * (landed.num_clients / self._num_clients)
+            )
             if landed.fresh:
-                self._sizes += [list(np.sort(np.abs(weighted[..., m]), axis=1)) for m in range(weighted.shape[2])]
+                self._sizes += [
+                    list(np.sort(np.abs(weighted[..., m]), axis=1))
+                    for m in range(weighted.shape[2])
+                ]
             else:
                 rng = generator(landed.spec.seed, b"law")
                 self._sizes.append([_signed_sums(row, rng) for row in weighted])
@@ -400,7 +433,8 @@ class _MedianLaw:
     def _beyond(self, sizes: list[F64], x: F64) -> F64:
         """Return the probability that the median exceeds x in size: at least half of the rows do, on one side."""
         need = (len(sizes) + 1) // 2
-        reached = np.zeros((need + 1, len(x)))  # probability of so many rows above x, the last: or more
+        # probability of so many rows above x, the last: or more
+        reached = np.zeros((need + 1, len(x)))
         reached[0] = 1.0
         for row in sizes:
             above = 0.5 * (1.0 - np.searchsorted(row, x, side="right") / len(row))
@@ -415,20 +449,28 @@ class _MedianLaw:
 
         Of more than a hundred a hundred stand for all.
         """
-        step = float(max(sum(max(float(row[-1]) for row in sizes) for sizes in self._sizes), 1e-300)) / _GRID
+        step = (
+            float(max(sum(max(float(row[-1]) for row in sizes) for sizes in self._sizes), 1e-300))
+            / _GRID
+        )
         edges: F64 = step * (np.arange(_GRID + 1.0) + 0.5)
         reach = _GRID + len(self._sizes) + 1
         transform = np.ones(reach + 1, complex)
         taken = self._sizes[:: -(-len(self._sizes) // 100)]
         for sizes in taken:
             tails = self._beyond(sizes, edges)
-            masses = -np.diff(tails) / 2  # of each size, taken as the nearest multiple of the step, on either side
+            # of each size, taken as the nearest multiple of the step, on either side
+            masses = -np.diff(tails) / 2
             signed = np.zeros(2 * reach)
             signed[0] = 1.0 - tails[0]
             signed[1 : _GRID + 1] = masses
             signed[-1 : -_GRID - 1 : -1] = masses
             transform *= np.fft.rfft(signed)
-        transform = transform.real ** (len(self._sizes) / len(taken)) if len(taken) < len(self._sizes) else transform
+        transform = (
+            transform.real ** (len(self._sizes) / len(taken))
+            if len(taken) < len(self._sizes)
+            else transform
+        )
         density = np.maximum(np.fft.irfft(transform, 2 * reach)[1 : reach + 1], 0.0)
         every: F64 = step * (np.arange(reach + 1.0) + 1.0)
         return every, np.append(2.0 * np.cumsum(density[::-1])[::-1], 0.0)
@@ -457,11 +499,12 @@ class Kappa(NamedTuple):
 class JointIntervals:
     """Intervals around the leave-one-out values of a joint fit.
 
-    An item's leave-one-out value e = f + error, with an error of standard deviation scale / sqrt(b). Three corrections:
-    heavy items see kappa times the scale that phantoms see, since whom to fit was chosen to make the residual small;
-    an item was fitted because its e was large (or not, because it was small), so its limits are those of a normal
-    variable given that; and below one client nothing is claimed. In a list an item's e was larger still, and the lower
-    limit is that of a normal variable given that, no lower than one that holds however the list was chosen.
+    An item's leave-one-out value e = f + error, with an error of standard deviation scale /
+    sqrt(b). Three corrections: heavy items see kappa times the scale that phantoms see, since whom
+    to fit was chosen to make the residual small; an item was fitted because its e was large (or
+    not, because it was small), so its limits are those of a normal variable given that; and below
+    one client nothing is claimed. In a list an item's e was larger still, and the lower limit is
+    that of a normal variable given that, no lower than one that holds however the list was chosen.
 
     Attributes:
         fit: the joint fit.
@@ -475,7 +518,9 @@ class JointIntervals:
         kind: as for `make_intervals`, but "order".
     """
 
-    def __init__(self, fit: Fit, confidence: float, size: int, kappa: Kappa, kind: str = "pointwise") -> None:
+    def __init__(
+        self, fit: Fit, confidence: float, size: int, kappa: Kappa, kind: str = "pointwise"
+    ) -> None:
         self.fit, self._alpha = fit, 1.0 - confidence
         self.kappa = kappa.value
         self._kind, self._size = kind, size
@@ -483,23 +528,29 @@ class JointIntervals:
         about = ["all intervals hold at once"] if kind == "simultaneous" else []
         if kappa.source:
             about.append(
-                f"errors of fitted items are {kappa.value:.3g} times those of ids held by nobody ({kappa.source})"
+                f"errors of fitted items are {kappa.value:.3g} times those of ids held by nobody"
+                f" ({kappa.source})"
             )
         self.about = "; ".join(about)
         distribution = self._distribution = _PhantomLaw(fit)
-        self._stretch = distribution.excess(self._alpha / 2)  # tails heavier than normal, at high confidence
+        # tails heavier than normal, at high confidence
+        self._stretch = distribution.excess(self._alpha / 2)
         tail = self._alpha / (2 * size)
         self._band = (
-            _BAND_SLACK * kappa.value * float(np.std(fit.null)) * float(-ndtri(tail)) * distribution.excess(tail)
+            _BAND_SLACK
+            * kappa.value
+            * float(np.std(fit.null))
+            * float(-ndtri(tail))
+            * distribution.excess(tail)
         )
         self.predicted_linf = self._largest_error(distribution, size)
 
     def _largest_error(self, distribution: _PhantomLaw, size: int) -> float:
         """Return the size that an expected ln 2 errors exceed: the median of the largest.
 
-        It is most often that of a light item that stood out by chance, and was fitted: then nothing is left of it in
-        the residual. On the low side, and among the fitted items, there is no such selection. An item that nearly
-        stood out, and was not fitted, lacks what is absorbed of it.
+        It is most often that of a light item that stood out by chance, and was fitted: then nothing
+        is left of it in the residual. On the low side, and among the fitted items, there is no such
+        selection. An item that nearly stood out, and was not fitted, lacks what is absorbed of it.
         """
         fit = self.fit
         share = float(fit.share.mean())
@@ -511,12 +562,22 @@ class JointIntervals:
         spread = fit.scale / np.sqrt(items.share[nearly])
 
         def more_than_half(x: float) -> float:
-            light = (size - len(own)) * (distribution.beyond(x * low) + distribution.beyond(x * share / self.kappa)) / 2
+            light = (
+                (size - len(own))
+                * (distribution.beyond(x * low) + distribution.beyond(x * share / self.kappa))
+                / 2
+            )
             unfitted = float(ndtr((lacking - x) / spread).sum())
             return light + unfitted + 2.0 * float(ndtr(-x * own).sum()) - float(np.log(2.0))
 
-        most = 60.0 * distribution.sd / share + 10 / max(own.min(initial=np.inf), 1e-300) + 10 * spread.max(initial=0.0)
-        return _or_none(_solve(more_than_half, most + lacking.max(initial=0.0)), fit.landed.num_clients)
+        most = (
+            60.0 * distribution.sd / share
+            + 10 / max(own.min(initial=np.inf), 1e-300)
+            + 10 * spread.max(initial=0.0)
+        )
+        return _or_none(
+            _solve(more_than_half, most + lacking.max(initial=0.0)), fit.landed.num_clients
+        )
 
     def at(self, ids: Ids) -> Limits:
         """Return the limits of any ids, in frequencies."""
@@ -550,7 +611,10 @@ class JointIntervals:
         sd = self.fit.scale / root
         z = items.values / sd
         low, high = selective_limits(z, items.fitted, self.fit.threshold, self.kappa, self._alpha)
-        low, high = items.values + self._stretch * (low - z) * sd, items.values + self._stretch * (high - z) * sd
+        low, high = (
+            items.values + self._stretch * (low - z) * sd,
+            items.values + self._stretch * (high - z) * sd,
+        )
         one = self._one_client
         return Limits(np.minimum(low, items.values - one), np.maximum(high, items.values + one))
 
@@ -558,9 +622,10 @@ class JointIntervals:
 def kappa_of(fit: Fit) -> Kappa:
     """Return the scale of fitted items' errors over that of phantoms, by adding known items to the sums.
 
-    Fresh ids get values as the support has them, Poisson in every round, and the whole decoding is repeated. Their
-    errors are compared with what the same ids, held by nobody, are given by the fit itself. Where the added items spoil
-    the fit, fewer are added; in domains too large to be decoded again, a constant is taken.
+    Fresh ids get values as the support has them, Poisson in every round, and the whole decoding is
+    repeated. Their errors are compared with what the same ids, held by nobody, are given by the fit
+    itself. Where the added items spoil the fit, fewer are added; in domains too large to be decoded
+    again, a constant is taken.
     """
     landed = fit.landed
     one, many = KAPPA
@@ -586,17 +651,24 @@ def kappa_of(fit: Fit) -> Kappa:
         ids = fit.candidates.fresh_ids(rng, number)
         counts = rng.poisson(rng.choice(pool, number)[:, None] * landed.clients)
         spiked = landed.with_items(ids, counts / np.maximum(landed.clients, 1.0))
-        again = Fit(spiked, fit.candidates.with_extra(ids, only), fit.most + number, rng, fit.selected)
+        again = Fit(
+            spiked, fit.candidates.with_extra(ids, only), fit.most + number, rng, fit.selected
+        )
         if again.scale > _TIPPED * fit.scale:
             number = max(1, number // 2)
             continue
         after, before = again.leave_one_out(ids), fit.leave_one_out(ids)
-        errors.append((after.values - counts.sum(axis=1) / landed.num_clients) * np.sqrt(after.share))
+        errors.append(
+            (after.values - counts.sum(axis=1) / landed.num_clients) * np.sqrt(after.share)
+        )
         nulls.append(before.values * np.sqrt(before.share))
     if sum(map(len, nulls)) < _LEAST_SPIKES:
         return Kappa(_UNSTABLE * constant, "a constant: added items spoil the fit")
     most = 4.0 * fit.scale
-    seen, null = (float(np.sqrt(np.mean(np.clip(np.concatenate(v), -most, most) ** 2))) for v in (errors, nulls))
+    seen, null = (
+        float(np.sqrt(np.mean(np.clip(np.concatenate(v), -most, most) ** 2)))
+        for v in (errors, nulls)
+    )
     added = f"{sum(map(len, nulls))} known items were added, and decoded again"
     return Kappa(max(1.0, seen / null) if null > 0 else 1.0, added)
 
@@ -610,7 +682,8 @@ def selective_limits(
         z: float64 [n], values over their standard deviation.
         fitted: bool [n].
         threshold: c, in the same unit.
-        kappa: what the unit is too small by at and above the threshold; 1 for light items, linear between.
+        kappa: what the unit is too small by at and above the threshold; 1 for light items, linear
+            between.
         alpha: probability of error, half on each side.
     """
     grow = _growth(z, threshold, kappa)
@@ -631,8 +704,9 @@ def selective_limits(
 def list_tails(tail: float, listed: int, size: int, threshold: float | None) -> tuple[float, float]:
     """Return with which probability a lower limit of a list may be too high: given the threshold, and however chosen.
 
-    However a list of R of d items was chosen, each limit with probability `tail` R / d is enough for a share `tail` of
-    wrong ones (Benjamini and Yekutieli 2005). The two parts add up to that share.
+    However a list of R of d items was chosen, each limit with probability `tail` R / d is enough
+    for a share `tail` of wrong ones (Benjamini and Yekutieli 2005). The two parts add up to that
+    share.
 
     >>> list_tails(0.025, 20, 1000, None)
     (0.0, 0.0005)
@@ -683,8 +757,9 @@ def _growth(z: F64, threshold: float, kappa: float) -> F64:
 def _selection_table(tail: float) -> tuple[F64, F64, F64]:
     """Return distances from the threshold, and the one-sided limits, less the threshold, of the mean there.
 
-    Fitted at distance g above: the mean lam with P(Z >= g | Z >= 0) = tail for Z ~ N(lam, 1). Not fitted at g below:
-    the mean with P(Z <= -g | Z <= 0) = tail; by symmetry it is the negative of the first.
+    Fitted at distance g above: the mean lam with P(Z >= g | Z >= 0) = tail for Z ~ N(lam, 1). Not
+    fitted at g below: the mean with P(Z <= -g | Z <= 0) = tail; by symmetry it is the negative of
+    the first.
     """
     gaps = np.linspace(0.005, _NORMAL_MAX, 600)
     low, high = np.full(gaps.shape, -2000.0), np.full(gaps.shape, 20.0)
@@ -699,8 +774,8 @@ def _selection_table(tail: float) -> tuple[F64, F64, F64]:
 class _PhantomLaw:
     """The distribution of the mean residual that an id held by nobody is given, over its cells and signs, sums fixed.
 
-    Rows are independent, each a uniform cell with uniform signs: the cumulant function is exact, and the tail follows
-    by the saddlepoint approximation of Lugannani and Rice (1980).
+    Rows are independent, each a uniform cell with uniform signs: the cumulant function is exact,
+    and the tail follows by the saddlepoint approximation of Lugannani and Rice (1980).
     """
 
     def __init__(self, fit: Fit) -> None:
@@ -762,8 +837,8 @@ def _solve(falling: Callable[[float], float], high: float) -> float:
 def sampling_error(frequency: F64, num_clients: int, confidence: float) -> F64:
     """Return how far the share of a wider population may be: the further limit of Wilson's interval (1927).
 
-    The clients that took part are seen as a uniform sample: about z sqrt(f (1 - f) / n), f cut to 0 .. 1, and z^2 / n
-    for shares next to 0 and 1.
+    The clients that took part are seen as a uniform sample: about z sqrt(f (1 - f) / n), f cut to 0
+    .. 1, and z^2 / n for shares next to 0 and 1.
 
     >>> float(np.round(sampling_error(np.array([0.5]), 10_000, 0.95), 4)[0])
     0.0098

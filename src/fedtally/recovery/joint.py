@@ -1,17 +1,19 @@
 """Joint recovery: undo collisions after the fact, by fitting all heavy items together, round by round.
 
-The paper's decoders treat whatever shares a cell with an item as noise. But most of that noise is other heavy items,
-which the same sums reveal. So: decode what is left over (the residual), take the items that stand out into a *support*,
-fit the support's values in every round to all cells at once, and repeat with a falling threshold. What remains in the
-residual is the light items' noise alone.
+The paper's decoders treat whatever shares a cell with an item as noise. But most of that noise is
+other heavy items, which the same sums reveal. So: decode what is left over (the residual), take the
+items that stand out into a *support*, fit the support's values in every round to all cells at once,
+and repeat with a falling threshold. What remains in the residual is the light items' noise alone.
 
-This is post-processing of released sums: it costs neither bytes nor privacy. It makes rare items recoverable that the
-paper's decoders hide in noise; secure summation without differential privacy does not protect them.
+This is post-processing of released sums: it costs neither bytes nor privacy. It makes rare items
+recoverable that the paper's decoders hide in noise; secure summation without differential privacy
+does not protect them.
 
-Related: matching pursuit with refitting (CoSaMP), simultaneous sparse recovery, Counter Braids. Ours is the fit over
-sign-fresh rounds with a value per round, each shrunk towards the item's mean over rounds as far as the rounds' own
-noise explains the difference; and the last selection, by the value an item would have if it were fitted, in units of
-its own standard deviation. docs/recovery.md has the reasons.
+Related: matching pursuit with refitting (CoSaMP), simultaneous sparse recovery, Counter Braids.
+Ours is the fit over sign-fresh rounds with a value per round, each shrunk towards the item's mean
+over rounds as far as the rounds' own noise explains the difference; and the last selection, by the
+value an item would have if it were fitted, in units of its own standard deviation. docs/recovery.md
+has the reasons.
 """
 
 from __future__ import annotations
@@ -36,19 +38,26 @@ THRESHOLDS = (32.0, 16.0, 8.0, 6.0, 5.0, 4.0, 4.0)  # in robust standard deviati
 SWEEPS = 6
 POLISHES = 3  # and further ones, ...
 MOST_POLISHES = 12
-IMPROVES = 0.9  # ... as long as each lowers the noise to so much: near exact recovery it falls step by step to nothing
+# ... as long as each lowers the noise to so much: near exact recovery it falls step by step to
+# nothing
+IMPROVES = 0.9
 POLISH_SWEEPS = 8
 SELECTED = 4.0  # standard deviations by which a fitted item stands out, in the end, or more ...
-FALSE_ITEMS = 4  # ... so that about so many candidates that nobody holds are fitted, in a large domain
+# ... so that about so many candidates that nobody holds are fitted, in a large domain
+FALSE_ITEMS = 4
 NUM_PHANTOMS = 20_000
 _FEW_PHANTOMS = 4096  # enough to choose the support
 PROBE_SWEEPS = 12
-PROBED_CELLS = (80_000, 200_000)  # random cells refitted to learn what the fit absorbs: one batch of rounds, several
+# random cells refitted to learn what the fit absorbs: one batch of rounds, several
+PROBED_CELLS = (80_000, 200_000)
 _GROUPS = 10
-_SHRUNK_FROM = 0.7  # mean share b from which b e has a smaller squared error than e; the largest errors are alike there
-LARGEST_SUPPORT = (0.3, 0.6)  # support, as a share of one sketch's cells: one batch of rounds; several, which tell more
+# mean share b from which b e has a smaller squared error than e; the largest errors are alike there
+_SHRUNK_FROM = 0.7
+# support, as a share of one sketch's cells: one batch of rounds; several, which tell more
+LARGEST_SUPPORT = (0.3, 0.6)
 SMALLER_SUPPORTS = (0.2, 0.1, 0.05)  # tried in turn while the fit is ill-conditioned
-WELL_CONDITIONED = 0.5  # the least share of its own mass that a fitted item would keep if it alone left
+# the least share of its own mass that a fitted item would keep if it alone left
+WELL_CONDITIONED = 0.5
 _TO_SIGMA = 1.4826  # median of |x| -> standard deviation of a normal x
 _NORMAL_95 = 1.959964  # .95 quantile of |x|, x normal
 _TINY = 1e-300
@@ -72,11 +81,11 @@ class LeaveOneOut(NamedTuple):
 
     Attributes:
         values: e, what the fit gives the item if it is on the support: its frequency plus an error.
-        share: b, the share of the item's own mass that the others' fit leaves in the residual; the error's standard
-            deviation is proportional to 1 / sqrt(b).
+        share: b, the share of the item's own mass that the others' fit leaves in the residual; the
+            error's standard deviation is proportional to 1 / sqrt(b).
         fitted: bool [n], whether it is on the support.
-        estimate: what is released: fitted value plus mean residual, so off the support b * e; or e, where so much is
-            fitted that b is small.
+        estimate: what is released: fitted value plus mean residual, so off the support b * e; or e,
+            where so much is fitted that b is small.
     """
 
     values: F64
@@ -93,7 +102,8 @@ class Fit:
         candidates: who may be on the support.
         most: the largest support.
         rng: draws phantoms and probes.
-        threshold: standard deviations by which a fitted item stands out; by the number of candidates if None.
+        threshold: standard deviations by which a fitted item stands out; by the number of
+            candidates if None.
         progress: called with the candidates looked at so far, and how many such looks there are.
     """
 
@@ -113,10 +123,15 @@ class Fit:
         self.residual = landed.frequencies.copy()
         batches = len(landed.clients)
         self.support = Support(
-            np.empty(0, np.int64), np.empty(0, np.uint64), np.empty((0, batches)), np.empty((0, batches))
+            np.empty(0, np.int64),
+            np.empty(0, np.uint64),
+            np.empty((0, batches)),
+            np.empty((0, batches)),
         )
         if threshold is None:
-            threshold = max(SELECTED, -NormalDist().inv_cdf(min(0.5, FALSE_ITEMS / candidates.size)))
+            threshold = max(
+                SELECTED, -NormalDist().inv_cdf(min(0.5, FALSE_ITEMS / candidates.size))
+            )
         self.selected = self.threshold = threshold
         for rung in THRESHOLDS:
             self._climb(max(rung, threshold))
@@ -137,7 +152,8 @@ class Fit:
         """Choose the support anew by the paper's decoder of the residual, at a threshold, and fit it."""
         medians = self.landed.decoder(self.residual, "median", self.candidates.size)
         sigma = _TO_SIGMA * float(np.median(np.abs(medians.at(self.phantoms[:_FEW_PHANTOMS]))))
-        # Half a client: in the exact regime nothing is left, and every item would stand out of a noise of zero.
+        # Half a client: in the exact regime nothing is left, and every item would stand out of a
+        # noise of zero.
         floor = max(threshold * sigma, self._half_a_client)
         fitted = self.fitted
         positions, totals = [], []
@@ -150,14 +166,17 @@ class Fit:
             totals.append(estimates[hits])
         else:
             for start, estimates in self._look(medians):
-                mine = (self.support.positions >= start) & (self.support.positions < start + len(estimates))
+                mine = (self.support.positions >= start) & (
+                    self.support.positions < start + len(estimates)
+                )
                 estimates[self.support.positions[mine] - start] += fitted[mine]
                 hits = np.flatnonzero(estimates > floor)
                 positions.append(hits + start)
                 totals.append(estimates[hits])
         found, found_totals = np.concatenate(positions), np.concatenate(totals)
         ids, ties = self.candidates.ids(found), np.zeros(len(found))
-        if len(np.unique(found_totals)) < len(found):  # medians tie where the width is small: all rows tell more
+        # medians tie where the width is small: all rows tell more
+        if len(np.unique(found_totals)) < len(found):
             ties = self.landed.decoder(self.residual, "mean", len(found)).at(ids)
             _, of, place = np.intersect1d(found, self.support.positions, return_indices=True)
             ties[of] += fitted[place]
@@ -187,7 +206,9 @@ class Fit:
         values = np.zeros((len(positions), old.values.shape[1]))
         shrinkage = np.ones_like(values)
         if len(order):
-            at = order[np.minimum(np.searchsorted(old.positions, positions, sorter=order), len(order) - 1)]
+            at = order[
+                np.minimum(np.searchsorted(old.positions, positions, sorter=order), len(order) - 1)
+            ]
             stays = old.positions[at] == positions
             values[stays] = old.values[at[stays]]
         leaving = ~np.isin(old.positions, positions)
@@ -202,13 +223,15 @@ class Fit:
     def _probe(self) -> None:
         """Learn what share of an item's own mass a cell keeps after the fit, by what the support has in that cell.
 
-        Given its shrinkage the fit is linear, residual = (1 - H) sums. The share is a diagonal entry of 1 - H: the mean
-        of g * (1 - H) g over independent normal cells g. It depends on the cell almost only through its load.
+        Given its shrinkage the fit is linear, residual = (1 - H) sums. The share is a diagonal
+        entry of 1 - H: the mean of g * (1 - H) g over independent normal cells g. It depends on the
+        cell almost only through its load.
         """
         landed, support = self.landed, self.support
         cells, signs = self._places
         weights = landed.weights
-        moved = support.shrinkage + (1.0 - support.shrinkage) * weights  # how far a batch's value follows its cells
+        # how far a batch's value follows its cells
+        moved = support.shrinkage + (1.0 - support.shrinkage) * weights
         batches = len(weights)
         load = np.zeros(landed.frequencies.shape if landed.fresh else landed.frequencies.shape[:2])
         if landed.fresh:
@@ -220,12 +243,25 @@ class Fit:
         probed = self._rng.standard_normal((probes, *landed.frequencies.shape))
         if batches == 1 and landed.cells <= _FEW_CELLS:
             drawn = probed.reshape(probes, landed.cells).T
-            kept += (drawn * left_by(cells[..., 0], signs[..., 0], drawn)).sum(axis=1).reshape(load.shape)
+            kept += (
+                (drawn * left_by(cells[..., 0], signs[..., 0], drawn))
+                .sum(axis=1)
+                .reshape(load.shape)
+            )
         else:
             for drawn in probed:
                 left = drawn.copy()
                 values = np.zeros_like(support.values)
-                kernels.refit(cells, signs, landed.clients, left, values, support.shrinkage, PROBE_SWEEPS, frozen=True)
+                kernels.refit(
+                    cells,
+                    signs,
+                    landed.clients,
+                    left,
+                    values,
+                    support.shrinkage,
+                    PROBE_SWEEPS,
+                    frozen=True,
+                )
                 left *= drawn
                 kept += left if landed.fresh else left @ weights
         loads, shares = _falling(load.reshape(-1), kept.reshape(-1) / probes)
@@ -233,7 +269,9 @@ class Fit:
         self._shares = landed.cell_mean(np.interp(load, loads, shares))
         # On the support: what the cells would keep if this item alone left.
         if landed.fresh:
-            own = np.interp(np.maximum(load.reshape(-1)[cells] - moved[:, None, :], 0.0), loads, shares)
+            own = np.interp(
+                np.maximum(load.reshape(-1)[cells] - moved[:, None, :], 0.0), loads, shares
+            )
             self.own_shares = own.mean(axis=1) @ weights
         else:
             own = load.reshape(-1)[cells[..., 0] // batches] - (moved @ weights)[:, None]
@@ -295,7 +333,9 @@ class Fit:
 
         And of a few more; of those with e below half a client, none need be there.
         """
-        floor = max(least * self.scale * self._least_share**0.5, self._half_a_client * self._least_share)
+        floor = max(
+            least * self.scale * self._least_share**0.5, self._half_a_client * self._least_share
+        )
         hits = [start + np.flatnonzero(left > floor) for start, left in self._look(self._means)]
         positions = np.union1d(np.concatenate(hits), self.support.positions)
         items = self.leave_one_out(self.candidates.ids(positions))
@@ -314,8 +354,11 @@ class Fit:
     def _settle(self) -> None:
         """Say how good the fit is, and find the threshold in force: larger where the bound on the support decided."""
         root = np.sqrt(self.share)
-        self.error = float(np.quantile(np.abs(self.null * root if self.shrinks else self.null / root), 0.999))
-        # What one phantom in a thousand would be given; standard deviation of the worst determined fitted item.
+        self.error = float(
+            np.quantile(np.abs(self.null * root if self.shrinks else self.null / root), 0.999)
+        )
+        # What one phantom in a thousand would be given; standard deviation of the worst determined
+        # fitted item.
         self.least_own_share = float(self.own_shares.min()) if len(self.own_shares) else 1.0
         self.worst = self.scale / self.least_own_share**0.5
         if len(self.support.positions) < 0.98 * self.most:
@@ -329,8 +372,9 @@ class Fit:
 class JointDecoder:
     """Decode the landed sums of a campaign jointly.
 
-    Rounds of one batch (all rounds, for shared) count as one. Rounds may be missing and unequal: batch m with n_m of
-    the N clients weighs n_m / N. Noise in the sums needs no option: its level is read from them. Deterministic.
+    Rounds of one batch (all rounds, for shared) count as one. Rounds may be missing and unequal:
+    batch m with n_m of the N clients weighs n_m / N. Noise in the sums needs no option: its level
+    is read from them. Deterministic.
 
     Args:
         sketches: landed sums, all of one spec, at most one per round.
@@ -351,13 +395,18 @@ class JointDecoder:
     [900, 700, 500, 400, 300, 200, 100, 50]
     """
 
-    def __init__(self, sketches: Sequence[CountSketch], domain: Domain, progress: Progress | None = None) -> None:
+    def __init__(
+        self, sketches: Sequence[CountSketch], domain: Domain, progress: Progress | None = None
+    ) -> None:
         self.spec = check_landed(sketches)
         Recovery.JOINT.check_rows(self.spec.rows)
         landed = Landed(self.spec, sketches)
         self.num_clients = landed.num_clients
         self.fit = _best_fit(landed, Candidates(domain), progress)
-        phantoms = np.abs(MedianDecoder(sketches, expected=NUM_PHANTOMS).at(self.fit.phantoms)) / self.num_clients
+        phantoms = (
+            np.abs(MedianDecoder(sketches, expected=NUM_PHANTOMS).at(self.fit.phantoms))
+            / self.num_clients
+        )
         self.fallback = None
         if self.fit.error > float(np.quantile(phantoms, 0.999)) + 0.5 / self.num_clients:
             self.fallback = MedianDecoder(sketches, expected=domain.size)
@@ -372,7 +421,9 @@ class JointDecoder:
         return self._counts(ids) if self.fallback is None else self.fallback.at(ids)
 
     def range(self, first_id: int, count: int) -> F64:
-        """Return the estimated counts of the ids first_id, first_id + 1, ... (mod 2^64): float64 [count]."""
+        """Return the estimated counts of the ids first_id, first_id + 1, ...
+        (mod 2^64): float64 [count].
+        """
         if self.fallback is not None:
             return self.fallback.range(first_id, count)
         return self._counts(range(first_id, first_id + count))
@@ -390,8 +441,8 @@ class JointDecoder:
 def _best_fit(landed: Landed, candidates: Candidates, progress: Progress | None) -> Fit:
     """Return the best of fits with smaller and smaller bounds, until one is well conditioned.
 
-    A support that fills with false items (few rows, light tails) makes the fit ill-conditioned: some fitted items are
-    then hardly told from their neighbours. Their shares say so.
+    A support that fills with false items (few rows, light tails) makes the fit ill-conditioned:
+    some fitted items are then hardly told from their neighbours. Their shares say so.
     """
     best: Fit | None = None
     for most in (LARGEST_SUPPORT[landed.several], *SMALLER_SUPPORTS):
@@ -408,15 +459,18 @@ def _best_fit(landed: Landed, candidates: Candidates, progress: Progress | None)
 def generator(seed: bytes, purpose: bytes) -> np.random.Generator:
     """Return the generator of a decoder's own draws, so that the same sums give the same answers."""
     return np.random.default_rng(
-        int.from_bytes(hashlib.shake_256(b"fedtally/1/recovery\x00" + purpose + b"\x00" + seed).digest(32), "little")
+        int.from_bytes(
+            hashlib.shake_256(b"fedtally/1/recovery\x00" + purpose + b"\x00" + seed).digest(32),
+            "little",
+        )
     )
 
 
 def left_by(cells: I64, signs: npt.NDArray[np.int8], drawn: F64) -> F64:
     """Return what the fit of one batch leaves of many draws: what `kernels.refit` does, written as matrices.
 
-    A sweep gives each item what the others leave of it, those before it with their new values: x = c - U x - L x, with
-    the parts of the Gram matrix above and below its diagonal, which is 1.
+    A sweep gives each item what the others leave of it, those before it with their new values: x =
+    c - U x - L x, with the parts of the Gram matrix above and below its diagonal, which is 1.
 
     Args:
         cells: int64 [n, rows], where each item lies among all cells, in the order of the sweep.

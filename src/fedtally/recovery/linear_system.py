@@ -67,14 +67,16 @@ class Landed:
         clients: float64 [batches], clients of each; a batch that did not land has none.
         weights: float64 [batches], their shares of all clients.
         num_clients: all clients.
-        frequencies: float64 [rows, width, batches], sums divided by clients: the batches of one cell lie together.
+        frequencies: float64 [rows, width, batches], sums divided by clients: the batches of one
+            cell lie together.
     """
 
     def __init__(self, spec: SketchSpec, sketches: Sequence[CountSketch]) -> None:
         batch_of = {s.round: spec.schedule.batch_of(s.round, spec.num_rounds) for s in sketches}
         self.spec = spec
         self.fresh = spec.schedule.kind is ScheduleKind.FRESH
-        # Elsewhere the place of a batch says which sign bit is its: batches that did not land keep theirs.
+        # Elsewhere the place of a batch says which sign bit is its: batches that did not land keep
+        # theirs.
         kept = sorted(batch_of.values()) if self.fresh else range(spec.num_batches)
         place = {batch: index for index, batch in enumerate(kept)}
         self.clients = np.zeros(len(place))
@@ -83,7 +85,9 @@ class Landed:
             self.frequencies[..., place[batch_of[sketch.round]]] += sketch.counters
             self.clients[place[batch_of[sketch.round]]] += sketch.num_clients
         if not self.clients.any():
-            raise InvalidInputError("no client took part in any landed round: there is nothing to decode")
+            raise InvalidInputError(
+                "no client took part in any landed round: there is nothing to decode"
+            )
         self.num_clients = int(self.clients.sum())
         self.weights = self.clients / self.clients.sum()
         self.frequencies /= np.maximum(self.clients, 1.0)
@@ -91,7 +95,9 @@ class Landed:
             self._tables = [spec.round_hash(batch).location[None] for batch in kept]
         else:
             groups = range(-(-spec.num_batches // SIGNS_PER_GROUP))
-            self._tables = [np.stack([tabulation_tables(spec.seed, spec.rows, group) for group in groups])]
+            self._tables = [
+                np.stack([tabulation_tables(spec.seed, spec.rows, group) for group in groups])
+            ]
 
     @property
     def several(self) -> bool:
@@ -111,8 +117,8 @@ class Landed:
     def places(self, ids: U64) -> tuple[I64, I8]:
         """Return where items lie: cells int64 [n, rows, batches or 1] and signs int8 [n, rows, batches].
 
-        A cell is an index into `frequencies` seen as one dimension, of its first batch where the batches share
-        locations.
+        A cell is an index into `frequencies` seen as one dimension, of its first batch where the
+        batches share locations.
         """
         rows, width, batches = self.frequencies.shape
         base = np.arange(rows)[:, None] * width
@@ -123,14 +129,18 @@ class Landed:
                 words = kernels.hash_words(tables, ids)
                 if group == 0:
                     cells[..., 0] = (base + kernels.locations(words, width)) * batches
-                for b in range(SIGNS_PER_GROUP * group, min(SIGNS_PER_GROUP * (group + 1), batches)):
+                for b in range(
+                    SIGNS_PER_GROUP * group, min(SIGNS_PER_GROUP * (group + 1), batches)
+                ):
                     signs[..., b] = kernels.signs(words, b % SIGNS_PER_GROUP)
         else:
             for b, tables in enumerate(self._tables):
                 words = kernels.hash_words(tables[0], ids)
                 cells[..., b] = (base + kernels.locations(words, width)) * batches + b
                 signs[..., b] = kernels.signs(words, 0)
-        return np.ascontiguousarray(cells.swapaxes(0, 1)), np.ascontiguousarray(signs.swapaxes(0, 1))
+        return np.ascontiguousarray(cells.swapaxes(0, 1)), np.ascontiguousarray(
+            signs.swapaxes(0, 1)
+        )
 
     def add(self, frequencies: F64, ids: U64, values: F64) -> None:
         """Add items' signed values, float64 [n, batches], to their cells, in place."""
@@ -149,7 +159,8 @@ class Landed:
     def decoder(self, residual: F64, fold: Literal["median", "mean"], expected: int) -> Decoder:
         """Return what estimates frequencies from a residual: by the paper's medians, or by the mean over all rows.
 
-        Single precision: its rounding, 1e-7 of what is left in an item's cells, is nothing beside that itself.
+        Single precision: its rounding, 1e-7 of what is left in an item's cells, is nothing beside
+        that itself.
 
         Args:
             residual: float64 [rows, width, batches].
@@ -159,7 +170,9 @@ class Landed:
         sums = np.ascontiguousarray(np.moveaxis(residual * self.weights, 2, 0), np.float32)
         if self.fresh:
             pairs = zip(sums, self._tables, strict=True)
-            return Summed([kernels.Decoder(one[None], tables, expected, fold) for one, tables in pairs])
+            return Summed(
+                [kernels.Decoder(one[None], tables, expected, fold) for one, tables in pairs]
+            )
         return kernels.Decoder(sums, self._tables[0], expected, fold)
 
     def largest_median(self, residual: F64) -> float:
@@ -170,7 +183,9 @@ class Landed:
         """
         sizes = np.abs(residual)
         # The batches of a cell lie together, unless each batch has locations of its own.
-        largest = sizes.max(axis=1) @ self.weights if self.fresh else (sizes @ self.weights).max(axis=1)
+        largest = (
+            sizes.max(axis=1) @ self.weights if self.fresh else (sizes @ self.weights).max(axis=1)
+        )
         return float(np.median(largest))
 
     def rows(self) -> list[Decoder]:
@@ -180,7 +195,14 @@ class Landed:
         for row in range(self.spec.rows):
             if self.fresh:
                 pairs = zip(sums, self._tables, strict=True)
-                found.append(Summed([kernels.Decoder(one[None, [row]], tables[:, [row]]) for one, tables in pairs]))
+                found.append(
+                    Summed(
+                        [
+                            kernels.Decoder(one[None, [row]], tables[:, [row]])
+                            for one, tables in pairs
+                        ]
+                    )
+                )
             else:
                 found.append(kernels.Decoder(sums[:, [row]], self._tables[0][:, [row]]))
         return found
@@ -194,8 +216,15 @@ class Landed:
         if self.fresh:
             weighted = np.ascontiguousarray(np.moveaxis(values * self.weights, 2, 0), np.float32)
             pairs = zip(weighted, self._tables, strict=True)
-            return Summed([kernels.Decoder(one[None], tables, fold="mean", signed=False) for one, tables in pairs])
-        return kernels.Decoder(values[None].astype(np.float32), self._tables[0][:1], fold="mean", signed=False)
+            return Summed(
+                [
+                    kernels.Decoder(one[None], tables, fold="mean", signed=False)
+                    for one, tables in pairs
+                ]
+            )
+        return kernels.Decoder(
+            values[None].astype(np.float32), self._tables[0][:1], fold="mean", signed=False
+        )
 
 
 class Candidates:
@@ -237,7 +266,14 @@ class Candidates:
         """Yield (first position, ids from there on) in blocks that cover all candidates."""
         for start in range(0, self._listed, BLOCK):
             stop = min(start + BLOCK, self._listed)
-            yield start, range(self._first + start, self._first + stop) if self._ids is None else self._ids[start:stop]
+            yield (
+                start,
+                (
+                    range(self._first + start, self._first + stop)
+                    if self._ids is None
+                    else self._ids[start:stop]
+                ),
+            )
         if len(self._extra):
             yield self._listed, self._extra
 

@@ -7,12 +7,13 @@ The estimated count of item j, by schedule, from the sums S_m of the rounds that
 - hybrid: median over rows of the sum over rounds of sign_m * S_m;
 - batched: rounds are summed within a batch, then as hybrid over the batches.
 
-A frequency is the estimated count over the clients of all landed rounds. So every round weighs by its number of
-clients, and unequal or missing rounds need no correction: what is estimated is the frequency among all clients that
-took part. For an even number of rows the median is the mean of the two middle values. Row estimates are exactly
-unbiased, since signs are pairwise independent; so is their median (for odd and even rows) under fully random signs,
-whose errors are symmetric. Tabulation signs are 3-wise independent: what that costs is measured by `python -m
-experiments hashing`.
+A frequency is the estimated count over the clients of all landed rounds. So every round weighs by
+its number of clients, and unequal or missing rounds need no correction: what is estimated is the
+frequency among all clients that took part. For an even number of rows the median is the mean of the
+two middle values. Row estimates are exactly unbiased, since signs are pairwise independent; so is
+their median (for odd and even rows) under fully random signs, whose errors are symmetric.
+Tabulation signs are 3-wise independent: what that costs is measured by `python -m experiments
+hashing`.
 """
 
 from __future__ import annotations
@@ -37,8 +38,8 @@ class MedianDecoder:
     """Decode the landed sums of a campaign's rounds by medians.
 
     Args:
-        sketches: landed sums, all of one spec, at most one per round; rounds may be missing and differ in their number
-            of clients.
+        sketches: landed sums, all of one spec, at most one per round; rounds may be missing and
+            differ in their number of clients.
         expected: about how many ids will be asked for.
 
     Raises:
@@ -64,7 +65,9 @@ class MedianDecoder:
         return _sum(part.at(ids) for part in self._parts)
 
     def range(self, first_id: int, count: int) -> F64:
-        """Return the estimated counts of the ids first_id, first_id + 1, ... (mod 2^64): float64 [count]."""
+        """Return the estimated counts of the ids first_id, first_id + 1, ...
+        (mod 2^64): float64 [count].
+        """
         return _sum(part.range(first_id, count) for part in self._parts)
 
     def scan(self, first_id: int, count: int, threshold: float) -> tuple[U64, F64]:
@@ -81,7 +84,9 @@ class MedianDecoder:
             found.append((kernels.range_ids(first_id + start, size)[hits], estimates[hits]))
         if not found:
             return np.empty(0, np.uint64), np.empty(0)
-        return np.concatenate([ids for ids, _ in found]), np.concatenate([counts for _, counts in found])
+        return np.concatenate([ids for ids, _ in found]), np.concatenate(
+            [counts for _, counts in found]
+        )
 
 
 def check_landed(sketches: Sequence[CountSketch]) -> SketchSpec:
@@ -103,7 +108,8 @@ def check_landed(sketches: Sequence[CountSketch]) -> SketchSpec:
         check_compatible(sketches[0].spec, sketch.spec)
         if sketch.round in rounds:
             raise InvalidInputError(
-                f"each round may be given once, got round {sketch.round} several times; merge its sketches first"
+                f"each round may be given once, got round {sketch.round} several times; merge its"
+                " sketches first"
             )
         rounds.add(sketch.round)
     return sketches[0].spec
@@ -121,11 +127,17 @@ def _steps(count: int) -> Iterator[tuple[int, int]]:
         yield start, min(SCAN_BLOCK, count - start)
 
 
-def _decoders(spec: SketchSpec, sketches: Sequence[CountSketch], expected: int) -> list[kernels.Decoder]:
+def _decoders(
+    spec: SketchSpec, sketches: Sequence[CountSketch], expected: int
+) -> list[kernels.Decoder]:
     """Return the decoders whose estimates add up: one per round for fresh, one for all batches elsewhere."""
     if spec.schedule.kind is ScheduleKind.FRESH:
-        return [kernels.Decoder(s.counters[None], spec.round_hash(s.round).location[None], expected) for s in sketches]
-    # Sums of integers stay exact integers, unless huge weights could overflow int64: then floating point, to 53 bits.
+        return [
+            kernels.Decoder(s.counters[None], spec.round_hash(s.round).location[None], expected)
+            for s in sketches
+        ]
+    # Sums of integers stay exact integers, unless huge weights could overflow int64: then floating
+    # point, to 53 bits.
     largest = sum(float(np.abs(sketch.counters.astype(np.float64)).max()) for sketch in sketches)
     sums: npt.NDArray[Any] = np.zeros(
         (spec.num_batches, spec.rows, spec.width), np.int64 if largest < 2**62 else np.float64
@@ -134,5 +146,9 @@ def _decoders(spec: SketchSpec, sketches: Sequence[CountSketch], expected: int) 
         sums[spec.schedule.batch_of(sketch.round, spec.num_rounds)] += sketch.counters
     groups = range(-(-spec.num_batches // 8))
     return [
-        kernels.Decoder(sums, np.stack([tabulation_tables(spec.seed, spec.rows, group) for group in groups]), expected)
+        kernels.Decoder(
+            sums,
+            np.stack([tabulation_tables(spec.seed, spec.rows, group) for group in groups]),
+            expected,
+        )
     ]

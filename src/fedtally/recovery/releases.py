@@ -1,33 +1,38 @@
 """How many releases: the error of a campaign under differential privacy, as a function of the number of batches.
 
-Rounds that are added up before anything is opened share their noise, but their signs too: with m batches the tail of
-the population cancels in part, and each of m releases has noise. The variance of what one row says of a light item is,
-in squared frequencies (Wu, Zhu, Kairouz and Braverman 2023, section 3, with noise),
+Rounds that are added up before anything is opened share their noise, but their signs too: with m
+batches the tail of the population cancels in part, and each of m releases has noise. The variance
+of what one row says of a light item is, in squared frequencies (Wu, Zhu, Kairouz and Braverman
+2023, section 3, with noise),
 
-    V(m) = T^2 sum_b (r_b / M)^2 / W + H / W + n D^2 z^2 / N^2.                                              (1)
+    V(m) = T^2 sum_b (r_b / M)^2 / W + H / W + n D^2 z^2 / N^2.              (1)
 
-T is the l2 norm of the tail; r_b of the M rounds are in batch b, so that the sum is 1/m for equal batches. H is what
-adding up does not change: the variance of the tail's frequencies between rounds, summed over items, over M; for rounds
-of one distribution that is the tail's mass over N. n is the number of releases, z the noise multiplier (Balle and
-Wang 2018) and
-D the l2 sensitivity of all releases together. Rounds are of one distribution, or of distributions in no order: an
-item that occurs in one batch alone is cancelled by none.
+T is the l2 norm of the tail; r_b of the M rounds are in batch b, so that the sum is 1/m for equal
+batches. H is what adding up does not change: the variance of the tail's frequencies between rounds,
+summed over items, over M; for rounds of one distribution that is the tail's mass over N. n is the
+number of releases, z the noise multiplier (Balle and Wang 2018) and
+D the l2 sensitivity of all releases together. Rounds are of one distribution, or of distributions
+in no order: an item that occurs in one batch alone is cancelled by none.
 
-- A trusted aggregator, or two servers, add up first: n = m. Where a client takes part once, D does not depend on m, and
-  V is least at m* = N T / (z D sqrt(W)). With k participations, D^2 is that of one times about k r, for r = min(k, the
-  most rounds of a batch): up to M / k batches m* holds as it stands; beyond, m D^2 stays about what it was there.
-- One server opens every round, whatever the signs: n = M, and V is least where every round has its own, m = M.
+- A trusted aggregator, or two servers, add up first: n = m. Where a client takes part once, D does
+  not depend on m, and V is least at m* = N T / (z D sqrt(W)). With k participations, D^2 is that of
+  one times about k r, for r = min(k, the most rounds of a batch): up to M / k batches m* holds as
+  it stands; beyond, m D^2 stays about what it was there.
+- One server opens every round, whatever the signs: n = M, and V is least where every round has its
+  own, m = M.
 
-The standard deviation of an item's error is sqrt(V / L) for the mean of L rows, and c_L times that for their median,
-c_L / sqrt(L) being that of a median of L normals. So it would be if rows were normal. But heavy items, which T leaves
-out, spoil some rows altogether, and with few rows they decide the median's largest error: it then asks for far more
-batches than m*, which is right for the typical one. Where frequencies are known, or a guess at them, `errors_by_law`
-needs no such approximation. For joint recovery there is no other way: what is its tail depends on m, by the fixed point
-of `error_model`.
+The standard deviation of an item's error is sqrt(V / L) for the mean of L rows, and c_L times that
+for their median, c_L / sqrt(L) being that of a median of L normals. So it would be if rows were
+normal. But heavy items, which T leaves out, spoil some rows altogether, and with few rows they
+decide the median's largest error: it then asks for far more batches than m*, which is right for the
+typical one. Where frequencies are known, or a guess at them, `errors_by_law` needs no such
+approximation. For joint recovery there is no other way: what is its tail depends on m, by the fixed
+point of `error_model`.
 
-z is that of Gaussian noise. Exact Skellam noise of one-item clients needs a little less: 0.5 % less at epsilon 1 and 5
-rows, 20 % at epsilon 8. With a clip it is proven by a Gaussian (docs/privacy-proofs/skellam.md). Rounding adds 1/12 to
-the variance of a Gaussian. So this module predicts and chooses; what is private, `fedtally.privacy.accounting` says.
+z is that of Gaussian noise. Exact Skellam noise of one-item clients needs a little less: 0.5 % less
+at epsilon 1 and 5 rows, 20 % at epsilon 8. With a clip it is proven by a Gaussian
+(docs/privacy-proofs/skellam.md). Rounding adds 1/12 to the variance of a Gaussian. So this module
+predicts and chooses; what is private, `fedtally.privacy.accounting` says.
 """
 
 from __future__ import annotations
@@ -58,8 +63,9 @@ MIN_EPSILON, MAX_EPSILON = 1e-6, 1e3
 class Release:
     """What is opened of a campaign, and how private that shall be.
 
-    With rounded Gaussian noise the rounds of a batch are added up before anything is opened, by a trusted aggregator or
-    by two servers, each of which adds all of the noise. With Skellam noise one server opens every round.
+    With rounded Gaussian noise the rounds of a batch are added up before anything is opened, by a
+    trusted aggregator or by two servers, each of which adds all of the noise. With Skellam noise
+    one server opens every round.
 
     Args:
         event: what a client is exposed to; its variance and per_opening are not looked at.
@@ -67,8 +73,8 @@ class Release:
         delta: the target, in (0, 1).
         num_clients: of all rounds together; a client that takes part twice counts twice.
         num_rounds: M, of equal size; at least event.participations.
-        provision: the variance of the shares that are in a sum over what is accounted, at least 1: survivors /
-            (min_survivors - C).
+        provision: the variance of the shares that are in a sum over what is accounted, at least 1:
+            survivors / (min_survivors - C).
 
     Raises:
         InvalidInputError: a value is out of its range.
@@ -91,7 +97,9 @@ class Release:
         _validate.integer(self.event.participations, num_rounds=self.num_rounds)
         _validate.real(1.0, provision=self.provision)
         if self.provision > 1 and self.adds_up:
-            raise InvalidInputError(f"provision belongs to the shares of skellam noise, got {self.provision:g}")
+            raise InvalidInputError(
+                f"provision belongs to the shares of skellam noise, got {self.provision:g}"
+            )
         noise_multiplier(self.epsilon, self.delta)
 
     @property
@@ -129,10 +137,15 @@ class Release:
 @lru_cache(maxsize=256)
 def _noise(release: Release, per_release: int) -> float:
     event = release.event
-    collisions = event.collisions if per_release == 1 else None  # these are certified for rounds opened one by one
+    # these are certified for rounds opened one by one
+    collisions = event.collisions if per_release == 1 else None
     sensitivity = replace(event, per_release=per_release, collisions=collisions).l2_sensitivity
     copies = 2 if release.adds_up and event.trust is Trust.DISTRIBUTED else 1
-    return noise_multiplier(release.epsilon, release.delta) * sensitivity * math.sqrt(copies * release.provision)
+    return (
+        noise_multiplier(release.epsilon, release.delta)
+        * sensitivity
+        * math.sqrt(copies * release.provision)
+    )
 
 
 # ---- the curve ----
@@ -141,8 +154,9 @@ def _noise(release: Release, per_release: int) -> float:
 def tail_norm(frequencies: npt.ArrayLike, width: int) -> float:
     """Return T: the l2 norm of all frequencies but the 0.3 W largest.
 
-    A row's median, or a fit, is not disturbed by few heavy items: these are what is left out. The share was chosen in
-    the study of the paper's decoder, where m* is then right within a factor of 2.
+    A row's median, or a fit, is not disturbed by few heavy items: these are what is left out. The
+    share was chosen in the study of the paper's decoder, where m* is then right within a factor of
+    2.
 
     >>> tail_norm([0.6, 0.3, 0.04, 0.03], width=7)
     0.05
@@ -162,7 +176,8 @@ def row_variance(
         num_batches: m, 1 .. M.
         width: W.
         tail_norm: T, of frequencies.
-        spread: H. None: 1 / N, from above that of rounds of one distribution and clients of one item.
+        spread: H. None: 1 / N, from above that of rounds of one distribution and clients of one
+            item.
 
     >>> release = Release(Event("rounded-gaussian", 16, "zero-out"), 1.0, 1e-6, 1_000_000, 64)
     >>> [f"{row_variance(release, m, 500, tail_norm=0.006, spread=0.0):.2e}" for m in (1, 16, 64)]
@@ -170,7 +185,9 @@ def row_variance(
     """
     width, tail_norm = _validate.integer(1, width=width), _validate.real(0.0, tail_norm=tail_norm)
     spread = 1 / release.num_clients if spread is None else _validate.real(0.0, spread=spread)
-    return (tail_norm**2 * release.concentration(num_batches) + spread) / width + release.noise_variance(num_batches)
+    return (
+        tail_norm**2 * release.concentration(num_batches) + spread
+    ) / width + release.noise_variance(num_batches)
 
 
 def errors_by_tail(
@@ -182,7 +199,8 @@ def errors_by_tail(
     fold: Fold = "median",
     spread: float | None = None,
 ) -> dict[int, Prediction]:
-    """Return what every number of batches, 1 .. M, makes of errors, from the norm of the tail alone.
+    """Return what every number of batches, 1 ..
+    M, makes of errors, from the norm of the tail alone.
 
     Args:
         release: what is opened.
@@ -200,7 +218,8 @@ def errors_by_tail(
     rows = release.event.rows
     stddev, largest = item_factor(rows, fold), largest_factor(rows, candidates, fold)
     roots = (
-        (m, math.sqrt(row_variance(release, m, width, tail_norm, spread))) for m in range(1, release.num_rounds + 1)
+        (m, math.sqrt(row_variance(release, m, width, tail_norm, spread)))
+        for m in range(1, release.num_rounds + 1)
     )
     return {m: Prediction(stddev * root, 0.0, largest * root) for m, root in roots}
 
@@ -224,8 +243,8 @@ def errors_by_law(
         frequencies: [d], expected, in any order, together at most 1.
         recovery: "joint" or "median".
         candidates: size of the domain where it is larger than d.
-        batches: numbers of batches besides 1 and M. None: some about a factor of sqrt(2) apart, so that the best of
-            them is at most 1 % above the best of all where (1) holds.
+        batches: numbers of batches besides 1 and M. None: some about a factor of sqrt(2) apart, so
+            that the best of them is at most 1 % above the best of all where (1) holds.
 
     >>> release = Release(Event("rounded-gaussian", 16, "zero-out"), 1.0, 1e-6, 1_000_000, 64)
     >>> distribution = np.arange(1, 100_001.0) ** -1.1
@@ -233,7 +252,11 @@ def errors_by_law(
     >>> best.num_batches, [f"{error.linf:.1e}" for error in (best.error, best.of_one, best.of_all)]
     (6, ['6.5e-05', '1.5e-04', '1.6e-04'])
     """
-    choices = numbers_of_batches(release.num_rounds) if batches is None else {1, *batches, release.num_rounds}
+    choices = (
+        numbers_of_batches(release.num_rounds)
+        if batches is None
+        else {1, *batches, release.num_rounds}
+    )
     found = {}
     for m in sorted(choices):
         equal = round(1 / release.concentration(m))
@@ -289,8 +312,9 @@ def best_releases(curve: Mapping[int, Prediction]) -> Best:
 def noise_floor(release: Release, num_batches: int, candidates: int, fold: Fold = "mean") -> float:
     """Return the largest error, a frequency, that noise alone leaves: exceeded in half of all campaigns.
 
-    A wider sketch does not go below it; joint recovery, which shrinks what it does not fit, does by a few percent. For
-    one-item clients it hardly depends on the rows (Pagh and Thorup 2022), nor therefore on the sketch.
+    A wider sketch does not go below it; joint recovery, which shrinks what it does not fit, does by
+    a few percent. For one-item clients it hardly depends on the rows (Pagh and Thorup 2022), nor
+    therefore on the sketch.
 
     Args:
         release: what is opened.
@@ -302,10 +326,14 @@ def noise_floor(release: Release, num_batches: int, candidates: int, fold: Fold 
     >>> [f"{noise_floor(release, m, 100_000):.2e}" for m in (1, 64)]
     ['1.90e-05', '1.52e-04']
     """
-    return math.sqrt(release.noise_variance(num_batches)) * largest_factor(release.event.rows, candidates, fold)
+    return math.sqrt(release.noise_variance(num_batches)) * largest_factor(
+        release.event.rows, candidates, fold
+    )
 
 
-def clients_needed(target: float, release: Release, num_batches: int, candidates: int, fold: Fold = "mean") -> int:
+def clients_needed(
+    target: float, release: Release, num_batches: int, candidates: int, fold: Fold = "mean"
+) -> int:
     """Return the fewest clients at which noise alone leaves a largest error of at most `target`, a frequency.
 
     They are necessary; the sketch must be wide enough besides.
@@ -321,10 +349,15 @@ def clients_needed(target: float, release: Release, num_batches: int, candidates
     >>> clients_needed(1e-4, release, 1, 100_000)
     189933
     """
-    return math.ceil(noise_floor(replace(release, num_clients=1), num_batches, candidates, fold) / _target(target))
+    return math.ceil(
+        noise_floor(replace(release, num_clients=1), num_batches, candidates, fold)
+        / _target(target)
+    )
 
 
-def epsilon_needed(target: float, release: Release, num_batches: int, candidates: int, fold: Fold = "mean") -> float:
+def epsilon_needed(
+    target: float, release: Release, num_batches: int, candidates: int, fold: Fold = "mean"
+) -> float:
     """Return the least epsilon at which noise alone leaves a largest error of at most `target`: from above, to 1e-9.
 
     1e-6 where less would do.
@@ -347,22 +380,26 @@ def epsilon_needed(target: float, release: Release, num_batches: int, candidates
     goal *= noise_multiplier(release.epsilon, release.delta)
     if noise_multiplier(MAX_EPSILON, release.delta) > goal:
         raise InvalidInputError(
-            f"no epsilon up to {MAX_EPSILON:g} leaves an error of {target:g} with {release.num_clients:,} clients: "
-            "take a larger target, or more clients"
+            f"no epsilon up to {MAX_EPSILON:g} leaves an error of {target:g} with"
+            f" {release.num_clients:,} clients: take a larger target, or more clients"
         )
     low, high = MIN_EPSILON, MAX_EPSILON
     if noise_multiplier(low, release.delta) <= goal:
         return low
     while high > low * (1 + 1e-9):
         middle = math.sqrt(low * high)
-        low, high = (middle, high) if noise_multiplier(middle, release.delta) > goal else (low, middle)
+        low, high = (
+            (middle, high) if noise_multiplier(middle, release.delta) > goal else (low, middle)
+        )
     return high
 
 
 def _target(target: float) -> float:
     target = _validate.real(0.0, target=target)
     if target == 0.0:
-        raise InvalidInputError("target must be above 0: noise leaves some error, whatever epsilon and clients")
+        raise InvalidInputError(
+            "target must be above 0: noise leaves some error, whatever epsilon and clients"
+        )
     return target
 
 
@@ -385,7 +422,8 @@ def item_factor(rows: int, fold: Fold = "median") -> float:
 def largest_factor(rows: int, candidates: int, fold: Fold = "median") -> float:
     """Return what the largest of so many independent medians, or means, of standard normals exceeds in half of cases.
 
-    In size. It is the median of the largest, as everywhere in `error_model`; its expectation is 1 % more.
+    In size. It is the median of the largest, as everywhere in `error_model`; its expectation is 1 %
+    more.
 
     >>> [round(largest_factor(rows, 100_000) * rows**0.5, 2) for rows in (1, 5, 16)]
     [4.5, 5.49, 5.46]

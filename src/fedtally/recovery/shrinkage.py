@@ -1,14 +1,15 @@
 """Estimates of small expected squared error: posterior means under the frequencies' own distribution.
 
-Most candidates are rare, and the estimate of a rare item is mostly noise. How frequencies are distributed can be read
-from all estimates together, since the distribution of the noise is known; then each estimate is replaced by what the
-item's frequency is on average, given that estimate: empirical Bayes (Robbins 1956), as Stephens (Biostatistics 2017)
-does it.
-The l_2 error falls several times. In return estimates are biased towards zero near the noise, and the largest single
-error may grow somewhat. Items far above the noise hardly change.
+Most candidates are rare, and the estimate of a rare item is mostly noise. How frequencies are
+distributed can be read from all estimates together, since the distribution of the noise is known;
+then each estimate is replaced by what the item's frequency is on average, given that estimate:
+empirical Bayes (Robbins 1956), as Stephens (Biostatistics 2017) does it.
+The l_2 error falls several times. In return estimates are biased towards zero near the noise, and
+the largest single error may grow somewhat. Items far above the noise hardly change.
 
-The distribution is a mixture of a point at zero and normal components with means rising geometrically, their weights
-of maximum likelihood. docs/recovery.md has the reasons and the figures.
+The distribution is a mixture of a point at zero and normal components with means rising
+geometrically, their weights of maximum likelihood. docs/recovery.md has the reasons and the
+figures.
 """
 
 from __future__ import annotations
@@ -29,8 +30,10 @@ from fedtally.recovery.median import MedianDecoder
 _GRID = (0.3, 0.3)  # means of the prior's components: first step and growth of the steps
 _WIDTH = 0.35  # of a component, as a share of the step that ends at its mean
 _BINS = (0.15, 0.08)  # of the values seen
-_SIZES = (0.2, 1.4)  # standard deviations of the components of the median's noise: the smallest, and their ratio
-_FURTHEST = 10.0  # deviations; what lies further out are ghosts of the heaviest items, which do not see their own
+# standard deviations of the components of the median's noise: the smallest, and their ratio
+_SIZES = (0.2, 1.4)
+# deviations; what lies further out are ghosts of the heaviest items, which do not see their own
+_FURTHEST = 10.0
 _STEPS = 500
 _RISE = 0.01  # of the log-likelihood in one step, below which the weights are taken as found
 _EXACT = 0.01  # clients: a noise below it leaves nothing to shrink
@@ -51,16 +54,17 @@ NORMAL = Noise(np.ones(1), np.ones(1))
 class ShrunkDecoder:
     """Shrink the estimates of another decoder to posterior means, of counts that are not negative.
 
-    Behind `JointDecoder` the leave-one-out values are shrunk, whose noise is normal and of known scale for each item;
-    behind `MedianDecoder` (or a joint decoder that fell back to it) the estimates, with the distribution of the
-    noise learned
-    from ids held by nobody. Larger values never give smaller results at equal scale. Deterministic. All candidates are
-    decoded once in advance, in blocks.
+    Behind `JointDecoder` the leave-one-out values are shrunk, whose noise is normal and of known
+    scale for each item; behind `MedianDecoder` (or a joint decoder that fell back to it) the
+    estimates, with the distribution of the noise learned
+    from ids held by nobody. Larger values never give smaller results at equal scale. Deterministic.
+    All candidates are decoded once in advance, in blocks.
 
     Attributes:
         spec: of the sketches.
         num_clients: of all landed rounds.
-        noise: standard deviation of the noise, in clients; of an item that shares no cell with a fitted one.
+        noise: standard deviation of the noise, in clients; of an item that shares no cell with a
+            fitted one.
 
     Args:
         decoder: whose estimates to shrink.
@@ -84,7 +88,8 @@ class ShrunkDecoder:
     def __init__(self, decoder: MedianDecoder | JointDecoder, domain: Domain) -> None:
         if not isinstance(decoder, MedianDecoder | JointDecoder):
             raise InvalidInputError(
-                f"only the estimates of a MedianDecoder or a JointDecoder can be shrunk, got {type(decoder).__name__}"
+                "only the estimates of a MedianDecoder or a JointDecoder can be shrunk, got"
+                f" {type(decoder).__name__}"
             )
         self.spec, self.num_clients = decoder.spec, decoder.num_clients
         self._fit = None
@@ -94,7 +99,9 @@ class ShrunkDecoder:
             self._fit = decoder.fit
             self.noise = decoder.fit.scale * decoder.num_clients
         else:
-            phantoms = decoder.at(candidates.fresh_ids(generator(self.spec.seed, b"shrinkage"), NUM_PHANTOMS))
+            phantoms = decoder.at(
+                candidates.fresh_ids(generator(self.spec.seed, b"shrinkage"), NUM_PHANTOMS)
+            )
             self.noise = float(np.quantile(np.abs(phantoms), 0.95)) / _NORMAL_95
             if self.noise > _EXACT:
                 distribution = noise_distribution(phantoms / self.noise)
@@ -113,7 +120,9 @@ class ShrunkDecoder:
         return self._in_blocks(ids)
 
     def range(self, first_id: int, count: int) -> F64:
-        """Return the posterior mean counts of the ids first_id, first_id + 1, ... (mod 2^64): float64 [count]."""
+        """Return the posterior mean counts of the ids first_id, first_id + 1, ...
+        (mod 2^64): float64 [count].
+        """
         return self._in_blocks(range(first_id, first_id + _validate.integer(0, count=count)))
 
     def _in_blocks(self, ids: Ids) -> F64:
@@ -164,8 +173,8 @@ def posterior_means(seen: F64, values: F64, noise: Noise, grid: F64) -> F64:
         seen: float64 [n], how often each value was seen.
         values: float64 [n], rising.
         noise: added to the truth to give the value.
-        grid: float64 [k], rising from 0: means of the truth's components, the first a point, the others normal with
-            a deviation in proportion to the step that ends there.
+        grid: float64 [k], rising from 0: means of the truth's components, the first a point, the
+            others normal with a deviation in proportion to the step that ends there.
     """
     spread = _WIDTH * np.diff(grid, prepend=0.0)
     away = values[:, None] - grid

@@ -16,10 +16,12 @@ MAX_KEYS = 2**20
 class AllowList:
     """Ed25519 public keys in strictly ascending order of their bytes; the place of a key is its rank.
 
-    A client takes it from its own policy, from whoever registered the identities, never from the server that sums.
+    A client takes it from its own policy, from whoever registered the identities, never from the
+    server that sums.
 
     Args:
-        keys: 32 bytes each, ascending, none twice; 1 .. 2^20 of them. `sorted(set(keys))` makes it so.
+        keys: 32 bytes each, ascending, none twice; 1 .. 2^20 of them. `sorted(set(keys))` makes it
+            so.
 
     Raises:
         InvalidInputError: a key is not of 32 bytes, or of low order, or they are not in order.
@@ -36,11 +38,13 @@ class AllowList:
             try:
                 check_identity(key)
             except RejectedError as error:
-                raise InvalidInputError(f"key {place} of the allow-list is not valid: {error}") from error
+                raise InvalidInputError(
+                    f"key {place} of the allow-list is not valid: {error}"
+                ) from error
             if place and key <= self._keys[place - 1]:
                 raise InvalidInputError(
-                    f"the allow-list must be in strictly ascending order, and key {place} is not above the one before "
-                    "it; sort the keys and leave out repeated ones"
+                    f"the allow-list must be in strictly ascending order, and key {place} is not"
+                    " above the one before it; sort the keys and leave out repeated ones"
                 )
         self.digest = hashlib.sha256(b"".join(self._keys)).digest()
 
@@ -62,5 +66,7 @@ class AllowList:
             InvalidInputError: it is not in the list.
         """
         if key not in self:
-            raise InvalidInputError("this identity is not in the allow-list; have its public key registered first")
+            raise InvalidInputError(
+                "this identity is not in the allow-list; have its public key registered first"
+            )
         return bisect_left(self._keys, key)

@@ -45,14 +45,18 @@ from fedtally.secagg.messages import (
 from fedtally.secagg.packing import pack
 from fedtally.secagg.params import Adversary, ClientPolicy, Parameters
 
-_B, _KEY = slice(0, shamir.SECRET_ELEMENTS), slice(shamir.SECRET_ELEMENTS, 2 * shamir.SECRET_ELEMENTS)
+_B, _KEY = (
+    slice(0, shamir.SECRET_ELEMENTS),
+    slice(shamir.SECRET_ELEMENTS, 2 * shamir.SECRET_ELEMENTS),
+)
 
 
 class Journal(Protocol):
     """What a client must remember whatever happens to it.
 
-    Sessions are remembered by identity (a device), across all its items: nobody is in a session twice. That an item is
-    spent is remembered by item. Both calls return only once the fact is durable, and neither is ever undone.
+    Sessions are remembered by identity (a device), across all its items: nobody is in a session
+    twice. That an item is spent is remembered by item. Both calls return only once the fact is
+    durable, and neither is ever undone.
     """
 
     def begin(self, session: bytes, not_after: int) -> bool:
@@ -157,16 +161,17 @@ class _Secrets:
 class Client:
     """One client in one session.
 
-    It takes one message of each type, once, in the order of `messages.EXCHANGES`. A byte-identical copy of the last one
-    is answered again and changes nothing; bytes that are no frame of this session are dropped; anything else of the
-    wrong type or content ends the session for good, and every secret is wiped. A client that was restarted has no way
-    back into its session.
+    It takes one message of each type, once, in the order of `messages.EXCHANGES`. A byte-identical
+    copy of the last one is answered again and changes nothing; bytes that are no frame of this
+    session are dropped; anything else of the wrong type or content ends the session for good, and
+    every secret is wiped. A client that was restarted has no way back into its session.
 
     Args:
         policy: what the client demands of the parameters.
         pinned: what it knows beforehand.
-        contribution: returns the vector that is to be summed for an Invite: integers [V], each of which fits the
-            modulus; called at most once, after all checks and just before the item is spent.
+        contribution: returns the vector that is to be summed for an Invite: integers [V], each of
+            which fits the modulus; called at most once, after all checks and just before the item
+            is spent.
         journal: what is remembered durably.
         random: returns as many uniform bytes as it is asked for, from a cryptographic source.
         identity: the client's key in the allow-list; only and always in `active`.
@@ -194,9 +199,11 @@ class Client:
         active = policy.adversary is Adversary.ACTIVE
         if active != (identity is not None) or active != (pinned.allow_list is not None):
             raise InvalidInputError(
-                f"identity and allow_list both go with the adversary active, and the policy says {policy.adversary}"
+                "identity and allow_list both go with the adversary active, and the policy says"
+                f" {policy.adversary}"
             )
-        self._sender = wire.UNLISTED  # `active`: the rank; `semi_honest`: the index, once there is a roster
+        # `active`: the rank; `semi_honest`: the index, once there is a roster
+        self._sender = wire.UNLISTED
         if identity is not None and pinned.allow_list is not None:
             self._sender = pinned.allow_list.rank(identity.public)
         self.state = ClientState.NEW
@@ -221,9 +228,10 @@ class Client:
             now: the time, Unix seconds.
 
         Raises:
-            LocalProtocolError: the contribution is not of the form that the Invite asks for; the session is aborted.
-            Exception: what `contribution`, `journal` or `random` raised, as it was; the session is aborted. Nothing
-                that the server sends raises by itself.
+            LocalProtocolError: the contribution is not of the form that the Invite asks for; the
+                session is aborted.
+            Exception: what `contribution`, `journal` or `random` raised, as it was; the session is
+                aborted. Nothing that the server sends raises by itself.
         """
         message = wire.parse(data)
         if message is None or message.sender != wire.SERVER or self.state is ClientState.ABORTED:
@@ -245,7 +253,9 @@ class Client:
             reply, after = self._handle(before, message, now)
         except RemoteProtocolError as error:
             self._end(error.code, str(error))
-            return None if message.kind is Kind.ABORT else self._frame(Kind.ABORT, bytes([error.code]))
+            return (
+                None if message.kind is Kind.ABORT else self._frame(Kind.ABORT, bytes([error.code]))
+            )
         except BaseException:
             self._end(AbortCode.INTERNAL)
             raise
@@ -263,11 +273,15 @@ class Client:
             LocalProtocolError: no result was announced to this client.
         """
         if self.result is None:
-            raise LocalProtocolError("no result was announced to this client: there is nothing to compare with")
+            raise LocalProtocolError(
+                "no result was announced to this client: there is nothing to compare with"
+            )
         return wire.result_digest(self._ctx2, self._alive, salt, total) == self.result.digest
 
     def abandon(self) -> None:
-        """Leave: end the session and wipe its secrets. The server need not be told, it sees a dropout."""
+        """Leave: end the session and wipe its secrets.
+        The server need not be told, it sees a dropout.
+        """
         self._end(AbortCode.INTERNAL)
 
     # ---- the state machine ----
@@ -276,7 +290,9 @@ class Client:
         """Tell whether this is an Invite by the server's key: anything else may be anybody's."""
         return _signed_terms(message, data, self._pinned.server_key) is not None
 
-    def _handle(self, state: ClientState, message: wire.Frame, now: int) -> tuple[bytes, ClientState]:
+    def _handle(
+        self, state: ClientState, message: wire.Frame, now: int
+    ) -> tuple[bytes, ClientState]:
         """Return the answer and the state after it."""
         if message.version != wire.VERSION:
             raise RemoteProtocolError(AbortCode.VERSION)
@@ -374,14 +390,27 @@ class Client:
         except InvalidInputError as error:
             raise RemoteProtocolError(AbortCode.POLICY, str(error)) from error
         if invite.not_after - invite.not_before > (most := self._policy.max_seconds):
-            raise RemoteProtocolError(AbortCode.POLICY, f"a session may last at most {most} seconds by this policy")
-        listed = bytes(keys.KEY_BYTES) if self._pinned.allow_list is None else self._pinned.allow_list.digest
+            raise RemoteProtocolError(
+                AbortCode.POLICY, f"a session may last at most {most} seconds by this policy"
+            )
+        listed = (
+            bytes(keys.KEY_BYTES)
+            if self._pinned.allow_list is None
+            else self._pinned.allow_list.digest
+        )
         if invite.fingerprint != self._pinned.fingerprint or invite.allow_list != listed:
-            raise RemoteProtocolError(AbortCode.POLICY, "the Invite is of another plan, or of another allow-list")
+            raise RemoteProtocolError(
+                AbortCode.POLICY, "the Invite is of another plan, or of another allow-list"
+            )
         if self._pinned.parameters not in (None, invite.parameters):
-            raise RemoteProtocolError(AbortCode.POLICY, "the Invite has other parameters than its plan")
+            raise RemoteProtocolError(
+                AbortCode.POLICY, "the Invite has other parameters than its plan"
+            )
         if invite.round != self._pinned.round:  # what is booked must be what is sent
-            reason = f"the Invite is for round {invite.round}, and the client joined round {self._pinned.round}"
+            reason = (
+                f"the Invite is for round {invite.round}, and the client joined round"
+                f" {self._pinned.round}"
+            )
             raise RemoteProtocolError(AbortCode.POLICY, reason)
         if not invite.not_before <= now <= invite.not_after:
             raise RemoteProtocolError(AbortCode.EXPIRED)
@@ -395,14 +424,21 @@ class Client:
         assert mine.elements is not None and mine.encryption_key is not None
         threshold = self._graph.threshold
         coefficients = shamir.random_elements((threshold - 1) * len(mine.elements), self._random)
-        shares = shamir.split(mine.elements, coefficients.reshape(threshold - 1, -1), len(slots) + 1)
+        shares = shamir.split(
+            mine.elements, coefficients.reshape(threshold - 1, -1), len(slots) + 1
+        )
         mine.own_share = shares[-1, _B].copy()
         sealed = []
         for slot in slots:
             peer_key = self._neighbour_keys[slot].encryption_key
             shared = mine.encryption_key.exchange(peer_key)
             up, down = keys.share_keys(
-                shared, self._ctx2, self._index, self._public.encryption_key, int(self._neighbours[slot]), peer_key
+                shared,
+                self._ctx2,
+                self._index,
+                self._public.encryption_key,
+                int(self._neighbours[slot]),
+                peer_key,
             )
             shared.wipe()
             share = Secret(shares[slot].astype("<u4").tobytes())
@@ -438,7 +474,11 @@ class Client:
         for index, (key, advert) in enumerate(zip(self._roster_keys, roster.adverts, strict=True)):
             if index != self._index:
                 _verify_advert(key, self._ctx, advert)
-        self._enter(wire.roster_context(self._ctx, self._n, roster.members, wire.adverts_digest(roster.adverts)))
+        self._enter(
+            wire.roster_context(
+                self._ctx, self._n, roster.members, wire.adverts_digest(roster.adverts)
+            )
+        )
         return [roster.adverts[index] for index in self._neighbours]
 
     def _check_size(self) -> None:
@@ -456,7 +496,11 @@ class Client:
     def _check_adverts(self, adverts: Sequence[bytes]) -> list[Advert]:
         """Return the neighbours' keys: canonical, not of low order, none of them twice or the client's own."""
         found = [wire.decode_advert(advert, self._policy.adversary) for advert in adverts]
-        points = [key for advert in (self._public, *found) for key in (advert.mask_key, advert.encryption_key)]
+        points = [
+            key
+            for advert in (self._public, *found)
+            for key in (advert.mask_key, advert.encryption_key)
+        ]
         try:
             distinct = {keys.check_point(point) for point in points}
         except RejectedError as error:
@@ -472,7 +516,9 @@ class Client:
         self._present = inbox.present
         self._open(inbox)
         ready = 1 + int(self._opened.sum())
-        if ready < self._graph.threshold or (self._is_active and ready < self._parameters.min_survivors):
+        if ready < self._graph.threshold or (
+            self._is_active and ready < self._parameters.min_survivors
+        ):
             raise RemoteProtocolError(AbortCode.TOO_FEW_OPENED)
         vector = self._vector()
         try:
@@ -485,7 +531,9 @@ class Client:
         return pack(vector, self._parameters.bits)
 
     def _open(self, inbox: Inbox) -> None:
-        """Open what the neighbours sealed. One that sent nonsense keeps its edge and is not counted."""
+        """Open what the neighbours sealed.
+        One that sent nonsense keeps its edge and is not counted.
+        """
         k = self._graph.neighbours
         self._opened = np.zeros(k, np.bool_)
         self._secrets.held = held = np.zeros((k, 2 * shamir.SECRET_ELEMENTS), np.uint32)
@@ -505,13 +553,23 @@ class Client:
         assert self.invite is not None
         length, bits = self._parameters.length, self._parameters.bits
         given, most = self._contribution(self.invite), 2 ** (bits - 1) - 1
-        if not isinstance(given, np.ndarray) or given.dtype.kind not in "iu" or given.shape != (length,):
-            got = f"{given.dtype} {given.shape}" if isinstance(given, np.ndarray) else type(given).__name__
+        if (
+            not isinstance(given, np.ndarray)
+            or given.dtype.kind not in "iu"
+            or given.shape != (length,)
+        ):
+            got = (
+                f"{given.dtype} {given.shape}"
+                if isinstance(given, np.ndarray)
+                else type(given).__name__
+            )
             del given  # it is not masked, and the traceback would hold it
             raise LocalProtocolError(f"the contribution must be integers [{length}], got {got}")
         if int(given.max()) > most or int(given.min()) < -most:
             del given
-            raise LocalProtocolError(f"every entry of the contribution must be within +-{most}, for {bits} bits")
+            raise LocalProtocolError(
+                f"every entry of the contribution must be within +-{most}, for {bits} bits"
+            )
         vector = np.ones(length + self._parameters.checksum_entries, lane(bits))
         vector[:length] = given.astype(vector.dtype)
         return vector
@@ -525,7 +583,9 @@ class Client:
         for slot in np.flatnonzero(self._present).tolist():
             peer, peer_key = int(self._neighbours[slot]), self._neighbour_keys[slot].mask_key
             shared = mine.mask_key.exchange(peer_key)
-            mask = keys.pair_mask_key(shared, self._ctx2, self._index, self._public.mask_key, peer, peer_key)
+            mask = keys.pair_mask_key(
+                shared, self._ctx2, self._index, self._public.mask_key, peer, peer_key
+            )
             shared.wipe()
             masks.append((self._index < peer, mask))
         for adds, key in masks:
@@ -555,10 +615,12 @@ class Client:
             raise RemoteProtocolError(AbortCode.REVIVED)
         if int(alive.sum()) < self._parameters.min_survivors:
             raise RemoteProtocolError(AbortCode.BELOW_MIN_SURVIVORS)
-        helpers = 1 + int((near & self._opened).sum())  # not those whose shares came from another roster
+        # not those whose shares came from another roster
+        helpers = 1 + int((near & self._opened).sum())
         if helpers < self._graph.threshold:
             raise RemoteProtocolError(AbortCode.BELOW_THRESHOLD)
-        # The ring anew: kept since the Roster, the order of all clients would be the largest thing that a client holds.
+        # The ring anew: kept since the Roster, the order of all clients would be the largest thing
+        # that a client holds.
         if not Neighbourhood(self._parameters, self._n, self._ctx2).is_whole(alive):
             raise RemoteProtocolError(AbortCode.RING_CUT)
         if self._is_active and helpers < self._parameters.min_survivors:
@@ -591,7 +653,8 @@ class Client:
 def read_invite(data: bytes, *, server_key: bytes, fingerprint: bytes) -> Invitation | None:
     """Return what a verified Invite says, so that a client knows which round it is asked to join.
 
-    Nothing is recorded, and nothing is said of whether to join: a `Client` that is pinned to the round decides that.
+    Nothing is recorded, and nothing is said of whether to join: a `Client` that is pinned to the
+    round decides that.
 
     Args:
         data: whatever came.
@@ -599,10 +662,12 @@ def read_invite(data: bytes, *, server_key: bytes, fingerprint: bytes) -> Invita
         fingerprint: of the Plan, 32 bytes.
 
     Returns:
-        None if the bytes are no Invite of this version that the key has signed for this plan: they may be anybody's.
+        None if the bytes are no Invite of this version that the key has signed for this plan: they
+        may be anybody's.
 
     Raises:
-        RejectedError: the key is of low order, or not the one encoding of its point: anybody could sign for it.
+        RejectedError: the key is of low order, or not the one encoding of its point: anybody could
+            sign for it.
     """
     keys.check_identity(server_key)
     message = wire.parse(data)
@@ -617,7 +682,9 @@ def read_invite(data: bytes, *, server_key: bytes, fingerprint: bytes) -> Invita
         return None
     if invite.fingerprint != fingerprint:
         return None
-    return Invitation(message.session, invite.round, invite.not_before, invite.not_after, invite.parameters)
+    return Invitation(
+        message.session, invite.round, invite.not_before, invite.not_after, invite.parameters
+    )
 
 
 def _signed_terms(message: wire.Frame, data: bytes, server_key: bytes) -> bytes | None:
@@ -651,6 +718,8 @@ def _invalid_roster(reason: str) -> RemoteProtocolError:
 
 def _verify_advert(key: bytes, ctx: bytes, advert: bytes) -> None:
     try:
-        keys.verify(key, advert[wire.ADVERT_BYTES :], Label.ADVERTISE, ctx, advert[: wire.ADVERT_BYTES])
+        keys.verify(
+            key, advert[wire.ADVERT_BYTES :], Label.ADVERTISE, ctx, advert[: wire.ADVERT_BYTES]
+        )
     except RejectedError as error:
         raise _invalid_roster("an advert is not signed by its identity for this session") from error

@@ -1,7 +1,8 @@
 """What a plan says of secure summation: which protocol sums a round, between whom, and under whose keys.
 
-Terms may lack their keys: a plan is sized before anybody has made any, and its sizes do not depend on them.
-`missing_keys` names what is lacking, `add_keys` adds it, and nothing may be summed before that.
+Terms may lack their keys: a plan is sized before anybody has made any, and its sizes do not depend
+on them. `missing_keys` names what is lacking, `add_keys` adds it, and nothing may be summed before
+that.
 """
 
 from __future__ import annotations
@@ -20,7 +21,8 @@ from fedtally.secagg.two_server import TwoServerParameters
 from fedtally.secagg.wire import upload_bytes
 
 KEYS = ("server_key", "helper_key", "allow_list")  # of either protocol: what a sized plan may lack
-# X25519's base point, where sizes are computed before there is a key; what is sealed to it, everybody can open.
+# X25519's base point, where sizes are computed before there is a key; what is sealed to it,
+# everybody can open.
 _STAND_IN = (9).to_bytes(KEY_BYTES, "little")
 
 
@@ -42,7 +44,9 @@ class SecureSum(StrEnum):
             return cls(name)
         except ValueError:
             *others, last = cls
-            raise InvalidInputError(f"secure_sum must be {', '.join(others)} or {last}, got {name!r}") from None
+            raise InvalidInputError(
+                f"secure_sum must be {', '.join(others)} or {last}, got {name!r}"
+            ) from None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,12 +56,12 @@ class SecAggConfig:
     Args:
         parameters: of every cohort.
         server_key: the Ed25519 public key that signs Invites, 32 bytes; None: not there yet.
-        allow_list: the digest of the identities that may take part, 32 bytes, in `active` alone; None: not there yet,
-            or, in `semi-honest`, none.
+        allow_list: the digest of the identities that may take part, 32 bytes, in `active` alone;
+            None: not there yet, or, in `semi-honest`, none.
 
     Raises:
-        InvalidInputError: a key or the digest is not valid, or the graph protects no roster of the smallest or of the
-            largest size.
+        InvalidInputError: a key or the digest is not valid, or the graph protects no roster of the
+            smallest or of the largest size.
     """
 
     parameters: Parameters
@@ -71,7 +75,9 @@ class SecAggConfig:
         for n in (self.parameters.n_min, self.parameters.n_max):
             self.parameters.check_roster(n)
         if self.allow_list is not None and self.parameters.adversary is not Adversary.ACTIVE:
-            raise InvalidInputError(f"an allow_list goes with the adversary active, got {self.parameters.adversary}")
+            raise InvalidInputError(
+                f"an allow_list goes with the adversary active, got {self.parameters.adversary}"
+            )
         check_key("allow_list", self.allow_list)
 
     @property
@@ -181,15 +187,21 @@ class TwoServerConfig:
             InvalidInputError: a key is missing.
         """
         if self.missing_keys:
-            raise InvalidInputError(f"secure_sum lacks {' and '.join(self.missing_keys)}; add_keys adds them")
-        return TwoServerParameters(fingerprint=fingerprint, **{name: getattr(self, name) for name in _names(self)})
+            raise InvalidInputError(
+                f"secure_sum lacks {' and '.join(self.missing_keys)}; add_keys adds them"
+            )
+        return TwoServerParameters(
+            fingerprint=fingerprint, **{name: getattr(self, name) for name in _names(self)}
+        )
 
     @property
     def sizing(self) -> TwoServerParameters:
         """Parameters of the same bounds and sizes, under keys that everybody knows: to count bytes, not to run."""
         numbers = {name: getattr(self, name) for name in _names(self) - set(KEYS)}
         nobody = bytes(KEY_BYTES)
-        return TwoServerParameters(helper_key=_STAND_IN, allow_list=nobody, fingerprint=nobody, **numbers)
+        return TwoServerParameters(
+            helper_key=_STAND_IN, allow_list=nobody, fingerprint=nobody, **numbers
+        )
 
     @property
     def most_clients(self) -> int:
@@ -208,11 +220,18 @@ class TwoServerConfig:
 
     def summary(self) -> dict[str, Any]:
         """Return what a reader of a sum must know of how it was made, as JSON-able values."""
-        return {"method": str(self.method), "corrupt": self.corrupt, "min_survivors": self.min_batch, "bits": self.bits}
+        return {
+            "method": str(self.method),
+            "corrupt": self.corrupt,
+            "min_survivors": self.min_batch,
+            "bits": self.bits,
+        }
 
     def to_dict(self) -> dict[str, Any]:
         """Return the terms as JSON-able values, keys in hexadecimal; a key that is not there is left out."""
-        numbers = {f.name: getattr(self, f.name) for f in dataclasses.fields(self) if f.name not in KEYS}
+        numbers = {
+            f.name: getattr(self, f.name) for f in dataclasses.fields(self) if f.name not in KEYS
+        }
         return {"method": str(self.method), **numbers, **_hex_keys(self)}
 
     @classmethod
@@ -285,8 +304,8 @@ def check_keys(method: str, adversary: Adversary, given: Mapping[str, bytes]) ->
     if surplus:
         shown = f"{method} ({adversary})" if method == "secagg" else method
         raise InvalidInputError(
-            f"the secure sum {shown} has no {' or '.join(surplus)}: it uses {' and '.join(needed) or 'no key'}; "
-            "leave out what it does not use"
+            f"the secure sum {shown} has no {' or '.join(surplus)}: it uses"
+            f" {' and '.join(needed) or 'no key'}; leave out what it does not use"
         )
     for name, value in given.items():
         check_key(name, value)
@@ -317,19 +336,24 @@ def add_keys(terms: Terms, given: Mapping[str, bytes]) -> Terms:
 
     Args:
         terms: of a plan.
-        given: keys by their names, some or all of `terms.missing_keys`; one that is there may be given again.
+        given: keys by their names, some or all of `terms.missing_keys`; one that is there may be
+            given again.
 
     Raises:
-        InvalidInputError: a key is not valid, is none that the protocol uses, or differs from the one that is there.
+        InvalidInputError: a key is not valid, is none that the protocol uses, or differs from the
+            one that is there.
     """
-    adversary = terms.parameters.adversary if isinstance(terms, SecAggConfig) else Adversary.SEMI_HONEST
+    adversary = (
+        terms.parameters.adversary if isinstance(terms, SecAggConfig) else Adversary.SEMI_HONEST
+    )
     check_keys(terms.method, adversary, given)
     for name, value in given.items():
         there = getattr(terms, name)
         if there is not None and there != value:
             raise InvalidInputError(
-                f"the plan has another {name}, {there.hex()[:16]}...: keys of a published plan are not replaced; "
-                "add yours to the plan without keys (Plan.without_keys), which makes another plan"
+                f"the plan has another {name}, {there.hex()[:16]}...: keys of a published plan are"
+                " not replaced; add yours to the plan without keys (Plan.without_keys), which"
+                " makes another plan"
             )
     changes: dict[str, Any] = dict(given)
     return dataclasses.replace(terms, **changes)
@@ -352,27 +376,34 @@ def check_terms(terms: Terms, counters: int, max_items: int, most: int, noise: i
         noise: what noise may add to a counter, at most.
 
     Raises:
-        InvalidInputError: another length, sums that could overflow, or more clients asked for than a round has.
+        InvalidInputError: another length, sums that could overflow, or more clients asked for than
+            a round has.
     """
     least = terms.parameters.n_min if isinstance(terms, SecAggConfig) else terms.min_batch
     if least > most:
         raise InvalidInputError(
-            f"secure_sum asks for at least {least} clients, and the largest round has {most}; use a larger cohort"
+            f"secure_sum asks for at least {least} clients, and the largest round has {most}; use a"
+            " larger cohort"
         )
     if isinstance(terms, TwoServerConfig) and terms.noise != noise:
-        raise InvalidInputError(f"secure_sum.noise must be {noise}, that of the plan's privacy, got {terms.noise}")
+        raise InvalidInputError(
+            f"secure_sum.noise must be {noise}, that of the plan's privacy, got {terms.noise}"
+        )
     if isinstance(terms, TwoServerConfig) and terms.largest_entry != max_items:
         raise InvalidInputError(
-            f"secure_sum.largest_entry must be max_items, {max_items}: who could not report else would show by that "
-            f"what it holds, got {terms.largest_entry}"
+            f"secure_sum.largest_entry must be max_items, {max_items}: who could not report else"
+            f" would show by that what it holds, got {terms.largest_entry}"
         )
     if terms.length != counters:
-        raise InvalidInputError(f"secure_sum.length must be rows times width, {counters}, got {terms.length}")
+        raise InvalidInputError(
+            f"secure_sum.length must be rows times width, {counters}, got {terms.length}"
+        )
     needed = modulus_bits(terms.most_clients, max_items, noise, multiple=1)
     if terms.bits < needed:
         raise InvalidInputError(
-            f"secure_sum.bits must be at least {needed}: sums of {terms.most_clients} clients of {max_items} items "
-            f"{f'and noise up to {noise} ' if noise else ''}could overflow, got {terms.bits}"
+            f"secure_sum.bits must be at least {needed}: sums of {terms.most_clients} clients of"
+            f" {max_items} items {f'and noise up to {noise} ' if noise else ''}could overflow, got"
+            f" {terms.bits}"
         )
 
 
@@ -381,7 +412,11 @@ def _missing(terms: Terms) -> tuple[str, ...]:
 
 
 def _hex_keys(terms: Terms) -> dict[str, str]:
-    return {name: getattr(terms, name).hex() for name in terms.needed_keys if getattr(terms, name) is not None}
+    return {
+        name: getattr(terms, name).hex()
+        for name in terms.needed_keys
+        if getattr(terms, name) is not None
+    }
 
 
 def _names(terms: Terms) -> set[str]:

@@ -1,7 +1,8 @@
 """Who is whose neighbour in a roster: a ring in an order that nobody chooses, or everybody.
 
-A client deals its shares to the holders at the points x = 1 .. k, which are its neighbours, and keeps x = k + 1. In
-every message neighbours come in the order of x, as seen from the client whose message it is: slot x - 1.
+A client deals its shares to the holders at the points x = 1 .. k, which are its neighbours, and
+keeps x = k + 1. In every message neighbours come in the order of x, as seen from the client whose
+message it is: slot x - 1.
 """
 
 from __future__ import annotations
@@ -21,8 +22,9 @@ _BLOCK = 16
 class Neighbourhood:
     """The neighbours in a roster of n clients.
 
-    Ring: the clients in the order of 128-bit blocks of a public stream; neighbours are at the offsets 1 .. k/2 (x is
-    the offset) and -1 .. -k/2 (x is k/2 more than its absolute value). Complete graph: x = (holder - owner) mod n.
+    Ring: the clients in the order of 128-bit blocks of a public stream; neighbours are at the
+    offsets 1 .. k/2 (x is the offset) and -1 .. -k/2 (x is k/2 more than its absolute value).
+    Complete graph: x = (holder - owner) mod n.
 
     Args:
         parameters: of the session.
@@ -68,7 +70,8 @@ class Neighbourhood:
     def is_whole(self, alive: Bits) -> bool:
         """Tell whether C corrupt clients, fixed before the ring, part these survivors with at most 2^-41: [n].
 
-        It does not matter who chose the survivors, or how (docs/protocol.md, "Claim of `semi_honest`").
+        It does not matter who chose the survivors, or how (docs/protocol.md, "Claim of
+        `semi_honest`").
         """
         cut = self.weakest_cut(alive)
         return cut is None or is_whole_ring(self.n, self._corrupt, self.neighbours, cut)
@@ -76,20 +79,22 @@ class Neighbourhood:
     def weakest_cut(self, alive: Bits) -> int | None:
         """Return the fewest of the survivors, [n], without whom the others are in two parts; None: nothing parts them.
 
-        A ring is in two parts where two gaps, of k/2 successive places each, have no survivor, and both sides between
-        them have one. A gap that does not follow a survivor can be moved back over dead places until it does: no
-        survivor comes into it, and none leaves the sides. So only gaps that follow a survivor are tried, each with the
-        best of its partners: O(n log n).
+        A ring is in two parts where two gaps, of k/2 successive places each, have no survivor, and
+        both sides between them have one. A gap that does not follow a survivor can be moved back
+        over dead places until it does: no survivor comes into it, and none leaves the sides. So
+        only gaps that follow a survivor are tried, each with the best of its partners: O(n log n).
         """
         n, half = self.n, self.neighbours // 2
-        num_partners = n - 2 * half - 1  # the first place of the other gap: half + 1 .. n - half - 1 places further
+        # the first place of the other gap: half + 1 .. n - half - 1 places further
+        num_partners = n - 2 * half - 1
         if num_partners < 1:
             return None
         places = alive[self._order].astype(np.int64)
         before = np.concatenate([[0], np.cumsum(np.concatenate([places, places[:half]]))])
         no_gap = 2 * n  # more than any two gaps hold
         gaps = np.where(np.roll(places, 1) == 1, before[half : half + n] - before[:n], no_gap)
-        # The least of `width` successive gaps, by doubling; two such windows, which overlap, cover all partners.
+        # The least of `width` successive gaps, by doubling; two such windows, which overlap, cover
+        # all partners.
         least, width = np.concatenate([gaps, gaps]), 1
         while 2 * width <= num_partners:
             least, width = np.minimum(least[:-width], least[width:]), 2 * width

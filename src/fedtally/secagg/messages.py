@@ -1,7 +1,8 @@
 """The messages of ``fedtally-secagg/1``, and the one table that says in which order they come.
 
-The server asks and a client answers, in a few exchanges (`EXCHANGES`); a client takes in every state exactly one type
-of message, once. Whatever is not in the table is an error. `diagram` draws it for docs/protocol.md.
+The server asks and a client answers, in a few exchanges (`EXCHANGES`); a client takes in every
+state exactly one type of message, once. Whatever is not in the table is an error. `diagram` draws
+it for docs/protocol.md.
 """
 
 from __future__ import annotations
@@ -86,9 +87,14 @@ _MEANINGS = {
     AbortCode.TOO_FEW_CONFIRMATIONS: "too few clients confirmed the same survivors",
     AbortCode.TOO_FEW_CLIENTS: "too few clients advertised, or shared their keys, or too many",
     AbortCode.RECONSTRUCTION_FAILED: "the shares of a secret do not give it back",
-    AbortCode.CHECKSUM_WRONG: "the checksum entries do not count the survivors: a mask is wrong, missing or extra",
+    AbortCode.CHECKSUM_WRONG: (
+        "the checksum entries do not count the survivors: a mask is wrong, missing or extra"
+    ),
     AbortCode.INTERNAL: "something failed on one side that is not of the protocol",
-    AbortCode.RING_CUT: "clients that are close together on the ring dropped out: corrupt ones could part the others",
+    AbortCode.RING_CUT: (
+        "clients that are close together on the ring dropped out: corrupt ones could part the"
+        " others"
+    ),
 }
 
 
@@ -139,26 +145,49 @@ class Exchange(NamedTuple):
 
 
 _FIRST = (
-    Exchange(ServerState.ADVERTISE, Kind.INVITE, ClientState.NEW, Kind.ADVERTISE, ClientState.ADVERTISED),
-    Exchange(ServerState.SHARE, Kind.ROSTER, ClientState.ADVERTISED, Kind.SHARES, ClientState.SHARED),
-    Exchange(ServerState.COLLECT, Kind.INBOX, ClientState.SHARED, Kind.MASKED_INPUT, ClientState.MASKED),
+    Exchange(
+        ServerState.ADVERTISE, Kind.INVITE, ClientState.NEW, Kind.ADVERTISE, ClientState.ADVERTISED
+    ),
+    Exchange(
+        ServerState.SHARE, Kind.ROSTER, ClientState.ADVERTISED, Kind.SHARES, ClientState.SHARED
+    ),
+    Exchange(
+        ServerState.COLLECT, Kind.INBOX, ClientState.SHARED, Kind.MASKED_INPUT, ClientState.MASKED
+    ),
 )
 EXCHANGES: dict[Adversary, tuple[Exchange, ...]] = {
     Adversary.SEMI_HONEST: (
         *_FIRST,
-        Exchange(ServerState.UNMASK, Kind.SURVIVORS, ClientState.MASKED, Kind.UNMASK, ClientState.DONE),
+        Exchange(
+            ServerState.UNMASK, Kind.SURVIVORS, ClientState.MASKED, Kind.UNMASK, ClientState.DONE
+        ),
     ),
     Adversary.ACTIVE: (
         *_FIRST,
-        Exchange(ServerState.CONFIRM, Kind.SURVIVORS, ClientState.MASKED, Kind.CONFIRM, ClientState.CONFIRMED),
-        Exchange(ServerState.UNMASK, Kind.CONFIRMATIONS, ClientState.CONFIRMED, Kind.UNMASK, ClientState.DONE),
+        Exchange(
+            ServerState.CONFIRM,
+            Kind.SURVIVORS,
+            ClientState.MASKED,
+            Kind.CONFIRM,
+            ClientState.CONFIRMED,
+        ),
+        Exchange(
+            ServerState.UNMASK,
+            Kind.CONFIRMATIONS,
+            ClientState.CONFIRMED,
+            Kind.UNMASK,
+            ClientState.DONE,
+        ),
     ),
 }
 TRANSITIONS: dict[Adversary, dict[ClientState, dict[Kind, Exchange]]] = {
-    adversary: {step.before: {step.request: step} for step in steps} for adversary, steps in EXCHANGES.items()
+    adversary: {step.before: {step.request: step} for step in steps}
+    for adversary, steps in EXCHANGES.items()
 }
-"""By profile, a client's state and the type of what arrives: what is answered. An Abort is taken from the first answer
-on, and a Result by a client that is done; both are answered with nothing."""
+"""By profile, a client's state and the type of what arrives: what is answered.
+An Abort is taken from the first answer on, and a Result by a client that is done; both are answered
+with nothing.
+"""
 
 
 def phase(adversary: Adversary, state: ServerState) -> Exchange:

@@ -1,12 +1,14 @@
 """The codec of vectors of b-bit integers, 1 <= b <= 64: between lanes in memory and bytes on the wire.
 
-b is a sum of powers of two. Each of them, the largest first, is the width w of a plane, which holds w binary digits of
-every entry: the first plane the lowest ones, the next plane those above them. So 11 bits have planes of 8, 2 and 1.
+b is a sum of powers of two. Each of them, the largest first, is the width w of a plane, which holds
+w binary digits of every entry: the first plane the lowest ones, the next plane those above them. So
+11 bits have planes of 8, 2 and 1.
 
 A plane of V entries takes ceil(V w / 8) bytes:
 
 - w >= 8: the digits as little-endian integers, in order.
-- w = 4 or 2: with m = ceil(V w / 8), byte r holds the digits of the entries r, r + m, r + 2m, ..., lowest bits first.
+- w = 4 or 2: with m = ceil(V w / 8), byte r holds the digits of the entries r, r + m, r + 2m, ...,
+  lowest bits first.
 - w = 1: byte r holds the digits of the entries 8r .. 8r + 7, lowest bit first.
 
 Bits without an entry are zero, so that a vector has one encoding; `unpack` refuses any other.
@@ -56,15 +58,30 @@ def pack(vector: Lanes, bits: int) -> bytes:
     '0102ff3004'
     """
     dtype = lane(bits)
-    if not isinstance(vector, np.ndarray) or vector.dtype != dtype or vector.ndim != 1 or not len(vector):
-        got = f"{vector.dtype} {vector.shape}" if isinstance(vector, np.ndarray) else type(vector).__name__
-        raise InvalidInputError(f"vector must be {dtype} [at least one entry] for {bits} bits, got {got}")
+    if (
+        not isinstance(vector, np.ndarray)
+        or vector.dtype != dtype
+        or vector.ndim != 1
+        or not len(vector)
+    ):
+        got = (
+            f"{vector.dtype} {vector.shape}"
+            if isinstance(vector, np.ndarray)
+            else type(vector).__name__
+        )
+        raise InvalidInputError(
+            f"vector must be {dtype} [at least one entry] for {bits} bits, got {got}"
+        )
     if int(vector.max()) >> bits:
-        raise InvalidInputError(f"every entry must be below 2^{bits}; reduce the vector mod 2^{bits} first")
+        raise InvalidInputError(
+            f"every entry must be below 2^{bits}; reduce the vector mod 2^{bits} first"
+        )
     vector = np.ascontiguousarray(vector)
     shift, planes = 0, []
     for width in _widths(bits & ~7):
-        planes.append((vector >> shift if shift else vector).astype(f"<u{width // 8}", copy=False).data)
+        planes.append(
+            (vector >> shift if shift else vector).astype(f"<u{width // 8}", copy=False).data
+        )
         shift += width
     if shift < bits:
         top = np.empty(len(vector), np.uint8)
@@ -115,7 +132,8 @@ def centred(vector: Lanes, bits: int) -> npt.NDArray[np.int64]:
     [1, -1, -128]
     """
     spare = 64 - bits
-    return (vector.astype(np.uint64) << np.uint64(spare)).view(np.int64) >> spare  # brings the sign down
+    # brings the sign down
+    return (vector.astype(np.uint64) << np.uint64(spare)).view(np.int64) >> spare
 
 
 def _widths(bits: int) -> list[int]:
@@ -156,5 +174,7 @@ def _unpack_plane(data: bytes, start: int, entries: int, width: int) -> npt.NDAr
         digits = (packed >> np.arange(0, 8, width, dtype=np.uint8)[:, None]).reshape(-1)
         digits &= np.uint8((1 << width) - 1)
     if any(digits[entries:].tobytes()):
-        raise InvalidInputError(f"the bits after {entries} digits of {width} bits must be zero: not what pack writes")
+        raise InvalidInputError(
+            f"the bits after {entries} digits of {width} bits must be zero: not what pack writes"
+        )
     return digits[:entries]

@@ -1,16 +1,18 @@
 """The parameters of secure summation: who masks with whom, how many shares open a secret, how many bits a counter has.
 
-A planner searches (`proposal`); a client does not: it evaluates predicates on what a server proposes (`ClientPolicy`,
-`Parameters.check_roster`), in exact integer arithmetic, so that no rounding decides.
+A planner searches (`proposal`); a client does not: it evaluates predicates on what a server
+proposes (`ClientPolicy`, `Parameters.check_roster`), in exact integer arithmetic, so that no
+rounding decides.
 
-n clients are in the roster, of which at most C are corrupt, an absolute number. In the ring every client has k
-neighbours, the k/2 next ones on both sides of a random order; in the complete graph everybody is everybody's neighbour.
-A secret of a client is opened by t of its k + 1 holders, itself included. That a client with t corrupt neighbours
-exists anywhere, or that corrupt clients part the survivors of a ring, has a probability of at most 2^-40 (sigma), split
-evenly, whoever drops out: `is_whole_ring` is asked about the survivors that there are. That dropouts by chance within
-max_dropout end a round has one of about 2^-20 (eta) for each reason. (Bell, Bonawitz, Gascon, Lepoint and Raykova 2020,
-SecAgg+; the cut by corrupt and absent clients, which is asked of a roster beforehand, as in `graph_parameter_finder` of
-google-parfait/federated-compute.)
+n clients are in the roster, of which at most C are corrupt, an absolute number. In the ring every
+client has k neighbours, the k/2 next ones on both sides of a random order; in the complete graph
+everybody is everybody's neighbour. A secret of a client is opened by t of its k + 1 holders, itself
+included. That a client with t corrupt neighbours exists anywhere, or that corrupt clients part the
+survivors of a ring, has a probability of at most 2^-40 (sigma), split evenly, whoever drops out:
+`is_whole_ring` is asked about the survivors that there are. That dropouts by chance within
+max_dropout end a round has one of about 2^-20 (eta) for each reason. (Bell, Bonawitz, Gascon,
+Lepoint and Raykova 2020, SecAgg+; the cut by corrupt and absent clients, which is asked of a roster
+beforehand, as in `graph_parameter_finder` of google-parfait/federated-compute.)
 
 >>> import dataclasses
 >>> parameters = Parameters(
@@ -70,7 +72,9 @@ class Adversary(StrEnum):
         try:
             return cls(name)
         except ValueError:
-            raise InvalidInputError(f"adversary must be one of {', '.join(cls)}, got {name!r}") from None
+            raise InvalidInputError(
+                f"adversary must be one of {', '.join(cls)}, got {name!r}"
+            ) from None
 
 
 class Graph(NamedTuple):
@@ -117,7 +121,8 @@ def modulus_bits(n: int, largest_entry: int = 1, noise: int = 0, *, multiple: in
         n: invited clients.
         largest_entry: B, the largest absolute value of an entry of one client.
         noise: tau, from `noise_bound`.
-        multiple: b is rounded up to a multiple of it; 8 makes the server several times faster, 1 is exact.
+        multiple: b is rounded up to a multiple of it; 8 makes the server several times faster, 1 is
+            exact.
 
     Raises:
         InvalidInputError: more than 64 bits would be needed.
@@ -126,12 +131,15 @@ def modulus_bits(n: int, largest_entry: int = 1, noise: int = 0, *, multiple: in
     (16, 11)
     """
     n, largest_entry = _validate.integer(1, n=n), _validate.integer(1, largest_entry=largest_entry)
-    noise, multiple = _validate.integer(0, noise=noise), _validate.integer(1, MAX_BITS, multiple=multiple)
+    noise, multiple = (
+        _validate.integer(0, noise=noise),
+        _validate.integer(1, MAX_BITS, multiple=multiple),
+    )
     bits = (2 * (n * largest_entry + noise) + 1).bit_length()
     if bits > MAX_BITS:
         raise InvalidInputError(
-            f"sums of {n} clients of entries up to {largest_entry} with noise up to {noise} need {bits} bits, "
-            f"more than {MAX_BITS}; lower largest_entry or the noise"
+            f"sums of {n} clients of entries up to {largest_entry} with noise up to {noise} need"
+            f" {bits} bits, more than {MAX_BITS}; lower largest_entry or the noise"
         )
     return min(MAX_BITS, -(-bits // multiple) * multiple)
 
@@ -140,8 +148,9 @@ def noise_bound(stddev: float, length: int, kind: NoiseKind = "skellam") -> int:
     """Return tau, which no entry of the total noise exceeds, except with probability 2^-40 for the whole vector.
 
     The discrete Gaussian, and a sum of them, is sub-Gaussian (Canonne, Kamath and Steinke 2020):
-    tau = sigma sqrt(2 (ln 2V + 40 ln 2)). For Skellam noise of variance v, E[exp(s Z)] = exp(v (cosh s - 1)); the best
-    s is asinh(tau / v), and tau the root of tau asinh(tau / v) - sqrt(tau^2 + v^2) + v = ln 2V + 40 ln 2.
+    tau = sigma sqrt(2 (ln 2V + 40 ln 2)). For Skellam noise of variance v, E[exp(s Z)] = exp(v
+    (cosh s - 1)); the best s is asinh(tau / v), and tau the root of tau asinh(tau / v) - sqrt(tau^2
+    + v^2) + v = ln 2V + 40 ln 2.
 
     Args:
         stddev: sigma of the largest possible total, when nobody drops out: the intended sigma times
@@ -163,7 +172,9 @@ def noise_bound(stddev: float, length: int, kind: NoiseKind = "skellam") -> int:
         return 0
     gaussian = stddev * math.sqrt(2 * exponent)
     variance = max(stddev, 1e-9) ** 2  # a little more noise than none: for the division
-    bound = gaussian if kind == "discrete-gaussian" else _chernoff_root(variance, exponent, gaussian)
+    bound = (
+        gaussian if kind == "discrete-gaussian" else _chernoff_root(variance, exponent, gaussian)
+    )
     return math.ceil(bound * (1 + 1e-12))  # the rounding of the steps above is far smaller
 
 
@@ -193,8 +204,8 @@ def is_safe_ring(n: int, corrupt: int, absent: int, graph: Graph) -> bool:
     Args:
         n: clients in the roster.
         corrupt: C.
-        absent: clients that may be missing, taken as drawn without a look at the ring; `is_whole_ring` is asked of
-            those that are, whoever chose them.
+        absent: clients that may be missing, taken as drawn without a look at the ring;
+            `is_whole_ring` is asked of those that are, whoever chose them.
         graph: k, even, and t, with 2 <= t <= k <= n - 2; another one is not safe.
 
     >>> is_safe_ring(1000, 100, 100, Graph(48, 27)), is_safe_ring(1000, 100, 100, Graph(300, 27))
@@ -210,14 +221,17 @@ def is_safe_ring(n: int, corrupt: int, absent: int, graph: Graph) -> bool:
         return False
     odds = 2 ** (SECURITY_BITS + 1)
     # Some client has t corrupt neighbours: at most n P[Hyper(n - 1, C, k) >= t].
-    return is_cut_below(n, corrupt + absent, k, odds) and tail_at_most(n - 1, corrupt, k, t, odds * n)
+    return is_cut_below(n, corrupt + absent, k, odds) and tail_at_most(
+        n - 1, corrupt, k, t, odds * n
+    )
 
 
 def is_whole_ring(n: int, corrupt: int, k: int, cut: int) -> bool:
     """Tell whether C corrupt clients part a ring of which this is the weakest cut with at most 2^-41, in integers.
 
-    They do only if two of its gaps hold `cut` corrupt clients or more. Two gaps are k of n clients that do not depend
-    on who is corrupt, and there are n (n - k - 1) / 2 pairs: a bound on the ring alone, whoever drops out.
+    They do only if two of its gaps hold `cut` corrupt clients or more. Two gaps are k of n clients
+    that do not depend on who is corrupt, and there are n (n - k - 1) / 2 pairs: a bound on the ring
+    alone, whoever drops out.
 
     >>> is_whole_ring(1000, 50, 36, 20), is_whole_ring(1000, 50, 36, 19)
     (True, False)
@@ -228,8 +242,8 @@ def is_whole_ring(n: int, corrupt: int, k: int, cut: int) -> bool:
 def is_cut_below(n: int, bad: int, k: int, odds: int) -> bool:
     """Tell whether bad clients cut the ring with a probability below 1 / odds, in integers.
 
-    There are n (n - k - 1) / 2 pairs of gaps, each of k / 2 successive clients; all k clients of a pair are bad with
-    probability (bad)_k / (n)_k, in falling factorials.
+    There are n (n - k - 1) / 2 pairs of gaps, each of k / 2 successive clients; all k clients of a
+    pair are bad with probability (bad)_k / (n)_k, in falling factorials.
     """
     return odds * n * (n - k - 1) * math.perm(bad, k) < 2 * math.perm(n, k)
 
@@ -240,7 +254,9 @@ def tail_at_most(population: int, marked: int, drawn: int, least: int, odds: int
     term, total = math.comb(marked, least) * math.comb(population - marked, drawn - least), 0
     for i in range(least, min(drawn, marked) + 1):
         total += term
-        term = term * (marked - i) * (drawn - i) // ((i + 1) * (population - marked - drawn + i + 1))
+        term = (
+            term * (marked - i) * (drawn - i) // ((i + 1) * (population - marked - drawn + i + 1))
+        )
     return total * odds <= math.comb(population, drawn)
 
 
@@ -255,11 +271,15 @@ class Parameters:
         adversary: the profile.
         n_min: the fewest clients in a roster, at least 3.
         n_max: the most: 2^20, in the complete graph 2^12, `active` 1,000.
-        corrupt: C, the most corrupt clients in the cohort, below min_survivors; at least 1 if semi-honest.
-        max_dropout_ppm: parts per million of the roster that may drop out after it; below a million.
-        min_survivors: the fewest clients in a sum, at most n_min. `active`: no fewer than the threshold at n_max, and
-            no more than are left of n_min when max_dropout of it is gone and C clients do not answer.
-        ring_neighbours: k, even, at most n_min - 2 and 2^15; 0: the complete graph, which is the only one if `active`.
+        corrupt: C, the most corrupt clients in the cohort, below min_survivors; at least 1 if
+            semi-honest.
+        max_dropout_ppm: parts per million of the roster that may drop out after it; below a
+            million.
+        min_survivors: the fewest clients in a sum, at most n_min. `active`: no fewer than the
+            threshold at n_max, and no more than are left of n_min when max_dropout of it is gone
+            and C clients do not answer.
+        ring_neighbours: k, even, at most n_min - 2 and 2^15; 0: the complete graph, which is the
+            only one if `active`.
         ring_threshold: t, 2 .. k; 0: the complete graph.
         length: V, entries of the vector without checksum entries; with them at most 2^30 bytes.
         bits: b, at most 64, enough for sums of n_max ones.
@@ -281,7 +301,9 @@ class Parameters:
 
     def __post_init__(self) -> None:
         def bounded(minimum: int, maximum: int, name: str) -> None:
-            object.__setattr__(self, name, _validate.integer(minimum, maximum, **{name: getattr(self, name)}))
+            object.__setattr__(
+                self, name, _validate.integer(minimum, maximum, **{name: getattr(self, name)})
+            )
 
         object.__setattr__(self, "adversary", Adversary.parse(self.adversary))
         active = self.adversary is Adversary.ACTIVE
@@ -301,12 +323,13 @@ class Parameters:
             raise InvalidInputError(f"ring_neighbours must be even, got {self.ring_neighbours}")
         if self.is_complete and self.n_max > MAX_COMPLETE_CLIENTS:
             raise InvalidInputError(
-                f"n_max must be at most {MAX_COMPLETE_CLIENTS} in the complete graph, got {self.n_max}; use a ring"
+                f"n_max must be at most {MAX_COMPLETE_CLIENTS} in the complete graph, got"
+                f" {self.n_max}; use a ring"
             )
         if active and not self.is_complete:
             raise InvalidInputError(
-                f"ring_neighbours must be 0 for {self.adversary}, the complete graph, got {self.ring_neighbours}: "
-                "a server that lies can cut a ring"
+                f"ring_neighbours must be 0 for {self.adversary}, the complete graph, got"
+                f" {self.ring_neighbours}: a server that lies can cut a ring"
             )
         if active:
             self._check_survivors()
@@ -319,9 +342,10 @@ class Parameters:
         most = self.n_min - share_of(self.max_dropout_ppm, self.n_min, up=True) - self.corrupt
         if not fewest <= self.min_survivors <= most:
             raise InvalidInputError(
-                f"min_survivors must be at least the threshold {fewest} of {self.n_max} clients, and at most {most}, "
-                f"what is left of {self.n_min} without dropouts and {self.corrupt} corrupt ones, "
-                f"got {self.min_survivors}; lower corrupt, max_dropout or n_max - n_min"
+                f"min_survivors must be at least the threshold {fewest} of {self.n_max} clients,"
+                f" and at most {most}, what is left of {self.n_min} without dropouts and"
+                f" {self.corrupt} corrupt ones, got {self.min_survivors}; lower corrupt,"
+                " max_dropout or n_max - n_min"
             )
 
     @property
@@ -350,18 +374,25 @@ class Parameters:
         return max(share_of(self.max_dropout_ppm, n), n - self.min_survivors)
 
     def check_roster(self, n: int) -> None:
-        """Refuse a roster whose real size makes the graph unsafe. For a client, after `ClientPolicy.check_invite`.
+        """Refuse a roster whose real size makes the graph unsafe.
+        For a client, after `ClientPolicy.check_invite`.
 
         Raises:
-            UnsafeParametersError: n is not within n_min .. n_max, or the ring does not protect n clients.
+            UnsafeParametersError: n is not within n_min .. n_max, or the ring does not protect n
+                clients.
         """
         n = _validate.integer(n=n)
         if not self.n_min <= n <= self.n_max:
-            raise UnsafeParametersError(f"the roster must have {self.n_min} to {self.n_max} clients, got {n}")
-        if not self.is_complete and not is_safe_ring(n, self.corrupt, self.absent(n), self.graph(n)):
             raise UnsafeParametersError(
-                f"{self.ring_neighbours} neighbours with threshold {self.ring_threshold} among {n} clients are not "
-                f"safe against {self.corrupt} corrupt and {self.absent(n)} absent ones; propose more neighbours"
+                f"the roster must have {self.n_min} to {self.n_max} clients, got {n}"
+            )
+        if not self.is_complete and not is_safe_ring(
+            n, self.corrupt, self.absent(n), self.graph(n)
+        ):
+            raise UnsafeParametersError(
+                f"{self.ring_neighbours} neighbours with threshold {self.ring_threshold} among {n}"
+                f" clients are not safe against {self.corrupt} corrupt and {self.absent(n)} absent"
+                " ones; propose more neighbours"
             )
 
 
@@ -371,7 +402,8 @@ class ClientPolicy:
 
     Args:
         adversary: the profile; another one is refused.
-        min_honest: the fewest honest clients in a sum, min_survivors - C; at least 2, since one is no crowd.
+        min_honest: the fewest honest clients in a sum, min_survivors - C; at least 2, since one is
+            no crowd.
         max_corrupt: the fraction of n_max that may be corrupt at the least.
         corrupt: the clients that may be corrupt at the least, as many as the allow-list may hold.
         min_clients: the fewest clients in a roster.
@@ -379,8 +411,8 @@ class ClientPolicy:
         max_neighbours: the most neighbours; every one costs an exchange of keys and a mask.
         max_length: the most entries of a vector.
         max_bits: the most bits of an entry.
-        max_seconds: the longest session, not_after - not_before: until its end an Invite can be used, and the client's
-            journal must remember it; a week by default, 2^32 at most.
+        max_seconds: the longest session, not_after - not_before: until its end an Invite can be
+            used, and the client's journal must remember it; a week by default, 2^32 at most.
 
     Raises:
         InvalidInputError: a value is out of bounds.
@@ -399,7 +431,9 @@ class ClientPolicy:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "adversary", Adversary.parse(self.adversary))
-        object.__setattr__(self, "max_seconds", _validate.integer(1, 2**32, max_seconds=self.max_seconds))
+        object.__setattr__(
+            self, "max_seconds", _validate.integer(1, 2**32, max_seconds=self.max_seconds)
+        )
         ppm_of(max_corrupt=self.max_corrupt)
         for minimum, name in (
             (2, "min_honest"),
@@ -410,7 +444,9 @@ class ClientPolicy:
             (1, "max_length"),
             (1, "max_bits"),
         ):
-            object.__setattr__(self, name, _validate.integer(minimum, **{name: getattr(self, name)}))
+            object.__setattr__(
+                self, name, _validate.integer(minimum, **{name: getattr(self, name)})
+            )
 
     def check_invite(self, parameters: Parameters) -> None:
         """Refuse parameters that are weaker, or larger, than this policy allows.
@@ -421,15 +457,21 @@ class ClientPolicy:
             UnsafeParametersError: names the parameter, its value and the bound.
         """
         if parameters.adversary is not self.adversary:
-            raise UnsafeParametersError(f"adversary must be {self.adversary}, got {parameters.adversary}")
-        corrupt = max(self.corrupt, -(-ppm_of(max_corrupt=self.max_corrupt) * parameters.n_max // PPM))
+            raise UnsafeParametersError(
+                f"adversary must be {self.adversary}, got {parameters.adversary}"
+            )
+        corrupt = max(
+            self.corrupt, -(-ppm_of(max_corrupt=self.max_corrupt) * parameters.n_max // PPM)
+        )
         for name, value, least in (
             ("corrupt", parameters.corrupt, corrupt),
             ("min_survivors - corrupt", parameters.honest_survivors, self.min_honest),
             ("n_min", parameters.n_min, self.min_clients),
         ):
             if value < least:
-                raise UnsafeParametersError(f"{name} must be at least {least} by this client's policy, got {value}")
+                raise UnsafeParametersError(
+                    f"{name} must be at least {least} by this client's policy, got {value}"
+                )
         for name, value, most in (
             ("n_max", parameters.n_max, self.max_clients),
             ("neighbours", parameters.graph(parameters.n_max).neighbours, self.max_neighbours),
@@ -437,7 +479,9 @@ class ClientPolicy:
             ("bits", parameters.bits, self.max_bits),
         ):
             if value > most:
-                raise UnsafeParametersError(f"{name} must be at most {most} by this client's policy, got {value}")
+                raise UnsafeParametersError(
+                    f"{name} must be at most {most} by this client's policy, got {value}"
+                )
 
 
 # ---- fractions ----

@@ -1,6 +1,7 @@
 """The planner of secure summation: the cheapest graph that protects a cohort and bears its dropouts.
 
-Only whoever plans a campaign searches; a client evaluates the predicates of `params` on what it is told.
+Only whoever plans a campaign searches; a client evaluates the predicates of `params` on what it is
+told.
 
 >>> from fedtally.secagg.params import corrupt_clients
 >>> parameters = propose(1000, length=20_000, bits=16, corrupt=corrupt_clients(0.05, 1000), max_dropout=0.05)
@@ -52,8 +53,8 @@ def propose(
 ) -> Parameters:
     """Return the cheapest parameters that protect from C corrupt clients and bear the dropouts.
 
-    Semi-honest: the ring of the fewest neighbours, or the complete graph where there is none. A range of sizes is
-    searched so that a ring protects every size.
+    Semi-honest: the ring of the fewest neighbours, or the complete graph where there is none. A
+    range of sizes is searched so that a ring protects every size.
 
     Args:
         n_max: invited clients.
@@ -96,19 +97,23 @@ def propose(
         for n, dropouts in [(n, share_of(dropout, n)) for n in sorted({n_min, n_max})]:
             if n > MAX_COMPLETE_CLIENTS or complete_threshold(n, corrupt) > n - dropouts:
                 raise InvalidInputError(
-                    f"no graph of {n} clients protects from {corrupt} corrupt ones, bears {dropouts} dropouts and "
-                    f"stays whole with {min_survivors} survivors; lower corrupt or max_dropout or raise min_survivors"
+                    f"no graph of {n} clients protects from {corrupt} corrupt ones, bears"
+                    f" {dropouts} dropouts and stays whole with {min_survivors} survivors; lower"
+                    " corrupt or max_dropout or raise min_survivors"
                 )
     return build(ring_neighbours=0, ring_threshold=0)
 
 
 @lru_cache(maxsize=256)
-def _find_ring_between(n_min: int, n_max: int, corrupt: int, dropout: int, min_survivors: int) -> Graph | None:
+def _find_ring_between(
+    n_min: int, n_max: int, corrupt: int, dropout: int, min_survivors: int
+) -> Graph | None:
     """Return the cheapest ring for all sizes of a roster: for both ends, and for those between where that is too weak.
 
-    What may be absent is rounded to whole clients, and corrupt clients weigh most in the smallest roster while the
-    largest has most gaps, so that a size between can be the hardest by a little. Every size of a range of fewer than
-    2,000 is looked at, and about 1,000 of them of a larger range.
+    What may be absent is rounded to whole clients, and corrupt clients weigh most in the smallest
+    roster while the largest has most gaps, so that a size between can be the hardest by a little.
+    Every size of a range of fewer than 2,000 is looked at, and about 1,000 of them of a larger
+    range.
     """
 
     def cohort(n: int) -> _Cohort:
@@ -119,7 +124,11 @@ def _find_ring_between(n_min: int, n_max: int, corrupt: int, dropout: int, min_s
     between = range(n_min, n_max + 1, max(1, (n_max - n_min) // _LOOKS))
     while True:
         ring = _find_ring([cohort(n) for n in sorted(sizes)], stays_whole=True)
-        weak = next((n for n in between if n not in sizes and not _serves(ring, cohort(n))), None) if ring else None
+        weak = (
+            next((n for n in between if n not in sizes and not _serves(ring, cohort(n))), None)
+            if ring
+            else None
+        )
         if weak is None:
             return ring
         sizes.add(weak)
@@ -157,30 +166,44 @@ def _find_ring(
 ) -> Graph | None:
     """Return the ring of the fewest neighbours that serves every cohort, with the lowest threshold, or None.
 
-    A threshold is above all corrupt neighbours that a client may have, and within all that surely survive. The lowest
-    such one rises with k, and the highest by no more than one a neighbour (a further draw without replacement adds 0
-    or 1): where they are g apart, no k below k + g will do. So it is with the survivors of two gaps and those that
-    `is_whole_ring` asks for. The quantiles are floating-point numbers and suggest a
-    threshold; integers decide, as for the client.
+    A threshold is above all corrupt neighbours that a client may have, and within all that surely
+    survive. The lowest such one rises with k, and the highest by no more than one a neighbour (a
+    further draw without replacement adds 0 or 1): where they are g apart, no k below k + g will do.
+    So it is with the survivors of two gaps and those that `is_whole_ring` asks for. The quantiles
+    are floating-point numbers and suggest a threshold; integers decide, as for the client.
 
     Args:
         cohorts: what the ring must serve.
         least_threshold: the lowest threshold for k neighbours of which so many may be corrupt.
-        others: a client's neighbours are drawn from n - 1 others; 0: from n, as in the published search.
-        stays_whole: dropouts by chance pass `is_whole_ring` but for 2^-20; the published search has no such check.
+        others: a client's neighbours are drawn from n - 1 others; 0: from n, as in the published
+            search.
+        stays_whole: dropouts by chance pass `is_whole_ring` but for 2^-20; the published search has
+            no such check.
     """
     odds, top = 2 ** (SECURITY_BITS + 1), min(MAX_NEIGHBOURS, *(cohort.n - 2 for cohort in cohorts))
     whole = bisect_left(  # the chance of a cut falls with k
-        range(2, top + 1, 2), True, key=lambda k: all(is_cut_below(c.n, c.corrupt + c.absent, k, odds) for c in cohorts)
+        range(2, top + 1, 2),
+        True,
+        key=lambda k: all(is_cut_below(c.n, c.corrupt + c.absent, k, odds) for c in cohorts),
     )
     k = 2 + 2 * whole
     while k <= top:
         lowest, highest = 1, k
         for n, corrupt, _, dropouts in cohorts:
-            lowest = max(lowest, least_threshold(k, _quantile(n - others, corrupt, k, 1 / (odds * n))))
-            highest = min(highest, k - _quantile(n - others, dropouts, k, 1 / (2**CORRECTNESS_BITS * n)))
-        short = max(lowest - highest, *(_short_of_whole(c, k) for c in cohorts)) if stays_whole else lowest - highest
-        if short <= 0 and all(tail_at_most(c.n - others, c.corrupt, k, lowest, odds * c.n) for c in cohorts):
+            lowest = max(
+                lowest, least_threshold(k, _quantile(n - others, corrupt, k, 1 / (odds * n)))
+            )
+            highest = min(
+                highest, k - _quantile(n - others, dropouts, k, 1 / (2**CORRECTNESS_BITS * n))
+            )
+        short = (
+            max(lowest - highest, *(_short_of_whole(c, k) for c in cohorts))
+            if stays_whole
+            else lowest - highest
+        )
+        if short <= 0 and all(
+            tail_at_most(c.n - others, c.corrupt, k, lowest, odds * c.n) for c in cohorts
+        ):
             return Graph(k, max(2, lowest))  # 1 where nobody is corrupt
         k += 2 * max(1, (short + 1) // 2)
     return None
@@ -211,7 +234,9 @@ def _quantile(population: int, marked: int, drawn: int, probability: float) -> i
 
     def above(x: int) -> float:
         i, total, ratio = x + 1, 1.0, 1.0
-        log_first = constant - sum(map(log_factorial, (i, marked - i, drawn - i, population - marked - drawn + i)))
+        log_first = constant - sum(
+            map(log_factorial, (i, marked - i, drawn - i, population - marked - drawn + i))
+        )
         while i < top and ratio > 1e-18 * total:
             ratio *= (marked - i) * (drawn - i) / ((i + 1) * (population - marked - drawn + i + 1))
             total, i = total + ratio, i + 1

@@ -1,9 +1,9 @@
 """The server of secure summation: from the bytes that clients send to those that they are asked with, sans-IO.
 
-The server adds up masked vectors as they come and holds none of them. It closes a phase when its caller says so, and
-what it then tells the clients can never change: it is written down before the first byte of it leaves, a restored
-server says the very same, and inputs that come late are refused for ever. A second version of what one of these
-messages says would open both secrets of a client.
+The server adds up masked vectors as they come and holds none of them. It closes a phase when its
+caller says so, and what it then tells the clients can never change: it is written down before the
+first byte of it leaves, a restored server says the very same, and inputs that come late are refused
+for ever. A second version of what one of these messages says would open both secrets of a client.
 """
 
 from __future__ import annotations
@@ -58,8 +58,9 @@ class Closing(NamedTuple):
         code: None if the next phase follows, else why the round would be aborted.
         short: the clients for whose secrets too few holders are left.
         answered: how many have answered.
-        asked: how many have, or still can; those who said that they abort cannot. Once all have answered there is
-            nothing to wait for. Before that, waiting in UNMASK gives shares to spare, against wrong ones.
+        asked: how many have, or still can; those who said that they abort cannot. Once all have
+            answered there is nothing to wait for. Before that, waiting in UNMASK gives shares to
+            spare, against wrong ones.
     """
 
     code: AbortCode | None
@@ -71,8 +72,9 @@ class Closing(NamedTuple):
 class Blame(NamedTuple):
     """A share that was wrong: dealt wrongly by its owner or given wrongly by its holder, which cannot be told apart.
 
-    So an honest client is named wherever the other one of the pair lied: a dealer can have all its holders named.
-    `holder` is None where the shares that were given do not give the secret that the owner committed to.
+    So an honest client is named wherever the other one of the pair lied: a dealer can have all its
+    holders named. `holder` is None where the shares that were given do not give the secret that the
+    owner committed to.
     """
 
     owner: ClientId
@@ -91,26 +93,28 @@ class Server:
         not_before: Unix seconds.
         not_after: Unix seconds; the session ends then.
         salt: 32 uniform bytes, published with the result and not before.
-        random: returns as many uniform bytes as it is asked for, from a cryptographic source; asked once in
-            `semi_honest`, for the order of the roster, when everybody is in it.
+        random: returns as many uniform bytes as it is asked for, from a cryptographic source; asked
+            once in `semi_honest`, for the order of the roster, when everybody is in it.
         allow_list: who may take part; only and always in `active`.
-        journal: writes a checkpoint durably before it returns; None: a server that crashes abandons the session.
-        reserve: called with this server before the session enters the unmasking phase, from which on its sum can be
-            opened; and after each restart from there on, before the server can say anything. If it raises, the session
-            is closed, and the caller gets the error.
+        journal: writes a checkpoint durably before it returns; None: a server that crashes abandons
+            the session.
+        reserve: called with this server before the session enters the unmasking phase, from which
+            on its sum can be opened; and after each restart from there on, before the server can
+            say anything. If it raises, the session is closed, and the caller gets the error.
 
     Attributes:
         state: what it waits for.
         invite: the Invite, the same bytes for everybody.
         code: why the round was aborted.
         outcome: the sum, when it is done.
-        blamed: wrong shares that were met while unmasking; those beyond the first t are looked at only if one of
-            these is wrong, and of a holder that was caught no more. It accuses pairs, not clients: a client that deals
-            bad shares puts the names of honest holders here, and a holder that lies the name of an honest dealer. Who
-            is in one pair alone may be the victim of the other; exclude nobody on the word of one round.
+        blamed: wrong shares that were met while unmasking; those beyond the first t are looked at
+            only if one of these is wrong, and of a holder that was caught no more. It accuses
+            pairs, not clients: a client that deals bad shares puts the names of honest holders
+            here, and a holder that lies the name of an honest dealer. Who is in one pair alone may
+            be the victim of the other; exclude nobody on the word of one round.
 
-    One thread at a time. `can_close` costs a pass over all neighbours: ask it when a deadline is near, not after each
-    message.
+    One thread at a time. `can_close` costs a pass over all neighbours: ask it when a deadline is
+    near, not after each message.
     """
 
     def __init__(
@@ -130,26 +134,41 @@ class Server:
         reserve: Callable[[Server], None] | None = None,
     ) -> None:
         if (parameters.adversary is Adversary.ACTIVE) != (allow_list is not None):
-            raise InvalidInputError(f"an allow_list goes with the adversary active, got {parameters.adversary}")
-        for name, value, size in (("session", session, 32), ("fingerprint", fingerprint, 32), ("salt", salt, 32)):
+            raise InvalidInputError(
+                f"an allow_list goes with the adversary active, got {parameters.adversary}"
+            )
+        for name, value, size in (
+            ("session", session, 32),
+            ("fingerprint", fingerprint, 32),
+            ("salt", salt, 32),
+        ):
             if not isinstance(value, bytes) or len(value) != size:
                 raise InvalidInputError(f"{name} must be {size} bytes")
         not_after = _validate.integer(0, 2**63 - 1, not_after=not_after)
         not_before = _validate.integer(0, not_after, not_before=not_before)
         number = _validate.integer(0, 2**32 - 1, round=round)
         listed = bytes(keys.KEY_BYTES) if allow_list is None else allow_list.digest
-        terms = wire.encode_terms(Invite(parameters, not_before, not_after, number, fingerprint, listed))
-        unsigned = wire.frame(Kind.INVITE, session, wire.SERVER, terms + bytes(keys.SIGNATURE_BYTES))
+        terms = wire.encode_terms(
+            Invite(parameters, not_before, not_after, number, fingerprint, listed)
+        )
+        unsigned = wire.frame(
+            Kind.INVITE, session, wire.SERVER, terms + bytes(keys.SIGNATURE_BYTES)
+        )
         header = unsigned[: wire.HEADER.size]
         self._begin(
-            header + terms + signing_key.sign(Label.INVITE, header, terms), salt, random, allow_list, journal, reserve
+            header + terms + signing_key.sign(Label.INVITE, header, terms),
+            salt,
+            random,
+            allow_list,
+            journal,
+            reserve,
         )
         self._save()
 
     def __getstate__(self) -> None:
         raise InvalidInputError(
-            "a session cannot be copied or pickled: two servers could close a phase differently, and open both secrets "
-            "of a client; restore it from its checkpoint, once"
+            "a session cannot be copied or pickled: two servers could close a phase differently,"
+            " and open both secrets of a client; restore it from its checkpoint, once"
         )
 
     def _begin(
@@ -172,7 +191,12 @@ class Server:
         self._ctx = wire.context(self._session, terms)
         self._parameters = self._terms.parameters
         self._is_active = self._parameters.adversary is Adversary.ACTIVE
-        self._salt, self._random, self._allow_list, self._journal = salt, random, allow_list, journal
+        self._salt, self._random, self._allow_list, self._journal = (
+            salt,
+            random,
+            allow_list,
+            journal,
+        )
         self._reserve = reserve
         self._clients: list[ClientId] = []  # in the order of the roster, once there is one
         self._adverts: list[bytes] = []
@@ -214,7 +238,9 @@ class Server:
             LocalProtocolError: `client` is no int or str, which a checkpoint could not hold.
         """
         if type(client) not in (int, str):
-            raise LocalProtocolError(f"a client must be named by an int or a str, got {type(client).__name__}")
+            raise LocalProtocolError(
+                f"a client must be named by an int or a str, got {type(client).__name__}"
+            )
         message = wire.parse(data)
         if message is None or message.session != self._session or self.state in _ENDED:
             return False
@@ -239,7 +265,10 @@ class Server:
             wire.decode_abort(message.body)
             self._waiting[place] = False
             return
-        if message.kind is not phase(self._parameters.adversary, self.state).reply or not self._waiting[place]:
+        if (
+            message.kind is not phase(self._parameters.adversary, self.state).reply
+            or not self._waiting[place]
+        ):
             raise RemoteProtocolError(AbortCode.WRONG_STATE)
         self._add(place, message)
         self._waiting[place], self._answered[place] = False, True
@@ -254,7 +283,9 @@ class Server:
         match message.kind:
             case Kind.SHARES:
                 body = wire.decode_shares(message.body, self._graph.neighbours)
-                self._sealed[place] = np.frombuffer(body, np.uint8).reshape(self._sealed[place].shape)
+                self._sealed[place] = np.frombuffer(body, np.uint8).reshape(
+                    self._sealed[place].shape
+                )
             case Kind.MASKED_INPUT:
                 self._add_vector(message.body)
             case Kind.CONFIRM:
@@ -270,12 +301,18 @@ class Server:
         rank = message.sender
         if self._allow_list is None:
             if rank != wire.UNLISTED:
-                raise RemoteProtocolError(AbortCode.MALFORMED, "a client has no index before the roster")
+                raise RemoteProtocolError(
+                    AbortCode.MALFORMED, "a client has no index before the roster"
+                )
         else:
             if rank >= len(self._allow_list) or rank in self._ranks:
-                raise RemoteProtocolError(AbortCode.ROSTER_INVALID, "no such identity, or one that is in the roster")
+                raise RemoteProtocolError(
+                    AbortCode.ROSTER_INVALID, "no such identity, or one that is in the roster"
+                )
             signed = message.body[: wire.ADVERT_BYTES]
-            keys.verify(self._allow_list.key(rank), advert.signature, Label.ADVERTISE, self._ctx, signed)
+            keys.verify(
+                self._allow_list.key(rank), advert.signature, Label.ADVERTISE, self._ctx, signed
+            )
         points = {keys.check_point(advert.mask_key), keys.check_point(advert.encryption_key)}
         if len(points) < 2 or points & self._points:
             raise RemoteProtocolError(AbortCode.ROSTER_INVALID, "a key occurs twice")
@@ -370,7 +407,8 @@ class Server:
 
         Raises:
             LocalProtocolError: the session has ended.
-            Exception: what `reserve`, `random` or `journal` raised, as it was; the session is closed, without a sum.
+            Exception: what `reserve`, `random` or `journal` raised, as it was; the session is
+                closed, without a sum.
         """
         code, short = self._verdict()
         try:
@@ -452,12 +490,15 @@ class Server:
             return unmasking.open(self._total)
         finally:
             names = self._clients
-            self.blamed = [Blame(names[o], None if h is None else names[h]) for o, h in unmasking.blamed]
+            self.blamed = [
+                Blame(names[o], None if h is None else names[h]) for o, h in unmasking.blamed
+            ]
 
     def _settle_roster(self) -> None:
         """Settle the order of the clients: by identity in `active`, else drawn.
 
-        It makes ctx2, hence the ring. Drawn after the last advert it cannot be chosen by who comes, or when.
+        It makes ctx2, hence the ring. Drawn after the last advert it cannot be chosen by who comes,
+        or when.
         """
         n = len(self._clients)
         by = self._ranks if self._is_active else self._drawn(n)
@@ -490,17 +531,26 @@ class Server:
     def _enter(self, state: ServerState) -> None:
         """Begin a phase: nobody has answered it."""
         n, self.state = len(self._clients), state
-        asked = {ServerState.SHARE: np.ones(n, np.bool_), ServerState.COLLECT: self._present}.get(state, self._alive)
+        asked = {ServerState.SHARE: np.ones(n, np.bool_), ServerState.COLLECT: self._present}.get(
+            state, self._alive
+        )
         self._waiting, self._answered = asked.copy(), np.zeros(n, np.bool_)
         if state is ServerState.SHARE:
             self._sealed = np.zeros((n, self._graph.neighbours, wire.SEALED_BYTES), np.uint8)
         if state is ServerState.COLLECT:
             self._total = np.zeros(
-                self._parameters.length + self._parameters.checksum_entries, lane(self._parameters.bits)
+                self._parameters.length + self._parameters.checksum_entries,
+                lane(self._parameters.bits),
             )
         if state is ServerState.UNMASK:
             self._unmasking = Unmasking(
-                self._parameters, self._ctx, self._ctx2, self._graph, self._adverts, self._present, self._alive
+                self._parameters,
+                self._ctx,
+                self._ctx2,
+                self._graph,
+                self._adverts,
+                self._present,
+                self._alive,
             )
 
     def _begun_unmasking(self) -> Unmasking:
@@ -516,17 +566,23 @@ class Server:
         """
         if self.state is ServerState.ABORTED:
             assert self.code is not None
-            yield from self._to_all(Kind.ABORT, bytes([self.code]), np.ones(len(self._clients), np.bool_))
+            yield from self._to_all(
+                Kind.ABORT, bytes([self.code]), np.ones(len(self._clients), np.bool_)
+            )
         elif self.state is ServerState.DONE:
             yield from self._to_all(Kind.RESULT, self._announcement(), self._alive)
         elif self.state is ServerState.SHARE:
             yield from self._rosters()
         elif self.state is ServerState.COLLECT:
             yield from self._inboxes()
-        elif self.state is ServerState.CONFIRM or (self.state is ServerState.UNMASK and not self._is_active):
+        elif self.state is ServerState.CONFIRM or (
+            self.state is ServerState.UNMASK and not self._is_active
+        ):
             yield from self._to_all(Kind.SURVIVORS, wire.pack_bits(self._alive), self._alive)
         elif self.state is ServerState.UNMASK:
-            signatures = [self._signatures[place] for place in np.flatnonzero(self._signers).tolist()]
+            signatures = [
+                self._signatures[place] for place in np.flatnonzero(self._signers).tolist()
+            ]
             body = wire.encode_confirmations(Confirmations(self._signers, signatures))
             yield from self._to_all(Kind.CONFIRMATIONS, body, self._alive)
 
@@ -542,8 +598,13 @@ class Server:
             return
         adverts = np.frombuffer(b"".join(self._adverts), f"V{wire.ADVERT_BYTES}")
         for place, client in enumerate(self._clients):
-            roster = Roster(len(self._clients), place, self._digest, [adverts[self._graph.of(place)].tobytes()])
-            yield client, wire.frame(Kind.ROSTER, self._session, wire.SERVER, wire.encode_roster(roster))
+            roster = Roster(
+                len(self._clients), place, self._digest, [adverts[self._graph.of(place)].tobytes()]
+            )
+            yield (
+                client,
+                wire.frame(Kind.ROSTER, self._session, wire.SERVER, wire.encode_roster(roster)),
+            )
 
     def _inboxes(self) -> Iterator[tuple[ClientId, bytes]]:
         shares = self._sealed.view(f"V{wire.SEALED_BYTES}")[..., 0]
@@ -567,7 +628,9 @@ class Server:
         clients = [] if state is ServerState.ADVERTISE else self._clients
         sealed = self._sealed[self._present] if state is ServerState.COLLECT else self._sealed[:0]
         signatures = self._signatures if state is ServerState.UNMASK else {}
-        total = self._total if state in (ServerState.CONFIRM, ServerState.UNMASK) else self._total[:0]
+        total = (
+            self._total if state in (ServerState.CONFIRM, ServerState.UNMASK) else self._total[:0]
+        )
         facts = {
             "schema": SCHEMA,
             "state": state.value,
@@ -605,14 +668,16 @@ class Server:
     ) -> Server:
         """Return the server that wrote the checkpoint, at the beginning of the phase that it was in.
 
-        What it had been sent in that phase is lost; the clients give the same answers to the same `outgoing`.
+        What it had been sent in that phase is lost; the clients give the same answers to the same
+        `outgoing`.
 
         Args:
             checkpoint: the last that was written.
             random: as for a new one.
             allow_list: as for a new one.
             journal: as for a new one.
-            reserve: as for a new one; it is asked again if the sum could be opened when the checkpoint was written.
+            reserve: as for a new one; it is asked again if the sum could be opened when the
+                checkpoint was written.
 
         Raises:
             UnreadableFileError: this is no checkpoint, or of another allow-list.
@@ -627,11 +692,15 @@ class Server:
             server = cls.__new__(cls)
             salt = bytes.fromhex(facts["salt"])
             server._begin(arrays["invite"].tobytes(), salt, random, allow_list, journal, reserve)
-            if server._terms.allow_list != (bytes(keys.KEY_BYTES) if allow_list is None else allow_list.digest):
+            if server._terms.allow_list != (
+                bytes(keys.KEY_BYTES) if allow_list is None else allow_list.digest
+            ):
                 raise ValueError("another allow-list")
             server._resume(facts, arrays)
         except Exception as error:  # whatever zip, NumPy and JSON raise on damaged bytes: a list would never be whole
-            raise UnreadableFileError(f"this is not a checkpoint of a session with this allow-list: {error}") from error
+            raise UnreadableFileError(
+                f"this is not a checkpoint of a session with this allow-list: {error}"
+            ) from error
         if server.state in (ServerState.UNMASK, ServerState.DONE):
             server._make_reservation()  # the process before may have died, or had other books
         return server
@@ -641,7 +710,11 @@ class Server:
         self.code = None if facts["code"] is None else AbortCode(facts["code"])
         self.blamed = [Blame(*pair) for pair in facts["blamed"]]
         self._adverts = _pieces(arrays["adverts"], wire.advert_bytes(self._parameters.adversary))
-        self._present, self._alive, self._signers = arrays["present"], arrays["alive"], arrays["signers"]
+        self._present, self._alive, self._signers = (
+            arrays["present"],
+            arrays["alive"],
+            arrays["signers"],
+        )
         n, state = len(self._clients), ServerState(facts["state"])
         if len(self._adverts) != n or len(self._ranks) != (n if self._is_active else 0):
             raise ValueError("as many adverts, and ranks in `active`, as clients are needed")
@@ -651,7 +724,10 @@ class Server:
             self._index_roster()
             if state is ServerState.COLLECT:
                 self._sealed = np.zeros((n, self._graph.neighbours, wire.SEALED_BYTES), np.uint8)
-                if arrays["sealed"].shape != self._sealed[self._present].shape or arrays["sealed"].dtype != np.uint8:
+                if (
+                    arrays["sealed"].shape != self._sealed[self._present].shape
+                    or arrays["sealed"].dtype != np.uint8
+                ):
                     raise ValueError("sealed shares are missing, or too many")
                 self._sealed[self._present] = arrays["sealed"]
         signers = np.flatnonzero(self._signers).tolist()

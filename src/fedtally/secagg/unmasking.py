@@ -1,8 +1,9 @@
 """Taking the masks off: from the shares that survivors gave to the sum of their vectors.
 
-Of a survivor the seed b of its own mask is opened; of a client that shared and did not survive, the seed of its mask
-key, from which follow the masks that its neighbours added for it. Every secret is verified before it is used: by the
-commitment, or by the public key. Where the first shares do not give it, all of them are decoded with errors.
+Of a survivor the seed b of its own mask is opened; of a client that shared and did not survive, the
+seed of its mask key, from which follow the masks that its neighbours added for it. Every secret is
+verified before it is used: by the commitment, or by the public key. Where the first shares do not
+give it, all of them are decoded with errors.
 """
 
 from __future__ import annotations
@@ -40,7 +41,8 @@ class Unmasking:
         alive: whose vectors are in the total: [n], a part of `present`.
 
     Attributes:
-        blamed: pairs (owner, holder) whose share was found wrong; (owner, None) where nothing gives the owner's secret.
+        blamed: pairs (owner, holder) whose share was found wrong; (owner, None) where nothing gives
+            the owner's secret.
     """
 
     def __init__(
@@ -57,18 +59,24 @@ class Unmasking:
         self._adverts = [wire.decode_advert(advert, parameters.adversary) for advert in adverts]
         self._present, self._alive = present, alive
         holders = graph.neighbours + 1
-        self._given = np.zeros((graph.n, holders), np.bool_)  # by holder and slot; the last is the share of its own
+        # by holder and slot; the last is the share of its own
+        self._given = np.zeros((graph.n, holders), np.bool_)
         self._shares = np.zeros((graph.n, holders, shamir.SECRET_ELEMENTS), np.uint32)
         self._caught = np.zeros(graph.n, np.bool_)  # who gave a wrong share, or was dealt one
         self.blamed: list[tuple[int, int | None]] = []
 
     def __getstate__(self) -> None:
-        raise InvalidInputError("the shares of an unmasking are secret: they cannot be copied or pickled")
+        raise InvalidInputError(
+            "the shares of an unmasking are secret: they cannot be copied or pickled"
+        )
 
     def add(self, holder: int, unmask: Unmask) -> None:
         """Keep the shares that a survivor gave."""
         self._given[holder, :-1], self._given[holder, -1] = unmask.given, True
-        self._shares[holder, :-1][unmask.given], self._shares[holder, -1] = unmask.shares, unmask.own
+        self._shares[holder, :-1][unmask.given], self._shares[holder, -1] = (
+            unmask.shares,
+            unmask.own,
+        )
 
     def short(self) -> list[int]:
         """Return the clients of whose secret too few shares have been given."""
@@ -122,8 +130,8 @@ class Unmasking:
     def _secrets(self, owners: I64) -> list[Secret]:
         """Return the secret of each owner: b of a survivor, else the seed of its mask key.
 
-        The first t shares are taken; a holder whose share was wrong once is asked last from then on, so that a liar
-        costs one decoding and not one for each of its neighbours.
+        The first t shares are taken; a holder whose share was wrong once is asked last from then
+        on, so that a liar costs one decoding and not one for each of its neighbours.
         """
         given, shares = self._gather(owners)
         holders = np.column_stack([[self._graph.of(owner) for owner in owners.tolist()], owners])
@@ -131,14 +139,25 @@ class Unmasking:
         rows = np.arange(len(owners))
         while len(rows):
             order = (~given[rows]).astype(np.int8) * 2 + self._caught[holders[rows]]
-            secrets = self._combined(np.argsort(order, axis=1, kind="stable")[:, : self._graph.threshold], shares[rows])
-            is_right = [self._is_committed(int(owners[row]), secret) for row, secret in zip(rows, secrets, strict=True)]
-            found |= {int(row): secret for row, secret, right in zip(rows, secrets, is_right, strict=True) if right}
+            secrets = self._combined(
+                np.argsort(order, axis=1, kind="stable")[:, : self._graph.threshold], shares[rows]
+            )
+            is_right = [
+                self._is_committed(int(owners[row]), secret)
+                for row, secret in zip(rows, secrets, strict=True)
+            ]
+            found |= {
+                int(row): secret
+                for row, secret, right in zip(rows, secrets, is_right, strict=True)
+                if right
+            }
             rows = rows[~np.array(is_right)]
             if len(rows):
                 row = int(rows[0])
                 points = np.flatnonzero(given[row]) + 1
-                found[row] = self._decode(int(owners[row]), points, shares[row, given[row]], holders[row])
+                found[row] = self._decode(
+                    int(owners[row]), points, shares[row, given[row]], holders[row]
+                )
                 rows = rows[1:]
         return [found[row] for row in range(len(owners))]
 
@@ -148,12 +167,16 @@ class Unmasking:
         values = np.take_along_axis(shares, taken[:, :, None], axis=1)
         same = bool((taken == taken[0]).all())
         return [
-            Secret(shamir.to_bytes(elements)) for elements in shamir.combine((taken[0] if same else taken) + 1, values)
+            Secret(shamir.to_bytes(elements))
+            for elements in shamir.combine((taken[0] if same else taken) + 1, values)
         ]
 
     def _gather(self, owners: I64) -> tuple[Bits, shamir.U32]:
         """Return which holders gave a share of each owner's secret, [owners, k + 1], and the shares, by x."""
-        peers, mirror = np.array([self._graph.of(owner) for owner in owners.tolist()]), self._graph.mirror
+        peers, mirror = (
+            np.array([self._graph.of(owner) for owner in owners.tolist()]),
+            self._graph.mirror,
+        )
         given = np.column_stack([self._given[peers, mirror], self._given[owners, -1]])
         shares = np.concatenate([self._shares[peers, mirror], self._shares[owners, -1:]], axis=1)
         return given, shares

@@ -1,8 +1,9 @@
 """Bytes <-> messages of ``fedtally-secagg/1``, and the digests that bind them to one session and one roster.
 
-A frame is a header of 48 bytes and a body whose length the receiver knows beforehand or computes from its first bytes;
-integers are little-endian, bitmaps have their least significant bit first and padding bits of zero. Everything has one
-encoding, and the decoders refuse any other: what they take, the encoders give back byte for byte.
+A frame is a header of 48 bytes and a body whose length the receiver knows beforehand or computes
+from its first bytes; integers are little-endian, bitmaps have their least significant bit first and
+padding bits of zero. Everything has one encoding, and the decoders refuse any other: what they
+take, the encoders give back byte for byte.
 """
 
 from __future__ import annotations
@@ -37,7 +38,8 @@ from fedtally.secagg.params import Adversary, Parameters
 
 MAGIC, VERSION = b"FTSA", 1
 SESSION_BYTES = 32
-UNLISTED, SERVER = 2**32 - 1, 2**32 - 2  # senders that are no index: a client that has none yet, and the server
+# senders that are no index: a client that has none yet, and the server
+UNLISTED, SERVER = 2**32 - 1, 2**32 - 2
 HEADER = struct.Struct(f"<4sBBH{SESSION_BYTES}sII")
 NONCE_BYTES = 16
 ADVERT_BYTES = 3 * KEY_BYTES + NONCE_BYTES
@@ -118,7 +120,9 @@ def unpack_bits(data: bytes, count: int) -> Bits:
     Raises:
         RemoteProtocolError: it is of another length, or a padding bit is set.
     """
-    bits = np.unpackbits(np.frombuffer(_sized(data, bitmap_bytes(count)), np.uint8), bitorder="little").view(np.bool_)
+    bits = np.unpackbits(
+        np.frombuffer(_sized(data, bitmap_bytes(count)), np.uint8), bitorder="little"
+    ).view(np.bool_)
     if bits[count:].any():
         raise malformed("the padding bits of a bitmap must be zero")
     return bits[:count]
@@ -171,10 +175,12 @@ def decode_terms(terms: bytes) -> Invite:
     """Return the terms of an Invite.
 
     Raises:
-        RemoteProtocolError: they contradict each other, or are not within their bounds (POLICY), or are not the one
-            encoding of what they say.
+        RemoteProtocolError: they contradict each other, or are not within their bounds (POLICY), or
+            are not the one encoding of what they say.
     """
-    (length, bits, graph, k, t, n_min, n_max, least, profile, corrupt, dropout, *rest) = _INVITE.unpack(terms)
+    length, bits, graph, k, t, n_min, n_max, least, profile, corrupt, dropout, *rest = (
+        _INVITE.unpack(terms)
+    )
     if profile >= len(_PROFILES) or graph != (k == 0):
         raise malformed("the profile or the graph is unknown")
     try:
@@ -229,7 +235,9 @@ def decode_roster(body: bytes, parameters: Parameters) -> Roster:
         raise malformed("a roster is too short")
     n, index, digest_of_all = _ROSTER.unpack_from(body)
     if not parameters.n_min <= n <= parameters.n_max or index >= n:
-        raise RemoteProtocolError(AbortCode.ROSTER_INVALID, f"index {index} among {n} clients is not possible")
+        raise RemoteProtocolError(
+            AbortCode.ROSTER_INVALID, f"index {index} among {n} clients is not possible"
+        )
     _sized(body, _ROSTER.size + ADVERT_BYTES * parameters.graph(n).neighbours)
     return Roster(n, index, digest_of_all, _cut(body[_ROSTER.size :], ADVERT_BYTES))
 
@@ -307,7 +315,9 @@ def decode_unmask(body: bytes, neighbours: int) -> Unmask:
     given = unpack_bits(body[shamir.SECRET_BYTES : head], neighbours)
     _sized(body, head + shamir.SECRET_BYTES * int(given.sum()))
     try:
-        elements = shamir.from_bytes(body[: shamir.SECRET_BYTES] + body[head:]).reshape(-1, shamir.SECRET_ELEMENTS)
+        elements = shamir.from_bytes(body[: shamir.SECRET_BYTES] + body[head:]).reshape(
+            -1, shamir.SECRET_ELEMENTS
+        )
     except shamir.ShareError as error:
         raise malformed(str(error)) from error
     return Unmask(elements[0], given, elements[1:])
@@ -364,7 +374,12 @@ def upload_bytes(parameters: Parameters, n: int) -> int:
 
 
 def message_bytes(
-    parameters: Parameters, n: int, *, identities: int = 0, dealers: int | None = None, signers: int | None = None
+    parameters: Parameters,
+    n: int,
+    *,
+    identities: int = 0,
+    dealers: int | None = None,
+    signers: int | None = None,
 ) -> dict[Kind, int]:
     """Return the bytes of every message of a session that ends with a sum, frames and all, by type.
 
@@ -390,11 +405,16 @@ def message_bytes(
         Kind.ROSTER: bitmap_bytes(identities) + advert * n if active else _ROSTER.size + advert * k,
         Kind.SHARES: SEALED_BYTES * k,
         Kind.INBOX: bitmap_bytes(k) + SEALED_BYTES * dealers,
-        Kind.MASKED_INPUT: packed_length(parameters.length + parameters.checksum_entries, parameters.bits),
+        Kind.MASKED_INPUT: packed_length(
+            parameters.length + parameters.checksum_entries, parameters.bits
+        ),
         Kind.SURVIVORS: bitmap_bytes(n),
         Kind.UNMASK: shamir.SECRET_BYTES * (1 + dealers) + bitmap_bytes(k),
         Kind.RESULT: _RESULT.size,
     }
     if active:
-        bodies |= {Kind.CONFIRM: SIGNATURE_BYTES, Kind.CONFIRMATIONS: bitmap_bytes(n) + SIGNATURE_BYTES * signers}
+        bodies |= {
+            Kind.CONFIRM: SIGNATURE_BYTES,
+            Kind.CONFIRMATIONS: bitmap_bytes(n) + SIGNATURE_BYTES * signers,
+        }
     return {kind: HEADER.size + body for kind, body in bodies.items()}

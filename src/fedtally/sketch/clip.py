@@ -1,13 +1,15 @@
 """What one client may contribute to a round: so many items, and a sketch of so large a norm.
 
-A client of more items drops some, which it draws. `bound_items` is the rule; `bound_items_of_each` is the same rule
-for many clients at once, which a simulation needs.
+A client of more items drops some, which it draws. `bound_items` is the rule; `bound_items_of_each`
+is the same rule for many clients at once, which a simulation needs.
 
-The hashes are public, so a client knows the sketch of its items before it sends anything. The bound on the norm, the
-clip, holds for every input, also for items chosen to collide: privacy rests on it (docs/privacy-proofs/clip.md). What
-is dropped is drawn without looking at the hashes; at the default norm hardly anything is.
+The hashes are public, so a client knows the sketch of its items before it sends anything. The bound
+on the norm, the clip, holds for every input, also for items chosen to collide: privacy rests on it
+(docs/privacy-proofs/clip.md). What is dropped is drawn without looking at the hashes; at the
+default norm hardly anything is.
 
-Norms are squared integers, compared with the exact square of the clip's norm: no rounding lets a sketch pass.
+Norms are squared integers, compared with the exact square of the clip's norm: no rounding lets a
+sketch pass.
 """
 
 from __future__ import annotations
@@ -25,7 +27,8 @@ from fedtally.sketch.count_sketch import SketchSpec
 
 I64 = npt.NDArray[np.int64]
 U64 = npt.NDArray[np.uint64]
-MAX_ITEMS = 1 << 20  # of one client: squared norms stay below 2^50, and what `_increments` sorts below 2^63
+# of one client: squared norms stay below 2^50, and what `_increments` sorts below 2^63
+MAX_ITEMS = 1 << 20
 _BLOCK = 1 << 17
 
 
@@ -68,17 +71,20 @@ def squared_norm(spec: SketchSpec, round: int, ids: U64) -> int:
     return int(_increments(spec, round, ids, _nobody_else(ids)).sum())
 
 
-def bound_items(ids: U64, max_items: int, random: Callable[[int], bytes], clip: Clip | None = None) -> U64:
+def bound_items(
+    ids: U64, max_items: int, random: Callable[[int], bytes], clip: Clip | None = None
+) -> U64:
     """Return those of a client's items that it contributes to a round: the rule, which every client follows.
 
-    All of them where they are at most `max_items` and keep to the clip. Else they are put in an order that is drawn
-    uniformly and without regard to the hashes, all but the first `max_items` are dropped, and then one by one from
-    the end until the rest keeps to the clip.
+    All of them where they are at most `max_items` and keep to the clip. Else they are put in an
+    order that is drawn uniformly and without regard to the hashes, all but the first `max_items`
+    are dropped, and then one by one from the end until the rest keeps to the clip.
 
     Args:
         ids: uint64 [n], distinct.
         max_items: the most items, at least 0; with a clip, at most 2^20 are left by it.
-        random: returns as many uniform bytes as it is asked for; asked only where items are dropped.
+        random: returns as many uniform bytes as it is asked for; asked only where items are
+            dropped.
         clip: what bounds the norm of their sketch; None: nothing does.
 
     Returns:
@@ -90,7 +96,9 @@ def bound_items(ids: U64, max_items: int, random: Callable[[int], bytes], clip: 
     >>> len(bound_items(np.arange(9, dtype=np.uint64), 4, np.random.default_rng(0).bytes))
     4
     """
-    if len(ids) <= max_items and (clip is None or squared_norm(clip.spec, clip.round, ids) <= clip.largest_square):
+    if len(ids) <= max_items and (
+        clip is None or squared_norm(clip.spec, clip.round, ids) <= clip.largest_square
+    ):
         return ids
     order = np.argsort(draw_words(len(ids), random))[:max_items]
     if clip is not None:
@@ -108,8 +116,9 @@ def bound_items_of_each(
         ids: uint64 [items]; client i holds the distinct ids[starts[i] : starts[i + 1]].
         starts: int64 [clients + 1], from 0 to `items`, not falling.
         max_items: the most items of one client; with a clip, at most 2^20 are left by it.
-        words: from some of the clients, int64, rising, to one word for each of their items, uint64, client by client:
-            the words of one client differ, and its items are ordered by them. Asked only for those who drop items.
+        words: from some of the clients, int64, rising, to one word for each of their items, uint64,
+            client by client: the words of one client differ, and its items are ordered by them.
+            Asked only for those who drop items.
         clip: what bounds the norm of each one's sketch; None: nothing does.
 
     Returns:
@@ -131,7 +140,8 @@ def bound_items_of_each(
         places = places_of(block, starts)
         places = places[np.lexsort((words(block), owners))]
         stays[places] = False
-        # The owners are in order, so that an item's place in its client's order is its distance from the first one's.
+        # The owners are in order, so that an item's place in its client's order is its distance
+        # from the first one's.
         rank = np.arange(len(owners)) - np.searchsorted(owners, owners)
         places, owners, rank = (part[rank < max_items] for part in (places, owners, rank))
         if clip is not None:
@@ -155,7 +165,9 @@ def places_of(clients: I64, starts: I64) -> I64:
 
 
 def draw_words(count: int, random: Callable[[int], bytes]) -> U64:
-    """Return distinct random words, uint64 [count], each order of them as likely. If two are equal, all are redrawn."""
+    """Return distinct random words, uint64 [count], each order of them as likely.
+    If two are equal, all are redrawn.
+    """
     while True:
         words = np.frombuffer(random(8 * count), "<u8", count)
         if np.all(np.diff(np.sort(words))):
@@ -186,7 +198,10 @@ def _exceeding(clip: Clip, ids: U64, starts: I64, clients: I64) -> I64:
     _validate.integer(0, MAX_ITEMS, items=np.max(sizes, initial=0))
     is_suspect = clip.spec.rows * sizes**2 > most  # k items have a squared norm of at most k^2 rows
     suspects = clients[is_suspect]
-    found = [block[_squared_norms(clip, ids, starts, block) > most] for block in _blocks(suspects, sizes[is_suspect])]
+    found = [
+        block[_squared_norms(clip, ids, starts, block) > most]
+        for block in _blocks(suspects, sizes[is_suspect])
+    ]
     return np.concatenate(found) if found else suspects
 
 
@@ -206,7 +221,9 @@ def _squared_norms(clip: Clip, ids: U64, starts: I64, clients: I64) -> I64:
     """Return the squared norms of some of the clients, of at least one item each."""
     sizes = starts[clients + 1] - starts[clients]
     own, owners = ids[places_of(clients, starts)], np.repeat(np.arange(len(sizes)), sizes)
-    squares: I64 = np.add.reduceat(_increments(clip.spec, clip.round, own, owners), np.cumsum(sizes) - sizes)
+    squares: I64 = np.add.reduceat(
+        _increments(clip.spec, clip.round, own, owners), np.cumsum(sizes) - sizes
+    )
     return squares
 
 
@@ -221,8 +238,9 @@ def _running_squares(clip: Clip, ids: U64, owners: I64) -> I64:
 def _increments(spec: SketchSpec, round: int, ids: U64, owners: I64) -> I64:
     """Return by how much each item raises the squared norm of the sketch of its owner's items before it: int64 [n].
 
-    A counter c that becomes c + s, s = +1 or -1, adds 1 + 2 s c to the sum of squares; c is the sum of the signs that
-    came before in its cell. Sorted by owner, cell and position, these are running sums.
+    A counter c that becomes c + s, s = +1 or -1, adds 1 + 2 s c to the sum of squares; c is the sum
+    of the signs that came before in its cell. Sorted by owner, cell and position, these are running
+    sums.
     """
     location, sign, bit = spec.round_hash(round)
     shift = len(ids).bit_length()
@@ -230,8 +248,12 @@ def _increments(spec: SketchSpec, round: int, ids: U64, owners: I64) -> I64:
     increments = np.full(len(ids), spec.rows)
     for row in range(spec.rows):
         words = kernels.hash_words(location[row : row + 1], ids)[0]
-        signs = kernels.signs(words if sign is location else kernels.hash_words(sign[row : row + 1], ids)[0], bit)
-        keys = np.sort((owners * spec.width + kernels.locations(words, spec.width)) << shift | positions)
+        signs = kernels.signs(
+            words if sign is location else kernels.hash_words(sign[row : row + 1], ids)[0], bit
+        )
+        keys = np.sort(
+            (owners * spec.width + kernels.locations(words, spec.width)) << shift | positions
+        )
         order, cells = keys & ((1 << shift) - 1), keys >> shift
         added = signs[order]
         before = np.cumsum(added) - added

@@ -1,8 +1,8 @@
 """Integer count sketches: encode, accumulate, merge, save.
 
-An item of id x adds sign_l(x) * weight to the cell (l, location_l(x)) of every row l. A sketch is linear: the sum of
-the clients' sketches is the sketch of all their items, which is what secure summation reveals. Everything is exact
-int64 arithmetic.
+An item of id x adds sign_l(x) * weight to the cell (l, location_l(x)) of every row l. A sketch is
+linear: the sum of the clients' sketches is the sketch of all their items, which is what secure
+summation reveals. Everything is exact int64 arithmetic.
 """
 
 from __future__ import annotations
@@ -55,7 +55,8 @@ class SketchSpec:
     """What two sketches must share to be added or decoded together.
 
     Args:
-        rows: 1 .. 1024; odd numbers have a true median, an even number averages the two middle rows.
+        rows: 1 .. 1024; odd numbers have a true median, an even number averages the two middle
+            rows.
         width: counters per row, 1 .. 2^24.
         schedule: which hashes in which round, or its name.
         num_rounds: planned rounds, counted from 0.
@@ -76,8 +77,14 @@ class SketchSpec:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "schedule", Schedule.parse(self.schedule))
-        for name, most in (("rows", kernels.MAX_ROWS), ("width", kernels.MAX_WIDTH), ("num_rounds", MAX_ROUNDS)):
-            object.__setattr__(self, name, _validate.integer(1, most, **{name: getattr(self, name)}))
+        for name, most in (
+            ("rows", kernels.MAX_ROWS),
+            ("width", kernels.MAX_WIDTH),
+            ("num_rounds", MAX_ROUNDS),
+        ):
+            object.__setattr__(
+                self, name, _validate.integer(1, most, **{name: getattr(self, name)})
+            )
         self.schedule.num_batches(self.num_rounds)
         hashing.check_seed(self.seed)
 
@@ -105,9 +112,9 @@ class CountSketch:
         round: its round, counted from 0.
         counters: int64 [rows, width].
         num_clients: how many clients' contributions are in it.
-        noise: whose noise of differential privacy is in the counters, by which plan; None: nobody's, they are exact.
-            What adds noise sets it, and nothing else does. It protects from mistakes, not from forgers: a file of a
-            sketch is data that anybody can write.
+        noise: whose noise of differential privacy is in the counters, by which plan; None:
+            nobody's, they are exact. What adds noise sets it, and nothing else does. It protects
+            from mistakes, not from forgers: a file of a sketch is data that anybody can write.
     """
 
     def __init__(self, spec: SketchSpec, round: int) -> None:
@@ -123,7 +130,10 @@ class CountSketch:
         return f"CountSketch(round={self.round}, {size}, num_clients={self.num_clients}{noised})"
 
     def add(
-        self, ids: npt.NDArray[np.uint64], counts: npt.NDArray[np.int64] | None = None, num_clients: int | None = None
+        self,
+        ids: npt.NDArray[np.uint64],
+        counts: npt.NDArray[np.int64] | None = None,
+        num_clients: int | None = None,
     ) -> None:
         """Add items, each `counts` times (once if absent).
 
@@ -133,15 +143,19 @@ class CountSketch:
             num_clients: how many clients these items come from; one client per item if absent.
 
         Raises:
-            InvalidInputError: a negative count or a wrong dtype, or noise is in the counters already; the sketch is
-                unchanged.
+            InvalidInputError: a negative count or a wrong dtype, or noise is in the counters
+                already; the sketch is unchanged.
         """
         whole = None if counts is None else _clients_per_item(counts)
         given = None if num_clients is None else _validate.integer(0, num_clients=num_clients)
         self._accumulate(ids, whole)  # refuses what could overflow before it adds
-        self.num_clients += (len(ids) if whole is None else int(whole.sum())) if given is None else given
+        self.num_clients += (
+            (len(ids) if whole is None else int(whole.sum())) if given is None else given
+        )
 
-    def add_range(self, first_id: int, counts: npt.NDArray[np.int64], num_clients: int | None = None) -> None:
+    def add_range(
+        self, first_id: int, counts: npt.NDArray[np.int64], num_clients: int | None = None
+    ) -> None:
         """Do as `add` for the ids first_id, first_id + 1, ... (mod 2^64) with one count each.
 
         >>> sketch = CountSketch(SketchSpec(rows=3, width=64, schedule="shared", num_rounds=1, seed=bytes(32)), round=0)
@@ -157,12 +171,16 @@ class CountSketch:
         self.num_clients += int(whole.sum()) if given is None else given
 
     def encode_vector(
-        self, weights: npt.NDArray[np.int64], ids: npt.NDArray[np.uint64] | None = None, num_clients: int = 1
+        self,
+        weights: npt.NDArray[np.int64],
+        ids: npt.NDArray[np.uint64] | None = None,
+        num_clients: int = 1,
     ) -> None:
         """Add a vector of signed integer weights: the sketch then recovers the sum of the clients' vectors.
 
-        The paper's vector-recovery remark: nothing in the estimators needs weights to be counts. Real-valued vectors
-        are scaled to integers by the caller, since sums must be exact under secure summation.
+        The paper's vector-recovery remark: nothing in the estimators needs weights to be counts.
+        Real-valued vectors are scaled to integers by the caller, since sums must be exact under
+        secure summation.
 
         Args:
             weights: int64 [n].
@@ -183,7 +201,8 @@ class CountSketch:
         """Add another sketch of the same spec and round.
 
         Raises:
-            IncompatibleError: the specs or rounds differ, or whose noise is in them; this sketch is unchanged.
+            IncompatibleError: the specs or rounds differ, or whose noise is in them; this sketch is
+                unchanged.
         """
         check_compatible(self.spec, other.spec)
         if self.round != other.round:
@@ -193,8 +212,9 @@ class CountSketch:
             )
         if self.noise != other.noise:
             raise IncompatibleError(
-                f"sums with noise of {self.noise or 'nobody'} and of {other.noise or 'nobody'} do not add up: "
-                "nobody could say how private that is; add exact sums first, and then their noise"
+                f"sums with noise of {self.noise or 'nobody'} and of {other.noise or 'nobody'} do"
+                " not add up: nobody could say how private that is; add exact sums first, and then"
+                " their noise"
             )
         self._check_total(_largest(other.counters))
         self.counters += other.counters
@@ -237,13 +257,17 @@ class CountSketch:
         return cls._of(*_archive.unpack(data, name, SCHEMA), name)
 
     @classmethod
-    def _of(cls, meta: dict[str, Any], arrays: dict[str, npt.NDArray[Any]], name: str) -> CountSketch:
+    def _of(
+        cls, meta: dict[str, Any], arrays: dict[str, npt.NDArray[Any]], name: str
+    ) -> CountSketch:
         try:
             spec = spec_from_dict(meta)
             sketch = cls(spec, meta["round"])
             counters = arrays["counters"]
             if counters.dtype != np.int64 or counters.shape != (spec.rows, spec.width):
-                raise InvalidInputError(f"counters must be int64 with shape {(spec.rows, spec.width)}")
+                raise InvalidInputError(
+                    f"counters must be int64 with shape {(spec.rows, spec.width)}"
+                )
             if _largest(counters) >= _MAX_WEIGHT:
                 raise InvalidInputError("a counter is beyond 2^62")
             sketch.num_clients = _validate.integer(0, num_clients=meta["num_clients"])
@@ -253,7 +277,9 @@ class CountSketch:
         sketch.counters = np.ascontiguousarray(counters)
         return sketch
 
-    def _accumulate(self, ids: npt.NDArray[np.uint64], counts: npt.NDArray[np.int64] | None) -> None:
+    def _accumulate(
+        self, ids: npt.NDArray[np.uint64], counts: npt.NDArray[np.int64] | None
+    ) -> None:
         self._check_exact()
         if counts is not None:
             self._check_total(_weight(counts))
@@ -263,7 +289,8 @@ class CountSketch:
         """Refuse to add clients to a sum with noise: who sees it before and after sees them without any."""
         if self.noise is not None:
             raise InvalidInputError(
-                f"the counters hold the noise of {self.noise} already: add all clients first, and then noise"
+                f"the counters hold the noise of {self.noise} already: add all clients first, and"
+                " then noise"
             )
 
     def _check_total(self, added: float) -> None:
@@ -271,7 +298,8 @@ class CountSketch:
         total = _largest(self.counters) + added
         if total >= _MAX_WEIGHT:
             raise InvalidInputError(
-                f"the total weight of a sketch must stay below 2^62, got about {total:.3g}; scale the weights down"
+                f"the total weight of a sketch must stay below 2^62, got about {total:.3g}; scale"
+                " the weights down"
             )
 
 
@@ -281,13 +309,15 @@ def _integers(**named: Any) -> npt.NDArray[np.int64]:
     try:
         array = np.asarray(values)
     except ValueError:
-        raise InvalidInputError(f"{name} must be integers in one dimension, got rows of unequal length") from None
+        raise InvalidInputError(
+            f"{name} must be integers in one dimension, got rows of unequal length"
+        ) from None
     if array.size == 0 and array.ndim == 1:
         return array.astype(np.int64)
     if array.ndim != 1 or array.dtype.kind not in "iu":
         raise InvalidInputError(
-            f"{name} must be integers in one dimension, got {array.dtype} with shape {array.shape}; "
-            "scale and round real values first"
+            f"{name} must be integers in one dimension, got {array.dtype} with shape {array.shape};"
+            " scale and round real values first"
         )
     if array.dtype.kind == "u" and array.max() > np.iinfo(np.int64).max:
         raise InvalidInputError(f"{name} must be below 2^63, got {array.max()}")
@@ -297,7 +327,9 @@ def _integers(**named: Any) -> npt.NDArray[np.int64]:
 def _clients_per_item(counts: npt.ArrayLike) -> npt.NDArray[np.int64]:
     whole = _integers(counts=counts)
     if np.min(whole, initial=0) < 0:
-        raise InvalidInputError(f"counts must be at least 0, got {np.min(whole)}; for signed weights use encode_vector")
+        raise InvalidInputError(
+            f"counts must be at least 0, got {np.min(whole)}; for signed weights use encode_vector"
+        )
     return whole
 
 
@@ -322,7 +354,8 @@ def noise_mark(values: Any) -> NoiseMark | None:
         case [by, str(plan)] if by in NOISED_BY and _FINGERPRINT.fullmatch(plan):
             return NoiseMark(by, plan)
     raise InvalidInputError(
-        f"noise must be null, or one of {', '.join(NOISED_BY)} and the fingerprint of a plan, got {values!r}"
+        f"noise must be null, or one of {', '.join(NOISED_BY)} and the fingerprint of a plan, got"
+        f" {values!r}"
     )
 
 
@@ -332,10 +365,16 @@ def check_compatible(first: SketchSpec, second: SketchSpec) -> None:
     differing = [name for name in names if getattr(first, name) != getattr(second, name)]
     if differing:
         shown = [
-            name if name == "seed" else f"{name} ({getattr(first, name)} and {getattr(second, name)})"
+            (
+                name
+                if name == "seed"
+                else f"{name} ({getattr(first, name)} and {getattr(second, name)})"
+            )
             for name in differing
         ]
-        raise IncompatibleError(f"the sketches do not belong together: they differ in {', '.join(shown)}")
+        raise IncompatibleError(
+            f"the sketches do not belong together: they differ in {', '.join(shown)}"
+        )
 
 
 def spec_to_dict(spec: SketchSpec) -> dict[str, Any]:

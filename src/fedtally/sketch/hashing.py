@@ -1,6 +1,7 @@
 """From a seed to hash tables: simple tabulation, exactly 3-wise independent (docs/sketch.md; Patrascu and Thorup 2012).
 
-One 32-bit word per (row, id) gives the location from its upper 24 bits and up to 8 signs from its low 8 bits.
+One 32-bit word per (row, id) gives the location from its upper 24 bits and up to 8 signs from its
+low 8 bits.
 """
 
 from __future__ import annotations
@@ -32,7 +33,9 @@ def check_seed(seed: bytes) -> bytes:
 
 
 @lru_cache(maxsize=64)
-def tabulation_tables(seed: bytes, rows: int, group: int = 0, purpose: int = 0) -> npt.NDArray[np.uint32]:
+def tabulation_tables(
+    seed: bytes, rows: int, group: int = 0, purpose: int = 0
+) -> npt.NDArray[np.uint32]:
     """Return the tables of `rows` rows for a hash group: uint32 [rows, 8, 256], read-only.
 
     Args:
@@ -50,7 +53,9 @@ def tabulation_tables(seed: bytes, rows: int, group: int = 0, purpose: int = 0) 
     _validate.integer(0, 255, purpose=purpose)
     prefix = b"fedtally/1/tabulation\x00" + seed + bytes([purpose])
     raw = b"".join(
-        hashlib.shake_256(prefix + row.to_bytes(4, "little") + group.to_bytes(4, "little")).digest(_TABLE_BYTES)
+        hashlib.shake_256(prefix + row.to_bytes(4, "little") + group.to_bytes(4, "little")).digest(
+            _TABLE_BYTES
+        )
         for row in range(rows)
     )
     tables = np.frombuffer(raw, "<u4").astype(np.uint32).reshape(rows, 8, 256)
@@ -66,4 +71,6 @@ def round_seed(seed: bytes, round: int) -> bytes:
     """
     check_seed(seed)
     _validate.integer(0, 2**32 - 1, round=round)
-    return hashlib.shake_256(b"fedtally/1/round\x00" + seed + round.to_bytes(4, "little")).digest(SEED_BYTES)
+    return hashlib.shake_256(b"fedtally/1/round\x00" + seed + round.to_bytes(4, "little")).digest(
+        SEED_BYTES
+    )

@@ -10,7 +10,10 @@ from enum import StrEnum
 from fedtally.errors import InvalidInputError
 
 _FEWEST_ROWS = {"joint": 3, "median": 1}
-_WHY = "with fewer, rows do not tell which of the candidates of a cell is heavy; take more rows, or recovery median"
+_WHY = (
+    "with fewer, rows do not tell which of the candidates of a cell is heavy; take more rows, or"
+    " recovery median"
+)
 
 
 class Recovery(StrEnum):
@@ -36,14 +39,16 @@ class Recovery(StrEnum):
         try:
             return cls(name)
         except ValueError:
-            raise InvalidInputError(f"{argument} must be {' or '.join(cls)}, got {name!r}") from None
+            raise InvalidInputError(
+                f"{argument} must be {' or '.join(cls)}, got {name!r}"
+            ) from None
 
     @property
     def fewest_rows(self) -> int:
         """The fewest rows that it needs.
 
-        Joint recovery needs three: with one row nothing tells a heavy item from another candidate of its cell; with
-        two, not which of both cells lies.
+        Joint recovery needs three: with one row nothing tells a heavy item from another candidate
+        of its cell; with two, not which of both cells lies.
         """
         return _FEWEST_ROWS[self]
 
@@ -56,4 +61,6 @@ class Recovery(StrEnum):
         fedtally.errors.InvalidInputError: joint recovery needs at least 3 rows, got 1: ...
         """
         if rows < self.fewest_rows:
-            raise InvalidInputError(f"{self} recovery needs at least {self.fewest_rows} rows, got {rows}: {_WHY}")
+            raise InvalidInputError(
+                f"{self} recovery needs at least {self.fewest_rows} rows, got {rows}: {_WHY}"
+            )

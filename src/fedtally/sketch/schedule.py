@@ -46,7 +46,9 @@ class Schedule:
 
     def __post_init__(self) -> None:
         if (self.kind is ScheduleKind.BATCHED) != (self.batches is not None):
-            raise InvalidInputError("batches belongs to the schedule batched, and it needs one: batched:4")
+            raise InvalidInputError(
+                "batches belongs to the schedule batched, and it needs one: batched:4"
+            )
         if self.batches is not None:
             _validate.integer(1, batches=self.batches)
 
@@ -64,7 +66,9 @@ class Schedule:
         if name == "batched" and re.fullmatch("[0-9]{1,9}", batches):
             return cls(ScheduleKind.BATCHED, int(batches))
         if name not in kinds or name == "batched" or colon:
-            raise InvalidInputError(f"schedule must be shared, fresh, hybrid or batched:B with B batches, got {text!r}")
+            raise InvalidInputError(
+                f"schedule must be shared, fresh, hybrid or batched:B with B batches, got {text!r}"
+            )
         return cls(kinds[name])
 
     def __str__(self) -> str:
@@ -81,7 +85,9 @@ class Schedule:
         if self.batches is None:
             return num_rounds
         if self.batches > num_rounds:
-            raise InvalidInputError(f"batches must be at most the number of rounds, {num_rounds}, got {self.batches}")
+            raise InvalidInputError(
+                f"batches must be at most the number of rounds, {num_rounds}, got {self.batches}"
+            )
         return self.batches
 
     def batches_of(self, num_rounds: int) -> list[range]:
@@ -91,12 +97,15 @@ class Schedule:
         [range(0, 3), range(3, 5), range(5, 7)]
         """
         size, larger = divmod(num_rounds, self.num_batches(num_rounds))
-        starts = [batch * size + min(batch, larger) for batch in range(self.num_batches(num_rounds) + 1)]
+        starts = [
+            batch * size + min(batch, larger) for batch in range(self.num_batches(num_rounds) + 1)
+        ]
         return [range(*bounds) for bounds in pairwise(starts)]
 
     def batch_of(self, round: int, num_rounds: int) -> int:
-        """Return the batch of a round. Batches are consecutive rounds, their sizes differ by at most one, the larger
-        ones come first.
+        """Return the batch of a round.
+        Batches are consecutive rounds, their sizes differ by at most one, the larger ones come
+        first.
 
         >>> [Schedule.parse("batched:3").batch_of(m, 7) for m in range(7)]
         [0, 0, 0, 1, 1, 2, 2]

@@ -21,7 +21,8 @@ class Columns:
     """Name the column of each part: the item (or a latitude and a longitude column), client, round and count.
 
     Args:
-        item: a column, a pair (latitude, longitude), or None for the only column left over or the one called ``item``.
+        item: a column, a pair (latitude, longitude), or None for the only column left over or the
+            one called ``item``.
         client: rows with equal values are one client; without it each row is a client.
         round: natural rounds.
         count: each row stands for that many clients; not with `client`.
@@ -40,10 +41,13 @@ class Columns:
     def __post_init__(self) -> None:
         if self.client is not None and self.count is not None:
             raise InvalidInputError(
-                "a count stands for that many clients, so a count column cannot go with a client column"
+                "a count stands for that many clients, so a count column cannot go with a client"
+                " column"
             )
         if isinstance(self.item, tuple) and len(self.item) != 2:
-            raise InvalidInputError(f"item must be one column or a pair latitude, longitude, got {self.item!r}")
+            raise InvalidInputError(
+                f"item must be one column or a pair latitude, longitude, got {self.item!r}"
+            )
 
     @property
     def items(self) -> tuple[str, ...]:
@@ -74,14 +78,22 @@ class Columns:
         if self.item is None:
             left = [name for name in available if name not in self.names()]
             if len(left) != 1 and "item" not in left:
-                raise InvalidInputError(f"{where}: which column is the item? It has the columns {listed} (--item)")
+                raise InvalidInputError(
+                    f"{where}: which column is the item? It has the columns {listed} (--item)"
+                )
             chosen = replace(self, item=left[0] if len(left) == 1 else "item")
         for name in chosen.names():
             if name not in available:
-                raise InvalidInputError(f"{where} has no column {name!r}; it has the columns {listed}")
+                raise InvalidInputError(
+                    f"{where} has no column {name!r}; it has the columns {listed}"
+                )
             if list(available).count(name) > 1:
-                raise InvalidInputError(f"{where} has several columns called {name!r}; rename all but one")
-        return replace(chosen, others=tuple(name for name in available if name not in chosen.names()))
+                raise InvalidInputError(
+                    f"{where} has several columns called {name!r}; rename all but one"
+                )
+        return replace(
+            chosen, others=tuple(name for name in available if name not in chosen.names())
+        )
 
 
 def _listing(names: Sequence[str]) -> str:
@@ -117,7 +129,8 @@ class Batch:
         missing: rows dropped from this batch because the item, client or round was missing.
         bytes_read: of the source so far, for progress; compressed bytes where it is compressed.
         itemless: those of the missing rows that lack the item alone; None if there is none.
-        others: names of the columns that the source has and that play no part; empty where it does not say.
+        others: names of the columns that the source has and that play no part; empty where it does
+            not say.
     """
 
     items: Any
@@ -140,13 +153,16 @@ class Source:
 
     Attributes:
         name: what messages call it.
-        read: yields the batches; private is as in `batches`, and then there is one batch at least: it says which
-            columns there are, and need not have rows.
+        read: yields the batches; private is as in `batches`, and then there is one batch at least:
+            it says which columns there are, and need not have rows.
         size_bytes: what `Batch.bytes_read` ends at (about); None if unknown, as for standard input.
-        synthetic_size: d for a synthetic population, whose items are the integers 1..d; None otherwise.
+        synthetic_size: d for a synthetic population, whose items are the integers 1..d; None
+            otherwise.
         about: what a reader of the numbers should know of the source.
-        rows_are_clients: whether a row is a client by the source's own making, so that nobody has several.
-        repeatable: whether `batches` may be called again, for the same rows; False for standard input and pipes.
+        rows_are_clients: whether a row is a client by the source's own making, so that nobody has
+            several.
+        repeatable: whether `batches` may be called again, for the same rows; False for standard
+            input and pipes.
     """
 
     name: str
@@ -161,12 +177,15 @@ class Source:
         """Yield the rows, in order, in bounded memory.
 
         Args:
-            private: read each row by itself: what a row holds changes no other one and ends nothing, and a value that
-                cannot be read is missing; and count rows that lack the item alone as rows.
-            may_be_empty: let there be no row. With `private` a batch without rows says which columns there are.
+            private: read each row by itself: what a row holds changes no other one and ends
+                nothing, and a value that cannot be read is missing; and count rows that lack the
+                item alone as rows.
+            may_be_empty: let there be no row. With `private` a batch without rows says which
+                columns there are.
 
         Raises:
-            InvalidInputError: values that cannot be used, a missing column, or (at the end) no row at all.
+            InvalidInputError: values that cannot be used, a missing column, or (at the end) no row
+                at all.
             UnreadableFileError: a damaged file.
 
         >>> from fedtally.sources import from_items
@@ -182,7 +201,9 @@ class Source:
         if may_be_empty:
             return
         if not rows and missing:
-            raise InvalidInputError(f"{self.name}: the item, client or round is missing in all of its {missing} rows")
+            raise InvalidInputError(
+                f"{self.name}: the item, client or round is missing in all of its {missing} rows"
+            )
         if not rows:
             raise InvalidInputError(f"{self.name} is empty: it has no rows")
 
@@ -199,7 +220,9 @@ def no_rows(schema: Any) -> Any:
     return pa.record_batch([pa.nulls(0, field.type) for field in schema], schema=schema)
 
 
-def to_batch(table: Any, columns: Columns, where: str, bytes_read: int, private: bool = False) -> Batch:
+def to_batch(
+    table: Any, columns: Columns, where: str, bytes_read: int, private: bool = False
+) -> Batch:
     """Turn an Arrow record batch into a `Batch`, dropping rows with missing parts.
 
     Args:
@@ -218,11 +241,17 @@ def to_batch(table: Any, columns: Columns, where: str, bytes_read: int, private:
     import pyarrow.compute as pc
 
     if isinstance(columns.item, tuple):
-        items = as_pairs([table.column(name) for name in columns.item], columns.item, where, private)
+        items = as_pairs(
+            [table.column(name) for name in columns.item], columns.item, where, private
+        )
     else:
         items = as_values(table.column(columns.item), f"{where}: column {columns.item!r}", private)
     clients, rounds = (
-        None if name is None else as_values(table.column(name), f"{where}: column {name!r}", private)
+        (
+            None
+            if name is None
+            else as_values(table.column(name), f"{where}: column {name!r}", private)
+        )
         for name in (columns.client, columns.round)
     )
     counts = None if columns.count is None else table.column(columns.count)
@@ -233,7 +262,9 @@ def to_batch(table: Any, columns: Columns, where: str, bytes_read: int, private:
         bare = pc.invert(held)
         bare = bare if named is None else pc.and_(bare, named)
         if pc.any(bare).as_py():
-            parts = [None if part is None else part.filter(bare) for part in (clients, rounds, counts)]
+            parts = [
+                None if part is None else part.filter(bare) for part in (clients, rounds, counts)
+            ]
             number = pc.sum(bare).as_py()
             bare_counts = None if parts[2] is None else partial(as_counts, parts[2], what, private)
             itemless = Itemless(number, parts[0], parts[1], bare_counts)

@@ -1,21 +1,24 @@
 """Text tables under differential privacy: every line is a row, and is read by itself.
 
-Arrow reads a CSV as one stream: a quote that one client leaves open swallows the rows of the clients after it, a byte
-that is no text ends the file, and a number in a column of text ends the run. Under privacy whatever one client wrote
-may change nothing but what that client holds. So here
+Arrow reads a CSV as one stream: a quote that one client leaves open swallows the rows of the
+clients after it, a byte that is no text ends the file, and a number in a column of text ends the
+run. Under privacy whatever one client wrote may change nothing but what that client holds. So here
 
 * a line ends at a line feed, also within quotes, and its carriage returns at the end are dropped;
 * a line is decoded, and cut into fields, by itself;
-* whatever names its client, round or count is read from the outside inwards: columns before the item from the start of
-  the line, columns after it from the end. What is left is the item, whatever bytes it has. So none of them may stand
-  between the two columns of an item. They must be written as tables are: a field that holds a delimiter, or a quote at
-  its start or end, is in quotes, and quotes in it are doubled. Nobody can tell whether ``x,"3,TV 44"`` is of a client
-  ``3,TV 44`` or an item ``x,"3``;
-* of a line above 64 MiB the first and the last 32 MiB are read, with a mark between them that is no text: it hides the
-  item it stands in, and not whose that is. In JSON lines the row is often nobody's then;
-* what cannot be read is missing: without an item the row's client holds nothing, without its client or round the row
-  is nobody's;
-* which columns there are is taken from what is public, the header or the options, and never from a row.
+* whatever names its client, round or count is read from the outside inwards: columns before the
+  item from the start of the line, columns after it from the end. What is left is the item, whatever
+  bytes it has. So none of them may stand between the two columns of an item. They must be written
+  as tables are: a field that holds a delimiter, or a quote at its start or end, is in quotes, and
+  quotes in it are doubled. Nobody can tell whether ``x,"3,TV 44"`` is of a client ``3,TV 44`` or an
+  item ``x,"3``;
+* of a line above 64 MiB the first and the last 32 MiB are read, with a mark between them that is no
+  text: it hides the item it stands in, and not whose that is. In JSON lines the row is often
+  nobody's then;
+* what cannot be read is missing: without an item the row's client holds nothing, without its client
+  or round the row is nobody's;
+* which columns there are is taken from what is public, the header or the options, and never from a
+  row.
 """
 
 from __future__ import annotations
@@ -59,15 +62,17 @@ client's bytes could change what another holds; convert the file, for instance w
     """
     if "\n".encode(encoding) != b"\n":
         raise InvalidInputError(
-            f"with epsilon each line is read by itself, which {encoding} does not allow: one client's bytes could "
-            f"change what another holds; convert the file, for instance with iconv -f {encoding} -t utf-8"
+            f"with epsilon each line is read by itself, which {encoding} does not allow: one"
+            " client's bytes could change what another holds; convert the file, for instance with"
+            f" iconv -f {encoding} -t utf-8"
         )
 
 
 def check_fields(encoding: str) -> None:
     """Refuse an encoding in which a byte of one field could change the characters of the next.
 
-    That leaves UTF-8, where what is no text is skipped byte by byte, and encodings of one byte a character.
+    That leaves UTF-8, where what is no text is skipped byte by byte, and encodings of one byte a
+    character.
 
     >>> check_fields("latin-1")
     >>> check_fields("gbk")
@@ -80,14 +85,19 @@ of an item could change whose it is; convert the file, for instance with iconv -
         return
     try:
         alone = [bytes([byte]).decode(encoding, "surrogateescape") for byte in range(256)]
-        pairs = bytes(byte for first in range(256) for second in range(256) for byte in (first, second))
-        is_bytewise = pairs.decode(encoding, "surrogateescape") == "".join(alone[byte] for byte in pairs)
+        pairs = bytes(
+            byte for first in range(256) for second in range(256) for byte in (first, second)
+        )
+        is_bytewise = pairs.decode(encoding, "surrogateescape") == "".join(
+            alone[byte] for byte in pairs
+        )
     except UnicodeError:  # a byte below 128 that is no character alone: it changes what follows
         is_bytewise = False
     if not is_bytewise or alone[:128] != [chr(byte) for byte in range(128)]:
         raise InvalidInputError(
-            f"with epsilon each field is read by itself, which {encoding} does not allow: the bytes of an item could "
-            f"change whose it is; convert the file, for instance with iconv -f {encoding} -t utf-8"
+            f"with epsilon each field is read by itself, which {encoding} does not allow: the bytes"
+            " of an item could change whose it is; convert the file, for instance with iconv -f"
+            f" {encoding} -t utf-8"
         )
 
 
@@ -99,9 +109,12 @@ def rows_of_csv(
     Args:
         columns: resolved.
         delimiter: between fields.
-        width: how many columns the header names; None: there is none, and all are counted from the start.
-        places: of the columns that are named, from 0; those of clients, rounds and counts not between items.
-        is_single: whether all columns are the item's, so that a blank line is a row whose item is missing.
+        width: how many columns the header names; None: there is none, and all are counted from the
+            start.
+        places: of the columns that are named, from 0; those of clients, rounds and counts not
+            between items.
+        is_single: whether all columns are the item's, so that a blank line is a row whose item is
+            missing.
 
     >>> read = rows_of_csv(Columns("item", client="user"), ",", 2, {"item": 0, "user": 1}, False)
     >>> read('tea,ann'), read('"tea,ann'), read('a,b,"Lee, Ann"')
@@ -120,7 +133,9 @@ def rows_of_csv(
     return read
 
 
-def _outside_in(line: str, delimiter: str, first: int, last: int, width: int | None) -> list[str | None]:
+def _outside_in(
+    line: str, delimiter: str, first: int, last: int, width: int | None
+) -> list[str | None]:
     """Return the fields of a line, None for those that cannot be read: those of the item, first to last, at last."""
     own = last - first + 1
     behind = 0 if width is None else width - 1 - last
@@ -136,16 +151,22 @@ def _outside_in(line: str, delimiter: str, first: int, last: int, width: int | N
         held, left = _fields(rest, own, delimiter, strict=True)
         if len(held) < own or (left is not None and width is not None):
             held = []
-    padded = [[*part, *[None] * (size - len(part))] for part, size in ((before, first), (held, own), (after, behind))]
+    padded = [
+        [*part, *[None] * (size - len(part))]
+        for part, size in ((before, first), (held, own), (after, behind))
+    ]
     return [field for part in padded for field in part]
 
 
-def _fields(text: str, number: int, delimiter: str, strict: bool = False) -> tuple[list[str], str | None]:
+def _fields(
+    text: str, number: int, delimiter: str, strict: bool = False
+) -> tuple[list[str], str | None]:
     """Return the first fields of a line, at most so many, and what follows the delimiter behind them; None: the end.
 
-    A field that starts with a quote ends at the quote that closes it. Where none does, or something else follows it,
-    the quote is a character like others; or, if `strict`, there is no field. Unless `strict`, more of the line must
-    follow a field in quotes that holds a delimiter: else what closes it may be a quote in an item.
+    A field that starts with a quote ends at the quote that closes it. Where none does, or something
+    else follows it, the quote is a character like others; or, if `strict`, there is no field.
+    Unless `strict`, more of the line must follow a field in quotes that holds a delimiter: else
+    what closes it may be a quote in an item.
 
     >>> _fields('"Lee, Ann",tea', 1, ","), _fields('"Ann,tea"', 1, ",")
     ((['Lee, Ann'], 'tea'), (['"Ann'], 'tea"'))
@@ -182,7 +203,8 @@ def row_of_json(columns: Columns) -> Callable[[str], Row | None]:
         if not line.strip():
             return None
         try:
-            found = json.loads(line, parse_int=str, strict=False)  # digits as they are, of numbers of any size
+            # digits as they are, of numbers of any size
+            found = json.loads(line, parse_int=str, strict=False)
         except RecursionError:
             return read(_shallow(line))
         except ValueError:
@@ -206,7 +228,11 @@ def _shallow(line: str) -> str:
 
 
 def tables(
-    stream: ByteStream, read: Callable[[str], Row | None], columns: Columns, encoding: str, block_size: int
+    stream: ByteStream,
+    read: Callable[[str], Row | None],
+    columns: Columns,
+    encoding: str,
+    block_size: int,
 ) -> Iterator[Any]:
     """Yield the rows of a stream's lines as record batches of the named columns, all text; first one without rows.
 
@@ -224,7 +250,10 @@ def tables(
     for lines in _blocks(stream, block_size):
         rows = [read(_decoded(line, encoding)) for line in lines]
         kept = [row for row in rows if row is not None]
-        texts = [pa.array(of_objects([row.get(name) for row in kept]), pa.large_string()) for name in names]
+        texts = [
+            pa.array(of_objects([row.get(name) for row in kept]), pa.large_string())
+            for name in names
+        ]
         yield pa.record_batch(texts, names)
 
 
@@ -250,7 +279,9 @@ def _decoded(line: Line, encoding: str) -> str:
 
 
 def _blocks(stream: ByteStream, block_size: int) -> Iterator[list[Line]]:
-    """Yield the lines of a stream. What is held of one depends on that line alone, not on where blocks end."""
+    """Yield the lines of a stream.
+    What is held of one depends on that line alone, not on where blocks end.
+    """
     rest: Line = b""
     while block := stream.read(block_size):
         first, *others = block.split(b"\n")

@@ -14,19 +14,24 @@ from fedtally.sources.values import of_objects
 _ROWS = 1 << 20
 
 
-def from_items(items: Any, *, clients: Any = None, rounds: Any = None, counts: Any = None) -> Source:
+def from_items(
+    items: Any, *, clients: Any = None, rounds: Any = None, counts: Any = None
+) -> Source:
     """Return a source of columns in memory.
 
     Args:
-        items: list, tuple, NumPy array, Arrow array, pandas or Polars series of text or integers, or a NumPy float
-            array (n, 2) of latitudes and longitudes. None (and NaN beside text) is missing. A container that is no
-            column, by its type and dimensions, is refused also where no value may be.
-        clients: column of the same length; equal values are one client. Without it each item is a client.
+        items: list, tuple, NumPy array, Arrow array, pandas or Polars series of text or integers,
+            or a NumPy float array (n, 2) of latitudes and longitudes. None (and NaN beside text) is
+            missing. A container that is no column, by its type and dimensions, is refused also
+            where no value may be.
+        clients: column of the same length; equal values are one client. Without it each item is a
+            client.
         rounds: column of the same length.
         counts: whole numbers: how many clients each item stands for; not with `clients`.
 
     Raises:
-        InvalidInputError: columns of unequal length, of several types, of floats, or that are no columns.
+        InvalidInputError: columns of unequal length, of several types, of floats, or that are no
+            columns.
 
     >>> [batch] = from_items(["tea", "rice", "tea"], counts=[3, 0, 2]).batches()
     >>> batch.items.to_pylist(), batch.counts.tolist()
@@ -61,22 +66,32 @@ def from_items(items: Any, *, clients: Any = None, rounds: Any = None, counts: A
 
 
 def _is_pair(items: Any) -> bool:
-    return isinstance(items, np.ndarray) and items.ndim == 2 and items.shape[1] == 2 and items.dtype.kind == "f"
+    return (
+        isinstance(items, np.ndarray)
+        and items.ndim == 2
+        and items.shape[1] == 2
+        and items.dtype.kind == "f"
+    )
 
 
 def _sequence(values: Any, name: str) -> Any:
     """Return a column as something that has a length and can be read again."""
     if isinstance(values, (str, bytes)):
-        raise InvalidInputError(f"{name} must be a column such as a list, got one value {values!r}; write [{values!r}]")
+        raise InvalidInputError(
+            f"{name} must be a column such as a list, got one value {values!r}; write [{values!r}]"
+        )
     if isinstance(values, Mapping):
         raise InvalidInputError(
-            f"{name} must be a column, got a mapping; pass its keys as items and its values as counts"
+            f"{name} must be a column, got a mapping; pass its keys as items and its values as"
+            " counts"
         )
     if isinstance(values, bytearray | memoryview):  # its bytes would be read as integers
         raise _no_column(values, name)
-    if isinstance(values, np.ndarray) and values.ndim != 1:  # by its form, also where no value may be refused
+    # by its form, also where no value may be refused
+    if isinstance(values, np.ndarray) and values.ndim != 1:
         raise InvalidInputError(
-            f"{name} must be a 1-dimensional array (coordinates: floats [n, 2]), got {values.ndim} dimensions"
+            f"{name} must be a 1-dimensional array (coordinates: floats [n, 2]), got {values.ndim}"
+            " dimensions"
         )
     if hasattr(values, "__len__") and not isinstance(values, Set | ValuesView | KeysView):
         return values
@@ -87,7 +102,9 @@ def _sequence(values: Any, name: str) -> Any:
 
 
 def _no_column(values: Any, name: str) -> InvalidInputError:
-    return InvalidInputError(f"{name} must be a column such as a list or a series, got {type(values).__name__}")
+    return InvalidInputError(
+        f"{name} must be a column such as a list or a series, got {type(values).__name__}"
+    )
 
 
 def _column(values: Any, name: str, private: bool) -> Any:
@@ -105,7 +122,9 @@ def _column(values: Any, name: str, private: bool) -> Any:
             f"{name} must be text that UTF-8 can write, without lone surrogates: {error}"
         ) from error
     except OverflowError as error:
-        raise InvalidInputError(f"{name} holds integers beyond 64 bits; pass them as text") from error
+        raise InvalidInputError(
+            f"{name} holds integers beyond 64 bits; pass them as text"
+        ) from error
     except TypeError as error:
         raise _no_column(values, name) from error
 

@@ -1,7 +1,7 @@
 """Data that is on every machine: the words of Python's own standard library.
 
-Each line of its source files is a client and holds one of the line's words, drawn uniformly. Nothing is downloaded; the
-words and their number depend on the version of Python.
+Each line of its source files is a client and holds one of the line's words, drawn uniformly.
+Nothing is downloaded; the words and their number depend on the version of Python.
 """
 
 from __future__ import annotations
@@ -38,7 +38,8 @@ def library_source(rng: np.random.Generator, folder: Path | None = None) -> Sour
         folder: read the ``.py`` files of this folder instead.
 
     Raises:
-        UnreadableFileError: when read, if the folder has no Python file (some installations keep none).
+        UnreadableFileError: when read, if the folder has no Python file (some installations keep
+            none).
 
     >>> source = library_source(np.random.default_rng(0))
     >>> next(source.batches()).items.type
@@ -60,7 +61,9 @@ def _text(root: Path) -> bytes:
             parts.append(path.read_bytes())
             total += len(parts[-1])
     if not parts:
-        raise UnreadableFileError(f"{root} has no Python files; try `fedtally estimate zipf:` instead")
+        raise UnreadableFileError(
+            f"{root} has no Python files; try `fedtally estimate zipf:` instead"
+        )
     return b"\n".join(parts)
 
 
@@ -74,7 +77,8 @@ def _files(root: Path) -> Iterator[Path]:
 def _one_word_a_line(data: bytes, rng: np.random.Generator) -> Any:
     """Return an Arrow string array: a uniformly drawn word of each line that has one.
 
-    A word is a run of ASCII letters, digits and underscores, two or more, that starts with no digit.
+    A word is a run of ASCII letters, digits and underscores, two or more, that starts with no
+    digit.
     """
     letters = np.frombuffer(data, np.uint8)
     starts, ends = _words(letters)
@@ -94,7 +98,9 @@ def _words(letters: npt.NDArray[np.uint8]) -> tuple[npt.NDArray[np.int64], npt.N
     return starts[kept], ends[kept]
 
 
-def _cut(letters: npt.NDArray[np.uint8], starts: npt.NDArray[np.int64], ends: npt.NDArray[np.int64]) -> Any:
+def _cut(
+    letters: npt.NDArray[np.uint8], starts: npt.NDArray[np.int64], ends: npt.NDArray[np.int64]
+) -> Any:
     import pyarrow as pa
 
     offsets = np.concatenate([[0], np.cumsum(ends - starts)])

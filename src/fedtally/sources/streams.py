@@ -42,10 +42,13 @@ def reading(name: str, encoding: str) -> Iterator[None]:
 def _explain(error: Exception, encoding: str) -> str:
     text = str(error)
     if isinstance(error, UnicodeError) or "UTF8" in text:
-        return f"is no {encoding} text ({text}); say which encoding it is, such as --encoding latin-1"
+        return (
+            f"is no {encoding} text ({text}); say which encoding it is, such as --encoding latin-1"
+        )
     if "straddl" in text:
         return (
-            "has a row that is longer than a block: is the delimiter right, is a quote left open, is it a table at all?"
+            "has a row that is longer than a block: is the delimiter right, is a quote left open,"
+            " is it a table at all?"
         )
     if "Expected" in text and "columns" in text:
         return f"has a broken row ({text}); mend it, or check the delimiter and the quotes"
@@ -60,7 +63,8 @@ class ByteStream(io.RawIOBase):
     Args:
         path: file or ``-``; standard input is left open.
         encoding: None leaves the bytes as they are.
-        gzipped: demand gzip, or take the bytes as they are; None: gzip is recognised by its first two bytes.
+        gzipped: demand gzip, or take the bytes as they are; None: gzip is recognised by its first
+            two bytes.
 
     Attributes:
         watch: if set, called with the bytes of every `read`, in order.
@@ -73,7 +77,9 @@ class ByteStream(io.RawIOBase):
         if gzipped and magic and magic != _GZIP:
             raise gzip.BadGzipFile(f"it starts with {magic!r}")
         is_gzip = magic == _GZIP if gzipped is None else gzipped and bool(magic)
-        self._bytes = cast("IO[bytes]", gzip.GzipFile(fileobj=self._file)) if is_gzip else self._file
+        self._bytes = (
+            cast("IO[bytes]", gzip.GzipFile(fileobj=self._file)) if is_gzip else self._file
+        )
         utf8 = encoding is None or codecs.lookup(encoding).name in ("utf-8", "utf-8-sig")
         self._decoder = None if utf8 else codecs.getincrementaldecoder(str(encoding))()
         self._ready = b""
@@ -153,5 +159,6 @@ def check_encoding(encoding: str) -> None:
         "a".encode(encoding)
     except (LookupError, UnicodeError) as error:
         raise InvalidInputError(
-            f"unknown encoding {encoding!r}; use utf8, latin-1, cp1252, utf-16 or another of Python's"
+            f"unknown encoding {encoding!r}; use utf8, latin-1, cp1252, utf-16 or another of"
+            " Python's"
         ) from error

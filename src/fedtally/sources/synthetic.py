@@ -1,18 +1,20 @@
 """Synthetic populations: clients that draw their items independently from a known distribution.
 
-A population is written ``family:name=value,...``; its items are the integers 1..d, item i being the i-th most frequent:
+A population is written ``family:name=value,...``; its items are the integers 1..d, item i being the
+i-th most frequent:
 
-================ ============================================================ ==================================
-``zipf``         f_i proportional to i^-a                                     a=1.1, d=100000, n=150000
-``geometric``    f_i proportional to q^i                                      q=0.5, d=100000, n=150000
-``zipf-log``     f_i proportional to 1 / (i log(i + 1)^b)                     b=2, d=100000, n=150000
-``uniform``      items 1..k equally likely, the others absent                 k=d, d=100000, n=150000
-``profile:NAME`` interpolated between ranks measured from a real data set     n=150000
-================ ============================================================ ==================================
+================ ============================================================
+================================== ``zipf``         f_i proportional to i^-a
+a=1.1, d=100000, n=150000 ``geometric``    f_i proportional to q^i
+q=0.5, d=100000, n=150000 ``zipf-log``     f_i proportional to 1 / (i log(i + 1)^b)
+b=2, d=100000, n=150000 ``uniform``      items 1..k equally likely, the others absent
+k=d, d=100000, n=150000 ``profile:NAME`` interpolated between ranks measured from a real data set
+n=150000 ================ ============================================================
+==================================
 
-The first three are the families in the paper's examples of the width that suffices. The paper writes the third as
-i^-1 log(i)^-b, which is infinite at i = 1; here the logarithm is that of i + 1. n is the number of clients, of one
-item each.
+The first three are the families in the paper's examples of the width that suffices. The paper
+writes the third as i^-1 log(i)^-b, which is infinite at i = 1; here the logarithm is that of i + 1.
+n is the number of clients, of one item each.
 """
 
 from __future__ import annotations
@@ -64,14 +66,17 @@ class Population:
         """Read ``family:name=value,...``.
 
         Raises:
-            InvalidInputError: an unknown family, parameter or profile (the known ones are listed), or a bad value.
+            InvalidInputError: an unknown family, parameter or profile (the known ones are listed),
+                or a bad value.
 
         >>> Population.parse("zipf:d=1e3").size
         1000
         """
         family, _, rest = text.partition(":")
         if family not in FAMILIES:
-            raise InvalidInputError(f"unknown synthetic source {family!r}; known are {', '.join(FAMILIES)}")
+            raise InvalidInputError(
+                f"unknown synthetic source {family!r}; known are {', '.join(FAMILIES)}"
+            )
         words = [word.strip() for word in rest.split(",") if word.strip()]
         profile = ""
         if family == "profile" and words and "=" not in words[0]:
@@ -90,7 +95,9 @@ def _parameters(words: list[str], family: str) -> dict[str, float | None]:
     for word in words:
         name, equals, number = (part.strip() for part in word.partition("="))
         if name not in FAMILIES[family] or not equals:
-            raise InvalidInputError(f"{family}: unknown parameter {word!r}; write name=value with name among {known}")
+            raise InvalidInputError(
+                f"{family}: unknown parameter {word!r}; write name=value with name among {known}"
+            )
         if name in values:
             raise InvalidInputError(f"{family}: {name} is given twice")
         try:
@@ -99,7 +106,9 @@ def _parameters(words: list[str], family: str) -> dict[str, float | None]:
             try:
                 values[name] = float(number)
             except ValueError:
-                raise InvalidInputError(f"{family}: {name} must be a number, got {number!r}") from None
+                raise InvalidInputError(
+                    f"{family}: {name} must be a number, got {number!r}"
+                ) from None
     return values
 
 
@@ -113,11 +122,15 @@ def _whole(values: dict[str, float | None], name: str, maximum: int) -> int:
 def _open(minimum: float, maximum: float, name: str, value: object) -> float:
     number = _validate.real(minimum, maximum, **{name: value})
     if number in (minimum, maximum):
-        raise InvalidInputError(f"{name} must lie strictly between {minimum} and {maximum}, got {number}")
+        raise InvalidInputError(
+            f"{name} must lie strictly between {minimum} and {maximum}, got {number}"
+        )
     return number
 
 
-def _distribution(family: str, values: dict[str, float | None], size: int) -> Callable[[Floats], Floats]:
+def _distribution(
+    family: str, values: dict[str, float | None], size: int
+) -> Callable[[Floats], Floats]:
     if family == "zipf":
         a = _validate.real(0.0, 100.0, a=values["a"])
         return lambda rank: rank**-a
@@ -146,10 +159,17 @@ def profiles() -> dict[str, dict[str, Any]]:
 def _profile(name: str, clients: int) -> tuple[int, int, Callable[[Floats], Floats], str]:
     measured = profiles()
     if name not in measured:
-        raise InvalidInputError(f"unknown profile {name!r}; write profile:NAME with NAME among {', '.join(measured)}")
+        raise InvalidInputError(
+            f"unknown profile {name!r}; write profile:NAME with NAME among {', '.join(measured)}"
+        )
     rank, frequency = np.log(measured[name]["rank"]), np.log(measured[name]["frequency"])
     about = f"synthetic clients; frequencies measured from {measured[name]['measured_from']}"
-    return measured[name]["support"], clients, lambda ranks: np.exp(np.interp(np.log(ranks), rank, frequency)), about
+    return (
+        measured[name]["support"],
+        clients,
+        lambda ranks: np.exp(np.interp(np.log(ranks), rank, frequency)),
+        about,
+    )
 
 
 def is_synthetic(text: str) -> bool:
@@ -176,18 +196,22 @@ def _frequencies(population: Population) -> Floats:
     distribution = np.empty(population.size)
     for start in range(0, population.size, _CHUNK):
         stop = min(start + _CHUNK, population.size)
-        distribution[start:stop] = population.weight(np.arange(start + 1, stop + 1, dtype=np.float64))
+        distribution[start:stop] = population.weight(
+            np.arange(start + 1, stop + 1, dtype=np.float64)
+        )
     distribution /= distribution.sum()
     return distribution
 
 
-def draw(population: Population, rng: np.random.Generator) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+def draw(
+    population: Population, rng: np.random.Generator
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
     """Draw every client's item: the items that occur, ascending, and how many clients hold each.
 
-    One multinomial in two steps, first over blocks of items and then within each: the same distribution, and the
-    rounding
-    errors of NumPy's conditional binomials stay within a block. Items of frequency 0 never occur. Time O(d); memory 8
-    bytes * d for the distribution and 16 for each item that occurs.
+    One multinomial in two steps, first over blocks of items and then within each: the same
+    distribution, and the rounding
+    errors of NumPy's conditional binomials stay within a block. Items of frequency 0 never occur.
+    Time O(d); memory 8 bytes * d for the distribution and 16 for each item that occurs.
 
     >>> items, counts = draw(Population.parse("geometric:n=1000"), np.random.default_rng(0))
     >>> int(items[0]), int(counts.sum())
@@ -195,7 +219,9 @@ def draw(population: Population, rng: np.random.Generator) -> tuple[npt.NDArray[
     """
     distribution = _frequencies(population)
     starts = np.arange(0, population.size, _CHUNK)
-    in_block = rng.multinomial(population.num_clients, _normalised(np.add.reduceat(distribution, starts)))
+    in_block = rng.multinomial(
+        population.num_clients, _normalised(np.add.reduceat(distribution, starts))
+    )
     items, counts = [], []
     for start, total in zip(starts[in_block > 0], in_block[in_block > 0], strict=True):
         block = distribution[start : start + _CHUNK]
@@ -229,4 +255,6 @@ def synthetic_source(text: str, rng: np.random.Generator) -> Source:
     def read(_private: bool) -> Iterator[Batch]:
         yield drawn()
 
-    return Source(text, read, synthetic_size=population.size, about=population.about, rows_are_clients=True)
+    return Source(
+        text, read, synthetic_size=population.size, about=population.about, rows_are_clients=True
+    )

@@ -43,8 +43,8 @@ _Tables = Iterator[tuple[Any, Columns, int]]  # record batch, resolved columns, 
 class Layout:
     """How a table is written.
 
-    `block_size` is how many bytes are read at a time. It bounds the length of a row of CSV or JSON, and the memory:
-    Arrow reads those two 32 blocks ahead.
+    `block_size` is how many bytes are read at a time. It bounds the length of a row of CSV or JSON,
+    and the memory: Arrow reads those two 32 blocks ahead.
 
     >>> Layout.detect("clicks.tsv.gz", Columns()).format
     'tsv'
@@ -77,20 +77,27 @@ class Layout:
         elif format in _FORMATS:
             chosen = _FORMATS[format]
         else:
-            raise InvalidInputError(f"format must be csv, tsv, json, parquet or text, got {format!r}")
+            raise InvalidInputError(
+                f"format must be csv, tsv, json, parquet or text, got {format!r}"
+            )
         if chosen == "text" and columns.names():
             raise InvalidInputError(
-                f"plain text has one item a line and no column {columns.names()[0]!r}; use --format csv"
+                f"plain text has one item a line and no column {columns.names()[0]!r}; use"
+                " --format csv"
             )
         if chosen not in ("csv", "tsv") and delimiter:
-            raise InvalidInputError(f"the format {chosen} has no delimiter; leave it out, or use --format csv")
+            raise InvalidInputError(
+                f"the format {chosen} has no delimiter; leave it out, or use --format csv"
+            )
         return cls(chosen, _delimiter(delimiter, chosen), header, encoding)
 
 
 def _delimiter(delimiter: str | None, format: str) -> str:
     chosen = {None: "\t" if format == "tsv" else ",", "\\t": "\t"}.get(delimiter, delimiter)
     if chosen is None or len(chosen) != 1 or not chosen.isascii() or chosen in '"\r\n':
-        raise InvalidInputError(f"delimiter must be one ASCII character such as ';', got {delimiter!r}")
+        raise InvalidInputError(
+            f"delimiter must be one ASCII character such as ';', got {delimiter!r}"
+        )
     return chosen
 
 
@@ -145,7 +152,8 @@ def _open_text(path: str, layout: Layout, name: str) -> Iterator[ByteStream]:
             raise UnreadableFileError(f"{name} is a Parquet file: use --format parquet")
         if b"\0" in start:
             raise UnreadableFileError(
-                f"{name} is no text: it holds NUL bytes, so it is binary, or UTF-16 (then say --encoding utf-16)"
+                f"{name} is no text: it holds NUL bytes, so it is binary, or UTF-16 (then say"
+                " --encoding utf-16)"
             )
         yield stream
 
@@ -155,11 +163,16 @@ def _read_csv(path: str, columns: Columns, layout: Layout, name: str) -> _Tables
         header = _first_row(stream, layout)
         if not header:
             return
-        names = header if layout.header else [str(position) for position in range(1, len(header) + 1)]
+        names = (
+            header if layout.header else [str(position) for position in range(1, len(header) + 1)]
+        )
         resolved = columns.resolve(names, name)
-        is_single = len(names) == 1 and stream.peek(1)[:1] not in (b"\n", b"\r")  # blank lines before it are no rows
+        # blank lines before it are no rows
+        is_single = len(names) == 1 and stream.peek(1)[:1] not in (b"\n", b"\r")
         quotes = stream.watch = _Quotes(layout.delimiter)
-        for batch in _csv_reader(stream, resolved.names(), None if layout.header else names, layout, is_single):
+        for batch in _csv_reader(
+            stream, resolved.names(), None if layout.header else names, layout, is_single
+        ):
             quotes.check(name)
             yield batch, resolved, stream.position
         quotes.check(name, ended=True)
@@ -168,8 +181,9 @@ def _read_csv(path: str, columns: Columns, layout: Layout, name: str) -> _Tables
 class _Quotes:
     """Follow the quotes of a CSV: Arrow takes what follows an open quote, to the next one or the end, for one value.
 
-    A quote at the start of a field opens it; two inside it stand for one; the one that closes it is followed by a
-    delimiter or the end of a line. Elsewhere (5" wide) a quote is a character like others.
+    A quote at the start of a field opens it; two inside it stand for one; the one that closes it is
+    followed by a delimiter or the end of a line. Elsewhere (5" wide) a quote is a character like
+    others.
     """
 
     def __init__(self, delimiter: str) -> None:
@@ -184,16 +198,19 @@ class _Quotes:
         if self._broken:
             return
         self._rest = self._behind(self._rest + taken)
-        # The last quote may be half of a pair, or what a delimiter would follow: it waits for the next bytes.
+        # The last quote may be half of a pair, or what a delimiter would follow: it waits for the
+        # next bytes.
         inside = self._rest[1:].replace(b'""', b"").removesuffix(b'"')
-        self._broken = self._rest.startswith(b'"') and (b'"' in inside or len(self._rest) > _LONGEST_FIELD)
+        self._broken = self._rest.startswith(b'"') and (
+            b'"' in inside or len(self._rest) > _LONGEST_FIELD
+        )
 
     def check(self, name: str, ended: bool = False) -> None:
         """Raise UnreadableFileError if a quote was closed in the middle of a field or, at the end, is open."""
         if self._broken or (ended and self._behind(self._rest + b"\n")):
             raise UnreadableFileError(
-                f'{name}: a quote (") that starts a field is not closed at the end of one; close it, or double the '
-                "quotes that belong to a value and put quotes around it"
+                f'{name}: a quote (") that starts a field is not closed at the end of one; close'
+                " it, or double the quotes that belong to a value and put quotes around it"
             )
 
     def _behind(self, data: bytes) -> bytes:
@@ -202,17 +219,22 @@ class _Quotes:
         return data[whole.end() :] if whole else data
 
 
-def _csv_reader(stream: ByteStream, wanted: list[str], names: list[str] | None, layout: Layout, is_single: bool) -> Any:
+def _csv_reader(
+    stream: ByteStream, wanted: list[str], names: list[str] | None, layout: Layout, is_single: bool
+) -> Any:
     import pyarrow as pa
     import pyarrow.csv as arrow_csv
 
     file: Any = pa.PythonFile(stream, mode="r")
     return arrow_csv.open_csv(
         file,
-        # One thread: Arrow then knows the number of a broken row, and reading is not what takes the time.
-        read_options=arrow_csv.ReadOptions(block_size=layout.block_size, use_threads=False, column_names=names),
-        # Quoted line breaks cost no time here, and without this a block that ends inside quotes would be cut wrongly.
-        # In the only column an empty line is a row whose item is missing.
+        # One thread: Arrow then knows the number of a broken row, and reading is not what takes the
+        # time.
+        read_options=arrow_csv.ReadOptions(
+            block_size=layout.block_size, use_threads=False, column_names=names
+        ),
+        # Quoted line breaks cost no time here, and without this a block that ends inside quotes
+        # would be cut wrongly. In the only column an empty line is a row whose item is missing.
         parse_options=arrow_csv.ParseOptions(
             delimiter=layout.delimiter, newlines_in_values=True, ignore_empty_lines=not is_single
         ),
@@ -249,7 +271,8 @@ def _lines(stream: ByteStream, block_size: int, name: str) -> Iterator[Any]:
             rest += block
         if len(rest) > _LONGEST_LINE:
             raise InvalidInputError(
-                f"{name} has a line of more than {_LONGEST_LINE} bytes: is it plain text, one item a line?"
+                f"{name} has a line of more than {_LONGEST_LINE} bytes: is it plain text, one item"
+                " a line?"
             )
     if rest:
         yield _split(rest)
@@ -264,7 +287,9 @@ def _split(data: bytes) -> Any:
     if not len(ends) or ends[-1] != len(data):
         ends = np.append(ends, len(data))
     offsets = np.concatenate([[0], ends]).astype(np.int32)
-    lines = pa.StringArray.from_buffers(len(ends), pa.py_buffer(offsets.tobytes()), pa.py_buffer(data))
+    lines = pa.StringArray.from_buffers(
+        len(ends), pa.py_buffer(offsets.tobytes()), pa.py_buffer(data)
+    )
     items = pc.ascii_rtrim(lines, "\r\n")
     items = pc.if_else(pc.equal(items, pa.scalar("")), pa.scalar(None, pa.string()), items)
     return pa.record_batch({"item": items})
@@ -279,14 +304,21 @@ def _read_json(path: str, columns: Columns, layout: Layout, name: str) -> _Table
         if not sample:
             return
         resolved = columns.resolve(list(dict.fromkeys(key for row in sample for key in row)), name)
-        schema = pa.schema([(column, _json_type(column, resolved, sample, name)) for column in resolved.names()])
+        schema = pa.schema(
+            [(column, _json_type(column, resolved, sample, name)) for column in resolved.names()]
+        )
         file: Any = pa.PythonFile(stream, mode="r")
         with _json_rows(name) as rows:
             reader = arrow_json.open_json(
                 file,
-                read_options=arrow_json.ReadOptions(block_size=layout.block_size, use_threads=False),
-                # An explicit schema: Arrow's guess makes timestamps of strings and may change from block to block.
-                parse_options=arrow_json.ParseOptions(explicit_schema=schema, unexpected_field_behavior="ignore"),
+                read_options=arrow_json.ReadOptions(
+                    block_size=layout.block_size, use_threads=False
+                ),
+                # An explicit schema: Arrow's guess makes timestamps of strings and may change from
+                # block to block.
+                parse_options=arrow_json.ParseOptions(
+                    explicit_schema=schema, unexpected_field_behavior="ignore"
+                ),
             )
             for batch in reader:
                 rows.append(batch.num_rows)
@@ -328,10 +360,14 @@ def _sample(stream: ByteStream, layout: Layout, name: str) -> list[dict[str, Any
                 f"{name}, line {number}, is no JSON object ({error}): one object a line?"
             ) from error
         if not isinstance(row, dict):
-            raise UnreadableFileError(f"{name}, line {number}, is no JSON object: write one object a line, without [ ]")
+            raise UnreadableFileError(
+                f"{name}, line {number}, is no JSON object: write one object a line, without [ ]"
+            )
         rows.append(row)
     if head and not whole:
-        raise UnreadableFileError(f"{name} has a first line of more than {size} bytes: is it JSON, one object a line?")
+        raise UnreadableFileError(
+            f"{name} has a first line of more than {size} bytes: is it JSON, one object a line?"
+        )
     return rows
 
 
@@ -341,29 +377,44 @@ def _json_type(column: str, columns: Columns, sample: Sequence[dict[str, Any]], 
     values = [row[column] for row in sample if row.get(column) is not None]
     kinds = {type(value) for value in values}
     if kinds & {dict, list}:
-        raise InvalidInputError(f"{name}: column {column!r} holds lists or objects: one plain value a row is needed")
+        raise InvalidInputError(
+            f"{name}: column {column!r} holds lists or objects: one plain value a row is needed"
+        )
     if kinds == {int} and not (isinstance(columns.item, tuple) and column in columns.item):
         return pa.uint64() if max(values) >= 2**63 else pa.int64()
     if kinds and kinds <= {int, float}:
         return pa.float64()
     if len(kinds) > 1:
         kinds_listed = ", ".join(sorted(kind.__name__ for kind in kinds))
-        raise InvalidInputError(f"{name}: column {column!r} holds values of several types ({kinds_listed}); use one")
+        raise InvalidInputError(
+            f"{name}: column {column!r} holds values of several types ({kinds_listed}); use one"
+        )
     return pa.bool_() if kinds == {bool} else pa.string()
 
 
-def _read_parquet(path: str, columns: Columns, layout: Layout, name: str, *, private: bool = False) -> _Tables:
+def _read_parquet(
+    path: str, columns: Columns, layout: Layout, name: str, *, private: bool = False
+) -> _Tables:
     import pyarrow as pa
     import pyarrow.parquet as parquet
 
     size = 0 if path == "-" else _file_size(path) or 0
     rows, done = max(1, layout.block_size // 64), 0
-    with _seekable(path) as place, parquet.ParquetFile(place, pre_buffer=False, buffer_size=1 << 20) as file:
+    with (
+        _seekable(path) as place,
+        parquet.ParquetFile(place, pre_buffer=False, buffer_size=1 << 20) as file,
+    ):
         resolved = columns.resolve(file.schema_arrow.names, name)
         if private:
             _check_plain(file.schema_arrow, resolved, name)
             # Which columns there are is known without rows.
-            yield no_rows(pa.schema([file.schema_arrow.field(column) for column in resolved.names()])), resolved, 0
+            yield (
+                no_rows(
+                    pa.schema([file.schema_arrow.field(column) for column in resolved.names()])
+                ),
+                resolved,
+                0,
+            )
         for batch in file.iter_batches(batch_size=rows, columns=resolved.names()):
             done += batch.num_rows
             yield batch, resolved, size * done // file.metadata.num_rows
@@ -376,8 +427,8 @@ def _check_plain(schema: Any, columns: Columns, name: str) -> None:
     for column in columns.names():
         if pa.types.is_dictionary(schema.field(column).type):
             raise InvalidInputError(
-                f"{name}: with epsilon column {column!r} must not be of categories (a dictionary), which cannot be "
-                "read value by value: write it as plain text"
+                f"{name}: with epsilon column {column!r} must not be of categories (a dictionary),"
+                " which cannot be read value by value: write it as plain text"
             )
 
 
@@ -408,7 +459,9 @@ def _read_private_csv(path: str, columns: Columns, layout: Layout, name: str) ->
             if not head:  # no row tells it: a table of nobody has a header as well
                 raise InvalidInputError(f"{name} is empty: it has no rows, and no header")
             if "\0" in head:
-                raise UnreadableFileError(f"{name} is no text: its header holds NUL bytes; is it a table?")
+                raise UnreadableFileError(
+                    f"{name} is no text: its header holds NUL bytes; is it a table?"
+                )
             names = next(csv.reader([head], delimiter=layout.delimiter))
             columns, width = columns.resolve(names, name), len(names)
             places = {column: names.index(column) for column in columns.names()}
@@ -426,16 +479,24 @@ def _check_headless(columns: Columns, name: str) -> None:
     """Refuse a table without a header whose columns the options do not say: no row may."""
     if columns.item is None:
         raise InvalidInputError(
-            f"{name}: with epsilon a row must not say which columns there are: name the item by its place (--item 1)"
+            f"{name}: with epsilon a row must not say which columns there are: name the item by its"
+            " place (--item 1)"
         )
     for column in columns.names():
         if not re.fullmatch("[1-9][0-9]{0,5}", column):
-            raise InvalidInputError(f"{name} has no column {column!r}; without a header they are called 1, 2, ...")
-    others = [int(column) for column in (columns.client, columns.round, columns.count) if column is not None]
+            raise InvalidInputError(
+                f"{name} has no column {column!r}; without a header they are called 1, 2, ..."
+            )
+    others = [
+        int(column)
+        for column in (columns.client, columns.round, columns.count)
+        if column is not None
+    ]
     if max(others, default=0) > min(int(column) for column in columns.items):
         raise InvalidInputError(
-            f"{name}: with epsilon and without a header clients, rounds and counts must stand before the item, or what "
-            "an item holds could change them: add a header line, or reorder the columns"
+            f"{name}: with epsilon and without a header clients, rounds and counts must stand"
+            " before the item, or what an item holds could change them: add a header line, or"
+            " reorder the columns"
         )
 
 
@@ -446,8 +507,8 @@ def _check_order(columns: Columns, places: dict[str, int], name: str) -> None:
         if min(items) < places[column] < max(items):
             first, last = (repr(part) for part in columns.items)
             raise InvalidInputError(
-                f"{name}: with epsilon the column {column!r} must not stand between {first} and {last}, or what an "
-                "item holds could change it: put it before or after both"
+                f"{name}: with epsilon the column {column!r} must not stand between {first} and"
+                f" {last}, or what an item holds could change it: put it before or after both"
             )
 
 
@@ -464,11 +525,14 @@ def _open_lines(path: str, layout: Layout, has_header: bool = False) -> Iterator
 def _read_private_json(path: str, columns: Columns, layout: Layout, name: str) -> _Tables:
     if columns.item is None:
         raise InvalidInputError(
-            f"{name}: with epsilon a row must not say which columns there are: name the item's (--item)"
+            f"{name}: with epsilon a row must not say which columns there are: name the item's"
+            " (--item)"
         )
     with _open_lines(path, layout) as stream:
         read = lines.row_of_json(columns)
-        for table in lines.tables(stream, read, columns, lines.line_encoding(layout.encoding), layout.block_size):
+        for table in lines.tables(
+            stream, read, columns, lines.line_encoding(layout.encoding), layout.block_size
+        ):
             yield table, columns, stream.position
 
 
@@ -476,7 +540,9 @@ def _read_private_text(path: str, columns: Columns, layout: Layout, name: str) -
     item = Columns("item")
     with _open_lines(path, layout) as stream:
         encoding = lines.line_encoding(layout.encoding)
-        for table in lines.tables(stream, lambda line: {"item": line}, item, encoding, layout.block_size):
+        for table in lines.tables(
+            stream, lambda line: {"item": line}, item, encoding, layout.block_size
+        ):
             yield table, item, stream.position
 
 

@@ -1,11 +1,11 @@
 """What a value is, whatever the format: Arrow columns and Python objects -> text or integers.
 
-There is one reading. Text stays as it is. A value that has a type becomes one text, whatever holds it: Parquet, Arrow,
-pandas, Polars or a list. A CSV has no types: it gives the same items where its writer writes that text. The package's
-docstring lists what becomes what, and which writers differ.
+There is one reading. Text stays as it is. A value that has a type becomes one text, whatever holds
+it: Parquet, Arrow, pandas, Polars or a list. A CSV has no types: it gives the same items where its
+writer writes that text. The package's docstring lists what becomes what, and which writers differ.
 
-With `private`, no value ends the reading, and none changes how another one is read: a value that cannot be read is
-missing. What a column's *type* says is public and may be refused.
+With `private`, no value ends the reading, and none changes how another one is read: a value that
+cannot be read is missing. What a column's *type* says is public and may be refused.
 """
 
 from __future__ import annotations
@@ -35,7 +35,8 @@ def as_values(column: Any, what: str, private: bool = False) -> Any:
         private: let a value that cannot be read be missing.
 
     Raises:
-        InvalidInputError: a type that has no reading; and, unless `private`, a value that cannot be read.
+        InvalidInputError: a type that has no reading; and, unless `private`, a value that cannot be
+            read.
 
     >>> import pyarrow as pa
     >>> as_values(pa.array(["tea", "", None]), "drinks").to_pylist()
@@ -55,7 +56,9 @@ def as_values(column: Any, what: str, private: bool = False) -> Any:
     if kinds.is_integer(kind):
         return column
     if kinds.is_nested(kind):
-        raise InvalidInputError(f"{what} holds values of type {kind}: choose one plain column, one value a row")
+        raise InvalidInputError(
+            f"{what} holds values of type {kind}: choose one plain column, one value a row"
+        )
     if kinds.is_floating(kind):
         # Privately always text: the type of a column must not depend on one of its values.
         text = _float_text(column) if private else _whole(column, what)
@@ -97,7 +100,8 @@ def as_counts(column: Any, what: str, private: bool = False) -> npt.NDArray[np.i
         private: let a row whose count is missing or no count stand for nobody, 0.
 
     Raises:
-        InvalidInputError: the column's type holds no counts; and, unless `private`, a value that is no count.
+        InvalidInputError: the column's type holds no counts; and, unless `private`, a value that is
+            no count.
     """
     import pyarrow as pa
 
@@ -107,7 +111,9 @@ def as_counts(column: Any, what: str, private: bool = False) -> npt.NDArray[np.i
         raise InvalidInputError(f"{what} must hold whole numbers, got values of type {column.type}")
     if not private:
         return _counts(column, what)
-    counts = _each(column, lambda part: pa.array(_counts(part, what)), InvalidInputError, pa.int64())
+    counts = _each(
+        column, lambda part: pa.array(_counts(part, what)), InvalidInputError, pa.int64()
+    )
     read: npt.NDArray[np.int64] = counts.fill_null(0).to_numpy(zero_copy_only=False)
     return read
 
@@ -125,7 +131,9 @@ def _counts(column: Any, what: str) -> npt.NDArray[np.int64]:
     import pyarrow.compute as pc
 
     if column.null_count:
-        raise InvalidInputError(f"{what} misses the count in {column.null_count} rows: fill in 0 or remove these rows")
+        raise InvalidInputError(
+            f"{what} misses the count in {column.null_count} rows: fill in 0 or remove these rows"
+        )
     kinds, kind = pa.types, column.type
     if kinds.is_string(kind) or kinds.is_large_string(kind) or kinds.is_string_view(kind):
         trimmed = pc.utf8_trim_whitespace(column.cast(pa.large_string()))
@@ -206,7 +214,9 @@ def _alone(value: Any) -> Any:
 
     try:
         return pa.array([value])
-    except Exception:  # whatever an object of one client raises: it is read alone, so nothing else is hidden
+    except (
+        Exception
+    ):  # whatever an object of one client raises: it is read alone, so nothing else is hidden
         return pa.nulls(1)
 
 
@@ -215,7 +225,9 @@ def _writable(text: str) -> str | None:
     try:
         text.encode()
         return str.encode(text).decode()  # whatever a class of its own gives, text
-    except Exception:  # such a class may raise anything: the value is read alone, so nothing else is hidden
+    except (
+        Exception
+    ):  # such a class may raise anything: the value is read alone, so nothing else is hidden
         return None
 
 
@@ -239,7 +251,9 @@ def _each(column: Any, convert: Callable[[Any], Any], error: type[Exception], ki
         if len(column) == 1:
             return pa.nulls(1, kind)
     middle = len(column) // 2
-    return pa.concat_arrays([_each(part, convert, error, kind) for part in (column[:middle], column[middle:])])
+    return pa.concat_arrays(
+        [_each(part, convert, error, kind) for part in (column[:middle], column[middle:])]
+    )
 
 
 def _text(column: Any, what: str) -> Any:
@@ -249,9 +263,13 @@ def _text(column: Any, what: str) -> Any:
     kinds, kind = pa.types, column.type
     if not (kinds.is_string(kind) or kinds.is_large_string(kind)):
         try:
-            column = column.cast(pa.large_string() if kinds.is_large_binary(kind) or _is_view(kind) else pa.string())
+            column = column.cast(
+                pa.large_string() if kinds.is_large_binary(kind) or _is_view(kind) else pa.string()
+            )
         except pa.ArrowNotImplementedError as error:
-            raise InvalidInputError(f"{what} is of type {kind}: cast it to integers or text first") from error
+            raise InvalidInputError(
+                f"{what} is of type {kind}: cast it to integers or text first"
+            ) from error
     column.validate(full=True)
     return _shortest(column) if kinds.is_timestamp(kind) or kinds.is_time(kind) else column
 
@@ -289,10 +307,13 @@ def _whole(column: Any, what: str) -> Any:
     wrong = there & ((np.floor(values) != values) | (np.abs(values) > _EXACT_FLOAT))
     if wrong.any():
         raise InvalidInputError(
-            f"{what} holds floating-point numbers such as {values[wrong][0]}: cast it to integers or text first"
+            f"{what} holds floating-point numbers such as {values[wrong][0]}: cast it to integers"
+            " or text first"
         )
     return pc.if_else(
-        pa.array(there), pa.array(np.where(there, values, 0.0).astype(np.int64)), pa.scalar(None, pa.int64())
+        pa.array(there),
+        pa.array(np.where(there, values, 0.0).astype(np.int64)),
+        pa.scalar(None, pa.int64()),
     )
 
 
@@ -301,7 +322,9 @@ def _decoded(column: Any) -> Any:
     import pyarrow as pa
 
     values = column.dictionary
-    return (values.cast(pa.large_string()) if _is_view(values.type) else values).take(column.indices)
+    return (values.cast(pa.large_string()) if _is_view(values.type) else values).take(
+        column.indices
+    )
 
 
 def _is_view(kind: Any) -> bool:

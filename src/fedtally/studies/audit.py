@@ -1,10 +1,10 @@
 """The audit behind `fedtally audit`: is what a plan's campaigns release as noisy as the plan says?
 
-Whole campaigns of the plan are run (`campaign.run`) on clients that are made up, so that the exact sums are known. A
-release less its exact sum is noise, and noise must look like independent draws of the plan's distribution in every
-way that `noise_checks` and `dependence_checks` have.
-Besides, some clients hold something or not by the toss of a coin: what an attacker who knows everything else tells of
-the coin bounds epsilon from below.
+Whole campaigns of the plan are run (`campaign.run`) on clients that are made up, so that the exact
+sums are known. A release less its exact sum is noise, and noise must look like independent draws of
+the plan's distribution in every way that `noise_checks` and `dependence_checks` have.
+Besides, some clients hold something or not by the toss of a coin: what an attacker who knows
+everything else tells of the coin bounds epsilon from below.
 
 Every population is used twice, so that noise that follows from plan and data is seen to repeat.
 """
@@ -52,7 +52,8 @@ from fedtally.studies.noise_checks import (
 FALSE_ALARM = 1e-6  # that a sound engine fails an audit: all checks together
 _COUNTERS = 12_000  # of each release, over all campaigns: noise 10 % too small is seen
 _MOST_CAMPAIGNS = 1000
-_MOST_FOR_A_COUNTER = 40  # campaigns that are run to see one counter without noise; enough but for very little noise
+# campaigns that are run to see one counter without noise; enough but for very little noise
+_MOST_FOR_A_COUNTER = 40
 _CROWD = 1024  # clients of a round that hold too much, where the plan leaves it open
 _STARTS = 16  # items with which a crowd's choice begins
 _CHOICES = 1024  # of an item, about, for all releases
@@ -62,7 +63,8 @@ _SURE = FALSE_ALARM / 1000  # the level of each check is above it
 _CANDIDATES = 4096  # stand-ins for those of the plan
 _CLIENTS = 64  # of a round, where the plan leaves it open
 _COINS = 512  # clients with a coin in a campaign, at most
-_THRESHOLDS = (-2.0, -1.0, 0.0, 1.0, 2.0)  # standard deviations from the middle between the two worlds
+# standard deviations from the middle between the two worlds
+_THRESHOLDS = (-2.0, -1.0, 0.0, 1.0, 2.0)
 _DISTANCE_MARGIN = 1e-9
 I64 = npt.NDArray[np.int64]
 F64 = npt.NDArray[np.float64]
@@ -74,12 +76,13 @@ class Audit:
 
     Args:
         plan: with differential privacy.
-        campaigns: how many are run, each population in two of them; None: as many as show noise that is 10 % too
-            small in each release, at most 1,000, and a counter without noise, at most 40. An odd number is rounded up.
-        dropout: of a real secure sum, the share of clients that drop out. Then all clients hold the same, so that the
-            exact sum follows from their number, and epsilon is not bounded.
-        clients: in each round; None: as few as the plan takes, or 64 where it leaves that open. Not used where their
-            number is hidden.
+        campaigns: how many are run, each population in two of them; None: as many as show noise
+            that is 10 % too small in each release, at most 1,000, and a counter without noise, at
+            most 40. An odd number is rounded up.
+        dropout: of a real secure sum, the share of clients that drop out. Then all clients hold the
+            same, so that the exact sum follows from their number, and epsilon is not bounded.
+        clients: in each round; None: as few as the plan takes, or 64 where it leaves that open. Not
+            used where their number is hidden.
 
     Raises:
         InvalidInputError: the plan has no privacy, or a value is out of bounds.
@@ -93,8 +96,8 @@ class Audit:
     def __post_init__(self) -> None:
         if self.plan.privacy is None:
             raise InvalidInputError(
-                "the plan has no differential privacy, so there is no noise to audit: make one with epsilon "
-                "(fedtally plan --epsilon E)"
+                "the plan has no differential privacy, so there is no noise to audit: make one with"
+                " epsilon (fedtally plan --epsilon E)"
             )
         if self.campaigns is not None:
             _validate.integer(1, 1 << 20, campaigns=self.campaigns)
@@ -108,7 +111,9 @@ class Audit:
         terms = _terms(self.plan)
         distribution = law_of(terms, terms.event.honest_survivors or 1)
         counters = self.plan.rows * self.plan.width * len(self.plan.releases)
-        unchanging = min(campaigns_to_see_unchanging(counters, distribution, _SURE), _MOST_FOR_A_COUNTER)
+        unchanging = min(
+            campaigns_to_see_unchanging(counters, distribution, _SURE), _MOST_FOR_A_COUNTER
+        )
         number = self.campaigns or min(max(unchanging, needed), _MOST_CAMPAIGNS)
         return number + number % 2
 
@@ -122,8 +127,8 @@ class Release(NamedTuple):
         planned: root of the mean square of the planned noise.
         measured: root of the mean square of what was released less the exact sums.
         positive: the share of positive noise, of all that is not 0.
-        correlation: the largest, in absolute value, with another release of the same campaign; of a plan of one
-            release, with that of the next campaign.
+        correlation: the largest, in absolute value, with another release of the same campaign; of a
+            plan of one release, with that of the next campaign.
     """
 
     rounds: range
@@ -162,9 +167,10 @@ class AuditResult:
         releases: one for each of the plan's.
         checks: all that were made.
         detection: what single clients gave away; None where none could be told apart.
-        detectable: the deviation of the noise, as a share of the planned, that would be seen 99 times in 100 in one
-            release if it were smaller by this.
-        bounds: on a client, that clients who hold too much were tested by: "items", "clip"; in how many campaigns.
+        detectable: the deviation of the noise, as a share of the planned, that would be seen 99
+            times in 100 in one release if it were smaller by this.
+        bounds: on a client, that clients who hold too much were tested by: "items", "clip"; in how
+            many campaigns.
     """
 
     audit: Audit
@@ -191,10 +197,13 @@ class AuditResult:
         found = [check.failure for check in self.checks if check.probability < self.level]
         if (seen := self.detection) is not None:
             if seen.bound > seen.guaranteed:
-                found.append(f"epsilon is at least {seen.bound:.4g}, and {seen.guaranteed:.4g} is guaranteed")
+                found.append(
+                    f"epsilon is at least {seen.bound:.4g}, and {seen.guaranteed:.4g} is guaranteed"
+                )
             if seen.distance > seen.sensitivity + _DISTANCE_MARGIN:
                 found.append(
-                    f"one client moves the releases by {seen.distance:.4g}, and the noise is for {seen.sensitivity:.4g}"
+                    f"one client moves the releases by {seen.distance:.4g}, and the noise is for"
+                    f" {seen.sensitivity:.4g}"
                 )
         return found
 
@@ -222,7 +231,9 @@ def run(audit: Audit, progress: Progress | None = None) -> AuditResult:
     report = progress or (lambda *_: None)
     rng = np.random.default_rng(secrets.randbits(128))
     plan, domain = _stand_in(audit.plan)
-    asked = Simulation.of(plan=plan, domain=domain, confidence=0.0, recovery="median", dropout=audit.dropout)
+    asked = Simulation.of(
+        plan=plan, domain=domain, confidence=0.0, recovery="median", dropout=audit.dropout
+    )
     design = _Design(plan, rng, audit)
     evidence = _Evidence(plan, design, rng)
     crowds = design.crowds(rng)
@@ -264,7 +275,8 @@ class _Client(NamedTuple):
         rounds: that it is in.
         held: its items, if its coin says yes.
         other: its items, if its coin says no.
-        direction: by how much the one moves the releases from the other; nothing for a client without a coin.
+        direction: by how much the one moves the releases from the other; nothing for a client
+            without a coin.
     """
 
     rounds: tuple[int, ...]
@@ -292,7 +304,8 @@ class _Crowd(NamedTuple):
     Attributes:
         bound: which one they exceed: "items", or "clip".
         population: all of them.
-        towards: of each release, the direction in which they would move it without that bound: int64 [rows * width].
+        towards: of each release, the direction in which they would move it without that bound:
+            int64 [rows * width].
         most: of each release, the largest product of one client's contribution with that direction.
         campaigns: in which a missing bound is seen.
     """
@@ -331,7 +344,7 @@ class _Population(NamedTuple):
             (item, i, round)
             for i, client, items in self.holding()
             for round in client.rounds
-            for item in (items or (self.outside if i % 2 else None,))
+            for item in items or (self.outside if i % 2 else None,)
         ]
         items, clients, rounds = (list(column) for column in zip(*rows, strict=True))
         return from_items(items, clients=clients, rounds=rounds if self.names_rounds else None)
@@ -340,7 +353,8 @@ class _Population(NamedTuple):
 class _Design:
     """Clients for the campaigns of a plan: as many as it takes, in rounds that are known.
 
-    Clients with a coin share no counter with each other, so that they are independent observations of the noise.
+    Clients with a coin share no counter with each other, so that they are independent observations
+    of the noise.
     """
 
     def __init__(self, plan: Plan, rng: np.random.Generator, audit: Audit) -> None:
@@ -348,7 +362,9 @@ class _Design:
         self._asked, self._dropout, self.alike = audit.clients, audit.dropout, audit.dropout > 0
         self.is_hidden = self.terms.event.relation is Relation.ADD_REMOVE
         self._releases_of_plan = plan.releases
-        self._release_of = {round: k for k, rounds in enumerate(self._releases_of_plan) for round in rounds}
+        self._release_of = {
+            round: k for k, rounds in enumerate(self._releases_of_plan) for round in rounds
+        }
         self._ids = np.arange(1, plan.domain_size + 1, dtype=np.uint64)
         self._hashes: dict[int, tuple[I64, I64]] = {}
         places = self._places()
@@ -359,7 +375,9 @@ class _Design:
         """Toss the coins; those without one hold what they hold."""
         coins = rng.integers(0, 2, len(self.clients)).astype(np.bool_)
         coins |= np.array([not client.direction for client in self.clients])
-        return _Population(self.clients, coins, not self.is_hidden, self.is_hidden, len(self._ids) + 1)
+        return _Population(
+            self.clients, coins, not self.is_hidden, self.is_hidden, len(self._ids) + 1
+        )
 
     def exact(self, population: _Population) -> list[I64]:
         """Return the sums of every release without noise: int64 [rows * width] each."""
@@ -367,7 +385,9 @@ class _Design:
         for _, client, items in population.holding():
             for round in client.rounds:
                 held.setdefault(round, []).extend(items)
-        totals = [np.zeros(self.plan.rows * self.plan.width, np.int64) for _ in self._releases_of_plan]
+        totals = [
+            np.zeros(self.plan.rows * self.plan.width, np.int64) for _ in self._releases_of_plan
+        ]
         for round, everything in held.items():
             totals[self._release_of[round]] += self.sketch(round, everything)
         return totals
@@ -384,7 +404,8 @@ class _Design:
             return []
         event = self.terms.event
         more = event.max_items + 1
-        numbers = [more] if event.is_clipped else [more << i for i in range(9)]  # the fewest that show it
+        # the fewest that show it
+        numbers = [more] if event.is_clipped else [more << i for i in range(9)]
         found = next(filter(None, (self._crowd("items", number, rng) for number in numbers)), None)
         clip = self._crowd("clip", event.max_items, rng) if event.is_clipped else None
         return [crowd for crowd in (found, clip) if crowd is not None]
@@ -394,21 +415,37 @@ class _Design:
         if number > len(self._ids):
             return None
         held = [
-            self._together(rounds.start, number, 1 if bound == "clip" else -1, rng) for rounds in self._releases_of_plan
+            self._together(rounds.start, number, 1 if bound == "clip" else -1, rng)
+            for rounds in self._releases_of_plan
         ]
-        towards = [self.sketch(rounds.start, own) for rounds, own in zip(self._releases_of_plan, held, strict=True)]
+        towards = [
+            self.sketch(rounds.start, own)
+            for rounds, own in zip(self._releases_of_plan, held, strict=True)
+        ]
         places = self._places(_CROWD)
-        clients = [_Client(rounds, own, own) for rounds in places for own in (held[self._release_of[rounds[0]]],)]
+        clients = [
+            _Client(rounds, own, own)
+            for rounds in places
+            for own in (held[self._release_of[rounds[0]]],)
+        ]
         sets = [
-            {held[self._release_of[rounds[0]]] for rounds in places if any(self._release_of[r] == k for r in rounds)}
+            {
+                held[self._release_of[rounds[0]]]
+                for rounds in places
+                if any(self._release_of[r] == k for r in rounds)
+            }
             for k in range(len(self._releases_of_plan))
         ]
-        most = [max(self._product(k, vector, own) for own in sets[k]) for k, vector in enumerate(towards)]
+        most = [
+            max(self._product(k, vector, own) for own in sets[k])
+            for k, vector in enumerate(towards)
+        ]
         norm = math.sqrt(self._square())
         needed = 0
         for k, vector in enumerate(towards):
             length = math.sqrt(float(vector @ vector))
-            # What a client without this bound, but with the other one, contributes: all that it holds.
+            # What a client without this bound, but with the other one, contributes: all that it
+            # holds.
             passes = bound == "clip" or not self.terms.event.is_clipped or length <= norm
             gap = length**2 - most[k] if passes else 0.0
             number_there = sum(self._release_of[r] == k for rounds in places for r in rounds)
@@ -417,7 +454,11 @@ class _Design:
                 return None
             needed = max(needed, math.ceil((_SEEN * noise / (gap * number_there)) ** 2))
         population = _Population(
-            clients, np.ones(len(clients), np.bool_), not self.is_hidden, self.is_hidden, len(self._ids) + 1
+            clients,
+            np.ones(len(clients), np.bool_),
+            not self.is_hidden,
+            self.is_hidden,
+            len(self._ids) + 1,
         )
         return _Crowd(bound, population, towards, most, needed)
 
@@ -425,27 +466,40 @@ class _Design:
         """Return the largest square of the norm of one contribution to a round, by the plan: items and clip."""
         event = self.terms.event
         most = event.max_items**2 * self.plan.rows
-        return most if event.clip_norm is None else min(most, max(1, math.floor(Fraction(event.clip_norm) ** 2)))
+        return (
+            most
+            if event.clip_norm is None
+            else min(most, max(1, math.floor(Fraction(event.clip_norm) ** 2)))
+        )
 
     def _product(self, release: int, towards: I64, held: Sequence[int]) -> float:
         """Return the largest product with a direction that the plan lets a client contribute of what it holds."""
         cells, signs = self._hash(self._releases_of_plan[release].start)
         places = np.array(held, np.intp) - 1
         rows = np.arange(self.plan.rows)[:, None]
-        each = (towards.reshape(self.plan.rows, -1)[rows, cells[:, places]] * signs[:, places]).sum(axis=0)
+        each = (towards.reshape(self.plan.rows, -1)[rows, cells[:, places]] * signs[:, places]).sum(
+            axis=0
+        )
         best = np.sort(each[each > 0])[::-1][: self.terms.event.max_items]
-        return min(float(best.sum()), math.sqrt(self._square() * float(towards @ towards)))  # Cauchy and Schwarz
+        # Cauchy and Schwarz
+        return min(float(best.sum()), math.sqrt(self._square() * float(towards @ towards)))
 
-    def _together(self, round: int, number: int, sense: int, rng: np.random.Generator) -> tuple[int, ...]:
+    def _together(
+        self, round: int, number: int, sense: int, rng: np.random.Generator
+    ) -> tuple[int, ...]:
         """Return so many items whose sketch is long (`sense` 1) or short (-1): the best of some greedy choices."""
         cells, signs = self._hash(round)
         rows, best, best_square = np.arange(self.plan.rows)[:, None], (), -math.inf
-        starts = max(1, min(_STARTS, len(self._ids), _CHOICES // (number * len(self._releases_of_plan))))
+        starts = max(
+            1, min(_STARTS, len(self._ids), _CHOICES // (number * len(self._releases_of_plan)))
+        )
         for first in rng.choice(self._ids, starts, replace=False).tolist():
             found = [first]
             away = self.sketch(round, found)
             while len(found) < number:
-                lengths = sense * (away.reshape(self.plan.rows, -1)[rows, cells] * signs).sum(axis=0)
+                lengths = sense * (away.reshape(self.plan.rows, -1)[rows, cells] * signs).sum(
+                    axis=0
+                )
                 lengths[np.array(found) - 1] = -(1 << 40)
                 found.append(int(lengths.argmax()) + 1)
                 away += self.sketch(round, found[-1:])
@@ -457,16 +511,19 @@ class _Design:
     def _places(self, most_usual: int = _CLIENTS) -> list[tuple[int, ...]]:
         """Return the rounds of each client; `most_usual` of them in a round where the plan leaves it open."""
         plan, together = self.plan, self.terms.event.participations
-        if self.is_hidden:  # so many that noise does not take the number to 0; they are drawn where nobody sees it
+        # so many that noise does not take the number to 0; they are drawn where nobody sees it
+        if self.is_hidden:
             most = 24 * self.terms.stddev * math.sqrt(len(self._releases_of_plan))
             return [(0,)] * (_CLIENTS + math.ceil(most))
         least = min(plan.max_round_clients, math.ceil(self._fewest() / (1 - self._dropout)))
         usual = min(most_usual, plan.max_round_clients) if plan.secure_sum is None else least
-        starting = min(-(-max(least, self._asked or usual) // together), plan.max_round_clients // together)
+        starting = min(
+            -(-max(least, self._asked or usual) // together), plan.max_round_clients // together
+        )
         if starting < 1 or starting * together < least:
             raise InvalidInputError(
-                f"the plan takes rounds of {least:,} to {plan.max_round_clients:,} clients, "
-                f"each of them in {together:,}: no even rounds can be made up; raise max_round_clients"
+                f"the plan takes rounds of {least:,} to {plan.max_round_clients:,} clients, each of"
+                f" them in {together:,}: no even rounds can be made up; raise max_round_clients"
             )
         number = plan.num_rounds
         return [
@@ -485,9 +542,13 @@ class _Design:
         return self.terms.event.honest_survivors or 1
 
     def _clients(self, places: list[tuple[int, ...]], rng: np.random.Generator) -> list[_Client]:
-        if self.is_hidden and len(self._releases_of_plan) > 1:  # nobody knows their rounds: none holds anything
+        # nobody knows their rounds: none holds anything
+        if self.is_hidden and len(self._releases_of_plan) > 1:
             return [_Client(rounds, (), ()) for rounds in places]
-        pool, used = len(self._ids), np.zeros((len(self._releases_of_plan), self.plan.rows, self.plan.width), np.bool_)
+        pool, used = (
+            len(self._ids),
+            np.zeros((len(self._releases_of_plan), self.plan.rows, self.plan.width), np.bool_),
+        )
         if self.alike:
             common = self._worst(range(self.plan.num_rounds), None, np.ones(pool, np.bool_))
             return [_Client(rounds, common, common) for rounds in places]
@@ -499,13 +560,16 @@ class _Design:
             found.append(told or _Client(rounds, usual, usual))
         return found
 
-    def _told_apart(self, rounds: tuple[int, ...], used: Any, rng: np.random.Generator) -> _Client | None:
+    def _told_apart(
+        self, rounds: tuple[int, ...], used: Any, rng: np.random.Generator
+    ) -> _Client | None:
         """Return a client with a coin, in counters that no other such client uses; None if there are too few."""
         free = np.ones(len(self._ids), np.bool_)
         rows = np.arange(self.plan.rows)[:, None]
         for round in rounds:
             free &= ~used[self._release_of[round]][rows, self._hash(round)[0]].any(axis=0)
-        free &= rng.permutation(len(free)) < len(free) / 2  # another half for each: not always the same items
+        # another half for each: not always the same items
+        free &= rng.permutation(len(free)) < len(free) / 2
         held = self._worst(rounds, None, free)
         other: tuple[int, ...] = ()
         if self.terms.event.relation is Relation.REPLACE_ONE and held:
@@ -521,9 +585,16 @@ class _Design:
                 cells = self._hash(round)[0][:, np.array(items, np.intp) - 1]
                 used[k][rows, cells] = True
         parts = ((k, np.flatnonzero(vector), vector) for k, vector in moved.items())
-        return _Client(rounds, held, other, tuple(_Moved(k, where, vector[where]) for k, where, vector in parts))
+        return _Client(
+            rounds,
+            held,
+            other,
+            tuple(_Moved(k, where, vector[where]) for k, where, vector in parts),
+        )
 
-    def _worst(self, rounds: Sequence[int], against: tuple[int, ...] | None, free: Any) -> tuple[int, ...]:
+    def _worst(
+        self, rounds: Sequence[int], against: tuple[int, ...] | None, free: Any
+    ) -> tuple[int, ...]:
         """Return items of one client that make its sketch, less that of `against`, long; within the clip in all rounds.
 
         One by one the item is taken that adds the most; of equal ones the first.
@@ -532,12 +603,22 @@ class _Design:
         most = math.inf if event.clip_norm is None else event.clip_norm**2
         first, free = rounds[0], free.copy()
         cells, signs = self._hash(first)
-        away = -self.sketch(first, against) if against else np.zeros(self.plan.rows * self.plan.width, np.int64)
+        away = (
+            -self.sketch(first, against)
+            if against
+            else np.zeros(self.plan.rows * self.plan.width, np.int64)
+        )
         found: list[int] = []
         for _ in range(event.max_items):
-            lengths = (away.reshape(self.plan.rows, -1)[np.arange(self.plan.rows)[:, None], cells] * signs).sum(axis=0)
-            for place in np.argsort(-np.where(free, lengths, -(1 << 40)), kind="stable")[:8].tolist():
-                squares = [int((self.sketch(round, [*found, place + 1]) ** 2).sum()) for round in rounds]
+            lengths = (
+                away.reshape(self.plan.rows, -1)[np.arange(self.plan.rows)[:, None], cells] * signs
+            ).sum(axis=0)
+            for place in np.argsort(-np.where(free, lengths, -(1 << 40)), kind="stable")[
+                :8
+            ].tolist():
+                squares = [
+                    int((self.sketch(round, [*found, place + 1]) ** 2).sum()) for round in rounds
+                ]
                 if free[place] and max(squares) <= most:
                     found.append(place + 1)
                     away += self.sketch(first, [place + 1])
@@ -551,7 +632,10 @@ class _Design:
         if round not in self._hashes:
             own = self.plan.spec.round_hash(round)
             cells = kernels.locations(kernels.hash_words(own.location, self._ids), self.plan.width)
-            self._hashes[round] = cells, kernels.signs(kernels.hash_words(own.sign, self._ids), own.sign_bit)
+            self._hashes[round] = (
+                cells,
+                kernels.signs(kernels.hash_words(own.sign, self._ids), own.sign_bit),
+            )
         return self._hashes[round]
 
 
@@ -577,7 +661,9 @@ class _Evidence:
         """Add a campaign of clients that hold too much: by how much they move each release too far."""
         found = {sketch.round: sketch for sketch in result.sketches}
         excess, distributions = [], []
-        for rounds, towards, most in zip(self._plan.releases, crowd.towards, crowd.most, strict=True):
+        for rounds, towards, most in zip(
+            self._plan.releases, crowd.towards, crowd.most, strict=True
+        ):
             sketch = found[rounds.start]
             number = len(crowd.population.clients) if self._design.is_hidden else sketch.num_clients
             excess.append(float(sketch.counters.reshape(-1) @ towards) - number * most)
@@ -591,11 +677,16 @@ class _Evidence:
             crowd = seen[0][0]
             tails = [
                 weighted_tail(
-                    sum(excess[k] for _, excess, _ in seen), towards, [distributions[k] for _, _, distributions in seen]
+                    sum(excess[k] for _, excess, _ in seen),
+                    towards,
+                    [distributions[k] for _, _, distributions in seen],
                 )
                 for k, towards in enumerate(crowd.towards)
             ]
-            failure = f"clients that hold too much ({bound}) move a release by more than the plan says one client may"
+            failure = (
+                f"clients that hold too much ({bound}) move a release by more than the plan says"
+                " one client may"
+            )
             checks.append(Check(f"bounds, {bound}", len(tails) * min(tails), failure))
         return checks
 
@@ -616,7 +707,10 @@ class _Evidence:
     def _exact_sums(self, population: _Population, result: Result) -> list[I64]:
         if not self._design.alike:
             return self._design.exact(population)
-        held, numbers = population.clients[0].held, {s.round: s.num_clients for s in result.sketches}
+        held, numbers = (
+            population.clients[0].held,
+            {s.round: s.num_clients for s in result.sketches},
+        )
         starts = [rounds.start for rounds in self._plan.releases]
         return [numbers[start] * self._design.sketch(start, held) for start in starts]
 
@@ -627,7 +721,10 @@ class _Evidence:
             joint = np.zeros(2)
             for moved in client.direction:
                 k = moved.release
-                own = np.array([self._residuals[k][-1][moved.counters] @ moved.by, moved.square]) / variances[k]
+                own = (
+                    np.array([self._residuals[k][-1][moved.counters] @ moved.by, moved.square])
+                    / variances[k]
+                )
                 self._told.append((k, coin, np.array([own[0] / own[1] + coin, own[1]])))
                 joint += own
             if client.direction:
@@ -640,15 +737,23 @@ class _Evidence:
         """Check everything."""
         ranks = [
             Ranks.joined(
-                [Ranks.of(noise, self._distribution(n), self._rng) for noise, n in zip(own, numbers, strict=True)]
+                [
+                    Ranks.of(noise, self._distribution(n), self._rng)
+                    for noise, n in zip(own, numbers, strict=True)
+                ]
             )
             for own, numbers in zip(self._residuals, self._clients, strict=True)
         ]
         checks = checks_of(ranks, [np.stack(own) for own in self._exact], self._plan.rows)
         checks.append(
-            reordered([noise for own in self._residuals for noise in own], self._distribution(self._clients[0][0]))
+            reordered(
+                [noise for own in self._residuals for noise in own],
+                self._distribution(self._clients[0][0]),
+            )
         )
-        distributions = [[self._distribution(number) for number in numbers] for numbers in self._clients]
+        distributions = [
+            [self._distribution(number) for number in numbers] for numbers in self._clients
+        ]
         noise = [np.stack(own) for own in self._residuals]
         checks.append(unchanging(noise, distributions))
         checks += dependence_checks(noise, distributions, self._plan.rows, self._rng)
@@ -673,11 +778,22 @@ class _Evidence:
         failure = "what is said of a campaign depends on what clients hold"
         found = [Check("shown", 1.0 if same else 0.0, failure)]
         if self._design.is_hidden:
-            number = Ranks.of(np.array(self._numbers), self._distribution(0).times(self._releases), self._rng)
+            number = Ranks.of(
+                np.array(self._numbers), self._distribution(0).times(self._releases), self._rng
+            )
             failure = "the number of clients has the noise of a counter"
-            return [*found, *number.checks("the number of clients"), shared_with(number.side[0], ranks, failure)]
+            return [
+                *found,
+                *number.checks("the number of clients"),
+                shared_with(number.side[0], ranks, failure),
+            ]
         same = len(set(self._numbers)) == 1
-        return [*found, Check("clients", 1.0 if same else 0.0, "the number of clients depends on what they hold")]
+        return [
+            *found,
+            Check(
+                "clients", 1.0 if same else 0.0, "the number of clients depends on what they hold"
+            ),
+        ]
 
     def _release(self, k: int, correlation: float) -> Release:
         noise = np.stack(self._residuals[k]).astype(np.float64)
@@ -707,13 +823,20 @@ class _Evidence:
             spread = 1 / math.sqrt(float(np.median([told[1] for _, told in seen])))
             for step in _THRESHOLDS:
                 threshold = 0.5 + step * spread
-                above, below = (yes > threshold, no > threshold), (no <= threshold, yes <= threshold)
+                above, below = (
+                    (yes > threshold, no > threshold),
+                    (no <= threshold, yes <= threshold),
+                )
                 best = max(best, *(epsilon_bound(*pair, delta, share) for pair in (above, below)))
-        longest = max(sum(moved.square for moved in client.direction) for client in self._design.clients)
+        longest = max(
+            sum(moved.square for moved in client.direction) for client in self._design.clients
+        )
         if self._design.is_hidden:
             longest += 1  # the number of clients, one more counter
         number = sum(k is None for k, _, _ in self._told)
-        return Detection(best, self._terms.epsilon, number, math.sqrt(longest), self._terms.event.l2_sensitivity)
+        return Detection(
+            best, self._terms.epsilon, number, math.sqrt(longest), self._terms.event.l2_sensitivity
+        )
 
 
 def law_of(terms: PrivacyConfig, clients: int) -> Distribution:
@@ -726,7 +849,9 @@ def law_of(terms: PrivacyConfig, clients: int) -> Distribution:
     event = terms.event
     if event.honest_survivors is not None:
         return Distribution.skellam(event.noise_variance * clients / event.honest_survivors)
-    return Distribution.rounded_gaussian(event.noise_variance).times(2 if event.trust is Trust.DISTRIBUTED else 1)
+    return Distribution.rounded_gaussian(event.noise_variance).times(
+        2 if event.trust is Trust.DISTRIBUTED else 1
+    )
 
 
 def _level(checks: int) -> float:
@@ -737,7 +862,14 @@ def _level(checks: int) -> float:
 def _shown(result: Result, is_hidden: bool) -> Any:
     """Return what a result says besides its sums; all of it is to be the same whatever clients hold."""
     number = None if is_hidden else result.num_clients
-    found = (number, len(result.sketches), result.warnings, result.missing, result.secure_sum, result.sizing)
+    found = (
+        number,
+        len(result.sketches),
+        result.warnings,
+        result.missing,
+        result.secure_sum,
+        result.sizing,
+    )
     return found if result.not_private else (*found, result.timings)
 
 

@@ -1,7 +1,8 @@
 """What CPU operations take on this machine, measured in seconds: small rounds, draws and decoders, run for real.
 
-Every stage of a small round takes a known number of each operation (`planner.bill`) and was seen to take some time; the
-times of the operations are those that explain all stages best, by non-negative least squares of relative errors.
+Every stage of a small round takes a known number of each operation (`planner.bill`) and was seen to
+take some time; the times of the operations are those that explain all stages best, by non-negative
+least squares of relative errors.
 """
 
 from __future__ import annotations
@@ -108,13 +109,18 @@ class Clock:
         self.seconds[stage, party] = self.seconds.get((stage, party), 0.0) + spent
 
 
-def campaign(summation: Summation, clients: int, *, rows: int, width: int, max_items: int) -> tuple[Plan, Keys]:
+def campaign(
+    summation: Summation, clients: int, *, rows: int, width: int, max_items: int
+) -> tuple[Plan, Keys]:
     """Return the plan of one round, and its keys."""
     keys = make_keys(summation, [clients], key_bytes(1, b"calibration"))
     agreed = replace_keys(terms(summation, [clients], max_items, rows * width), keys)
     domain = IntegerRange(1, 1000).describe()
     shared = Schedule.parse("shared")
-    return Plan(rows, width, shared, 1, clients, clients, domain, max_items, bytes(32), agreed), keys
+    return (
+        Plan(rows, width, shared, 1, clients, clients, domain, max_items, bytes(32), agreed),
+        keys,
+    )
 
 
 def run_round(plan: Plan, keys: Keys, dropout: float) -> list[Seen]:
@@ -130,7 +136,10 @@ def run_round(plan: Plan, keys: Keys, dropout: float) -> list[Seen]:
         _run_two_server(plan, agreed, keys, people, gone, clock)
     work: dict[tuple[str, str], Counter[str]] = {}
     for line in lines_of_sum(plan, plan.num_clients, dropout, plan.num_clients):
-        for party, times, counts in (("client", line.clients, line.client), ("server", 1.0, line.server)):
+        for party, times, counts in (
+            ("client", line.clients, line.client),
+            ("server", 1.0, line.server),
+        ):
             stage = REPORTS if party == "client" and plan.is_two_server else line.stage
             found = work.setdefault((stage, party), Counter())
             found.update({name: times * count for name, count in counts.items()})
@@ -138,7 +147,12 @@ def run_round(plan: Plan, keys: Keys, dropout: float) -> list[Seen]:
 
 
 def _run_secagg(
-    plan: Plan, agreed: SecAggConfig, keys: Keys, people: list[FrequencyClient], gone: int, clock: Clock
+    plan: Plan,
+    agreed: SecAggConfig,
+    keys: Keys,
+    people: list[FrequencyClient],
+    gone: int,
+    clock: Clock,
 ) -> None:
     random, now, p = key_bytes(1, b"round"), int(time.time()), agreed.parameters
     run = CohortRun.begin(
@@ -178,16 +192,25 @@ def _run_secagg(
 
 
 def _run_two_server(
-    plan: Plan, agreed: TwoServerConfig, keys: Keys, people: list[FrequencyClient], gone: int, clock: Clock
+    plan: Plan,
+    agreed: TwoServerConfig,
+    keys: Keys,
+    people: list[FrequencyClient],
+    gone: int,
+    clock: Clock,
 ) -> None:
     random, server = key_bytes(1, b"round"), FrequencyServer(plan)
     assert keys.allow_list is not None
     policy = two_server.BatchPolicy(min_honest=2)
     leader = server.leader(0, policy, keys.allow_list, two_server.MemoryJournal(), random=random)
-    helper = server.helper(0, policy, keys.allow_list, two_server.MemoryJournal(), keys.helper, random=random)
+    helper = server.helper(
+        0, policy, keys.allow_list, two_server.MemoryJournal(), keys.helper, random=random
+    )
     for i, person in enumerate(people):
         with clock(REPORTS, "client"):
-            report = person.report(0, policy, journal=MemoryJournal(), identity=keys.identities[i], random=random)
+            report = person.report(
+                0, policy, journal=MemoryJournal(), identity=keys.identities[i], random=random
+            )
         if i >= gone or i % 2:
             with clock("report to the leader", "server"):
                 leader.receive(report.leader)
@@ -206,17 +229,20 @@ class Sums(NamedTuple):
     sketches: list[CountSketch]
 
 
-def landed(candidates: int, *, rows: int, width: int, schedule: str, num_rounds: int, exponent: float) -> Sums:
+def landed(
+    candidates: int, *, rows: int, width: int, schedule: str, num_rounds: int, exponent: float
+) -> Sums:
     """Return the sums of 100,000 clients whose items follow a power law."""
     sizes = (_CLIENTS, -(-_CLIENTS // num_rounds))
     domain = IntegerRange(1, candidates).describe()
     plan = Plan(rows, width, Schedule.parse(schedule), num_rounds, *sizes, domain, 1, bytes(32))
     distribution = np.cumsum(np.arange(1, candidates + 1.0) ** -exponent)
     sketches = [CountSketch(plan.spec, number) for number in range(num_rounds)]
-    for number, sketch in enumerate(sketches):  # every so many-th client of a row of all, from another one each round
-        upto = np.floor(distribution / distribution[-1] * (_CLIENTS // num_rounds) + number / num_rounds).astype(
-            np.int64
-        )
+    # every so many-th client of a row of all, from another one each round
+    for number, sketch in enumerate(sketches):
+        upto = np.floor(
+            distribution / distribution[-1] * (_CLIENTS // num_rounds) + number / num_rounds
+        ).astype(np.int64)
         sketch.add_range(1, np.diff(upto, prepend=0))
     return Sums(plan, sketches)
 
@@ -238,9 +264,14 @@ def _single_operations() -> Iterator[Seen]:
     key, size = bytes(KEY_BYTES), 1 << 17
     for noise, scans in ((skellam(0.3), True), (rounded_gaussian(300.0), False)):
         noise.draw(Secret(key), 1)
-        yield _timed(noise_work(noise, size, scans), partial(noise.draw, Secret(key), size, constant_time=scans))
+        yield _timed(
+            noise_work(noise, size, scans),
+            partial(noise.draw, Secret(key), size, constant_time=scans),
+        )
     identity, count = SigningKey(Secret(key)), 100
-    yield _timed({"signature": count}, lambda: [identity.sign(Label.CONFIRM, key) for _ in range(count)])
+    yield _timed(
+        {"signature": count}, lambda: [identity.sign(Label.CONFIRM, key) for _ in range(count)]
+    )
     vector = np.zeros(1 << 21, "<u2")
     yield _timed({"mask": vector.nbytes}, partial(Masking(vector).add, Secret(key)))
     clients, threshold = 160, 80
@@ -248,10 +279,14 @@ def _single_operations() -> Iterator[Seen]:
     shamir.split(elements[0], elements[1:], clients)
     split = partial(shamir.split, elements[0], elements[1:], clients)
     yield _timed({"share": 10 * clients * threshold}, lambda: [split() for _ in range(10)])
-    points = np.stack([np.delete(np.arange(1, threshold + 2), i % threshold) for i in range(clients)])
+    points = np.stack(
+        [np.delete(np.arange(1, threshold + 2), i % threshold) for i in range(clients)]
+    )
     shares = np.ones((clients, threshold, shamir.SECRET_ELEMENTS), np.uint32)
     yield _timed({"coefficient": clients * threshold**2}, partial(shamir.combine, points, shares))
-    parameters = propose(clients, length=1, bits=16, corrupt=1, max_dropout=0.05, adversary="active")
+    parameters = propose(
+        clients, length=1, bits=16, corrupt=1, max_dropout=0.05, adversary="active"
+    )
     yield _timed({"slot": clients * (clients - 1)}, partial(_take_shares, parameters, clients))
 
 
@@ -278,7 +313,12 @@ def measure() -> Iterator[Seen]:
     """Run everything in turns; yield what each stage took in the best."""
     turns = []
     sums = [
-        (recovery, landed(size, rows=5, width=width, schedule=schedule, num_rounds=rounds, exponent=exponent))
+        (
+            recovery,
+            landed(
+                size, rows=5, width=width, schedule=schedule, num_rounds=rounds, exponent=exponent
+            ),
+        )
         for recovery, size, width, schedule, rounds, exponent in DECODERS
     ]
     for _ in range(TURNS):
@@ -299,7 +339,9 @@ def fit(seen: Sequence[Seen]) -> dict[str, float]:
 
     names = list(OPERATIONS)
     weights = np.array([1.0 / (one.seconds + _IGNORED) for one in seen])
-    counts = np.array([[one.work.get(name, 0.0) for name in names] for one in seen]) * weights[:, None]
+    counts = (
+        np.array([[one.work.get(name, 0.0) for name in names] for one in seen]) * weights[:, None]
+    )
     scale = np.maximum(counts.max(axis=0), 1e-300)
     found, _ = nnls(counts / scale, np.array([one.seconds for one in seen]) * weights)
     return dict(zip(names, (found / scale).tolist(), strict=True))
@@ -333,7 +375,9 @@ def undisturbed() -> Iterator[None]:
 
 def default_path() -> Path:
     """Return where a calibration is kept: in $XDG_CACHE_HOME, or ~/.cache."""
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "fedtally" / "host.json"
+    return (
+        Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "fedtally" / "host.json"
+    )
 
 
 def save(host: Host, path: str | os.PathLike[str] | None = None) -> Path:
@@ -351,7 +395,9 @@ def save(host: Host, path: str | os.PathLike[str] | None = None) -> Path:
         try:
             target.parent.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise InvalidInputError(f"cannot make the folder {target.parent}: {error.strerror}") from error
+            raise InvalidInputError(
+                f"cannot make the folder {target.parent}: {error.strerror}"
+            ) from error
     with replacing(target) as temporary:
         Path(temporary).write_text(json.dumps(host.to_dict(), indent=2) + "\n", encoding="utf-8")
     return target

@@ -1,14 +1,17 @@
-"""Does the noise of one counter follow from that of others? Tests whose false alarms are known or bounded.
+"""Does the noise of one counter follow from that of others?
+Tests whose false alarms are known or bounded.
 
-Noise of the right distribution hides nothing where an attacker knows a sum of it: noise whose rows add up to 0
-leaves the sum of each row exact. So these are compared with what independent draws do:
+Noise of the right distribution hides nothing where an attacker knows a sum of it: noise whose rows
+add up to 0 leaves the sum of each row exact. So these are compared with what independent draws do:
 
-- the sums of each row, of each release and of each campaign: by their rank under the convolved distribution
-  (`Ranks`), and whether they are even;
-- how many draws of each size a row or a release has, whatever their order and signs: each number is binomial given
-  those before it, so that its rank is a fair coin, and two rows or releases agree in half of their coins;
+- the sums of each row, of each release and of each campaign: by their rank under the convolved
+  distribution (`Ranks`), and whether they are even;
+- how many draws of each size a row or a release has, whatever their order and signs: each number is
+  binomial given those before it, so that its rank is a fair coin, and two rows or releases agree in
+  half of their coins;
 - how many pairs of counters have the same noise, or the opposite, in every campaign: a union bound;
-- signs and sizes of each two counters, over the campaigns, where these are enough to show something.
+- signs and sizes of each two counters, over the campaigns, where these are enough to show
+  something.
 """
 
 from __future__ import annotations
@@ -52,10 +55,16 @@ def dependence_checks(
         found.append(of_products(together, f"orders, {name}s", failure))
         each = coins.reshape(-1, coins.shape[2])[:_MOST_ROWS]  # each two of any campaigns
         found.append(of_products(each, f"any orders, {name}s", failure))
-    return [*found, _equal_pairs(noise, distributions), *_correlated_pairs(noise, distributions, rng)]
+    return [
+        *found,
+        _equal_pairs(noise, distributions),
+        *_correlated_pairs(noise, distributions, rng),
+    ]
 
 
-def _sums(noise: Sequence[I64], distributions: Distributions, rows: int, rng: np.random.Generator) -> list[Check]:
+def _sums(
+    noise: Sequence[I64], distributions: Distributions, rows: int, rng: np.random.Generator
+) -> list[Check]:
     """Check the sums of rows, releases and campaigns."""
     size = noise[0].shape[1]
     of_rows = [draws.reshape(len(draws), rows, -1).sum(axis=2) for draws in noise]
@@ -65,7 +74,11 @@ def _sums(noise: Sequence[I64], distributions: Distributions, rows: int, rng: np
     found: list[Check] = []
     for name, sums, addends in (
         ("row", of_rows, [[(distribution,) for distribution in own] for own in distributions]),
-        ("release", of_releases, [[(distribution,) for distribution in own] for own in distributions]),
+        (
+            "release",
+            of_releases,
+            [[(distribution,) for distribution in own] for own in distributions],
+        ),
         ("campaign", [of_all], [campaigns]),
     ):
         number = size // rows if name == "row" else size
@@ -85,10 +98,13 @@ def _sums(noise: Sequence[I64], distributions: Distributions, rows: int, rng: np
     return found
 
 
-def _ranked(sums: I64, addends: Sequence[Distribution], number: int, rng: np.random.Generator) -> tuple[Ranks, bool]:
+def _ranked(
+    sums: I64, addends: Sequence[Distribution], number: int, rng: np.random.Generator
+) -> tuple[Ranks, bool]:
     """Return the ranks of sums of so many draws of each distribution, and whether such a sum is even half of the time.
 
-    A sum of a variance above 1e8 is ranked as Gaussian: its fourth cumulant is below 1e-8 of the squared variance.
+    A sum of a variance above 1e8 is ranked as Gaussian: its fourth cumulant is below 1e-8 of the
+    squared variance.
     """
     variance = number * sum(distribution.variance for distribution in addends)
     if variance > 1e8:
@@ -116,12 +132,15 @@ def _coins(
 ) -> npt.NDArray[np.int8]:
     """Return whether each part of a release has many or few draws of each size: int8 [campaigns, parts, cells - 1].
 
-    Cells are ranges of absolute values of about the same probability. The number in a cell, given those in the cells
-    before it, is binomial; ties are broken at random, so that "many" is a fair coin, independent of all others.
+    Cells are ranges of absolute values of about the same probability. The number in a cell, given
+    those in the cells before it, is binomial; ties are broken at random, so that "many" is a fair
+    coin, independent of all others.
     """
     first = _folded(distributions[0][0])
     middles = np.cumsum(first) - first / 2
-    cells = np.unique(np.minimum(middles * _CELLS, _CELLS - 1).astype(np.int64), return_inverse=True)[1]
+    cells = np.unique(
+        np.minimum(middles * _CELLS, _CELLS - 1).astype(np.int64), return_inverse=True
+    )[1]
     number, found = int(cells.max()) + 1, []
     for draws, own in zip(noise, distributions, strict=True):
         size = draws.shape[1] // parts
@@ -156,9 +175,10 @@ def _folded(distribution: Distribution) -> F64:
 def _equal_pairs(noise: Sequence[I64], distributions: Distributions) -> Check:
     """Check how many pairs of counters have the same noise, or the opposite one, in every campaign.
 
-    Of N counters, m pairs that share none are equal with a probability of at most (N (N - 1) / 2 * p)^m / m!, where p
-    is that of one pair: as many choices of m pairs as that, and independent pairs. Draws of two distributions agree
-    with at most the larger of the probabilities for two draws of either (Cauchy and Schwarz).
+    Of N counters, m pairs that share none are equal with a probability of at most (N (N - 1) / 2 *
+    p)^m / m!, where p is that of one pair: as many choices of m pairs as that, and independent
+    pairs. Draws of two distributions agree with at most the larger of the probabilities for two
+    draws of either (Cauchy and Schwarz).
     """
     absolute = np.ascontiguousarray(np.abs(np.concatenate(noise, axis=1)).T)
     log_p = sum(
@@ -173,10 +193,14 @@ def _equal_pairs(noise: Sequence[I64], distributions: Distributions) -> Check:
     return Check("equal pairs", math.exp(min(0.0, log)), failure)
 
 
-def _correlated_pairs(noise: Sequence[I64], distributions: Distributions, rng: np.random.Generator) -> list[Check]:
+def _correlated_pairs(
+    noise: Sequence[I64], distributions: Distributions, rng: np.random.Generator
+) -> list[Check]:
     """Check each two counters over the campaigns, where there are enough campaigns to show something."""
     parts = [
-        Ranks.joined([Ranks.of(one, distribution, rng) for one, distribution in zip(own, each, strict=True)])
+        Ranks.joined(
+            [Ranks.of(one, distribution, rng) for one, distribution in zip(own, each, strict=True)]
+        )
         for own, each in zip(noise, distributions, strict=True)
     ]
     found = []

@@ -1,15 +1,16 @@
 """Does noise have the distribution that it should have? Tests whose false alarms are known exactly.
 
-A draw is compared with its distribution by its *rank*: the side (above or below the middle) and the depth, the
-probability of a
-draw at least as far out, ties broken at random. If the distribution is right, sides are fair coins and depths
-uniform on (0, 1),
-all independent, whatever the distribution, be it another one for each draw. So each test counts successes of a
-binomial of known
-probability, and no approximation is in its p-value; the test of the whole distribution is the inequality of Dvoretzky,
-Kiefer and Wolfowitz with Massart's constant, a bound as well. (That two releases have the same values in another order
-is so unlikely that its probability need not be known closely.) Several tests of a kind are one check, whose probability
-is the smallest times their number (Bonferroni).
+A draw is compared with its distribution by its *rank*: the side (above or below the middle) and the
+depth, the probability of a
+draw at least as far out, ties broken at random. If the distribution is right, sides are fair coins
+and depths uniform on (0, 1),
+all independent, whatever the distribution, be it another one for each draw. So each test counts
+successes of a binomial of known
+probability, and no approximation is in its p-value; the test of the whole distribution is the
+inequality of Dvoretzky, Kiefer and Wolfowitz with Massart's constant, a bound as well. (That two
+releases have the same values in another order is so unlikely that its probability need not be known
+closely.) Several tests of a kind are one check, whose probability is the smallest times their
+number (Bonferroni).
 """
 
 from __future__ import annotations
@@ -81,20 +82,23 @@ class Distribution:
     def of_sum(cls, distributions: tuple[Distribution, ...], number: int) -> Self:
         """Return that of the sum of so many independent draws of each distribution.
 
-        By Fourier transforms, which are wrong by about 1e-16: probabilities far in the tails are not exact.
+        By Fourier transforms, which are wrong by about 1e-16: probabilities far in the tails are
+        not exact.
         """
         variance = number * sum(distribution.variance for distribution in distributions)
         widest = number * sum(len(distribution.pmf) - 1 for distribution in distributions)
         reach = min(widest, math.ceil(_REACH * math.sqrt(variance)) + _REACH**2)
         size = fft.next_fast_len(
-            2 * max(reach, *(len(distribution.pmf) for distribution in distributions)) + 1, real=True
+            2 * max(reach, *(len(distribution.pmf) for distribution in distributions)) + 1,
+            real=True,
         )
         found = np.ones(size // 2 + 1)
         for distribution in distributions:
             around = np.zeros(size)
             around[: len(distribution.pmf)] = distribution.pmf
             around[-len(distribution.pmf) + 1 :] += distribution.pmf[:0:-1]
-            found = found * fft.rfft(around).real ** number  # of a symmetric distribution it is real
+            # of a symmetric distribution it is real
+            found = found * fft.rfft(around).real ** number
         return cls(np.maximum(fft.irfft(found, size)[: reach + 1], 0.0))
 
     def times(self, number: int) -> Distribution:
@@ -130,7 +134,10 @@ class Ranks(NamedTuple):
     @classmethod
     def joined(cls, parts: Sequence[Ranks]) -> Self:
         """Return those of several campaigns."""
-        return cls(np.concatenate([part.side for part in parts]), np.concatenate([part.depth for part in parts]))
+        return cls(
+            np.concatenate([part.side for part in parts]),
+            np.concatenate([part.depth for part in parts]),
+        )
 
     @property
     def big(self) -> npt.NDArray[np.int8]:
@@ -145,9 +152,16 @@ class Ranks(NamedTuple):
         """Check sides, how many draws are far out or near 0, and the whole distribution."""
         n = self.side.size
         counts = [int((self.depth < tail).sum()) for tail in _TAILS]
-        spread = min((binomial(count, n, tail) for count, tail in zip(counts, _TAILS, strict=True)), default=1.0)
+        spread = min(
+            (binomial(count, n, tail) for count, tail in zip(counts, _TAILS, strict=True)),
+            default=1.0,
+        )
         return [
-            Check("sign", binomial(int((self.side > 0).sum()), n, 0.5), f"{where}: more noise of one sign"),
+            Check(
+                "sign",
+                binomial(int((self.side > 0).sum()), n, 0.5),
+                f"{where}: more noise of one sign",
+            ),
             Check("spread", len(_TAILS) * spread, f"{where}: the noise is too small or too large"),
             Check("law", self._distance(), f"{where}: the noise has another distribution"),
         ]
@@ -175,17 +189,33 @@ def checks_of(releases: Sequence[Ranks], exact: Sequence[I64], rows: int) -> lis
     for k, (ranks, sums) in enumerate(zip(releases, exact, strict=True)):
         where = f"release {k + 1}"
         found += ranks.checks(where)
-        for part, which in (("counters that are 0", sums == 0), ("counters that are not 0", sums != 0)):
+        for part, which in (
+            ("counters that are 0", sums == 0),
+            ("counters that are not 0", sums != 0),
+        ):
             found.append(ranks.some(which).checks(f"{where}, {part}")[1])
         agree = int((ranks.side[sums != 0] == np.sign(sums[sums != 0])).sum())
         towards = binomial(agree, int((sums != 0).sum()), 0.5)
-        found.append(Check("shrinkage", towards, f"{where}: the noise has the sign of what it hides, or the opposite"))
-        found.append(_parts("rows", ranks, rows, f"{where}: the noise of a row is too small or too large"))
+        found.append(
+            Check(
+                "shrinkage",
+                towards,
+                f"{where}: the noise has the sign of what it hides, or the opposite",
+            )
+        )
+        found.append(
+            _parts("rows", ranks, rows, f"{where}: the noise of a row is too small or too large")
+        )
     sides, big = ([getattr(ranks, name) for ranks in releases] for name in ("side", "big"))
     everything = Ranks(np.concatenate(sides), np.concatenate([ranks.depth for ranks in releases]))
     found += everything.checks("all releases")
     found.append(
-        _parts("counters", everything, everything.side.shape[1], "the noise of a counter is too small or too large")
+        _parts(
+            "counters",
+            everything,
+            everything.side.shape[1],
+            "the noise of a counter is too small or too large",
+        )
     )
     for name, features in (("signs", sides), ("sizes", big)):
         found.append(_between(features, name))
@@ -198,20 +228,27 @@ def _parts(name: str, ranks: Ranks, number: int, failure: str) -> Check:
     """Check each of so many parts of a release: its rows, or its counters, over all campaigns."""
     depth = ranks.depth.reshape(len(ranks.depth), number, -1)
     n = depth.shape[0] * depth.shape[2]
-    best = min(float(binomial((depth < tail).sum(axis=(0, 2)), n, tail).min()) for tail in (0.5, _SCALE_TAIL))
+    best = min(
+        float(binomial((depth < tail).sum(axis=(0, 2)), n, tail).min())
+        for tail in (0.5, _SCALE_TAIL)
+    )
     return Check(name, 2 * number * best, failure)
 
 
 def _between(features: Sequence[npt.NDArray[np.int8]], name: str) -> Check:
     """Check each two releases of a campaign, over all campaigns."""
     flat = np.stack([feature.reshape(-1) for feature in features]).astype(np.float64)
-    return of_products(flat, f"releases, {name}", "two releases of a campaign have correlated noise")
+    return of_products(
+        flat, f"releases, {name}", "two releases of a campaign have correlated noise"
+    )
 
 
 def _pairs(features: npt.NDArray[np.int8], name: str) -> Check:
     """Check each two releases of any campaigns: a key that is used twice."""
     some = features[:_MOST_RELEASES].astype(np.float64)
-    return of_products(some, f"keys, {name}", "two releases have the same noise: a key was used twice")
+    return of_products(
+        some, f"keys, {name}", "two releases have the same noise: a key was used twice"
+    )
 
 
 def of_products(vectors: npt.NDArray[Any], name: str, failure: str) -> Check:
@@ -221,7 +258,9 @@ def of_products(vectors: npt.NDArray[Any], name: str, failure: str) -> Check:
         return Check(name, 1.0, failure)
     vectors = vectors.astype(np.float64)  # small integers would overflow
     products = np.abs((vectors @ vectors.T)[np.triu_indices(number, 1)])
-    return Check(name, len(products) * binomial(round((n + float(products.max())) / 2), n, 0.5), failure)
+    return Check(
+        name, len(products) * binomial(round((n + float(products.max())) / 2), n, 0.5), failure
+    )
 
 
 def shared_with(sides: npt.NDArray[np.int8], releases: Sequence[Ranks], failure: str) -> Check:
@@ -241,7 +280,8 @@ def shared_with(sides: npt.NDArray[np.int8], releases: Sequence[Ranks], failure:
 def reordered(noise: Sequence[I64], distribution: Distribution) -> Check:
     """Check that no two releases have the same noise in another order, as of one key that is laid out in two ways.
 
-    Two independent releases have as many draws of each value with at most the probability of the likeliest numbers.
+    Two independent releases have as many draws of each value with at most the probability of the
+    likeliest numbers.
 
     Args:
         noise: of each release of each campaign: int64 [rows * width] each.
@@ -250,7 +290,9 @@ def reordered(noise: Sequence[I64], distribution: Distribution) -> Check:
     n = len(noise[0])
     expected = n * np.concatenate([distribution.pmf[:0:-1], distribution.pmf])
     expected = expected[expected > 0]
-    log = special.gammaln(n + 1) + float((expected * np.log(expected / n) - special.gammaln(expected + 1)).sum())
+    log = special.gammaln(n + 1) + float(
+        (expected * np.log(expected / n) - special.gammaln(expected + 1)).sum()
+    )
     pairs = len(noise) * (len(noise) - 1) / 2
     are_other = len({np.sort(draws).tobytes() for draws in noise}) == len(noise)
     failure = "two releases have the same noise in another order"
@@ -260,8 +302,8 @@ def reordered(noise: Sequence[I64], distribution: Distribution) -> Check:
 def unchanging(noise: Sequence[I64], distributions: Sequence[Sequence[Distribution]]) -> Check:
     """Check that no counter has the same noise in every campaign, as one that gets none.
 
-    Of independent draws all are equal with at most the product of the masses of the likeliest value of each but one; so
-    much for each counter of all releases is a union bound.
+    Of independent draws all are equal with at most the product of the masses of the likeliest value
+    of each but one; so much for each counter of all releases is a union bound.
 
     Args:
         noise: of each release: int64 [campaigns, rows * width].
@@ -293,8 +335,8 @@ def campaigns_to_see_unchanging(counters: int, distribution: Distribution, level
 def weighted_tail(excess: float, weights: I64, distributions: Sequence[Distribution]) -> float:
     """Return a bound on the probability that a weighted sum of independent draws reaches `excess`: Chernoff's.
 
-    Any point of the exponent gives a bound; that of a Gaussian is taken, up to 7 standard deviations of the sum, where
-    what distributions lack beyond their reach changes nothing.
+    Any point of the exponent gives a bound; that of a Gaussian is taken, up to 7 standard
+    deviations of the sum, where what distributions lack beyond their reach changes nothing.
 
     Args:
         excess: what is reached.
@@ -314,7 +356,8 @@ def weighted_tail(excess: float, weights: I64, distributions: Sequence[Distribut
     for distribution in set(distributions):
         k = np.arange(1, len(distribution.pmf))
         moments = [
-            distribution.pmf[0] + 2 * float((distribution.pmf[1:] * np.cosh(point * size * k)).sum())
+            distribution.pmf[0]
+            + 2 * float((distribution.pmf[1:] * np.cosh(point * size * k)).sum())
             for size in sizes.tolist()
         ]
         logarithm += distributions.count(distribution) * float((numbers * np.log(moments)).sum())
@@ -344,10 +387,13 @@ def binomial(count: Any, n: Any, p: float) -> Any:
     return np.minimum(1.0, 2 * tail)
 
 
-def epsilon_bound(yes: npt.NDArray[np.bool_], no: npt.NDArray[np.bool_], delta: float, false_alarm: float) -> float:
+def epsilon_bound(
+    yes: npt.NDArray[np.bool_], no: npt.NDArray[np.bool_], delta: float, false_alarm: float
+) -> float:
     """Return what epsilon is at least, from how often something was seen in each of two worlds.
 
-    By the bounds of Clopper and Pearson on both probabilities, each wrong with half of `false_alarm` at most.
+    By the bounds of Clopper and Pearson on both probabilities, each wrong with half of
+    `false_alarm` at most.
 
     Args:
         yes: where it should be seen.
@@ -364,7 +410,11 @@ def epsilon_bound(yes: npt.NDArray[np.bool_], no: npt.NDArray[np.bool_], delta: 
     if not (len(yes) and len(no) and yes.any()):
         return 0.0
     low = float(stats.beta.ppf(false_alarm / 2, yes.sum(), len(yes) - yes.sum() + 1))
-    high = 1.0 if no.all() else float(stats.beta.isf(false_alarm / 2, no.sum() + 1, len(no) - no.sum()))
+    high = (
+        1.0
+        if no.all()
+        else float(stats.beta.isf(false_alarm / 2, no.sum() + 1, len(no) - no.sum()))
+    )
     return max(0.0, math.log((low - delta) / high)) if low > delta else 0.0
 
 
@@ -380,6 +430,7 @@ def detectable_scale(counters: int, level: float) -> float | None:
     allowed = int(stats.binom.ppf(level / len(_TAILS) / 2, counters, _SCALE_TAIL)) - 1
     if allowed < 0:
         return None
-    probability = float(special.bdtri(allowed, counters, _POWER))  # of being far out, at which so few are seen
+    # of being far out, at which so few are seen
+    probability = float(special.bdtri(allowed, counters, _POWER))
     scale = stats.norm.isf(_SCALE_TAIL / 2) / stats.norm.isf(probability / 2)
     return float(1 - scale)

@@ -1,9 +1,9 @@
 """The study behind `fedtally simulate`: schedules and widths compared over repeats on one population.
 
-The items are read once. Every repeat draws anew the round of each client and the hash seed; within a repeat all methods
-and widths see the same rounds and the same seed, so that their differences are not those of the draws. A client holds
-one item (drawn from its own, where it has several). The errors are those of all candidates against the truth among all
-clients.
+The items are read once. Every repeat draws anew the round of each client and the hash seed; within
+a repeat all methods and widths see the same rounds and the same seed, so that their differences are
+not those of the draws. A client holds one item (drawn from its own, where it has several). The
+errors are those of all candidates against the truth among all clients.
 """
 
 from __future__ import annotations
@@ -47,17 +47,18 @@ class Study:
     """What is compared.
 
     Args:
-        methods: schedules (shared, fresh, hybrid, batched:B); "one-hot" and "binary", which are exact and have a cost
-            alone, are always added.
+        methods: schedules (shared, fresh, hybrid, batched:B); "one-hot" and "binary", which are
+            exact and have a cost alone, are always added.
         widths: counters per row; each schedule is tried with each.
         rows: rows of the sketches.
         num_rounds: rounds over which the clients are split.
         repeats: how often the draws are repeated.
         recovery: how the sums are decoded, "median" or "joint".
-        epsilon: add the noise that makes a campaign (epsilon, delta)-differentially private (zero-out); None: none.
+        epsilon: add the noise that makes a campaign (epsilon, delta)-differentially private
+            (zero-out); None: none.
         delta: None: 1e-6, or a tenth of one over the number of clients if that is less.
-        trust: "central", which noises the sum of the rounds that share their hashes, or "distributed", which noises
-            every round by the clients' shares.
+        trust: "central", which noises the sum of the rounds that share their hashes, or
+            "distributed", which noises every round by the clients' shares.
         seed: of all draws; from the operating system if None.
 
     >>> Study(methods=("batched:4",), num_rounds=2)
@@ -94,7 +95,8 @@ class Study:
         for name, values in (("methods", self.methods), ("widths", self.widths)):
             if not values or len(set(values)) < len(values):
                 raise InvalidInputError(
-                    f"{name} must be distinct, and at least one, got {', '.join(map(str, values)) or 'none'}"
+                    f"{name} must be distinct, and at least one, got"
+                    f" {', '.join(map(str, values)) or 'none'}"
                 )
 
     @cached_property
@@ -103,7 +105,11 @@ class Study:
         if self.epsilon is None:
             return None
         return resolve_privacy(
-            SecureSum.IDEAL, epsilon=self.epsilon, delta=self.delta, trust=self.trust, not_private=True
+            SecureSum.IDEAL,
+            epsilon=self.epsilon,
+            delta=self.delta,
+            trust=self.trust,
+            not_private=True,
         )
 
     @property
@@ -164,13 +170,22 @@ class StudyResult:
         mine = [m for m in self.measurements if (m.method, m.width) == (method, width)]
         cost = max(m.bytes_per_client for m in mine)
         return Comparison(
-            method, width, cost, method != "binary", _spread([m.linf for m in mine]), _spread([m.l2 for m in mine])
+            method,
+            width,
+            cost,
+            method != "binary",
+            _spread([m.linf for m in mine]),
+            _spread([m.l2 for m in mine]),
         )
 
     def to_arrow(self) -> Any:
         """Return a tidy `pyarrow.Table`: one row for each method, width and repeat."""
         study = self.study
-        settings = {"rows": study.rows, "num_rounds": study.num_rounds, "num_clients": self.num_clients}
+        settings = {
+            "rows": study.rows,
+            "num_rounds": study.num_rounds,
+            "num_clients": self.num_clients,
+        }
         return tidy(self.measurements, study.recovery, study.epsilon, settings)
 
     def export(self, path: str | os.PathLike[str]) -> None:
@@ -179,7 +194,12 @@ class StudyResult:
         write_table(self.to_arrow(), path)
 
 
-def tidy(measurements: Sequence[Measurement], recovery: str, epsilon: float | None, settings: Mapping[str, int]) -> Any:
+def tidy(
+    measurements: Sequence[Measurement],
+    recovery: str,
+    epsilon: float | None,
+    settings: Mapping[str, int],
+) -> Any:
     """Return a `pyarrow.Table` of measurements, one a row, and of what is the same for all of them."""
     import pyarrow as pa
 
@@ -200,7 +220,11 @@ def write_table(table: Any, path: str | os.PathLike[str]) -> None:
     import pyarrow.parquet
 
     with replacing(path) as temporary:
-        write = pyarrow.csv.write_csv if os.fspath(path).endswith(".csv") else pyarrow.parquet.write_table
+        write = (
+            pyarrow.csv.write_csv
+            if os.fspath(path).endswith(".csv")
+            else pyarrow.parquet.write_table
+        )
         write(table, temporary)
 
 
@@ -218,7 +242,8 @@ def run(
         study: what is compared.
         domain: as in `Request`.
         outside: as in `Simulation`.
-        progress: called as (stage, done, total or None); stages are "read" (bytes) and "simulate" (sketched campaigns).
+        progress: called as (stage, done, total or None); stages are "read" (bytes) and "simulate"
+            (sketched campaigns).
 
     Raises:
         InvalidInputError: data that cannot be used.
@@ -234,12 +259,16 @@ def run(
     tally, encoder = read(source, Simulation.of(domain=domain, outside=outside), seed, report)
     [everybody] = tally.finish()
     if not everybody.num_clients:
-        raise InvalidInputError("no client is left: every item is missing, outside the domain, or counted 0 times")
+        raise InvalidInputError(
+            "no client is left: every item is missing, outside the domain, or counted 0 times"
+        )
     candidates = encoder.domain()
     population = _Population(candidates, everybody, true_counts(candidates, [everybody]))
     total = study.repeats * len(study.cells)
     measurements = []
-    for measurement in _measurements(study, population, np.random.default_rng(int.from_bytes(seed, "little"))):
+    for measurement in _measurements(
+        study, population, np.random.default_rng(int.from_bytes(seed, "little"))
+    ):
         measurements.append(measurement)
         report("simulate", len(measurements), total)
     return StudyResult(study, candidates, everybody.num_clients, tally.missing, tuple(measurements))
@@ -251,7 +280,9 @@ class _Population(NamedTuple):
     truth: Truth
 
 
-def _measurements(study: Study, population: _Population, rng: np.random.Generator) -> Iterator[Measurement]:
+def _measurements(
+    study: Study, population: _Population, rng: np.random.Generator
+) -> Iterator[Measurement]:
     parameters, random = population.domain.describe(), key_bytes(study.seed, b"noise")
     for repeat in range(study.repeats):
         rounds = split(population.everybody, study.num_rounds, rng)
@@ -261,7 +292,12 @@ def _measurements(study: Study, population: _Population, rng: np.random.Generato
         sizes = [part.num_clients for part in rounds]
 
         def planned(
-            rows: int, schedule: str, width: int, cohort: int = cohort, seed: bytes = seed, sizes: list[int] = sizes
+            rows: int,
+            schedule: str,
+            width: int,
+            cohort: int = cohort,
+            seed: bytes = seed,
+            sizes: list[int] = sizes,
         ) -> Plan:
             clients, name = population.everybody.num_clients, _schedule(schedule)
             privacy = None
@@ -283,9 +319,19 @@ def _measurements(study: Study, population: _Population, rng: np.random.Generato
         for method, width in study.cells:
             if width is None:
                 plan = planned(1, "shared", 1)
-                cost = plan.binary_bytes_per_client if method == "binary" else plan.one_hot_bytes_per_client
-                noise = _one_hot_noise(plan, population, rounds, random) if method == "one-hot" else np.empty(0)
-                yield Measurement(method, None, repeat, cost, *_exact_errors(population, rounds, noise))
+                cost = (
+                    plan.binary_bytes_per_client
+                    if method == "binary"
+                    else plan.one_hot_bytes_per_client
+                )
+                noise = (
+                    _one_hot_noise(plan, population, rounds, random)
+                    if method == "one-hot"
+                    else np.empty(0)
+                )
+                yield Measurement(
+                    method, None, repeat, cost, *_exact_errors(population, rounds, noise)
+                )
                 continue
             plan = planned(study.rows, method, width)
             errors = _errors(plan, population, rounds, study.recovery, random)
@@ -301,13 +347,19 @@ def _errors(
             server.land_plain(sketch)
     sketches = server.release(random)
     result = Result(
-        plan, population.domain, sketches, decoding=Decoding(recovery, confidence=0.0), truth=population.truth
+        plan,
+        population.domain,
+        sketches,
+        decoding=Decoding(recovery, confidence=0.0),
+        truth=population.truth,
     )
     found = result.evaluate(k=0)
     return found.linf, found.l2
 
 
-def _exact_errors(population: _Population, rounds: Sequence[RoundTally], noise: F64) -> tuple[float, float]:
+def _exact_errors(
+    population: _Population, rounds: Sequence[RoundTally], noise: F64
+) -> tuple[float, float]:
     """Return the errors of the sum of all one-hot vectors, which is also what the binary messages add up to.
 
     Args:
@@ -321,7 +373,9 @@ def _exact_errors(population: _Population, rounds: Sequence[RoundTally], noise: 
     return float(np.abs(errors).max(initial=0.0)), float(np.sqrt(errors @ errors))
 
 
-def _one_hot_noise(plan: Plan, population: _Population, rounds: Sequence[RoundTally], random: Random) -> F64:
+def _one_hot_noise(
+    plan: Plan, population: _Population, rounds: Sequence[RoundTally], random: Random
+) -> F64:
     """Return the noise that makes the sum of one-hot vectors as private: of a plan of one row; none without privacy."""
     terms = plan.privacy
     if terms is None:
@@ -346,5 +400,6 @@ def _schedule(method: str) -> Schedule:
         return Schedule.parse(method)
     except InvalidInputError as error:
         raise InvalidInputError(
-            f"methods are schedules (shared, fresh, hybrid, batched:B), one-hot and binary, got {method!r}"
+            "methods are schedules (shared, fresh, hybrid, batched:B), one-hot and binary, got"
+            f" {method!r}"
         ) from error

@@ -1,13 +1,14 @@
 """The study behind `fedtally simulate --plan`: does a plan meet its target?
 
-Every repeat is a campaign of the plan on exactly as many clients as it is for. Where the source has that many, they are
-its own; else they are drawn from them with replacement. Rounds are drawn anew, and so are the hashes, since a target
-is about hashes that nobody has chosen. The noise is the plan's. Sums are ideal: a secure sum has the same ones; where
-clients or servers add the noise before it, it is that of all of them.
+Every repeat is a campaign of the plan on exactly as many clients as it is for. Where the source has
+that many, they are its own; else they are drawn from them with replacement. Rounds are drawn anew,
+and so are the hashes, since a target is about hashes that nobody has chosen. The noise is the
+plan's. Sums are ideal: a secure sum has the same ones; where clients or servers add the noise
+before it, it is that of all of them.
 
-The target is that the largest error exceeds `linf` with a probability of at most p. It is tested: it is taken as kept
-unless the number of repeats beyond is above the 99 % quantile of Binomial(repeats, p), so that a plan that keeps it is
-found missed in at most 1 of 100 such studies.
+The target is that the largest error exceeds `linf` with a probability of at most p. It is tested:
+it is taken as kept unless the number of repeats beyond is above the 99 % quantile of
+Binomial(repeats, p), so that a plan that keeps it is found missed in at most 1 of 100 such studies.
 """
 
 from __future__ import annotations
@@ -61,7 +62,8 @@ class Trial:
     Args:
         plan: of the campaigns.
         repeats: how many there are.
-        recovery: how sums are decoded, "median" or "joint"; None: as the plan's target says, else joint from 3 rows on.
+        recovery: how sums are decoded, "median" or "joint"; None: as the plan's target says, else
+            joint from 3 rows on.
         seed: of all draws; from the operating system if None.
 
     >>> domain = {"kind": "range", "size": 2, "public": True}
@@ -98,7 +100,11 @@ class Trial:
     def study_plan(self) -> Plan:
         """The plan, marked as not private if it has differential privacy: the truth is looked at."""
         privacy = self.plan.privacy
-        return self.plan if privacy is None else replace(self.plan, privacy=replace(privacy, not_private=True))
+        return (
+            self.plan
+            if privacy is None
+            else replace(self.plan, privacy=replace(privacy, not_private=True))
+        )
 
 
 class Verdict(NamedTuple):
@@ -109,8 +115,8 @@ class Verdict(NamedTuple):
         repeats: of how many.
         allowed: the most that a plan that meets the target has, but for 1 of 100 such studies.
         met: whether there are no more.
-        detectable: the probability of exceeding from which a plan is found to miss it 9 times in 10 or more; None:
-            so few repeats never show it.
+        detectable: the probability of exceeding from which a plan is found to miss it 9 times in 10
+            or more; None: so few repeats never show it.
     """
 
     exceeded: int
@@ -129,7 +135,9 @@ class Verdict(NamedTuple):
         >>> found.allowed, round(found.detectable, 2)
         (10, 0.29)
         """
-        allowed = int(np.argmax(bdtr(np.arange(repeats + 1), repeats, probability) >= LEVEL - _ROUNDING))
+        allowed = int(
+            np.argmax(bdtr(np.arange(repeats + 1), repeats, probability) >= LEVEL - _ROUNDING)
+        )
         detectable = float(bdtri(allowed, repeats, 1 - POWER)) if allowed < repeats else None
         return cls(exceeded, repeats, allowed, exceeded <= allowed, detectable)
 
@@ -142,7 +150,8 @@ class TrialResult:
         trial: what was simulated.
         domain: the candidates.
         num_clients: of the source.
-        distribution: of the source; None where clients hold several items each, of which the error model knows nothing.
+        distribution: of the source; None where clients hold several items each, of which the error
+            model knows nothing.
         measurements: one of each repeat.
         warnings: what the reader must know.
     """
@@ -199,7 +208,9 @@ class TrialResult:
         plan = self.trial.plan
         return self._campaign.linf(self.distribution, probability, plan.rows, plan.width)
 
-    def curve(self, probability: float, reach: float = 3.0, points: int = 13) -> list[tuple[float, float]]:
+    def curve(
+        self, probability: float, reach: float = 3.0, points: int = 13
+    ) -> list[tuple[float, float]]:
         """Return bytes per client and predicted largest error of neighbouring widths, at the plan's rows.
 
         Args:
@@ -209,12 +220,15 @@ class TrialResult:
         """
         plan = self.trial.plan
         factors = np.geomspace(1 / reach, reach, points)
-        widths = sorted({min(max(2, round(plan.width * factor)), MAX_WIDTH) for factor in factors.tolist()})
+        widths = sorted(
+            {min(max(2, round(plan.width * factor)), MAX_WIDTH) for factor in factors.tolist()}
+        )
         if self.distribution is None:
             return []
         campaign = replace(self._campaign, repeats=_FEW)
         return [
-            (_bytes(plan, width), campaign.linf(self.distribution, probability, plan.rows, width)) for width in widths
+            (_bytes(plan, width), campaign.linf(self.distribution, probability, plan.rows, width))
+            for width in widths
         ]
 
     @cached_property
@@ -224,7 +238,11 @@ class TrialResult:
     def to_arrow(self) -> Any:
         """Return a tidy `pyarrow.Table`, one row for each repeat, as `StudyResult.to_arrow`."""
         plan = self.trial.plan
-        settings = {"rows": plan.rows, "num_rounds": plan.num_rounds, "num_clients": plan.num_clients}
+        settings = {
+            "rows": plan.rows,
+            "num_rounds": plan.num_rounds,
+            "num_clients": plan.num_clients,
+        }
         epsilon = None if plan.privacy is None else plan.privacy.epsilon
         return tidy(self.measurements, self.trial.decoder, epsilon, settings)
 
@@ -248,7 +266,8 @@ def run(
         trial: what is simulated.
         domain: as in `Request`; of the plan's size.
         outside: as in `Simulation`.
-        progress: called as (stage, done, total or None); stages are "read" (bytes) and "simulate" (campaigns).
+        progress: called as (stage, done, total or None); stages are "read" (bytes) and "simulate"
+            (campaigns).
 
     Raises:
         InvalidInputError: data that cannot be used, or of another domain.
@@ -263,12 +282,17 @@ def run(
     report, plan = progress or (lambda *_: None), trial.study_plan
     seed = campaign_seed(trial.seed)
     is_private = plan.privacy is not None
-    asked = Simulation.of(plan=plan, domain=domain, outside=outside, seed=seed, not_private=is_private)
+    asked = Simulation.of(
+        plan=plan, domain=domain, outside=outside, seed=seed, not_private=is_private
+    )
     tally, encoder = read(source, asked, seed, report)
     people = _joined(tally.finish(individuals=plan.max_items > 1))
     candidates = encoder.domain()
     _check(plan, trial.decoder, candidates, people)
-    rng, random = np.random.default_rng(int.from_bytes(seed, "little")), key_bytes(trial.seed, b"noise")
+    rng, random = (
+        np.random.default_rng(int.from_bytes(seed, "little")),
+        key_bytes(trial.seed, b"noise"),
+    )
     measurements, unfit = [], 0
     for repeat, rounds in enumerate(_populations(people, trial, rng)):
         again = replace(plan, seed=rng.bytes(32))
@@ -277,17 +301,21 @@ def run(
         report("simulate", repeat + 1, trial.repeats)
     distribution = _distribution(people, candidates)
     warnings = _warnings(source, trial, 0 if is_private else tally.missing, unfit, distribution)
-    return TrialResult(trial, candidates, people.num_clients, distribution, tuple(measurements), tuple(warnings))
+    return TrialResult(
+        trial, candidates, people.num_clients, distribution, tuple(measurements), tuple(warnings)
+    )
 
 
 def _check(plan: Plan, recovery: str, domain: Domain, people: RoundTally) -> None:
     if domain.size != plan.domain_size:
         raise InvalidInputError(
-            f"the plan is for a domain of {plan.domain_size:,} candidates, and the input has {domain.size:,}; declare "
-            "the plan's domain (--domain), or make a plan for this one"
+            f"the plan is for a domain of {plan.domain_size:,} candidates, and the input has"
+            f" {domain.size:,}; declare the plan's domain (--domain), or make a plan for this one"
         )
     if not people.num_clients:
-        raise InvalidInputError("no client is left: every item is missing, outside the domain, or counted 0 times")
+        raise InvalidInputError(
+            "no client is left: every item is missing, outside the domain, or counted 0 times"
+        )
     Decoding(recovery).check_domain(domain)
 
 
@@ -307,7 +335,9 @@ def _joined(rounds: Sequence[RoundTally]) -> RoundTally:
     return RoundTally(sum(part.num_clients for part in rounds), *histogram.finish())
 
 
-def _populations(people: RoundTally, trial: Trial, rng: np.random.Generator) -> Iterator[list[RoundTally]]:
+def _populations(
+    people: RoundTally, trial: Trial, rng: np.random.Generator
+) -> Iterator[list[RoundTally]]:
     """Yield the rounds of each repeat's clients: as many as the plan says."""
     number, rounds = trial.plan.num_clients, trial.plan.num_rounds
     for _ in range(trial.repeats):
@@ -326,13 +356,18 @@ def _drawn(people: RoundTally, number: int, rng: np.random.Generator) -> RoundTa
     return RoundTally(number, people.ids[counts > 0], counts[counts > 0])
 
 
-def _split_members(members: Members, number: int, num_rounds: int, rng: np.random.Generator) -> list[RoundTally]:
+def _split_members(
+    members: Members, number: int, num_rounds: int, rng: np.random.Generator
+) -> list[RoundTally]:
     """Return the rounds of so many clients, drawn as in `_drawn`, each in a round drawn uniformly."""
     own = members.num_clients
     clients = np.arange(own) if own == number else rng.integers(0, own, number)
     drawn = rng.integers(0, num_rounds, number)
     bounds = np.cumsum(np.bincount(drawn, minlength=num_rounds))[:-1]
-    return [tally_members(_of(members, part)) for part in np.split(clients[np.argsort(drawn, kind="stable")], bounds)]
+    return [
+        tally_members(_of(members, part))
+        for part in np.split(clients[np.argsort(drawn, kind="stable")], bounds)
+    ]
 
 
 def _of(members: Members, clients: I64) -> Members:
@@ -355,23 +390,40 @@ def _fits(plan: Plan, rounds: Sequence[RoundTally]) -> bool:
     if privacy is not None and privacy.noised_by is NoiseBy.CLIENTS and plan.secure_sum is None:
         honest = privacy.event.honest_survivors or 0
     is_hidden = privacy is not None and privacy.event.relation is Relation.ADD_REMOVE
-    return (max(sizes) <= plan.max_round_clients or is_hidden) and min(size for size in sizes if size) >= honest
+    return (max(sizes) <= plan.max_round_clients or is_hidden) and min(
+        size for size in sizes if size
+    ) >= honest
 
 
 # ---- one campaign ----
 
 
 def _measured(
-    plan: Plan, domain: Domain, rounds: Sequence[RoundTally], trial: Trial, repeat: int, random: Random
+    plan: Plan,
+    domain: Domain,
+    rounds: Sequence[RoundTally],
+    trial: Trial,
+    repeat: int,
+    random: Random,
 ) -> Measurement:
     contributed = clip_rounds(plan, rounds, random(32))
-    sketches = [sketch for sketch in encode(plan, domain, contributed, lambda *_: None) if sketch.num_clients]
+    sketches = [
+        sketch
+        for sketch in encode(plan, domain, contributed, lambda *_: None)
+        if sketch.num_clients
+    ]
     truth = true_counts(domain, rounds)
     result = Result(
-        plan, domain, _noised(plan, sketches, random), decoding=Decoding(trial.decoder, confidence=0.0), truth=truth
+        plan,
+        domain,
+        _noised(plan, sketches, random),
+        decoding=Decoding(trial.decoder, confidence=0.0),
+        truth=truth,
     )
     found = result.evaluate(k=0)
-    return Measurement(str(plan.schedule), plan.width, repeat, plan.bytes_per_client, found.linf, found.l2)
+    return Measurement(
+        str(plan.schedule), plan.width, repeat, plan.bytes_per_client, found.linf, found.l2
+    )
 
 
 def _noised(plan: Plan, sketches: list[CountSketch], random: Random) -> list[CountSketch]:
@@ -383,13 +435,19 @@ def _noised(plan: Plan, sketches: list[CountSketch], random: Random) -> list[Cou
         random: returns as many uniform bytes as it is asked for.
     """
     server = FrequencyServer(plan, MemoryBooks())
-    summed = _summed_with_noise(plan, sketches, random) if plan.privacy and is_noised_before(plan) else sketches
+    summed = (
+        _summed_with_noise(plan, sketches, random)
+        if plan.privacy and is_noised_before(plan)
+        else sketches
+    )
     for sketch in summed:
         server.land_plain(sketch)
     return server.release(random)
 
 
-def _summed_with_noise(plan: Plan, sketches: list[CountSketch], random: Random) -> list[CountSketch]:
+def _summed_with_noise(
+    plan: Plan, sketches: list[CountSketch], random: Random
+) -> list[CountSketch]:
     """Return the secure sum of each release of a plan whose clients, or two servers, add the noise before it."""
     terms = plan.privacy
     assert terms is not None
@@ -402,9 +460,12 @@ def _summed_with_noise(plan: Plan, sketches: list[CountSketch], random: Random) 
         for other in own[1:]:
             total.counters += other.counters
             total.num_clients += other.num_clients
-        # The shares of all cohorts' clients are together one draw; each of two servers draws for itself.
+        # The shares of all cohorts' clients are together one draw; each of two servers draws for
+        # itself.
         for distribution in (
-            [terms.share(total.num_clients)] if terms.noised_by is NoiseBy.CLIENTS else [terms.noise()] * 2
+            [terms.share(total.num_clients)]
+            if terms.noised_by is NoiseBy.CLIENTS
+            else [terms.noise()] * 2
         ):
             noise = distribution.draw(Secret(random(KEY_BYTES)), total.counters.size)
             total.counters += noise.reshape(total.counters.shape)
@@ -418,23 +479,33 @@ def _summed_with_noise(plan: Plan, sketches: list[CountSketch], random: Random) 
 
 def _distribution(people: RoundTally, domain: Domain) -> Frequencies | None:
     frequencies = people.counts / people.num_clients
-    return None if frequencies.sum() > 1 + 1e-9 else Frequencies.from_frequencies(frequencies, domain.size)
+    return (
+        None
+        if frequencies.sum() > 1 + 1e-9
+        else Frequencies.from_frequencies(frequencies, domain.size)
+    )
 
 
-def _warnings(source: Source, trial: Trial, missing: int, unfit: int, distribution: Frequencies | None) -> list[str]:
+def _warnings(
+    source: Source, trial: Trial, missing: int, unfit: int, distribution: Frequencies | None
+) -> list[str]:
     plan, target, notes = trial.plan, trial.plan.target, []
     if source.about:
         notes.append(source.about)
     if target is not None and target.recovery != trial.decoder:
-        notes.append(f"the target of the plan is for {target.recovery} recovery, and this is {trial.decoder}")
+        notes.append(
+            f"the target of the plan is for {target.recovery} recovery, and this is {trial.decoder}"
+        )
     if unfit:
         notes.append(
-            f"in {unfit:,} of {trial.repeats:,} repeats a round drew more clients than the plan allows "
-            f"({plan.max_round_clients:,}), or fewer than its noise needs: such campaigns would not run; "
-            "they are counted here"
+            f"in {unfit:,} of {trial.repeats:,} repeats a round drew more clients than the plan"
+            f" allows ({plan.max_round_clients:,}), or fewer than its noise needs: such campaigns"
+            " would not run; they are counted here"
         )
     if distribution is None:
-        notes.append("nothing is predicted: clients hold several items each, and the error model is for one")
+        notes.append(
+            "nothing is predicted: clients hold several items each, and the error model is for one"
+        )
     if missing:
         notes.append(f"dropped for want of an item or client: {missing:,} of the rows")
     if kind_of(trial.decoder).fits_items and plan.privacy is None:

@@ -50,19 +50,23 @@ from fedtally.sketch import CountSketch
 from fedtally.sources import Source, from_items
 
 DEFAULT_MEMORY = 1 << 30
-_BYTES_PER_COUNTER = 220  # the landed sums and, at the peak of the intervals of fresh rounds, 207 bytes more
+# the landed sums and, at the peak of the intervals of fresh rounds, 207 bytes more
+_BYTES_PER_COUNTER = 220
 
 
-def estimate(items: Any, *, clients: Any = None, rounds: Any = None, counts: Any = None, **options: Any) -> Result:
+def estimate(
+    items: Any, *, clients: Any = None, rounds: Any = None, counts: Any = None, **options: Any
+) -> Result:
     """Estimate how frequent each item is among simulated clients, through sketches.
 
     Args:
-        items: list, NumPy array, Arrow array, pandas or Polars series of text or integers, one item a row; or a float
-            array (n, 2) of latitudes and longitudes for a grid.
+        items: list, NumPy array, Arrow array, pandas or Polars series of text or integers, one item
+            a row; or a float array (n, 2) of latitudes and longitudes for a grid.
         clients: rows with equal values are one client; without it each row is a client.
         rounds: natural rounds; without it clients are split at random.
         counts: how many clients each row stands for; not with `clients`.
-        options: those of `Simulation.of`: the fields of `Request` and of `Simulation`, dropout and not_private.
+        options: those of `Simulation.of`: the fields of `Request` and of `Simulation`, dropout and
+            not_private.
 
     Returns:
         The estimates of all candidates.
@@ -87,8 +91,8 @@ def run(source: Source, simulation: Simulation, progress: Progress | None = None
     Args:
         source: where the items come from.
         simulation: what is asked.
-        progress: called as (stage, done, total or None); stages are "read" (bytes), "encode" (rounds),
-            "recover" (looks at candidates).
+        progress: called as (stage, done, total or None); stages are "read" (bytes), "encode"
+            (rounds), "recover" (looks at candidates).
 
     Raises:
         InvalidInputError: data or options that cannot be used; nothing is written.
@@ -107,18 +111,25 @@ def run(source: Source, simulation: Simulation, progress: Progress | None = None
         domain = encoder.domain()
     pilot: list[RoundTally] = []
     if spec.tau is not None:
-        spec = spec.with_delta(sum(part.num_clients for part in rounds))  # one, for pilot and campaign
-        pilot_site = _Site(simulation, domain, campaign_seed(b"pilot" + seed), b"pilot ", books, report)
+        # one, for pilot and campaign
+        spec = spec.with_delta(sum(part.num_clients for part in rounds))
+        pilot_site = _Site(
+            simulation, domain, campaign_seed(b"pilot" + seed), b"pilot ", books, report
+        )
         if simulation.pilots:
             pilot, rounds = _draw_pilot(simulation, tally, rounds, pilot_site.rng)
     sizes = [r.num_clients for r in rounds]
     if not sum(sizes) and spec.relation is not Relation.ADD_REMOVE:
-        raise InvalidInputError("no client is left: every item is missing, outside the domain, or counted 0 times")
+        raise InvalidInputError(
+            "no client is left: every item is missing, outside the domain, or counted 0 times"
+        )
     site = _Site(simulation, domain, seed, b"", books, report)
     sized: Sized | None = None
     with _timed(timings, "plan"):
         if spec.plan is not None:
-            plan, keys = fit_existing(spec.plan, spec, domain, sizes, random=site.keys, report=report)
+            plan, keys = fit_existing(
+                spec.plan, spec, domain, sizes, random=site.keys, report=report
+            )
         else:
             draft = Draft.fit(spec, domain, sizes, seed=seed, by_client=tally.is_bounded_by_client)
             if spec.tau is not None:
@@ -127,21 +138,30 @@ def run(source: Source, simulation: Simulation, progress: Progress | None = None
             plan, keys = draft.finish(chosen, site.keys, report)
     _check_memory(plan, len(rounds))
     sketches, rounds, traffic = site.land(plan, keys, rounds, timings)
-    truth, attended = true_counts(domain, rounds) if simulation.evaluate else None, attendance(rounds)
+    truth, attended = (
+        true_counts(domain, rounds) if simulation.evaluate else None,
+        attendance(rounds),
+    )
     result = Result(
         plan,
         domain,
         sketches,
         truth=truth,
         warnings=[
-            *_warnings(source, domain, tally, plan, spec.recovery_of(domain.size, plan.rows), attended),
+            *_warnings(
+                source, domain, tally, plan, spec.recovery_of(domain.size, plan.rows), attended
+            ),
             *unit.notes(source, tally, plan, has_ledger=simulation.ledger is not None),
             *_of_cohorts(plan, traffic),
         ],
         decoding=spec.decoding,
         missing=0 if spec.is_private else tally.missing,
         attendance=attended,
-        draw=None if spec.is_private or tally.drawn is None else drawn_away(tally.drawn, plan.max_items),
+        draw=(
+            None
+            if spec.is_private or tally.drawn is None
+            else drawn_away(tally.drawn, plan.max_items)
+        ),
         secure_sum=traffic,
         sizing=None if sized is None or plan.target is None else sized.document(plan.target),
     )
@@ -150,7 +170,8 @@ def run(source: Source, simulation: Simulation, progress: Progress | None = None
     if simulation.evaluate:
         with _timed(timings, "evaluate"):
             result.evaluate(simulation.top)
-    if spec.is_not_private or not spec.is_private:  # else how long it took could tell how much a client holds
+    # else how long it took could tell how much a client holds
+    if spec.is_not_private or not spec.is_private:
         result.timings = timings
     return result
 
@@ -189,9 +210,13 @@ class _Site:
         self._summation = spec.summation
         self.keys = key_bytes(own, purpose + b"keys")
         self._random = key_bytes(own, purpose + b"run")
-        self.rng = _simulation_rng(seed, own, is_private=spec.is_private, has_plan=spec.plan is not None).spawn(1)[0]
+        self.rng = _simulation_rng(
+            seed, own, is_private=spec.is_private, has_plan=spec.plan is not None
+        ).spawn(1)[0]
 
-    def land(self, plan: Plan, keys: Keys | None, rounds: list[RoundTally], timings: dict[str, float]) -> _Landed:
+    def land(
+        self, plan: Plan, keys: Keys | None, rounds: list[RoundTally], timings: dict[str, float]
+    ) -> _Landed:
         """Sum the rounds as the plan says, and add the noise."""
         contributed, traffic = clip_rounds(plan, rounds, self._random(32)), None
         server = FrequencyServer(plan, self.books)
@@ -218,14 +243,15 @@ def _draw_pilot(
     spec = simulation.spec
     if spec.relation is Relation.ADD_REMOVE:
         raise InvalidInputError(
-            "a pilot's size would tell the number of clients, which add-remove hides: use the sizing minimax, or a "
-            "plan of fedtally plan"
+            "a pilot's size would tell the number of clients, which add-remove hides: use the"
+            " sizing minimax, or a plan of fedtally plan"
         )
     are_natural = spec.num_rounds is None and len(rounds) > 1
     if spec.is_private and tally.is_bounded_by_client and are_natural:
         raise InvalidInputError(
-            "a pilot's clients must not be in the campaign, and here a client may be in several natural rounds: "
-            "split the clients over num_rounds (--rounds), use the sizing minimax, or a plan of fedtally plan"
+            "a pilot's clients must not be in the campaign, and here a client may be in several"
+            " natural rounds: split the clients over num_rounds (--rounds), use the sizing minimax,"
+            " or a plan of fedtally plan"
         )
     pilot, rest = draw_pilot(rounds, simulation.pilot_share or PILOT_SHARE, rng.spawn(1)[0])
     # What natural rounds differ by shows where each is released by itself, and has some clients.
@@ -237,7 +263,11 @@ def _draw_pilot(
 
 
 def _choose_size(
-    draft: Draft, simulation: Simulation, site: _Site, pilot: list[RoundTally], rounds: Sequence[RoundTally]
+    draft: Draft,
+    simulation: Simulation,
+    site: _Site,
+    pilot: list[RoundTally],
+    rounds: Sequence[RoundTally],
 ) -> Sized:
     """Return schedule and size of the sketch for a target; run the pilot for it.
 
@@ -261,10 +291,16 @@ def _choose_size(
         try:
             chosen, size = chosen_for(draft, distribution)
         except InvalidInputError as error:
-            spent = "" if simulation.ledger is None else "; the pilot is charged: what it released stays released"
+            spent = (
+                ""
+                if simulation.ledger is None
+                else "; the pilot is charged: what it released stays released"
+            )
             raise InvalidInputError(f"{error}{spent}") from None
     else:
-        chosen, size = paper_size(draft, sizing, sketches, lambda: _frequencies(draft.domain, rounds))
+        chosen, size = paper_size(
+            draft, sizing, sketches, lambda: _frequencies(draft.domain, rounds)
+        )
     return Sized(chosen, size, plan, sketches)
 
 
@@ -287,7 +323,9 @@ def _frequencies(domain: Domain, rounds: Sequence[RoundTally]) -> npt.NDArray[np
     return true_counts(domain, rounds).counts / sum(tally.num_clients for tally in rounds)
 
 
-def _books(ledger: str | os.PathLike[str] | None, population: str, given: str | None) -> MemoryBooks:
+def _books(
+    ledger: str | os.PathLike[str] | None, population: str, given: str | None
+) -> MemoryBooks:
     """Return the books of a run: of the ledger that is charged, or in memory.
 
     Args:
@@ -343,13 +381,16 @@ def _simulation_rng(
         seed: of the hashes.
         own: the seed that was chosen, or None.
         is_private: whether the campaign is.
-        has_plan: whether the hashes are those of a plan, so that their seed is not that which was chosen.
+        has_plan: whether the hashes are those of a plan, so that their seed is not that which was
+            chosen.
     """
     chosen = seed if not has_plan or own is None else campaign_seed(own)
     if is_private and own is None:
         chosen = secrets.token_bytes(32)
     return np.random.default_rng(
-        int.from_bytes(hashlib.shake_256(b"fedtally/1/simulation\x00" + chosen).digest(32), "little")
+        int.from_bytes(
+            hashlib.shake_256(b"fedtally/1/simulation\x00" + chosen).digest(32), "little"
+        )
     )
 
 
@@ -361,32 +402,42 @@ def read(
     domain = declared(spec.domain, source)
     if (domain is None or not domain.public) and spec.is_private and not spec.is_not_private:
         raise InvalidInputError(
-            f"with epsilon the candidates must be public, and the distinct items of the input ({source.name}) show who "
-            "holds what whatever the noise: declare a domain (--domain FILE, range:A..B, grid:...), or mark the run as "
-            "not private (--not-private)"
+            "with epsilon the candidates must be public, and the distinct items of the input"
+            f" ({source.name}) show who holds what whatever the noise: declare a domain (--domain"
+            " FILE, range:A..B, grid:...), or mark the run as not private (--not-private)"
         )
     outside = simulation.outside or ("drop" if spec.is_private else "error")
-    encoder: Declared | FromInput = FromInput(seed) if domain is None else Declared(domain, outside, spec.is_private)
+    encoder: Declared | FromInput = (
+        FromInput(seed) if domain is None else Declared(domain, outside, spec.is_private)
+    )
     asked = spec.plan.num_rounds if spec.plan is not None else spec.num_rounds
-    rng = _simulation_rng(seed, simulation.seed, is_private=spec.is_private, has_plan=spec.plan is not None)
+    rng = _simulation_rng(
+        seed, simulation.seed, is_private=spec.is_private, has_plan=spec.plan is not None
+    )
     tally: Tally | None = None
     hides_clients = spec.relation is Relation.ADD_REMOVE
-    for batch in source.batches(private=spec.is_private, may_be_empty=hides_clients and domain is not None):
+    for batch in source.batches(
+        private=spec.is_private, may_be_empty=hides_clients and domain is not None
+    ):
         if tally is None:
             if batch.rounds is not None and spec.num_rounds is not None:
-                raise InvalidInputError("a round column already says the rounds; leave num_rounds (--rounds) out")
+                raise InvalidInputError(
+                    "a round column already says the rounds; leave num_rounds (--rounds) out"
+                )
             if spec.plan is None and spec.max_items > 1 and batch.clients is None:
                 raise InvalidInputError(
-                    "max_items bounds the rows of one client, and here each row or count is a client of one item; "
-                    "name the clients (--client), or leave max_items out"
+                    "max_items bounds the rows of one client, and here each row or count is a"
+                    " client of one item; name the clients (--client), or leave max_items out"
                 )
             natural = batch.rounds is not None
             if spec.privacy is not None and spec.max_rounds is not None and not natural:
-                raise InvalidInputError("max_rounds goes with natural rounds: name their column, or leave it out")
+                raise InvalidInputError(
+                    "max_rounds goes with natural rounds: name their column, or leave it out"
+                )
             if natural and hides_clients:
                 raise InvalidInputError(
-                    "add-remove hides who takes part, and a round column shows which rounds had anybody: leave "
-                    "the column out, or use zero-out or replace-one"
+                    "add-remove hides who takes part, and a round column shows which rounds had"
+                    " anybody: leave the column out, or use zero-out or replace-one"
                 )
             tally = Tally(
                 encoder,
@@ -413,7 +464,8 @@ def declared(domain: Domain | str | None, source: Source) -> Domain | None:
         return domain
     if not isinstance(domain, str):
         raise InvalidInputError(
-            f"domain must be a Domain such as fedtally.Dictionary(...), or text, got {type(domain).__name__}"
+            "domain must be a Domain such as fedtally.Dictionary(...), or text, got"
+            f" {type(domain).__name__}"
         )
     return None if domain == "input" else parse(domain)
 
@@ -438,8 +490,9 @@ def _check_memory(plan: Plan, num_rounds: int) -> None:
     needed, limit = num_rounds * plan.rows * plan.width * _BYTES_PER_COUNTER, physical_memory() // 2
     if needed > limit:
         raise MemoryLimitError(
-            f"{num_rounds:,} sketches of {plan.rows} x {plan.width:,} counters need about {needed / 1e9:,.1f} GB to "
-            f"decode, more than half of the memory, {limit / 1e9:,.1f} GB; fewer rounds or a smaller width need less"
+            f"{num_rounds:,} sketches of {plan.rows} x {plan.width:,} counters need about"
+            f" {needed / 1e9:,.1f} GB to decode, more than half of the memory, {limit / 1e9:,.1f}"
+            " GB; fewer rounds or a smaller width need less"
         )
 
 
@@ -463,7 +516,12 @@ def true_counts(domain: Domain, rounds: Sequence[RoundTally]) -> Truth:
 
 
 def _warnings(
-    source: Source, domain: Domain, tally: Tally, plan: Plan, recovery: str, attended: Sequence[int] | None
+    source: Source,
+    domain: Domain,
+    tally: Tally,
+    plan: Plan,
+    recovery: str,
+    attended: Sequence[int] | None,
 ) -> list[str]:
     notes = []
     if source.about:
@@ -475,8 +533,8 @@ def _warnings(
         )
     if domain.collision_probability:
         notes.append(
-            "items are hashed to 61 bits: "
-            f"two candidates share an id with probability at most {domain.collision_probability:.1g}"
+            "items are hashed to 61 bits: two candidates share an id with probability at most"
+            f" {domain.collision_probability:.1g}"
         )
     if plan.privacy is not None:
         notes += _privacy_warnings(plan, plan.num_clients if attended is None else sum(attended))
@@ -485,10 +543,14 @@ def _warnings(
     if tally.outside and plan.privacy is None:
         notes.append(f"dropped for being outside the domain: {tally.outside:,} of the rows")
     if plan.domain_size <= plan.rows * plan.width:
-        notes.append("a one-hot vector is no larger than this sketch, without collisions: give the sketch fewer bytes")
+        notes.append(
+            "a one-hot vector is no larger than this sketch, without collisions: give the sketch"
+            " fewer bytes"
+        )
     if plan.rows % 2 == 0 and recovery == "median":
         notes.append(
-            f"{plan.rows} rows: the median is the mean of the two middle rows; odd numbers resist collisions better"
+            f"{plan.rows} rows: the median is the mean of the two middle rows; odd numbers resist"
+            " collisions better"
         )
     return notes
 
@@ -511,7 +573,10 @@ def _of_cohorts(plan: Plan, traffic: Mapping[str, Any] | None) -> list[str]:
     number = traffic["cohorts"]
     if number <= plan.num_rounds:
         return []
-    note = f"{number:,} cohorts are opened, each with all the noise of a round: larger ones (max_cohort) are better"
+    note = (
+        f"{number:,} cohorts are opened, each with all the noise of a round: larger ones"
+        " (max_cohort) are better"
+    )
     return [note]
 
 
@@ -522,15 +587,15 @@ def _privacy_warnings(plan: Plan, clients: int) -> list[str]:
     notes = []
     if terms.not_private:
         notes.append(
-            f"{NOT_PRIVATE}: a seed, the truth or the input's own items may show what the noise hides; the "
-            "figures are those of a private run"
+            f"{NOT_PRIVATE}: a seed, the truth or the input's own items may show what the noise"
+            " hides; the figures are those of a private run"
         )
     if large := guarantees_little(terms.epsilon):
         notes.append(large)
     if terms.delta * clients >= 1:  # of a run marked not_private: a plan refuses it else
         notes.append(
-            f"delta {terms.delta:g} is not below 1 / {clients:,} clients: publishing the item of one client "
-            "drawn at random would be as private"
+            f"delta {terms.delta:g} is not below 1 / {clients:,} clients: publishing the item of"
+            " one client drawn at random would be as private"
         )
     return notes
 

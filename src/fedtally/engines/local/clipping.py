@@ -20,7 +20,8 @@ def clip_rounds(plan: Plan, rounds: Sequence[RoundTally], key: bytes) -> list[Ro
     Args:
         plan: of the campaign.
         rounds: with members, if the plan has a clip.
-        key: 32 uniform bytes; what a client drops depends on them, its place and its own items alone.
+        key: 32 uniform bytes; what a client drops depends on them, its place and its own items
+            alone.
     """
     clips = [plan.clip(number) for number in range(len(rounds))]
     return [
@@ -35,8 +36,12 @@ def _clip_round(tally: RoundTally, max_items: int, clip: Clip, key: bytes) -> Ro
     prefix = key + clip.round.to_bytes(8, "little")
 
     def words(clients: npt.NDArray[np.int64]) -> npt.NDArray[np.uint64]:
-        streams = [(_stream(prefix + client.to_bytes(8, "little")), client) for client in clients.tolist()]
-        return np.concatenate([draw_words(starts[c + 1] - starts[c], stream) for stream, c in streams])
+        streams = [
+            (_stream(prefix + client.to_bytes(8, "little")), client) for client in clients.tolist()
+        ]
+        return np.concatenate(
+            [draw_words(starts[c + 1] - starts[c], stream) for stream, c in streams]
+        )
 
     kept = bound_items_of_each(ids, starts, max_items, words, clip)
     if kept.all():

@@ -1,8 +1,8 @@
 """Rounds summed by the real protocol: every simulated client is a state machine, every message bytes.
 
-A round is split at random into cohorts of about one size. Of each cohort a share of the clients drop out, at a stage
-drawn for each. What lands are the sums over the survivors; the sketches that these would have made in the clear are
-made too, and the two must be equal.
+A round is split at random into cohorts of about one size. Of each cohort a share of the clients
+drop out, at a stage drawn for each. What lands are the sums over the survivors; the sketches that
+these would have made in the clear are made too, and the two must be equal.
 """
 
 from __future__ import annotations
@@ -93,14 +93,18 @@ def _by_cohorts(server: FrequencyServer, rounds: Sequence[RoundTally], run: _Run
         run.begin_round()
         for size in run.summation.sizes(tally.num_clients):
             cohort, order = order[:size], order[size:]
-            people = [FrequencyClient.of_ids(plan, tally.members.of(client)) for client in cohort.tolist()]
+            people = [
+                FrequencyClient.of_ids(plan, tally.members.of(client)) for client in cohort.tolist()
+            ]
             with run.cohort(size):
                 alive.append(cohort[_cohort(server, number, people, run)])
         survivors.append(np.concatenate(alive))
     return survivors
 
 
-def _cohort(server: FrequencyServer, number: int, people: Sequence[FrequencyClient], run: _Run) -> npt.NDArray[np.intp]:
+def _cohort(
+    server: FrequencyServer, number: int, people: Sequence[FrequencyClient], run: _Run
+) -> npt.NDArray[np.intp]:
     """Sum one cohort; return which of its clients are in the sum."""
     now, agreed, traffic = int(time.time()), run.secagg, run.traffic
     cohort = CohortRun.begin(
@@ -149,8 +153,8 @@ def _cohort(server: FrequencyServer, number: int, people: Sequence[FrequencyClie
     if session.outcome is None:
         assert cohort.code is not None
         raise AbortedRoundError(
-            f"round {number + 1} was aborted and nothing was learnt: {cohort.code.meaning} (code {cohort.code:d}); "
-            "allow more dropouts, or larger cohorts"
+            f"round {number + 1} was aborted and nothing was learnt: {cohort.code.meaning} (code"
+            f" {cohort.code:d}); allow more dropouts, or larger cohorts"
         )
     traffic.add(number, len(people), session.outcome.survivors, session.outcome.total)
     return np.sort([int(session.clients[place]) for place in np.flatnonzero(session.outcome.alive)])
@@ -179,7 +183,10 @@ def _by_two_servers(server: FrequencyServer, rounds: Sequence[RoundTally], run: 
             members = rounds[round].members
             assert members is not None
             order = run.rng.permutation(members.num_clients)
-            people += [(round, FrequencyClient.of_ids(plan, members.of(client))) for client in order.tolist()]
+            people += [
+                (round, FrequencyClient.of_ids(plan, members.of(client)))
+                for client in order.tolist()
+            ]
             places.append(order)
         run.begin_round()
         if not people:
@@ -198,18 +205,29 @@ def _two_server_batch(
     """Sum the clients of one release, each with its round, by two servers; return which of them are in the sum."""
     agreed, allow_list, traffic = run.two_server, run.keys.allow_list, run.traffic
     assert allow_list is not None
-    policy = two_server.BatchPolicy(min_honest=agreed.min_batch - agreed.corrupt, corrupt=agreed.corrupt)
+    policy = two_server.BatchPolicy(
+        min_honest=agreed.min_batch - agreed.corrupt, corrupt=agreed.corrupt
+    )
     journals = two_server.MemoryJournal(), two_server.MemoryJournal()
     leader = server.leader(release, policy, allow_list, journals[0], random=run.random)
-    helper = server.helper(release, policy, allow_list, journals[1], run.keys.helper, random=run.random)
+    helper = server.helper(
+        release, policy, allow_list, journals[1], run.keys.helper, random=run.random
+    )
     leaves = run.dropouts(len(people), ["leader", "helper"])
-    for i, ((round, person), identity) in enumerate(zip(people, run.take_identities(len(people)), strict=True)):
+    for i, ((round, person), identity) in enumerate(
+        zip(people, run.take_identities(len(people)), strict=True)
+    ):
         assert identity is not None
         run.tick(len(people))
         start = time.process_time()
-        report = person.report(round, policy, journal=MemoryJournal(), identity=identity, random=run.random)
+        report = person.report(
+            round, policy, journal=MemoryJournal(), identity=identity, random=run.random
+        )
         sent = time.process_time()
-        for name, party, frame in (("leader", leader, report.leader), ("helper", helper, report.helper)):
+        for name, party, frame in (
+            ("leader", leader, report.leader),
+            ("helper", helper, report.helper),
+        ):
             if leaves.get(i) != name:  # else the report is lost on its way to this one
                 traffic.carry(f"report to the {name}", "up", len(frame))
                 party.receive(frame)
@@ -273,7 +291,9 @@ class _Run:
         """Count one of so many steps of a cohort."""
         self._ticks += 1
         if self._ticks % _TICKS == 0:
-            self._report("sum", self._done + int(min(1.0, self._ticks / of) * self._size), self._total)
+            self._report(
+                "sum", self._done + int(min(1.0, self._ticks / of) * self._size), self._total
+            )
 
     def take_identities(self, count: int) -> Sequence[SigningKey | None]:
         """Return identities that no client of the round has yet; None for each where there are none."""
@@ -307,7 +327,8 @@ class Traffic:
         self._sums: dict[int, _Sum] = {}  # by the first round of what was opened together
         self._survivors, self._fewest = 0, MAX_CLIENTS
         self._is_equal = False
-        self._is_timed = plan.privacy is None or plan.privacy.not_private  # else it is part of what a private run shows
+        # else it is part of what a private run shows
+        self._is_timed = plan.privacy is None or plan.privacy.not_private
         self.dropouts = 0
         self.client_seconds = self.server_seconds = 0.0
 
@@ -347,15 +368,22 @@ class Traffic:
                 assert members is not None
                 tally = members.tally(survivors[number])
                 plain.add(tally.ids, tally.counts, tally.num_clients)
-            if plain.num_clients != found.num_clients or not np.array_equal(plain.counters.reshape(-1), found.total):
-                raise FedtallyError(f"the secure sum of round {first} is not the plain sum: please report this")
+            if plain.num_clients != found.num_clients or not np.array_equal(
+                plain.counters.reshape(-1), found.total
+            ):
+                raise FedtallyError(
+                    f"the secure sum of round {first} is not the plain sum: please report this"
+                )
             found.total.fill(0)  # of a central plan it is exact
         self._is_equal = True
 
     def to_dict(self) -> dict[str, Any]:
         """Return the traffic as JSON-able values; bytes are the mean of a stage's messages."""
         stages = [
-            {"stage": stage, **{f"{way}load_bytes": round(ways[way][1] / max(1, ways[way][0])) for way in ways}}
+            {
+                "stage": stage,
+                **{f"{way}load_bytes": round(ways[way][1] / max(1, ways[way][0])) for way in ways},
+            }
             for stage, ways in self._carried.items()
         ]
         invited, agreed = sum(self._sizes), self._plan.secure_sum

@@ -1,8 +1,9 @@
 """Before a campaign: how large its sketch is to be, from a target, by what a pilot of other clients shows.
 
-The clients of the pilot are drawn uniformly; none of them is in the campaign that follows. Under differential privacy
-the pilot is a release of its own: noised, and charged, like the campaign. A client is in one of the two, so that both
-together cost it what one of them costs; a ledger, which does not know who was where, adds them up.
+The clients of the pilot are drawn uniformly; none of them is in the campaign that follows. Under
+differential privacy the pilot is a release of its own: noised, and charged, like the campaign. A
+client is in one of the two, so that both together cost it what one of them costs; a ledger, which
+does not know who was where, adds them up.
 """
 
 from __future__ import annotations
@@ -54,7 +55,9 @@ def merge_rounds(rounds: Sequence[RoundTally]) -> list[RoundTally]:
     return [_added(rounds)]
 
 
-def _parted(tally: RoundTally, number: int, rng: np.random.Generator) -> tuple[RoundTally, RoundTally]:
+def _parted(
+    tally: RoundTally, number: int, rng: np.random.Generator
+) -> tuple[RoundTally, RoundTally]:
     if tally.members is not None:
         order = rng.permutation(tally.num_clients)
         return _some(tally, np.sort(order[:number])), _some(tally, np.sort(order[number:]))
@@ -77,12 +80,17 @@ def _some(tally: RoundTally, clients: Any) -> RoundTally:
     parts = [tally.members.of(client) for client in clients.tolist()]
     ids = np.concatenate([tally.members.ids[:0], *parts])
     names = None if tally.names is None else tally.names[clients]
-    return tally_members(Members(ids, np.cumsum([0, *map(len, parts)], dtype=np.int64)))._replace(names=names)
+    return tally_members(Members(ids, np.cumsum([0, *map(len, parts)], dtype=np.int64)))._replace(
+        names=names
+    )
 
 
 def _joined(parts: Sequence[Members]) -> Members:
     sizes = np.concatenate([np.diff(part.starts) for part in parts])
-    return Members(np.concatenate([part.ids for part in parts]), np.cumsum([0, *sizes.tolist()], dtype=np.int64))
+    return Members(
+        np.concatenate([part.ids for part in parts]),
+        np.cumsum([0, *sizes.tolist()], dtype=np.int64),
+    )
 
 
 def _added(parts: Sequence[RoundTally]) -> RoundTally:
@@ -97,8 +105,8 @@ def check_enough(rounds: Sequence[RoundTally]) -> None:
     clients = sum(part.num_clients for part in rounds)
     if clients < MIN_CLIENTS:
         raise InvalidInputError(
-            f"a pilot needs at least {MIN_CLIENTS} clients, got {clients}: use a larger pilot_share, or size "
-            "the sketch without a pilot (sizing minimax, or max_bytes)"
+            f"a pilot needs at least {MIN_CLIENTS} clients, got {clients}: use a larger"
+            " pilot_share, or size the sketch without a pilot (sizing minimax, or max_bytes)"
         )
 
 
@@ -113,7 +121,11 @@ def pilot_size(sizing: Sizing, max_bytes: int | None) -> dict[str, Any]:
 
     if sizing is Sizing.TWO_PHASE:
         return {"rows": Pilot.rows, "width": Pilot.width, "max_bytes": None}
-    return {"rows": Pilot.rows, "width": None, "max_bytes": min(DEFAULT_MAX_BYTES, max_bytes or DEFAULT_MAX_BYTES)}
+    return {
+        "rows": Pilot.rows,
+        "width": None,
+        "max_bytes": min(DEFAULT_MAX_BYTES, max_bytes or DEFAULT_MAX_BYTES),
+    }
 
 
 def possible_events(draft: Draft) -> list[Event]:
@@ -123,7 +135,9 @@ def possible_events(draft: Draft) -> list[Event]:
     spec = draft.spec
     paper = theory.rows_for(draft.domain.size, spec.failure_probability)
     rows = {spec.rows} if spec.rows else {paper, *kind_of(draft.recovery).planned_rows}
-    plans = [draft.plan(draft.example, each, _USUAL_WIDTH) for each in sorted({min(rows), max(rows)})]
+    plans = [
+        draft.plan(draft.example, each, _USUAL_WIDTH) for each in sorted({min(rows), max(rows)})
+    ]
     return [plan.privacy.event for plan in plans if plan.privacy is not None]
 
 
@@ -162,7 +176,11 @@ def paper_size(
     spec, tau = draft.spec, draft.spec.tau
     assert tau is not None
     domain = draft.domain
-    given: dict[str, Any] = {"num_clients": draft.clients[0], "p": spec.failure_probability, "rows": spec.rows}
+    given: dict[str, Any] = {
+        "num_clients": draft.clients[0],
+        "p": spec.failure_probability,
+        "rows": spec.rows,
+    }
     if sizing is Sizing.TWO_PHASE:
         [sketch] = sketches
         size = planner.two_phase(sketch, domain, tau, **given)

@@ -32,7 +32,9 @@ class Sizing(StrEnum):
             return cls(name)
         except ValueError:
             *others, last = cls
-            raise InvalidInputError(f"sizing must be {', '.join(others)} or {last}, got {name!r}") from None
+            raise InvalidInputError(
+                f"sizing must be {', '.join(others)} or {last}, got {name!r}"
+            ) from None
 
     @property
     def has_pilot(self) -> bool:
@@ -45,16 +47,17 @@ class Simulation:
     """A campaign whose clients are simulated. `Simulation.of` makes it of options.
 
     Args:
-        spec: what is asked of the campaign, with the share of its clients that drop out, and whether it may use what
-            is not private.
+        spec: what is asked of the campaign, with the share of its clients that drop out, and
+            whether it may use what is not private.
         seed: of hashes and draws: an int, text or bytes; from the operating system if None.
         evaluate: compare with the truth, which a simulation knows.
-        outside: what becomes of items outside a declared domain: "error" (the default) or "drop" (with epsilon).
+        outside: what becomes of items outside a declared domain: "error" (the default) or "drop"
+            (with epsilon).
         memory: bytes of client rows held in memory before they go to disk (1 GiB).
         top: the k of the evaluation (20).
         ledger: where what is released is charged: a path or URL; None: nowhere.
-        sizing: how the sketch for tau is found: "model" (the default, from a pilot), or the paper's "two-phase"
-            (from a pilot), "minimax", "linear" or "oracle" (from the truth).
+        sizing: how the sketch for tau is found: "model" (the default, from a pilot), or the paper's
+            "two-phase" (from a pilot), "minimax", "linear" or "oracle" (from the truth).
         pilot_share: of the clients, who are the pilot and not in the campaign (0.1).
 
     Raises:
@@ -91,7 +94,8 @@ class Simulation:
 
         Two more are facts of the campaign that only a simulation may ask for.
         dropout: the share of each cohort's clients that drop out of it (0).
-        not_private: with epsilon, allow what is not private: a seed, the truth, the input's own items as candidates.
+        not_private: with epsilon, allow what is not private: a seed, the truth, the input's own
+        items as candidates.
 
         Raises:
             InvalidInputError: an option is unknown or out of bounds, or some do not go together.
@@ -104,7 +108,9 @@ leave it out, or mark it with not_private
         """
         unknown = [name for name in options if name not in OPTIONS]
         if unknown:
-            raise InvalidInputError(f"unknown option {unknown[0]!r}; known are {', '.join(OPTIONS)}")
+            raise InvalidInputError(
+                f"unknown option {unknown[0]!r}; known are {', '.join(OPTIONS)}"
+            )
         asked = {name: options.pop(name) for name in _ASKED if name in options}
         marks = {name: options.pop(name) for name in _MARKS if name in options}
         return cls(spec=Request(**asked).resolve(**marks), **options)
@@ -135,14 +141,15 @@ leave it out, or mark it with not_private
         if spec.is_not_private:
             if self.ledger is not None:
                 raise InvalidInputError(
-                    "a run marked not_private guarantees nothing, so nothing of it is charged: leave ledger or "
-                    "not_private out"
+                    "a run marked not_private guarantees nothing, so nothing of it is charged:"
+                    " leave ledger or not_private out"
                 )
             return
         if self.outside == "error":
             raise InvalidInputError(
-                "with epsilon, an error for an item outside the domain would tell what a client holds: leave outside "
-                "out (such clients contribute zeros), or mark the run with not_private"
+                "with epsilon, an error for an item outside the domain would tell what a client"
+                " holds: leave outside out (such clients contribute zeros), or mark the run with"
+                " not_private"
             )
         for name, is_given, why in (
             ("seed", self.seed is not None, "whoever knows a seed can take the noise off"),
@@ -150,7 +157,8 @@ leave it out, or mark it with not_private
         ):
             if is_given:
                 raise InvalidInputError(
-                    f"{name} is not for a private run: {why}; leave it out, or mark it with not_private"
+                    f"{name} is not for a private run: {why}; leave it out, or mark it with"
+                    " not_private"
                 )
 
     def _check_sizing(self) -> None:
@@ -160,14 +168,16 @@ leave it out, or mark it with not_private
             for name, value in (("sizing", self.sizing), ("pilot_share", self.pilot_share)):
                 if value is not None:
                     raise InvalidInputError(
-                        f"{name} goes with tau, the error that is asked for: give one, or leave {name} out"
+                        f"{name} goes with tau, the error that is asked for: give one, or leave"
+                        f" {name} out"
                     )
             return
         if self.pilot_share is not None:
             _validate.inside(pilot_share=self.pilot_share)
         if self.sizing is Sizing.ORACLE and self.spec.is_private and not self.spec.is_not_private:
             raise InvalidInputError(
-                "sizing oracle reads the truth, which is not private: use another one, or mark the run with not_private"
+                "sizing oracle reads the truth, which is not private: use another one, or mark the"
+                " run with not_private"
             )
 
 

@@ -1,9 +1,9 @@
 """From batches of rows to each round's histogram of item ids, in memory bounded by the distinct items (and by a spill
 to disk for clients).
 
-A sketch is linear, so the sum of a round's client sketches depends on how many clients contribute each item and on
-nothing else. The local engine therefore counts first and encodes the counts: the sums are exactly those of encoding
-client by client.
+A sketch is linear, so the sum of a round's client sketches depends on how many clients contribute
+each item and on nothing else. The local engine therefore counts first and encodes the counts: the
+sums are exactly those of encoding client by client.
 """
 
 from __future__ import annotations
@@ -56,15 +56,17 @@ class Members(NamedTuple):
     def tally(self, clients: I64) -> RoundTally:
         """Return the tally of some of the clients."""
         parts = [self.of(client) for client in clients.tolist()]
-        ids, counts = np.unique(np.concatenate(parts) if parts else self.ids[:0], return_counts=True)
+        ids, counts = np.unique(
+            np.concatenate(parts) if parts else self.ids[:0], return_counts=True
+        )
         return RoundTally(len(clients), ids, counts.astype(np.int64, copy=False))
 
 
 class RoundTally(NamedTuple):
     """One round: its number of clients and how many of them contribute each id (sorted, distinct).
 
-    `members` are these clients one by one, where they were asked for; `names`, uint64 [num_clients], tell the clients
-    apart in the same order, where one may be in several rounds.
+    `members` are these clients one by one, where they were asked for; `names`, uint64
+    [num_clients], tell the clients apart in the same order, where one may be in several rounds.
     """
 
     num_clients: int
@@ -76,7 +78,9 @@ class RoundTally(NamedTuple):
     def of(self, clients: I64) -> RoundTally:
         """Return the tally of some of the members."""
         assert self.members is not None
-        return self.members.tally(clients)._replace(names=None if self.names is None else self.names[clients])
+        return self.members.tally(clients)._replace(
+            names=None if self.names is None else self.names[clients]
+        )
 
 
 class Drawn(NamedTuple):
@@ -198,13 +202,16 @@ class FromInput:
         integers = _is_integer(items)
         if self._integers not in (None, integers):
             raise InvalidInputError(
-                "some batches of the input hold integers and some text; give the items one type, or declare a --domain"
+                "some batches of the input hold integers and some text; give the items one type, or"
+                " declare a --domain"
             )
         self._integers = integers
         if integers:
             values, fits = as_integers(items)
             if not fits.all():
-                raise InvalidInputError("an item is an integer beyond 64 bits with sign; write such items as text")
+                raise InvalidInputError(
+                    "an item is an integer beyond 64 bits with sign; write such items as text"
+                )
             ids = values.view(np.uint64)
             self._remember(np.unique(ids), None)
             return ids, None
@@ -254,14 +261,16 @@ class Tally:
 
     Args:
         encoder: items -> ids.
-        num_rounds: rounds to split the clients over, each client's drawn uniformly; None where the rows name their
-            rounds.
-        max_items: the most items that one client contributes, drawn uniformly from its distinct items.
+        num_rounds: rounds to split the clients over, each client's drawn uniformly; None where the
+            rows name their rounds.
+        max_items: the most items that one client contributes, drawn uniformly from its distinct
+            items.
         rng: for the draws.
         memory: bytes of client rows held before they go to temporary files.
-        keep_itemless: let clients whose items are missing, or outside the domain, take part with nothing.
-        max_rounds: the most rounds that one client takes part in, drawn uniformly from those that its rows name; None:
-            all of them.
+        keep_itemless: let clients whose items are missing, or outside the domain, take part with
+            nothing.
+        max_rounds: the most rounds that one client takes part in, drawn uniformly from those that
+            its rows name; None: all of them.
     """
 
     def __init__(
@@ -307,20 +316,27 @@ class Tally:
         """Count one batch.
 
         Raises:
-            InvalidInputError: counts of more clients than a campaign may have: their sums could overflow.
+            InvalidInputError: counts of more clients than a campaign may have: their sums could
+                overflow.
         """
         counts = batch.counts
         self.has_counts, self.others = counts is not None, batch.others
-        self._count_clients(len(batch.items) if counts is None else float(counts.sum(dtype=np.float64)))
+        self._count_clients(
+            len(batch.items) if counts is None else float(counts.sum(dtype=np.float64))
+        )
         ids, inside = self._encoder.encode(batch.items)
         clients, rounds = batch.clients, batch.rounds
         if inside is not None:
             if self._keep_itemless:
-                lost = [None if part is None else part.filter(~inside) for part in (clients, rounds)]
+                lost = [
+                    None if part is None else part.filter(~inside) for part in (clients, rounds)
+                ]
                 whole = np.ones(len(inside), np.int64) if counts is None else counts
                 self._add_itemless(lost[0], lost[1], whole[~inside])
             self.outside += int(np.sum(~inside) if counts is None else counts[~inside].sum())
-            clients, rounds = (None if part is None else part.filter(inside) for part in (clients, rounds))
+            clients, rounds = (
+                None if part is None else part.filter(inside) for part in (clients, rounds)
+            )
             counts = None if counts is None else counts[inside]
         self.missing += batch.missing
         if batch.itemless is not None and self._keep_itemless:
@@ -349,7 +365,8 @@ class Tally:
         self._most_clients += number
         if self._most_clients > MAX_CLIENTS:
             raise InvalidInputError(
-                f"the input has more than {MAX_CLIENTS:,} clients; split it, or scale the counts down"
+                f"the input has more than {MAX_CLIENTS:,} clients; split it, or scale the counts"
+                " down"
             )
 
     def _add_itemless(self, clients: Any, rounds: Any, counts: I64) -> None:
@@ -373,9 +390,15 @@ class Tally:
         """
         natural = _in_order(self._labels)
         num_rounds = len(natural) if self._num_rounds is None else self._num_rounds
-        if self._num_rounds is not None and num_rounds > self._most_clients > 0 and not self._keep_itemless:
+        if (
+            self._num_rounds is not None
+            and num_rounds > self._most_clients > 0
+            and not self._keep_itemless
+        ):
             clients = f"{self._most_clients:,.0f} client" + "s" * (self._most_clients > 1)
-            raise InvalidInputError(f"num_rounds must be at most the number of clients, {clients}, got {num_rounds:,}")
+            raise InvalidInputError(
+                f"num_rounds must be at most the number of clients, {clients}, got {num_rounds:,}"
+            )
         if self._by_client:
             places = np.zeros(max(1, len(natural)), np.uint64)
             places[[self._labels[label] for label in natural]] = np.arange(len(natural))
@@ -384,14 +407,21 @@ class Tally:
             rounds = [self._counted(self._labels[label]) for label in natural]
         else:
             rounds = split(self._counted(0), num_rounds, self._rng)
-        return [part._replace(members=_one_each(part)) for part in rounds] if individuals else rounds
+        return (
+            [part._replace(members=_one_each(part)) for part in rounds] if individuals else rounds
+        )
 
     def _counted(self, number: int) -> RoundTally:
-        return _units(*self._histograms.setdefault(number, Histogram()).finish(), self._itemless[number])
+        return _units(
+            *self._histograms.setdefault(number, Histogram()).finish(), self._itemless[number]
+        )
 
     def _from_clients(self, num_rounds: int, places: U64, individuals: bool) -> list[RoundTally]:
         """Return the rounds of bounded clients; `places` says where each round, numbered as met, comes in order."""
-        histograms, clients = [Histogram() for _ in range(num_rounds)], np.zeros(num_rounds, np.int64)
+        histograms, clients = (
+            [Histogram() for _ in range(num_rounds)],
+            np.zeros(num_rounds, np.int64),
+        )
         held: list[list[tuple[U64, I64]]] = [[] for _ in range(num_rounds)]
         names: list[list[U64]] = [[] for _ in range(num_rounds)]
         drawn = Drawn(0, 0, 0, 0, 0)
@@ -418,20 +448,30 @@ class Tally:
                 if self.is_natural:
                     names[number].append(who[participants == number])
         self.drawn = drawn
-        tallies = [RoundTally(int(n), *histogram.finish()) for n, histogram in zip(clients, histograms, strict=True)]
+        tallies = [
+            RoundTally(int(n), *histogram.finish())
+            for n, histogram in zip(clients, histograms, strict=True)
+        ]
         if self.is_natural:
             own = [np.concatenate([np.empty(0, np.uint64), *parts]) for parts in names]
             tallies = [tally._replace(names=mine) for tally, mine in zip(tallies, own, strict=True)]
         if not individuals:
             return tallies
-        return [tally._replace(members=_joined(parts)) for tally, parts in zip(tallies, held, strict=True)]
+        return [
+            tally._replace(members=_joined(parts))
+            for tally, parts in zip(tallies, held, strict=True)
+        ]
 
     def _round_numbers(self, rounds: Any) -> U64:
         encoded = rounds.dictionary_encode()
-        numbers = [self._labels.setdefault(label, len(self._labels)) for label in encoded.dictionary.to_pylist()]
+        numbers = [
+            self._labels.setdefault(label, len(self._labels))
+            for label in encoded.dictionary.to_pylist()
+        ]
         if len(self._labels) > MAX_NATURAL_ROUNDS:
             raise InvalidInputError(
-                f"the round column has more than {MAX_NATURAL_ROUNDS:,} distinct values; is it a round?"
+                f"the round column has more than {MAX_NATURAL_ROUNDS:,} distinct values; is it a"
+                " round?"
             )
         labels: U64 = np.array(numbers, np.uint64)[encoded.indices.to_numpy()]
         return labels
@@ -456,7 +496,10 @@ def split(everybody: RoundTally, num_rounds: int, rng: np.random.Generator) -> l
     >>> sum(part.num_clients for part in split(everybody, 3, np.random.default_rng(0)))
     9
     """
-    remaining, rounds = np.append(everybody.counts, everybody.num_clients - everybody.counts.sum()), []
+    remaining, rounds = (
+        np.append(everybody.counts, everybody.num_clients - everybody.counts.sum()),
+        [],
+    )
     for left in range(num_rounds, 0, -1):
         drawn = remaining if left == 1 else rng.binomial(remaining, 1.0 / left)
         remaining = remaining - drawn
@@ -488,20 +531,21 @@ def _bound_clients(
 ) -> tuple[U64, I64, I64, U64, I64]:
     """Bound every client of a bucket to `max_items` distinct items a round, drawn uniformly.
 
-    What is drawn for a client depends on its own rows and the keys alone, not on the order of the input, nor on others:
-    one client's items change nothing but its own part, which is what privacy rests on.
+    What is drawn for a client depends on its own rows and the keys alone, not on the order of the
+    input, nor on others: one client's items change nothing but its own part, which is what privacy
+    rests on.
 
     Args:
-        rows: uint64 [n, 4]: client, round, whether there is an item, its id. A client in two natural rounds takes part
-            twice.
+        rows: uint64 [n, 4]: client, round, whether there is an item, its id. A client in two
+            natural rounds takes part twice.
         max_items: the bound.
         keys: uint64 [3], uniform.
         num_rounds: draw each client's round from so many, or None to keep the rows' own.
         max_rounds: of the rows' own rounds keep at most so many of each client, drawn uniformly.
 
     Returns:
-        The ids that are contributed, client by client; how many are each client's; the round of each client; the client
-        itself; and how many items it has in that round before the draw.
+        The ids that are contributed, client by client; how many are each client's; the round of
+        each client; the client itself; and how many items it has in that round before the draw.
     """
     if not len(rows):
         nothing = np.empty(0, np.int64)
@@ -522,7 +566,8 @@ def _bound_clients(
 
     def words(clients: I64) -> U64:
         own = items[places_of(clients, starts)]
-        return _mixed(keys[0], own[:, 0], own[:, 1], own[:, 3])  # one to one in the id: a client's words differ
+        # one to one in the id: a client's words differ
+        return _mixed(keys[0], own[:, 0], own[:, 1], own[:, 3])
 
     kept = bound_items_of_each(items[:, 3], starts, max_items, words)
     sizes = np.diff(np.concatenate([np.zeros(1, np.int64), np.cumsum(kept)])[starts])
@@ -532,7 +577,8 @@ def _bound_clients(
 def _mixed(key: np.uint64, *columns: U64) -> U64:
     """Return 64 bits of every row that look random, given a random key: the finalizer of SplitMix64 after each column.
 
-    Steele, Lea and Flood 2014, with Stafford's constants. Not a cryptographic function: it spreads, it does not hide.
+    Steele, Lea and Flood 2014, with Stafford's constants. Not a cryptographic function: it spreads,
+    it does not hide.
     """
     mixed = np.full(len(columns[0]), key)
     for column in columns:
@@ -561,8 +607,8 @@ def _in_drawn_rounds(rows: U64, max_rounds: int, key: np.uint64) -> npt.NDArray[
 class _ClientRows:
     """Rows (client, round, whether there is an item, its id) in buckets by client, in memory and then in files.
 
-    The files, for what exceeds a bound on memory, have no name where the system allows it: whatever ends this process,
-    nothing of them is left.
+    The files, for what exceeds a bound on memory, have no name where the system allows it: whatever
+    ends this process, nothing of them is left.
     """
 
     def __init__(self, memory: int) -> None:
@@ -578,7 +624,9 @@ class _ClientRows:
         )  # the golden ratio spreads consecutive numbers
         order = np.argsort(bucket, kind="stable")
         held = np.full(len(clients), ids is not None, np.uint64)
-        rows = np.column_stack([clients, rounds, held, np.zeros_like(clients) if ids is None else ids])[order]
+        rows = np.column_stack(
+            [clients, rounds, held, np.zeros_like(clients) if ids is None else ids]
+        )[order]
         bounds = np.searchsorted(bucket[order], np.arange(_BUCKETS + 1, dtype=np.uint64))
         for b in range(_BUCKETS):
             if bounds[b] < bounds[b + 1]:
@@ -610,8 +658,8 @@ class _ClientRows:
         except OSError as error:
             where = tempfile.gettempdir()
             raise InvalidInputError(
-                f"cannot keep client rows in {where}: {error.strerror}; free space there, point TMPDIR elsewhere, "
-                "or raise the memory (--memory)"
+                f"cannot keep client rows in {where}: {error.strerror}; free space there, point"
+                " TMPDIR elsewhere, or raise the memory (--memory)"
             ) from error
         self._bytes = 0
 
@@ -629,6 +677,8 @@ def _is_integer(items: Any) -> bool:
 def _client_keys(clients: Any, key: bytes) -> U64:
     """Return 64 bits for each client: integers themselves, text by fingerprint under a key that nobody could know."""
     if _is_integer(clients):
-        keys: U64 = clients.to_numpy(zero_copy_only=False).astype(np.int64, copy=False).view(np.uint64)
+        keys: U64 = (
+            clients.to_numpy(zero_copy_only=False).astype(np.int64, copy=False).view(np.uint64)
+        )
         return keys
     return fingerprints(clients, fingerprint_key(key))

@@ -22,7 +22,11 @@ def looks_like_people(names: Sequence[str]) -> list[str]:
     >>> looks_like_people(["word", "user_id", "clientId", "Patients", "valid", "idea"])
     ['user_id', 'clientId', 'Patients']
     """
-    return [name for name in names if any(_PEOPLE.fullmatch(word.removesuffix("s")) for word in _words(name))]
+    return [
+        name
+        for name in names
+        if any(_PEOPLE.fullmatch(word.removesuffix("s")) for word in _words(name))
+    ]
 
 
 def _words(name: str) -> list[str]:
@@ -33,7 +37,8 @@ def _words(name: str) -> list[str]:
 def notes(source: Source, tally: Tally, plan: Plan, *, has_ledger: bool) -> list[str]:
     """Return what must be said of clients, rows and contributions.
 
-    Under privacy it depends on nothing that clients hold: on options, names of columns and the plan.
+    Under privacy it depends on nothing that clients hold: on options, names of columns and the
+    plan.
 
     Args:
         source: of the rows.
@@ -46,18 +51,19 @@ def notes(source: Source, tally: Tally, plan: Plan, *, has_ledger: bool) -> list
     found = []
     if tally.is_bounded_by_client:
         found.append(
-            f"of a client with more than {_items(plan.max_items)}, {plan.max_items} drawn at random "
-            f"{'is' if plan.max_items == 1 else 'are'} counted: a frequency is the share of clients whose drawn items "
-            "include it (how many clients that concerns is private)"
+            f"of a client with more than {_items(plan.max_items)}, {plan.max_items} drawn at random"
+            f" {'is' if plan.max_items == 1 else 'are'} counted: a frequency is the share of"
+            " clients whose drawn items include it (how many clients that concerns is private)"
         )
     elif not source.rows_are_clients:
         found.append(_rows_are_people(tally))
     if not has_ledger and not plan.privacy.not_private:
         population = plan.privacy.population
         found.append(
-            "this run is in no ledger: nothing remembers what it spent, and a second run on the same clients spends "
-            "again. To keep one: fedtally ledger grant --ledger books.db "
-            f"--population {population} --epsilon E --delta D, then --ledger books.db --population {population}"
+            "this run is in no ledger: nothing remembers what it spent, and a second run on the"
+            " same clients spends again. To keep one: fedtally ledger grant --ledger books.db"
+            f" --population {population} --epsilon E --delta D, then --ledger books.db --population"
+            f" {population}"
         )
     return found
 
@@ -65,14 +71,17 @@ def notes(source: Source, tally: Tally, plan: Plan, *, has_ledger: bool) -> list
 def _rows_are_people(tally: Tally) -> str:
     what, way = "row", "name the column of the clients (--client COL; in Python clients=)"
     if tally.has_counts:
-        what, way = "counted record", "give a table with a row for each record, and its client (--client COL)"
+        what, way = (
+            "counted record",
+            "give a table with a row for each record, and its client (--client COL)",
+        )
     likely = looks_like_people(tally.others)
     if likely:
         listed = ", ".join(repr(name) for name in likely[:_SHOWN])
         way += f"; {listed} {'looks' if len(likely) == 1 else 'look'} like one"
     return (
-        f"each {what} counts as a person of its own: epsilon protects one {what}, and somebody with ten of them about "
-        f"ten times less. To protect people, {way}"
+        f"each {what} counts as a person of its own: epsilon protects one {what}, and somebody with"
+        f" ten of them about ten times less. To protect people, {way}"
     )
 
 
@@ -82,10 +91,11 @@ def _drawn_away(tally: Tally, max_items: int) -> list[str]:
         return []
     where = " in a round" if tally.is_natural else ""
     note = (
-        f"{drawn.several / drawn.clients:.1%} of the clients hold more than one item{where}. "
-        f"At most {_items(max_items)} of each client {'is' if max_items == 1 else 'are'} counted{where}, drawn at "
-        f"random: {drawn.pairs - drawn.kept:,} of {drawn.pairs:,} pairs of a client and an item are not counted. "
-        f"A frequency is the share of clients whose drawn items include it; --max-items {drawn.most} counts all"
+        f"{drawn.several / drawn.clients:.1%} of the clients hold more than one item{where}. At"
+        f" most {_items(max_items)} of each client {'is' if max_items == 1 else 'are'}"
+        f" counted{where}, drawn at random: {drawn.pairs - drawn.kept:,} of {drawn.pairs:,} pairs"
+        " of a client and an item are not counted. A frequency is the share of clients whose drawn"
+        f" items include it; --max-items {drawn.most} counts all"
     )
     return [note]
 

@@ -1,11 +1,14 @@
 """Two-server summation: a client sends one report; two servers that do not collude learn the sum of a batch of them.
 
-The leader gets the client's vector under a mask, the helper the seed of the mask, sealed to its key. A batch is opened
+The leader gets the client's vector under a mask, the helper the seed of the mask, sealed to its
+key. A batch is opened
 once: the leader asks, the helper answers with the sum of the masks. Nothing but a sum over at least
-`min_batch - corrupt` honest identities leaves the pair, whichever of the two servers lies. docs/protocol_two_server.md
-has every byte, and what is not claimed: above all, nothing protects from clients that report false vectors.
+`min_batch - corrupt` honest identities leaves the pair, whichever of the two servers lies.
+docs/protocol_two_server.md has every byte, and what is not claimed: above all, nothing protects
+from clients that report false vectors.
 
-No input, output, clock or randomness: frames come and go as bytes. What a server must not forget is in its `Journal`.
+No input, output, clock or randomness: frames come and go as bytes. What a server must not forget is
+in its `Journal`.
 
 >>> import hashlib
 >>> import numpy as np

@@ -94,14 +94,18 @@ class TwoServerParameters:
 
     def __post_init__(self) -> None:
         def bounded(minimum: int, maximum: int | None, name: str) -> None:
-            object.__setattr__(self, name, _validate.integer(minimum, maximum, **{name: getattr(self, name)}))
+            object.__setattr__(
+                self, name, _validate.integer(minimum, maximum, **{name: getattr(self, name)})
+            )
 
         bounded(2, MAX_CLIENTS, "n_max")
         bounded(0, self.n_max - 2, "corrupt")
         bounded(self.corrupt + 2, self.n_max, "min_batch")
         bounded(1, None, "largest_entry")
         bounded(0, None, "noise")
-        bounded(modulus_bits(self.n_max, self.largest_entry, self.noise, multiple=1), MAX_BITS, "bits")
+        bounded(
+            modulus_bits(self.n_max, self.largest_entry, self.noise, multiple=1), MAX_BITS, "bits"
+        )
         bounded(1, MAX_STREAM_BYTES // lane(self.bits).itemsize - self.checksum_entries, "length")
         exactly(KEY_BYTES, allow_list=self.allow_list)
         exactly(KEY_BYTES, fingerprint=self.fingerprint)
@@ -157,8 +161,15 @@ class BatchPolicy:
     max_length: int = 2**24
 
     def __post_init__(self) -> None:
-        for minimum, name in ((2, "min_honest"), (0, "corrupt"), (2, "max_clients"), (1, "max_length")):
-            object.__setattr__(self, name, _validate.integer(minimum, **{name: getattr(self, name)}))
+        for minimum, name in (
+            (2, "min_honest"),
+            (0, "corrupt"),
+            (2, "max_clients"),
+            (1, "max_length"),
+        ):
+            object.__setattr__(
+                self, name, _validate.integer(minimum, **{name: getattr(self, name)})
+            )
 
     def check(self, parameters: TwoServerParameters) -> None:
         """Refuse parameters that are weaker, or larger, than this policy allows.
@@ -171,13 +182,17 @@ class BatchPolicy:
             ("min_batch - corrupt", parameters.min_batch - parameters.corrupt, self.min_honest),
         ):
             if value < least:
-                raise UnsafeParametersError(f"{name} must be at least {least} by this policy, got {value}")
+                raise UnsafeParametersError(
+                    f"{name} must be at least {least} by this policy, got {value}"
+                )
         for name, value, most in (
             ("n_max", parameters.n_max, self.max_clients),
             ("length", parameters.length, self.max_length),
         ):
             if value > most:
-                raise UnsafeParametersError(f"{name} must be at most {most} by this policy, got {value}")
+                raise UnsafeParametersError(
+                    f"{name} must be at most {most} by this policy, got {value}"
+                )
 
 
 # ---- the client ----
@@ -205,7 +220,8 @@ def make_report(
     policy: BatchPolicy,
     random: Callable[[int], bytes],
 ) -> Report:
-    """Return the report of a client. It makes one in each range of rounds that is opened: of two, one is refused.
+    """Return the report of a client.
+    It makes one in each range of rounds that is opened: of two, one is refused.
 
     Args:
         parameters: of the plan.
@@ -222,8 +238,8 @@ def make_report(
     policy.check(parameters)
     if not isinstance(identity, SigningKey):
         raise InvalidInputError(
-            "identity must be the SigningKey that the client registered, whose public key is in the allow-list, "
-            f"got {type(identity).__name__}"
+            "identity must be the SigningKey that the client registered, whose public key is in"
+            f" the allow-list, got {type(identity).__name__}"
         )
     round = _validate.integer(0, 2**32 - 1, round=round)
     entries_within(parameters.length, parameters.largest_entry, vector=vector)
@@ -316,13 +332,17 @@ def encode_ids(rounds: range, ids: Sequence[bytes]) -> bytes:
     return BATCH.pack(rounds[0], rounds[-1], len(ids)) + b"".join(ids)
 
 
-def decode_ids(parameters: TwoServerParameters, frame: bytes, kind: Kind, sender: int) -> tuple[range, list[bytes]]:
+def decode_ids(
+    parameters: TwoServerParameters, frame: bytes, kind: Kind, sender: int
+) -> tuple[range, list[bytes]]:
     """Return the rounds and the ids of an offer or a query.
 
     Raises:
         BatchRefusedError: it is none, or the ids are not in strictly ascending order.
     """
-    body = body_of(frame, kind, parameters.context, sender, BATCH.size + ID_BYTES * parameters.n_max)
+    body = body_of(
+        frame, kind, parameters.context, sender, BATCH.size + ID_BYTES * parameters.n_max
+    )
     if body is None or len(body) < BATCH.size:
         raise BatchRefusedError(f"this is no {kind.name.lower()} of these parameters")
     first, last, count = BATCH.unpack_from(body)
@@ -330,13 +350,17 @@ def decode_ids(parameters: TwoServerParameters, frame: bytes, kind: Kind, sender
         raise BatchRefusedError(f"the {kind.name.lower()} is malformed")
     ids = [body[start : start + ID_BYTES] for start in range(BATCH.size, len(body), ID_BYTES)]
     if any(one >= other for one, other in itertools.pairwise(ids)):
-        raise BatchRefusedError(f"the ids of the {kind.name.lower()} must be in strictly ascending order")
+        raise BatchRefusedError(
+            f"the ids of the {kind.name.lower()} must be in strictly ascending order"
+        )
     return range(first, last + 1), ids
 
 
 def with_checksum(parameters: TwoServerParameters, entries: I64, constant: int) -> Lanes:
     """Return entries mod 2^w, w the width of a lane, with the checksum entries after them."""
-    checksum_entries = np.full(parameters.length + parameters.checksum_entries, constant, lane(parameters.bits))
+    checksum_entries = np.full(
+        parameters.length + parameters.checksum_entries, constant, lane(parameters.bits)
+    )
     checksum_entries[: parameters.length] = entries.astype(checksum_entries.dtype)
     return checksum_entries
 
@@ -351,10 +375,16 @@ def entries_within(length: int, largest: int, **named: I64) -> I64:
     """Return the named vector if it is int64 [length] within +-largest."""
     ((name, vector),) = named.items()
     if not isinstance(vector, np.ndarray) or vector.dtype != np.int64 or vector.shape != (length,):
-        got = f"{vector.dtype} {vector.shape}" if isinstance(vector, np.ndarray) else type(vector).__name__
+        got = (
+            f"{vector.dtype} {vector.shape}"
+            if isinstance(vector, np.ndarray)
+            else type(vector).__name__
+        )
         raise InvalidInputError(f"{name} must be int64 [{length}], got {got}")
     if int(vector.max()) > largest or int(vector.min()) < -largest:
-        raise InvalidInputError(f"every entry of {name} must be within +-{largest}, the bound that the bits are for")
+        raise InvalidInputError(
+            f"every entry of {name} must be within +-{largest}, the bound that the bits are for"
+        )
     return vector
 
 

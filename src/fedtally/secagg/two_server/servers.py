@@ -80,9 +80,10 @@ class BatchState(Enum):
 class Journal(Protocol):
     """What a server must never forget: values under names, each written once for ever.
 
-    Each server has its own, and all its batches share it. A restart, a second process or a restored backup must not
-    make it forget: the sums of two batches that overlap give their difference away, and two noises for one sum average.
-    docs/protocol_two_server.md lists the names, and before which message each is written.
+    Each server has its own, and all its batches share it. A restart, a second process or a restored
+    backup must not make it forget: the sums of two batches that overlap give their difference away,
+    and two noises for one sum average. docs/protocol_two_server.md lists the names, and before
+    which message each is written.
     """
 
     def kept(self, name: bytes) -> bytes | None:
@@ -91,8 +92,9 @@ class Journal(Protocol):
     def keep(self, name: bytes, value: bytes) -> bytes:
         """Keep a value under a name, unless one is kept there; return the one that is kept from now on.
 
-        One transaction, on disk before it returns: of two processes that keep at once, both get the value of one.
-        After an error the caller does not know whether the value was kept, and sends nothing.
+        One transaction, on disk before it returns: of two processes that keep at once, both get the
+        value of one. After an error the caller does not know whether the value was kept, and sends
+        nothing.
         """
 
 
@@ -130,13 +132,17 @@ class _Server(ABC, Generic[_Held]):
         policy.check(parameters)
         if (noise is None) != (parameters.noise == 0):
             raise InvalidInputError(
-                f"noise must {'be given' if noise is None else 'be None'}: the parameters are for noise up to "
-                f"{parameters.noise}"
+                f"noise must {'be given' if noise is None else 'be None'}: the parameters are for"
+                f" noise up to {parameters.noise}"
             )
         if allow_list.digest != parameters.allow_list:
-            raise InvalidInputError("the allow-list is not the one of these parameters; use that of the plan")
+            raise InvalidInputError(
+                "the allow-list is not the one of these parameters; use that of the plan"
+            )
         if not isinstance(rounds, range) or not rounds or rounds.step != 1:
-            raise InvalidInputError(f"rounds must be a range of at least one round, step 1, got {rounds!r}")
+            raise InvalidInputError(
+                f"rounds must be a range of at least one round, step 1, got {rounds!r}"
+            )
         _validate.integer(0, 2**32 - 1, first_round=rounds[0])
         _validate.integer(0, 2**32 - 1, last_round=rounds[-1])
         self._parameters, self._context, self._rounds = parameters, parameters.context, rounds
@@ -168,8 +174,8 @@ class _Server(ABC, Generic[_Held]):
 
     def __getstate__(self) -> None:
         raise InvalidInputError(
-            "the state of a server of a batch cannot be copied or pickled: two could open two sums that differ by one "
-            "client; a batch that was recorded goes on from its journal"
+            "the state of a server of a batch cannot be copied or pickled: two could open two sums"
+            " that differ by one client; a batch that was recorded goes on from its journal"
         )
 
     def __len__(self) -> int:
@@ -213,7 +219,10 @@ class _Server(ABC, Generic[_Held]):
         part = self._parse(frame)
         if part is None or part.bound.id not in self._counted:
             return False
-        return self._journal.kept(self._name_of_report(part.bound.identity)) == hashlib.sha256(frame).digest()
+        return (
+            self._journal.kept(self._name_of_report(part.bound.identity))
+            == hashlib.sha256(frame).digest()
+        )
 
     def _parse(self, frame: bytes) -> Part | None:
         size = HEAD.size + self._part_bytes()
@@ -233,7 +242,13 @@ class _Server(ABC, Generic[_Held]):
         if self._kind is Kind.LEADER_REPORT:
             digests.reverse()
         try:
-            verify(part.bound.identity, part.signature, Label.TWO_SERVER_REPORT, *part.bound.fields, *digests)
+            verify(
+                part.bound.identity,
+                part.signature,
+                Label.TWO_SERVER_REPORT,
+                *part.bound.fields,
+                *digests,
+            )
         except RejectedError:
             return Outcome.FORGED
         return None
@@ -248,10 +263,14 @@ class _Server(ABC, Generic[_Held]):
 
     def _check_batch(self, rounds: range, count: int) -> None:
         if rounds != self._rounds:
-            raise BatchRefusedError(f"the batch is of rounds {shown(rounds)}, not {shown(self._rounds)}")
+            raise BatchRefusedError(
+                f"the batch is of rounds {shown(rounds)}, not {shown(self._rounds)}"
+            )
         low, high = self._parameters.min_batch, self._parameters.n_max
         if not low <= count <= high:
-            raise BatchRefusedError(f"a batch must have {low} .. {high} reports that both servers hold, got {count}")
+            raise BatchRefusedError(
+                f"a batch must have {low} .. {high} reports that both servers hold, got {count}"
+            )
 
     def _make_reservation(self) -> None:
         """Ask whoever keeps the books, before noise is drawn and before anything leaves that opens the sum."""
@@ -263,7 +282,9 @@ class _Server(ABC, Generic[_Held]):
         parameters = self._parameters
         if self._draw is None:
             return with_checksum(parameters, np.zeros(parameters.length, np.int64), 0)
-        return with_checksum(parameters, entries_within(parameters.length, parameters.noise, noise=self._draw()), 0)
+        return with_checksum(
+            parameters, entries_within(parameters.length, parameters.noise, noise=self._draw()), 0
+        )
 
     # ---- what the journal keeps ----
 
@@ -274,30 +295,36 @@ class _Server(ABC, Generic[_Held]):
         """Refuse a batch whose noise another kind of caller drew: it may be none, and the sum is marked as noised."""
         if kept != self._noise_source:
             raise BatchRefusedError(
-                f"the batch of rounds {shown(self._rounds)} in this journal has noise of another source, or of none: "
-                "its sum is not one of the plan"
+                f"the batch of rounds {shown(self._rounds)} in this journal has noise of another"
+                " source, or of none: its sum is not one of the plan"
             )
 
     def _name_of_batch(self, rounds: range) -> bytes:
         return b"batch" + self._context + _NUMBERS.pack(rounds[0], rounds[-1])
 
     def _name_of_report(self, identity: bytes) -> bytes:
-        return b"report" + self._context + _NUMBERS.pack(self._rounds[0], self._rounds[-1]) + identity
+        return (
+            b"report" + self._context + _NUMBERS.pack(self._rounds[0], self._rounds[-1]) + identity
+        )
 
     def _record(self, query: bytes, message: bytes) -> bytes:
         """Keep a query with what goes with it, once for these rounds; return what is kept, perhaps by another process.
 
-        A round belongs to one range for ever, and a range has one batch: so a report is in one batch at most.
+        A round belongs to one range for ever, and a range has one batch: so a report is in one
+        batch at most.
 
         Raises:
-            BatchRefusedError: a round is in another batch, or the batch has noise of another source.
+            BatchRefusedError: a round is in another batch, or the batch has noise of another
+                source.
         """
         own = _NUMBERS.pack(self._rounds[0], self._rounds[-1])
         for round in self._rounds:
             kept = self._journal.keep(b"round" + self._context + _LENGTH.pack(round), own)
             if kept != own:
                 first, last = _NUMBERS.unpack(kept)
-                raise BatchRefusedError(f"round {round} is in a batch of rounds {shown(range(first, last + 1))}")
+                raise BatchRefusedError(
+                    f"round {round} is in a batch of rounds {shown(range(first, last + 1))}"
+                )
         self._check_noise_source(self._journal.keep(self._name_of_noise(), self._noise_source))
         entry = _LENGTH.pack(len(query)) + query + message
         return self._journal.keep(self._name_of_batch(self._rounds), entry)
@@ -321,7 +348,9 @@ def _parts(entry: bytes, size: int) -> tuple[bytes, bytes]:
     end = _LENGTH.size + int.from_bytes(entry[: _LENGTH.size], "little")
     query, message = entry[_LENGTH.size : end], entry[end:]
     if len(message) != size:
-        raise BatchRefusedError("the journal keeps the batch of another server; each server has its own journal")
+        raise BatchRefusedError(
+            "the journal keeps the batch of another server; each server has its own journal"
+        )
     return query, message
 
 
@@ -335,18 +364,21 @@ class Helper(_Server[Secret]):
         policy: the helper's own.
         journal: the helper's own.
         key: the secret key of `parameters.helper_key`.
-        noise: draws int64 [V], within +-parameters.noise, anew at each call: the helper's own noise; None where the
-            parameters have none.
+        noise: draws int64 [V], within +-parameters.noise, anew at each call: the helper's own
+            noise; None where the parameters have none.
         reserve: called before each answer; if it raises, nothing was drawn, and nothing is said.
-        noise_source: who made `noise`. The journal keeps it beside the batch, and a server of another source does not
-            go on from that journal. `FrequencyServer` names the plan.
+        noise_source: who made `noise`. The journal keeps it beside the batch, and a server of
+            another source does not go on from that journal. `FrequencyServer` names the plan.
 
-    A batch of these rounds that the journal keeps is closed: its answer can be had again, and no other.
+    A batch of these rounds that the journal keeps is closed: its answer can be had again, and no
+    other.
 
     Raises:
         UnsafeParametersError: the policy refuses the parameters.
-        InvalidInputError: the allow-list, the rounds, the key or the noise do not fit the parameters.
-        BatchRefusedError: the journal is another server's, or its batch has noise of another source.
+        InvalidInputError: the allow-list, the rounds, the key or the noise do not fit the
+            parameters.
+        BatchRefusedError: the journal is another server's, or its batch has noise of another
+            source.
     """
 
     _kind = Kind.HELPER_REPORT
@@ -363,14 +395,20 @@ class Helper(_Server[Secret]):
         reserve: Callable[[], None] | None = None,
         noise_source: bytes = b"caller",
     ) -> None:
-        super().__init__(parameters, rounds, allow_list, policy, journal, noise, reserve, noise_source)
+        super().__init__(
+            parameters, rounds, allow_list, policy, journal, noise, reserve, noise_source
+        )
         if key.public != parameters.helper_key:
-            raise InvalidInputError("the key is not the one that clients seal to; use that of parameters.helper_key")
+            raise InvalidInputError(
+                "the key is not the one that clients seal to; use that of parameters.helper_key"
+            )
         self._key = key
 
     def offer(self) -> bytes:
         """Return the ids of the reports that are held, for the leader; more may come until a batch is answered."""
-        return frame_of(Kind.OFFER, self._context, HELPER, encode_ids(self._rounds, sorted(self._held)))
+        return frame_of(
+            Kind.OFFER, self._context, HELPER, encode_ids(self._rounds, sorted(self._held))
+        )
 
     def answer(self, query: bytes) -> bytes:
         """Return the sum of the masks of a batch, once; the same query again gets the same bytes, after a restart too.
@@ -379,8 +417,9 @@ class Helper(_Server[Secret]):
             query: of the leader.
 
         Raises:
-            BatchRefusedError: the query is malformed, of other rounds or other reports than are held, has fewer than
-                min_batch or more than n_max, overlaps another, or is the second.
+            BatchRefusedError: the query is malformed, of other rounds or other reports than are
+                held, has fewer than min_batch or more than n_max, overlaps another, or is the
+                second.
             InvalidInputError: the noise that was drawn is of another type or shape, or too large.
             Exception: what `reserve` raised, as it was.
         """
@@ -394,7 +433,9 @@ class Helper(_Server[Secret]):
             self._close(recorded)
         asked, answer = _parts(recorded, self._answer_bytes)
         if asked != query:
-            raise BatchRefusedError("this batch was answered; there is no second query, only the same again")
+            raise BatchRefusedError(
+                "this batch was answered; there is no second query, only the same again"
+            )
         return answer
 
     def _summed(self, rounds: range, ids: list[bytes]) -> bytes:
@@ -402,7 +443,9 @@ class Helper(_Server[Secret]):
         self._check_batch(rounds, len(ids))
         unknown = sum(id not in self._held for id in ids)
         if unknown:
-            raise BatchRefusedError(f"{unknown} of {len(ids)} reports of the query are not held here")
+            raise BatchRefusedError(
+                f"{unknown} of {len(ids)} reports of the query are not held here"
+            )
         self._make_reservation()
         total = self._noise()
         masking = Masking(total)
@@ -438,20 +481,22 @@ class Leader(_Server[bytes]):
         rounds: the rounds whose reports are in the batch.
         allow_list: whose digest is in the parameters.
         policy: the leader's own.
-        journal: the leader's own, which the helper must not see: with what the helper answered it gives the sum.
-        noise: draws int64 [V], within +-parameters.noise, anew at each call: the leader's own noise; None where the
-            parameters have none.
-        reserve: called before each query, and before an answer is taken; if it raises, nothing was drawn, and nothing
-            is said.
-        noise_source: who made `noise`. The journal keeps it beside the batch, and a server of another source does not
-            go on from that journal. `FrequencyServer` names the plan.
+        journal: the leader's own, which the helper must not see: with what the helper answered it
+            gives the sum.
+        noise: draws int64 [V], within +-parameters.noise, anew at each call: the leader's own
+            noise; None where the parameters have none.
+        reserve: called before each query, and before an answer is taken; if it raises, nothing was
+            drawn, and nothing is said.
+        noise_source: who made `noise`. The journal keeps it beside the batch, and a server of
+            another source does not go on from that journal. `FrequencyServer` names the plan.
 
     A batch of these rounds that the journal keeps is closed: `resume` asks its query again.
 
     Raises:
         UnsafeParametersError: the policy refuses the parameters.
         InvalidInputError: the allow-list, the rounds or the noise do not fit the parameters.
-        BatchRefusedError: the journal is another server's, or its batch has noise of another source.
+        BatchRefusedError: the journal is another server's, or its batch has noise of another
+            source.
     """
 
     _kind = Kind.LEADER_REPORT
@@ -465,8 +510,8 @@ class Leader(_Server[bytes]):
             offer: of the helper.
 
         Raises:
-            BatchRefusedError: the offer is malformed or of other rounds, too few reports are common, or a round is in
-                another batch.
+            BatchRefusedError: the offer is malformed or of other rounds, too few reports are
+                common, or a round is in another batch.
             LocalProtocolError: the batch is closed.
             InvalidInputError: the noise that was drawn is of another type or shape, or too large.
             Exception: what `reserve` raised, as it was.
@@ -511,7 +556,9 @@ class Leader(_Server[bytes]):
     def total(self) -> I64:
         """The sum that `finish` returned: int64 [V]."""
         if self._state is not BatchState.DONE:
-            raise LocalProtocolError(f"this batch has no sum: it is {self._state.value}; finish it first")
+            raise LocalProtocolError(
+                f"this batch has no sum: it is {self._state.value}; finish it first"
+            )
         return self._total.copy()
 
     def finish(self, answer: bytes) -> I64:
@@ -521,16 +568,19 @@ class Leader(_Server[bytes]):
             answer: of the helper.
 
         Raises:
-            BatchRefusedError: the answer is malformed or for another batch: it is dropped, and the right one may
-                follow. Or it is another one than the first, which is recorded before it is looked into: a helper that
-                could try several would learn from which are refused. Or the sum is wrong: a lane does not count the
-                reports, or an entry is larger than they can make it; then the batch is lost.
+            BatchRefusedError: the answer is malformed or for another batch: it is dropped, and the
+                right one may follow. Or it is another one than the first, which is recorded before
+                it is looked into: a helper that could try several would learn from which are
+                refused. Or the sum is wrong: a lane does not count the reports, or an entry is
+                larger than they can make it; then the batch is lost.
             LocalProtocolError: the leader does not wait for an answer.
             Exception: what `reserve` raised, as it was; the same answer may follow.
         """
         if self._state not in (BatchState.WAITING, BatchState.DONE):
             raise LocalProtocolError(f"this batch is {self._state.value}; make a query first")
-        body = body_of(answer, Kind.ANSWER, self._context, HELPER, 32 + self._parameters.packed_bytes)
+        body = body_of(
+            answer, Kind.ANSWER, self._context, HELPER, 32 + self._parameters.packed_bytes
+        )
         if body is None or body[:32] != self._batch:
             raise BatchRefusedError("this is no answer to the query of this batch")
         self._make_reservation()  # a leader that was made of its journal can get here at once
@@ -539,13 +589,20 @@ class Leader(_Server[bytes]):
         except InvalidInputError as error:
             raise BatchRefusedError(f"the answer cannot be read: {error}") from error
         self._hear_once(answer)
-        entries, checksum_entries = np.split(centred(total, self._parameters.bits), [self._parameters.length])
+        entries, checksum_entries = np.split(
+            centred(total, self._parameters.bits), [self._parameters.length]
+        )
         largest = self.count * self._parameters.largest_entry + self._parameters.noise
-        if not (checksum_entries == self.count).all() or int(entries.max()) > largest or int(entries.min()) < -largest:
+        if (
+            not (checksum_entries == self.count).all()
+            or int(entries.max()) > largest
+            or int(entries.min()) < -largest
+        ):
             self._state = BatchState.ABORTED
             raise BatchRefusedError(
-                "the checksum entries do not count the reports, or an entry is larger than they can make it: "
-                "a client reported a wrong mask or vector, or a server answered wrongly; this batch is lost"
+                "the checksum entries do not count the reports, or an entry is larger than they can"
+                " make it: a client reported a wrong mask or vector, or a server answered wrongly;"
+                " this batch is lost"
             )
         self._state, self._total = BatchState.DONE, entries
         return entries.copy()
@@ -554,7 +611,9 @@ class Leader(_Server[bytes]):
         name = b"answer" + self._context + _NUMBERS.pack(self._rounds[0], self._rounds[-1])
         heard = hashlib.sha256(answer).digest()
         if self._journal.keep(name, heard) != heard:
-            raise BatchRefusedError("another answer to this query was heard before; the helper answers once")
+            raise BatchRefusedError(
+                "another answer to this query was heard before; the helper answers once"
+            )
 
     def _part_bytes(self) -> int:
         return SALT_BYTES + self._parameters.packed_bytes
@@ -565,4 +624,8 @@ class Leader(_Server[bytes]):
         return share
 
     def _vector(self, packed: bytes) -> Lanes:
-        return unpack(packed, self._parameters.length + self._parameters.checksum_entries, self._parameters.bits)
+        return unpack(
+            packed,
+            self._parameters.length + self._parameters.checksum_entries,
+            self._parameters.bits,
+        )
