@@ -40,7 +40,7 @@ def prose(page: str) -> list[str]:
     page = re.sub(r"^ *([-*]|\d+\.) ", "", page, flags=re.MULTILINE)
     page = re.sub(r"^\*\*[^*]+\*\* ", "", page, flags=re.MULTILINE)  # "**A lead.** The sentence."
     page = re.sub(r"`[^`\n]+`", "code", page)
-    return [line for line in page.splitlines() if not re.match(r" *[|#]| {4}", line)]
+    return [line for line in page.splitlines() if not re.match(r" *[|#]", line)]
 
 
 @pytest.mark.parametrize(
