@@ -85,7 +85,7 @@ def left_behind(error: BaseException) -> list[str]:
     found, trace = [], error.__traceback__
     while trace is not None:
         frame, trace = trace.tb_frame, trace.tb_next
-        if Path(frame.f_code.co_filename).parent != Path(__file__).parent:
+        if Path(__file__).parent not in Path(frame.f_code.co_filename).parents:
             for name, value in frame.f_locals.items():
                 array = value.counters if isinstance(value, CountSketch) else value
                 if (isinstance(array, np.ndarray) and array.any()) or (

@@ -21,7 +21,7 @@ from fedtally.secagg.config import SecAggConfig, TwoServerConfig
 from fedtally.secagg.params import Parameters
 from fedtally.sketch import Schedule
 
-ROOT = Path(__file__).parent
+ROOT = Path(__file__).parent.parent
 VECTORS = json.loads((ROOT / "vectors" / "plan.json").read_text())
 PAGE = (ROOT.parent / "docs" / "plan.md").read_text(encoding="utf-8")
 

@@ -17,7 +17,7 @@ from fedtally.kernels import reference
 from fedtally.recovery.median import MedianDecoder
 from fedtally.sketch import CountSketch, Schedule, SketchSpec, hashing
 
-VECTORS = json.loads((Path(__file__).parent / "vectors" / "sketch.json").read_text())
+VECTORS = json.loads((Path(__file__).parent.parent / "vectors" / "sketch.json").read_text())
 Vector = dict[str, Any]
 
 

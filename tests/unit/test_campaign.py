@@ -999,7 +999,7 @@ def test_the_room_that_noise_leaves_to_liars_is_that_of_the_threat_model() -> No
         next(times for times in range(2000) if not lands(held, times + 1))
         for held in ([4999], many)
     )
-    page = (Path(__file__).parent.parent / "docs" / "threat-model.md").read_text(encoding="utf-8")
+    page = (Path(__file__).parents[2] / "docs" / "threat-model.md").read_text(encoding="utf-8")
     sizes = np.abs(drawn).reshape(5, 1000).sum(axis=1)
     mean = round(float(sizes.mean()), -2)
     figures = (

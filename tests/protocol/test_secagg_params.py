@@ -35,7 +35,7 @@ from fedtally.secagg.params import (
 )
 from fedtally.secagg.proposal import propose
 
-VECTORS = Path(__file__).parent / "vectors" / "graph_parameters.csv"
+VECTORS = Path(__file__).parent.parent / "vectors" / "graph_parameters.csv"
 PUBLISHED = list(
     csv.DictReader(line for line in VECTORS.read_text().splitlines() if not line.startswith("#"))
 )

@@ -246,7 +246,7 @@ def test_clients_of_a_large_domain_follow_its_law(monkeypatch: pytest.MonkeyPatc
 def test_the_benchmark_states_its_goals() -> None:
     # A process of its own: the peak memory is that of the process, whatever ran in it before.
     arguments = ["joint", "--quick", "--part", "large", "--part", "fallback", "--json"]
-    root = Path(__file__).parent.parent
+    root = Path(__file__).parents[2]
     result = subprocess.run(
         [sys.executable, "-m", "benchmarks", *arguments], cwd=root, capture_output=True, check=True
     )

@@ -31,7 +31,7 @@ from fedtally.secagg.messages import Kind, ServerState
 from fedtally.secagg.params import Adversary
 
 SECONDS = float(os.environ.get("FEDTALLY_FUZZ_SECONDS", "6"))
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 
 
 def _tool() -> ModuleType:

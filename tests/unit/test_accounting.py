@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from scipy.special import logsumexp, ndtr, ndtri
 from test_events import gaussian, skellam
 
-sys.path.insert(0, str(Path(__file__).parent.parent / "tools"))
+sys.path.insert(0, str(Path(__file__).parents[2] / "tools"))
 import accountant_gap
 
 from fedtally.errors import InvalidInputError
@@ -68,7 +68,7 @@ def test_noise_multipliers(target, expected):
     )
 
 
-PRIVACY = (Path(__file__).parent.parent / "docs" / "privacy.md").read_text(encoding="utf-8")
+PRIVACY = (Path(__file__).parents[2] / "docs" / "privacy.md").read_text(encoding="utf-8")
 
 
 def test_the_page_says_what_an_attacker_detects_at_most():

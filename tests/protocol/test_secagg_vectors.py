@@ -35,7 +35,7 @@ from fedtally.secagg.params import Adversary, ClientPolicy, Graph, Parameters
 from fedtally.secagg.server import Server
 
 Vector = dict[str, Any]
-FILES = Path(__file__).parent / "vectors"
+FILES = Path(__file__).parent.parent / "vectors"
 
 
 def load(name: str) -> dict[str, Any]:

@@ -739,7 +739,7 @@ def test_two_writers_never_look_at_once(ledger: Ledger, monkeypatch: pytest.Monk
 @pytest.mark.parametrize("seed", [1, 2])
 def test_eight_writers_that_die(places: Callable[[], str], tmp_path: Path, seed: int) -> None:
     ledger = new_ledger(place := places())
-    script = Path(__file__).with_name("store_writers.py")
+    script = Path(__file__).parent.parent / "store_writers.py"
     environment = os.environ | {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
     command = [sys.executable, str(script), place, str(tmp_path), str(seed)]
     subprocess.run(command, check=True, timeout=120, env=environment)

@@ -19,7 +19,7 @@ from fedtally.secagg.messages import EXCHANGES, AbortCode, Invite, Kind
 from fedtally.secagg.packing import packed_length
 from fedtally.secagg.params import Adversary, Parameters
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs" / "protocol.md").read_text(encoding="utf-8")
 MODEL = (ROOT / "docs" / "threat-model.md").read_text(encoding="utf-8")
 ACTIVE = {Adversary.SEMI_HONEST: False, Adversary.ACTIVE: True}
