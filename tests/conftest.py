@@ -1,4 +1,5 @@
-"""Shared by all tests: the Hypothesis profile, the kernels to test and a slow, independent oracle."""
+"""Shared by all tests: the Hypothesis profile, the kernels to test and a slow, independent
+oracle."""
 
 from __future__ import annotations
 

@@ -130,15 +130,17 @@ AGAIN = both(
 
 
 class Case(NamedTuple):
-    """A check, what takes it out, and the attack that then succeeds."""
+    """A check, what takes it out, and the attack that then succeeds.
+
+    `code` is what the attack meets with the check. None: it is answered in the ordinary way, or
+    never begins.
+    """
 
     check: str
     mutation: Mutation
     attack: type[LyingServer]
     world: Callable[[], World]
-    code: (
-        AbortCode | None
-    )  # that the attack meets with the check; None: it is answered in the ordinary way, or never begins
+    code: AbortCode | None
 
 
 def _five() -> World:
@@ -652,7 +654,8 @@ def test_terms_that_contradict_themselves_are_refused_though_the_server_signs_th
 
 @pytest.mark.parametrize("graph", [Graph(12, 2), Graph(90, 6), Graph(12, 12)])
 def test_a_server_dictates_no_threshold(graph: Graph) -> None:
-    """Each of these rings is in its bounds; none is safe among 100 clients of which 20 are corrupt."""
+    """Each of these rings is in its bounds; none is safe among 100 clients of which 20 are
+    corrupt."""
     base = propose(100, length=2, bits=16, corrupt=20, max_dropout=0.05)
     parameters = dataclasses.replace(
         base, ring_neighbours=graph.neighbours, ring_threshold=graph.threshold
@@ -739,7 +742,8 @@ def test_regions_of_many_clients_learn_nothing() -> None:
 
 
 class TwoBitmaps(LyingServer):
-    """Tells one half of a client's neighbours that it survived, and the other half that it did not."""
+    """Tells one half of a client's neighbours that it survived, and the other half that it did
+    not."""
 
     def survivors(self, run: Run) -> set[int]:
         assert run.view is not None
@@ -907,7 +911,8 @@ def cut_off(phase: str) -> tuple[Cohort, set[int]]:
 
 
 def sum_of_the_arc(cohort: Cohort, arc: set[int]) -> Any:
-    """Return what a server that followed the protocol to the letter computes from what it was sent."""
+    """Return what a server that followed the protocol to the letter computes from what it was
+    sent."""
     server, p = cohort.server, cohort.parameters
     of_the_arc = np.isin(np.arange(cohort.n), list(arc))
     present = of_the_arc | np.isin(np.arange(cohort.n), list(cohort.dropped["mask"]))

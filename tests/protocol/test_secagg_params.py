@@ -58,7 +58,8 @@ def tail(population: int, marked: int, drawn: int, least: int) -> Fraction:
 
 
 def cut(n: int, bad: int, k: int) -> Fraction:
-    """The bound on the probability that the bad clients cut the ring: one factor after the other."""
+    """The bound on the probability that the bad clients cut the ring: one factor after the
+    other."""
     probability = Fraction(n * (n - k - 1), 2)
     for i in range(k):
         probability *= Fraction(max(0, bad - i), n - i)
@@ -823,7 +824,8 @@ def test_the_client_needs_no_scipy() -> None:
 
 
 def test_a_ring_protects_every_size_that_it_is_proposed_for() -> None:
-    """What may be absent is rounded down to whole clients, so that neither end need be the hardest."""
+    """What may be absent is rounded down to whole clients, so that neither end need be the
+    hardest."""
     parameters = propose(
         65, n_min=60, length=1, bits=16, corrupt=5, max_dropout=0.29, min_survivors=60
     )

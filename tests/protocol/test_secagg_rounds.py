@@ -57,7 +57,8 @@ def safe_rings(n: int, corrupt: int, absent: int) -> list[Graph]:
 
 @st.composite
 def rounds(draw: st.DrawFn) -> Cohort:
-    """Draw a cohort, its parameters and who drops out in which phase: nobody, some, or everybody."""
+    """Draw a cohort, its parameters and who drops out in which phase: nobody, some, or
+    everybody."""
     adversary, n = draw(st.sampled_from(BOTH)), draw(st.integers(3, 14))
     n_min = draw(st.integers(max(3, n - 3), n))
     ring = Graph(0, 0)

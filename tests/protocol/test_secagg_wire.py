@@ -1,4 +1,5 @@
-"""Bytes and tables: frames, bodies, digests, the order of messages, the graph and the allow-list."""
+"""Bytes and tables: frames, bodies, digests, the order of messages, the graph and the
+allow-list."""
 
 from __future__ import annotations
 

@@ -106,7 +106,8 @@ def test_words_locations_and_signs(vector: Vector, backend: str) -> None:
 def check_encoding(
     tables: list[Any], ids: Any, width: int, cells: list[int], signs: list[list[int]]
 ) -> None:
-    """Give every id a count of its own power of 16, so that no two sets of ids have the same sum."""
+    """Give every id a count of its own power of 16, so that no two sets of ids have the same
+    sum."""
     counts = np.array([16**i for i in range(len(ids))], np.int64)
     for index in (0, 7, 8, 18):
         counters = np.zeros((1, width), np.int64)

@@ -197,7 +197,8 @@ def audit(mechanism: str, inputs: Neighbours, guarantee: float, noise: I64) -> A
 
 
 def audited(mechanism: str, relation: str, scale: float) -> Audit:
-    """Return the audit of noise that has `scale` times the standard deviation that was guaranteed."""
+    """Return the audit of noise that has `scale` times the standard deviation that was
+    guaranteed."""
     guarantee = guaranteed(mechanism, relation).noise_variance
     noise = draws(mechanism, scale**2 * guarantee, f"{mechanism} {relation} {scale}")
     return audit(mechanism, neighbours(relation), guarantee, noise)
@@ -211,7 +212,8 @@ def added_up(mechanism: str, relation: str) -> float:
 
 
 def bound(mechanism: str, relation: str) -> float:
-    """Return delta at EPSILON: of the Gaussian before it is rounded, or of Skellam noise exactly."""
+    """Return delta at EPSILON: of the Gaussian before it is rounded, or of Skellam noise
+    exactly."""
     event = guaranteed(mechanism, relation)
     if mechanism == "skellam":
         return added_up(mechanism, relation)
@@ -240,7 +242,8 @@ def test_the_inputs_are_as_far_apart_as_can_be() -> None:
 
 @every_case
 def test_the_accountant_bounds_it(mechanism: str, relation: str) -> None:
-    """From above, within 2e-3 of what adding up gives; rounding a Gaussian gains at most as much."""
+    """From above, within 2e-3 of what adding up gives; rounding a Gaussian gains at most as
+    much."""
     exact, guarantee = (
         added_up(mechanism, relation),
         accounting.delta(guaranteed(mechanism, relation), EPSILON),

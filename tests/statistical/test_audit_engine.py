@@ -257,7 +257,8 @@ def test_wrong_noise_is_found(
     "name", ["central", "central, fresh rounds", "central, many clients", "shares"]
 )
 def test_one_counter_without_noise_is_found(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """By the audit as it is run without options; also where that counter has the same noise always."""
+    """By the audit as it is run without options; also where that counter has the same noise
+    always."""
     plan = planned(name)
     place = plan.width + 7
     for value in (0, 3):

@@ -136,7 +136,8 @@ class Site:
         )
 
     def restart(self) -> None:
-        """Let the process die, and another one go on with the same books and the last checkpoint."""
+        """Let the process die, and another one go on with the same books and the last
+        checkpoint."""
         self.server = FrequencyServer(self.plan, self.books)
         self.run = CohortRun.resume(
             self.server, self.saved[-1], range(N), random=self.drawn, **self.options

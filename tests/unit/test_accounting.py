@@ -86,7 +86,8 @@ def test_the_page_says_what_an_attacker_detects_at_most():
 
 
 def test_the_page_says_what_is_promised_to_a_group():
-    """Of j clients the difference is at most j times as long, as if the noise were that much less."""
+    """Of j clients the difference is at most j times as long, as if the noise were that much
+    less."""
     [group] = re.findall(
         r"([\d.]+) for two, ([\d.]+) for three, ([\d.]+) for five \(delta 1e-6", PRIVACY
     )
@@ -394,7 +395,8 @@ def hockey_sticks(pmf, shifts):
 
 @pytest.mark.parametrize("variance", [0.2, 1.0, 7.0])
 def test_concentrated_shifts_are_worst(variance):
-    """The lemma of docs/privacy-proofs/sensitivity.md, at every epsilon: what majorises costs more."""
+    """The lemma of docs/privacy-proofs/sensitivity.md, at every epsilon: what majorises costs
+    more."""
     for pmf in (skellam_pmf(variance, 45), rounded_pmf(variance, math.ceil(8 * variance**0.5) + 4)):
         pmf = pmf[pmf > 1e-120]
         for worse, better in (

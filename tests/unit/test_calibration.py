@@ -1,4 +1,5 @@
-"""A calibration is measured, fitted, kept and read again; how fast a machine is is not tested here."""
+"""A calibration is measured, fitted, kept and read again; how fast a machine is is not tested
+here."""
 
 from __future__ import annotations
 

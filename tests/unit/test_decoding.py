@@ -1,4 +1,5 @@
-"""The decoders: each has one entry of the registry, and what chooses between them reads it there."""
+"""The decoders: each has one entry of the registry, and what chooses between them reads it
+there."""
 
 from __future__ import annotations
 

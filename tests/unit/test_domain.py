@@ -636,10 +636,9 @@ def test_a_point_lies_between_the_edges_of_its_cell(lat: float, lon: float) -> N
 def test_labels_are_cell_centres(grid: Grid, position: int, label: str) -> None:
     assert grid.labels([position]) == [label]
     lat, lon = grid.centres(np.array([position]))[0]
-    assert (
-        label
-        == f"{lat:.{len(label.split(',')[0].partition('.')[2])}f},{lon:.{len(label.partition('.')[2].split(',')[0])}f}"
-    )
+    lat_places = len(label.split(",")[0].partition(".")[2])
+    lon_places = len(label.partition(".")[2].split(",")[0])
+    assert label == f"{lat:.{lat_places}f},{lon:.{lon_places}f}"
 
 
 @pytest.mark.parametrize("step", [0.1, 0.25, 1 / 60, 1 / 3, 0.015625, 5])

@@ -185,7 +185,8 @@ def test_simulated_campaigns(schedule, noise):
 
 
 def agrees(distribution, plan, draw, sizes=None):
-    """Compare a prediction with five campaigns of counts, int64 [rounds, d], drawn from generators."""
+    """Compare a prediction with five campaigns of counts, int64 [rounds, d], drawn from
+    generators."""
     sketch = {name: plan[name] for name in ("rows", "width", "schedule", "num_rounds")}
     seen = []
     for seed in range(5):
@@ -220,7 +221,8 @@ def agrees(distribution, plan, draw, sizes=None):
 
 @pytest.mark.parametrize("schedule", ["fresh", "hybrid", "batched:2", "batched:4"])
 def test_simulated_rounds_of_unequal_size(schedule):
-    """Bounds as above; as if they were equal, the scale of the median would be up to a third off."""
+    """Bounds as above; as if they were equal, the scale of the median would be up to a third
+    off."""
     distribution, sizes = zipf(1.2, 10_000), [100_000, 50_000, 20_000, 10_000, 10_000, 10_000]
     plan = {"rows": 9, "width": 300, "schedule": schedule, "num_rounds": 6}
     draw = lambda rng: rng.multinomial(sizes, rng.permutation(distribution))  # noqa: E731

@@ -232,7 +232,8 @@ def test_backends_agree():
 
 
 def test_nothing_that_stands_out_is_left_alone():
-    """Every item equally rare: no support, or a small one, and estimates near the mean over rows."""
+    """Every item equally rare: no support, or a small one, and estimates near the mean over
+    rows."""
     counts = np.random.default_rng(11).multinomial(2000, np.full(4000, 1 / 4000), size=2)
     decoder = JointDecoder(landed(counts, "hybrid", 5, 50, seed=12), IntegerRange(1, 4000))
     assert decoder.support_size <= 0.2 * 250

@@ -248,7 +248,8 @@ def test_decoding_in_single_precision_and_means(
     fold: str,
     single: bool,
 ) -> None:
-    """As above with u = 2^-24 in single precision; the mean over rows is taken in double precision."""
+    """As above with u = 2^-24 in single precision; the mean over rows is taken in double
+    precision."""
     rng = np.random.default_rng(seed)
     tables = tables_of(rng, -(-shape[0] // 8), shape[1])
     sums = rng.normal(size=shape).astype(np.float32 if single else np.float64)

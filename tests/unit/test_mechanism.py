@@ -69,7 +69,8 @@ def decimal_gaussian(variance: float, reach: int) -> list[Decimal]:
     root = sum((Decimal(a) / b for a, b in machin), Decimal(0)).sqrt()  # of pi
 
     def upper(y: Decimal) -> Decimal:
-        """Return P(Z > y) = 1/2 - x e^(-x^2) / sqrt(pi) sum (2 x^2)^n / (2n + 1)!!, x = y / scale."""
+        """Return P(Z > y) = 1/2 - x e^(-x^2) / sqrt(pi) sum (2 x^2)^n / (2n + 1)!!, x = y /
+        scale."""
         x = y / scale
         term, total, n = Decimal(1), Decimal(0), 0
         while term > Decimal(10) ** -100:
@@ -335,7 +336,8 @@ def test_a_key_serves_one_stream() -> None:
 
 
 def test_no_word_serves_twice() -> None:
-    """Different keys, and different places of one stream, give draws that do not follow each other."""
+    """Different keys, and different places of one stream, give draws that do not follow each
+    other."""
     noise = rounded_gaussian(1e6)
     draws = [noise.draw(Secret(bytes([k]) * 32), 40_000) for k in range(4)]
     for i, one in enumerate(draws):

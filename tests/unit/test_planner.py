@@ -267,7 +267,8 @@ def test_items_that_are_fitted_one_by_one_tell_the_shape_of_the_tail(width, nois
 
 
 def test_deconvolution_keeps_the_sums_that_are_known():
-    """The weighted sum is met, or nearer to its total the smaller the error; numbers stay positive."""
+    """The weighted sum is met, or nearer to its total the smaller the error; numbers stay
+    positive."""
     rng = np.random.default_rng(0)
     number, weights = rng.exponential(1.0, 50), rng.exponential(1.0, 50)
     now = float(number @ weights)
@@ -445,7 +446,8 @@ def test_a_tail_that_is_no_power_law(monkeypatch):
 
 
 def pilot_of(round_laws, clients, schedule, seed, noise=0.0):
-    """Return the sums of rounds of one distribution each, float64 [rounds, d]; counts are Poisson."""
+    """Return the sums of rounds of one distribution each, float64 [rounds, d]; counts are
+    Poisson."""
     rng = np.random.default_rng(seed)
     spec = SketchSpec(8, 200, schedule, len(round_laws), rng.bytes(32))
     found = []

@@ -180,7 +180,8 @@ def test_what_is_not_looked_at_does_not_matter():
 @pytest.mark.parametrize("num_rounds", [4, 5, 6])
 @pytest.mark.parametrize("participations", [1, 2, 3, 4])
 def test_several_participations_are_charged_for_the_worst_rounds(num_rounds, participations):
-    """By enumeration of the rounds that a client may take part in; exact for batches of equal size."""
+    """By enumeration of the rounds that a client may take part in; exact for batches of equal
+    size."""
     event = replace(EVENT, participations=participations)
     release = Release(event, 1.0, 1e-6, 10_000, num_rounds)
     for num_batches in range(1, num_rounds + 1):
@@ -227,7 +228,8 @@ def test_row_variance_by_hand():
 
 
 def land(held, release, num_batches, width, rng):
-    """Return the sums of the releases of one campaign, with noise: hybrid over batches is batched."""
+    """Return the sums of the releases of one campaign, with noise: hybrid over batches is
+    batched."""
     batches = Schedule.parse(f"batched:{num_batches}").batches_of(len(held))
     spec = SketchSpec(release.event.rows, width, "hybrid", num_batches, rng.bytes(32))
     noise = rounded_gaussian(release.noise(num_batches) ** 2)

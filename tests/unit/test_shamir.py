@@ -80,7 +80,8 @@ def slow_combine(points: list[int], shares: list[list[int]]) -> list[int]:
 
 
 def solve(rows: list[list[int]]) -> list[int] | None:
-    """A solution of linear equations over the field (the last column is the right side), or None."""
+    """A solution of linear equations over the field (the last column is the right side), or
+    None."""
     rows = [row[:] for row in rows]
     pivots: list[int] = []
     for column in range(len(rows[0]) - 1):

@@ -277,7 +277,8 @@ def test_few_candidates(make, noise, size):
 
 
 def test_no_item_held_but_noise():
-    """Every candidate at one count under noise of sd 100 / sqrt(3): nothing of the noise is left."""
+    """Every candidate at one count under noise of sd 100 / sqrt(3): nothing of the noise is
+    left."""
     sketches = landed(np.ones((1, 400), np.int64), "shared", 3, 50, seed=1, noise=100.0)
     domain = IntegerRange(1, 400)
     for inner in (JointDecoder(sketches, domain), MedianDecoder(sketches)):

@@ -169,7 +169,10 @@ def test_text_lines(tmp_path: Path) -> None:
 
 
 def test_the_official_check_in_file(tmp_path: Path) -> None:
-    rows = "0\t2010-10-19T23:55:27Z\t30.2359091167\t-97.7951395833\t22847\n0\t2010-10-18T22:17:43Z\t\t-97.7\t420315\n"
+    rows = (
+        "0\t2010-10-19T23:55:27Z\t30.2359091167\t-97.7951395833\t22847\n"
+        "0\t2010-10-18T22:17:43Z\t\t-97.7\t420315\n"
+    )
     path = write(tmp_path / "loc-gowalla_totalCheckins.txt.gz", gzip.compress(rows.encode()))
     source = open_source(path, Columns(("3", "4"), client="1"), format="tsv", header=False)
     assert collect(source) == {

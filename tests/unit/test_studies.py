@@ -276,7 +276,8 @@ def noised_plan(secure_sum: str, clients: int, epsilon: float = 1.0, **more: Any
 
 
 def test_a_target_that_is_met_and_one_that_is_missed() -> None:
-    """By the error model the generous plan fails with less than 1e-6, the other with more than 0.9."""
+    """By the error model the generous plan fails with less than 1e-6, the other with more than
+    0.9."""
     generous, poor = tried(a_plan(80)), tried(a_plan(6))
     assert generous.predicted_failure is not None and generous.predicted_failure < 1e-6
     assert poor.predicted_failure is not None and poor.predicted_failure > 0.9

@@ -454,7 +454,8 @@ def row_estimates(f, locations, rng, noise):
 
 
 def errors_of(schedule, rounds, seed, noise=0.0, num_rows=ROWS):
-    """Return errors of all items in size, float64 [d], of the paper's decoders with random hashes."""
+    """Return errors of all items in size, float64 [d], of the paper's decoders with random
+    hashes."""
     rng = np.random.default_rng(seed)
     locations = rng.integers(WIDTH, size=(num_rows, SIZE))
     if schedule == "shared":
