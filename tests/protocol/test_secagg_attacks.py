@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
+import re
 import textwrap
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -60,10 +61,10 @@ def without(owner: Any, name: str, *pieces: str, count: int = 1) -> Mutation:
         function = getattr(owner, name)
         source = textwrap.dedent(inspect.getsource(function))
         for old, new in zip(pieces[::2], pieces[1::2], strict=True):
-            assert source.count(old) == count, (
+            source, found = re.subn(_wherever_lines_end(old), lambda _, new=new: new, source)
+            assert found == count, (
                 f"{old!r} is not in {name} {count} times: bring this table up to date"
             )
-            source = source.replace(old, new)
         scope: dict[str, Any] = {}
         exec(
             compile("from __future__ import annotations\n" + source, f"<{name}>", "exec"),
@@ -73,6 +74,14 @@ def without(owner: Any, name: str, *pieces: str, count: int = 1) -> Mutation:
         monkeypatch.setattr(owner, name, scope[name])
 
     return apply
+
+
+def _wherever_lines_end(piece: str) -> str:
+    """Return the pattern of a piece of source, with whatever blanks and line ends it is written."""
+    stripped = piece.strip()
+    before, _, after = piece.partition(stripped)
+    inside = r"\s*".join(map(re.escape, re.findall(r"\w+|[^\w\s]", stripped)))
+    return re.escape(before) + inside + re.escape(after)
 
 
 def both(*mutations: Mutation) -> Mutation:
