@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import hashlib
 import importlib.util
+import inspect
 import os
 from collections import defaultdict
 from collections.abc import Iterable
@@ -18,6 +19,7 @@ from fedtally import kernels
 
 pytest_plugins = ("durations",)
 PROJECT = Path(__file__).parent / "project"
+EXTRAS = {"matplotlib", "pandas", "polars", "psycopg"}
 
 # A shared machine outlasts the usual 200 ms. The fixture `backend` is the same for all examples of
 # a test, so that its scope does no harm.
@@ -129,12 +131,18 @@ class Oracle:
 
 @pytest.hookimpl(tryfirst=True)  # pytest chooses by marks after this
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark what is in a folder for this repository, and skip examples that draw without `plot`."""
+    """Mark tests of this repository, and tests that need an extra; examples that draw are among
+    these, and cannot skip themselves."""
     drawn = importlib.util.find_spec("matplotlib") is not None
     for item in items:
         if PROJECT in item.path.parents:
             item.add_marker(pytest.mark.project)
-        if not drawn and item.name.startswith("fedtally.charts."):
+        code = getattr(inspect.unwrap(getattr(item, "function", None)), "__code__", None)
+        draws = item.name.startswith("fedtally.charts.")
+        # `pytest.importorskip("pandas")` leaves its argument among the constants of the test.
+        if draws or (code and not EXTRAS.isdisjoint(code.co_consts)):
+            item.add_marker(pytest.mark.extras)
+        if draws and not drawn:
             item.add_marker(pytest.mark.skip(reason="drawing needs the extra `plot`"))
 
 

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pytest
+from cases import each_case
 from scipy import stats
 from secagg_cohort import (
     FINGERPRINT,
@@ -178,9 +179,9 @@ def answer_to(adversary: Adversary, step: Exchange) -> bytes:
     return answer
 
 
-@pytest.mark.parametrize("kind", Kind)
-@pytest.mark.parametrize("state", ClientState)
-@pytest.mark.parametrize("adversary", BOTH)
+@each_case("kind", Kind)
+@each_case("state", ClientState)
+@each_case("adversary", BOTH)
 def test_every_message_in_every_state(adversary: Adversary, state: ClientState, kind: Kind) -> None:
     if (adversary, state) == (SEMI, ClientState.CONFIRMED):
         assert state not in TRANSITIONS[adversary]
@@ -286,8 +287,8 @@ def test_messages_of_other_sessions_and_senders_are_dropped(adversary: Adversary
         assert client.receive(request, NOW) == answer_to(adversary, step)
 
 
-@pytest.mark.parametrize("code", AbortCode)
-@pytest.mark.parametrize("state", [ClientState.ADVERTISED, ClientState.SHARED, ClientState.MASKED])
+@each_case("code", AbortCode)
+@each_case("state", [ClientState.ADVERTISED, ClientState.SHARED, ClientState.MASKED])
 def test_an_abort_ends_the_session_and_is_not_answered(state: ClientState, code: AbortCode) -> None:
     cohort = five(SEMI, phase_of(SEMI, state))
     client = cohort.clients[0]
@@ -970,9 +971,9 @@ def with_advert(cohort: Cohort, i: int, change: Callable[[bytes], bytes]) -> byt
     return frame.replace(advert, changed)
 
 
-@pytest.mark.parametrize("point", BAD_POINTS, ids=lambda point: point.hex()[:8])
-@pytest.mark.parametrize("start", [0, 32])
-@pytest.mark.parametrize("adversary", BOTH)
+@each_case("point", BAD_POINTS, ids=lambda point: point.hex()[:8])
+@each_case("start", [0, 32])
+@each_case("adversary", BOTH)
 def test_bad_points_are_refused(adversary: Adversary, start: int, point: bytes) -> None:
     cohort = five(adversary, ServerState.SHARE)
     frame = with_advert(
@@ -1503,10 +1504,8 @@ ENDS: dict[str, Callable[[Cohort, Client], object]] = {
 }
 
 
-@pytest.mark.parametrize("end", ENDS)
-@pytest.mark.parametrize(
-    ("adversary", "step"), [pair for pair in STEPS if pair[1].before is not ClientState.NEW]
-)
+@each_case("end", ENDS)
+@each_case(("adversary", "step"), [pair for pair in STEPS if pair[1].before is not ClientState.NEW])
 def test_an_end_wipes_everything(adversary: Adversary, step: Exchange, end: str) -> None:
     cohort = five(adversary, step.phase)
     client = cohort.clients[0]

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from cases import each_case
 from hypothesis import example, given
 from hypothesis import strategies as st
 from scipy import optimize, special, stats
@@ -196,7 +197,7 @@ def parts(graph: Neighbourhood, members: set[int]) -> bool:
     return reached != members
 
 
-@pytest.mark.parametrize("seed", range(40))
+@each_case("seed", range(40))
 def test_the_weakest_cut_is_the_vertex_connectivity_of_the_survivors(seed: int) -> None:
     """By enumeration: the fewest survivors whose loss leaves the others in two parts."""
     rng = np.random.default_rng(seed)
@@ -547,8 +548,8 @@ def test_lanes() -> None:
             integrity_lanes(bad)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("length", [1, 1000, 20_000, 10**7])
-@pytest.mark.parametrize("sigma", [1e-300, 1e-3, 0.3, 1.0, 17.0, 1e4, 1e9])
+@each_case("length", [1, 1000, 20_000, 10**7])
+@each_case("sigma", [1e-300, 1e-3, 0.3, 1.0, 17.0, 1e4, 1e9])
 def test_the_bound_of_skellam_noise_is_the_best_of_chernoff(sigma: float, length: int) -> None:
     """Minimise over s numerically: below tau the bound is missed, at tau (rounded up) it holds."""
     variance, wanted = max(sigma, 1e-9) ** 2, math.log(2 * length) + 40 * math.log(2)

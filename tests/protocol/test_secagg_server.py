@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pytest
+from cases import each_case
 from secagg_cohort import FINGERPRINT, NOW, SERVER_KEY, Cohort, five, flips, in_order, reframed
 
 from fedtally.crypto import shamir
@@ -176,9 +177,9 @@ def everything_said(adversary: Adversary) -> dict[Kind, bytes]:
     return said
 
 
-@pytest.mark.parametrize("kind", Kind)
-@pytest.mark.parametrize("state", ServerState)
-@pytest.mark.parametrize("adversary", BOTH)
+@each_case("kind", Kind)
+@each_case("state", ServerState)
+@each_case("adversary", BOTH)
 def test_every_message_in_every_state(adversary: Adversary, state: ServerState, kind: Kind) -> None:
     if (adversary, state) == (SEMI, ServerState.CONFIRM):
         assert all(step.phase is not state for step in EXCHANGES[adversary])

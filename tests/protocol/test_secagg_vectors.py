@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from cases import each_case
 from cryptography.exceptions import InvalidTag
 
 from fedtally.crypto import keys, shamir
@@ -179,13 +180,13 @@ def ring_parameters(n: int, k: int, corrupt: int = 1) -> Parameters:
     )
 
 
-@pytest.mark.parametrize("vector", VECTORS["derivations"], ids=lambda v: v["name"])
+@each_case("vector", VECTORS["derivations"], ids=lambda v: v["name"])
 def test_derivations(vector: Vector) -> None:
     found = derive(vector)
     assert (found.hex() if isinstance(found, bytes) else found) == vector["output"]
 
 
-@pytest.mark.parametrize("vector", VECTORS["points"], ids=lambda v: v["key"][-6:])
+@each_case("vector", VECTORS["points"], ids=lambda v: v["key"][-6:])
 def test_points(vector: Vector) -> None:
     if vector["success"]:
         keys.check_point(unhex(vector["key"]))
@@ -489,7 +490,7 @@ def test_values_of_transcripts(name: str) -> None:
     assert [graph.of(i).tolist() for i in range(n)] == transcript["neighbours"]
 
 
-@pytest.mark.parametrize("case", CUTS["server"]["cases"], ids=lambda case: case["name"])
+@each_case("case", CUTS["server"]["cases"], ids=lambda case: case["name"])
 def test_servers_of_a_ring_that_is_cut(case: Vector) -> None:
     vector = CUTS["server"]
     server, terms, silent = server_of(vector), vector["terms"], set()
@@ -519,7 +520,7 @@ def test_servers_of_a_ring_that_is_cut(case: Vector) -> None:
     )
 
 
-@pytest.mark.parametrize("case", CUTS["client"]["cases"], ids=lambda case: case["name"])
+@each_case("case", CUTS["client"]["cases"], ids=lambda case: case["name"])
 def test_clients_of_a_ring_that_is_cut(case: Vector) -> None:
     vector = CUTS["client"]
     client = Client(
@@ -542,7 +543,7 @@ def test_clients_of_a_ring_that_is_cut(case: Vector) -> None:
     assert (said.hex(), client.code or 0) == (case["answer"], case["code"])
 
 
-@pytest.mark.parametrize("case", CLIENTS, ids=lambda case: case["name"])
+@each_case("case", CLIENTS, ids=lambda case: case["name"])
 def test_clients(case: Vector) -> None:
     transcript = TRANSCRIPTS[case["transcript"]]
     messages, party = (
@@ -570,7 +571,7 @@ def test_clients(case: Vector) -> None:
         ) == operation.get("result")
 
 
-@pytest.mark.parametrize("case", SERVERS, ids=lambda case: case["name"])
+@each_case("case", SERVERS, ids=lambda case: case["name"])
 def test_servers(case: Vector) -> None:
     transcript = TRANSCRIPTS[case["transcript"]]
     messages, server = transcript["messages"], server_of(transcript)
@@ -623,7 +624,7 @@ def two_server_parameters(**changes: Any) -> two_server.TwoServerParameters:
     )
 
 
-@pytest.mark.parametrize("vector", TWO_SERVER["parameters"], ids=lambda v: str(v["changes"])[:40])
+@each_case("vector", TWO_SERVER["parameters"], ids=lambda v: str(v["changes"])[:40])
 def test_two_server_parameters(vector: Vector) -> None:
     if vector["success"]:
         assert two_server_parameters(**vector["changes"]).context.hex() == vector["context"]
@@ -632,7 +633,7 @@ def test_two_server_parameters(vector: Vector) -> None:
             two_server_parameters(**vector["changes"])
 
 
-@pytest.mark.parametrize("vector", TWO_SERVER["hpke"], ids=lambda v: v["secret"][:4])
+@each_case("vector", TWO_SERVER["hpke"], ids=lambda v: v["secret"][:4])
 def test_hpke(vector: Vector) -> None:
     # `info` begins with a label; here it has none, so that the suite itself is asked.
     key = PrivateKey(secret(vector["secret"]))._key
@@ -677,7 +678,7 @@ def test_two_server_reports(monkeypatch: pytest.MonkeyPatch) -> None:
         assert random.rest == [b""]  # type: ignore[attr-defined]
 
 
-@pytest.mark.parametrize("case", TWO_SERVER["cases"], ids=lambda case: case["name"])
+@each_case("case", TWO_SERVER["cases"], ids=lambda case: case["name"])
 def test_two_servers(case: Vector) -> None:
     listed = unhex(BATCH["parameters"]["allow_list"])
     identities = AllowList([listed[i : i + 32] for i in range(0, len(listed), 32)])

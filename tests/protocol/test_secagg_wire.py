@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from cases import each_case
 from cryptography.hazmat.primitives.ciphers import Cipher
 from cryptography.hazmat.primitives.ciphers.algorithms import AES
 from cryptography.hazmat.primitives.ciphers.modes import CTR
@@ -74,7 +75,7 @@ def test_a_frame_byte_by_byte() -> None:
     assert (wire.SERVER, wire.UNLISTED) == (0xFFFFFFFE, 0xFFFFFFFF)
 
 
-@pytest.mark.parametrize("kind", range(256))
+@each_case("kind", range(256))
 def test_only_known_types_are_frames(kind: int) -> None:
     data = bytearray(wire.frame(Kind.ABORT, SESSION, 7, b"\x01"))
     data[5] = kind

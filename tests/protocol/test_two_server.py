@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 import pytest
+from cases import each_case
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 from hypothesis import given, settings
@@ -304,7 +305,7 @@ def test_the_sum_is_exact(data: st.DataObject) -> None:
     assert (pair.leader.state, pair.helper.state) == (BatchState.DONE, BatchState.DONE)
 
 
-@pytest.mark.parametrize("bits", range(3, 65))
+@each_case("bits", range(3, 65))
 def test_sums_at_the_edge_of_every_width(bits: int) -> None:
     """n B = 2^(b - 1) - 1, or as near as n = 3 comes to it."""
     largest = (2 ** (bits - 1) - 1) // 3

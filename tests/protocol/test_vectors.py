@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from cases import each_case
 
 from fedtally import kernels
 from fedtally.errors import InvalidInputError
@@ -56,7 +57,7 @@ def test_the_file_is_of_a_known_version() -> None:
     assert all(sections.values())
 
 
-@pytest.mark.parametrize(
+@each_case(
     "vector",
     VECTORS["tables"],
     ids=lambda v: f"{v['seed'][:4]}-{v['purpose']}-{v['row']}-{v['group']}",
@@ -80,7 +81,7 @@ def test_round_seeds(vector: Vector) -> None:
     assert [hashing.round_seed(seed, m).hex() for m in vector["rounds"]] == vector["round_seeds"]
 
 
-@pytest.mark.parametrize("vector", VECTORS["words"], ids=lambda v: f"{v['seed'][:4]}-{v['row']}")
+@each_case("vector", VECTORS["words"], ids=lambda v: f"{v['seed'][:4]}-{v['row']}")
 def test_words_locations_and_signs(vector: Vector, backend: str) -> None:
     seed, row, ids = (
         bytes.fromhex(vector["seed"]),
@@ -119,7 +120,7 @@ def check_encoding(
         assert width > 70_000 or np.count_nonzero(counters) <= len(expected)
 
 
-@pytest.mark.parametrize("vector", VECTORS["sketches"], ids=lambda v: v["name"])
+@each_case("vector", VECTORS["sketches"], ids=lambda v: v["name"])
 def test_sketches(vector: Vector, backend: str) -> None:
     assert vector["success"]
     spec = spec_of(vector)
@@ -151,7 +152,7 @@ def test_fingerprints(vector: Vector, backend: str) -> None:
     ]
 
 
-@pytest.mark.parametrize("vector", VECTORS["negative"], ids=lambda v: v["name"])
+@each_case("vector", VECTORS["negative"], ids=lambda v: v["name"])
 def test_negative(vector: Vector) -> None:
     assert not vector["success"]
     with pytest.raises(InvalidInputError):

@@ -18,6 +18,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as parquet
 import pytest
+from cases import each_case
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -441,10 +442,8 @@ def test_other_fields_are_the_same_whatever_the_item_is(
         assert row or not others
 
 
-@pytest.mark.parametrize("user", ["ann", 'TV 44"', '5" nail', '"x" y', '44"'])
-@pytest.mark.parametrize(
-    "item", ["3", "", '"3', '"', '"tea', 'te"a', "tea,rye", '"tea"', '3"', '""', "\xff"]
-)
+@each_case("user", ["ann", 'TV 44"', '5" nail', '"x" y', '44"'])
+@each_case("item", ["3", "", '"3', '"', '"tea', 'te"a', "tea,rye", '"tea"', '3"', '""', "\xff"])
 def test_a_bare_name_with_a_quote_is_not_joined_to_the_item(user: str, item: str) -> None:
     read = lines.rows_of_csv(Columns("item", client="user"), ",", 2, {"item": 0, "user": 1}, False)
     row = read(f"{item},{user}")

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from cases import each_case
 from dp_accounting import get_epsilon_gaussian
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -432,8 +433,8 @@ def test_quantiles_of_skellam_noise_are_furthest_apart_in_the_middle(variance):
     assert (np.diff(np.concatenate([[first], steps])) < 1e-9 * first).all()
 
 
-@pytest.mark.parametrize("variance", [0.02, 0.3, 1.0, 5.0, 60.0])
-@pytest.mark.parametrize("shift", [1, 2, 3, 7])
+@each_case("variance", [0.02, 0.3, 1.0, 5.0, 60.0])
+@each_case("shift", [1, 2, 3, 7])
 def test_a_gaussian_dominates_every_shift(variance, shift):
     """At every epsilon, and for a shift of 1 no smaller one would do: at epsilon 0 both deltas are
     the same."""

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from cases import each_case
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -235,9 +236,9 @@ BAD_ADDS: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.parametrize("arguments", BAD_ADDS.values(), ids=BAD_ADDS.keys())
-def test_bad_adds_leave_no_trace(backend: str, arguments: dict[str, Any]) -> None:
-    sketch = filled()
+@each_case("name", BAD_ADDS)
+def test_bad_adds_leave_no_trace(backend: str, name: str) -> None:
+    sketch, arguments = filled(), BAD_ADDS[name]
     before = state(sketch)
     with pytest.raises(InvalidInputError):
         sketch.add(**arguments)

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pytest
+from cases import each_case
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -108,8 +109,8 @@ def test_accumulate_range_matches_the_list(
     assert np.array_equal(actual, expected)
 
 
-@pytest.mark.parametrize("threads", ["1", "2", "3"])
-@pytest.mark.parametrize("count", EDGES)
+@each_case("threads", ["1", "2", "3"])
+@each_case("count", EDGES)
 def test_edges_of_blocks_and_threads(
     backend: str, count: int, threads: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -134,7 +135,7 @@ def test_edges_of_blocks_and_threads(
     assert np.array_equal(decoder.range(first, count), estimates)
 
 
-@pytest.mark.parametrize("rows", [1, 2, 7, 8, 9, 15, 16, 17, 24, 25, 33])
+@each_case("rows", [1, 2, 7, 8, 9, 15, 16, 17, 24, 25, 33])
 def test_many_more_ids_than_counters(backend: str, rows: int) -> None:
     """Units go through counters of 32 bits of their own when ids outnumber the cells."""
     rng = np.random.default_rng(rows)
@@ -291,7 +292,7 @@ def test_a_decoder_refuses_what_it_cannot_fold(backend: str) -> None:
         kernels.Decoder(np.zeros((2, 3, 4), np.int32), tables)
 
 
-@pytest.mark.parametrize("rows", range(1, 41))
+@each_case("rows", range(1, 41))
 def test_median_of_every_number_of_rows(backend: str, rows: int) -> None:
     """One cell per row makes the rows' estimates the counters up to sign: sort them with Python."""
     rng = np.random.default_rng(rows)
@@ -319,10 +320,10 @@ def near_a_power(rows: int, largest: int) -> tuple[Array, Array]:
     return sums, tables
 
 
-@pytest.mark.parametrize(
+@each_case(
     "largest", [2**23 - 1, 2**23, 2**23 + 1, 2**24 - 1, 2**24, 2**24 + 1, 2**25 + 1, 2**40 + 1]
 )
-@pytest.mark.parametrize("rows", [1, 2, 3, 4, 16, 17, 40])
+@each_case("rows", [1, 2, 3, 4, 16, 17, 40])
 def test_single_precision_only_where_exact(backend: str, rows: int, largest: int) -> None:
     sums, tables = near_a_power(rows, largest)
     middle = largest - 0.5 if rows % 2 == 0 else largest - 1
@@ -342,7 +343,7 @@ def test_the_check_of_single_precision_has_power(
     assert not np.array_equal(estimates, reference.decode(sums, tables, kernels.range_ids(0, 256)))
 
 
-@pytest.mark.parametrize("batches", [1, 2, 7, 8, 9, 16, 17])
+@each_case("batches", [1, 2, 7, 8, 9, 16, 17])
 def test_batches_cross_groups_of_eight_signs(backend: str, batches: int) -> None:
     """A sum of powers of 4 shows every batch's sign."""
     rng = np.random.default_rng(batches)
@@ -448,8 +449,9 @@ BAD_COUNTERS = {
 }
 
 
-@pytest.mark.parametrize("counters", BAD_COUNTERS.values(), ids=BAD_COUNTERS.keys())
-def test_bad_counters(backend: str, counters: Array) -> None:
+@each_case("name", BAD_COUNTERS)
+def test_bad_counters(backend: str, name: str) -> None:
+    counters = BAD_COUNTERS[name]
     with pytest.raises(InvalidInputError, match="counters must be|width must be|rows must be"):
         kernels.accumulate(counters, TABLES, TABLES, 0, IDS)
     with pytest.raises(InvalidInputError, match="counters must be|width must be|rows must be"):

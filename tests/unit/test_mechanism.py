@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pytest
+from cases import each_case
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import special, stats
@@ -241,8 +242,8 @@ def crafted(table: list[int]) -> list[tuple[int, int]]:
     ]
 
 
-@pytest.mark.parametrize("scan", [False, True])
-@pytest.mark.parametrize(("make", "variance"), NOISES)
+@each_case("scan", [False, True])
+@each_case(("make", "variance"), NOISES)
 def test_ties_are_settled_by_the_low_words(
     backend: str, make: Any, variance: float, scan: bool
 ) -> None:

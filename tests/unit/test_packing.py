@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pytest
+from cases import each_case
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -51,7 +52,7 @@ def ones(entries: int, bits: int) -> npt.NDArray[Any]:
     return np.full(entries, (1 << bits) - 1, lane(bits))
 
 
-@pytest.mark.parametrize("bits", ALL_BITS)
+@each_case("bits", ALL_BITS)
 def test_every_width_at_many_lengths(bits: int) -> None:
     for entries in LENGTHS:
         for vector in (draw(bits, entries, bits), ones(entries, bits), ones(entries, bits) * 0):
@@ -83,7 +84,7 @@ def test_a_vector_has_one_encoding(bits: int, entries: int, seed: int) -> None:
             packing.unpack(data, entries, bits)
 
 
-@pytest.mark.parametrize("bits", ALL_BITS)
+@each_case("bits", ALL_BITS)
 def test_every_padding_bit_is_checked(bits: int) -> None:
     for entries in (1, 3, 5, 6, 7, 9, 13, 21):
         data = packing.pack(ones(entries, bits), bits)
@@ -127,7 +128,7 @@ def test_data_are_bytes(data: Any) -> None:
         packing.unpack(data, 1, 16)
 
 
-@pytest.mark.parametrize("bits", [bits for bits in ALL_BITS if bits not in (16, 32, 64)])
+@each_case("bits", [bits for bits in ALL_BITS if bits not in (16, 32, 64)])
 def test_entries_out_of_range_are_refused(bits: int) -> None:
     for place in (0, 4, 8):
         for value in (1 << bits, 2 ** (8 * lane(bits).itemsize) - 1):
@@ -192,7 +193,7 @@ def test_the_vector_is_left_as_it_is(bits: int) -> None:
     assert packing.pack(vector[::-3], bits) == packing.pack(vector[::-3].copy(), bits)
 
 
-@pytest.mark.parametrize("bits", ALL_BITS)
+@each_case("bits", ALL_BITS)
 def test_decoding_leaves_the_data_as_they_are(bits: int) -> None:
     data = packing.pack(draw(2, 21, bits), bits)
     before = bytes(bytearray(data))

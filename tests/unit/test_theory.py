@@ -8,6 +8,7 @@ import math
 
 import numpy as np
 import pytest
+from cases import each_case
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -44,8 +45,8 @@ def defined_hardness(f, tau):
     return sum(1 for x in f if x >= tau) + sum(x * x for x in f if x < tau) / tau**2
 
 
-@pytest.mark.parametrize("distribution", LAWS)
-@pytest.mark.parametrize("tau", [1e-5, 0.003, 0.025, 0.2, 0.3, 0.9])
+@each_case("distribution", LAWS)
+@each_case("tau", [1e-5, 0.003, 0.025, 0.2, 0.3, 0.9])
 def test_hardness_is_what_the_paper_defines(distribution, tau):
     assert theory.hardness(LAWS[distribution], tau) == pytest.approx(
         defined_hardness(LAWS[distribution], tau), rel=1e-12
