@@ -4,8 +4,8 @@ Rounds are homogeneous and real-valued. Frequencies are rounded to multiples of 
 1.8e-15, so that a round is of integers that sum to about 2^48. All that comes after is exact: no
 sum of ten rounds reaches 2^53, to which double precision holds every integer. Largest errors are
 those of real-valued rounds, computed in double precision, to nine digits
-(tests/test_experiments.py); below 1e-12, where joint recovery gets to for a = 5, they are of the
-rounded vector.
+(tests/project/test_experiments.py); below 1e-12, where joint recovery gets to for a = 5, they are
+of the rounded vector.
 
 Exact as well, and cheaper: equal rounds that share their hashes are one round; items of frequency 0
 are not encoded.
