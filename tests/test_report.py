@@ -43,7 +43,7 @@ def test_answer_says_what_must_be_said(result: Result) -> None:
         "no differential privacy",
         "not public: taken from the input itself",
         "with probability at most",
-        "largest 0.00 %",
+        "largest 0.00 points",
         plan.fingerprint[:16],
         "Items asked for",
         "hybrid schedule, joint recovery",
@@ -74,7 +74,7 @@ def test_truth_and_error_stand_beside_the_estimates(result: Result) -> None:
         "tea",
         "71.00 %",
         "70.00 %",
-        "+1.00 %",
+        "+1.00 points",
         "71",
     ]
 
