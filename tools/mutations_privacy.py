@@ -525,7 +525,7 @@ MUTATIONS = (
     ),
     _mutation(
         "public-draws",
-        "engines/local/campaign.py",
+        "engines/local/seeds.py",
         "    if is_private and own is None:\n",
         "    if False:\n",
         "test_private.py::test_nothing_that_is_drawn_follows_from_the_plan",
@@ -546,7 +546,7 @@ MUTATIONS = (
     ),
     _mutation(
         "outside-counted",
-        "engines/local/campaign.py",
+        "engines/local/notes.py",
         "    if tally.outside and plan.privacy is None:\n",
         "    if tally.outside:\n",
     ),
@@ -567,7 +567,7 @@ MUTATIONS = (
     ),
     _mutation(
         "missing-warned",
-        "engines/local/campaign.py",
+        "engines/local/notes.py",
         "    elif tally.missing:\n",
         "    if tally.missing:\n",
     ),

@@ -172,11 +172,8 @@ class Plan:
                 raise InvalidInputError(f"domain.{name} must be a finite number, got {value!r}")
         if not isinstance(self.domain["kind"], str) or not isinstance(self.domain["public"], bool):
             raise InvalidInputError("domain.kind must be a text and domain.public true or false")
-        for name in (
-            "rows",
-            "width",
-            "num_rounds",
-        ):  # checked, and made plain integers, by the spec
+        # the spec has checked these, and made plain integers of NumPy's
+        for name in ("rows", "width", "num_rounds"):
             object.__setattr__(self, name, getattr(self.spec, name))
         if self.max_round_clients > self.num_clients:
             raise InvalidInputError(
@@ -286,7 +283,7 @@ class Plan:
 
     @property
     def missing_keys(self) -> tuple[str, ...]:
-        """The names of the keys that the secure sum needs and lacks; a sized plan lacks them all."""
+        """The names of the keys that the secure sum needs and lacks."""
         return () if self.secure_sum is None else self.secure_sum.missing_keys
 
     @property
@@ -427,7 +424,7 @@ class Plan:
 
     @property
     def bytes_per_client(self) -> int:
-        """The upload of a client in a round: `modulus_bits` for each counter, and the protocol's part."""
+        """The upload of a client in a round: `modulus_bits` a counter, and the protocol's part."""
         if self.secure_sum is not None:
             return self.secure_sum.upload_bytes
         return -(-self.rows * self.width * self.modulus_bits // 8)
@@ -452,7 +449,7 @@ class Plan:
 
     @cached_property
     def fingerprint(self) -> str:
-        """The SHA-256 of the plan, 64 hexadecimal digits: two plans that differ have different ones."""
+        """The SHA-256 of the plan, 64 hexadecimal digits, as docs/plan.md defines it."""
         return hashlib.sha256(f"{SCHEMA}\n{self.canonical}".encode()).hexdigest()
 
     def to_dict(self) -> dict[str, Any]:
@@ -656,9 +653,8 @@ def _toml_key(name: str) -> str:
 
 
 def _toml_value(value: Any) -> str:
-    if isinstance(
-        value, str
-    ):  # TOML's strings are those of JSON, but for DEL, which must be escaped
+    if isinstance(value, str):
+        # TOML's strings are those of JSON, but for DEL, which TOML must escape
         return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
     return json.dumps(value) if isinstance(value, bool) else repr(value)
 

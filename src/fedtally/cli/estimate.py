@@ -223,7 +223,7 @@ def demo(**options: Any) -> None:
     """
     import numpy as np
 
-    from fedtally.engines.local.campaign import campaign_seed
+    from fedtally.engines.local.seeds import campaign_seed
     from fedtally.engines.local.simulation import Simulation
     from fedtally.sources.stdlib import library_source
 

@@ -498,7 +498,7 @@ def open_input(text: str, options: dict[str, Any], is_grid: bool) -> Source:
 
     import numpy as np
 
-    from fedtally.engines.local.campaign import campaign_seed
+    from fedtally.engines.local.seeds import campaign_seed
     from fedtally.sources import Columns, open_source
 
     check_standard_input(text)

@@ -195,7 +195,7 @@ def plan(**options: Any) -> None:
     A plan with a secure sum is written without keys, for simulations, unless --server-key or
     --helper-key is given. `fedtally keys` makes keys, and adds them later too.
     """
-    from fedtally.engines.local.campaign import campaign_seed
+    from fedtally.engines.local.seeds import campaign_seed
     from fedtally.planner.proposal import propose
     from fedtally.secagg.config import check_keys
     from fedtally.secagg.params import Adversary

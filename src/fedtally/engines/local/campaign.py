@@ -5,12 +5,10 @@ source -> batches -> ids -> rounds -> sums -> released sketches -> result
 
 from __future__ import annotations
 
-import hashlib
-import itertools
 import os
 import secrets
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
@@ -20,7 +18,7 @@ import numpy.typing as npt
 from fedtally.campaign.books import LedgerBooks, MemoryBooks
 from fedtally.campaign.server import FrequencyServer
 from fedtally.domain import Domain, IntegerRange, parse
-from fedtally.engines.local import unit
+from fedtally.engines.local import notes, unit
 from fedtally.engines.local.clipping import clip_rounds
 from fedtally.engines.local.cohorts import sum_rounds
 from fedtally.engines.local.encoding import Declared, FromInput
@@ -36,14 +34,14 @@ from fedtally.engines.local.pilot import (
     pilot_size,
     possible_events,
 )
+from fedtally.engines.local.seeds import campaign_seed, key_bytes, simulation_rng
 from fedtally.engines.local.simulation import Simulation, Sizing
-from fedtally.engines.local.tally import Drawn, RoundTally, Tally, attendance
+from fedtally.engines.local.tally import RoundTally, Tally, attendance
 from fedtally.errors import InvalidInputError, MemoryLimitError
 from fedtally.plan import Plan
 from fedtally.planner.draft import DEFAULT_ROWS, Draft, fit_existing
 from fedtally.planner.proposal import chosen_for
 from fedtally.planner.secure_sum import Keys
-from fedtally.privacy import NOT_PRIVATE, guarantees_little
 from fedtally.privacy.events import Relation
 from fedtally.recovery.intervals import order_statistic
 from fedtally.result import Progress, Result, Truth, physical_memory
@@ -151,11 +149,11 @@ def run(source: Source, simulation: Simulation, progress: Progress | None = None
         sketches,
         truth=truth,
         warnings=[
-            *_warnings(
+            *notes.warnings(
                 source, domain, tally, plan, spec.recovery_of(domain.size, plan.rows), attended
             ),
             *unit.notes(source, tally, plan, has_ledger=simulation.ledger is not None),
-            *_of_cohorts(plan, traffic),
+            *notes.of_cohorts(plan, traffic),
         ],
         decoding=spec.decoding,
         missing=0 if spec.is_private else tally.missing,
@@ -163,7 +161,7 @@ def run(source: Source, simulation: Simulation, progress: Progress | None = None
         draw=(
             None
             if spec.is_private or tally.drawn is None
-            else drawn_away(tally.drawn, plan.max_items)
+            else notes.drawn_away(tally.drawn, plan.max_items)
         ),
         secure_sum=traffic,
         sizing=None if sized is None or plan.target is None else sized.document(plan.target),
@@ -215,7 +213,7 @@ class _Site:
         self._summation = spec.summation
         self.keys = key_bytes(own, purpose + b"keys")
         self._random = key_bytes(own, purpose + b"run")
-        self.rng = _simulation_rng(
+        self.rng = simulation_rng(
             seed, own, is_private=spec.is_private, has_plan=spec.plan is not None
         ).spawn(1)[0]
 
@@ -351,60 +349,6 @@ def _books(
     )
 
 
-def campaign_seed(seed: int | str | bytes | None) -> bytes:
-    """Return the 32 bytes from which a campaign's hashes are derived.
-
-    They come from the seed that a person chose; without one, from the operating system.
-
-    >>> campaign_seed(1) == campaign_seed("1"), campaign_seed(None) == campaign_seed(None)
-    (True, False)
-    """
-    if seed is None:
-        return secrets.token_bytes(32)
-    raw = seed if isinstance(seed, bytes) else str(seed).encode()
-    return hashlib.shake_256(b"fedtally/1/campaign\x00" + raw).digest(32)
-
-
-def key_bytes(seed: int | str | bytes | None, purpose: bytes) -> Callable[[int], bytes]:
-    """Return the source of the bytes for the keys and the noise of a simulation.
-
-    It is the operating system, unless a seed was chosen.
-
-    Args:
-        seed: the seed that a person chose, or None.
-        purpose: the name of the stream; two streams of one seed have nothing in common.
-    """
-    if seed is None:
-        return secrets.token_bytes
-    counted = itertools.count()
-    chosen = b"fedtally/1/simulated keys\x00" + purpose + b"\x00" + campaign_seed(seed)
-    return lambda size: hashlib.shake_256(chosen + next(counted).to_bytes(8, "little")).digest(size)
-
-
-def _simulation_rng(
-    seed: bytes, own: int | str | bytes | None, *, is_private: bool, has_plan: bool
-) -> np.random.Generator:
-    """Return the generator of the simulated draws: rounds, and the items that a client contributes.
-
-    No hash depends on it. The seed of the hashes is public; a private run draws from a secret seed.
-
-    Args:
-        seed: the seed of the hashes.
-        own: the seed that a person chose, or None.
-        is_private: whether the campaign is private.
-        has_plan: whether the hashes are those of a given plan: then their seed is the plan's, and
-            not the chosen one.
-    """
-    chosen = seed if not has_plan or own is None else campaign_seed(own)
-    if is_private and own is None:
-        chosen = secrets.token_bytes(32)
-    return np.random.default_rng(
-        int.from_bytes(
-            hashlib.shake_256(b"fedtally/1/simulation\x00" + chosen).digest(32), "little"
-        )
-    )
-
-
 def read(
     source: Source, simulation: Simulation, seed: bytes, report: Callable[..., None]
 ) -> tuple[Tally, Declared | FromInput]:
@@ -422,7 +366,7 @@ def read(
         FromInput(seed) if domain is None else Declared(domain, outside, spec.is_private)
     )
     asked = spec.plan.num_rounds if spec.plan is not None else spec.num_rounds
-    rng = _simulation_rng(
+    rng = simulation_rng(
         seed, simulation.seed, is_private=spec.is_private, has_plan=spec.plan is not None
     )
     tally: Tally | None = None
@@ -525,91 +469,6 @@ def true_counts(domain: Domain, rounds: Sequence[RoundTally]) -> Truth:
     totals = np.zeros(len(distinct), np.int64)
     np.add.at(totals, inverse, counts)
     return Truth(distinct, totals)
-
-
-def _warnings(
-    source: Source,
-    domain: Domain,
-    tally: Tally,
-    plan: Plan,
-    recovery: str,
-    attended: Sequence[int] | None,
-) -> list[str]:
-    notes = []
-    if source.about:
-        notes.append(source.about)
-    if not domain.public:
-        notes.append(
-            "the candidate items are the distinct items of the input itself: "
-            "in a real campaign they must be public, declared beforehand"
-        )
-    if domain.collision_probability:
-        notes.append(
-            "items are hashed to 61 bits: two candidates share an id with probability at most"
-            f" {domain.collision_probability:.1g}"
-        )
-    if plan.privacy is not None:
-        notes += _privacy_warnings(plan, plan.num_clients if attended is None else sum(attended))
-    elif tally.missing:
-        notes.append(f"dropped for want of an item, client or round: {tally.missing:,} of the rows")
-    if tally.outside and plan.privacy is None:
-        notes.append(f"dropped for being outside the domain: {tally.outside:,} of the rows")
-    if plan.domain_size <= plan.rows * plan.width:
-        notes.append(
-            "a one-hot vector is no larger than this sketch, without collisions: give the sketch"
-            " fewer bytes"
-        )
-    if plan.rows % 2 == 0 and recovery == "median":
-        notes.append(
-            f"{plan.rows} rows: the median is the mean of the two middle rows; odd numbers resist"
-            " collisions better"
-        )
-    return notes
-
-
-def drawn_away(drawn: Drawn, max_items: int) -> dict[str, Any]:
-    """Return the field `draw` of a result, on the bound on a client's items, JSON-able."""
-    return {
-        "max_items": max_items,
-        "pairs": drawn.pairs,
-        "drawn_away": drawn.pairs - drawn.kept,
-        "share_with_several": drawn.several / max(1, drawn.clients),
-        "max_items_for_all": max(1, drawn.most),
-    }
-
-
-def _of_cohorts(plan: Plan, traffic: Mapping[str, Any] | None) -> list[str]:
-    """Return a note where a round is opened in cohorts, each with the noise of a whole round."""
-    if traffic is None or plan.privacy is None or not plan.privacy.by_clients:
-        return []
-    number = traffic["cohorts"]
-    if number <= plan.num_rounds:
-        return []
-    note = (
-        f"{number:,} cohorts are opened, each with all the noise of a round: larger ones"
-        " (max_cohort) are better"
-    )
-    return [note]
-
-
-def _privacy_warnings(plan: Plan, clients: int) -> list[str]:
-    """Return the notes of a private run of so many clients. None depends on what clients hold."""
-    terms = plan.privacy
-    assert terms is not None
-    notes = []
-    if terms.not_private:
-        notes.append(
-            f"{NOT_PRIVATE}: a seed, the truth or the input's own items may show what the noise"
-            " hides; the figures are those of a private run"
-        )
-    if large := guarantees_little(terms.epsilon):
-        notes.append(large)
-    if terms.delta * clients >= 1:  # a run marked not_private: any other plan refuses such a delta
-        notes.append(
-            f"delta {terms.delta:g} is not below 1 / {clients:,} clients: publishing the item of"
-            " one client drawn at random would be as private"
-        )
-    return notes
 
 
 @contextmanager

@@ -151,9 +151,8 @@ class Histogram:
         """Add `counts` (one each if None) of ids that may repeat."""
         self._pending.append((ids, np.ones(len(ids), np.int64) if counts is None else counts))
         self._waiting += len(ids)
-        if self._waiting > len(self._ids) + (
-            1 << 20
-        ):  # a million more: small merges are not worth it
+        # a million on top: merging a few at a time is not worth a sort
+        if self._waiting > len(self._ids) + (1 << 20):
             self._merge()
 
     def finish(self) -> tuple[U64, I64]:
