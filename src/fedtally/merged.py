@@ -77,7 +77,7 @@ class Merged:
                     f" {other.interval_kind}: run them with one --intervals"
                 )
         prints = [result.plan.fingerprint for result in results]
-        if len(set(prints)) < len(prints):
+        if len(set(prints)) < len(prints):  # the same hashes: the same items collide in both
             raise InvalidInputError(
                 "two of the results are of one plan: their errors are not independent"
             )
@@ -185,7 +185,7 @@ class Merged:
         if len(centres) < len(limits):
             return Limits(low.sum(axis=0), high.sum(axis=0))
         own = self._shares * np.array(centres)
-        middle = own.sum(axis=0)
+        middle = own.sum(axis=0)  # the half-widths of independent errors add up in squares
         return Limits(middle - np.hypot.reduce(own - low), middle + np.hypot.reduce(high - own))
 
     def _merged(self, items: Sequence[str | int], limits: Limits | None) -> list[Estimate]:

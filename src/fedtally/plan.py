@@ -235,6 +235,7 @@ class Plan:
                 " private; guarantee a smaller delta, or mark the plan as not private"
                 " (not_private)"
             )
+        # The guarantee counts on the noise of so many honest clients in every sum.
         honest = privacy.event.honest_survivors
         least = (
             self.max_round_clients if self.secure_sum is None else self.secure_sum.honest_survivors
@@ -247,6 +248,7 @@ class Plan:
             )
 
     def __eq__(self, other: object) -> bool:
+        # by fingerprint: 1, 1.0 and true are equal in Python, and are not in a file
         return self.fingerprint == other.fingerprint if isinstance(other, Plan) else NotImplemented
 
     def __hash__(self) -> int:
@@ -481,6 +483,7 @@ class Plan:
             )
         known = [*cls.__dataclass_fields__, *_OF_FILES]
         written = _validate.table("the plan", values, known, optional=(*_TERMS, *_OF_FILES))
+        # An entry `fingerprint` is checked if it is there. A person who changes a plan removes it.
         fingerprint = written.pop("fingerprint", None)
         written.pop("schema", None)
         found = dict(written)
@@ -671,6 +674,7 @@ def _json_object(text: str) -> dict[str, Any]:
 
 
 def _entries(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    # Python takes the last of equal entries, other readers the first: they would see two plans
     entries = dict(pairs)
     if len(entries) != len(pairs):
         raise InvalidInputError("a table of a plan must have each entry once, as in TOML")

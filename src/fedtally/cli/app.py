@@ -85,6 +85,7 @@ def run(arguments: Sequence[str]) -> int:
         if getattr(sys, name) is None:
             setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115
     try:
+        # not standalone: click would exit by itself, with messages and codes of its own
         code = cli.main(list(arguments), prog_name="fedtally", standalone_mode=False)
         sys.stdout.flush()
         return code if isinstance(code, int) else 0

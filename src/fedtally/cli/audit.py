@@ -66,7 +66,7 @@ def audit(plan: str, campaigns: int | None, as_json: bool, quiet: bool) -> int:
         console.show_json(document(found))
     else:
         console.show(view(found))
-    return 0 if found.passed else 1
+    return 0 if found.passed else 1  # for scripts: an audit that fails is a result, and no error
 
 
 def document(found: AuditResult) -> dict[str, Any]:

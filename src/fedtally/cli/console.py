@@ -167,6 +167,7 @@ def check_files(paths: Iterable[str | None], inputs: Iterable[str | None] = ()) 
     from fedtally.errors import InvalidInputError
 
     named = [name for name in inputs if name is not None]
+    # real paths: two names may be one file
     taken = {os.path.realpath(name): "read by this run" for name in named if os.path.exists(name)}
     for path in (path for path in paths if path is not None):
         if not path:
@@ -180,6 +181,7 @@ def check_files(paths: Iterable[str | None], inputs: Iterable[str | None] = ()) 
             raise InvalidInputError(
                 f"cannot write {path}: the folder does not allow it; choose another"
             )
+        # a shell may have opened the same file for reading: cmd - --output words.txt < words.txt
         if "-" in named and _is_standard_input(path):
             raise InvalidInputError(
                 f"cannot write {path}: it is read by this run; name another file"

@@ -308,6 +308,7 @@ def _check_outputs(options: dict[str, Any], source: str | None = None) -> None:
 
 def _files_of(ledger: str | None) -> list[str]:
     """Return the files of a ledger in SQLite, which no output may overwrite."""
+    # SQLite keeps further files beside the database, which must survive too
     path = (ledger or "").removeprefix("sqlite:///")
     return (
         [path + suffix for suffix in ("", "-journal", "-wal", "-shm")]
@@ -362,6 +363,7 @@ def _answer(result: Result, options: dict[str, Any]) -> None:
     """Write the files that were asked for, and print the answer."""
     from fedtally import report
 
+    # everything is computed before anything is printed, so that an error leaves no half answer
     estimates = _top(result, options)
     queried = result.estimates(as_named(result.domain, options["query"]))
     is_charged = bool(options.get("ledger"))

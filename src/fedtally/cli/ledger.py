@@ -101,7 +101,7 @@ def grant(location: str, population: str, epsilon: float, delta: float, as_json:
     from fedtally.privacy.budget import Grant
     from fedtally.store import Ledger
 
-    Grant(population, epsilon, delta)  # refused before a file is made
+    Grant(population, epsilon, delta)  # a bad value is refused before a file is made
     books = Ledger.open(location, create=True)
     if books.granted(population) is None:
         warn_of_look_alikes(books, population)

@@ -36,7 +36,7 @@ def size(text: str) -> int:
     """
     match = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?) ?([kmg]i?)?b?", text.strip().lower())
     number = float(match[1]) * _UNITS[match[2] or ""] if match else 0.0
-    if not 0.5 < number < 2**62:
+    if not 0.5 < number < 2**62:  # a size that rounds to 0 bytes, or that no counter holds
         raise click.BadParameter(
             f"{text!r} is no size: write it as 32kB, 1.5MB, 64KiB or a number of bytes"
         )
@@ -50,6 +50,7 @@ def positive(text: str) -> int:
     (12, 1000000, 1000000, 2500000)
     """
     plain = text.strip().replace("_", "")
+    # 1e6 and 2.5e6, but nothing that a float would round
     if re.fullmatch(r"[0-9]{1,3}(\.[0-9]{1,15})?[eE][0-9]{1,2}", plain):
         plain = f"{Decimal(plain):f}".removesuffix(".0")
     if not re.fullmatch("[0-9]{1,18}", plain) or int(plain) < 1:
@@ -342,6 +343,7 @@ privacy_options = options(
         ),
     ),
 )
+# names of options that are passed on as they are, to `Simulation.of`
 PRIVACY = (
     "epsilon",
     "delta",
@@ -481,6 +483,8 @@ def as_named(domain: Domain, texts: Sequence[str]) -> list[str | int]:
     for text in texts:
         if not re.fullmatch("-?[0-9]{1,30}", text):
             raise InvalidInputError(f"the domain holds integers, and {text[:60]!r} is none")
+    # Integers beyond 64 bits stay text, which the domain refuses with an error of its own. NumPy
+    # could not hold them.
     return (
         list(texts)
         if any(abs(int(text)) >= 2**63 for text in texts)
@@ -505,6 +509,7 @@ def open_input(text: str, options: dict[str, Any], is_grid: bool) -> Source:
     if text == "-" and sys.stdin.isatty():
         note("reading items from the terminal, one a line; end with Ctrl-D", options["quiet"])
     item = options["item"]
+    # only a grid has items in two columns: in other tables a column's name may hold a comma
     pair = tuple(item.split(",")) if item and is_grid and item.count(",") == 1 else item
     columns = Columns(pair, options["client"], options.get("round"), options["count"])
     stream = hashlib.shake_256(b"fedtally/1/source\x00" + campaign_seed(options["seed"])).digest(32)

@@ -229,6 +229,7 @@ def plan(**options: Any) -> None:
         seed=campaign_seed(options["seed"]),
         find_epsilon=find_epsilon,
     )
+    # keys come last: a plan is sized without them, and they change its fingerprint
     proposal = replace(proposal, plan=proposal.plan.with_keys(**keys, may_lack=True))
     _write_files(proposal, options)
     if options["as_json"]:
@@ -278,6 +279,7 @@ def _spec(options: dict[str, Any]) -> tuple[CampaignSpec, bool]:
     if find:  # with any epsilon, which is replaced by the least
         number = 1.0
     if options["neighbours"] == "add-remove":
+        # the number of clients is private, and a public bound on it stands in the plan
         asked["max_clients"] = options["clients"]
     request = Request(**asked, num_rounds=options["rounds"] or 1, epsilon=number)
     return request.resolve(not_private=options["not_private"]), find
@@ -308,6 +310,7 @@ def _over(distribution: Frequencies | None, size: int, max_items: int) -> Freque
 
     if distribution is None:
         return Frequencies.assumed(size, max_items=max_items)
+    # The distribution says how often which share is held. Candidates beyond its items have share 0.
     held = round(float(distribution.numbers.sum()))
     if held > size:
         raise InvalidInputError(

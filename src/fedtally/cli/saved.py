@@ -214,11 +214,12 @@ def _lines(path: str) -> list[str]:
     console.check_standard_input(path)
     try:
         with click.open_file(path, "rb") as file:
-            text = file.read().decode("utf-8-sig")
+            text = file.read().decode("utf-8-sig")  # without the mark that some editors write first
     except (OSError, UnicodeDecodeError) as error:
         raise UnreadableFileError(
             f"cannot read {path}: {getattr(error, 'strerror', None) or error}"
         ) from error
+    # not splitlines, which also breaks lines at characters that an item may hold
     lines = (line.removesuffix("\r") for line in text.split("\n"))
     return [line for line in lines if line]
 

@@ -213,6 +213,7 @@ def _test_plan(source: str, options: dict[str, Any]) -> int:
     from fedtally.plan import Plan
     from fedtally.studies import validation as engine
 
+    # Only options that were typed count: their defaults are always there.
     given = click.get_current_context().get_parameter_source
     for name, flag in _PLANNED.items():
         if given(name) is click.core.ParameterSource.COMMANDLINE:
@@ -421,7 +422,7 @@ def _figures(comparison: Comparison, all_of_them: list[Comparison]) -> list[str]
         "" if comparison.width is None else f"{comparison.width:,}",
         report.size(comparison.bytes_per_client),
     ]
-    if comparison.width is None and not any(comparison.linf):
+    if comparison.width is None and not any(comparison.linf):  # exact: no decimals of nothing
         return [*cells, *["0"] * 6]
     largest = report.decimals(share for c in all_of_them for share in c.linf)
     squared = report.decimals(share for c in all_of_them for share in c.l2)

@@ -139,6 +139,7 @@ class Result:
             if attendance is None
             else [int(number) for number in attendance]
         )
+        # k rounds of a client are k contributions
         counted = sum(rounds * number for rounds, number in enumerate(self.attendance, start=1))
         if counted != self.num_contributions or min(self.attendance) < 0:
             raise InvalidInputError(
@@ -305,11 +306,12 @@ class Result:
                 instead.
         """
         _validate.integer(0, k=k)
-        floor = 0.5
+        floor = 0.5  # of a client: what rounds to none is no item to list
         if min_frequency is not None:
             floor = max(floor, _validate.real(min_frequency=min_frequency) * self.num_contributions)
         positions, counts = np.empty(0, np.int64), np.empty(0)
         for start, _, block in self.blocks(progress):
+            # Only estimates that could enter the list are sorted. Before k + 1 are known all could.
             hits = np.flatnonzero(block >= max(floor, counts.min() if len(counts) > k else -np.inf))
             positions, counts = (
                 np.concatenate([positions, hits + start]),
@@ -361,6 +363,7 @@ class Result:
         """
         if self.truth is None:
             return None
+        # An item outside the domain is nobody's: the domain cannot locate it, and its count is 0.
         candidates = (
             [
                 item

@@ -137,6 +137,7 @@ def run(source: Source, simulation: Simulation, progress: Progress | None = None
                 sized = _choose_size(draft, simulation, pilot_site, pilot, rounds)
             chosen = draft.for_bytes() if sized is None else sized.chosen
             plan, keys = draft.finish(chosen, site.keys, report)
+    # before the sums are made, and before a ledger is charged for an answer that cannot be decoded
     _check_memory(plan, len(rounds))
     sketches, rounds, traffic = site.land(plan, keys, rounds, timings)
     truth, attended = (
@@ -226,13 +227,14 @@ class _Site:
         if keys is None:
             with _timed(timings, "encode"):
                 for sketch in encode(plan, self.domain, contributed, self.report):
-                    if sketch.num_clients:
+                    if sketch.num_clients:  # a round in which nobody takes part does not land
                         server.land_plain(sketch)
         else:
             with _timed(timings, "sum"):
                 alive, traffic = sum_rounds(
                     server, contributed, self._summation, keys, self.rng, self._random, self.report
                 )
+            # the truth is that of the clients in the sums, and not of those that dropped out
             rounds = [r.of(who) for r, who in zip(rounds, alive, strict=True)]
         with _timed(timings, "noise"):
             sketches = server.release(self._random)
@@ -256,6 +258,7 @@ def _draw_pilot(
             " natural rounds: split the clients over num_rounds (--rounds), use the sizing minimax,"
             " or a plan of fedtally plan"
         )
+    # A generator of its own: the campaign's draws are the same with a pilot of another size.
     pilot, rest = draw_pilot(rounds, simulation.pilot_share or PILOT_SHARE, rng.spawn(1)[0])
     # Natural rounds may differ. The pilot shows by how much if each of its rounds has enough
     # clients. A private pilot is one release, because each release costs noise.
@@ -296,6 +299,7 @@ def _choose_size(
         try:
             chosen, size = chosen_for(draft, distribution)
         except InvalidInputError as error:
+            # There is no campaign, and yet the budget is smaller than before: the reader must know.
             spent = (
                 ""
                 if simulation.ledger is None
@@ -343,7 +347,7 @@ def _books(
     return LedgerBooks(
         ledger,
         population,
-        owner=secrets.token_hex(32),
+        owner=secrets.token_hex(32),  # a new owner: no other run may land releases of this one
         clock=lambda: int(time.time()),
         fingerprint=given,
     )
@@ -459,6 +463,7 @@ def true_counts(domain: Domain, rounds: Sequence[RoundTally]) -> Truth:
     if domain.first_id is not None:
         positions = (ids - np.uint64(domain.first_id)).astype(np.int64)
     else:
+        # ids of text are fingerprints, in no order: they are sorted to be searched
         all_ids = domain.ids(0, domain.size)
         order = np.argsort(all_ids)
         found = np.minimum(np.searchsorted(all_ids, ids, sorter=order), domain.size - 1)

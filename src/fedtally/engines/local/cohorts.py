@@ -33,7 +33,7 @@ from fedtally.secagg.params import ClientPolicy, Parameters
 from fedtally.secagg.server import ClientId
 from fedtally.sketch import CountSketch
 
-_TICKS = 256  # steps of clients between two reports of progress
+_TICKS = 256  # steps of clients between two reports of progress, which cost more than a step
 
 _Stage = TypeVar("_Stage")
 I64 = npt.NDArray[np.int64]
@@ -94,7 +94,7 @@ def _by_cohorts(server: FrequencyServer, rounds: Sequence[RoundTally], run: _Run
     for number, tally in enumerate(rounds):
         assert tally.members is not None
         alive = [np.zeros(0, np.int64)]
-        order = run.rng.permutation(tally.num_clients)
+        order = run.rng.permutation(tally.num_clients)  # which clients sum together is chance
         run.begin_round()
         for size in run.summation.sizes(tally.num_clients):
             cohort, order = order[:size], order[size:]
@@ -136,6 +136,7 @@ def _cohort(
     ]
     leaves = run.dropouts(len(people), [step.phase for step in exchanges[1:]])
 
+    # `drive` runs both sides in turn and counts each frame, as a network would carry it.
     def ask(i: ClientId, frame: bytes) -> bytes | None:
         client = clients[int(i)]
         if leaves.get(int(i)) is session.state:  # the client goes away before it answers this
@@ -201,6 +202,7 @@ def _by_two_servers(server: FrequencyServer, rounds: Sequence[RoundTally], run: 
             continue
         with run.cohort(len(people)):
             alive = _two_server_batch(server, number, people, run)
+        # `alive` numbers the clients of all rounds of the release in one sequence
         starts = np.cumsum([0, *map(len, places)])
         for round, order, start in zip(release, places, starts, strict=False):
             survivors[round] = order[alive[(alive >= start) & (alive < start + len(order))] - start]
@@ -243,6 +245,7 @@ def _two_server_batch(
         traffic.server_seconds += time.process_time() - sent
     with traffic.serving():
         total = leader.finish(helper.answer(leader.query(helper.offer())))
+    # A client whose report reached only one of the servers is in no sum: the two agree on that.
     kept = np.array([i for i in range(len(people)) if i not in leaves], np.intp)
     server.land_batch(leader)
     traffic.add(server.plan.releases[release].start, len(people), len(kept), total)

@@ -65,6 +65,7 @@ def _parted(
         order = rng.permutation(tally.num_clients)
         return _some(tally, np.sort(order[:number])), _some(tally, np.sort(order[number:]))
     held = np.append(tally.counts, tally.num_clients - tally.counts.sum())
+    # Clients of one item each are drawn without replacement by drawing how many hold each item.
     taken = rng.multivariate_hypergeometric(held, number, method="marginals")
     pilot, rest = _of_counts(tally, taken), _of_counts(tally, held - taken)
     if tally.names is not None:  # counts do not say whose they are: any clients will do

@@ -20,6 +20,7 @@ def campaign_seed(seed: int | str | bytes | None) -> bytes:
     """
     if seed is None:
         return secrets.token_bytes(32)
+    # 1 and "1" are the same seed: on a command line they cannot be told apart
     raw = seed if isinstance(seed, bytes) else str(seed).encode()
     return hashlib.shake_256(b"fedtally/1/campaign\x00" + raw).digest(32)
 
@@ -35,7 +36,7 @@ def key_bytes(seed: int | str | bytes | None, purpose: bytes) -> Callable[[int],
     """
     if seed is None:
         return secrets.token_bytes
-    counted = itertools.count()
+    counted = itertools.count()  # each call hashes another number, so that no bytes come twice
     chosen = b"fedtally/1/simulated keys\x00" + purpose + b"\x00" + campaign_seed(seed)
     return lambda size: hashlib.shake_256(chosen + next(counted).to_bytes(8, "little")).digest(size)
 
@@ -54,6 +55,7 @@ def simulation_rng(
         has_plan: whether the hashes are those of a given plan: then their seed is the plan's, and
             not the chosen one.
     """
+    # A plan's seed does not change between runs of it: another seed must give other draws.
     chosen = seed if not has_plan or own is None else campaign_seed(own)
     if is_private and own is None:
         chosen = secrets.token_bytes(32)

@@ -185,6 +185,7 @@ take the noise off; leave it out, or mark it with not_private
             )
 
 
+# The options of `Simulation.of`, from three places: those of a request, two marks, those above.
 _ASKED = tuple(each.name for each in fields(Request))
 _MARKS = ("dropout", "not_private")
 OPTIONS = (*_ASKED, *_MARKS, *(each.name for each in fields(Simulation) if each.name != "spec"))

@@ -33,6 +33,7 @@ def looks_like_people(names: Sequence[str]) -> list[str]:
 
 
 def _words(name: str) -> list[str]:
+    # user_id, userId and user-id are two words each
     parted = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", " ", name)
     return [word for word in re.split(r"[\W_0-9]+", parted.lower()) if word]
 
