@@ -116,7 +116,7 @@ def test_estimate_prints_the_answer_its_cost_and_its_privacy(call: Call, words: 
         "estimate", words, "--rows", "5", "--width", "128", "--seed", "1", "--evaluate"
     )
     assert (code, err) == (0, "")
-    assert re.search(r"1 +the +50\.00 % +49\.00 \.\. 51\.00 % +50\.00 % +\+0\.00 points +50", out)
+    assert re.search(r"1 +the +50\.00 % +49\.00 \.\. 51\.00 % +50\.00 % +\+0\.00 +50", out)
     covered = (
         "95 %, for frequencies among the clients that took part; of a list chosen by its estimates"
     )
@@ -909,7 +909,7 @@ def test_demo_shows_the_truth_and_what_to_try_next(call: Call) -> None:
     code, out, err = call("demo", "--seed", "1")
     assert (code, err) == (0, "")
     assert re.search(
-        r"1 +self +[0-9.]+ % +[0-9.]+ \.\. [0-9.]+ % +[0-9.]+ % +[+-][0-9.]+ points ", out
+        r"1 +self +[0-9.]+ % +[0-9.]+ \.\. [0-9.]+ % +[0-9.]+ % +[+-][0-9.]+ +[0-9,]+\n", out
     )
     assert len(re.findall(r"^ *[0-9]+ +\w+ +-?[0-9.]+ %", out, re.M)) == 20
     assert "no differential privacy" in out

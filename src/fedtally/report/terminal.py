@@ -150,8 +150,8 @@ def estimates_table(
         unit: the noun for the things that are counted.
 
     >>> table = estimates_table([Estimate("tea", 0.25, None, None, 500.0)], truth=[0.24])
-    >>> print(plain(table).splitlines()[0].split())
-    ['#', 'item', 'frequency', 'true', 'error', 'clients']
+    >>> [line.split() for line in plain(table).splitlines()[:2]]
+    [['error'], ['#', 'item', 'frequency', 'true', '(points)', 'clients']]
     """
     table = new_table()
     if ranked:
@@ -159,7 +159,9 @@ def estimates_table(
     table.add_column("item", overflow="fold", style="bold")
     halves = [(e.high - e.low) / 2 for e in estimates if e.low is not None and e.high is not None]
     limits = (f"{level(confidence)} interval",) if halves else ()
-    for name in ("frequency", *limits, *(("true", "error") if truth is not None else ()), unit):
+    # the unit of errors is in the heading: in each row it would take the room of the items
+    errors_of = ("true", "error\n(points)") if truth is not None else ()
+    for name in ("frequency", *limits, *errors_of, unit):
         table.add_column(name, justify="right", no_wrap=True)
     # Frequencies and limits have the same number of decimals, so that columns line up. Half-widths
     # count too: an interval must not look as if it had no width. Below 1e-9 they are rounding.
@@ -184,7 +186,7 @@ def estimates_table(
         if truth is not None:
             cells += [
                 percent(truth[place], digits),
-                points(errors[place], error_digits, signed=True),
+                points(errors[place], error_digits, signed=True).removesuffix(" points"),
             ]
         table.add_row(
             *cells, f"{estimate.count:,.0f}", style=None if is_told_from_zero(estimate) else "dim"
