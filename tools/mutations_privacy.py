@@ -525,7 +525,7 @@ MUTATIONS = (
     ),
     _mutation(
         "public-draws",
-        "engines/local/campaign.py",
+        "engines/local/seeds.py",
         "    if is_private and own is None:\n",
         "    if False:\n",
         "test_private.py::test_nothing_that_is_drawn_follows_from_the_plan",
@@ -546,7 +546,7 @@ MUTATIONS = (
     ),
     _mutation(
         "outside-counted",
-        "engines/local/campaign.py",
+        "engines/local/notes.py",
         "    if tally.outside and plan.privacy is None:\n",
         "    if tally.outside:\n",
     ),
@@ -567,7 +567,7 @@ MUTATIONS = (
     ),
     _mutation(
         "missing-warned",
-        "engines/local/campaign.py",
+        "engines/local/notes.py",
         "    elif tally.missing:\n",
         "    if tally.missing:\n",
     ),
@@ -779,14 +779,14 @@ MUTATIONS = (
     ),
     _mutation(
         "charged-by-plan-alone",
-        "store.py",
+        "store/ledger.py",
         "sa.select(known.event, known.total).where(known.population == grant.population)",
         "sa.select(known.event, known.total).where(known.plan == grant.population)",
         "test_store.py",
     ),
     _mutation(
         "second-campaign-free",
-        "store.py",
+        "store/ledger.py",
         "            if before is None\n            else before.plus(charge.event)\n",
         "            if True\n            else before.plus(charge.event)\n",
         "test_store.py",

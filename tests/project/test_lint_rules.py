@@ -29,6 +29,7 @@ MAY_USE_NUMPY_RANDOM = {
     "engines/local/campaign.py",
     "studies/noise_checks.py",
     "engines/local/pilot.py",
+    "engines/local/seeds.py",
     "studies/validation.py",
     "studies/schedules.py",
     "engines/local/tally.py",

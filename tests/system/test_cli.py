@@ -22,11 +22,11 @@ import pytest
 from fedtally import __version__, kernels
 from fedtally.cli import main
 from fedtally.cli.app import cli, run
-from fedtally.cli.options import positive, size
+from fedtally.cli.options import DECODERS, positive, size
 from fedtally.plan import Plan
 from fedtally.privacy.accounting import epsilon, privacy_loss
 from fedtally.result import Result
-from fedtally.sketch import CountSketch, SketchSpec
+from fedtally.sketch import CountSketch, Recovery, SketchSpec
 
 WORDS = ["the"] * 50 + ["of"] * 30 + ["and"] * 20
 COMMANDS = ["estimate", "demo", "plan", "simulate", "query", "merge", "inspect", "audit"]
@@ -103,6 +103,10 @@ def test_help_imports_nothing_heavy() -> None:
     assert (done.returncode, done.stderr) == (0, "")
 
 
+def test_options_name_every_decoder() -> None:
+    assert tuple(map(str, Recovery)) == DECODERS
+
+
 def test_version_names_the_kernels(call: Call) -> None:
     assert call("--version") == (0, f"fedtally {__version__} (kernels: {kernels.backend()})\n", "")
 
@@ -112,7 +116,7 @@ def test_estimate_prints_the_answer_its_cost_and_its_privacy(call: Call, words: 
         "estimate", words, "--rows", "5", "--width", "128", "--seed", "1", "--evaluate"
     )
     assert (code, err) == (0, "")
-    assert re.search(r"1 +the +50\.00 % +49\.00 \.\. 51\.00 % +50\.00 % +\+0\.00 % +50", out)
+    assert re.search(r"1 +the +50\.00 % +49\.00 \.\. 51\.00 % +50\.00 % +\+0\.00 +50", out)
     covered = (
         "95 %, for frequencies among the clients that took part; of a list chosen by its estimates"
     )
@@ -904,7 +908,9 @@ def test_a_comparison_with_privacy(call: Call, tmp_path: Path) -> None:
 def test_demo_shows_the_truth_and_what_to_try_next(call: Call) -> None:
     code, out, err = call("demo", "--seed", "1")
     assert (code, err) == (0, "")
-    assert re.search(r"1 +self +[0-9.]+ % +[0-9.]+ \.\. [0-9.]+ % +[0-9.]+ % +[+-][0-9.]+ % ", out)
+    assert re.search(
+        r"1 +self +[0-9.]+ % +[0-9.]+ \.\. [0-9.]+ % +[0-9.]+ % +[+-][0-9.]+ +[0-9,]+\n", out
+    )
     assert len(re.findall(r"^ *[0-9]+ +\w+ +-?[0-9.]+ %", out, re.M)) == 20
     assert "no differential privacy" in out
     assert "8.00 kB" in out or "7.9" in out

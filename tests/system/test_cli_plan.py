@@ -47,7 +47,10 @@ def test_a_plan_says_what_it_is_for_and_costs(call: Call) -> None:
     plan = Plan.load("plan.toml")
     said = words_of(out)
     assert "Plan for 50,000 clients and 2,000 candidates" in said
-    assert "largest error of all frequencies 0.50 %, exceeded in at most 10 % of campaigns" in said
+    assert (
+        "largest error of all frequencies 0.50 points, exceeded in at most 10 % of campaigns"
+        in said
+    )
     assert "assumed to fall like i^-1.1" in said
     assert "no differential privacy" in said
     assert f"{plan.rows} x {plan.width} (the plan)" in said

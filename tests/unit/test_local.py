@@ -9,7 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import fedtally
-from fedtally.engines.local.campaign import campaign_seed, run
+from fedtally.engines.local.campaign import run
+from fedtally.engines.local.seeds import campaign_seed
 from fedtally.engines.local.simulation import Simulation
 from fedtally.errors import InvalidInputError, MemoryLimitError, OutsideDomainError
 from fedtally.plan import Plan

@@ -43,7 +43,7 @@ def test_answer_says_what_must_be_said(result: Result) -> None:
         "no differential privacy",
         "not public: taken from the input itself",
         "with probability at most",
-        "largest 0.00 %",
+        "largest 0.00 points",
         plan.fingerprint[:16],
         "Items asked for",
         "hybrid schedule, joint recovery",
@@ -61,20 +61,21 @@ def test_truth_and_error_stand_beside_the_estimates(result: Result) -> None:
     lines = report.plain(
         report.estimates_table([Estimate("tea", 0.71, None, None, 71.0)], [0.7])
     ).splitlines()
-    assert re.split(r"\s{2,}", lines[0].strip()) == [
+    assert lines[0].split() == ["error"]
+    assert re.split(r"\s{2,}", lines[1].strip()) == [
         "#",
         "item",
         "frequency",
         "true",
-        "error",
+        "(points)",
         "clients",
     ]
-    assert re.split(r"\s{2,}", lines[2].strip()) == [
+    assert re.split(r"\s{2,}", lines[3].strip()) == [
         "1",
         "tea",
         "71.00 %",
         "70.00 %",
-        "+1.00 %",
+        "+1.00",
         "71",
     ]
 

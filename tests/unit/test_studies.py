@@ -16,7 +16,7 @@ from scipy.special import bdtr, bdtrc
 
 from fedtally.cli.app import run as command
 from fedtally.domain import IntegerRange
-from fedtally.engines.local.campaign import key_bytes
+from fedtally.engines.local.seeds import key_bytes
 from fedtally.engines.local.tally import RoundTally
 from fedtally.errors import InvalidInputError, UnreadableFileError
 from fedtally.plan import Plan, Target

@@ -10,7 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedtally.domain import Dictionary, IntegerRange
-from fedtally.engines.local.tally import Declared, FromInput, Histogram, Tally
+from fedtally.engines.local.encoding import Declared, FromInput
+from fedtally.engines.local.tally import Histogram, Tally
 from fedtally.errors import InvalidInputError, OutsideDomainError
 from fedtally.sources import from_items
 
@@ -182,7 +183,7 @@ def test_a_full_disk_is_said(monkeypatch):
     def full():
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("fedtally.engines.local.tally._unnamed_file", full)
+    monkeypatch.setattr("fedtally.engines.local.client_rows._unnamed_file", full)
     with pytest.raises(
         InvalidInputError, match="No space left on device; free space there, point TMPDIR elsewhere"
     ):

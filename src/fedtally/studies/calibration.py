@@ -30,7 +30,7 @@ from fedtally.crypto import shamir
 from fedtally.crypto.keys import KEY_BYTES, Label, Secret, SigningKey
 from fedtally.crypto.prg import Masking
 from fedtally.domain import IntegerRange
-from fedtally.engines.local.campaign import key_bytes
+from fedtally.engines.local.seeds import key_bytes
 from fedtally.errors import InvalidInputError
 from fedtally.plan import Plan
 from fedtally.planner.bill import OPERATIONS, Host, Work, decoding_work, lines_of_sum, noise_work

@@ -29,8 +29,9 @@ from fedtally.campaign.release import is_noised_before
 from fedtally.campaign.server import FrequencyServer
 from fedtally.crypto.keys import KEY_BYTES, Secret
 from fedtally.domain import Domain
-from fedtally.engines.local.campaign import campaign_seed, encode, key_bytes, read, true_counts
+from fedtally.engines.local.campaign import encode, read, true_counts
 from fedtally.engines.local.clipping import clip_rounds
+from fedtally.engines.local.seeds import campaign_seed, key_bytes
 from fedtally.engines.local.simulation import Simulation
 from fedtally.engines.local.tally import Histogram, Members, RoundTally, split, tally_members
 from fedtally.errors import InvalidInputError

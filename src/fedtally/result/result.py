@@ -1,29 +1,22 @@
-"""Landed rounds and their plan -> estimates: top items, point queries, frames, evaluation, saved files."""
+"""The answer of a campaign: landed sums, decoded when somebody asks for estimates."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from fedtally import _archive, _validate
-from fedtally import domain as domains
+from fedtally import _validate
 from fedtally.domain import Domain
-from fedtally.errors import (
-    InvalidInputError,
-    MemoryLimitError,
-    MissingExtraError,
-    UnreadableFileError,
-)
+from fedtally.errors import InvalidInputError, MissingExtraError
 from fedtally.plan import Plan
 from fedtally.privacy import NOT_PRIVATE
 from fedtally.recovery.decoding import (
-    CONFIDENCE,
     MAX_ENUMERATED,
     MAX_JOINT,
     Decoding,
@@ -42,130 +35,58 @@ from fedtally.recovery.joint import JointDecoder
 from fedtally.recovery.linear_system import Decoder, Ids, ask
 from fedtally.recovery.median import MedianDecoder, check_landed
 from fedtally.recovery.shrinkage import ShrunkDecoder
+from fedtally.result import files
+from fedtally.result.estimates import Estimate, clip_limits
+from fedtally.result.evaluation import Evaluation, Truth, evaluate
+from fedtally.result.files import check_export_path, check_table_fits, write_table
 from fedtally.sketch import CountSketch, Recovery
-from fedtally.sketch.count_sketch import noise_mark
 
-SCHEMA = "fedtally-result/1"
 RARE_ITEMS = (
     "joint recovery finds rare items too: without differential privacy, secure summation does not"
     " protect them"
 )
+# Candidates that are decoded at once, so that memory is bounded: their estimates take 2 MiB.
 BLOCK = 1 << 18
 AS_USUAL = Decoding()
-_BYTES_PER_ROW = 96  # of a full table: estimate, order, label and the row being written
 
 F64 = npt.NDArray[np.float64]
-I64 = npt.NDArray[np.int64]
 Progress = Callable[[str, int, int | None], None]
-
-
-@dataclass(frozen=True, slots=True)
-class Estimate:
-    """What is estimated of one item.
-
-    Attributes:
-        item: its label.
-        frequency: estimated share of the clients that took part, each counted in every round that
-            it is in; it may be below 0.
-        low: lower limit of that share, 0 to 1; None where no interval was asked for.
-        high: upper limit, 0 to 1.
-        count: estimated number of clients; of contributions, where a client may be in several
-            rounds.
-        sampling_error: what `low` and `high` leave out: half-width, at the same confidence, by
-            which the share in a wider population may differ, if the clients are a uniform sample of
-            it.
-    """
-
-    item: str | int
-    frequency: float
-    low: float | None
-    high: float | None
-    count: float
-    sampling_error: float | None = None
-
-
-class Evaluation(NamedTuple):
-    """Errors of the frequencies of all candidates against the truth among the clients that took part.
-
-    Attributes:
-        linf: largest absolute error.
-        l2: root of the sum of squared errors.
-        coverage: share of all candidates' intervals, each as if it were named, that hold the truth;
-            None without.
-        k: size of the two lists compared.
-        precision_at_k: share of the k largest estimates whose true count is at least the k-th
-            largest true count, and at least 1.
-        recall_at_k: share of the k largest true counts (ties by position) among the k largest
-            estimates.
-    """
-
-    linf: float
-    l2: float
-    coverage: float | None
-    k: int
-    precision_at_k: float
-    recall_at_k: float
-
-
-class Truth(NamedTuple):
-    """True counts, known to a simulation alone: sorted positions in the domain, int64 [n], and counts, int64 [n]."""
-
-    positions: I64
-    counts: I64
-
-    def at(self, positions: I64) -> I64:
-        """Return the true counts at given positions, int64."""
-        if not len(self.positions):
-            return np.zeros(len(positions), np.int64)
-        found = np.minimum(np.searchsorted(self.positions, positions), len(self.positions) - 1)
-        return np.where(self.positions[found] == positions, self.counts[found], 0)
-
-    def within(self, start: int, stop: int) -> F64:
-        """Return the true counts at the positions start .. stop-1, float64."""
-        dense = np.zeros(stop - start)
-        part = slice(*np.searchsorted(self.positions, [start, stop]))
-        dense[self.positions[part] - start] = self.counts[part]
-        return dense
 
 
 class Result:
     """The answer of a campaign: landed sums and what they say about the items.
 
-    Estimates are counts over the clients of all landed rounds, a client of several rounds counted
-    in each; a frequency is a count divided by the number of these contributions. They are decoded
-    when asked for, from the sums that are kept.
+    Estimates are counts over the clients of all landed rounds; a client of several rounds counts in
+    each. A frequency is a count divided by the number of these contributions. The sums are kept,
+    and decoded when estimates are asked for.
 
     Args:
         plan: the campaign's plan.
         domain: the candidate items.
-        sketches: the landed sums, at most one per round; under a plan with privacy with the noise
-            of that plan, and marked so by what added it.
+        sketches: the landed sums, at most one per round. If the plan has privacy, each sum holds
+            the noise of that plan and the mark of it.
         decoding: how the sums are decoded.
-        truth: true counts, where a simulation knows them and evaluation was asked for.
-        warnings: what the reader of the numbers must know.
-        missing: rows without an item, client or round, which were dropped.
+        truth: the true counts, where a simulation knows them and evaluation was asked for.
+        warnings: notes that a reader of the numbers needs.
+        missing: the number of rows that were dropped because they lacked an item, client or round.
         secure_sum: how the sums were made, JSON-able; None: as the plan says.
-        sizing: how the sketch's size was chosen for a target, JSON-able; None: it was given, or is
-            what bytes buy.
-        timings: seconds per stage.
-        attendance: how many clients took part in exactly k rounds, at place k - 1, where one may be
-            in several; None: nobody is.
-        draw: what the bound on a client's items drew away, JSON-able; None: nothing, or it is
-            private.
+        sizing: how the sketch's size was chosen for a target, JSON-able; None: the size was given,
+            or follows from a number of bytes.
+        timings: the seconds of each stage.
+        attendance: at place k - 1, the number of clients that took part in exactly k rounds; None:
+            no client is in more than one.
+        draw: the number of items that the bound on a client's items dropped, JSON-able; None: none
+            were dropped, or the number is private.
 
     Attributes:
         decoding: how the sums are decoded, with the name of the decoder in place of "auto".
-        num_clients: how many took part, each counted once.
-        num_contributions: how many sketches are in the sums: a client of three rounds has three.
+        num_clients: the number of clients that took part, each counted once.
+        num_contributions: the number of sketches in the sums: a client of three rounds has three.
             Frequencies are shares of them.
 
     Raises:
-        InvalidInputError: nobody took part, or `attendance` has not so many contributions as the
-            sums.
-
-    Raises:
-        InvalidInputError: nobody took part; or the plan guarantees privacy, and a sum has no noise,
-            or another's.
+        InvalidInputError: nobody took part; `attendance` does not add up to the contributions in
+            the sums; or the plan guarantees privacy, and a sum has no noise or another plan's.
 
     >>> import fedtally
     >>> result = fedtally.estimate(["tea"] * 30 + ["milk"] * 10, seed=1)
@@ -218,6 +139,7 @@ class Result:
             if attendance is None
             else [int(number) for number in attendance]
         )
+        # k rounds of a client are k contributions
         counted = sum(rounds * number for rounds, number in enumerate(self.attendance, start=1))
         if counted != self.num_contributions or min(self.attendance) < 0:
             raise InvalidInputError(
@@ -227,10 +149,10 @@ class Result:
         self.num_clients = sum(self.attendance)
 
     def prepare(self, progress: Progress | None = None) -> None:
-        """Fit and calibrate now what estimates and intervals need, not when the first is asked for.
+        """Fit the decoder and calibrate the intervals now, not at the first question.
 
         Args:
-            progress: called as ("recover", candidates looked at, all looks).
+            progress: called as ("recover", candidates looked at, candidates to look at).
 
         Raises:
             MemoryLimitError: joint recovery must enumerate the domain, and it is too large.
@@ -240,10 +162,13 @@ class Result:
         _ = self.decoder, self.intervals
         self._progress = None
 
+    # Reported to while `_recovered` fits. A cached property takes no arguments, so `prepare` leaves
+    # it here.
     _progress: Progress | None = None
 
     @cached_property
     def _recovered(self) -> MedianDecoder | JointDecoder:
+        """The decoder before shrinkage. Intervals are built on it: shrinkage would bias them."""
         kind, report = kind_of(self.recovery), self._progress
         if kind.fits_items:
             check_enumerable(self.domain)
@@ -255,11 +180,11 @@ class Result:
 
     @cached_property
     def decoder(self) -> Decoder:
-        """What turns the landed sums into estimated counts.
+        """The decoder that turns the landed sums into estimated counts.
 
         Raises:
-            MemoryLimitError: joint recovery and shrinkage must enumerate the domain, and it is too
-                large.
+            MemoryLimitError: the domain is too large for joint recovery or shrinkage, which must
+                enumerate it.
         """
         if self.objective == "linf":
             return self._recovered
@@ -268,7 +193,7 @@ class Result:
 
     @cached_property
     def intervals(self) -> Intervals | None:
-        """What gives items their limits; None where the confidence is 0.
+        """The intervals that give items their limits; None where the confidence is 0.
 
         Raises:
             InvalidInputError: too few rows for order statistics.
@@ -281,7 +206,8 @@ class Result:
         terms = self.plan.privacy
         if terms is None or terms.event.relation != "add-remove":
             return made
-        # of the number of clients, noised in each release
+        # Under this relation the number of clients is noised, too, in each release. Shares of it
+        # are as uncertain as it is.
         stddev = terms.stddev * len(self.sketches) ** 0.5
         return NoisyNumberIntervals(made, stddev / self.num_contributions, self.confidence)
 
@@ -293,7 +219,7 @@ class Result:
         confidence: float | None = None,
         intervals: str | None = None,
     ) -> Result:
-        """Return the answer of the same sums, decoded otherwise; what is None stays as it is.
+        """Return the answer of the same sums, decoded in another way; None keeps a setting.
 
         >>> import fedtally
         >>> result = fedtally.estimate(["tea"] * 30 + ["milk"] * 10, seed=1)
@@ -325,7 +251,7 @@ class Result:
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """What the reader of the numbers must know: of the data, and of how the sums are decoded."""
+        """Notes that a reader of the numbers needs, on the data and on how they are decoded."""
         notes = list(self._warnings)
         if self.unit == "contributions":
             notes.append(
@@ -335,6 +261,7 @@ class Result:
         if kind_of(self.recovery).fits_items:
             if self.plan.privacy is None:
                 notes.append(RARE_ITEMS)
+            # past the cached property: asking for warnings must not start a fit
             decoder = self.__dict__.get("_recovered")
             if isinstance(decoder, JointDecoder) and decoder.fallback is not None:
                 notes.append(
@@ -365,12 +292,13 @@ class Result:
     ) -> list[Estimate]:
         """Return the k largest estimates, largest first, ties by position in the domain.
 
-        Estimates below half a client are left out: the list may have fewer than k. Its limits allow
-        for the choice of its items, unless another kind of interval was asked for.
+        Estimates below half a client are left out, so the list may have fewer than k. The limits
+        allow for the fact that the estimates chose the list, unless another kind of interval was
+        asked for.
 
         Args:
-            k: at least 0.
-            min_frequency: leave out smaller estimates.
+            k: the length of the list, at least 0.
+            min_frequency: the smallest frequency to list.
             progress: called as (stage, candidates done, candidates).
 
         Raises:
@@ -378,17 +306,19 @@ class Result:
                 instead.
         """
         _validate.integer(0, k=k)
-        floor = 0.5
+        floor = 0.5  # of a client: what rounds to none is no item to list
         if min_frequency is not None:
             floor = max(floor, _validate.real(min_frequency=min_frequency) * self.num_contributions)
         positions, counts = np.empty(0, np.int64), np.empty(0)
         for start, _, block in self.blocks(progress):
+            # Only estimates that could enter the list are sorted. Before k + 1 are known all could.
             hits = np.flatnonzero(block >= max(floor, counts.min() if len(counts) > k else -np.inf))
             positions, counts = (
                 np.concatenate([positions, hits + start]),
                 np.concatenate([counts, block[hits]]),
             )
-            # one more: what an estimate had to exceed
+            # One more than k: it is the estimate that the others had to exceed, on which the limits
+            # of a chosen list depend.
             kept = np.lexsort((positions, -counts))[: k + 1]
             positions, counts = positions[kept], counts[kept]
         reached = float(counts[k]) if len(counts) > k else floor
@@ -397,15 +327,16 @@ class Result:
             return []
         labels = self.domain.labels(positions)
         ids = self.domain.encode(labels)
-        # A shrunk estimate is another number than the one that has limits: what that had to reach
-        # is not known.
+        # The limits belong to the estimate before shrinkage, and the list was chosen after it. So
+        # the value that the former had to reach is not known.
         threshold = reached / self.num_contributions if self.objective == "linf" else None
         limits = None if self.intervals is None else self.intervals.listed(ids, threshold)
         return self._estimates(labels, counts, limits)
 
     def estimates(self, items: Sequence[str | int]) -> list[Estimate]:
-        """Return the estimates of named items, in their order.
-        For string domains an item need not be a candidate.
+        """Return the estimates of named items, in the order given.
+
+        In a domain of strings an item need not be a candidate.
 
         Raises:
             OutsideDomainError: an item is not in the domain.
@@ -422,15 +353,17 @@ class Result:
         )
 
     def frequency(self, item: str | int) -> float:
-        """Return the estimated share of clients that contribute the item.
-        Not clipped: it may be below 0.
-        """
+        """Return the estimated share of the clients that contribute the item; it may be below 0."""
         return self.estimates([item])[0].frequency
 
     def true_frequencies(self, items: Sequence[str | int]) -> list[float] | None:
-        """Return the true frequencies of named items among the clients that took part; None if the truth is unknown."""
+        """Return the true frequencies of named items; None if the truth is unknown.
+
+        They are shares among the clients that took part. An item outside the domain has 0.
+        """
         if self.truth is None:
             return None
+        # An item outside the domain is nobody's: the domain cannot locate it, and its count is 0.
         candidates = (
             [
                 item
@@ -451,7 +384,7 @@ class Result:
         """Return the estimated frequency of every candidate, by position: float64 [domain.size].
 
         Args:
-            memory: bytes that the table may take; half of the machine's by default.
+            memory: the bytes that the table may take; half of the machine's memory by default.
 
         Raises:
             MemoryLimitError: the table would not fit.
@@ -460,9 +393,10 @@ class Result:
         return np.concatenate([block for _, _, block in self.blocks()]) / self.num_contributions
 
     def limits(self, memory: int | None = None) -> Limits | None:
-        """Return the limits of every candidate's frequency, by position: float64 [domain.size] each; None without.
+        """Return the limits of every candidate's frequency, by position; None where there are none.
 
-        They are those of items named beforehand.
+        Each of the two arrays is float64 [domain.size]. The limits are those of items that were
+        named before anybody saw an estimate.
 
         Raises:
             MemoryLimitError: the table would not fit.
@@ -475,11 +409,11 @@ class Result:
         return clip_limits(Limits(*(np.concatenate(ends) for ends in zip(*parts, strict=True))))
 
     def to_arrow(self, memory: int | None = None) -> Any:
-        """Return a `pyarrow.Table` of every candidate, largest estimate first: the fields of `Estimate`.
+        """Return a `pyarrow.Table` of every candidate, largest estimate first.
 
-        The limits are those of an item named beforehand, not of a list; the schema's metadata say
-        so: `intervals`. That of a run that is marked not private says so in a further column,
-        `note`.
+        Its columns are the fields of `Estimate`. The limits are those of an item named beforehand,
+        not of a list, which the schema's metadata say in `intervals`. If the run is marked not
+        private, a further column `note` says so.
         """
         import pyarrow as pa
 
@@ -504,20 +438,22 @@ class Result:
 
     @property
     def unit(self) -> str:
-        """What frequencies are shares of: clients; or contributions, where a client may be in several rounds."""
+        """The noun for the things that are counted: "clients" or "contributions".
+
+        They are contributions where a client may be in several rounds.
+        """
         return "clients" if self.num_clients == self.num_contributions else "contributions"
 
     @property
     def not_private(self) -> str:
-        """What every output of a run marked not_private carries; "" for others."""
+        """The mark that every output of a run with `not_private` carries; "" for other runs."""
         return (
             NOT_PRIVATE if self.plan.privacy is not None and self.plan.privacy.not_private else ""
         )
 
     def _sampling_error(self, frequencies: F64) -> F64:
-        # Clients, not contributions, are the sample. Where some are in more rounds than others, and
-        # hold the same in all of them, they tell as much as fewer clients of one round: (sum k)^2 /
-        # sum k^2 (Kish 1965).
+        # Clients, not contributions, are the sample. Clients that hold the same in many rounds tell
+        # as much as fewer clients of one round each: (sum k)^2 / sum k^2 of them (Kish 1965).
         squares = sum(rounds**2 * number for rounds, number in enumerate(self.attendance, start=1))
         return sampling_error(
             frequencies, max(1, self.num_contributions**2 // squares), self.confidence
@@ -538,7 +474,9 @@ class Result:
         return self.to_arrow(memory).to_pandas()
 
     def export(self, path: str | os.PathLike[str], memory: int | None = None) -> None:
-        """Write every candidate's estimate, largest first, to a .csv or .parquet file, whole or not at all.
+        """Write all candidates' estimates to a .csv or .parquet file, largest first.
+
+        The file is written whole or not at all.
 
         Raises:
             InvalidInputError: another suffix, or a folder that cannot be written.
@@ -566,128 +504,40 @@ class Result:
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write sums, plan and candidates to one file, whole or not at all.
-        True counts are not written.
 
-        The file holds the candidates: of a domain `input` these are the clients' own items.
+        True counts are not written. Candidates are: in a domain `input` they are the clients' own
+        items.
         """
-        meta = {
-            "plan": self.plan.to_dict(),
-            "domain": self.domain.describe(),
-            "rounds": [sketch.round for sketch in self.sketches],
-            "num_clients": [sketch.num_clients for sketch in self.sketches],
-            "noise": [sketch.noise for sketch in self.sketches],
-            "recovery": self.recovery,
-            "objective": self.objective,
-            "confidence": self.confidence,
-            "intervals": self.interval_kind,
-            "warnings": list(self._warnings),
-            "missing": self.missing,
-            "secure_sum": self.secure_sum,
-            "sizing": self.sizing,
-            "timings": self.timings,
-            "attendance": self.attendance,
-            "draw": self.draw,
-            "evaluation": None if self.evaluation is None else self.evaluation._asdict(),
-        }
-        arrays = {f"domain_{name}": values for name, values in self.domain.arrays().items()}
-        _archive.write(
-            path,
-            SCHEMA,
-            meta,
-            {"counters": np.stack([s.counters for s in self.sketches]), **arrays},
-        )
+        files.save(self, path)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Result:
         """Read a result that `save` wrote.
 
         Raises:
-            UnreadableFileError: missing, damaged, or another kind of file.
+            UnreadableFileError: the file is missing, damaged, or of another kind.
         """
-        _, meta, arrays = _archive.read(path, SCHEMA)
-        try:
-            plan = Plan.from_dict(meta["plan"])
-            parts = {
-                name.removeprefix("domain_"): values
-                for name, values in arrays.items()
-                if name.startswith("domain_")
-            }
-            sketches = _sketches(plan, meta, arrays["counters"])
-            result = cls(
-                plan,
-                domains.load(meta["domain"], parts),
-                sketches,
-                decoding=Decoding(
-                    meta["recovery"],
-                    meta.get("objective", "linf"),
-                    meta.get("confidence", CONFIDENCE),
-                    meta.get("intervals", "auto"),
-                ),
-                warnings=meta["warnings"],
-                missing=meta["missing"],
-                secure_sum=meta.get("secure_sum"),
-                sizing=meta.get("sizing"),
-                timings=meta["timings"],
-                attendance=meta["attendance"],
-                draw=meta["draw"],
-            )
-            if meta["evaluation"] is not None:
-                result.evaluation = Evaluation(**meta["evaluation"])
-        except (AttributeError, KeyError, TypeError, ValueError) as error:
-            raise UnreadableFileError(f"{os.fspath(path)} is damaged: {error}") from error
-        return result
+        return files.load(cls, path)
 
     def evaluate(self, k: int = 20) -> Evaluation:
-        """Compare all estimates with the truth, and remember the figures as `evaluation`.
+        """Compare all estimates with the truth, and keep the figures as `evaluation`.
 
         Raises:
-            InvalidInputError: the truth is not known: the result was loaded, or evaluation was not
-                asked for.
+            InvalidInputError: the truth is not known: the result was loaded from a file, or
+                evaluation was not asked for.
         """
-        if self.truth is None:
-            raise InvalidInputError(
-                "the truth is not known here: run estimate with evaluate=True (--evaluate)"
-            )
-        largest, squares, covered = 0.0, 0.0, 0
-        for start, ids, block in self.blocks():
-            truth = self.truth.within(start, start + len(block)) / self.num_contributions
-            errors = block / self.num_contributions - truth
-            largest = max(largest, float(np.abs(errors).max()))
-            squares += float(errors @ errors)
-            if self.intervals is not None:
-                low, high = clip_limits(self.intervals.at(ids))
-                covered += int(((low <= truth) & (truth <= high)).sum())
-        k = min(k, self.domain.size)
-        precision, recall = self._overlap(k)
-        coverage = None if self.intervals is None else covered / self.domain.size
-        self.evaluation = Evaluation(largest, squares**0.5, coverage, k, precision, recall)
+        self.evaluation = evaluate(self, k)
         return self.evaluation
 
-    def _overlap(self, k: int) -> tuple[float, float]:
-        truth = self.truth
-        if truth is None or not k:
-            return 0.0, 0.0
-        estimated = (
-            self.domain.locate([e.item for e in listed])
-            if (listed := self.top(k))
-            else np.empty(0, np.int64)
-        )
-        best = np.lexsort((truth.positions, -truth.counts))[:k]
-        if not len(best):
-            return 0.0, 0.0
-        floor = truth.counts[best].min() if len(best) == k else 1
-        good = truth.positions[truth.counts >= floor]
-        return float(np.isin(estimated, good).sum() / max(1, len(estimated))), float(
-            np.isin(truth.positions[best], estimated).mean()
-        )
-
     def _block_bounds(self) -> Iterator[tuple[int, int]]:
+        """Yield the first position, and the one after the last, of each block of candidates."""
         check_enumerable(self.domain)
         for start in range(0, self.domain.size, BLOCK):
             yield start, min(start + BLOCK, self.domain.size)
 
     def _ids(self, start: int, stop: int) -> Ids:
         """Return the ids of the candidates at the positions start .. stop-1."""
+        # ids of a range of integers are consecutive: the kernels need not be given an array
         first = self.domain.first_id
         return self.domain.ids(start, stop) if first is None else range(first + start, first + stop)
 
@@ -720,65 +570,8 @@ class Result:
         ]
 
 
-def clip_limits(limits: Limits) -> Limits:
-    """Return limits of frequencies as far as a frequency can lie: within 0 and 1.
-
-    >>> clip_limits(Limits(np.array([-0.1, 0.5]), np.array([0.2, 1.1])))
-    Limits(low=array([0. , 0.5]), high=array([0.2, 1. ]))
-    """
-    return Limits(np.clip(limits.low, 0.0, 1.0), np.clip(limits.high, 0.0, 1.0))
-
-
-def check_export_path(path: str | os.PathLike[str]) -> None:
-    """Raise InvalidInputError unless `path` names a table that `Result.export` can write.
-
-    >>> check_export_path("estimates.csv")
-    """
-    if not os.fspath(path).endswith((".csv", ".parquet")):
-        raise InvalidInputError(f"output must end in .csv or .parquet, got {os.fspath(path)}")
-
-
-def write_table(table: Any, path: str | os.PathLike[str]) -> None:
-    """Write a `pyarrow.Table` to a .csv or .parquet file, whole or not at all."""
-    with _archive.replacing(path) as temporary:
-        if os.fspath(path).endswith(".csv"):
-            import pyarrow.csv
-
-            pyarrow.csv.write_csv(table, temporary)
-        else:
-            import pyarrow.parquet
-
-            pyarrow.parquet.write_table(table, temporary)
-
-
-def check_table_fits(size: int, memory: int | None) -> None:
-    """Raise MemoryLimitError unless a table of `size` candidates fits `memory` bytes (half of the machine's if None).
-
-    >>> check_table_fits(1000, memory=2**20)
-    """
-    limit = physical_memory() // 2 if memory is None else memory
-    if size * _BYTES_PER_ROW > limit:
-        raise MemoryLimitError(
-            f"a table of {size:,} candidates needs about {_shown(size * _BYTES_PER_ROW)}, more than"
-            f" the {_shown(limit)} allowed; ask for the top items or named ones, or raise the limit"
-            " (--memory)"
-        )
-
-
-def _shown(size: int) -> str:
-    return f"{size / 1e9:,.1f} GB" if size >= 1e8 else f"{size / 1e6:,.3f} MB"
-
-
-def physical_memory() -> int:
-    """Return the bytes of memory of this machine; 4 GiB where it does not say."""
-    try:
-        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    except (AttributeError, OSError, ValueError):
-        return 4 << 30
-
-
 def _check_noised(plan: Plan, sketches: Sequence[CountSketch]) -> None:
-    """Refuse sums without the noise that the plan guarantees: what is printed of them would guarantee it."""
+    """Refuse sums without the plan's noise: the answer would print a guarantee that it lacks."""
     if plan.privacy is None:
         return
     for sketch in sketches:
@@ -789,21 +582,3 @@ def _check_noised(plan: Plan, sketches: Sequence[CountSketch]) -> None:
                 f" sum of round {sketch.round} {held}: take the sums from what adds the noise"
                 " (FrequencyServer.release), or a plan without privacy"
             )
-
-
-def _sketches(plan: Plan, meta: Mapping[str, Any], counters: npt.NDArray[Any]) -> list[CountSketch]:
-    rounds, clients, marks = meta["rounds"], meta["num_clients"], meta["noise"]
-    if (
-        counters.dtype != np.int64
-        or counters.shape != (len(rounds), plan.rows, plan.width)
-        or not len(clients) == len(marks) == len(rounds)
-    ):
-        raise InvalidInputError(f"counters of shape {counters.shape} do not fit the plan")
-    sketches = []
-    for round, num_clients, mark, values in zip(rounds, clients, marks, counters, strict=True):
-        sketch = CountSketch(plan.spec, round)
-        sketch.num_clients = _validate.integer(0, num_clients=num_clients)
-        sketch.noise = noise_mark(mark)
-        sketch.counters = np.ascontiguousarray(values)
-        sketches.append(sketch)
-    return sketches
