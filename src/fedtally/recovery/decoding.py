@@ -1,7 +1,7 @@
-"""The decoders: everything that the rest of the house must know of one stands in its entry of `DECODERS`.
+"""The registry of the decoders: `DECODERS` holds all that other modules must know of each.
 
-To add a decoder: its file beside this one, its name in `fedtally.sketch.Recovery`, its entry here,
-and its error in `error_model.MODELS`.
+To add a decoder, write its file beside this one, add its name to `fedtally.sketch.Recovery`, its
+entry to `DECODERS`, and its error to `error_model.MODELS`.
 """
 
 from __future__ import annotations
@@ -9,13 +9,17 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
+from typing import Any
 
 from fedtally import _validate
 from fedtally.domain import Domain
 from fedtally.errors import InvalidInputError, MemoryLimitError
-from fedtally.recovery.intervals import KINDS
 from fedtally.recovery.joint import JointDecoder
+from fedtally.recovery.joint_intervals import JointIntervals, kappa_of
+from fedtally.recovery.limits import KINDS, Intervals
+from fedtally.recovery.linear_system import Landed
 from fedtally.recovery.median import MedianDecoder
+from fedtally.recovery.median_intervals import MedianIntervals
 from fedtally.sketch import CountSketch, Recovery
 
 AUTO = "auto"
@@ -33,8 +37,11 @@ class DecoderKind:
     """What is known of a decoder.
 
     Attributes:
-        make: from landed sums, the candidates, and what is called with (looks done, all looks), to
-            the decoder.
+        decoder: its class.
+        make: makes it from landed sums, the candidates, and a function that is called with (looks
+            done, all looks).
+        limits: makes the intervals of its estimates from the decoder, its sums, the candidates, the
+            confidence, and a kind as for `intervals.make_intervals`, other than "order".
         fits_items: whether it finds the heavy items and fits them together. Then it looks at every
             candidate, so that the domain must be enumerable; it finds rare items, too; its error
             jumps where the width is about what the items need; and more rows of the same bytes
@@ -46,7 +53,9 @@ class DecoderKind:
         schedules: what a planner tries for several rounds whose sums are exact.
     """
 
+    decoder: type[MedianDecoder | JointDecoder]
     make: Callable[[Sequence[CountSketch], Domain, Progress | None], MedianDecoder | JointDecoder]
+    limits: Callable[[Any, Sequence[CountSketch], Domain, float, str], Intervals]
     fits_items: bool
     most_candidates: int
     planned_rows: range
@@ -66,10 +75,38 @@ def _make_median(
     return MedianDecoder(sketches, expected=min(domain.size, _MAX_EXPECTED))
 
 
-DECODERS: Mapping[Recovery, DecoderKind] = MappingProxyType(  # "auto" is the first that will do
+def _limits_of_joint(
+    decoder: JointDecoder,
+    sketches: Sequence[CountSketch],
+    domain: Domain,
+    confidence: float,
+    kind: str,
+) -> Intervals:
+    if decoder.fallback is None:
+        return JointIntervals(decoder.fit, confidence, domain.size, kappa_of(decoder.fit), kind)
+    # The fit was given up and the median answers, so its errors are those of the median.
+    median = MedianDecoder(sketches, expected=domain.size)
+    return _limits_of_median(median, sketches, domain, confidence, kind)
+
+
+def _limits_of_median(
+    decoder: MedianDecoder,
+    sketches: Sequence[CountSketch],
+    domain: Domain,
+    confidence: float,
+    kind: str,
+) -> Intervals:
+    landed = Landed(decoder.spec, sketches)
+    return MedianIntervals([decoder], [landed], domain, confidence, kind)
+
+
+# The order matters: "auto" takes the first that allows so many candidates and so few rows.
+DECODERS: Mapping[Recovery, DecoderKind] = MappingProxyType(
     {
         Recovery.JOINT: DecoderKind(
+            decoder=JointDecoder,
             make=_make_joint,
+            limits=_limits_of_joint,
             fits_items=True,
             most_candidates=MAX_JOINT,
             planned_rows=range(7, 17),
@@ -77,7 +114,9 @@ DECODERS: Mapping[Recovery, DecoderKind] = MappingProxyType(  # "auto" is the fi
             schedules=("hybrid",),
         ),
         Recovery.MEDIAN: DecoderKind(
+            decoder=MedianDecoder,
             make=_make_median,
+            limits=_limits_of_median,
             fits_items=False,
             most_candidates=2**64,
             planned_rows=range(3, 32),
@@ -98,6 +137,19 @@ def kind_of(recovery: str) -> DecoderKind:
     15
     """
     return DECODERS[Recovery.parse(recovery)]
+
+
+def kind_of_decoder(decoder: object) -> DecoderKind:
+    """Return what is known of a decoder.
+
+    Raises:
+        InvalidInputError: the registry has no entry of its class.
+    """
+    for kind in DECODERS.values():
+        if isinstance(decoder, kind.decoder):
+            return kind
+    known = " or ".join(kind.decoder.__name__ for kind in DECODERS.values())
+    raise InvalidInputError(f"decoder must be a {known}, got {type(decoder).__name__}")
 
 
 def recovery_of(recovery: str, domain_size: int, rows: int) -> Recovery:
