@@ -1,5 +1,6 @@
-// transpose(in, out, stride): out[lane * stride + item] = in[item * kLanes + lane] for kLanes items of kLanes words.
-// The portable loop is the definition; the other is the same permutation in registers (measured: see benchmarks/kernels.py).
+// transpose(in, out, stride): out[lane * stride + item] = in[item * kLanes + lane] for kLanes items
+// of kLanes words. The portable loop is the definition; the other is the same permutation in
+// registers (measured: see benchmarks/kernels.py).
 #pragma once
 static_assert(kLanes == 8, "the permutation in registers is of 8 items of 8 words");
 
@@ -17,13 +18,16 @@ static inline void transpose(const uint32_t* in, uint32_t* out, size_t stride) {
       a[4 * i + 2 * j + 1] = _mm256_unpackhi_epi64(b[4 * i + j], b[4 * i + 2 + j]);
     }
   for (int i = 0; i < 4; i++) {
-    _mm256_storeu_si256((__m256i*)(out + i * stride), _mm256_permute2x128_si256(a[i], a[4 + i], 0x20));
-    _mm256_storeu_si256((__m256i*)(out + (i + 4) * stride), _mm256_permute2x128_si256(a[i], a[4 + i], 0x31));
+    _mm256_storeu_si256((__m256i*)(out + i * stride),
+                        _mm256_permute2x128_si256(a[i], a[4 + i], 0x20));
+    _mm256_storeu_si256((__m256i*)(out + (i + 4) * stride),
+                        _mm256_permute2x128_si256(a[i], a[4 + i], 0x31));
   }
 }
 #else
 static inline void transpose(const uint32_t* in, uint32_t* out, size_t stride) {
   for (size_t lane = 0; lane < kLanes; lane++)
-    for (size_t item = 0; item < kLanes; item++) out[lane * stride + item] = in[item * kLanes + lane];
+    for (size_t item = 0; item < kLanes; item++)
+      out[lane * stride + item] = in[item * kLanes + lane];
 }
 #endif
