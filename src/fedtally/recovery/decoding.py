@@ -26,9 +26,13 @@ AUTO = "auto"
 RECOVERIES = (AUTO, *Recovery)
 OBJECTIVES = ("linf", "l2")
 CONFIDENCE = 0.95
-MAX_JOINT = 1 << 28  # candidates up to which "auto" is joint recovery: about a minute
-MAX_ENUMERATED = 2**36  # candidates: minutes of decoding; beyond, items are named
-_MAX_EXPECTED = 1 << 24  # candidates that the paper's decoder prepares for
+# Candidates up to which "auto" is joint recovery: it looks at all of them, for about a minute.
+MAX_JOINT = 1 << 28
+# Candidates up to which a domain is enumerated: minutes of decoding. In larger domains items must
+# be named.
+MAX_ENUMERATED = 2**36
+# The most candidates that the paper's decoder prepares for.
+_MAX_EXPECTED = 1 << 24
 Progress = Callable[[int, int], None]
 
 
@@ -42,15 +46,15 @@ class DecoderKind:
             done, all looks).
         limits: makes the intervals of its estimates from the decoder, its sums, the candidates, the
             confidence, and a kind as for `intervals.make_intervals`, other than "order".
-        fits_items: whether it finds the heavy items and fits them together. Then it looks at every
-            candidate, so that the domain must be enumerable; it finds rare items, too; its error
-            jumps where the width is about what the items need; and more rows of the same bytes
+        fits_items: whether it finds the heavy items and fits them together. Such a decoder looks at
+            every candidate, so that the domain must be enumerable. It finds rare items, too. Its
+            error jumps where the width is about what the items need. More rows of the same bytes
             change its error little.
-        most_candidates: up to which "auto" takes it, where there are rows enough.
-        planned_rows: the rows among which a planner searches: with fewer its error is not predicted
-            well.
+        most_candidates: the candidates up to which "auto" takes it, where there are rows enough.
+        planned_rows: the rows among which a planner searches. With fewer rows the error is not
+            predicted well.
         usual_rows: the rows of a quick search.
-        schedules: what a planner tries for several rounds whose sums are exact.
+        schedules: the schedules that a planner tries for several rounds whose sums are exact.
     """
 
     decoder: type[MedianDecoder | JointDecoder]
@@ -153,10 +157,10 @@ def kind_of_decoder(decoder: object) -> DecoderKind:
 
 
 def recovery_of(recovery: str, domain_size: int, rows: int) -> Recovery:
-    """Return how sums are decoded, of what was asked for: a decoder's name, or "auto".
+    """Return the decoder that is used where a decoder's name, or "auto", was asked for.
 
     Raises:
-        InvalidInputError: a decoder was asked for that there is not, or that needs more rows.
+        InvalidInputError: there is no such decoder, or it needs more rows.
 
     >>> [str(recovery_of("auto", 1000, rows)) for rows in (7, 2)]
     ['joint', 'median']
@@ -174,15 +178,15 @@ def recovery_of(recovery: str, domain_size: int, rows: int) -> Recovery:
 
 @dataclass(frozen=True)
 class Decoding:
-    """How an answer is made of landed sums.
+    """The way from landed sums to an answer.
 
     Args:
-        recovery: a decoder's name, or "auto": joint recovery, if there are rows enough, up to 2^28
-            candidates.
-        objective: "linf", or "l2": estimates shrunk towards 0 for a small sum of squared errors.
-        confidence: of the intervals, below 1; 0 for none.
-        intervals: "auto": lists get limits that allow for the choice of their items, named items
-            pointwise ones; "pointwise", "simultaneous" or "order": see
+        recovery: a decoder's name, or "auto". With "auto" it is joint recovery for up to 2^28
+            candidates, if there are rows enough.
+        objective: "linf" for estimates as they are, or "l2" for estimates that are shrunk towards
+            0, so that the sum of squared errors is small.
+        confidence: of the intervals, below 1; 0 for no intervals.
+        intervals: "auto", "pointwise", "simultaneous" or "order": see
             `recovery.intervals.make_intervals`.
 
     Raises:
@@ -191,7 +195,7 @@ class Decoding:
     >>> Decoding(confidence=95)
     Traceback (most recent call last):
     ...
-    fedtally.errors.InvalidInputError: confidence must be at least 0 (no intervals) and below 1, got 95
+    fedtally.errors.InvalidInputError: confidence must be at least 0 (no intervals) and below 1, ...
     """
 
     recovery: str = AUTO
@@ -218,7 +222,7 @@ class Decoding:
         object.__setattr__(self, "confidence", confidence)
 
     def resolved(self, domain_size: int, rows: int) -> Decoding:
-        """Return the same with the decoder that is used for so many candidates and rows.
+        """Return the same settings, with "auto" replaced by the decoder that is used.
 
         Raises:
             InvalidInputError: the decoder that was asked for needs more rows.
@@ -231,7 +235,9 @@ class Decoding:
             Recovery(self.recovery).check_rows(rows)
 
     def check_domain(self, domain: Domain | None) -> None:
-        """Raise MemoryLimitError if decoding so must enumerate a domain that is too large; None: not known yet.
+        """Raise MemoryLimitError if the domain must be enumerated and is too large for that.
+
+        A domain that is None is not known yet, and not checked.
 
         >>> from fedtally.domain import IntegerRange
         >>> Decoding("median").check_domain(IntegerRange(1, 10**12))
@@ -242,7 +248,7 @@ class Decoding:
 
 
 def named_kind(intervals: str) -> str:
-    """Return the kind of the intervals of named items, of the kind that was asked for.
+    """Return the kind of the intervals that named items get.
 
     >>> named_kind("auto")
     'pointwise'
@@ -251,7 +257,7 @@ def named_kind(intervals: str) -> str:
 
 
 def listed_kind(intervals: str) -> str:
-    """Return the kind of the intervals of a list of the largest estimates, of the kind that was asked for.
+    """Return the kind of the intervals that a list of the largest estimates gets.
 
     >>> listed_kind("auto")
     'selective'

@@ -73,10 +73,10 @@ def make_intervals(
         sketches: the landed sums.
         domain: the candidate items.
         confidence: above 0 and below 1.
-        kind: "auto": "pointwise", but lists have limits that allow for the choice of their items;
-            "pointwise": each interval of an item named beforehand holds with this confidence;
-            "simultaneous": all candidates' do at once; "order": pointwise by order statistics of
-            the rows, wide, but assuming nothing beyond random signs.
+        kind: "pointwise": each interval of an item named beforehand holds with this confidence;
+            "auto": the same, but lists have limits that allow for the choice of their items;
+            "simultaneous": the intervals of all candidates hold at once; "order": pointwise, from
+            order statistics of the rows, which are wide but assume only random signs.
 
     Raises:
         InvalidInputError: a level outside (0, 1), an unknown kind, a decoder that the registry
@@ -88,7 +88,7 @@ def make_intervals(
             f"intervals must be {', '.join(KINDS[:-1])} or {KINDS[-1]}, got {kind!r}"
         )
     known = kind_of_decoder(decoder)
-    if kind == "order":  # of the rows of the sums: any decoder has the same
+    if kind == "order":  # these come from the rows of the sums, so every decoder has the same
         return OrderIntervals(Landed(decoder.spec, sketches), confidence, domain.size)
     return known.limits(decoder, sketches, domain, confidence, kind)
 
@@ -96,18 +96,21 @@ def make_intervals(
 def merged_intervals(
     made: Sequence[Intervals], shares: Sequence[float], domain: Domain, confidence: float, kind: str
 ) -> Intervals | None:
-    """Return intervals of frequencies in several results together; None where they are not all of the median.
+    """Return intervals of frequencies in several results together, or None.
 
-    Quantiles of rare and large errors do not add up. So ids that nobody holds are asked of all
-    results, and what they are given in the sum has its own quantile.
+    The median's errors are rare and large, and the quantiles of such errors cannot be added. So ids
+    that no client holds are asked of all results, and the sum of their estimates has its own
+    quantile. The answer is None unless all results were decoded by the median.
 
     Args:
-        made: of results with different hashes.
-        shares: of each result in the contributions of all.
-        domain: that they have in common.
-        confidence: that they have in common.
-        kind: that they have in common.
+        made: the intervals of each result; the results have different hashes.
+        shares: the share of each result in the contributions of all.
+        domain: the candidates of all results.
+        confidence: the confidence of all results.
+        kind: the kind of all intervals.
     """
+    # The noise of the numbers of clients is taken out, so that it is not counted twice: the merged
+    # intervals get that of the sum.
     noise = [
         share * one.relative if isinstance(one, NoisyNumberIntervals) else 0.0
         for one, share in zip(made, shares, strict=True)
@@ -124,15 +127,15 @@ def merged_intervals(
 
 
 class NoisyNumberIntervals:
-    """Intervals of frequencies where the number of clients, by which counts are divided, has noise too.
+    """Intervals of frequencies where the number of clients has noise, too.
 
-    A frequency f is too large by f times the relative error of that number: half-widths add as
-    squares.
+    Counts are divided by that number. A relative error r of it makes a frequency f wrong by r f.
+    This error is independent of the others, so the half-widths are added as squares.
 
     Args:
-        intervals: of frequencies of the number as it was released.
-        relative: standard deviation of the number, divided by it.
-        confidence: of the intervals.
+        intervals: the intervals if the number that was released were exact.
+        relative: the standard deviation of the number, divided by the number.
+        confidence: the confidence of the intervals.
     """
 
     def __init__(self, intervals: Intervals, relative: float, confidence: float) -> None:
@@ -143,7 +146,7 @@ class NoisyNumberIntervals:
 
     @property
     def predicted_linf(self) -> float:
-        """The median of the largest error, the number of clients taken as exact."""
+        """The median of the largest error, if the number of clients were exact."""
         return self.intervals.predicted_linf
 
     def at(self, ids: Ids) -> Limits:
@@ -151,7 +154,7 @@ class NoisyNumberIntervals:
         return self._widened(self.intervals.at(ids))
 
     def centres(self, ids: Ids) -> F64 | None:
-        """Return the values whose errors the limits bound, in frequencies; None where these are not normal."""
+        """Return the values whose errors the limits bound, or None where these are not normal."""
         return self.intervals.centres(ids)
 
     def listed(self, ids: U64, threshold: float | None) -> Limits:
@@ -161,22 +164,25 @@ class NoisyNumberIntervals:
     def _widened(self, limits: Limits) -> Limits:
         low, high = limits
         middle, half = (low + high) / 2, (high - low) / 2
+        # Both ends move by the same amount, so that limits that are not symmetric stay so.
         more = np.sqrt(half**2 + (self._share * middle) ** 2) - half
         return Limits(low - more, high + more)
 
 
 def sampling_error(frequency: F64, num_clients: int, confidence: float) -> F64:
-    """Return how far the share of a wider population may be: the further limit of Wilson's interval (1927).
+    """Return how far the share in a wider population may be from the frequency among the clients.
 
-    The clients that took part are seen as a uniform sample: about z sqrt(f (1 - f) / n), f cut to 0
-    .. 1, and z^2 / n for shares next to 0 and 1.
+    The clients that took part are treated as a uniform sample of that population. The answer is the
+    distance to the further limit of Wilson's interval (1927): about z sqrt(f (1 - f) / n), and
+    z^2 / n for shares next to 0 and 1. Wilson's interval, unlike the simple one, keeps its level
+    there.
 
     >>> float(np.round(sampling_error(np.array([0.5]), 10_000, 0.95), 4)[0])
     0.0098
     """
     _validate.integer(1, num_clients=num_clients)
     check_confidence(confidence)
-    f = np.clip(frequency, 0.0, 1.0)
+    f = np.clip(frequency, 0.0, 1.0)  # estimates may lie outside, where the root does not exist
     z, n = float(-ndtri((1.0 - confidence) / 2)), num_clients
     half = z * np.sqrt(f * (1.0 - f) / n + z**2 / (4.0 * n**2))
     further: F64 = (half + np.abs(0.5 - f) * z**2 / n) / (1.0 + z**2 / n)

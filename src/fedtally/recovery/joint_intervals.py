@@ -51,7 +51,10 @@ _NORMAL_MAX = 8.0
 
 
 class Kappa(NamedTuple):
-    """The scale of fitted items' errors over that of phantoms, and where it comes from; "" where nothing is left."""
+    """The scale of fitted items' errors over that of phantoms, and its source in words.
+
+    The source is "" where no noise is left, so that the scale does not matter.
+    """
 
     value: float
     source: str
@@ -60,12 +63,17 @@ class Kappa(NamedTuple):
 class JointIntervals:
     """Intervals around the leave-one-out values of a joint fit.
 
-    An item's leave-one-out value e = f + error, with an error of standard deviation scale /
-    sqrt(b). Three corrections: heavy items see kappa times the scale that phantoms see, since whom
-    to fit was chosen to make the residual small; an item was fitted because its e was large (or
-    not, because it was small), so its limits are those of a normal variable given that; and below
-    one client nothing is claimed. In a list an item's e was larger still, and the lower limit is
-    that of a normal variable given that, no lower than one that holds however the list was chosen.
+    An item's leave-one-out value is e = f + error, where the error has standard deviation scale /
+    sqrt(b). There are three corrections:
+
+    - Heavy items see kappa times the scale that phantoms see, since the items to fit were chosen to
+      make the residual small.
+    - An item was fitted because its e was large, or not fitted because its e was small. Its limits
+      are those of a normal variable given that.
+    - No limit is closer than one client.
+
+    In a list an item's e was larger still. Its lower limit is that of a normal variable given that,
+    but no lower than the limit that holds however the list was chosen.
 
     Attributes:
         fit: the joint fit.
@@ -94,9 +102,9 @@ class JointIntervals:
             )
         self.about = "; ".join(about)
         distribution = self._distribution = _PhantomLaw(fit)
-        # tails heavier than normal, at high confidence
+        # The tails are heavier than normal ones, which shows at high confidence.
         self._stretch = distribution.excess(self._alpha / 2)
-        tail = self._alpha / (2 * size)
+        tail = self._alpha / (2 * size)  # Bonferroni: each of d intervals, on either side
         self._band = (
             _BAND_SLACK
             * kappa.value
@@ -107,11 +115,13 @@ class JointIntervals:
         self.predicted_linf = self._largest_error(distribution, size)
 
     def _largest_error(self, distribution: _PhantomLaw, size: int) -> float:
-        """Return the size that an expected ln 2 errors exceed: the median of the largest.
+        """Return the median of the largest error: the size that an expected ln 2 errors exceed.
 
-        It is most often that of a light item that stood out by chance, and was fitted: then nothing
-        is left of it in the residual. On the low side, and among the fitted items, there is no such
-        selection. An item that nearly stood out, and was not fitted, lacks what is absorbed of it.
+        The number of errors beyond a size is about a Poisson variable, which is 0 with probability
+        1/2 where its mean is ln 2. The largest error is most often that of a light item that stood
+        out by chance and was fitted: then nothing is left of it in the residual. Errors on the low
+        side, and those of heavy items, are not selected so. An item that nearly stood out and was
+        not fitted has an estimate that is too small by what other items absorbed of it.
         """
         fit = self.fit
         share = float(fit.share.mean())
@@ -131,6 +141,7 @@ class JointIntervals:
             unfitted = float(ndtr((lacking - x) / spread).sum())
             return light + unfitted + 2.0 * float(ndtr(-x * own).sum()) - float(np.log(2.0))
 
+        # Beyond this bound no error is expected: each term is far out in the tail of one part.
         most = (
             60.0 * distribution.sd / share
             + 10 / max(own.min(initial=np.inf), 1e-300)
@@ -154,7 +165,8 @@ class JointIntervals:
         low, high = self._limits(items)
         if self._kind != "auto" or not len(ids):
             return Limits(low, high)
-        # Off the support an estimate is e, or b e: what e had to reach for it to be listed.
+        # The threshold is one of estimates, and off the support an estimate is e or b e. So this is
+        # the e that an item had to reach to be listed.
         shrunk = np.where(items.fitted | (not self.fit.shrinks), 1.0, items.share)
         sd = self.fit.scale / np.sqrt(items.share)
         reached = None if threshold is None else threshold / shrunk / sd
@@ -170,7 +182,7 @@ class JointIntervals:
             half = np.maximum(self._band / root, self._one_client)
             return Limits(items.values - half, items.values + half)
         sd = self.fit.scale / root
-        z = items.values / sd
+        z = items.values / sd  # the selection depends on the value in units of its error
         low, high = selective_limits(z, items.fitted, self.fit.threshold, self.kappa, self._alpha)
         low, high = (
             items.values + self._stretch * (low - z) * sd,
@@ -181,15 +193,16 @@ class JointIntervals:
 
 
 def kappa_of(fit: Fit) -> Kappa:
-    """Return the scale of fitted items' errors over that of phantoms, by adding known items to the sums.
+    """Return the scale of fitted items' errors over that of phantoms, measured with known items.
 
-    Fresh ids get values as the support has them, Poisson in every round, and the whole decoding is
-    repeated. Their errors are compared with what the same ids, held by nobody, are given by the fit
-    itself. Where the added items spoil the fit, fewer are added; in domains too large to be decoded
-    again, a constant is taken.
+    Ids that no client holds are added to the sums, with values like those of the fitted items and
+    Poisson numbers of clients in every round. The whole decoding is repeated, and the errors of
+    these items are compared with what the fit itself gave the same ids. Where the added items spoil
+    the fit, fewer are added. In domains that are too large to be decoded again, it is a constant.
     """
     landed = fit.landed
     one, many = KAPPA
+    # Linear in the effective number of rounds between the two measured values.
     constant = many + (one - many) * max(0.0, (5.0 - landed.effective) / 4.0)
     if fit.candidates.size > _MOST_CANDIDATES:
         return Kappa(constant, "a constant, not measured here")
@@ -198,6 +211,8 @@ def kappa_of(fit: Fit) -> Kappa:
     rng = generator(landed.spec.seed, b"kappa")
     z = fit.fitted * np.sqrt(fit.own_shares) / fit.scale
     pool = fit.fitted[z > fit.threshold + 3]
+    # Items close above the threshold are left out of the pool: whether the repeated fit finds them
+    # is chance, and items that it misses would look like errors. Too few are filled up with others.
     if len(pool) < 20:
         sd = max(fit.scale / float(np.sqrt(fit.share.mean())), 2.0 / landed.num_clients)
         pool = np.append(pool, np.linspace(fit.threshold + 4, fit.threshold + 20, 20) * sd)
@@ -215,6 +230,7 @@ def kappa_of(fit: Fit) -> Kappa:
         again = Fit(
             spiked, fit.candidates.with_extra(ids, only), fit.most + number, rng, fit.selected
         )
+        # The added items tipped the fit over: this turn measures something else.
         if again.scale > _TIPPED * fit.scale:
             number = max(1, number // 2)
             continue
@@ -225,7 +241,7 @@ def kappa_of(fit: Fit) -> Kappa:
         nulls.append(before.values * np.sqrt(before.share))
     if sum(map(len, nulls)) < _LEAST_SPIKES:
         return Kappa(_UNSTABLE * constant, "a constant: added items spoil the fit")
-    most = 4.0 * fit.scale
+    most = 4.0 * fit.scale  # larger errors are clipped: one outlier would rule the mean of squares
     seen, null = (
         float(np.sqrt(np.mean(np.clip(np.concatenate(v), -most, most) ** 2)))
         for v in (errors, nulls)
@@ -237,14 +253,17 @@ def kappa_of(fit: Fit) -> Kappa:
 def selective_limits(
     z: F64, fitted: npt.NDArray[np.bool_], threshold: float, kappa: float, alpha: float
 ) -> tuple[F64, F64]:
-    """Return limits, in standard deviations, of a mean of which z is seen, fitted exactly when above the threshold.
+    """Return limits of the means of which values z are seen, in standard deviations.
+
+    An item is fitted exactly where its z exceeds the threshold. The limits take that selection into
+    account.
 
     Args:
         z: float64 [n], values over their standard deviation.
         fitted: bool [n].
         threshold: c, in the same unit.
-        kappa: what the unit is too small by at and above the threshold; 1 for light items, linear
-            between.
+        kappa: the factor by which the unit is too small at and above the threshold. For light items
+            the factor is 1, and linear in z between.
         alpha: probability of error, half on each side.
     """
     grow = _growth(z, threshold, kappa)
@@ -253,9 +272,12 @@ def selective_limits(
     low, high = z - half, z + half
     gaps, below, above = _selection_table(alpha / 2)
     gap = z - c
+    # A fitted item near the threshold may be a light one that stood out by chance: its lower limit
+    # falls, but not below 0 on this account, since no frequency is negative.
     near = fitted & (gap < _NORMAL_MAX)
     reached = np.interp(np.maximum(gap[near], gaps[0]), gaps, below) + c[near]
     low[near] = np.minimum(low[near], np.maximum(reached, np.minimum(low[near], 0.0)))
+    # An item near the threshold that was not fitted may be a heavy one that fell short by chance.
     near = ~fitted & (gap > -_NORMAL_MAX)
     reached = np.interp(np.maximum(-gap[near], gaps[0]), gaps, above) + c[near]
     high[near] = np.maximum(high[near], np.minimum(reached, z[near] + max(_REACH, half + _BEYOND)))
@@ -271,16 +293,19 @@ def list_lows(
     most: float,
     reached: F64 | None,
 ) -> F64:
-    """Return lower limits, in standard deviations, of means whose z are seen because they are large.
+    """Return lower limits of means whose values z were listed because they are large.
 
     Args:
         z: float64 [n], values over their standard deviation.
-        fitted: bool [n]: these exceed the threshold of the fit, too.
-        threshold: that of the fit, in the same unit.
+        fitted: bool [n], whether an item was fitted, so that z exceeds the fit's threshold, too.
+        threshold: the threshold of the fit, in the same unit.
         kappa: as for `selective_limits`.
-        tail: probability of a limit that is too high, given what z reached.
-        most: how far below z a limit lies at most.
-        reached: float64 [n], the least z that is seen; None: not known.
+        tail: the probability of a limit that is too high, given that z reached what it had to.
+        most: the furthest that a limit lies below z.
+        reached: float64 [n], the least z that is listed; None where it is not known.
+
+    Returns:
+        float64 [n], in standard deviations.
     """
     grow = _growth(z, threshold, kappa)
     z = z / grow
@@ -294,21 +319,25 @@ def list_lows(
 
 
 def _growth(z: F64, threshold: float, kappa: float) -> F64:
+    """Return the factor on the standard deviation: 1 up to z = 1, kappa from the threshold on."""
     grown: F64 = 1.0 + (kappa - 1.0) * np.clip((z - 1.0) / (threshold - 1.0), 0.0, 1.0)
     return grown
 
 
 def _selection_table(tail: float) -> tuple[F64, F64, F64]:
-    """Return distances from the threshold, and the one-sided limits, less the threshold, of the mean there.
+    """Return distances from the threshold, and the lower and upper limits of the mean at each.
 
-    Fitted at distance g above: the mean lam with P(Z >= g | Z >= 0) = tail for Z ~ N(lam, 1). Not
-    fitted at g below: the mean with P(Z <= -g | Z <= 0) = tail; by symmetry it is the negative of
-    the first.
+    The limits are one-sided and relative to the threshold. For an item that was fitted at distance
+    g above, the limit is the mean lam with P(Z >= g | Z >= 0) = tail for Z ~ N(lam, 1). For an item
+    that was not fitted at g below, it is the mean with P(Z <= -g | Z <= 0) = tail; by symmetry this
+    is the negative of the first.
     """
     gaps = np.linspace(0.005, _NORMAL_MAX, 600)
+    # Bounds for the bisection: at the smallest distance the limit is about log(tail) / 0.005.
     low, high = np.full(gaps.shape, -2000.0), np.full(gaps.shape, 20.0)
     for _ in range(70):
         middle = (low + high) / 2
+        # In logarithms: for means far below 0 both probabilities underflow.
         rare = log_ndtr(middle - gaps) - log_ndtr(middle) < np.log(tail)
         low, high = np.where(rare, middle, low), np.where(rare, high, middle)
     below = (low + high) / 2
@@ -316,37 +345,42 @@ def _selection_table(tail: float) -> tuple[F64, F64, F64]:
 
 
 class _PhantomLaw:
-    """The distribution of the mean residual that an id held by nobody is given, over its cells and signs, sums fixed.
+    """The distribution of the mean residual in the cells of an id that no client holds.
 
-    Rows are independent, each a uniform cell with uniform signs: the cumulant function is exact,
-    and the tail follows by the saddlepoint approximation of Lugannani and Rice (1980).
+    It is over the id's cells and signs, given the sums. Rows are independent, each a uniform cell
+    with uniform signs, so the cumulant function is exact. The tail follows from it by the
+    saddlepoint approximation of Lugannani and Rice (1980).
     """
 
     def __init__(self, fit: Fit) -> None:
         landed = fit.landed
         r = fit.residual * landed.weights / landed.spec.rows  # [rows, width, batches]
         self.sd = max(float(np.sqrt(np.mean(r**2, axis=1).sum())), 1e-300)
+        # Of wide rows about 2^17 cells stand for all, to bound the time.
         size = np.abs(r[:, :: max(1, r.size // (1 << 17))]) / self.sd
         t = np.linspace(0.0, 16.0, 100)[1:]
         cumulants = np.empty(len(t))
         for i, value in enumerate(t):
             each = value * size + np.log1p(np.exp(-2.0 * value * size)) - np.log(2.0)  # log cosh
+            # One cell for all batches unless the hashes are fresh: then each batch has its own.
             if not landed.fresh:
                 each = each.sum(axis=2)
+            # The largest is taken out before exp, which would overflow.
             peak = each.max(axis=1, keepdims=True)
             cumulants[i] = (np.log(np.exp(each - peak).mean(axis=1)) + peak[:, 0]).sum()
         slope = np.gradient(cumulants, t)
         curve = np.gradient(slope, t)
+        # Far out one cell rules the sum: differences vanish, and the formula is no longer valid.
         kept = (curve > 0) & (t * slope > cumulants)
         t, slope, curve, cumulants = t[kept], slope[kept], curve[kept], cumulants[kept]
         w = np.sqrt(2.0 * (t * slope - cumulants))
         u = t * np.sqrt(curve)
         density = np.exp(-(w**2) / 2) / np.sqrt(2 * np.pi)
         tails = ndtr(-w) + density * (1.0 / u - 1.0 / w)
-        sound = (tails > 0) & (w > 0.5)
+        sound = (tails > 0) & (w > 0.5)  # near 0 the formula is a difference of large numbers
         if sound.sum() > 1:
             self._x, self._log_tail = slope[sound], np.minimum.accumulate(np.log(tails[sound]))
-        else:  # nothing, or next to nothing, is left in any cell
+        else:  # (almost) nothing is left in any cell: any law will do, since sd is (almost) 0
             self._x = np.linspace(0.5, 16.0, 100)
             self._log_tail = log_ndtr(-self._x)
 
@@ -355,10 +389,11 @@ class _PhantomLaw:
         return float(2.0 * np.exp(np.interp(x / self.sd, self._x, self._log_tail, right=-np.inf)))
 
     def excess(self, tail: float) -> float:
-        """Return the value exceeded with probability `tail`, over that of a normal distribution of the same
-        variance: >= 1.
+        """Return how much further out a tail lies than a normal one of the same variance: >= 1.
+
+        That is the value exceeded with probability `tail`, over that of the normal distribution.
         """
-        if tail > 0.05:  # the approximation is one of tails
+        if tail > 0.05:  # the approximation is good in the tails only
             return 1.0
         x = np.interp(-np.log(tail), -self._log_tail, self._x)
         return max(1.0, float(x / -ndtri(tail)))

@@ -25,11 +25,11 @@ class Limits(NamedTuple):
 
 
 class Intervals(Protocol):
-    """What gives every id an interval.
+    """Gives every id an interval.
 
     Attributes:
-        about: what was computed, in words; "" where there is nothing to say, since recovery is
-            exact.
+        about: how the intervals were computed, in words; "" where recovery is exact, so that there
+            is nothing to say.
     """
 
     about: str
@@ -39,21 +39,24 @@ class Intervals(Protocol):
         """The median of the largest error of all candidates' frequencies."""
 
     def at(self, ids: Ids) -> Limits:
-        """Return the limits of any ids, named beforehand, in frequencies."""
+        """Return the limits, in frequencies, of ids that were named before the answer was seen."""
 
     def centres(self, ids: Ids) -> F64 | None:
-        """Return the values whose errors the limits bound, in frequencies; None where these are not normal.
+        """Return the values, in frequencies, whose errors the limits bound.
 
-        Normal errors of independent results add up in squares; quantiles of others do not.
+        The answer is None where these errors are not normal. Normal errors of independent results
+        can be added in squares, quantiles of other errors cannot.
         """
 
     def listed(self, ids: U64, threshold: float | None) -> Limits:
-        """Return the limits of the items of a list, in frequencies; those of kind "auto" are valid for such a list.
+        """Return the limits of the items of a list, in frequencies.
+
+        Only intervals of kind "auto" allow for the choice of the items by their estimates.
 
         Args:
             ids: uint64 [n], the whole list.
-            threshold: the frequency that an estimate had to reach for its item to be listed; None:
-                not known.
+            threshold: the frequency that an estimate had to reach for its item to be listed; None
+                where it is not known.
         """
 
 
@@ -70,11 +73,12 @@ def check_confidence(confidence: float) -> float:
 
 
 def list_tails(tail: float, listed: int, size: int, threshold: float | None) -> tuple[float, float]:
-    """Return with which probability a lower limit of a list may be too high: given the threshold, and however chosen.
+    """Return the probabilities with which the two lower limits of a list's item may be too high.
 
-    However a list of R of d items was chosen, each limit with probability `tail` R / d is enough
-    for a share `tail` of wrong ones (Benjamini and Yekutieli 2005). The two parts add up to that
-    share.
+    The first limit takes into account that the estimate reached the threshold. The second holds
+    however the list was chosen: if each limit of a list of R out of d items is too high with
+    probability `tail` R / d, the expected share of wrong limits is at most `tail` (Benjamini and
+    Yekutieli 2005). Both probabilities together use up `tail`.
 
     >>> list_tails(0.025, 20, 1000, None)
     (0.0, 0.0005)
@@ -87,5 +91,5 @@ def list_tails(tail: float, listed: int, size: int, threshold: float | None) -> 
 
 
 def or_none(error: float, num_clients: int) -> float:
-    """Return an error, or 0 where it is below a thousandth of a client: rounding."""
+    """Return an error, or 0 where it is below a thousandth of a client, which is only rounding."""
     return error if error * num_clients >= 1e-3 else 0.0
