@@ -444,9 +444,9 @@ void decode(const u32* tables, size_t groups, size_t rows, u32 width, const Subt
 
 // ---- inversion ----
 
-// The guide gives a place at or below the answer. It has at least as many slots as there are
-// bounds, so the loop seldom turns: no vector form was faster. The last bound, 2^64 - 1, ends every
-// search.
+// The guide gives a place at or below the answer. Where it has at least as many slots as there
+// are bounds the loop seldom turns, and no vector form was faster. The last bound, 2^64 - 1, ends
+// every search.
 bool invert(const u64* bounds, const u32* guide, u32 shift, i64 base, u64* words, size_t count) {
   bool tied = false;
   for (size_t i = 0; i < count; i++) {

@@ -97,7 +97,7 @@ def accumulate(
         sign: the tables whose words give the signs; may be `location` itself.
         sign_bit: which of the 8 low bits of the word is the sign.
         ids: uint64 [n].
-        counts: int64 [n], or None for one each. The caller bounds them: sums must stay within
+        counts: int64 [n], or None for one each. The caller must bound them so that no sum leaves
             int64.
     """
     location, sign, ids = check_encoding(counters, location, sign, sign_bit, ids)
@@ -125,7 +125,7 @@ def accumulate(
 def accumulate_range(
     counters: I64, location: U32, sign: U32, sign_bit: int, first_id: int, counts: I64
 ) -> None:
-    """Do as `accumulate` for the ids first_id, first_id + 1, ... (mod 2^64) with one count each.
+    """Do the same as `accumulate` for the ids from `first_id` on (mod 2^64), with one count each.
 
     Args:
         counters: int64 [rows, width], C-contiguous, changed in place.
@@ -154,10 +154,11 @@ def accumulate_range(
 
 
 def fingerprint(data: npt.NDArray[np.uint8], offsets: I64, k: int, k2: int) -> U64:
-    """Return the keyed fingerprint, below 2^61 - 1, of each byte string data[offsets[i]:offsets[i+1]].
+    """Return the keyed fingerprint of each byte string data[offsets[i]:offsets[i+1]].
 
-    A polynomial in k over chunks of 7 bytes, times k2, mod 2^61 - 1: two strings of at most `len`
-    bytes collide with probability at most (len/7 + 2) / 2^61 over the key. See docs/sketch.md.
+    It is a polynomial in k over chunks of 7 bytes, times k2, mod 2^61 - 1. Over the key, two
+    strings of at most `len` bytes collide with probability at most (len/7 + 2) / 2^61. See
+    docs/sketch.md.
 
     Args:
         data: uint8 [bytes].
@@ -222,18 +223,18 @@ def refit(
     The rule is `reference.refit`; the order of the items is the order of the sweep.
 
     Args:
-        cells: int64 [n, rows, 1 or batches], where each item lies in `residual` seen as one
-            dimension; with 1, its first batch, the others following.
+        cells: int64 [n, rows, 1 or batches], the place of each item in `residual` seen as one
+            dimension. With 1 it is the place of the first batch, which the others follow.
         signs: int8 [n, rows, batches], +1 or -1.
         clients: float64 [batches]; a batch without clients takes no part.
-        residual: float64 [rows, width, batches], C-contiguous: the landed frequencies less what the
-            items explain.
+        residual: float64 [rows, width, batches], C-contiguous: the landed frequencies less the
+            items' values.
         values: float64 [n, batches], C-contiguous: the items' frequencies.
         shrinkage: float64 [n, batches], C-contiguous: the share, 0 .. 1, that is kept of a batch's
             deviation from the item's mean.
         sweeps: at least 0.
-        frozen: use `shrinkage` as it is given; otherwise it is chosen, and returned there. A frozen
-            fit is linear.
+        frozen: whether `shrinkage` is used as it is given. Otherwise it is chosen, and written
+            there. A frozen fit is linear.
     """
     rows, _, batches = residual.shape
     shapes = (len(values), rows)
@@ -271,6 +272,7 @@ def refit(
 
 def _accumulate_parts(counters: I64, count: int, one: Callable[[I64, slice], None]) -> None:
     """Run `one` on parts of the ids, each thread into counters of its own, and add them up."""
+    # Each thread pays for counters of its own, so it must get at least a row's width of ids.
     threads = min(
         num_threads(),
         max(1, count * len(counters) // PARALLEL_FROM),
@@ -280,6 +282,7 @@ def _accumulate_parts(counters: I64, count: int, one: Callable[[I64, slice], Non
         one(counters, slice(0, count))
         return
     parts = list(blocks(count, -(-count // threads)))
+    # The first part goes into the caller's counters: one array less to allocate and to add.
     own = [counters, *(np.zeros_like(counters) for _ in parts[1:])]
     in_threads(lambda job: one(*job), zip(own, parts, strict=True), threads)
     for other in own[1:]:

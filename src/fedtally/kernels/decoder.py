@@ -47,7 +47,13 @@ GATHER_COSTS = (
 
 @dataclass(frozen=True)
 class Subtable:
-    """Sign patterns of `bits` consecutive batches, from bit `shift` of the word of hash group `group` on."""
+    """The sign patterns of consecutive batches, which are tabulated together.
+
+    Attributes:
+        group: the hash group whose word holds the signs.
+        shift: the bit of the word that is the first batch's sign.
+        bits: the number of batches.
+    """
 
     group: int
     shift: int
@@ -55,19 +61,24 @@ class Subtable:
 
 
 class Decoder:
-    """Estimates from sums of sketches: the median, or mean, over rows of the sum over batches of sign * counter.
+    """Estimates from sums of sketches, prepared once and asked often.
 
-    Prepared once, asked often. For sums of integers every median is exact: single precision is used
-    where no intermediate value can exceed 2^24, double precision elsewhere (exact below 2^53).
+    An estimate is the median, or mean, over rows of the sum over batches of sign * counter. For
+    sums of integers every median is exact: single precision is used where no intermediate value can
+    exceed 2^24, and otherwise double precision, which is exact below 2^53.
+
+    For each cell the sums under all patterns of signs are tabulated beforehand, for several batches
+    at once. Then an id costs one gather for each such table and row, instead of one for each batch.
 
     Args:
         sums: int64, float64, or float32 [batches, rows, width]; float32 is added in single
             precision.
-        tables: uint32 [groups, rows, 8, 256]; group 0 gives the location, bit b % 8 of the word of
-            group b // 8 the sign of batch b.
+        tables: uint32 [groups, rows, 8, 256]. Group 0 gives the location. Bit b % 8 of the word of
+            group b // 8 is the sign of batch b.
         expected: about how many ids will be asked for; small numbers make preparation cheaper.
         fold: "median" or "mean".
-        signed: False for values without signs, of one batch: what the cells of an item hold.
+        signed: whether values get signs. Without signs there is one batch, and an id's row gives
+            the value of its cell.
     """
 
     def __init__(
@@ -102,6 +113,7 @@ class Decoder:
             raise InvalidInputError(f"values without signs must be of one batch, got {batches}")
         _validate.integer(1, MAX_ROWS, rows=rows)
         _validate.integer(1, MAX_WIDTH, width=width)
+        # The level is kept: the tables below have the form that the compiled kernels read.
         self._level = backend()
         if self._level != "numpy":
             self._prepare(expected)
@@ -114,9 +126,7 @@ class Decoder:
         return self._run(len(ids), ids, 0)
 
     def range(self, first_id: int, count: int) -> F64:
-        """Return the estimates of the ids first_id, first_id + 1, ...
-        (mod 2^64): float64 [count].
-        """
+        """Return the estimates of the ids from `first_id` on (mod 2^64): float64 [count]."""
         first_id, count = _validate.integer(first_id=first_id), _validate.integer(0, count=count)
         if self._level == "numpy":
             parts = [
@@ -167,17 +177,18 @@ class Decoder:
         self._layout = np.array([(s.group, s.shift, s.bits) for s in subtables], np.uint32)
 
     def _fits_float32(self) -> bool:
-        """Say whether every partial sum, and for even rows the sum of two, is an integer that float32 holds exactly."""
+        """Return whether float32 holds every partial sum exactly."""
         if self._sums.dtype.kind == "f":
             return bool(self._sums.dtype == np.float32)
         largest = sum(max(int(batch.max()), -int(batch.min())) for batch in self._sums)
+        # For an even number of rows the two middle values are added before they are halved.
         return largest * (2 if self._sums.shape[1] % 2 == 0 else 1) < _FLOAT32_EXACT
 
 
 def plan_subtables(shape: tuple[int, ...], itemsize: int, expected: int) -> list[Subtable]:
-    """Choose how many sign patterns to tabulate together: fewer, larger tables against what the caches hold.
+    """Return the tables that make decoding cheapest: few large ones, or more that fit the caches.
 
-    All tables together take at most twice the memory of the sums, or 64 MiB.
+    All tables together take at most twice the memory of the sums, or 64 MiB if that is more.
     """
     batches, rows, width = shape
     allowed = max(1 << 26, 2 * 8 * batches * rows * width)
@@ -196,6 +207,7 @@ def plan_subtables(shape: tuple[int, ...], itemsize: int, expected: int) -> list
         cells = sum(width << s.bits for s in subtables)
         size = cells * itemsize
         gather = next(cost for bound, cost in GATHER_COSTS if size <= bound)
+        # In gathers from the first-level cache; filling a cell of a table costs about two.
         return len(subtables) * gather * expected + 2.0 * cells
 
     def fits(bits: int) -> bool:
@@ -205,7 +217,11 @@ def plan_subtables(shape: tuple[int, ...], itemsize: int, expected: int) -> list
 
 
 def _fill_patterns(patterns: npt.NDArray[Any], batches: I64 | F64 | F32) -> None:
-    """Fill [rows, width, 2^bits] with the sum of the batches, each negated where its bit of the pattern is 1."""
+    """Fill [rows, width, 2^bits] with the sums of the batches under each pattern of signs.
+
+    A batch is negated where its bit of the pattern is 1. So each further bit doubles the patterns:
+    the new half is the old one less twice the batch.
+    """
     patterns[..., 0] = batches.sum(axis=0)
     for b, batch in enumerate(batches):
         done = 1 << b

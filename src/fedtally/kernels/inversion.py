@@ -14,20 +14,19 @@ from fedtally.kernels.arguments import I64, U64, check_ids
 from fedtally.kernels.backends import backend, native
 
 MAX_ENTRIES = 1 << 21
-_WORD = 2**64 - 1
-# Bits of a word that find its slot in the guide table, at least and at most. Between them the guide
-# has 8 slots for each entry, so that few slots have two entries.
+_WORD = 2**64 - 1  # the largest 64-bit word
+# The fewest and the most bits of a word that find its slot in the guide table. Between them the
+# guide has at least 8 slots for each entry, so that few slots have two entries.
 _GUIDE_BITS = 10, 20
 
 
 class Inversion:
     """Draws from a distribution over consecutive integers, by inversion of its cumulative table.
-    Prepared once.
 
-    A draw is `first` plus how many entries of the table are at most u = 2^64 word + low word: for
-    uniform u, the draw first + j has probability (cumulative[j] - cumulative[j - 1]) / 2^128. The
-    word settles it alone unless it equals the upper half of an entry: the low words are needed only
-    then.
+    A draw is `first` plus the number of entries of the table that are at most u = 2^64 word + low
+    word. For uniform u the draw first + j has probability (cumulative[j] - cumulative[j - 1]) /
+    2^128. The word alone settles the draw unless it equals the upper half of an entry. Only then is
+    the low word needed.
 
     Args:
         cumulative: integers 0 .. 2^128 - 1 that do not fall, 1 .. 2^21 of them: 2^128 times the
@@ -49,10 +48,13 @@ class Inversion:
             raise InvalidInputError("cumulative must be integers 0 .. 2^128 - 1 that do not fall")
         upper = np.array([entry >> 64 for entry in cumulative], np.uint64)
         self._cumulative = upper, np.array([entry & _WORD for entry in cumulative], np.uint64)
+        # 0 and 2^64 - 1 stand at the ends, so that the search needs no test for the ends of the
+        # table. A word that equals one of them counts as undecided, too.
         inner = upper[(upper > 0) & (upper < _WORD)]
         self._bounds = np.concatenate(
             [np.array([0], np.uint64), inner, np.array([_WORD], np.uint64)]
         )
+        # Less 1: the bound 0 is below every decided word, but no entry of the table.
         self._base = self._first + int(np.count_nonzero(upper == 0)) - 1
         bits = min(max(_GUIDE_BITS[0], len(inner).bit_length() + 3), _GUIDE_BITS[1])
         slots = np.arange(1 << bits, dtype=np.uint64) << np.uint64(64 - bits)

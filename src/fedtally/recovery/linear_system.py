@@ -297,7 +297,7 @@ class Candidates:
             yield self._listed, self._extra
 
     def decoded(self, decoder: Decoder) -> Iterator[tuple[int, F64]]:
-        """Yield (first position, numbers of the candidates from there on) in blocks that cover all."""
+        """Yield (first position, numbers of the candidates from there on), block by block."""
         for start, ids in self.blocks():
             yield start, ask(decoder, ids)
 
@@ -310,6 +310,7 @@ class Candidates:
             if (
                 self._ids is None
             ):  # the difference wraps mod 2^64: one comparison excludes the range
+                # The difference wraps mod 2^64, so that one comparison is enough.
                 drawn = drawn[drawn - np.uint64(self._first) >= np.uint64(self._listed)]
             if len(taken):
                 drawn = drawn[~np.isin(drawn, taken)]

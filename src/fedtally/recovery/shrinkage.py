@@ -54,7 +54,7 @@ NORMAL = Noise(np.ones(1), np.ones(1))
 
 
 class ShrunkDecoder:
-    """Shrinks the estimates of another decoder to posterior means of counts, which are not negative.
+    """Shrinks the estimates of another decoder to posterior means of nonnegative counts.
 
     For a `JointDecoder` the leave-one-out values are shrunk: their noise is normal, with a known
     scale for each item. For a `MedianDecoder` (or a joint decoder that fell back to it) the
