@@ -259,11 +259,10 @@ def _integers_of_text(column: Any) -> tuple[npt.NDArray[np.int64], npt.NDArray[n
 
 
 def _long_integer(text: str) -> tuple[int, bool]:
-    """Return the value of an integer of any number of digits if it fits int64, and whether it does."""
+    """Return the value of an integer of any length, 0 if int64 cannot hold it, and if it can."""
     digits = text.lstrip("-").lstrip("0")
-    if (
-        len(digits) > _INT64_DIGITS + 1
-    ):  # before int(), whose time grows with the square of the length
+    # Before int(), whose time grows with the square of the length.
+    if len(digits) > _INT64_DIGITS + 1:
         return 0, False
     value = int(digits or "0") * (-1 if text.startswith("-") else 1)
     fits = -(1 << 63) <= value < 1 << 63

@@ -68,7 +68,7 @@ class Domain(ABC):
     @classmethod
     @abstractmethod
     def rebuild(cls, meta: Mapping[str, Any], arrays: Mapping[str, npt.NDArray[Any]]) -> Self:
-        """Rebuild the domain from its description and arrays. Use `load`, which also checks them."""
+        """Rebuild the domain from its description and arrays; use `load`, which checks them."""
 
     def ids(self, start: int, stop: int) -> npt.NDArray[np.uint64]:
         """Return the ids of the positions ``start`` to ``stop - 1``, uint64[stop - start]."""
@@ -88,7 +88,7 @@ class Domain(ABC):
     def inside(self, items: Any) -> npt.NDArray[np.bool_]:
         """Return whether each item is a candidate, bool[n], without an error for unreadable items.
 
-        Unlike `contains`, it takes an item that cannot be read as one of this kind for no candidate.
+        Unlike `contains`, it answers False for an item that cannot be read as one of this kind.
 
         >>> from fedtally.domain import IntegerRange
         >>> IntegerRange(1, 9).inside(["7", "tea", None, 8.5, "12"]).tolist()
@@ -168,7 +168,7 @@ class Domain(ABC):
         return self._labels(where.astype(np.int64, copy=False))
 
     def describe(self) -> dict[str, Any]:
-        """Return the public parameters, ready for JSON: kind, size, public, and more for some kinds.
+        """Return the public parameters for JSON: kind, size, public, and more for some kinds.
 
         A public domain of listed items adds the SHA-256 of its items. One that is not public adds
         nothing, since guesses of its items could be checked with the digest.

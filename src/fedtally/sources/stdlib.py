@@ -1,4 +1,4 @@
-"""Data that is on every machine: the words of Python's own standard library.
+"""A source of data that is on every machine: the words of Python's own standard library.
 
 Each line of its source files is a client and holds one of the line's words, drawn uniformly.
 Nothing is downloaded; the words and their number depend on the version of Python.
@@ -18,20 +18,16 @@ import numpy.typing as npt
 from fedtally.errors import UnreadableFileError
 from fedtally.sources.batches import Batch, Source
 
-_LEFT_OUT = {
-    "test",
-    "tests",
-    "site-packages",
-    "dist-packages",
-    "_bundled",
-    "encodings",
-}  # no code of the library: tests, guests, tables
-_MAX_BYTES = 1 << 24
+# Folders that hold no code of the library itself, but tests, packages of others and tables.
+_LEFT_OUT = {"test", "tests", "site-packages", "dist-packages", "_bundled", "encodings"}
+_MAX_BYTES = 1 << 24  # of source that is read
 _LETTERS = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz_"
 
 
 def library_source(rng: np.random.Generator, folder: Path | None = None) -> Source:
-    """Return the source whose clients are the lines of the standard library; at most 16 MiB of it are read.
+    """Return the source whose clients are the lines of the standard library.
+
+    At most 16 MiB of it are read.
 
     Args:
         rng: draws the word of each line.
