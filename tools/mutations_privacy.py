@@ -1,4 +1,5 @@
-"""Does a test fail where privacy is broken?
+"""Check that a test fails where privacy is broken.
+
 Errors are planted into a copy of the package, one at a time.
 
     python tools/mutations_privacy.py          # all: a table; exits 1 if no test catches one

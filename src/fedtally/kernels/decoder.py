@@ -33,7 +33,7 @@ from fedtally.kernels.backends import (
 
 # float32 holds every integer up to 2^24: sums that stay below it are exact in half the memory.
 _FLOAT32_EXACT = 1 << 24
-# What a gather costs, relative to one from the first-level cache, by the bytes of all tables of a
+# The cost of a gather, relative to one from the first-level cache, by the bytes of all tables of a
 # row (benchmarks/kernels.py).
 GATHER_COSTS = (
     (1 << 15, 1.0),

@@ -38,7 +38,7 @@ Progress = Callable[[int, int], None]
 
 @dataclass(frozen=True, kw_only=True)
 class DecoderKind:
-    """What is known of a decoder.
+    """The entry of a decoder in the registry.
 
     Attributes:
         decoder: its class.
@@ -48,7 +48,7 @@ class DecoderKind:
             confidence, and a kind as for `intervals.make_intervals`, other than "order".
         fits_items: whether it finds the heavy items and fits them together. Such a decoder looks at
             every candidate, so that the domain must be enumerable. It finds rare items, too. Its
-            error jumps where the width is about what the items need. More rows of the same bytes
+            error jumps near the width that the items need. More rows of the same bytes
             change its error little.
         most_candidates: the candidates up to which "auto" takes it, where there are rows enough.
         planned_rows: the rows among which a planner searches. With fewer rows the error is not
@@ -132,7 +132,7 @@ DECODERS: Mapping[Recovery, DecoderKind] = MappingProxyType(
 
 
 def kind_of(recovery: str) -> DecoderKind:
-    """Return what is known of the decoder of that name.
+    """Return the registry's entry of the decoder of that name.
 
     Raises:
         InvalidInputError: there is no such decoder.
@@ -144,7 +144,7 @@ def kind_of(recovery: str) -> DecoderKind:
 
 
 def kind_of_decoder(decoder: object) -> DecoderKind:
-    """Return what is known of a decoder.
+    """Return the registry's entry of a decoder.
 
     Raises:
         InvalidInputError: the registry has no entry of its class.

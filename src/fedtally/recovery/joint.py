@@ -11,7 +11,7 @@ that the paper's decoders hide in noise. Secure summation without differential p
 protect such items.
 
 Related methods are matching pursuit with refitting (CoSaMP), simultaneous sparse recovery and
-Counter Braids. docs/recovery.md says what is new here, and has the reasons.
+Counter Braids. docs/recovery.md names the differences, and has the reasons.
 """
 
 from __future__ import annotations
@@ -36,14 +36,16 @@ Progress = Callable[[int, int], None]
 # come first: a false item that is taken in early spoils the estimates of its neighbours.
 THRESHOLDS = (32.0, 16.0, 8.0, 6.0, 5.0, 4.0, 4.0)
 SWEEPS = 6  # of the fit in each turn of the ladder
-POLISHES = 3  # turns that choose by leave-one-out values; and further ones, ...
+# The polish: turns that choose the support by leave-one-out values.
+POLISHES = 3
+# Further turns follow, up to MOST_POLISHES, as long as each lowers the noise to at most the share
+# IMPROVES. Near exact recovery the noise falls step by step to nothing.
 MOST_POLISHES = 12
-# ... as long as each lowers the noise to at most this share: near exact recovery it falls step by
-# step to nothing.
 IMPROVES = 0.9
 POLISH_SWEEPS = 8
-SELECTED = 4.0  # standard deviations by which a fitted item stands out in the end, or more ...
-# ... in a large domain, so that about this many candidates that no client holds are fitted.
+# Standard deviations by which a fitted item stands out in the end. In a large domain the number is
+# higher, so that about FALSE_ITEMS candidates that no client holds are fitted.
+SELECTED = 4.0
 FALSE_ITEMS = 4
 NUM_PHANTOMS = 20_000  # ids that no client holds, which show the scale of the errors
 _FEW_PHANTOMS = 4096  # enough of them to choose the support
@@ -185,8 +187,8 @@ class Fit:
                 totals.append(estimates[hits])
         found, found_totals = np.concatenate(positions), np.concatenate(totals)
         ids, ties = self.candidates.ids(found), np.zeros(len(found))
-        # Medians tie where the width is small. The mean over all rows breaks the ties, so that the
-        # order, and with it the answer, does not depend on the order of the candidates.
+        # Medians tie where the width is small. The mean over all rows tells more, so it breaks the
+        # ties, and the ids break the rest: the answer must not depend on the machine.
         if len(np.unique(found_totals)) < len(found):
             ties = self.landed.decoder(self.residual, "mean", len(found)).at(ids)
             _, of, place = np.intersect1d(found, self.support.positions, return_indices=True)
@@ -200,7 +202,7 @@ class Fit:
             self._report(len(values))
 
     def _report(self, candidates: int) -> None:
-        """Report that so many further candidates were looked at."""
+        """Report that this number of further candidates was looked at."""
         self._looked += candidates
         if self._progress is not None:
             # Further polishes are not foreseen: the progress then stays at its end.
@@ -236,7 +238,7 @@ class Fit:
     # ---- the polish ----
 
     def _probe(self) -> None:
-        """Learn what share of an item's own mass a cell keeps after the fit.
+        """Learn the share of an item's own mass that a cell keeps after the fit.
 
         With its shrinkage fixed the fit is linear, residual = (1 - H) sums. The share is a diagonal
         entry of 1 - H: the mean of g * (1 - H) g over independent normal cells g. It depends on the
@@ -284,7 +286,7 @@ class Fit:
         loads, shares = _falling(load.reshape(-1), kept.reshape(-1) / probes)
         self._least_share = float(shares.min())
         self._shares = landed.cell_mean(np.interp(load, loads, shares))
-        # On the support the share is what the cells would keep if this item alone left.
+        # On the support it is the share that the cells would keep if this item alone left.
         if landed.fresh:
             own = np.interp(
                 np.maximum(load.reshape(-1)[cells] - moved[:, None, :], 0.0), loads, shares
@@ -499,9 +501,9 @@ def generator(seed: bytes, purpose: bytes) -> np.random.Generator:
 def left_by(cells: I64, signs: npt.NDArray[np.int8], drawn: F64) -> F64:
     """Return the residuals of many draws after the fit of one batch.
 
-    This does the same as `kernels.refit`, written as matrices. In a sweep each item gets what the
-    others leave of it, where the items before it have their new values already: x = c - U x - L x,
-    with the parts of the Gram matrix above and below its diagonal, which is 1.
+    This does the same as `kernels.refit`, written as matrices. In a sweep each item gets the part
+    that the others leave, where the items before it have their new values already: x = c - U x -
+    L x, with the parts U and L of the Gram matrix above and below its diagonal, which is 1.
 
     Args:
         cells: int64 [n, rows], where each item lies among all cells, in the order of the sweep.
@@ -538,5 +540,6 @@ def _falling(loads: F64, kept: F64) -> tuple[F64, F64]:
     used = np.flatnonzero(np.bincount(group, minlength=len(edges) + 1))
     means = (np.bincount(group, loads[loaded], len(edges) + 1) / size)[used]
     shares = (np.bincount(group, kept[loaded], len(edges) + 1) / size)[used]
-    # A cell where nothing is fitted keeps all, exactly. 0.02 bounds what errors are divided by.
+    # A cell where nothing is fitted keeps all, exactly. 0.02 is a lower bound, since
+    # errors are divided by the share.
     return np.append(0.0, means), np.clip(np.minimum.accumulate(np.append(1.0, shares)), 0.02, 1.0)

@@ -35,17 +35,19 @@ _UNSTABLE = 1.2  # factor on the constant kappa where added items spoil the fit
 # Growth of the noise that shows that the added items spoil the fit.
 _TIPPED = 1.3
 _MOST_CANDIDATES = 1 << 26  # in larger domains the repeated decodings would be felt
-# In larger domains only the candidates that stand out are decoded again, those by ...
+# In larger domains only candidates that stand out by _CONTENDERS standard deviations are decoded
+# again. Kappa then differs by about its noise.
 _ALL_CANDIDATES = 1 << 18
-_CONTENDERS = 1.5  # ... this many standard deviations. Kappa then differs by less than its noise.
+_CONTENDERS = 1.5
 # Factor on the half-width of the simultaneous band. It was measured on other seeds than those that
 # check the band (experiments/band.py).
 _BAND_SLACK = 1.06
 # The most standard deviations that the true frequency of an item which is not fitted may lie above
 # its value. Rarer errors are given up: without this bound the upper limits of all items just below
-# the threshold would grow for the sake of errors that hardly occur.
+# the threshold would grow for the sake of errors that hardly occur. Where it is more, the bound is
+# _BEYOND past the symmetric limit.
 _REACH = 3.5
-_BEYOND = 1.54  # ... or this far past the symmetric limit, if that is more
+_BEYOND = 1.54
 # Standard deviations from the threshold beyond which the selection changes the limits no longer.
 _NORMAL_MAX = 8.0
 
@@ -121,7 +123,7 @@ class JointIntervals:
         1/2 where its mean is ln 2. The largest error is most often that of a light item that stood
         out by chance and was fitted: then nothing is left of it in the residual. Errors on the low
         side, and those of heavy items, are not selected so. An item that nearly stood out and was
-        not fitted has an estimate that is too small by what other items absorbed of it.
+        not fitted has an estimate that is too small by the part that other items absorbed.
         """
         fit = self.fit
         share = float(fit.share.mean())
@@ -300,7 +302,7 @@ def list_lows(
         fitted: bool [n], whether an item was fitted, so that z exceeds the fit's threshold, too.
         threshold: the threshold of the fit, in the same unit.
         kappa: as for `selective_limits`.
-        tail: the probability of a limit that is too high, given that z reached what it had to.
+        tail: the probability of a limit that is too high, given that z reached its threshold.
         most: the furthest that a limit lies below z.
         reached: float64 [n], the least z that is listed; None where it is not known.
 

@@ -1,4 +1,4 @@
-"""What all intervals share: their shape, their kinds, and the rounding that they allow for."""
+"""The common parts of all intervals: their shape, their kinds, and their slack for rounding."""
 
 from __future__ import annotations
 

@@ -212,7 +212,7 @@ class _MedianLaw:
     def __init__(self, results: Sequence[Landed]) -> None:
         self._num_clients = sum(landed.num_clients for landed in results)
         # For each result (under schedule "fresh": for each of its rounds) and each row: the sizes
-        # of what a cell gives, rising, so that a search in them counts the cells above a value.
+        # of the cells' values, rising, so that a search in them counts the cells above a value.
         self._sizes: list[list[F64]] = []
         for landed in results:
             weighted = (

@@ -154,7 +154,7 @@ def row_variance(
     It is in squared frequencies.
 
     Args:
-        release: what is opened.
+        release: the sums that are opened, and their privacy.
         num_batches: m, 1 .. M.
         width: W.
         tail_norm: T, of frequencies.
@@ -184,7 +184,7 @@ def errors_by_tail(
     """Return the error for every number of batches, 1 .. M, from the norm of the tail alone.
 
     Args:
-        release: what is opened.
+        release: the sums that are opened, and their privacy.
         width: W.
         tail_norm: T, of frequencies.
         candidates: d.
@@ -220,7 +220,7 @@ def errors_by_law(
     that spreads the rounds alike.
 
     Args:
-        release: what is opened; clients hold one item each.
+        release: the sums that are opened, and their privacy; clients hold one item each.
         width: W.
         frequencies: [d], the expected frequencies in any order, together at most 1.
         recovery: "joint" or "median".
@@ -290,7 +290,7 @@ def best_releases(curve: Mapping[int, Prediction]) -> Best:
     return Best(best, curve[best], curve[min(curve)], curve[max(curve)])
 
 
-# ---- what noise alone leaves ----
+# ---- the error that noise alone leaves ----
 
 
 def noise_floor(release: Release, num_batches: int, candidates: int, fold: Fold = "mean") -> float:
@@ -302,7 +302,7 @@ def noise_floor(release: Release, num_batches: int, candidates: int, fold: Fold 
     rows (Pagh and Thorup 2022), and so hardly on the sketch.
 
     Args:
-        release: what is opened.
+        release: the sums that are opened, and their privacy.
         num_batches: m, 1 .. M.
         candidates: d.
         fold: "mean" for joint recovery, "median" for the paper's decoder.

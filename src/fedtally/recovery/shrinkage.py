@@ -192,7 +192,7 @@ def posterior_means(seen: F64, values: F64, noise: Noise, grid: F64) -> F64:
         density = share / np.sqrt(variance) * np.exp(-0.5 * away**2 / variance)
         likelihood += density
         moments += density * np.maximum(grid + away * spread**2 / variance, 0.0)
-    # One further item, spread over the components: what was not seen is rare, but not impossible.
+    # One further item, spread over the components: unseen values are rare, but not impossible.
     weights = mixing_weights(likelihood, seen, 1.0 / len(grid))
     marginal = np.maximum(likelihood @ weights, _TINY)
     # Noise of several components can make the mean fall from one value to the next, where a larger

@@ -275,7 +275,7 @@ def _increments(spec: SketchSpec, round: int, ids: U64, owners: I64) -> I64:
         order, cells = keys & ((1 << shift) - 1), keys >> shift
         added = signs[order]
         before = np.cumsum(added) - added
-        # The running sum goes on over all cells: take away what it was where each cell begins.
+        # The running sum goes on over all cells: subtract its value where each cell begins.
         first = np.flatnonzero(np.diff(cells, prepend=-1))
         before -= np.repeat(before[first], np.diff(first, append=len(ids)))
         increments[order] += 2 * added * before

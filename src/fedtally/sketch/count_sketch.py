@@ -157,7 +157,7 @@ class CountSketch:
         """
         whole = None if counts is None else _clients_per_item(counts)
         given = None if num_clients is None else _validate.integer(0, num_clients=num_clients)
-        self._accumulate(ids, whole)  # refuses what could overflow before it adds
+        self._accumulate(ids, whole)  # refuses weights that could overflow before it adds
         self.num_clients += (
             (len(ids) if whole is None else int(whole.sum())) if given is None else given
         )
@@ -380,7 +380,7 @@ def noise_mark(values: Any) -> NoiseMark | None:
 
 
 def check_compatible(first: SketchSpec, second: SketchSpec) -> None:
-    """Raise IncompatibleError, naming what differs, unless the two specs are equal."""
+    """Raise IncompatibleError, naming the differences, unless the two specs are equal."""
     names = ("rows", "width", "schedule", "num_rounds", "seed")
     differing = [name for name in names if getattr(first, name) != getattr(second, name)]
     if differing:

@@ -31,7 +31,7 @@ class Recovery(StrEnum):
 
         Args:
             name: its name.
-            argument: what the name was given as, for the error.
+            argument: the argument that held the name, for the error.
 
         Raises:
             InvalidInputError: there is no such decoder.
@@ -56,7 +56,7 @@ class Recovery(StrEnum):
         return _FEWEST_ROWS[self]
 
     def check_rows(self, rows: int) -> None:
-        """Raise InvalidInputError unless sketches of so many rows can be decoded so.
+        """Raise InvalidInputError unless the decoder can decode sketches of this number of rows.
 
         >>> Recovery.JOINT.check_rows(1)  # doctest: +ELLIPSIS
         Traceback (most recent call last):

@@ -294,7 +294,7 @@ def _blocks(stream: ByteStream, block_size: int) -> Iterator[list[Line]]:
     """Yield the lines of a stream, block by block.
 
     A long line is cut by its own length alone, not by where blocks end: otherwise the rows before a
-    line could change what is read of it.
+    line could change its reading.
     """
     rest: Line = b""
     while block := stream.read(block_size):

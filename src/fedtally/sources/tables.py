@@ -25,8 +25,8 @@ from fedtally.sources.layout import Layout, Tables, is_named_gzip
 from fedtally.sources.streams import ByteStream, reading
 
 _PEEK = 1 << 16  # bytes that are looked at before the format is believed
-# Bytes of a line, or of a field in quotes, beyond which the file is taken for something else: what
-# is open is held in memory.
+# Bytes of a line, or of a field in quotes, beyond which the file is taken for something else. Until
+# it ends, a line or field is held in memory.
 _LONGEST_LINE = 1 << 26
 _LONGEST_FIELD = 1 << 26
 
