@@ -6,6 +6,8 @@ static_assert(kLanes == 8, "the permutation in registers is of 8 items of 8 word
 
 #if defined(__AVX2__)
 static inline void transpose(const uint32_t* in, uint32_t* out, size_t stride) {
+  // Three steps, each of which swaps halves at twice the distance: pairs of words, pairs of two
+  // words, and the two 128-bit halves of a register.
   __m256i a[8], b[8];
   for (int i = 0; i < 8; i++) a[i] = _mm256_loadu_si256((const __m256i*)(in + 8 * i));
   for (int i = 0; i < 4; i++) {

@@ -26,7 +26,7 @@ FORMATS = (".png", ".svg", ".pdf")
 _BLUE, _ORANGE, _GREY, _DARK = "#0072B2", "#D55E00", "#5F5F5F", "#1A1A1A"
 _CYCLE = (_BLUE, _ORANGE, "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 _MARKERS = "osD^vPX"
-_LONGEST_LABEL = 40
+_LONGEST_LABEL = 40  # characters: a longer label would leave no room for its bar
 
 
 class Bar(Protocol):
@@ -140,13 +140,14 @@ def top_items(
     if truth is not None or limits:
         axes.legend(frameon=False, loc="lower right")
     axes.set_yticks(places, [_short(estimate.item) for estimate in estimates])
+    # From large to small: the first item stands on top.
     axes.set_ylim(max(1, len(estimates)) - 0.4, -0.6)
     axes.set_xlabel(f"frequency (% of {num_clients:,} {unit})")
     axes.set_title("Most frequent items", loc="left")
     axes.set_title(note, loc="right", fontsize="small", color=_ORANGE)
     axes.tick_params(axis="y", length=0)
     axes.grid(axis="x", color="0.9")
-    if min(bars, default=0.0) < 0:
+    if min(bars, default=0.0) < 0:  # estimates of rare items may be negative
         axes.axvline(0, color=_GREY, linewidth=0.8)
     return _written(figure, path)
 
@@ -318,5 +319,5 @@ def _new_figure(width: float, height: float) -> tuple[Figure, Axes]:
     figure = Figure(figsize=(width, height), layout="constrained")
     axes: Any = figure.add_subplot()
     axes.spines[["top", "right"]].set_visible(False)
-    axes.set_axisbelow(True)
+    axes.set_axisbelow(True)  # the grid behind the bars
     return figure, axes

@@ -51,7 +51,7 @@ def as_integers(items: Any) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_
         if items.dtype.kind == "u"
         else np.ones(items.size, np.bool_)
     )
-    values = items.astype(np.int64, copy=False)
+    values = items.astype(np.int64, copy=False)  # larger ones wrap, and are replaced by 0 below
     return (values, fits) if fits.all() else (np.where(fits, values, 0), fits)
 
 
@@ -66,6 +66,7 @@ def as_text(items: Any) -> Any:
     """
     import pyarrow as pa
 
+    # With an empty array, since Arrow cannot join no arrays at all.
     return pa.concat_arrays([*text_chunks(items), pa.array([], pa.large_string())])
 
 

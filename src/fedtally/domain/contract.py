@@ -184,6 +184,7 @@ class Domain(ABC):
         )
 
     def __hash__(self) -> int:
+        # Not of the items, which may be many: domains that differ in them alone share a hash.
         return hash((self.kind, self.size, self.first_id))
 
     def __str__(self) -> str:

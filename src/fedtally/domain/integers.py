@@ -49,10 +49,11 @@ class IntegerRange(Domain):
 
     def _find(self, items: Any) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
         values, fits = as_integers(items)
+        # The difference may wrap for values outside of the range, whose position may be any number.
         return values - np.int64(self.first), fits & (values >= self.first) & (values <= self.last)
 
     def _ids_at(self, positions: npt.NDArray[np.int64]) -> npt.NDArray[np.uint64]:
-        return (positions + np.int64(self.first)).view(np.uint64)
+        return (positions + np.int64(self.first)).view(np.uint64)  # two's complement is mod 2^64
 
     def _labels(self, positions: npt.NDArray[np.int64]) -> list[int]:
         labels: list[int] = (positions + np.int64(self.first)).tolist()

@@ -195,7 +195,7 @@ class Strings(Domain):
         self._ids = fingerprints(self._items, self._key)
         self._order = np.argsort(self._ids)
         self._sorted_ids = self._ids[self._order]
-        self._refuse_collisions()
+        self._refuse_collisions()  # two candidates of one id could never be told apart
         self.public = bool(public)
         self.size = len(self._items)
         self.first_id = None
@@ -301,6 +301,7 @@ def fingerprints(items: Any, key: tuple[int, int]) -> npt.NDArray[np.uint64]:
         for chunk in text_chunks(items)
         if len(chunk)
     ]
+    # Chunks are not joined: the text may be large, and its fingerprints are 8 bytes an item.
     return ids[0] if len(ids) == 1 else np.concatenate([np.empty(0, np.uint64), *ids])
 
 
@@ -330,6 +331,7 @@ def _items_digest(text: Any) -> str:
     for start in range(0, len(text), _DIGEST_BLOCK):
         data, offsets = utf8_buffers(text.slice(start, _DIGEST_BLOCK))
         count = offsets.size - 1
+        # Lengths and texts are laid out in one array, so that the digest takes few large updates.
         prefixes = (offsets[:-1] + 8 * np.arange(count))[:, None] + np.arange(8)
         block = np.empty(data.size + 8 * count, np.uint8)
         is_data = np.ones(block.size, np.bool_)

@@ -137,6 +137,7 @@ def accumulate_range(
     """
     first_id = _validate.integer(first_id=first_id)
     counts = check_counts(counts, len(counts))
+    # Without ids to check: the kernel counts from first_id itself, so none are stored.
     location, sign, _ = check_encoding(counters, location, sign, sign_bit, np.empty(0, np.uint64))
     level = backend()
     if level == "numpy":
@@ -176,6 +177,7 @@ def fingerprint(data: npt.NDArray[np.uint8], offsets: I64, k: int, k2: int) -> U
     offsets = np.ascontiguousarray(offsets, np.int64)
     _validate.integer(0, reference.PRIME - 1, k=k)
     _validate.integer(0, reference.PRIME - 1, k2=k2)
+    # With other offsets the compiled kernel would read outside of `data`.
     if (
         not len(offsets)
         or offsets[0] < 0
@@ -251,6 +253,7 @@ def refit(
             f"values {values.shape}, shrinkage {shrinkage.shape} and clients {clients.shape} must"
             f" be of {batches} batches"
         )
+    # These are changed in place, so a converted copy would take the changes away with it.
     if any(
         a.dtype != np.float64 or not a.flags.c_contiguous
         for a in (residual, values, shrinkage, clients)
@@ -258,6 +261,7 @@ def refit(
         raise InvalidInputError(
             "residual, values, shrinkage and clients must be C-contiguous float64"
         )
+    # The compiled kernel writes to the cells without a look at the bounds.
     if cells.size and (
         cells.min() < 0 or cells.max() + (batches if cells.shape[2] == 1 else 1) > residual.size
     ):

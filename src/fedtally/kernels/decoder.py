@@ -155,6 +155,7 @@ class Decoder:
                 estimates[part],
             )
 
+        # One part for each thread: the tables are shared, and parts need nothing of each other.
         rows = self._sums.shape[1]
         threads = min(num_threads(), max(1, count * rows // PARALLEL_FROM))
         in_threads(one, blocks(count, -(-count // threads) if count else 1), threads)

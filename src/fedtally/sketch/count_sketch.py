@@ -93,7 +93,7 @@ class SketchSpec:
             object.__setattr__(
                 self, name, _validate.integer(1, most, **{name: getattr(self, name)})
             )
-        self.schedule.num_batches(self.num_rounds)
+        self.schedule.num_batches(self.num_rounds)  # raises if there are more batches than rounds
         hashing.check_seed(self.seed)
 
     @property
@@ -104,6 +104,7 @@ class SketchSpec:
     def round_hash(self, round: int) -> RoundHash:
         """Return the hashes of a round, counted from 0."""
         _validate.integer(0, self.num_rounds - 1, round=round)
+        # A fresh round has one batch, so its location tables give the sign, too, in bit 0.
         if self.schedule.kind is ScheduleKind.FRESH:
             own = hashing.tabulation_tables(hashing.round_seed(self.seed, round), self.rows)
             return RoundHash(own, own, 0)
@@ -227,6 +228,7 @@ class CountSketch:
                 " not add up: nobody could say how private that is; add exact sums first, and then"
                 " their noise"
             )
+        # By the largest counters, not by total weights, which a sum does not know any more.
         self._check_total(_largest(other.counters))
         self.counters += other.counters
         self.num_clients += other.num_clients

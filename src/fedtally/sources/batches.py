@@ -205,6 +205,7 @@ class Source:
             yield batch
         if may_be_empty:
             return
+        # Two messages, as two mistakes are likely: a wrong column, and a wrong file.
         if not rows and missing:
             raise InvalidInputError(
                 f"{self.name}: the item, client or round is missing in all of its {missing} rows"
@@ -262,6 +263,7 @@ def to_batch(
         for name in (columns.client, columns.round)
     )
     counts = None if columns.count is None else table.column(columns.count)
+    # The counts are read last, of the rows that are kept: a bad count in a dropped row is no error.
     what, itemless = f"{where}: column {columns.count!r}", None
     named = _valid(clients, rounds)
     if items.null_count or named is not None:

@@ -36,6 +36,7 @@ def read_csv(path: str, columns: Columns, layout: Layout, name: str) -> Tables:
                 raise UnreadableFileError(
                     f"{name} is no text: its header holds NUL bytes; is it a table?"
                 )
+            # The header is public, so it may be read as any CSV is.
             names = next(csv.reader([head], delimiter=layout.delimiter))
             columns, width = columns.resolve(names, name), len(names)
             places = {column: names.index(column) for column in columns.names()}
@@ -66,6 +67,7 @@ def _check_headless(columns: Columns, name: str) -> None:
         for column in (columns.client, columns.round, columns.count)
         if column is not None
     ]
+    # Without a header nothing public tells the number of fields: only the start of a line is sure.
     if max(others, default=0) > min(int(column) for column in columns.items):
         raise InvalidInputError(
             f"{name}: with epsilon and without a header clients, rounds and counts must stand"

@@ -66,6 +66,7 @@ def _text(root: Path) -> bytes:
 def _files(root: Path) -> Iterator[Path]:
     """Yield the library's source files, in an order that does not depend on the file system."""
     for folder, folders, names in os.walk(root):
+        # In place: os.walk then leaves these folders out, and visits the others in this order.
         folders[:] = sorted(set(folders) - _LEFT_OUT)
         yield from (Path(folder, name) for name in sorted(names) if name.endswith(".py"))
 
@@ -88,6 +89,7 @@ def _one_word_a_line(data: bytes, rng: np.random.Generator) -> Any:
 def _words(letters: npt.NDArray[np.uint8]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
     is_start, is_part = np.zeros(256, np.bool_), np.zeros(256, np.bool_)
     is_start[list(_LETTERS)] = is_part[list(_LETTERS + b"0123456789")] = True
+    # Runs begin and end where "is part of a word" changes: even places are starts, odd ones ends.
     edges = np.flatnonzero(np.diff(is_part[letters], prepend=False, append=False))
     starts, ends = edges[::2], edges[1::2]
     kept = is_start[letters[starts]] & (ends - starts > 1)

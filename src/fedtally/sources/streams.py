@@ -14,7 +14,7 @@ from typing import IO, Any, cast
 
 from fedtally.errors import InvalidInputError, UnreadableFileError
 
-_GZIP = b"\x1f\x8b"
+_GZIP = b"\x1f\x8b"  # the first two bytes of every gzip file
 _BOM = codecs.BOM_UTF8
 _CHUNK = 1 << 20
 
@@ -47,6 +47,7 @@ def _explain(error: Exception, encoding: str) -> str:
         return (
             f"is no {encoding} text ({text}); say which encoding it is, such as --encoding latin-1"
         )
+    # Arrow's errors have no codes: its messages are all that tells them apart.
     if "straddl" in text:
         return (
             "has a row that is longer than a block: is the delimiter right, is a quote left open,"
@@ -90,6 +91,7 @@ class ByteStream(io.RawIOBase):
         self._ended = False
         self._total = 0
         self.watch: Callable[[bytes], None] | None = None
+        # After transcoding every byte order mark is that of UTF-8.
         if encoding is not None and self.peek(len(_BOM)) == _BOM:
             self.read(len(_BOM))
 
@@ -130,6 +132,7 @@ class ByteStream(io.RawIOBase):
     def _fill(self, size: int) -> None:
         parts, have = [self._ready], len(self._ready)
         while have < size and not self._ended:
+            # A pipe may return fewer bytes than asked for; only an empty block is the end.
             block = self._bytes.read(min(size - have, _CHUNK))
             self._total += len(block)
             self._ended = not block
@@ -148,6 +151,7 @@ class ByteStream(io.RawIOBase):
 
 def _standard_input() -> IO[bytes]:
     stream: Any = sys.stdin.buffer
+    # Tests, and programs that embed Python, replace standard input by streams without `peek`.
     return stream if hasattr(stream, "peek") else io.BufferedReader(stream)
 
 

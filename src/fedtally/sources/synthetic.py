@@ -101,6 +101,7 @@ def _parameters(words: list[str], family: str) -> dict[str, float | None]:
             )
         if name in values:
             raise InvalidInputError(f"{family}: {name} is given twice")
+        # As an int where it is one: a float of 2^53 and more would not be exact.
         try:
             values[name] = int(number)
         except ValueError:
@@ -115,7 +116,7 @@ def _parameters(words: list[str], family: str) -> dict[str, float | None]:
 
 def _whole(values: dict[str, float | None], name: str, maximum: int) -> int:
     value = values[name]
-    if isinstance(value, float) and value.is_integer():
+    if isinstance(value, float) and value.is_integer():  # 1e6 is a common way to write a million
         value = int(value)
     return _validate.integer(1, maximum, **{name: value})
 
@@ -165,6 +166,7 @@ def _profile(name: str, clients: int) -> tuple[int, int, Callable[[Floats], Floa
         )
     rank, frequency = np.log(measured[name]["rank"]), np.log(measured[name]["frequency"])
     about = f"synthetic clients; frequencies measured from {measured[name]['measured_from']}"
+    # Between the measured ranks the curve is straight on two logarithmic axes, like a power law.
     return (
         measured[name]["support"],
         clients,
@@ -227,6 +229,7 @@ def draw(
     items, counts = [], []
     for start, total in zip(starts[in_block > 0], in_block[in_block > 0], strict=True):
         block = distribution[start : start + _CHUNK]
+        # NumPy gives what rounding leaves over to the last entry, even if its frequency is 0.
         possible = np.flatnonzero(block)
         drawn = rng.multinomial(total, _normalised(block[possible]))
         items.append(possible[drawn > 0] + start + 1)

@@ -49,7 +49,7 @@ def table_source(path: str, columns: Columns, layout: Layout) -> Source:
     def read(private: bool) -> Iterator[Batch]:
         nonlocal reads
         reads += 1
-        if size is None and reads > 1:
+        if size is None and reads > 1:  # the first reading took the bytes of the pipe away
             raise InvalidInputError(f"{name} can be read only once: save it to a file first")
         with reading(name, layout.encoding):
             readers = _READERS | _PRIVATE_READERS if private else _READERS
@@ -95,6 +95,7 @@ def _read_csv(path: str, columns: Columns, layout: Layout, name: str) -> Tables:
         resolved = columns.resolve(names, name)
         # Blank lines before the first row are no rows.
         is_single = len(names) == 1 and stream.peek(1)[:1] not in (b"\n", b"\r")
+        # Arrow does not say that a quote was left open, so the bytes that it takes are watched.
         quotes = stream.watch = _Quotes(layout.delimiter)
         for batch in _csv_reader(
             stream, resolved.names(), None if layout.header else names, layout, is_single
@@ -279,6 +280,7 @@ def _sample(stream: ByteStream, layout: Layout, name: str) -> list[dict[str, Any
     """Return the objects of the first block, which decide the columns and their types."""
     size = max(_PEEK, layout.block_size)
     head = stream.peek(size)
+    # Unless the file ends in it, the last line of the block is cut: leave it out.
     whole = head if len(head) < size else head[: head.rfind(b"\n") + 1]
     rows = []
     for number, line in enumerate(whole.splitlines(), start=1):
@@ -313,6 +315,7 @@ def _json_type(column: str, columns: Columns, sample: Sequence[dict[str, Any]], 
         raise InvalidInputError(
             f"{name}: column {column!r} holds lists or objects: one plain value a row is needed"
         )
+    # Coordinates are float64 even where the first block holds whole numbers only.
     if kinds == {int} and not (isinstance(columns.item, tuple) and column in columns.item):
         return pa.uint64() if max(values) >= 2**63 else pa.int64()
     if kinds and kinds <= {int, float}:
@@ -332,7 +335,7 @@ def _read_parquet(
     import pyarrow.parquet as parquet
 
     size = 0 if path == "-" else _file_size(path) or 0
-    rows, done = max(1, layout.block_size // 64), 0
+    rows, done = max(1, layout.block_size // 64), 0  # as if a row took 64 bytes
     with (
         _seekable(path) as place,
         parquet.ParquetFile(place, pre_buffer=False, buffer_size=1 << 20) as file,

@@ -143,6 +143,7 @@ def _counts(column: Any, what: str) -> npt.NDArray[np.int64]:
     elif kinds.is_decimal(kind):
         column = _parsed(column, column, what)
     numbers: npt.NDArray[Any] = column.to_numpy(zero_copy_only=False)
+    # NaN fails every comparison, so it does not fit.
     fits = (numbers >= 0) & (numbers < _COUNT_BOUND)
     if numbers.dtype.kind == "f":
         fits &= np.floor(numbers) == numbers
@@ -251,6 +252,7 @@ def _each(column: Any, convert: Callable[[Any], Any], error: type[Exception], ki
     except error:
         if len(column) == 1:
             return pa.nulls(1, kind)
+    # An empty column cannot fail, so the halves get shorter until one value is left.
     middle = len(column) // 2
     return pa.concat_arrays(
         [_each(part, convert, error, kind) for part in (column[:middle], column[middle:])]
@@ -274,7 +276,7 @@ def _text(column: Any, what: str) -> Any:
             raise InvalidInputError(
                 f"{what} is of type {kind}: cast it to integers or text first"
             ) from error
-    column.validate(full=True)
+    column.validate(full=True)  # Arrow takes the bytes of a file for UTF-8 without a look at them
     return _shortest(column) if kinds.is_timestamp(kind) or kinds.is_time(kind) else column
 
 
