@@ -1,4 +1,5 @@
-"""Does a test fail where privacy is broken?
+"""Check that a test fails where privacy is broken.
+
 Errors are planted into a copy of the package, one at a time.
 
     python tools/mutations_privacy.py          # all: a table; exits 1 if no test catches one
@@ -831,7 +832,7 @@ MUTATIONS = (
 
 
 class Outcome(NamedTuple):
-    """What came of a mutation: the test that failed; or what went wrong, and then `caught_by` is empty."""
+    """The outcome of a mutation: the test that failed, or what went wrong (`caught_by` is "")."""
 
     mutation: Mutation
     caught_by: str
@@ -861,7 +862,7 @@ def applied(mutation: Mutation, text: str) -> str:
 
 
 def problems(mutations: Sequence[Mutation]) -> list[str]:
-    """Return what keeps mutations from being applied to this checkout, or their tests from being found."""
+    """Return the reasons why mutations cannot be applied, or their tests cannot be found."""
     found = []
     for mutation in mutations:
         try:
@@ -894,7 +895,7 @@ def copied(folder: Path) -> Path:
 
 
 def tested(folder: Path, tests: Sequence[str]) -> tuple[int, str]:
-    """Run tests against the package in a folder until the first fails; return pytest's exit code, and which one."""
+    """Run tests of the package in a folder until one fails; return the exit code and that test."""
     options = [
         "-x",
         "-q",

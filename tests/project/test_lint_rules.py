@@ -34,9 +34,9 @@ MAY_USE_NUMPY_RANDOM = {
     "studies/schedules.py",
     "engines/local/tally.py",
     "planner/trials.py",
-    "recovery/intervals.py",
     "recovery/joint.py",
     "recovery/linear_system.py",
+    "recovery/median_intervals.py",
     "sources/__init__.py",
     "sources/stdlib.py",
     "sources/synthetic.py",
@@ -49,7 +49,7 @@ MAY_TAKE_BYTES = {
 MAY_DRAW_FROM_A_LAW = {
     "engines/local/tally.py": 1,  # how many of an item's clients are in which round
     "planner/trials.py": 2,  # clients and noise of campaigns that the planner runs for itself
-    "recovery/intervals.py": 1,  # a bootstrap of counts
+    "recovery/joint_intervals.py": 1,  # a bootstrap of counts
     "recovery/joint.py": 1,  # probes of a linear fit
 }
 LAWS = {  # that could serve as noise

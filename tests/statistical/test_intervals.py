@@ -11,7 +11,7 @@ from scipy import stats
 import fedtally
 from fedtally.domain import IntegerRange, Strings
 from fedtally.errors import InvalidInputError
-from fedtally.recovery import intervals
+from fedtally.recovery import joint_intervals, median_intervals
 from fedtally.recovery.intervals import (
     list_lows,
     list_tails,
@@ -280,7 +280,7 @@ def test_the_law_of_a_phantom(monkeypatch):
     for schedule in SCHEDULES:
         sketches, _ = campaign(schedule, 5, 300)
         fit = JointDecoder(sketches, IntegerRange(1, 5000)).fit
-        distribution = intervals._PhantomLaw(fit)
+        distribution = joint_intervals._PhantomLaw(fit)
         drawn = fit.leave_one_out(
             np.random.default_rng(1).integers(2**63, 2**64, 400_000, dtype=np.uint64)
         ).estimate
@@ -299,7 +299,7 @@ def test_the_law_of_the_median(schedule, rows):
     even ones."""
     sketches, _ = campaign(schedule, rows, 150)
     landed = Landed(sketches[0].spec, sketches)
-    distribution = intervals._MedianLaw([landed])
+    distribution = median_intervals._MedianLaw([landed])
     ids = np.random.default_rng(2).integers(2**63, 2**64, 100_000, dtype=np.uint64)
     values = np.abs(MedianDecoder(sketches).at(ids)) / landed.num_clients
     for probability in (0.01, 0.001):
@@ -435,15 +435,15 @@ def test_constants_replace_what_is_too_small_or_too_large_to_measure(monkeypatch
     decoder = JointDecoder(sketches, domain)
     measured = make_intervals(decoder, sketches, domain)
     assert "210 known items were added" in measured.about
-    monkeypatch.setattr(intervals, "_MOST_CANDIDATES", 4999)
+    monkeypatch.setattr(joint_intervals, "_MOST_CANDIDATES", 4999)
     constant = make_intervals(decoder, sketches, domain)
     assert (constant.kappa, "a constant, not measured here" in constant.about) == (
         pytest.approx(1.06 + 0.19 / 4),
         True,
     )
     assert 1 <= measured.kappa < 1.5
-    monkeypatch.setattr(intervals, "_MOST_CANDIDATES", 1 << 26)
-    monkeypatch.setattr(intervals, "_ALL_CANDIDATES", 1000)
+    monkeypatch.setattr(joint_intervals, "_MOST_CANDIDATES", 1 << 26)
+    monkeypatch.setattr(joint_intervals, "_ALL_CANDIDATES", 1000)
     among_contenders = make_intervals(decoder, sketches, domain)
     # 210 known items: 5 % each
     assert among_contenders.kappa == pytest.approx(measured.kappa, abs=0.15)

@@ -29,7 +29,8 @@ from fedtally.engines.local.simulation import Simulation
 from fedtally.errors import InvalidInputError
 from fedtally.sketch import CountSketch
 from fedtally.sources import Columns, Source, from_items, lines, open_source, tables
-from fedtally.sources.tables import Layout, table_source
+from fedtally.sources.layout import Layout
+from fedtally.sources.tables import table_source
 
 DRINKS = Dictionary(["tea", "maté", "rice, boiled", "7"])
 OTHERS = ["tea", "maté", "7", "tea", "rice, boiled", "tea"]
@@ -231,7 +232,7 @@ def test_a_table_without_fault_reads_alike_with_and_without_privacy(
         items = [item for batch in batches for item in batch.items.to_pylist()]
         read[private] = items, sum(batch.missing for batch in batches)
         small = Layout.detect(str(path), columns, format=format)
-        again = tables.Layout(small.format, small.delimiter, block_size=size)
+        again = Layout(small.format, small.delimiter, block_size=size)
         if private:
             parts = table_source(str(path), columns, again).batches(private=True)
             assert [item for batch in parts for item in batch.items.to_pylist()] == items

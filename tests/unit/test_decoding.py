@@ -17,6 +17,7 @@ from fedtally.domain import IntegerRange
 from fedtally.errors import InvalidInputError, MemoryLimitError
 from fedtally.recovery import decoding, error_model
 from fedtally.recovery.decoding import AUTO, DECODERS, Decoding, kind_of, recovery_of
+from fedtally.recovery.intervals import JointIntervals, MedianIntervals, make_intervals
 from fedtally.sketch import CountSketch, Recovery, Schedule, SketchSpec
 
 
@@ -54,6 +55,32 @@ def test_a_decoder_is_made_from_its_entry_with_the_fewest_rows(recovery: Recover
         InvalidInputError, match=f"{recovery} recovery needs at least {recovery.fewest_rows} rows"
     ):
         recovery.check_rows(recovery.fewest_rows - 1)
+
+
+def test_limits_come_from_the_entry_of_the_decoder(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A decoder that the registry does not know gets no limits."""
+    domain = IntegerRange(1, 50)
+    spec = SketchSpec(3, 400, Schedule.parse("shared"), 1, bytes(32))
+    sketch = CountSketch(spec, 0)
+    sketch.add(np.array([7], np.uint64), np.array([90]))
+    sketch.num_clients = 90
+    made = {name: kind.make([sketch], domain, None) for name, kind in DECODERS.items()}
+    expected = {Recovery.JOINT: JointIntervals, Recovery.MEDIAN: MedianIntervals}
+    for name, decoder in made.items():
+        assert decoding.kind_of_decoder(decoder) is DECODERS[name]
+        found = make_intervals(decoder, [sketch], domain)
+        assert type(found) is expected[name]
+    only_joint = {Recovery.JOINT: DECODERS[Recovery.JOINT]}
+    monkeypatch.setattr(decoding, "DECODERS", only_joint)
+    for kind in ("auto", "pointwise", "simultaneous", "order"):
+        with pytest.raises(
+            InvalidInputError, match="decoder must be a JointDecoder, got MedianDecoder"
+        ):
+            make_intervals(made[Recovery.MEDIAN], [sketch], domain, 0.5, kind)
+    sentinel = make_intervals(made[Recovery.JOINT], [sketch], domain)
+    other = replace(DECODERS[Recovery.MEDIAN], limits=lambda *_: sentinel)
+    monkeypatch.setattr(decoding, "DECODERS", {**only_joint, Recovery.MEDIAN: other})
+    assert make_intervals(made[Recovery.MEDIAN], [sketch], domain) is sentinel
 
 
 @pytest.mark.parametrize(

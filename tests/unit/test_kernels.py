@@ -337,7 +337,7 @@ def test_the_check_of_single_precision_has_power(
     """With a limit four times too high the test above fails."""
     if backend == "numpy":
         pytest.skip("the reference has no single precision")
-    monkeypatch.setattr(kernels, "_FLOAT32_EXACT", 1 << 26)
+    monkeypatch.setattr(kernels.decoder, "_FLOAT32_EXACT", 1 << 26)
     sums, tables = near_a_power(rows, 2**24 + 2 if rows == 1 else 2**24 + 1)
     estimates = kernels.Decoder(sums, tables).range(0, 256)
     assert not np.array_equal(estimates, reference.decode(sums, tables, kernels.range_ids(0, 256)))

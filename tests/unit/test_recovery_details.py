@@ -12,7 +12,7 @@ from scipy import optimize, stats
 import fedtally
 from fedtally import kernels, report
 from fedtally.domain import IntegerRange
-from fedtally.recovery import error_model, intervals, joint, shrinkage
+from fedtally.recovery import error_model, joint, joint_intervals, median_intervals, shrinkage
 from fedtally.recovery.intervals import (
     JointIntervals,
     Kappa,
@@ -152,7 +152,7 @@ def test_far_from_the_threshold_limits_are_normal_with_kappa(fit, confidence):
     tail = (1 - confidence) / 2
     sd, half = (
         fit.scale / np.sqrt(items.share),
-        stats.norm.isf(tail) * intervals._PhantomLaw(fit).excess(tail),
+        stats.norm.isf(tail) * joint_intervals._PhantomLaw(fit).excess(tail),
     )
     assert half * sd.min() > 1 / fit.landed.num_clients
     low, high = JointIntervals(fit, confidence, 5000, kappa=Kappa(1.2, "given")).at(ids)
@@ -173,7 +173,7 @@ def test_the_band_is_made_as_documented(fit):
     ids = range(1, 5001)
     items = fit.leave_one_out(ids)
     tail = 0.05 / (2 * 5000)
-    excess = intervals._PhantomLaw(fit).excess(tail)
+    excess = joint_intervals._PhantomLaw(fit).excess(tail)
     assert excess > 1
     low, high = JointIntervals(fit, 0.95, 5000, kappa=Kappa(1.2, "given"), kind="simultaneous").at(
         ids
@@ -187,7 +187,7 @@ def test_the_excess_of_a_tail_over_the_normal(fit):
     """It is what `beyond`, which is checked against phantoms, says of the same tail.
     Five rows are far from normal.
     """
-    distribution = intervals._PhantomLaw(fit)
+    distribution = joint_intervals._PhantomLaw(fit)
     for tail in (1e-3, 1e-5):
         value = distribution.excess(tail) * stats.norm.isf(tail) * distribution.sd
         assert distribution.beyond(value) == pytest.approx(2 * tail, rel=1e-6)
@@ -241,7 +241,7 @@ def test_limits_near_the_threshold_in_force(fit):
     assert z[items.fitted].min() > z[~items.fitted].max() - 1.0
     low, high = JointIntervals(full, 0.95, 5000, kappa=Kappa(1.0, "given")).at(range(1, 5001))
     expected = selective_limits(z, items.fitted, full.threshold, 1.0, 0.05)
-    unit = full.scale / np.sqrt(items.share) * intervals._PhantomLaw(full).excess(0.025)
+    unit = full.scale / np.sqrt(items.share) * joint_intervals._PhantomLaw(full).excess(0.025)
     np.testing.assert_allclose(
         low, np.minimum((expected[0] - z) * unit, -1e-5) + items.values, atol=1e-9
     )
@@ -914,8 +914,8 @@ def test_posterior_means_keep_the_mean():
 def test_the_constants_of_kappa_go_by_how_many_rounds_there_are_in_effect(monkeypatch):
     """One batch of rounds absorbs more than several; rounds that did not land, or are tiny, are no
     further batches."""
-    monkeypatch.setattr(intervals, "_MOST_CANDIDATES", 0)
-    domain, (one, many) = IntegerRange(1, 5000), intervals.KAPPA
+    monkeypatch.setattr(joint_intervals, "_MOST_CANDIDATES", 0)
+    domain, (one, many) = IntegerRange(1, 5000), joint_intervals.KAPPA
     assert one > many > 1
     for schedule, skipped, expected in (
         ("shared", 0, one),
@@ -934,7 +934,7 @@ def test_the_constants_of_kappa_go_by_how_many_rounds_there_are_in_effect(monkey
 def test_added_items_that_spoil_the_fit_are_not_believed(monkeypatch):
     sketches, _ = campaign("hybrid", 5, 300)
     fit = JointDecoder(sketches, IntegerRange(1, 5000)).fit
-    monkeypatch.setattr(intervals, "_TIPPED", 0.0)
+    monkeypatch.setattr(joint_intervals, "_TIPPED", 0.0)
     spoilt = kappa_of(fit)
     assert spoilt.value == pytest.approx(1.2 * (1.06 + 0.19 / 4))
     assert "added items spoil the fit" in spoilt.source
@@ -958,10 +958,10 @@ def test_the_law_of_the_median_of_unequal_rounds(monkeypatch, schedule, sums):
     2^14 sums under random signs stand for a row of hybrid just as well: 5 % of the tail is their
     own error, 3 sd taken.
     """
-    monkeypatch.setattr(intervals, "_SIGNED_SUMS", sums)
+    monkeypatch.setattr(median_intervals, "_SIGNED_SUMS", sums)
     sketches, _ = unequal(schedule, rows=5, width=150, size=2000)
     landed = Landed(sketches[0].spec, sketches)
-    distribution = intervals._MedianLaw([landed])
+    distribution = median_intervals._MedianLaw([landed])
     ids = np.random.default_rng(2).integers(2**63, 2**64, 200_000, dtype=np.uint64)
     values = np.abs(MedianDecoder(sketches).at(ids)) / landed.num_clients
     for probability in (0.1, 0.02):
@@ -983,7 +983,7 @@ def test_the_law_of_a_phantom_of_unequal_rounds(schedule):
         300,
         generator(bytes(32), b"test"),
     )
-    distribution = intervals._PhantomLaw(fit)
+    distribution = joint_intervals._PhantomLaw(fit)
     drawn = fit.leave_one_out(
         np.random.default_rng(1).integers(2**63, 2**64, 200_000, dtype=np.uint64)
     ).estimate
@@ -1014,7 +1014,7 @@ def test_kappa_by_its_definition(monkeypatch):
             fits.append(self)
 
     monkeypatch.setattr(Landed, "with_items", with_items)
-    monkeypatch.setattr(intervals, "Fit", Again)
+    monkeypatch.setattr(joint_intervals, "Fit", Again)
     kappa = kappa_of(fit)
     pool = fit.fitted[fit.fitted * np.sqrt(fit.own_shares) / fit.scale > fit.threshold + 3]
     errors, nulls = [], []
@@ -1066,7 +1066,7 @@ def test_ln_2_errors_exceed_the_largest_that_joint_intervals_predict(fit, kappa)
     nearly stood out, from 2.5 deviations, lack (1 - b) e.
     """
     found = JointIntervals(fit, 0.95, 5000, Kappa(kappa, "given"))
-    distribution, x = intervals._PhantomLaw(fit), found.predicted_linf
+    distribution, x = joint_intervals._PhantomLaw(fit), found.predicted_linf
     others = 5000 - len(fit.support.ids)
     light = (
         others * distribution.beyond(x) / 2,

@@ -22,8 +22,9 @@ from hypothesis import strategies as st
 
 from fedtally.errors import InvalidInputError, UnreadableFileError
 from fedtally.sources import Columns, Source, frequencies, from_items, open_source
+from fedtally.sources.layout import Layout
 from fedtally.sources.synthetic import profiles
-from fedtally.sources.tables import Layout, table_source
+from fedtally.sources.tables import table_source
 
 WORDS = ["007", "NA", "null", "café", ' "q" ', "a,b", "x\ty", "1.0", "true", "2020-01-01"]
 
