@@ -9,7 +9,7 @@ from fedtally.campaign.books import Books
 from fedtally.crypto.keys import KEY_BYTES, Secret
 from fedtally.plan import Plan
 from fedtally.privacy.config import PrivacyConfig
-from fedtally.privacy.events import Relation, Trust
+from fedtally.privacy.events import Trust
 from fedtally.sketch import CountSketch
 
 Random = Callable[[int], bytes]
@@ -74,7 +74,7 @@ def add_noise(
     for number, rounds in enumerate(plan.releases):
         books.reserve(plan, number)
         found.append(_opened(plan, rounds, sketches, random))
-    if _terms(plan).event.relation is Relation.ADD_REMOVE:
+    if _terms(plan).event.relation.hides_number:
         _share_out(plan, found)
     return dict(enumerate(found))
 
@@ -119,7 +119,7 @@ def _opened(
     total.noise = plan.noise_mark
     for sketch in own:
         total.counters += sketch.counters
-    hidden = privacy.event.relation is Relation.ADD_REMOVE
+    hidden = privacy.event.relation.hides_number
     total.num_clients = clients + int(noise[size]) if hidden else clients
     return total
 

@@ -126,9 +126,7 @@ def unit(event: Event) -> str:
     'one client of the population (a row, where no column names clients), all its items'
     """
     what = (
-        "that it takes part and all its items"
-        if event.relation is Relation.ADD_REMOVE
-        else "all its items"
+        "that it takes part and all its items" if event.relation.hides_number else "all its items"
     )
     return f"one client of the population (a row, where no column names clients), {what}"
 

@@ -360,7 +360,7 @@ class _Design:
     def __init__(self, plan: Plan, rng: np.random.Generator, audit: Audit) -> None:
         self.plan, self.terms = plan, _terms(plan)
         self._asked, self._dropout, self.alike = audit.clients, audit.dropout, audit.dropout > 0
-        self.is_hidden = self.terms.event.relation is Relation.ADD_REMOVE
+        self.is_hidden = self.terms.event.relation.hides_number
         self._releases_of_plan = plan.releases
         self._release_of = {
             round: k for k, rounds in enumerate(self._releases_of_plan) for round in rounds

@@ -39,7 +39,6 @@ from fedtally.plan import Plan
 from fedtally.planner import Campaign, Frequencies
 from fedtally.planner.privacy import Random
 from fedtally.privacy.config import NoiseBy
-from fedtally.privacy.events import Relation
 from fedtally.recovery.decoding import DECODERS, Decoding, kind_of
 from fedtally.result import RARE_ITEMS, Progress, Result, check_export_path
 from fedtally.secagg.config import SecAggConfig
@@ -389,7 +388,7 @@ def _fits(plan: Plan, rounds: Sequence[RoundTally]) -> bool:
     honest = 0
     if privacy is not None and privacy.noised_by is NoiseBy.CLIENTS and plan.secure_sum is None:
         honest = privacy.event.honest_survivors or 0
-    is_hidden = privacy is not None and privacy.event.relation is Relation.ADD_REMOVE
+    is_hidden = privacy is not None and privacy.event.relation.hides_number
     return (max(sizes) <= plan.max_round_clients or is_hidden) and min(
         size for size in sizes if size
     ) >= honest
