@@ -1,4 +1,4 @@
-"""The codec of vectors of b-bit integers, 1 <= b <= 64: between lanes in memory and bytes on the wire.
+"""The codec of vectors of b-bit integers, 1 <= b <= 64: lanes in memory, bytes on the wire.
 
 b is a sum of powers of two. Each of them, the largest first, is the width w of a plane, which holds
 w binary digits of every entry: the first plane the lowest ones, the next plane those above them. So
@@ -31,7 +31,9 @@ _U8 = npt.NDArray[np.uint8]
 
 @lru_cache(maxsize=64, typed=True)
 def packed_length(entries: int, bits: int) -> int:
-    """Return how many bytes a vector takes: ceil(entries * bits / 8), and up to 2 more where 8 does not divide bits.
+    """Return how many bytes a vector takes.
+
+    They are ceil(entries * bits / 8), and up to 2 more where 8 does not divide bits.
 
     Args:
         entries: at least 1.
