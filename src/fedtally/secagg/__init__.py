@@ -1,1 +1,1 @@
-"""Secure summation, sans-IO: from bytes to bytes, without sockets, clock or randomness of its own."""
+"""Secure summation, sans-IO: bytes to bytes, without sockets, clock or randomness of its own."""

@@ -21,8 +21,9 @@ from fedtally.secagg.two_server import TwoServerParameters
 from fedtally.secagg.wire import upload_bytes
 
 KEYS = ("server_key", "helper_key", "allow_list")  # of either protocol: what a sized plan may lack
-# X25519's base point, in the place of a key where sizes are computed before there is one. Its secret
-# is 1, so that anybody can open what is sealed to it: never send such bytes.
+# X25519's base point, in the place of a key where sizes are computed before there is one. Anybody
+# can open what is sealed to it, since the shared secret is the public ephemeral key: never send
+# such bytes.
 _STAND_IN = (9).to_bytes(KEY_BYTES, "little")
 
 
@@ -275,7 +276,7 @@ def terms_from_dict(values: Any) -> Terms:
     >>> terms_from_dict({"method": "trust me"})
     Traceback (most recent call last):
     ...
-    fedtally.errors.InvalidInputError: secure_sum.method must be secagg or two-server, got 'trust me'
+    fedtally.errors.InvalidInputError: secure_sum.method must be secagg or two-server, got ...
     """
     if not isinstance(values, Mapping):
         raise InvalidInputError(f"secure_sum must be a table, got {type(values).__name__}")

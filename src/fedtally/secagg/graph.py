@@ -47,8 +47,8 @@ class Neighbourhood:
         self.n = n
         self.neighbours, self.threshold = k, _ = parameters.graph(n)
         self._corrupt = parameters.corrupt
-        # A client writes its secrets' shares by its own slots, and reads others' by theirs: `mirror`
-        # translates. A wrong slot would seal a share for one neighbour to another one's point.
+        # The two ends of an edge have different slots for it, and `mirror` translates. With a wrong
+        # slot a share would be combined at another holder's point.
         if parameters.is_complete:
             self._order = self._position = np.arange(n)
             self._offsets = np.arange(1, n)

@@ -241,7 +241,7 @@ class Roster(NamedTuple):
 
 
 class FullRoster(NamedTuple):
-    """In `active`: the members of the allow-list that take part, and their adverts in that order."""
+    """In `active`: the members of the allow-list in the roster, and their adverts in that order."""
 
     members: Bits
     adverts: Sequence[bytes]

@@ -93,7 +93,9 @@ def pack(vector: Lanes, bits: int) -> bytes:
 
 
 def unpack(data: bytes, entries: int, bits: int) -> Lanes:
-    """Return the vector that `pack` encoded; for 16, 32 and 64 bits it is a read-only view of the data.
+    """Return the vector that `pack` encoded.
+
+    For 16, 32 and 64 bits it is a read-only view of the data.
 
     Args:
         data: packed_length(entries, bits) bytes.

@@ -163,10 +163,11 @@ def modulus_bits(n: int, largest_entry: int = 1, noise: int = 0, *, multiple: in
 def noise_bound(stddev: float, length: int, kind: NoiseKind = "skellam") -> int:
     """Return tau, a bound on every entry of the total noise.
 
-    It fails with a probability of 2^-40 for the whole vector: then the sum wraps around. The discrete Gaussian, and a sum of them, is sub-Gaussian (Canonne, Kamath and Steinke 2020):
-    tau = sigma sqrt(2 (ln 2V + 40 ln 2)). For Skellam noise of variance v, E[exp(s Z)] = exp(v
-    (cosh s - 1)); the best s is asinh(tau / v), and tau the root of tau asinh(tau / v) - sqrt(tau^2
-    + v^2) + v = ln 2V + 40 ln 2.
+    It fails with a probability of 2^-40 for the whole vector; then an entry of the sum may wrap
+    around. The discrete Gaussian, and a sum of them, is sub-Gaussian (Canonne, Kamath and Steinke
+    2020): tau = sigma sqrt(2 (ln 2V + 40 ln 2)). For Skellam noise of variance v, E[exp(s Z)] =
+    exp(v (cosh s - 1)). The best s is asinh(tau / v), and tau is the root of tau asinh(tau / v) -
+    sqrt(tau^2 + v^2) + v = ln 2V + 40 ln 2.
 
     Args:
         stddev: sigma of the largest possible total, when nobody drops out: the intended sigma times
@@ -250,7 +251,7 @@ def is_whole_ring(n: int, corrupt: int, k: int, cut: int) -> bool:
 
     They part a ring whose weakest cut is `cut` only if two of its gaps hold that many corrupt
     clients or more. Two gaps are k of n clients, drawn regardless of which clients are corrupt, and
-    there are n (n - k - 1) / 2 pairs. So the bound is on the ring alone, whichever clients drop out.
+    there are n (n - k - 1) / 2 pairs. So it bounds the ring alone, whichever clients drop out.
 
     >>> is_whole_ring(1000, 50, 36, 20), is_whole_ring(1000, 50, 36, 19)
     (True, False)

@@ -138,7 +138,7 @@ def _find_ring_between(
 
 
 class _Cohort(NamedTuple):
-    """A size of the roster: `absent` clients must not cut its ring, `dropouts` not stop its round."""
+    """A size of the roster, whose ring `absent` must not cut and `dropouts` must not stop."""
 
     n: int
     corrupt: int

@@ -126,7 +126,7 @@ def unpack_bits(data: bytes, count: int) -> Bits:
         np.frombuffer(_sized(data, bitmap_bytes(count)), np.uint8), bitorder="little"
     ).view(np.bool_)
     if bits[count:].any():
-        # a padding bit that is set would be a second encoding of the same bitmap, with another digest
+        # a second encoding of the same bitmap would have another digest
         raise malformed("the padding bits of a bitmap must be zero")
     return bits[:count]
 

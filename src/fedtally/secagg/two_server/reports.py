@@ -254,8 +254,8 @@ def make_report(
         # The helper gets the digest of the leader's part, and could try likely vectors against it
         # with the mask that it knows: the salt stops that.
         salt = exactly(SALT_BYTES, random_salt=random(SALT_BYTES))
-        # HPKE (RFC 9180) with these fields as additional data: a server cannot move the sealed seed
-        # to another plan, round or identity.
+        # HPKE (RFC 9180) with these fields as `info`: nobody can move the sealed seed to another
+        # plan, round or identity.
         bound = Bound(parameters.context, id, round, identity.public)
         sealed = hpke.seal(parameters.helper_key, seed, Label.TWO_SERVER_SEED, *bound.fields)
         key, checksum_entries = mask_key(seed, bound), with_checksum(parameters, vector, 1)

@@ -196,8 +196,8 @@ class _Server(ABC, Generic[_Held]):
         if refused is not None:
             return refused
         id, identity = part.bound.id, part.bound.identity
-        # One report of an identity in a range of rounds, for ever: with two, an identity would count
-        # twice, and two batches that differ in its report would show the difference.
+        # One report of an identity in a range of rounds, for ever. With two it would count twice,
+        # and two batches that differ in its report would show the difference.
         name, this = self._name_of_report(identity), hashlib.sha256(frame).digest()
         if self._journal.kept(name) not in (None, this):
             return Outcome.SECOND_REPORT
@@ -376,8 +376,9 @@ class Helper(_Server[Secret]):
         noise: draws int64 [V], within +-parameters.noise, anew at each call: the helper's own
             noise; None where the parameters have none.
         reserve: called before each answer; if it raises, nothing is drawn and nothing leaves.
-        noise_source: names the maker of `noise`. The journal keeps it beside the batch, and a server of
-            another source does not go on from that journal. `FrequencyServer` names the plan.
+        noise_source: names the maker of `noise`. The journal keeps it beside the batch, and a
+            server of another source does not go on from that journal. `FrequencyServer` names the
+            plan.
 
     A batch of these rounds that the journal keeps is closed: its answer can be had again, and no
     other.
@@ -442,7 +443,8 @@ class Helper(_Server[Secret]):
         if recorded is None:
             recorded = self._record(query, self._summed(rounds, ids))
         elif rounds == self._rounds:
-            self._make_reservation()  # the process that recorded the answer may have had other books
+            # the process that recorded the answer may have had other books
+            self._make_reservation()
         if rounds == self._rounds:
             self._close(recorded)
         asked, answer = _parts(recorded, self._answer_bytes)
@@ -503,8 +505,9 @@ class Leader(_Server[bytes]):
             noise; None where the parameters have none.
         reserve: called before each query, and before an answer is taken; if it raises, nothing is
             drawn and nothing leaves.
-        noise_source: names the maker of `noise`. The journal keeps it beside the batch, and a server of
-            another source does not go on from that journal. `FrequencyServer` names the plan.
+        noise_source: names the maker of `noise`. The journal keeps it beside the batch, and a
+            server of another source does not go on from that journal. `FrequencyServer` names the
+            plan.
 
     A batch of these rounds that the journal keeps is closed: `resume` asks its query again.
 
