@@ -38,8 +38,8 @@ import numpy.typing as npt
 from fedtally import _validate
 from fedtally.errors import FedtallyError, InvalidInputError
 
-# A Mersenne prime: 2^31 is 1, so that a reduction is a shift and an addition. It is small enough for
-# products of halves to be exact in doubles.
+# A Mersenne prime: 2^31 is 1, so that a reduction is a shift and an addition. It is so small that
+# products of halves are exact in doubles.
 PRIME = 2**31 - 1
 SECRET_ELEMENTS = 5  # 155 bits: more than the 128 of the protocol's other primitives
 SECRET_BYTES = 4 * SECRET_ELEMENTS
