@@ -63,7 +63,8 @@ def row_noise_bound(privacy: PrivacyConfig, rows: int, width: int, clients: int)
 
 
 def _log_moment(rate: float, sizes: F64, chances: F64) -> float:
-    """Return ln E[e^(s |X|)]; the largest exponent is taken out first, so that nothing overflows."""
+    """Return ln E[e^(s |X|)]."""
+    # the largest exponent is taken out first, so that nothing overflows
     top = rate * float(sizes[-1])
     return float(top + np.log(np.sum(chances * np.exp(rate * np.abs(sizes) - top))))
 
