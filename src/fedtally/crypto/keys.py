@@ -142,7 +142,7 @@ class Secret(_Hidden):
         """Return the bytes, as a read-only view that ends with `wipe`.
 
         Args:
-            length: how many they must be; None for any number.
+            length: the number that there must be; None for any number.
 
         Raises:
             InvalidInputError: they were wiped, or are of another length.
@@ -406,7 +406,7 @@ def pair_mask_key(
     """Return the key of the mask between two clients; both compute the same key.
 
     Args:
-        shared: what `ExchangeKey.exchange` of the mask keys returned.
+        shared: the result of `ExchangeKey.exchange` on the mask keys.
         ctx2: the context of the roster, 32 bytes.
         own: the client's index in the roster.
         own_key: its public mask key.
@@ -426,7 +426,7 @@ def share_keys(
     one key and nonce, and a server could send a client its own share back as the other's.
 
     Args:
-        shared: what `ExchangeKey.exchange` of the encryption keys returned.
+        shared: the result of `ExchangeKey.exchange` on the encryption keys.
         ctx2: the context of the roster, 32 bytes.
         own: the client's index in the roster.
         own_key: its public encryption key.

@@ -230,7 +230,7 @@ class Composition:
 
     @property
     def guarantee(self) -> Guarantee:
-        """What the campaigns cost together.
+        """The cost of all campaigns together.
 
         Raises:
             InvalidInputError: they use up the part of delta that is set aside.

@@ -107,7 +107,7 @@ class Relation(_Named):
 
 
 class Collisions(NamedTuple):
-    """How two candidate items may meet under the public hashes: from `certify`.
+    """The worst collisions of two candidate items under the public hashes: from `certify`.
 
     Attributes:
         opposite: the most rows in which two items share a cell with opposite signs.
@@ -121,7 +121,7 @@ class Collisions(NamedTuple):
 
 @dataclass(frozen=True)
 class Event:
-    """What one client's contribution to a campaign, or to a pilot, is exposed to.
+    """The exposure of one client's contribution to a campaign, or to a pilot.
 
     Args:
         mechanism: the noise, or its name.

@@ -100,11 +100,11 @@ class MemoryJournal:
 
 @dataclass(frozen=True)
 class Pinned:
-    """What a client knows beforehand, from a source other than the server that sums.
+    """The facts that a client knows beforehand, from a source other than the server that sums.
 
     Args:
         server_key: the Ed25519 key that the Plan names; Invites are signed with it.
-        fingerprint: of the Plan, 32 bytes.
+        fingerprint: the fingerprint of the Plan, 32 bytes.
         allow_list: the identities that may take part; None in `semi_honest`.
         parameters: those of the Plan; None leaves them to the policy alone.
         round: the one that the client takes part in, 0 .. 2^32 - 1, and that its journal books.
@@ -127,14 +127,14 @@ class Pinned:
 
 
 class Invitation(NamedTuple):
-    """What a verified Invite says: from `read_invite`.
+    """The terms of a verified Invite: from `read_invite`.
 
     Attributes:
         session: 32 bytes.
         round: the round that it is for.
         not_before: Unix seconds.
         not_after: Unix seconds.
-        parameters: of the cohort.
+        parameters: the parameters of the cohort.
     """
 
     session: bytes
@@ -769,7 +769,7 @@ def read_invite(data: bytes, *, server_key: bytes, fingerprint: bytes) -> Invita
     Args:
         data: the bytes that came; any bytes are allowed.
         server_key: the Ed25519 key that the Plan names, 32 bytes.
-        fingerprint: of the Plan, 32 bytes.
+        fingerprint: the fingerprint of the Plan, 32 bytes.
 
     Returns:
         None if the bytes are no Invite of this version that the key has signed for this plan: they

@@ -292,7 +292,7 @@ def needed_keys(method: str, adversary: Adversary = Adversary.SEMI_HONEST) -> tu
 
     Args:
         method: "ideal", "secagg" or "two-server".
-        adversary: of "secagg".
+        adversary: the profile, which matters for "secagg" alone.
 
     >>> needed_keys("secagg"), needed_keys("two-server"), needed_keys("ideal")
     (('server_key',), ('helper_key', 'allow_list'), ())
@@ -308,7 +308,7 @@ def check_keys(method: str, adversary: Adversary, given: Mapping[str, bytes]) ->
 
     Args:
         method: "ideal", "secagg" or "two-server".
-        adversary: of "secagg".
+        adversary: the profile, which matters for "secagg" alone.
         given: keys by their names.
 
     Raises:

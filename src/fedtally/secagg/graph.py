@@ -27,7 +27,7 @@ class Neighbourhood:
     Complete graph: x = (holder - owner) mod n.
 
     Args:
-        parameters: of the session.
+        parameters: the parameters of the session.
         n: clients in the roster.
         ctx2: the context of the roster, 32 bytes.
 

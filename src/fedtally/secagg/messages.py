@@ -64,7 +64,7 @@ class AbortCode(IntEnum):
 
     @property
     def meaning(self) -> str:
-        """What happened, in words.
+        """The reason in words.
 
         >>> AbortCode.REVIVED.meaning
         'a client that was absent is said to have survived'

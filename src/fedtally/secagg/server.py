@@ -58,7 +58,7 @@ _ENDED = (ServerState.DONE, ServerState.ABORTED)
 
 
 class Closing(NamedTuple):
-    """What closing the phase now would do.
+    """The outcome that closing the phase now would have.
 
     Attributes:
         code: None if the next phase follows, else why the round would be aborted.
@@ -92,10 +92,10 @@ class Server:
     """One session of one cohort.
 
     Args:
-        parameters: what the cohort agrees on.
+        parameters: the parameters of the cohort.
         session: 32 uniform bytes that were never used before.
         signing_key: the key that the Plan pins.
-        fingerprint: of the Plan, 32 bytes.
+        fingerprint: the fingerprint of the Plan, 32 bytes.
         round: the round of the campaign.
         not_before: Unix seconds.
         not_after: Unix seconds; the session ends then.

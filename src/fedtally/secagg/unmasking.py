@@ -32,7 +32,7 @@ class Unmasking:
     """The shares that have come, and what they open.
 
     Args:
-        parameters: of the session.
+        parameters: the parameters of the session.
         ctx: the context of the session, 32 bytes.
         ctx2: the context of its roster, 32 bytes.
         graph: the neighbours in the roster.

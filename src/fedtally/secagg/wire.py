@@ -394,7 +394,7 @@ def message_bytes(
     """Return the bytes of every message of a session that ends with a sum, frames and all, by type.
 
     Args:
-        parameters: of the session.
+        parameters: the parameters of the session.
         n: clients in the roster.
         identities: in the allow-list, in `active`.
         dealers: the client's neighbours that dealt shares; None: all.

@@ -51,7 +51,7 @@ _DISTANCE_MARGIN = 1e-9  # of the sums of squares, in floating point
 
 @dataclass(frozen=True)
 class Audit:
-    """What is audited.
+    """The plan to audit, and how.
 
     Args:
         plan: a plan with differential privacy.
@@ -100,10 +100,10 @@ class Audit:
 
 @dataclass(frozen=True)
 class AuditResult:
-    """What an audit found.
+    """The findings of an audit.
 
     Attributes:
-        audit: what was audited.
+        audit: the audit that was run.
         clients: the clients of each round, or of all rounds where their number is hidden.
         releases: one entry for each of the plan's releases.
         checks: all checks that were made.
@@ -134,7 +134,7 @@ class AuditResult:
 
     @property
     def failures(self) -> list[str]:
-        """What is wrong, in words; a sound engine has failures once in a million audits."""
+        """The failures in words; a sound engine has some once in a million audits."""
         found = [check.failure for check in self.checks if check.probability < self.level]
         if (seen := self.detection) is not None:
             if seen.bound > seen.guaranteed:
@@ -158,7 +158,7 @@ def run(audit: Audit, progress: Progress | None = None) -> AuditResult:
     """Run the campaigns and check what they release. Nothing is charged to any ledger.
 
     Args:
-        audit: what is audited.
+        audit: the audit to run.
         progress: called as ("audit", campaigns done, of all).
 
     Raises:

@@ -58,7 +58,7 @@ class Release(NamedTuple):
 
 
 class Detection(NamedTuple):
-    """What the releases tell of single clients.
+    """The lower bound on epsilon that follows from single clients.
 
     Attributes:
         bound: a lower bound on epsilon; 0 where the releases told nothing.

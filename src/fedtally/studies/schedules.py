@@ -139,7 +139,7 @@ class Measurement(NamedTuple):
 
 
 class Spread(NamedTuple):
-    """How a figure varies over the repeats."""
+    """The spread of a figure over the repeats."""
 
     mean: float
     median: float
