@@ -47,7 +47,7 @@ class CohortRun:
         on_done: Callable[[Server], None] | None = None,
     ) -> None:
         self.session, self._invited, self._on_done = session, tuple(clients), on_done
-        self._land()
+        self._land()  # a restored session may have its sum already
 
     @classmethod
     def begin(
@@ -206,6 +206,7 @@ def carry(run: CohortRun, ask: Ask, *, batch: int = 1, meter: Meter = nullcontex
             asked = list(islice(frames, batch))
         if not asked:
             return
+        # outside the meter: what the clients do is not the server's time
         answers = [(client, ask(client, frame)) for client, frame in asked]
         with meter():
             for client, answer in answers:

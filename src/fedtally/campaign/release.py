@@ -75,6 +75,8 @@ def add_noise(
             books.reserve(plan, sketch.round)
             _add_shares(plan, sketch, random)
         return {sketch.round: sketch for sketch in shared}
+    # Reserved before the draw: noise of a release that cannot be charged would be drawn again later,
+    # and two noises for one sum average.
     found = []
     for number, rounds in enumerate(plan.releases):
         books.reserve(plan, number)

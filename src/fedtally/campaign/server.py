@@ -146,6 +146,7 @@ class FrequencyServer:
                 written.
         """
         _secagg(self.plan)
+        # `Server.restore` reserves again if the sum could be opened, before this server can send
         made = Server.restore(
             checkpoint,
             random=random,
@@ -284,6 +285,7 @@ class FrequencyServer:
                 protocol, or lacks a key.
         """
         _secagg(self.plan)
+        # by identity, not by name: anybody can make a Server of that name, without a reservation
         if self._sessions.get(session.session) is not session:
             raise InvalidInputError(
                 "this session was made elsewhere, and may be of another plan, or opened unreserved:"
@@ -313,6 +315,7 @@ class FrequencyServer:
         """
         if leader.parameters != _two_server(self.plan):
             raise InvalidInputError("the batch is of another plan")
+        # only a leader that was made here is known to have drawn the plan's noise
         if leader not in self._leaders:
             raise InvalidInputError(
                 "this leader was made elsewhere, with any noise or none: make it by"
@@ -349,6 +352,8 @@ class FrequencyServer:
             raise InvalidInputError(
                 f"a plain sum of this plan must be {expected}, got noise of {sketch.noise}"
             )
+        # With noise in it the sum is released as it is, so that this is the moment before it can be
+        # read. Without noise `release` reserves.
         if is_noised:
             self._books.reserve(self.plan, release_of(self.plan, sketch.round))
         self._count(b"plain" + sketch.round.to_bytes(4, "little"), sketch, f"round {sketch.round}")
@@ -438,6 +443,8 @@ def _check_plausible(sketch: CountSketch, plan: Plan) -> None:
                 f"the counters of a row of the sum add up to {total} without their signs, and"
                 f" {who}cannot exceed {bound}: a client sent something else than a sketch"
             )
+    # A client of one item adds an odd number to each row. Noise has no parity, and of several items
+    # some may cancel.
     if (
         plan.privacy is None
         and max_items == 1

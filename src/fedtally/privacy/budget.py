@@ -226,6 +226,7 @@ def check_spend(grant: Grant, charges: Sequence[Charge], new: Charge) -> Guarant
         raise InvalidInputError(
             f"the grant is of population {grant.population!r}, not of {new.population!r}"
         )
+    # A campaign was charged in full with its first release: its event is about all of them
     if _campaign(charges, new):
         return None
     campaigns = {
@@ -300,6 +301,7 @@ def check_cap(cap: Cap, charges: Sequence[Charge], new: Charge) -> None:
     ...
     fedtally.privacy.budget.OverspentError: plan plan-b would take everything in this record to ...
     """
+    # by plan, whatever the population: a server could name a new population in each plan
     campaigns = {charge.plan: charge.event.under(cap.relation) for charge in (*charges, new)}
     total = Composition.of(list(campaigns.values()), cap.delta)
     if total.guarantee.epsilon > _spendable(cap.epsilon, total):

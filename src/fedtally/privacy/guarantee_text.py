@@ -19,6 +19,8 @@ from fedtally.privacy.accounting import (
 from fedtally.privacy.config import PrivacyConfig
 from fedtally.privacy.events import Event, Relation, Trust
 
+# One sentence for each relation and each method: a new one without its sentence is an error, not a
+# statement about another one.
 CHANGED = {
     Relation.ZERO_OUT: "if one client's items are taken away and it still takes part",
     Relation.REPLACE_ONE: "if one client's items are replaced by any others",
@@ -107,6 +109,7 @@ def sentences(terms: PrivacyConfig, *, num_releases: int, is_two_server: bool = 
     """
     found, event = terms.guarantee, terms.event
     guarantee = f"{_numbers(found)} {CHANGED[event.relation]} ({event.relation})"
+    # many readers mean replace-one by differential privacy; the other epsilons are smaller
     other = terms.replace_one
     if event.relation is not Relation.REPLACE_ONE:
         bound = (
@@ -196,6 +199,7 @@ def add_up_guarantees(campaigns: Sequence[PrivacyConfig | None]) -> JointGuarant
     """
     private = [terms for terms in campaigns if terms is not None]
     not_private = any(terms.not_private for terms in private)
+    # one exact sum shows a client's part whatever the others hide
     if exact := len(campaigns) - len(private):
         return JointGuarantee(
             None, not_private, f"the sums of {exact} of these {len(campaigns)} are exact"

@@ -88,6 +88,7 @@ class PrivacyPolicy:
                 f"this client's policy demands {self.trust} trust, and under the plan's central"
                 " trust the server sees exact sums"
             )
+        # computed anew from the event: the epsilon that the plan states is a claim of its maker
         try:
             found = terms.proven(self.relation, self.delta)
         except InvalidInputError as error:  # a delta that secure sums and samplers use up

@@ -210,7 +210,7 @@ class TwoServerConfig:
         Their keys are known to everybody.
         """
         numbers = {name: getattr(self, name) for name in _names(self) - set(KEYS)}
-        nobody = bytes(KEY_BYTES)
+        nobody = bytes(KEY_BYTES)  # no digest of any list
         return TwoServerParameters(
             helper_key=_STAND_IN, allow_list=nobody, fingerprint=nobody, **numbers
         )
@@ -410,6 +410,7 @@ def check_terms(terms: Terms, counters: int, max_items: int, most: int, noise: i
         raise InvalidInputError(
             f"secure_sum.noise must be {noise}, that of the plan's privacy, got {terms.noise}"
         )
+    # a client that could not report its sketch would show by that what it holds
     if isinstance(terms, TwoServerConfig) and terms.largest_entry != max_items:
         raise InvalidInputError(
             f"secure_sum.largest_entry must be max_items, {max_items}: who could not report else"

@@ -157,6 +157,8 @@ _FIRST = (
         ServerState.COLLECT, Kind.INBOX, ClientState.SHARED, Kind.MASKED_INPUT, ClientState.MASKED
     ),
 )
+# `active` has one exchange more, the consistency check of Bonawitz et al. 2017: without it a lying
+# server could show each client another set of survivors.
 EXCHANGES: dict[Adversary, tuple[Exchange, ...]] = {
     Adversary.SEMI_HONEST: (
         *_FIRST,

@@ -74,6 +74,7 @@ def pack(vector: Lanes, bits: int) -> bytes:
         raise InvalidInputError(
             f"vector must be {dtype} [at least one entry] for {bits} bits, got {got}"
         )
+    # a higher bit would be lost without a sign
     if int(vector.max()) >> bits:
         raise InvalidInputError(
             f"every entry must be below 2^{bits}; reduce the vector mod 2^{bits} first"
@@ -135,8 +136,8 @@ def centred(vector: Lanes, bits: int) -> npt.NDArray[np.int64]:
     >>> centred(np.array([1, 255, 128], "<u2"), 8).tolist()
     [1, -1, -128]
     """
+    # shifted up, the highest of the bits is the sign; the arithmetic shift brings it down again
     spare = 64 - bits
-    # brings the sign down
     return (vector.astype(np.uint64) << np.uint64(spare)).view(np.int64) >> spare
 
 
@@ -177,6 +178,7 @@ def _unpack_plane(data: bytes, start: int, entries: int, width: int) -> npt.NDAr
     else:
         digits = (packed >> np.arange(0, 8, width, dtype=np.uint8)[:, None]).reshape(-1)
         digits &= np.uint8((1 << width) - 1)
+    # one encoding for each vector: padding that is set would be a second one
     if any(digits[entries:].tobytes()):
         raise InvalidInputError(
             f"the bits after {entries} digits of {width} bits must be zero: not what pack writes"

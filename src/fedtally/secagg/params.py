@@ -332,6 +332,7 @@ class Parameters:
         bounded(MIN_CLIENTS, MAX_ACTIVE_CLIENTS if active else MAX_CLIENTS, "n_max")
         bounded(MIN_CLIENTS, self.n_max, "n_min")
         bounded(1, self.n_min, "min_survivors")
+        # at least 1 without an allow-list: nobody can rule out that a client is the server's own
         bounded(0 if active else 1, self.n_max, "corrupt")
         if self.corrupt >= self.min_survivors:
             raise InvalidInputError(
@@ -339,6 +340,7 @@ class Parameters:
                 "a sum needs honest clients"
             )
         bounded(0, PPM - 1, "max_dropout_ppm")
+        # with n - 1 neighbours it is the complete graph, which has its own threshold
         bounded(0, min(self.n_min - 2, MAX_NEIGHBOURS), "ring_neighbours")
         bounded(min(2, self.ring_neighbours), self.ring_neighbours, "ring_threshold")
         if self.ring_neighbours % 2:
@@ -355,6 +357,7 @@ class Parameters:
             )
         if active:
             self._check_survivors()
+        # the least bits, for entries of 1: the plan knows real entries and noise, and asks for more
         bounded(modulus_bits(self.n_max, multiple=1), MAX_BITS, "bits")
         bounded(1, MAX_STREAM_BYTES // lane(self.bits).itemsize - self.checksum_entries, "length")
 
@@ -486,7 +489,8 @@ class ClientPolicy:
     def check_invite(self, parameters: Parameters) -> None:
         """Refuse parameters that are weaker, or larger, than this policy allows.
 
-        The real size of the roster is not known yet: `Parameters.check_roster` follows when it is.
+        Weaker ones protect too little; larger ones let a server exhaust a client's memory. The real
+        size of the roster is not known yet: `Parameters.check_roster` follows when it is.
 
         Raises:
             UnsafeParametersError: names the parameter, its value and the bound.

@@ -93,6 +93,7 @@ def propose(
         length=length,
         bits=bits,
     )
+    # never a ring in `active`: a server that lies cuts an arc off (docs/protocol.md, "Why no ring")
     if adversary is Adversary.SEMI_HONEST:
         ring = _find_ring_between(n_min, n_max, corrupt, dropout, min_survivors)
         if ring is not None:
@@ -206,6 +207,8 @@ def _find_ring(
             if stays_whole
             else lowest - highest
         )
+        # The quantiles are floating-point numbers. What protects is decided in integers, as by the
+        # client, which would refuse the plan otherwise.
         if short <= 0 and all(
             tail_at_most(c.n - others, c.corrupt, k, lowest, odds * c.n) for c in cohorts
         ):

@@ -167,6 +167,8 @@ class Evidence:
         The attacker knows everything but the coin, so that the noise along the client's direction
         is all that is left to tell.
         """
+        # The best test of two worlds with nearly Gaussian noise is the product with the direction
+        # between them, each release weighed by its variance.
         variances = [self._distribution(clients[-1]).variance for clients in self._clients]
         for client, coin in zip(population.clients, population.coins.tolist(), strict=True):
             joint = np.zeros(2)
@@ -215,7 +217,7 @@ class Evidence:
             self._design.num_clients,
             tuple(map(self._release, range(self._releases), _correlations(self._residuals))),
             tuple(checks),
-            self._detection(FALSE_ALARM / 2),
+            self._detection(FALSE_ALARM / 2),  # the checks have the other half
             detectable_scale(counters, failing_level(len(checks))),
             {bound: len(seen) for bound, seen in self._crowds.items()},
         )
@@ -224,6 +226,7 @@ class Evidence:
         """Check what is shown besides the sums."""
         if self._design.alike:  # how many drop out, and when, shows
             return []
+        # 1 or 0, not a p-value: nothing here is random, so that any difference is a failure
         same = all(shown == self._shown[0] for shown in self._shown)
         failure = "what is said of a campaign depends on what clients hold"
         found = [Check("shown", 1.0 if same else 0.0, failure)]
@@ -310,12 +313,14 @@ def _shown(result: Result, is_hidden: bool) -> Any:
         result.secure_sum,
         result.sizing,
     )
+    # Timings tell of what clients hold. A private result has none, so that they may be compared.
     return found if result.not_private else (*found, result.timings)
 
 
 def _correlations(residuals: Sequence[Sequence[I64]]) -> list[float]:
     """Return the largest correlation of each release, in absolute value: see `Release`."""
     flat = np.stack([np.concatenate(own) for own in residuals]).astype(np.float64)
+    # one release only: compared with itself, moved on by one campaign
     if len(flat) == 1:
         flat = np.concatenate([flat, np.roll(flat, len(residuals[0][0]), axis=1)])
     flat /= np.maximum(np.linalg.norm(flat, axis=1, keepdims=True), 1.0)

@@ -38,7 +38,7 @@ from fedtally.secagg.config import SecureSum
 from fedtally.sketch import Schedule
 from fedtally.sources import Source
 
-EXACT = ("one-hot", "binary")
+EXACT = ("one-hot", "binary")  # methods without an error of hashing: only their bytes differ
 F64 = npt.NDArray[np.float64]
 
 
@@ -296,7 +296,7 @@ def _measurements(
     for repeat in range(study.repeats):
         rounds = split(population.everybody, study.num_rounds, rng)
         cohort = max(part.num_clients for part in rounds)
-        seed = rng.bytes(32)
+        seed = rng.bytes(32)  # one for all methods and widths, so that they differ by nothing else
 
         sizes = [part.num_clients for part in rounds]
 

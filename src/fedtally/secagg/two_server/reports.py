@@ -103,6 +103,7 @@ class TwoServerParameters:
 
         bounded(2, MAX_CLIENTS, "n_max")
         bounded(0, self.n_max - 2, "corrupt")
+        # two honest clients at least: the sum of one, less what corrupt ones put in, is its vector
         bounded(self.corrupt + 2, self.n_max, "min_batch")
         bounded(1, None, "largest_entry")
         bounded(0, None, "noise")
@@ -112,7 +113,7 @@ class TwoServerParameters:
         bounded(1, MAX_STREAM_BYTES // lane(self.bits).itemsize - self.checksum_entries, "length")
         exactly(KEY_BYTES, allow_list=self.allow_list)
         exactly(KEY_BYTES, fingerprint=self.fingerprint)
-        check_point(self.helper_key)
+        check_point(self.helper_key)  # a key of low order would seal every seed for everybody
 
     @property
     def checksum_entries(self) -> int:
@@ -239,7 +240,7 @@ def make_report(
         UnsafeParametersError: the policy refuses the parameters.
         InvalidInputError: the vector, the round, the identity or the random bytes are not as above.
     """
-    policy.check(parameters)
+    policy.check(parameters)  # before anything of their size is allocated
     if not isinstance(identity, SigningKey):
         raise InvalidInputError(
             "identity must be the SigningKey that the client registered, whose public key is in"
@@ -255,7 +256,8 @@ def make_report(
         # with the mask that it knows: the salt stops that.
         salt = exactly(SALT_BYTES, random_salt=random(SALT_BYTES))
         # HPKE (RFC 9180) with these fields as `info`: nobody can move the sealed seed to another
-        # plan, round or identity.
+        # plan, round or identity. Without the identity a corrupt client could sign a copy of this
+        # report as its own, and this client's vector would be in one batch twice.
         bound = Bound(parameters.context, id, round, identity.public)
         sealed = hpke.seal(parameters.helper_key, seed, Label.TWO_SERVER_SEED, *bound.fields)
         key, checksum_entries = mask_key(seed, bound), with_checksum(parameters, vector, 1)

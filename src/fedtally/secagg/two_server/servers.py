@@ -130,11 +130,13 @@ class _Server(ABC, Generic[_Held]):
         noise_source: bytes = b"caller",
     ) -> None:
         policy.check(parameters)
+        # a sum without noise would be taken for one with noise, and the other way round
         if (noise is None) != (parameters.noise == 0):
             raise InvalidInputError(
                 f"noise must {'be given' if noise is None else 'be None'}: the parameters are for"
                 f" noise up to {parameters.noise}"
             )
+        # another list could have identities of an attacker's, which pad a batch around one client
         if allow_list.digest != parameters.allow_list:
             raise InvalidInputError(
                 "the allow-list is not the one of these parameters; use that of the plan"
@@ -152,8 +154,10 @@ class _Server(ABC, Generic[_Held]):
         self._identities: set[bytes] = set()  # whose report is held
         self._held: dict[bytes, _Held] = {}  # by id
         self._counted: frozenset[bytes] = frozenset()  # ids in the batch, once it is closed
+        # A batch that was closed before a restart stays closed: a second one over other reports
+        # would give the difference of the two sums away.
         recorded = journal.kept(self._name_of_batch(rounds))
-        if recorded is not None:  # before a restart
+        if recorded is not None:
             self._check_noise_source(journal.kept(self._name_of_noise()))
             self._close(recorded)
 
@@ -207,11 +211,14 @@ class _Server(ABC, Generic[_Held]):
             return Outcome.ID_TAKEN
         if len(self) == self._parameters.n_max:
             return Outcome.FULL
+        # read before it is written into the journal: a report that cannot be read must not keep the
+        # identity's right one out
         try:
             held = self._take(part)
         except InvalidInputError:
             return Outcome.UNREADABLE
-        if self._journal.keep(name, this) != this:  # another process took another one meanwhile
+        # written before it counts; another process may have taken another report meanwhile
+        if self._journal.keep(name, this) != this:
             return Outcome.SECOND_REPORT
         self._held[id] = held
         self._identities.add(identity)
@@ -465,6 +472,9 @@ class Helper(_Server[Secret]):
                 f"{unknown} of {len(ids)} reports of the query are not held here"
             )
         self._make_reservation()
+        # Charged first: noise of a batch that could not be charged would be drawn again later, and
+        # two noises for one sum average. The noise is the helper's own, since the leader knows the
+        # noise that it drew itself.
         total = self._noise()
         masking = Masking(total)
         for id in ids:
@@ -487,7 +497,7 @@ class Helper(_Server[Secret]):
     def _take(self, part: Part) -> Secret:
         seed = self._key.open(part.payload, Label.TWO_SERVER_SEED, *part.bound.fields)
         key = mask_key(seed, part.bound)
-        seed.wipe()
+        seed.wipe()  # the key of the mask is all that the helper needs
         return key
 
 
@@ -538,6 +548,8 @@ class Leader(_Server[bytes]):
         if self._state is not BatchState.COLLECTING:
             raise LocalProtocolError(f"this batch is {self._state.value}; a leader asks once")
         rounds, offered = decode_ids(self._parameters, offer, Kind.OFFER, HELPER)
+        # only reports that both hold: a mask without its vector, or a vector without its mask,
+        # would make the whole sum useless
         ids = [id for id in offered if id in self._held]
         self._check_batch(rounds, len(ids))
         self._make_reservation()
@@ -612,6 +624,8 @@ class Leader(_Server[bytes]):
         entries, checksum_entries = np.split(
             centred(total, self._parameters.bits), [self._parameters.length]
         )
+        # If a mask is wrong, the checksum entries count the reports with a probability of 2^-64. An
+        # entry that no sketches can have shows a false vector, or a wrong answer of the helper.
         largest = self.count * self._parameters.largest_entry + self._parameters.noise
         if (
             not (checksum_entries == self.count).all()
