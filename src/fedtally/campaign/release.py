@@ -75,7 +75,7 @@ def add_noise(
             books.reserve(plan, sketch.round)
             _add_shares(plan, sketch, random)
         return {sketch.round: sketch for sketch in shared}
-    # Reserved before the draw: noise of a release that cannot be charged would be drawn again later,
+    # Reserved before the draw: noise of a release that cannot be charged would be drawn anew later,
     # and two noises for one sum average.
     found = []
     for number, rounds in enumerate(plan.releases):
