@@ -542,8 +542,9 @@ class Client:
         return [roster.adverts[index] for index in self._neighbours]
 
     def _check_size(self) -> None:
-        # With the real n, since a ring that is safe for n_max may be cut at a smaller n. In
-        # `active` check j, 2t > n + C: two sets of t clients have an honest client in common.
+        # With the real n, since a ring that is safe at n_max may be cut at a smaller n. In `active`
+        # check j: t follows from n such that 2t > n + C, and two sets of t clients have an honest
+        # client in common.
         try:
             self._parameters.check_roster(self._n)
         except InvalidInputError as error:
@@ -585,9 +586,9 @@ class Client:
         # a dealer of garbage would make an edge that one end has and the other has not.
         self._present = inbox.present
         self._open(inbox)
-        # Check d, before the vector exists: a client whose shares nobody else can open is isolated,
-        # and the server could open its vector alone. Counted are shares that opened, not those that
-        # the server says came.
+        # Check d, before the vector exists: a client without honest neighbours in its own roster is
+        # isolated, and a server that holds all its masks reads its vector. Shares count that opened
+        # under this ctx2, not those that the server says came.
         ready = 1 + int(self._opened.sum())
         if ready < self._graph.threshold or (
             self._is_active and ready < self._parameters.min_survivors
@@ -678,7 +679,7 @@ class Client:
         # 2^b divides the lane's modulus, so that one reduction after all masks is enough
         vector &= vector.dtype.type(2**self._parameters.bits - 1)
         # The client never needs its own secrets again: others hold shares of them, and it holds its
-        # own share of b. A device that is seized from here on does not give the vector away.
+        # own share of b. A leak of its memory from here on does not unmask its vector.
         mine.mask_key.wipe()
         mine.elements.fill(0)
 
