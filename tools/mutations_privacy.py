@@ -678,9 +678,9 @@ MUTATIONS = (
     # What it is said to cost.
     _mutation(
         "accountant-generous",
-        "privacy/accounting.py",
-        "    stddev = math.sqrt(variance)\n    k = np",
-        "    variance *= 1.2345\n    stddev = math.sqrt(variance)\n    k = np",
+        "privacy/loss_distribution.py",
+        "    stddev = math.sqrt(variance)\n    # A Gaussian",
+        "    variance *= 1.2345\n    stddev = math.sqrt(variance)\n    # A Gaussian",
         "test_accounting.py::test_rounding_gains_a_little",
     ),
     _mutation(

@@ -24,6 +24,8 @@ MAY_USE_NUMPY_RANDOM = {
     "cli/estimate.py",
     "cli/options.py",
     "studies/audit.py",
+    "studies/audit_clients.py",
+    "studies/audit_evidence.py",
     "engines/local/cohorts.py",
     "studies/dependence_checks.py",
     "engines/local/campaign.py",

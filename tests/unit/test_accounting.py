@@ -24,7 +24,7 @@ sys.path.insert(0, str(Path(__file__).parents[2] / "tools"))
 import accountant_gap
 
 from fedtally.errors import InvalidInputError
-from fedtally.privacy import accounting
+from fedtally.privacy import accounting, loss_distribution
 from fedtally.privacy.accounting import (
     Composition,
     Method,
@@ -34,7 +34,9 @@ from fedtally.privacy.accounting import (
     noise_multiplier,
     realised,
 )
+from fedtally.privacy.bounds import Bound
 from fedtally.privacy.events import Event, default_clip_norm
+from fedtally.privacy.gaussian import gaussian_delta
 
 DELTA = 1e-6
 Z1 = 4.22468
@@ -202,7 +204,7 @@ def assert_between_estimates_of_others(event, target, tolerance):
     from dp_accounting.pld import privacy_loss_distribution as pld
 
     ((shift, number),) = event.shifts.items()
-    distribution = accounting._distribution(event.mechanism, event.variance)
+    distribution = loss_distribution._distribution(event.mechanism, event.variance)
     lower = {k: math.log(p) for k, p in enumerate(distribution) if p > 1e-30}
     upper = {k + shift: p for k, p in lower.items()}
     low, high = (
@@ -443,12 +445,10 @@ def test_a_gaussian_dominates_every_shift(variance, shift):
     at = np.linspace(0, 12, 200)
     losses = np.log(pmf[:-shift] / pmf[shift:])
     own = (-np.expm1(np.minimum(at[:, None] - losses, 0.0)) * pmf[:-shift]).sum(axis=1)
-    assert (
-        own <= accounting._gaussian_delta(shift * unit(variance), at) * (1 + 1e-9) + 1e-15
-    ).all()
+    assert (own <= gaussian_delta(shift * unit(variance), at) * (1 + 1e-9) + 1e-15).all()
     if shift == 1:
-        assert own[0] == pytest.approx(accounting._gaussian_delta(unit(variance), at)[0], rel=1e-7)
-        assert own[0] > accounting._gaussian_delta(0.999 * unit(variance), at)[0]
+        assert own[0] == pytest.approx(gaussian_delta(unit(variance), at)[0], rel=1e-7)
+        assert own[0] > gaussian_delta(0.999 * unit(variance), at)[0]
 
 
 def test_the_dominating_gaussian_of_much_noise_is_that_of_its_variance():
@@ -592,7 +592,7 @@ def test_what_comes_out_of_delta():
 
 def test_a_search_that_does_not_settle_is_no_bound():
     rising = itertools.count(1)
-    bound = accounting._Bound(Method.GAUSSIANS, lambda _: 1e-3 * next(rising), lambda _: 1.0)
+    bound = Bound(Method.GAUSSIANS, lambda _: 1e-3 * next(rising), lambda _: 1.0)
     assert accounting._solve(bound, DELTA, 1e-12) == math.inf
 
 
@@ -782,9 +782,7 @@ ADAPTIVE = [
 def test_a_gaussian_dominates_without_slack(event):
     at = np.sort(np.random.default_rng(1).uniform(0, 12, 400))
     own = np.min([bound.deltas(at) for bound in accounting._bounds([event])], axis=0)
-    assert np.all(
-        own <= accounting._gaussian_delta(accounting.gaussian_bound(event), at) * (1 + 1e-8) + 2e-14
-    )
+    assert np.all(own <= gaussian_delta(accounting.gaussian_bound(event), at) * (1 + 1e-8) + 2e-14)
 
 
 @pytest.mark.parametrize("event", ADAPTIVE)
@@ -850,7 +848,7 @@ def test_campaigns_never_spend_more_than_delta_however_many_there_are(event, del
             break
         epsilon = total.guarantee.epsilon
         mu = math.sqrt(number) * accounting.gaussian_bound(event)
-        gaussian = float(accounting._gaussian_delta(mu, np.array([epsilon]))[0])
+        gaussian = float(gaussian_delta(mu, np.array([epsilon]))[0])
         secure = event.participations * 2.0**-40 if event.honest_survivors else 0.0
         assert gaussian + number * secure <= delta
         # and nothing is given away

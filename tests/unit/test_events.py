@@ -16,7 +16,16 @@ from hypothesis import strategies as st
 
 from fedtally import kernels
 from fedtally.errors import InvalidInputError
-from fedtally.privacy.events import SCHEMA, Collisions, Event, Trust, certify, default_clip_norm
+from fedtally.privacy.events import (
+    SCHEMA,
+    Collisions,
+    Event,
+    Relation,
+    Trust,
+    certify,
+    countable,
+    default_clip_norm,
+)
 from fedtally.sketch import SketchSpec
 
 
@@ -260,3 +269,31 @@ def test_collisions_are_two_integers(collisions):
 def test_errors(make, message):
     with pytest.raises(InvalidInputError, match=message):
         make()
+
+
+@pytest.mark.parametrize(
+    "charge",
+    [
+        lambda event: event.shifts,
+        lambda event: event.round_square,
+        lambda event: event.l2_sensitivity,
+        lambda event: countable(event.relation),
+        lambda event: event.under(event.relation),
+    ],
+)
+def test_a_relation_that_no_table_names_is_charged_as_none_of_the_others(charge):
+    unknown = str.__new__(Relation, "swap")
+    unknown._name_, unknown._value_ = "SWAP", "swap"
+    event = gaussian(5)
+    object.__setattr__(event, "relation", unknown)
+    with pytest.raises((KeyError, InvalidInputError)):
+        charge(event)
+
+
+def test_the_tables_name_every_relation():
+    numbers = {relation: (relation.contributions, relation.hides_number) for relation in Relation}
+    assert numbers == {
+        Relation.ZERO_OUT: (1, False),
+        Relation.REPLACE_ONE: (2, False),
+        Relation.ADD_REMOVE: (1, True),
+    }

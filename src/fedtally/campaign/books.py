@@ -23,24 +23,25 @@ if TYPE_CHECKING:
 
 
 class Books(Protocol):
-    """What a server must not forget, over restarts and over other servers of the same campaign.
+    """The facts that a server must not forget, shared with other servers of the same campaign.
 
-    One object keeps the books of several plans, such as a pilot's and its campaign's. Errors of a
-    method reach whoever drives the server; nothing was opened, or counted, then.
+    One object keeps the books of several plans, such as a pilot's and its campaign's. An error of a
+    method reaches the caller of the server; then nothing was opened or counted.
     """
 
     def reserve(self, plan: Plan, release: int) -> None:
-        """Charge a release of a plan with privacy, before its sum can be opened and before its noise is drawn.
+        """Charge a release of a plan with privacy.
 
-        Whoever reserved it may repeat that, for another cohort or after a restart, until it is
-        released.
+        It is called before the sum can be opened and before the noise is drawn. The run that
+        reserved a release may repeat the call, for another cohort or after a restart, until the
+        release is out.
 
         Args:
-            plan: of the campaign.
+            plan: the plan of the campaign.
             release: 0 .. len(plan.releases) - 1.
 
         Raises:
-            AlreadySpentError: it was released, or another run reserved it.
+            AlreadySpentError: the release is out, or another run reserved it.
             OverspentError: the population has too little left.
         """
 
@@ -48,16 +49,16 @@ class Books(Protocol):
         """Tell whether the sum of a session has landed."""
 
     def land(self, plan: Plan, session: bytes, sketch: CountSketch) -> bool:
-        """Add the sum of a session to the sum of its round, once; return whether it is counted now.
+        """Add the sum of a session to the sum of its round, once; return whether it counts.
 
-        False: it had landed, and nothing changes. One transaction: of two that land a session at
-        once, one counts.
+        It does not count if it had landed before; then nothing changes. It is one transaction: of
+        two processes that land a session at once, one counts.
 
         Args:
-            plan: of the campaign.
-            session: the name under which the sum lands: 32 bytes of a session, or what names a
-                batch or a plain sum.
-            sketch: the sum, which is the books' from now on.
+            plan: the plan of the campaign.
+            session: the name under which the sum lands: the 32 bytes of a session, or the name of a
+                batch or of a plain sum.
+            sketch: the sum. The books own it from now on.
         """
 
     def sums(self, plan: Plan) -> list[CountSketch]:
@@ -68,13 +69,13 @@ class Books(Protocol):
         """
 
     def release(self, plan: Plan, noised: Mapping[int, CountSketch]) -> None:
-        """Keep what is released, by the number of the release, and erase the sums that it was made of.
+        """Keep the noised sums, by the number of the release, and erase the exact ones.
 
-        One transaction. Afterwards nothing lands in these releases.
+        It is one transaction. Afterwards nothing lands in these releases.
 
         Raises:
             InvalidInputError: a release was not reserved.
-            AlreadySpentError: one was released before.
+            AlreadySpentError: a release is out already.
         """
 
     def released(self, plan: Plan) -> dict[int, CountSketch]:
@@ -82,7 +83,10 @@ class Books(Protocol):
 
 
 class MemoryBooks:
-    """Books that end with the process and charge nobody: for plans without privacy, simulations and tests."""
+    """Books that end with the process and charge nobody.
+
+    They are for plans without privacy, simulations and tests.
+    """
 
     def __init__(self) -> None:
         self._reserved: set[tuple[str, int]] = set()
@@ -104,10 +108,11 @@ class MemoryBooks:
         return (plan.fingerprint, session) in self._landed
 
     def land(self, plan: Plan, session: bytes, sketch: CountSketch) -> bool:
-        """Add the sum of a session to the sum of its round, once; return whether it is counted now."""
+        """Add the sum of a session to the sum of its round, once; return whether it counts."""
+        # The name is claimed before the sum is counted: an error below loses the sum, and none
+        # counts it twice, which would show in a difference of sums. `setdefault` is atomic.
         this = object()
         if self._landed.setdefault((plan.fingerprint, session), this) is not this:
-            # claimed before it is counted: an error below loses the sum, and none counts it twice
             return False
         rounds = self._sums.setdefault(plan.fingerprint, {})
         if sketch.round in rounds:
@@ -121,8 +126,9 @@ class MemoryBooks:
         return [sketch for _, sketch in sorted(self._sums.get(plan.fingerprint, {}).items())]
 
     def release(self, plan: Plan, noised: Mapping[int, CountSketch]) -> None:
-        """Keep what is released, by the number of the release, and erase the sums that it was made of."""
+        """Keep the noised sums, by the number of the release, and erase the exact ones."""
         for number in noised:
+            # whatever is released without a reservation is in no ledger
             if (plan.fingerprint, number) not in self._reserved:
                 raise InvalidInputError(
                     f"release {number} of plan {plan.fingerprint} was not reserved: reserve it,"
@@ -133,6 +139,7 @@ class MemoryBooks:
         sums = self._sums.get(plan.fingerprint, {})
         for number, kept in noised.items():
             for round in plan.releases[number]:
+                # where the noise was in the sum before, the sum itself is what is kept
                 sketch = sums.pop(round, kept)
                 if sketch is not kept:
                     sketch.counters.fill(0)
@@ -144,19 +151,19 @@ class MemoryBooks:
 
 
 class LedgerBooks(MemoryBooks):
-    """Books that charge a population's ledger release by release, and keep there what is released.
+    """Books that charge a population's ledger release by release, and keep the releases there.
 
-    They are one run of a campaign, and of the pilot before it: another one gets nothing of what
-    this one reserved. The sums that landed and are not released are in memory: a run that ends
-    before has spent what it reserved.
+    They are one run of a campaign, and of the pilot before it: no other run gets what this one
+    reserved. The sums that landed and are not released are in memory: a run that ends before has
+    spent what it reserved.
 
     Args:
-        location: of the ledger.
-        population: whose budget is charged.
+        location: the path or URL of the ledger.
+        population: the population whose budget is charged.
         owner: names this run and no other, such as 32 random bytes in hexadecimal.
         clock: returns the time, Unix seconds.
-        fingerprint: of the plan that was given, so that it is charged once whatever keys a
-            simulation makes; None: that of the plan that runs.
+        fingerprint: the fingerprint of the plan that was given, so that it is charged once whatever
+            keys a simulation makes. None: that of the plan that runs.
 
     Raises:
         InvalidInputError: nothing was granted to the population.
@@ -172,7 +179,7 @@ class LedgerBooks(MemoryBooks):
         clock: Callable[[], int],
         fingerprint: str | None = None,
     ) -> None:
-        # it loads a database library, which nothing else here needs
+        # imported here: it loads a database library, which nothing else in this module needs
         from fedtally.store import Ledger
 
         super().__init__()
@@ -189,14 +196,14 @@ class LedgerBooks(MemoryBooks):
             )
 
     def check_pilot(self, plan: Plan, later: Sequence[Event]) -> None:
-        """Refuse a pilot, before anything is spent, whose population could not also bear what may follow.
+        """Refuse a pilot whose population could not also bear the campaign, before it is spent.
 
         Args:
-            plan: of the pilot.
-            later: what the campaign may cost, one of them.
+            plan: the plan of the pilot.
+            later: the events that the campaign may have; it has one of them.
 
         Raises:
-            OverspentError: it could not.
+            OverspentError: the pilot and one of these campaigns cost more than was granted.
         """
         terms = _terms(plan)
         population, granted = terms.population, self._ledger.granted(terms.population)
@@ -228,7 +235,9 @@ class LedgerBooks(MemoryBooks):
         self._reservations[plan.fingerprint, release] = reservation
 
     def release(self, plan: Plan, noised: Mapping[int, CountSketch]) -> None:
-        """Keep what is released in the ledger, with its spend, and erase the sums that it was made of."""
+        """Keep the noised sums in the ledger, with their spend, and erase the exact ones."""
+        # The ledger first: if the process ends in between, the release is out and charged, and its
+        # exact sum ends with the process.
         for number, sketch in noised.items():
             reservation = self._reservations[plan.fingerprint, number]
             self._ledger.land(reservation, sketch.to_bytes(), self._owner, self._clock())
