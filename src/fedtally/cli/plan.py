@@ -32,7 +32,8 @@ if TYPE_CHECKING:
 
     from fedtally.domain import Domain
     from fedtally.planner import Frequencies
-    from fedtally.planner.bill import Bill, Host
+    from fedtally.planner.bill import Bill
+    from fedtally.planner.costs import Host
     from fedtally.planner.proposal import Proposal
     from fedtally.planner.request import CampaignSpec
 
@@ -240,7 +241,7 @@ def _compared(host: Host) -> str:
     """Say how fast a host is, beside the one that is taken where none was measured."""
     from statistics import median
 
-    from fedtally.planner.bill import OPERATIONS, REFERENCE
+    from fedtally.planner.costs import OPERATIONS, REFERENCE
 
     ratios = [host.seconds[name] / REFERENCE.seconds[name] for name in OPERATIONS]
     return (

@@ -1,6 +1,6 @@
-"""From an error, bytes and privacy to the size of a sketch: what is known of the frequencies, and what follows."""
+"""The choice of a sketch from an error, bytes and privacy, and the bill of a plan."""
 
-from fedtally.planner.bill import REFERENCE, Bill, Host, Stage
+from fedtally.planner.bill import Bill, Stage
 from fedtally.planner.choice import (
     Choice,
     Question,
@@ -11,6 +11,7 @@ from fedtally.planner.choice import (
     schedules,
     smallest,
 )
+from fedtally.planner.costs import REFERENCE, Host
 from fedtally.planner.frequencies import Fit, Frequencies, Pilot
 from fedtally.planner.sizes import (
     RISK,

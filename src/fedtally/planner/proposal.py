@@ -22,7 +22,8 @@ from fedtally.secagg.config import SecureSum
 from fedtally.sketch import Recovery, Schedule
 
 if TYPE_CHECKING:
-    from fedtally.planner.bill import Bill, Host
+    from fedtally.planner.bill import Bill
+    from fedtally.planner.costs import Host
 
 _NEIGHBOURS = (0.5, 2.0, 4.0)  # times the width
 _WIDER = 1.1  # what is added where exact noise is larger than that of Gaussian accounting

@@ -1,6 +1,6 @@
 """What CPU operations take on this machine, measured in seconds: small rounds, draws and decoders, run for real.
 
-Every stage of a small round takes a known number of each operation (`planner.bill`) and was seen to
+Every stage of a small round takes a known number of each operation (`planner.costs`) and was seen to
 take some time; the times of the operations are those that explain all stages best, by non-negative
 least squares of relative errors.
 """
@@ -33,7 +33,8 @@ from fedtally.domain import IntegerRange
 from fedtally.engines.local.campaign import key_bytes
 from fedtally.errors import InvalidInputError
 from fedtally.plan import Plan
-from fedtally.planner.bill import OPERATIONS, Host, Work, decoding_work, lines_of_sum, noise_work
+from fedtally.planner.bill import lines_of_sum
+from fedtally.planner.costs import OPERATIONS, Host, Work, decoding_work, noise_work
 from fedtally.planner.secure_sum import Keys, Summation, make_keys, replace_keys, terms
 from fedtally.privacy.mechanism import rounded_gaussian, skellam
 from fedtally.recovery.decoding import kind_of
