@@ -12,7 +12,8 @@ from fedtally.planner.choice import (
     smallest,
 )
 from fedtally.planner.costs import REFERENCE, Host
-from fedtally.planner.frequencies import Fit, Frequencies, Pilot
+from fedtally.planner.frequencies import Frequencies
+from fedtally.planner.pilot import Fit, Pilot
 from fedtally.planner.sizes import (
     RISK,
     Campaign,
