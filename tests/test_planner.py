@@ -13,7 +13,7 @@ from click.testing import CliRunner
 from fedtally import planner, theory
 from fedtally.domain import IntegerRange
 from fedtally.errors import InvalidInputError
-from fedtally.planner import Campaign, Frequencies, Pilot, Size, power_law, sizes, tail
+from fedtally.planner import Campaign, Frequencies, Pilot, Size, paper_sizes, power_law, sizes, tail
 from fedtally.planner import pilot as pilots
 from fedtally.recovery import error_model
 from fedtally.recovery.decoding import DECODERS
@@ -669,7 +669,7 @@ def test_two_phase_takes_its_arguments():
     assert ask().rows == theory.rows_for(D, 0.1)
     assert ask(constant=4.0).width == pytest.approx(2 * ask().width, abs=1)
     top = np.sort(MedianDecoder([pilot]).range(1, D))[::-1][:7] / 5000
-    distribution = sizes._two_phase_law(top, D)
+    distribution = paper_sizes._two_phase_law(top, D)
     assert ask(top=7).width == theory.width_oracle(distribution, 0.01)
     assert distribution.sum() <= 1
     # Least squares: no other exponent or factor is better.
@@ -681,7 +681,7 @@ def test_two_phase_takes_its_arguments():
 
 
 def test_two_phase_of_one_item_and_of_none():
-    np.testing.assert_array_equal(sizes._two_phase_law(np.array([1.2, 0.0, 0.0]), 100), [1.0])
+    np.testing.assert_array_equal(paper_sizes._two_phase_law(np.array([1.2, 0.0, 0.0]), 100), [1.0])
     empty = CountSketch(Pilot().spec(bytes(32)), 0)
     with pytest.raises(InvalidInputError, match="no client took part in the pilot"):
         planner.two_phase(empty, IntegerRange(1, D), 0.01, num_clients=100)
