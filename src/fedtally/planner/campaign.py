@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from decimal import ROUND_CEILING, Context
 from functools import lru_cache
-from typing import Any, Self
+from typing import Self
 
 from fedtally import _validate
 from fedtally.errors import InvalidInputError
@@ -21,7 +21,7 @@ from fedtally.plan import Plan
 from fedtally.planner.frequencies import Frequencies
 from fedtally.planner.trials import MOST_CELLS, Trials
 from fedtally.recovery.decoding import kind_of
-from fedtally.recovery.error_model import failure, predict
+from fedtally.recovery.error_model import Setting
 from fedtally.sketch import Schedule
 
 # A sketch this much narrower, whose error is this much larger, makes a prediction for joint
@@ -122,17 +122,10 @@ class Campaign:
             yield self._failure(distribution, FALL * tau, rows, narrower)
 
     def _failure(self, distribution: Frequencies, tau: float, rows: int, width: int) -> float:
-        found = failure(
-            distribution.frequencies, tau, rows=rows, width=width, **self._plan(distribution, rows)
-        )
+        found = self._setting(distribution, rows, width).failure(distribution.frequencies, tau)
         if found == 0.0 and (narrower := self._relied_on(distribution, rows, width)) < width:
-            return failure(
-                distribution.frequencies,
-                tau,
-                rows=rows,
-                width=narrower,
-                **self._plan(distribution, rows),
-            )
+            setting = self._setting(distribution, rows, narrower)
+            return setting.failure(distribution.frequencies, tau)
         return found
 
     def modelled_linf(self, distribution: Frequencies, p: float, rows: int, width: int) -> float:
@@ -157,21 +150,11 @@ class Campaign:
         return _alike_below(distribution, min(tau, distribution.fit.resolved / 2))
 
     def _linf(self, distribution: Frequencies, p: float, rows: int, width: int) -> float:
-        found = predict(
-            distribution.frequencies,
-            rows=rows,
-            width=width,
-            probability=p,
-            **self._plan(distribution, rows),
-        ).linf
+        setting = self._setting(distribution, rows, width)
+        found = setting.predict(distribution.frequencies, p).linf
         if found == 0.0 and (narrower := self._relied_on(distribution, rows, width)) < width:
-            return predict(
-                distribution.frequencies,
-                rows=rows,
-                width=narrower,
-                probability=p,
-                **self._plan(distribution, rows),
-            ).linf
+            setting = self._setting(distribution, rows, narrower)
+            return setting.predict(distribution.frequencies, p).linf
         return found
 
     def _relied_on(self, distribution: Frequencies, rows: int, width: int) -> int:
@@ -182,9 +165,8 @@ class Campaign:
         its error is at most that of the widest sketch that is not predicted to be exact.
         """
         while width > 2 and self._fits_items:
-            found = predict(
-                distribution.frequencies, rows=rows, width=width, **self._plan(distribution, rows)
-            )
+            setting = self._setting(distribution, rows, width)
+            found = setting.predict(distribution.frequencies)
             if found.scale > 0.0 or found.support * CELLS_PER_ITEM <= rows * width:
                 break
             width = max(2, int(0.9 * width))
@@ -194,19 +176,21 @@ class Campaign:
     def _fits_items(self) -> bool:
         return kind_of(self.recovery).fits_items
 
-    def _plan(self, distribution: Frequencies, rows: int) -> dict[str, Any]:
-        return {
-            "schedule": self.schedule,
-            "num_rounds": self.num_rounds,
-            "num_clients": self.num_clients,
-            "recovery": self.recovery,
-            "noise": self.noise_of(rows),
-            "numbers": distribution.numbers,
-            "candidates": distribution.domain_size,
-            "heterogeneity": distribution.heterogeneity,
-            "max_items": distribution.max_items,
-            "round_sizes": self.round_sizes,
-        }
+    def _setting(self, distribution: Frequencies, rows: int, width: int) -> Setting:
+        return Setting(
+            rows=rows,
+            width=width,
+            schedule=self.schedule,
+            num_rounds=self.num_rounds,
+            num_clients=self.num_clients,
+            recovery=self.recovery,
+            noise=self.noise_of(rows),
+            numbers=distribution.numbers,
+            candidates=distribution.domain_size,
+            heterogeneity=distribution.heterogeneity,
+            max_items=distribution.max_items,
+            round_sizes=self.round_sizes,
+        )
 
     def noise_of(self, rows: int) -> float:
         """Return the standard deviation of the noise in a counter of each round's sum."""

@@ -83,8 +83,9 @@ def size_by_model(
         InvalidInputError: a value is out of its range.
         UnreachableError: no size reaches tau, since noise alone exceeds it.
 
-    >>> distribution = Frequencies.from_frequencies(np.arange(1, 10_001.0) ** -1.5 / 2.6)
-    >>> size_by_model(distribution, 0.01, Campaign(10_000, recovery="median"), rows=15, margin=1.0, risk=1.0).width
+    >>> distribution = Frequencies.from_frequencies([i**-1.5 / 2.6 for i in range(1, 10_001)])
+    >>> campaign = Campaign(10_000, recovery="median")
+    >>> size_by_model(distribution, 0.01, campaign, rows=15, margin=1.0, risk=1.0).width
     66
     """
     tau, p = _validate.inside(tau=tau), _validate.inside(p=p)
