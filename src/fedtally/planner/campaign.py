@@ -89,13 +89,29 @@ class Campaign:
             else trials.failure(tau, self.repeats)
         )
 
-    def linf(self, distribution: Frequencies, p: float, rows: int, width: int) -> float:
-        """Return the largest error that is exceeded with probability p: predicted, or of a small sketch by trials."""
+    def linf(
+        self,
+        distribution: Frequencies,
+        p: float,
+        rows: int,
+        width: int,
+        tau: float | None = None,
+    ) -> float:
+        """Return the largest error that is exceeded with probability p.
+
+        Args:
+            distribution: of the frequencies.
+            p: the probability.
+            rows: of the sketch.
+            width: of the sketch.
+            tau: an error to be kept. Fewer trials of a small sketch are run where they make it sure
+                that it is.
+        """
         trials = self.trials(distribution, rows, width) if p * self.repeats >= TELLING else None
         return (
             self.modelled_linf(distribution, p, rows, width)
             if trials is None
-            else trials.linf(p, self.repeats)
+            else trials.linf(p, self.repeats, tau)
         )
 
     def modelled_failure(

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
+from scipy.optimize import brentq
 from scipy.special import gammaln, ndtr, ndtri, xlogy
 
 from fedtally.recovery.error_shape import F64, Prediction, Shape, grouped
@@ -26,6 +27,7 @@ _CLEARLY = 3.0
 _SCALES = 240  # of the grid on which the largest scale is looked for
 _BLOCK = 24  # scales that are looked at together
 _EXACT = 1e-3  # clients: a smaller scale is taken as none
+_SAME = 1e-6  # relative: scales this close are one
 
 
 def _drawn(frequencies: F64, plan: Shape, number: F64 | float = 1.0) -> tuple[F64, F64]:
@@ -80,12 +82,12 @@ class _Ladder:
         """Return what the decoder makes of scales, float64 [scales], positive."""
         plan, f, number = self.plan, self.f, self.number
         s = scale[:, None]
-        # Between batches an item varies as Poisson counts do, and as its distribution does; the
-        # decoder sees the latter where it
-        # is clear.
-        tau, v = plan.batches * s * s, f * plan.batches / plan.clients
-        more = f * f * (plan.heterogeneity - 1) / max(1 - 1 / plan.batches, 1e-9)
-        limit = _CLEARLY * math.sqrt(2 / max(plan.batches - 1, 1e-9))
+        batches = plan.batches
+        # Between batches an item varies as Poisson counts do, and as its distribution does. The
+        # decoder sees the latter where it is clear.
+        tau, v = batches * s * s, f * batches / plan.clients
+        more = f * f * (plan.heterogeneity - 1) / max(1 - 1 / batches, 1e-9)
+        limit = _CLEARLY * math.sqrt(2 / max(batches - 1, 1e-9))
         threshold = self._threshold(s)
         gap = (threshold - f) / s
         fitted = ndtr(-gap)
@@ -98,18 +100,18 @@ class _Ladder:
             shown = left**2 * tau
             seen = v + np.where(more > limit * (v + shown), more, 0.0)
             kept = seen / (seen + shown)
-            used = (number * fitted * (1 + (plan.batches - 1) * kept)).sum(axis=1, keepdims=True)
+            used = (number * fitted * (1 + (batches - 1) * kept)).sum(axis=1, keepdims=True)
             before, left = (
                 left,
-                np.maximum(1 - (used + selection) / (self.cells * plan.batches), 0.02),
+                np.maximum(1 - (used + selection) / (self.cells * batches), 0.02),
             )
             if np.abs(before - left).max() < 1e-6:
                 break
         mean = s * s * (fitted + gap * density) + f * f * (1 - fitted)
         stddev = fitted * (kept**2 * tau + (1 - kept) ** 2 * (v + more)) + (1 - fitted) * (v + more)
-        errors = (number * (mean + (1 - 1 / plan.batches) * stddev)).sum(axis=1)
-        noise = plan.noise * plan.batches / plan.clients**2
-        implied = np.sqrt((noise + errors / plan.width) / (plan.rows * plan.batches))
+        errors = (number * (mean + (1 - 1 / batches) * stddev)).sum(axis=1)
+        noise = plan.noise * batches / plan.clients**2
+        implied = np.sqrt((noise + errors / plan.width) / (plan.rows * batches))
         return _State(implied, threshold[:, 0], left[:, 0], (number * fitted).sum(axis=1))
 
     def largest_scale(self) -> float:
@@ -127,15 +129,21 @@ class _Ladder:
             return 0.0
         if first == 0:
             return float(high)
-        # implied >= scale at the low end, < at the high end: halving keeps it so.
-        low, high = float(scales[first]), float(scales[first - 1])
-        while high > low * (1 + 1e-6):
-            middle = (low * high) ** 0.5
-            if self.at(np.array([middle])).implied[0] >= middle:
-                low = middle
-            else:
-                high = middle
-        return low
+        # (1) returns at least as much at the low end of this step, and less at the high end. A root
+        # between takes half the looks that halving takes.
+        low, high = math.log(scales[first]), math.log(scales[first - 1])
+        # Looks at one scale and at many may round differently, where the root is an end.
+        if self._rise(low) <= 0.0:
+            return math.exp(low)
+        if self._rise(high) >= 0.0:
+            return math.exp(high)
+        return math.exp(brentq(self._rise, low, high, xtol=_SAME))
+
+    def _rise(self, log_scale: float) -> float:
+        """Return the logarithm of what (1) returns of a scale, less that of the scale."""
+        scale = math.exp(log_scale)
+        implied = float(self.at(np.array([scale])).implied[0])
+        return math.log(max(implied, 1e-300) / scale)
 
     def _first_that_stays(self, scales: F64) -> int | None:
         """Return the place of the first scale, from above, that (1) returns at least as large."""
