@@ -40,7 +40,7 @@ def exceedance(law: rounds.F64, spec: SketchSpec, clients: int, size: float) -> 
         "schedule": spec.schedule,
         "num_rounds": spec.num_rounds,
     }
-    return error_model.exceedance(law, size / clients, **given, num_clients=clients)  # type: ignore[arg-type]
+    return error_model.exceedance(law, size / clients, **given, num_clients=clients)
 
 
 def least_size(law: rounds.F64, spec: SketchSpec, clients: int, share: float) -> float:

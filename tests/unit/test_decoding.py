@@ -104,7 +104,7 @@ def test_a_planner_searches_the_rows_of_the_entry(monkeypatch: pytest.MonkeyPatc
     """With another entry other rows are searched, and other schedules tried."""
     other = replace(kind_of("median"), planned_rows=range(4, 6), schedules=("fresh",))
     monkeypatch.setattr(decoding, "DECODERS", {**DECODERS, Recovery.MEDIAN: other})
-    assert sorted(planner.Campaign(1000, recovery="median")._rows(None)) == [4, 5]
+    assert sorted(planner.Campaign(1000, recovery="median").searched_rows(None)) == [4, 5]
     assert [
         str(one) for one in planner.schedules("auto", 10, "median", noised_by_release=False)
     ] == ["fresh"]

@@ -11,8 +11,9 @@ from click.testing import CliRunner
 
 from fedtally.domain import IntegerRange
 from fedtally.errors import InvalidInputError
-from fedtally.recovery import error_model
+from fedtally.recovery import error_model, median_error
 from fedtally.recovery.error_model import Prediction, exceedance, failure, predict
+from fedtally.recovery.error_shape import Shape
 from fedtally.recovery.joint import JointDecoder
 from fedtally.recovery.median import MedianDecoder
 from fedtally.sketch import CountSketch, SketchSpec
@@ -111,7 +112,7 @@ def test_median_beside_one_heavy_item(rows, size, expected):
 def test_law_of_the_median_by_enumeration(rows):
     row = np.random.default_rng(rows).random(8)
     row /= row.sum()
-    distribution, step = error_model._law_of_median(row, rows, 1.0)
+    distribution, step = median_error._law_of_median(row, rows, 1.0)
     expected = np.zeros(len(distribution))
     for drawn in itertools.product(range(8), repeat=rows):
         expected[round((np.median(drawn) - 4) / step) + len(distribution) // 2] += np.prod(
@@ -125,7 +126,7 @@ def test_pairs_agree_with_the_direct_sum():
     direct = np.zeros(1023)
     for a in range(512):
         direct[2 * a + 1 : a + 512] += low[a] * high[a + 1 :]
-    np.testing.assert_allclose(error_model._pairs(low, high), direct, rtol=1e-9)
+    np.testing.assert_allclose(median_error._pairs(low, high), direct, rtol=1e-9)
 
 
 @pytest.mark.parametrize(
@@ -349,8 +350,8 @@ def test_batches_of_rounds_of_different_laws():
 
 @pytest.mark.parametrize("effective", [1.0, 1.3, 2.0, 2.7, 5.999])
 def test_batches_of_an_item_have_the_effective_number(effective):
-    plan = error_model._Plan(5, 100, np.ones(6), False, 1000, 0.0, 10, 6 / effective)
-    shares, many = np.array(error_model._alike(plan)).T
+    plan = Shape(5, 100, np.ones(6), False, 1000, 0.0, 10, 6 / effective)
+    shares, many = np.array(median_error._alike(plan)).T
     assert (many / shares).sum() == pytest.approx(1)
     assert 1 / (many / shares**2).sum() == pytest.approx(effective)
 

@@ -13,8 +13,8 @@ from click.testing import CliRunner
 from fedtally import planner, theory
 from fedtally.domain import IntegerRange
 from fedtally.errors import InvalidInputError
-from fedtally.planner import Campaign, Frequencies, Pilot, Size, sizes, tail
-from fedtally.planner import frequencies as distributions
+from fedtally.planner import Campaign, Frequencies, Pilot, Size, paper_sizes, power_law, sizes, tail
+from fedtally.planner import pilot as pilots
 from fedtally.recovery import error_model
 from fedtally.recovery.decoding import DECODERS
 from fedtally.recovery.error_model import failure, predict
@@ -175,13 +175,13 @@ def test_the_power_law_has_the_mass_and_energy_it_is_asked_for():
         (8, 10**6, 0.6, 0.004, 0.02),
         (3, 40, 0.1, 0.001, 1),
     ):
-        tail, numbers, exponent = distributions._power_law(first, last, mass, energy, most)
+        tail, numbers, exponent = power_law.power_law(first, last, mass, energy, most)
         assert numbers.sum() == last - first + 1
         assert numbers @ tail == pytest.approx(mass, rel=1e-6)
         assert numbers @ tail**2 == pytest.approx(energy, rel=1e-3)
         assert 0 < exponent < 10 and tail.max() <= most
-    assert distributions._power_law(5, 4, 0.5, 0.1, 1.0)[2] == 0.0
-    tail, numbers, exponent = distributions._power_law(1, 50, 0.5, 0.0, 1.0)
+    assert power_law.power_law(5, 4, 0.5, 0.1, 1.0)[2] == 0.0
+    tail, numbers, exponent = power_law.power_law(1, 50, 0.5, 0.0, 1.0)
     assert exponent == 0.0
     np.testing.assert_allclose(tail, 0.01)
 
@@ -199,7 +199,7 @@ def test_one_item_that_all_clients_hold(noise):
 def test_a_domain_may_be_vast():
     distribution = Frequencies.from_pilot(sketches(zipf(1.1), 1000), IntegerRange(1, 200_000))
     assert distribution.domain_size == 200_000 and len(distribution.frequencies) < 2000
-    tail, numbers, _ = distributions._power_law(4, 2**50, 0.7, 0.01, 0.5)
+    tail, numbers, _ = power_law.power_law(4, 2**50, 0.7, 0.01, 0.5)
     assert len(tail) < 4000
     assert numbers @ tail == pytest.approx(0.7)
 
@@ -411,7 +411,7 @@ def test_a_target_of_two_clients_of_the_pilot_is_doubted(recovery):
 def test_a_tail_that_is_no_power_law(monkeypatch):
     """1,000 items alike, and fourth powers that are not known well enough: a guess, which `hardest`
     is not."""
-    monkeypatch.setattr(distributions, "_KNOWN", 0.0)
+    monkeypatch.setattr(pilots, "_KNOWN", 0.0)
     flat = np.where(np.arange(D) < 1000, 1e-3, 0.0)
     tau, domain, campaign = 0.002, IntegerRange(1, D), Campaign(100_000, recovery="median")
     pilot = sketches(flat, 10_000)
@@ -671,7 +671,7 @@ def test_two_phase_takes_its_arguments():
     assert ask().rows == theory.rows_for(D, 0.1)
     assert ask(constant=4.0).width == pytest.approx(2 * ask().width, abs=1)
     top = np.sort(MedianDecoder([pilot]).range(1, D))[::-1][:7] / 5000
-    distribution = sizes._two_phase_law(top, D)
+    distribution = paper_sizes._two_phase_law(top, D)
     assert ask(top=7).width == theory.width_oracle(distribution, 0.01)
     assert distribution.sum() <= 1
     # Least squares: no other exponent or factor is better.
@@ -683,7 +683,7 @@ def test_two_phase_takes_its_arguments():
 
 
 def test_two_phase_of_one_item_and_of_none():
-    np.testing.assert_array_equal(sizes._two_phase_law(np.array([1.2, 0.0, 0.0]), 100), [1.0])
+    np.testing.assert_array_equal(paper_sizes._two_phase_law(np.array([1.2, 0.0, 0.0]), 100), [1.0])
     empty = CountSketch(Pilot().spec(bytes(32)), 0)
     with pytest.raises(InvalidInputError, match="no client took part in the pilot"):
         planner.two_phase(empty, IntegerRange(1, D), 0.01, num_clients=100)

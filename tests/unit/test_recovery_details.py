@@ -12,7 +12,15 @@ from scipy import optimize, stats
 import fedtally
 from fedtally import kernels, report
 from fedtally.domain import IntegerRange
-from fedtally.recovery import error_model, joint, joint_intervals, median_intervals, shrinkage
+from fedtally.recovery import (
+    error_model,
+    joint,
+    joint_error,
+    joint_intervals,
+    median_intervals,
+    shrinkage,
+)
+from fedtally.recovery.error_shape import Shape
 from fedtally.recovery.intervals import (
     JointIntervals,
     Kappa,
@@ -595,7 +603,7 @@ def test_the_threshold_grows_with_the_domain(monkeypatch):
     landed = Landed(sketches[0].spec, sketches)
     for expected, false_items in ((stats.norm.isf(0.01 / 5000), 0.01), (4.0, 4)):
         monkeypatch.setattr(joint, "FALSE_ITEMS", false_items)
-        monkeypatch.setattr(error_model, "FALSE_ITEMS", false_items)
+        monkeypatch.setattr(joint_error, "FALSE_ITEMS", false_items)
         fit = Fit(
             landed,
             Candidates(IntegerRange(1, 5000)),
@@ -603,8 +611,8 @@ def test_the_threshold_grows_with_the_domain(monkeypatch):
             generator(bytes(32), b"test"),
         )
         assert fit.threshold == pytest.approx(expected)
-        plan = error_model._Plan(5, 200, np.ones(1), False, 100_000, 0.0, 5000, 1.0)
-        assert error_model._Ladder(np.ones(1), np.ones(1), plan, 0.3).selected == pytest.approx(
+        plan = Shape(5, 200, np.ones(1), False, 100_000, 0.0, 5000, 1.0)
+        assert joint_error._Ladder(np.ones(1), np.ones(1), plan, 0.3).selected == pytest.approx(
             expected
         )
 
@@ -664,8 +672,8 @@ def test_the_fixed_point_is_that_of_the_equation(batches, candidates, largest, s
     there."""
     f = 0.1 * np.arange(60, 0, -1.0) ** -1.3
     number = np.linspace(9.0, 1.0, 60)
-    plan = error_model._Plan(5, 200, np.ones(batches), False, 100_000, 50.0, candidates, 1.0)
-    found = error_model._Ladder(f, number, plan, largest).at(np.array([s]))
+    plan = Shape(5, 200, np.ones(batches), False, 100_000, 50.0, candidates, 1.0)
+    found = joint_error._Ladder(f, number, plan, largest).at(np.array([s]))
     expected = equation(f, number, plan, largest, s)
     got = [float(values[0]) for values in found]
     assert got == pytest.approx(expected, rel=1e-3)
@@ -677,12 +685,12 @@ def test_ln_2_items_exceed_the_predicted_largest_error(monkeypatch, wide):
     released as its value if
     that exceeds the threshold, else as b' of it; integrated over its error.
     """
-    monkeypatch.setattr(error_model, "_normal_equivalent", lambda *_: lambda x: x / wide)
+    monkeypatch.setattr(joint_error, "_normal_equivalent", lambda *_: lambda x: x / wide)
     distribution = np.arange(1, 2001.0) ** -1.1
-    plan = error_model._Plan(5, 300, np.ones(4), False, 50_000, 0.0, 2000, 1.0)
-    found = error_model._joint(np.sort(distribution / distribution.sum()), plan)
-    f, number = error_model._drawn(np.sort(distribution / distribution.sum()), plan)
-    state = error_model._Ladder(f, number, plan, 0.6).at(np.array([found.scale]))
+    plan = Shape(5, 300, np.ones(4), False, 50_000, 0.0, 2000, 1.0)
+    found = joint_error.predict(np.sort(distribution / distribution.sum()), plan)
+    f, number = joint_error._drawn(np.sort(distribution / distribution.sum()), plan)
+    state = joint_error._Ladder(f, number, plan, 0.6).at(np.array([found.scale]))
     assert state.left[0] > 0.5
     z = np.linspace(-24, 24, 24_001)
     value = f[:, None] + found.scale * z
@@ -700,9 +708,9 @@ def test_the_tail_of_a_few_large_items(fresh):
     a normal one would be several times less.
     """
     rows, width, batches, items = 3, 40, 2, 10
-    plan = error_model._Plan(rows, width, np.ones(batches), fresh, 1000, 0.0, 1000, 1.0)
+    plan = Shape(rows, width, np.ones(batches), fresh, 1000, 0.0, 1000, 1.0)
     size = np.array([np.sqrt(rows * width * batches / items)])  # variance 1
-    normal = error_model._normal_equivalent(size, np.array([float(items)]), plan)
+    normal = joint_error._normal_equivalent(size, np.array([float(items)]), plan)
     rng, total = np.random.default_rng(1), np.zeros(1_000_000)
     for _ in range(rows):
         if fresh:

@@ -30,7 +30,7 @@ from fedtally.errors import InvalidInputError
 if TYPE_CHECKING:
     from fedtally.domain import Domain
     from fedtally.planner import Frequencies
-    from fedtally.planner.bill import Host
+    from fedtally.planner.costs import Host
     from fedtally.planner.proposal import Proposal
     from fedtally.planner.request import CampaignSpec
 
@@ -242,7 +242,7 @@ def _compared(host: Host) -> str:
     """Return the speed of a host relative to the assumed one, in words."""
     from statistics import median
 
-    from fedtally.planner.bill import OPERATIONS, REFERENCE
+    from fedtally.planner.costs import OPERATIONS, REFERENCE
 
     ratios = [host.seconds[name] / REFERENCE.seconds[name] for name in OPERATIONS]
     return (

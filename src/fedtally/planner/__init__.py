@@ -1,6 +1,7 @@
-"""From an error, bytes and privacy to the size of a sketch: what is known of the frequencies, and what follows."""
+"""The choice of a sketch from an error, bytes and privacy, and the bill of a plan."""
 
-from fedtally.planner.bill import REFERENCE, Bill, Host, Stage
+from fedtally.planner.bill import Bill, Stage
+from fedtally.planner.campaign import Campaign
 from fedtally.planner.choice import (
     Choice,
     Question,
@@ -11,19 +12,11 @@ from fedtally.planner.choice import (
     schedules,
     smallest,
 )
-from fedtally.planner.frequencies import Fit, Frequencies, Pilot
-from fedtally.planner.sizes import (
-    RISK,
-    Campaign,
-    Size,
-    UnreachableError,
-    linear,
-    minimax,
-    oracle,
-    size_by_model,
-    two_phase,
-    within,
-)
+from fedtally.planner.costs import REFERENCE, Host
+from fedtally.planner.frequencies import Frequencies
+from fedtally.planner.paper_sizes import Size, linear, minimax, oracle, two_phase
+from fedtally.planner.pilot import Fit, Pilot
+from fedtally.planner.sizes import RISK, UnreachableError, size_by_model, within
 
 __all__ = [
     "REFERENCE",

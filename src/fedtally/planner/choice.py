@@ -23,8 +23,10 @@ from typing import NamedTuple
 from fedtally import _validate
 from fedtally.errors import InvalidInputError
 from fedtally.kernels import MAX_WIDTH
+from fedtally.planner.campaign import Campaign
 from fedtally.planner.frequencies import Frequencies
-from fedtally.planner.sizes import MARGIN, RISK, Campaign, Size, size_by_model, within
+from fedtally.planner.paper_sizes import Size
+from fedtally.planner.sizes import MARGIN, RISK, size_by_model, within
 from fedtally.recovery.decoding import kind_of
 from fedtally.recovery.releases import numbers_of_batches
 from fedtally.sketch import Schedule

@@ -22,7 +22,8 @@ from fedtally.secagg.config import SecureSum
 from fedtally.sketch import Recovery, Schedule
 
 if TYPE_CHECKING:
-    from fedtally.planner.bill import Bill, Host
+    from fedtally.planner.bill import Bill
+    from fedtally.planner.costs import Host
 
 _NEIGHBOURS = (0.5, 2.0, 4.0)  # times the width
 _WIDER = 1.1  # what is added where exact noise is larger than that of Gaussian accounting
@@ -156,10 +157,10 @@ def _with_exact_noise(draft: Draft, plan: Plan, distribution: Frequencies) -> tu
     """Return the plan, and its error, made wider where exact accounting asks for more noise than was planned with."""
     tau, budget, p = draft.spec.tau, draft.spec.max_bytes, draft.spec.failure_probability
     assert tau is not None
-    linf = predict_linf(plan, distribution, draft.recovery, p)
+    linf = predict_linf(plan, distribution, draft.recovery, p, tau=tau)
     while linf > tau:
         plan, before = draft.plan(plan.schedule, plan.rows, math.ceil(_WIDER * plan.width)), linf
-        linf = predict_linf(plan, distribution, draft.recovery, p)
+        linf = predict_linf(plan, distribution, draft.recovery, p, tau=tau)
         if linf > 0.999 * before or (budget is not None and plan.bytes_per_client > budget):
             raise _unreachable(draft, distribution)
     return plan, linf
@@ -204,10 +205,20 @@ def predict_linf(
     recovery: str,
     probability: float,
     repeats: int = Campaign.repeats,
+    tau: float | None = None,
 ) -> float:
-    """Return the largest error that a plan is predicted to exceed with a probability; see `Campaign` for repeats."""
+    """Return the largest error that a plan is predicted to exceed with a probability.
+
+    Args:
+        plan: the campaign's.
+        distribution: what is known of the frequencies.
+        recovery: "joint" or "median".
+        probability: in (0, 1).
+        repeats: as in `Campaign`.
+        tau: as in `Campaign.linf`.
+    """
     campaign = replace(Campaign.from_plan(plan, recovery), repeats=repeats)
-    return campaign.linf(distribution, probability, plan.rows, plan.width)
+    return campaign.linf(distribution, probability, plan.rows, plan.width, tau)
 
 
 def chosen_for(

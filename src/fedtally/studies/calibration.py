@@ -1,6 +1,6 @@
 """The CPU seconds of operations on this machine, measured on small rounds, draws and decoders.
 
-Every stage of a small round takes a known number of each operation (`planner.bill`) and a measured
+Every stage of a small round takes a known number of each operation (`planner.costs`) and a measured
 time. The times of the operations are those that explain all stages best, by non-negative least
 squares of relative errors.
 """
@@ -33,7 +33,8 @@ from fedtally.domain import IntegerRange
 from fedtally.engines.local.seeds import key_bytes
 from fedtally.errors import InvalidInputError
 from fedtally.plan import Plan
-from fedtally.planner.bill import OPERATIONS, Host, Work, decoding_work, lines_of_sum, noise_work
+from fedtally.planner.bill import lines_of_sum
+from fedtally.planner.costs import OPERATIONS, Host, Work, decoding_work, noise_work
 from fedtally.planner.secure_sum import Keys, Summation, make_keys, replace_keys, terms
 from fedtally.privacy.mechanism import rounded_gaussian, skellam
 from fedtally.recovery.decoding import kind_of

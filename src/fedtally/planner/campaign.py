@@ -1,0 +1,242 @@
+"""The predicted error of a campaign, for every size of its sketch.
+
+Small sketches of one batch are tried (`fedtally.planner.trials`), all others are predicted
+(`fedtally.recovery.error_model`), with two safeguards where predictions for joint recovery are
+doubtful: `Campaign.modelled_failure` and `Campaign._relied_on`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from decimal import ROUND_CEILING, Context
+from functools import lru_cache
+from typing import Self
+
+from fedtally import _validate
+from fedtally.errors import InvalidInputError
+from fedtally.kernels import MAX_ROWS
+from fedtally.plan import Plan
+from fedtally.planner.frequencies import Frequencies
+from fedtally.planner.trials import MOST_CELLS, Trials
+from fedtally.recovery.decoding import kind_of
+from fedtally.recovery.error_model import Setting
+from fedtally.sketch import Schedule
+
+# A sketch this much narrower, whose error is this much larger, makes a prediction for joint
+# recovery doubtful: the decoder may stop where the narrower one does.
+JUMP, FALL = 1.4, 2.0
+CELLS_PER_ITEM = 4  # that exact recovery is relied on with
+TELLING = 2  # failures that trials must allow, at least, to say anything
+_STEPS, _CLOSE = 8, 1.005  # towards an error that it depends on itself
+
+
+@dataclass(frozen=True)
+class Campaign:
+    """What is given, whatever the size of the sketch.
+
+    Args:
+        num_clients: of all rounds together.
+        schedule: shared, fresh, hybrid or batched:B.
+        num_rounds: M.
+        recovery: "joint" or "median".
+        noise: standard deviation in each counter of each round's sum, in counts; or a function of
+            the rows, on which it depends under differential privacy.
+        round_sizes: clients of each round, together num_clients; of equal size if None.
+        repeats: how many campaigns at most are run to know what a small sketch does.
+    """
+
+    num_clients: int
+    schedule: Schedule | str = "shared"
+    num_rounds: int = 1
+    recovery: str = "joint"
+    noise: float | Callable[[int], float] = 0.0
+    round_sizes: Sequence[int] | None = None
+    repeats: int = 100
+
+    @classmethod
+    def from_plan(cls, plan: Plan, recovery: str) -> Self:
+        """Return what a plan says: of its noise, all that there is when nobody drops out.
+
+        >>> domain = {"kind": "range", "size": 1000, "public": True}
+        >>> plan = Plan(rows=7, width=200, schedule="hybrid", num_rounds=4, num_clients=8000, max_round_clients=2200,
+        ...             domain=domain, max_items=1, seed=bytes(32))
+        >>> campaign = Campaign.from_plan(plan, "joint")
+        >>> str(campaign.schedule), campaign.num_rounds, campaign.noise
+        ('hybrid', 4, 0.0)
+        """
+        noise, rounds = 0.0, plan.num_rounds
+        if plan.privacy is not None:
+            each = plan.privacy.largest_stddev(-(-plan.num_clients // rounds))
+            noise = each * math.sqrt(len(plan.releases) / rounds)
+        return cls(plan.num_clients, plan.schedule, rounds, recovery, noise)
+
+    def trials(self, distribution: Frequencies, rows: int, width: int) -> Trials | None:
+        """Return the campaigns that say what so small a sketch does; None where the error model does."""
+        schedule = Schedule.parse(self.schedule)
+        if rows * width > MOST_CELLS or len(schedule.batches_of(self.num_rounds)) > 1:
+            return None
+        noise = _rounded_up(self.noise_of(rows) * math.sqrt(self.num_rounds))
+        return Trials.of(distribution, self.num_clients, self.recovery, noise, rows, width)
+
+    def failure(self, distribution: Frequencies, tau: float, rows: int, width: int) -> float:
+        """Return the probability that the largest error exceeds tau, predicted or, of a small sketch, by trials."""
+        trials = self.trials(distribution, rows, width)
+        return (
+            self.modelled_failure(distribution, tau, rows, width)
+            if trials is None
+            else trials.failure(tau, self.repeats)
+        )
+
+    def linf(
+        self,
+        distribution: Frequencies,
+        p: float,
+        rows: int,
+        width: int,
+        tau: float | None = None,
+    ) -> float:
+        """Return the largest error that is exceeded with probability p.
+
+        Args:
+            distribution: of the frequencies.
+            p: the probability.
+            rows: of the sketch.
+            width: of the sketch.
+            tau: an error to be kept. Fewer trials of a small sketch are run where they make it sure
+                that it is.
+        """
+        trials = self.trials(distribution, rows, width) if p * self.repeats >= TELLING else None
+        return (
+            self.modelled_linf(distribution, p, rows, width)
+            if trials is None
+            else trials.linf(p, self.repeats, tau)
+        )
+
+    def modelled_failure(
+        self, distribution: Frequencies, tau: float, rows: int, width: int
+    ) -> float:
+        """Return the probability that the largest error exceeds tau, by the error model.
+
+        Or the probability that that of a sketch `JUMP` times narrower exceeds `FALL` tau, if that
+        is larger. Where the error of joint recovery falls so fast, from many items to few, by how
+        much is well predicted, but not where.
+        """
+        return max(self.failures(distribution, tau, rows, width))
+
+    def failures(
+        self, distribution: Frequencies, tau: float, rows: int, width: int
+    ) -> Iterator[float]:
+        """Yield the probabilities of which `modelled_failure` is the larger.
+
+        If the first one exceeds a bound, the second is never computed.
+        """
+        distribution = self._careful(distribution, tau)
+        yield self._failure(distribution, tau, rows, width)
+        if self._fits_items and (narrower := int(width / JUMP)) >= 2:
+            yield self._failure(distribution, FALL * tau, rows, narrower)
+
+    def _failure(self, distribution: Frequencies, tau: float, rows: int, width: int) -> float:
+        found = self._setting(distribution, rows, width).failure(distribution.frequencies, tau)
+        if found == 0.0 and (narrower := self._relied_on(distribution, rows, width)) < width:
+            setting = self._setting(distribution, rows, narrower)
+            return setting.failure(distribution.frequencies, tau)
+        return found
+
+    def modelled_linf(self, distribution: Frequencies, p: float, rows: int, width: int) -> float:
+        """Return the largest error that is exceeded with probability p, by the error model, as `modelled_failure`."""
+        found, known, narrower = 0.0, distribution, int(width / JUMP)
+        # from below to the least error that is exceeded with p if items below it are alike
+        for _ in range(_STEPS):
+            before, found = found, self._linf(known, p, rows, width)
+            if self._fits_items and narrower >= 2:
+                found = max(found, self._linf(known, p, rows, narrower) / FALL)
+            known = self._careful(distribution, found)
+            if known is distribution or found <= _CLOSE * before:
+                break
+        return found
+
+    def _careful(self, distribution: Frequencies, tau: float) -> Frequencies:
+        """Return the distribution that joint recovery is planned with: rare items of which a pilot tells little are
+        alike.
+        """
+        if not self._fits_items or distribution.fit is None:
+            return distribution
+        return _alike_below(distribution, min(tau, distribution.fit.resolved / 2))
+
+    def _linf(self, distribution: Frequencies, p: float, rows: int, width: int) -> float:
+        setting = self._setting(distribution, rows, width)
+        found = setting.predict(distribution.frequencies, p).linf
+        if found == 0.0 and (narrower := self._relied_on(distribution, rows, width)) < width:
+            setting = self._setting(distribution, rows, narrower)
+            return setting.predict(distribution.frequencies, p).linf
+        return found
+
+    def _relied_on(self, distribution: Frequencies, rows: int, width: int) -> int:
+        """Return the width whose prediction is relied on: this one, or a narrower one.
+
+        Joint recovery may be predicted to be exact with more items than so few cells bear: with a
+        third of the cells as items, or a half, the decoder mostly stops before it is there. Then
+        its error is at most that of the widest sketch that is not predicted to be exact.
+        """
+        while width > 2 and self._fits_items:
+            setting = self._setting(distribution, rows, width)
+            found = setting.predict(distribution.frequencies)
+            if found.scale > 0.0 or found.support * CELLS_PER_ITEM <= rows * width:
+                break
+            width = max(2, int(0.9 * width))
+        return width
+
+    @property
+    def _fits_items(self) -> bool:
+        return kind_of(self.recovery).fits_items
+
+    def _setting(self, distribution: Frequencies, rows: int, width: int) -> Setting:
+        return Setting(
+            rows=rows,
+            width=width,
+            schedule=self.schedule,
+            num_rounds=self.num_rounds,
+            num_clients=self.num_clients,
+            recovery=self.recovery,
+            noise=self.noise_of(rows),
+            numbers=distribution.numbers,
+            candidates=distribution.domain_size,
+            heterogeneity=distribution.heterogeneity,
+            max_items=distribution.max_items,
+            round_sizes=self.round_sizes,
+        )
+
+    def noise_of(self, rows: int) -> float:
+        """Return the standard deviation of the noise in a counter of each round's sum."""
+        return self.noise(rows) if callable(self.noise) else self.noise
+
+    def searched_rows(self, rows: Iterable[int] | int | None) -> list[int]:
+        """Return the rows to search, from the middle outwards."""
+        if rows is None:
+            rows = kind_of(self.recovery).planned_rows
+        searched = sorted(
+            {
+                _validate.integer(1, MAX_ROWS, rows=one)
+                for one in ([rows] if isinstance(rows, int) else rows)
+            }
+        )
+        if not searched:
+            raise InvalidInputError("rows must be at least one number, got none")
+        middle = searched[len(searched) // 2]
+        return sorted(searched, key=lambda one: abs(one - middle))
+
+
+def _rounded_up(noise: float) -> float:
+    """Return noise with three digits, no less: that of a plan and that which it was sized with share their trials.
+
+    >>> _rounded_up(15.8047), _rounded_up(28.0), _rounded_up(0.0)
+    (15.9, 28.0, 0.0)
+    """
+    return float(Context(prec=3, rounding=ROUND_CEILING).create_decimal(repr(noise * (1 - 1e-9))))
+
+
+@lru_cache(maxsize=64)
+def _alike_below(distribution: Frequencies, frequency: float) -> Frequencies:
+    return distribution.alike_below(frequency)

@@ -1,0 +1,265 @@
+"""The operations of a campaign, counted, and the CPU seconds that each takes on a host.
+
+How many of each operation a stage takes is known before any client is touched. How long one takes
+depends on the machine: `studies.calibration` measures a `Host`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any, Self
+
+from fedtally import _validate, kernels
+from fedtally.errors import InvalidInputError
+from fedtally.plan import Plan
+from fedtally.privacy.mechanism import Noise
+from fedtally.recovery.decoding import kind_of
+from fedtally.recovery.joint import (
+    LARGEST_SUPPORT,
+    NUM_PHANTOMS,
+    POLISH_SWEEPS,
+    POLISHES,
+    PROBE_SWEEPS,
+    PROBED_CELLS,
+    SWEEPS,
+    THRESHOLDS,
+)
+from fedtally.sketch import ScheduleKind
+from fedtally.sketch.hashing import SIGNS_PER_GROUP
+
+SCHEMA = "fedtally-host/1"
+# fitted items of joint recovery, as a share of the counters of one sketch, where nothing is known
+HEAVY = 0.1
+_EXACT = 1 << 24  # counts below it are decoded in single precision
+
+OPERATIONS: Mapping[str, str] = MappingProxyType(
+    {
+        "message": "a message that a client reads and answers",
+        "receipt": "a message that a server takes",
+        "phase": "a phase of a sum, begun and closed by a server",
+        "owner": "the secret of a client put together by the server, and verified",
+        "keys": "a client's keys made, and its seeds committed to",
+        "signature": "an Ed25519 signature made",
+        "verification": "an Ed25519 signature verified",
+        "exchange": "an X25519 key agreed on, and what follows from it derived, sealed or opened",
+        "slot": "what the server keeps for one neighbour of a client",
+        "share": "one product of a share of a client's secrets",
+        "coefficient": "one coefficient of what opens a secret",
+        "mask": "a byte of a mask, made and added",
+        "sketch": "a sketch begun and hashed into",
+        "counter": "a counter of a client: written, checked and packed",
+        "entry": "a byte of a vector, added by a server",
+        "plane": "an entry that is packed or unpacked in a plane besides the first",
+        "digest": "a byte of a report, hashed",
+        "seal": "a seed sealed to the helper",
+        "unseal": "a seed opened by the helper",
+        "opened": "a counter of a sum, when it is opened",
+        "draw": "a draw of noise",
+        "scan": "an entry of a table of noise that a draw is compared with",
+        "decoder": "a decoder made",
+        "pattern": "a sum of counters that a decoder tabulates",
+        "gather": "a look at a counter, in units of one in the nearest cache",
+        "hash": "a candidate hashed for one row",
+        "fit": "a joint fit begun and settled, whatever its size",
+        "candidate": "a candidate looked at by joint recovery",
+        "place": "a cell of a fitted item found, and how many others share it",
+        "step": "a cell of a fitted item in one sweep",
+        "cell": "a cell of the sums, in one probe of the fit",
+    }
+)
+
+Work = Mapping[str, float]
+
+
+@dataclass(frozen=True)
+class Host:
+    """What operations take on a machine: CPU seconds of all threads together.
+
+    Args:
+        kernels: the implementation in use, of `kernels.available_backends`.
+        version: of fedtally.
+        seconds: of one of each of `OPERATIONS`.
+
+    Raises:
+        InvalidInputError: an operation is missing, unknown or of no finite, non-negative time.
+
+    >>> REFERENCE.price({"message": 2.0, "exchange": 0.0}) == 2 * REFERENCE.seconds["message"]
+    True
+    """
+
+    kernels: str
+    version: str
+    seconds: Mapping[str, float]
+
+    def __post_init__(self) -> None:
+        for name in ("kernels", "version"):
+            if not isinstance(getattr(self, name), str):
+                raise InvalidInputError(f"{name} must be a text, got {getattr(self, name)!r}")
+        if not isinstance(self.seconds, Mapping) or self.seconds.keys() != OPERATIONS.keys():
+            raise InvalidInputError(
+                f"the seconds of a host must be those of {', '.join(OPERATIONS)}"
+            )
+        checked = {name: _validate.real(0.0, **{name: self.seconds[name]}) for name in OPERATIONS}
+        object.__setattr__(self, "seconds", MappingProxyType(checked))
+
+    def price(self, work: Work) -> float:
+        """Return the seconds that some operations take."""
+        return sum(count * self.seconds[name] for name, count in work.items())
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the host as JSON-able values."""
+        return {
+            "schema": SCHEMA,
+            "kernels": self.kernels,
+            "version": self.version,
+            "seconds": dict(self.seconds),
+        }
+
+    @classmethod
+    def from_dict(cls, values: Any) -> Self:
+        """Return the host that `to_dict` described.
+
+        Raises:
+            InvalidInputError: an entry is missing, unknown or out of bounds, or the schema is
+                another.
+        """
+        if not isinstance(values, Mapping) or set(values) != {
+            "schema",
+            "kernels",
+            "version",
+            "seconds",
+        }:
+            raise InvalidInputError(
+                "a host is a table with the entries schema, kernels, version and seconds"
+            )
+        if values["schema"] != SCHEMA:
+            raise InvalidInputError(
+                f"the host is of schema {values['schema']!r}, this version reads {SCHEMA!r}"
+            )
+        return cls(values["kernels"], values["version"], values["seconds"])
+
+
+REFERENCE = Host(
+    "v4",
+    "0.1.0",
+    {
+        "message": 4e-05,
+        "receipt": 1.6e-05,
+        "phase": 0.0002,
+        "owner": 4.5e-05,
+        "keys": 0.00011,
+        "signature": 1.9e-05,
+        "verification": 7.6e-05,
+        "exchange": 6.6e-05,
+        "slot": 1.2e-07,
+        "share": 5.2e-09,
+        "coefficient": 2.8e-09,
+        "mask": 1e-10,
+        "sketch": 1.6e-05,
+        "counter": 1.6e-09,
+        "entry": 1.4e-10,
+        "plane": 3.2e-10,
+        "digest": 7.6e-10,
+        "seal": 0.00014,
+        "unseal": 7.6e-05,
+        "opened": 1.7e-09,
+        "draw": 1.9e-09,
+        "scan": 7e-11,
+        "decoder": 4.3e-05,
+        "pattern": 2.4e-09,
+        "gather": 2.9e-10,
+        "hash": 3e-10,
+        "fit": 0.01,
+        "candidate": 8.2e-10,
+        "place": 5.8e-08,
+        "step": 1.6e-09,
+        "cell": 2.3e-08,
+    },
+)
+"""Measured once, on one core of a shared AMD EPYC (Zen 5) virtual machine: calibrate your own."""
+
+
+def noise_work(noise: Noise, draws: int, scans: bool = False) -> Work:
+    """Return what draws of noise take; those that scan a small table do so in constant time."""
+    if scans and noise.is_small:
+        return {"scan": draws * len(noise.masses), "mask": 8 * draws}
+    return {"draw": draws}
+
+
+def extended(work: Work, **more: float) -> Work:
+    """Return these operations and more."""
+    return {name: work.get(name, 0) + more.get(name, 0) for name in work.keys() | more.keys()}
+
+
+def decoding_work(
+    plan: Plan,
+    backend: str,
+    recovery: str = "joint",
+    candidates: int | None = None,
+    heavy: int | None = None,
+) -> Work:
+    """Return what the way from the sums to an estimate of every candidate takes; see `bill`.
+
+    Args:
+        plan: the campaign's.
+        backend: the kernels.
+        recovery: "joint" or "median".
+        candidates: that are decoded.
+        heavy: items that joint recovery fits.
+    """
+    size = plan.domain_size if candidates is None else _validate.integer(1, candidates=candidates)
+    is_exact = plan.num_clients * plan.max_items < _EXACT
+    once = _looked(plan, backend, size, 4 if is_exact else 8)
+    if not kind_of(recovery).fits_items:
+        return once
+    cells, batches = plan.rows * plan.width, plan.schedule.num_batches(plan.num_rounds)
+    several = batches > 1
+    most = min(size, int(LARGEST_SUPPORT[several] * cells))
+    fitted = min(
+        most, max(1, int(HEAVY * cells)) if heavy is None else _validate.integer(0, heavy=heavy)
+    )
+    probes = (POLISHES + 1) * min(64, -(-PROBED_CELLS[several] // (cells * batches)))
+    sweeps = len(THRESHOLDS) * SWEEPS + POLISHES * POLISH_SWEEPS + probes * PROBE_SWEEPS
+    looks = len(THRESHOLDS) + POLISHES + 1
+    each, phantoms = _looked(plan, backend, size, 4), _looked(plan, backend, NUM_PHANTOMS, 4)
+    own = batches if plan.schedule.kind is ScheduleKind.FRESH else 1
+    return {name: looks * count + phantoms[name] for name, count in each.items()} | {
+        "fit": 1,
+        "candidate": looks * size,
+        "place": fitted * plan.rows * own * (looks + POLISHES),
+        "step": fitted * plan.rows * batches * sweeps,
+        "cell": probes * cells * batches,
+    }
+
+
+def _looked(plan: Plan, backend: str, candidates: int, itemsize: int) -> dict[str, float]:
+    """Return what a decoder takes that looks at every candidate once."""
+    batches = plan.schedule.num_batches(plan.num_rounds)
+    parts, together = (batches, 1) if plan.schedule.kind is ScheduleKind.FRESH else (1, batches)
+    gathers, patterns = _gathered((together, plan.rows, plan.width), itemsize, candidates, backend)
+    rows = parts * plan.rows
+    return {
+        "decoder": parts,
+        "pattern": rows * patterns,
+        "gather": rows * candidates * gathers,
+        "hash": rows * candidates * -(-together // SIGNS_PER_GROUP),
+    }
+
+
+def _gathered(
+    shape: tuple[int, int, int], itemsize: int, candidates: int, backend: str
+) -> tuple[float, int]:
+    """Return the cost of one look at a candidate in one row, and how many sums a row tabulates.
+
+    The compiled kernels tabulate the sums of batches for every pattern of their signs; NumPy's look
+    at each batch.
+    """
+    batches, _, width = shape
+    if backend == "numpy":
+        return float(batches), 0
+    tables = kernels.plan_subtables(shape, itemsize, candidates)
+    cells = sum(width << table.bits for table in tables)
+    cost = next(cost for bound, cost in kernels.GATHER_COSTS if cells * itemsize <= bound)
+    return len(tables) * cost, cells

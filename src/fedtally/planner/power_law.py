@@ -1,0 +1,64 @@
+"""Power laws over ranks: with a mass, an energy and a largest frequency."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import numpy.typing as npt
+from scipy.optimize import brentq
+
+F64 = npt.NDArray[np.float64]
+STEEPEST = 10.0  # the largest exponent that is fitted: all mass is then at the first rank
+
+
+def power_law(
+    first: int, last: int, mass: float, energy: float, most: float
+) -> tuple[F64, F64, float]:
+    """Return frequencies and numbers of the ranks first..last of a power law, none above `most`, and its exponent.
+
+    Of those with this mass, the one whose energy is nearest.
+    """
+    if mass <= 0.0 or last < first:
+        return np.empty(0), np.empty(0), 0.0
+    ranks, numbers = ranks_between(first, last)
+
+    def distribution(exponent: float) -> F64:
+        return capped((ranks / first) ** -exponent, numbers, mass, most)
+
+    def excess(exponent: float) -> float:
+        return math.log(float(numbers @ distribution(exponent) ** 2) / energy)
+
+    if energy <= 0 or excess(0.0) >= 0:
+        exponent = 0.0
+    else:
+        exponent = (
+            STEEPEST if excess(STEEPEST) <= 0 else float(brentq(excess, 0.0, STEEPEST, xtol=1e-4))
+        )
+    return distribution(exponent), numbers, exponent
+
+
+def ranks_between(first: int, last: int) -> tuple[F64, F64]:
+    """Return the ranks first..last, the first 200 one by one, the others in groups, and how many each stands for."""
+    few = min(last - first + 1, 200)
+    if few == last - first + 1:
+        return np.arange(first, last + 1.0), np.ones(few)
+    steps = max(int(math.log((last + 1) / (first + few)) / math.log(1.02)), 1)
+    edges = np.unique(
+        np.append(
+            np.arange(first, first + few), np.rint(np.geomspace(first + few, last + 1, steps + 1))
+        )
+    )
+    return np.sqrt(edges[:-1] * (edges[1:] - 1)), np.diff(edges)
+
+
+def capped(shape: F64, numbers: F64, mass: float, most: float) -> F64:
+    """Return a falling shape, so many of each, with this mass, and none above `most`."""
+    low, high = math.log(mass / float(numbers @ shape)), math.log(most / float(shape[-1]))
+    if float(numbers @ np.minimum(math.exp(low) * shape, most)) < mass * (1 - 1e-9):
+        for _ in range(60):  # what the bound cuts off goes to the others
+            middle = (low + high) / 2
+            less = float(numbers @ np.minimum(np.exp(middle) * shape, most)) < mass
+            low, high = (middle, high) if less else (low, middle)
+    found: F64 = np.minimum(math.exp(low) * shape, most)
+    return found

@@ -1,0 +1,266 @@
+"""The error of joint recovery, predicted: docs/error-model.md derives equation (1)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+from scipy.optimize import brentq
+from scipy.special import gammaln, ndtr, ndtri, xlogy
+
+from fedtally.recovery.error_shape import F64, Prediction, Shape, grouped
+from fedtally.recovery.joint import (
+    FALSE_ITEMS,
+    LARGEST_SUPPORT,
+    SELECTED,
+    SMALLER_SUPPORTS,
+    WELL_CONDITIONED,
+)
+
+_MANY = 60.0  # clients from which an item's count is taken as its expectation
+_GROUP = 1.03  # items within this ratio are taken together
+# standard errors by which an item's rounds must differ for the decoder to see more than Poisson
+# noise
+_CLEARLY = 3.0
+_SCALES = 240  # of the grid on which the largest scale is looked for
+_BLOCK = 24  # scales that are looked at together
+_EXACT = 1e-3  # clients: a smaller scale is taken as none
+_SAME = 1e-6  # relative: scales this close are one
+
+
+def _drawn(frequencies: F64, plan: Shape, number: F64 | float = 1.0) -> tuple[F64, F64]:
+    """Return frequencies among the drawn clients, and how many items are expected to have each, 0 first."""
+    expected, number = frequencies * plan.clients, np.broadcast_to(number, frequencies.shape)
+    few = expected <= _MANY
+    rare, sizes = grouped(expected[few], number[few], _GROUP)
+    counts = np.arange(1.0, _MANY + 10 * _MANY**0.5)
+    poisson = np.exp(xlogy(counts, rare[:, None]) - rare[:, None] - gammaln(counts + 1))
+    frequent, others = grouped(expected[~few], number[~few], _GROUP)
+    numbers = np.concatenate([sizes @ poisson, others])
+    zero = max(plan.candidates - float(numbers.sum()), 0.0)
+    return np.concatenate([[0.0], counts, frequent]) / plan.clients, np.append(zero, numbers)
+
+
+class _State(NamedTuple):
+    """What the decoder makes of scales: float64 [scales]; `implied` is what (1) returns, `left` is b'."""
+
+    implied: F64
+    threshold: F64
+    left: F64
+    support: F64
+
+
+class _Ladder:
+    """Equation (1), for a bound on the support as a share of the cells."""
+
+    def __init__(self, f: F64, number: F64, plan: Shape, largest: float) -> None:
+        self.f, self.number, self.plan = f, number, plan
+        self.cells = plan.rows * plan.width
+        self.most = max(1, int(largest * self.cells))
+        self.selected = max(SELECTED, -float(ndtri(min(0.5, FALSE_ITEMS / plan.candidates))))
+
+    def _support(self, threshold: F64, s: F64) -> F64:
+        support: F64 = (self.number * ndtr((self.f - threshold) / s)).sum(axis=1, keepdims=True)
+        return support
+
+    def _threshold(self, s: F64) -> F64:
+        """Return the least thresholds of the decoder that leave no more items than may be fitted: [scales, 1]."""
+        low = np.maximum(self.selected * s, 0.5 / self.plan.clients)
+        full = np.flatnonzero(self._support(low, s) > self.most)
+        if len(full):
+            least, most, scales = low[full], self.f[-1] + 40 * s[full], s[full]
+            for _ in range(40):
+                middle = (least + most) / 2
+                over = self._support(middle, scales) > self.most
+                least, most = np.where(over, middle, least), np.where(over, most, middle)
+            low[full] = most
+        return low
+
+    def at(self, scale: F64) -> _State:
+        """Return what the decoder makes of scales, float64 [scales], positive."""
+        plan, f, number = self.plan, self.f, self.number
+        s = scale[:, None]
+        batches = plan.batches
+        # Between batches an item varies as Poisson counts do, and as its distribution does. The
+        # decoder sees the latter where it is clear.
+        tau, v = batches * s * s, f * batches / plan.clients
+        more = f * f * (plan.heterogeneity - 1) / max(1 - 1 / batches, 1e-9)
+        limit = _CLEARLY * math.sqrt(2 / max(batches - 1, 1e-9))
+        threshold = self._threshold(s)
+        gap = (threshold - f) / s
+        fitted = ndtr(-gap)
+        density = np.exp(-(gap**2) / 2) / np.sqrt(2 * np.pi)
+        selection = (number * density * threshold / s).sum(axis=1, keepdims=True)
+        # A smaller b' means larger shares kept, and these a smaller b': from 1 it falls to the
+        # largest solution.
+        left = np.ones_like(s)
+        for _ in range(100):
+            shown = left**2 * tau
+            seen = v + np.where(more > limit * (v + shown), more, 0.0)
+            kept = seen / (seen + shown)
+            used = (number * fitted * (1 + (batches - 1) * kept)).sum(axis=1, keepdims=True)
+            before, left = (
+                left,
+                np.maximum(1 - (used + selection) / (self.cells * batches), 0.02),
+            )
+            if np.abs(before - left).max() < 1e-6:
+                break
+        mean = s * s * (fitted + gap * density) + f * f * (1 - fitted)
+        stddev = fitted * (kept**2 * tau + (1 - kept) ** 2 * (v + more)) + (1 - fitted) * (v + more)
+        errors = (number * (mean + (1 - 1 / batches) * stddev)).sum(axis=1)
+        noise = plan.noise * batches / plan.clients**2
+        implied = np.sqrt((noise + errors / plan.width) / (plan.rows * batches))
+        return _State(implied, threshold[:, 0], left[:, 0], (number * fitted).sum(axis=1))
+
+    def largest_scale(self) -> float:
+        """Return the largest scale that (1) returns at least as large; 0 if there is none."""
+        f, number, plan = self.f, self.number, self.plan
+        alone = (
+            number * (f * f / plan.cancelling + f / plan.clients)
+        ).sum() / plan.width + plan.noise / plan.clients**2
+        low, high = _EXACT / plan.clients, 2 * (alone / plan.rows) ** 0.5
+        if high <= low:
+            return 0.0
+        scales = np.geomspace(high, low, _SCALES)
+        first = self._first_that_stays(scales)
+        if first is None:
+            return 0.0
+        if first == 0:
+            return float(high)
+        # (1) returns at least as much at the low end of this step, and less at the high end. A root
+        # between takes half the looks that halving takes.
+        low, high = math.log(scales[first]), math.log(scales[first - 1])
+        # Looks at one scale and at many may round differently, where the root is an end.
+        if self._rise(low) <= 0.0:
+            return math.exp(low)
+        if self._rise(high) >= 0.0:
+            return math.exp(high)
+        return math.exp(brentq(self._rise, low, high, xtol=_SAME))
+
+    def _rise(self, log_scale: float) -> float:
+        """Return the logarithm of what (1) returns of a scale, less that of the scale."""
+        scale = math.exp(log_scale)
+        implied = float(self.at(np.array([scale])).implied[0])
+        return math.log(max(implied, 1e-300) / scale)
+
+    def _first_that_stays(self, scales: F64) -> int | None:
+        """Return the place of the first scale, from above, that (1) returns at least as large."""
+        for start in range(0, len(scales), _BLOCK):  # mostly it is among the largest
+            some = scales[start : start + _BLOCK]
+            stays = np.flatnonzero(self.at(some).implied >= some)
+            if len(stays):
+                return start + int(stays[0])
+        return None
+
+
+class _Fitted(NamedTuple):
+    """What joint recovery is expected to come to; `beyond`: how many items have an error above a size, in scales."""
+
+    scale: float
+    support: float
+    largest: float
+    beyond: Callable[[float], float]
+
+
+def predict(
+    frequencies: F64, plan: Shape, number: F64 | float = 1.0, probability: float = 0.5
+) -> Prediction:
+    """Return the predicted error of joint recovery."""
+    found = _fitted(frequencies, plan, number)
+    many = -math.log1p(-probability)
+    linf = (
+        found.scale * _zero(lambda x: found.beyond(x) - many, found.largest + 100.0)
+        if found.scale
+        else 0.0
+    )
+    return Prediction(found.scale, found.support, linf)
+
+
+def failure(frequencies: F64, plan: Shape, number: F64, tau: float) -> float:
+    """Return the probability that the largest error exceeds tau; errors beyond it are Poisson."""
+    found = _fitted(frequencies, plan, number)
+    return -math.expm1(-found.beyond(tau / found.scale)) if found.scale else 0.0
+
+
+def _fitted(frequencies: F64, plan: Shape, number: F64 | float) -> _Fitted:
+    f, number = _drawn(frequencies, plan, number)
+    s = np.inf
+    for largest in (LARGEST_SUPPORT[plan.batches > 1.5], *SMALLER_SUPPORTS):
+        ladder = _Ladder(f, number, plan, largest)
+        found = ladder.largest_scale()
+        if found == 0.0:
+            return _Fitted(0.0, float(number[1:].sum()), 0.0, lambda _: 0.0)
+        at = ladder.at(np.array([found]))
+        if found < s:
+            s, state = found, at
+        if at.left[0] >= WELL_CONDITIONED:
+            break
+    gap, left, size = (float(state.threshold[0]) - f) / s, float(state.left[0]), f / s
+    normal = _normal_equivalent(size, number * ndtr(gap), plan)
+    tail: Callable[[F64], F64] = lambda z: ndtr(-normal(z))  # noqa: E731
+
+    def beyond(x: float) -> float:
+        """Return the expected number of items whose error exceeds x s in size."""
+        # errors of an item not fitted
+        high, low = ((side * x + (1 - left) * size) / left for side in (1, -1))
+        fitted_high = tail(np.maximum(gap, x))
+        fitted_low = np.maximum(tail(gap) - tail(np.maximum(gap, -x)), 0.0)
+        other_high = np.maximum(tail(high) - tail(gap), 0.0)
+        other_low = tail(-np.minimum(gap, low))
+        return float((number * (fitted_high + fitted_low + other_high + other_low)).sum())
+
+    return _Fitted(s, float(state.support[0]), float(size[-1]), beyond)
+
+
+def _normal_equivalent(size: F64, number: F64, plan: Shape) -> Callable[[F64], F64]:
+    """Return what gives a size of the noise, in its standard deviations, the normal size with the same tail.
+
+    Args:
+        size: float64 [groups], frequencies of items that are not fitted, in standard deviations of
+            the noise.
+        number: float64 [groups], how many.
+        plan: the sizes.
+    """
+    energy = number * size**2
+    matters = energy > 1e-9 * energy.sum()
+    size, number = size[matters], number[matters]
+    batches = plan.cancelling
+    # of the variance; the rest: normal
+    share = min(1.0, float(energy.sum()) / (plan.rows * plan.width * batches))
+    t = np.linspace(0.0, 14.0, 141)[1:]
+    y = t[:, None] * size / (plan.rows * batches)
+    log_cosh = y + np.log1p(np.exp(-2 * y)) - np.log(2.0)
+    together = 1 if plan.fresh else batches
+    each = np.expm1(np.minimum(together * log_cosh, 80.0)) / plan.width
+    cumulants = (number * each).sum(axis=1) * plan.rows * batches / together + (
+        1 - share
+    ) * t**2 / 2
+    slope = np.gradient(cumulants, t)
+    u, root = (
+        t * np.sqrt(np.maximum(np.gradient(slope, t), 0)),
+        np.sqrt(np.maximum(2 * (t * slope - cumulants), 0)),
+    )
+    sound = (u > 0) & (root > 0.3)
+    if not sound.any():
+        return lambda z: z
+    z, root, u = slope[sound], root[sound], u[sound]
+    equivalent = np.maximum.accumulate(np.minimum(root + np.log(u / root) / root, z))
+    z, equivalent = np.append(0.0, z), np.append(0.0, equivalent)
+
+    def normal(x: F64) -> F64:
+        a = np.abs(x)
+        found: F64 = np.sign(x) * (np.interp(a, z, equivalent) + np.maximum(a - z[-1], 0.0) / 2)
+        return found
+
+    return normal
+
+
+def _zero(falling: Callable[[float], float], high: float) -> float:
+    """Return where a falling function passes zero, by halving [0, high]."""
+    low = 0.0
+    for _ in range(60):
+        middle = (low + high) / 2
+        low, high = (middle, high) if falling(middle) > 0 else (low, middle)
+    return high
