@@ -28,7 +28,7 @@ from fedtally.engines.local import campaign
 from fedtally.engines.local.simulation import Simulation
 from fedtally.errors import InvalidInputError
 from fedtally.sketch import CountSketch
-from fedtally.sources import Columns, Source, from_items, lines, open_source, tables
+from fedtally.sources import Columns, Source, from_items, lines, open_source
 from fedtally.sources.layout import Layout
 from fedtally.sources.tables import table_source
 

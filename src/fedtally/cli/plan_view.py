@@ -10,7 +10,8 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
     from rich.table import Table
 
-    from fedtally.planner.bill import Bill, Host
+    from fedtally.planner.bill import Bill
+    from fedtally.planner.costs import Host
     from fedtally.planner.proposal import Proposal
 
 _HARDLY = 0.1  # relative: so much more error is worth a note where it saves bytes
