@@ -36,6 +36,10 @@ class MemoryLimitError(InvalidInputError):
     """Refuse work that would not fit the memory."""
 
 
+class OvertakenError(FedtallyError):
+    """Say that another process runs this campaign now: this one must neither write nor speak."""
+
+
 class MissingExtraError(FedtallyError, ImportError):
     """Say which optional dependency is missing and how to install it."""
 

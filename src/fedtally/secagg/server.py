@@ -107,6 +107,8 @@ class Server:
         invite: the Invite, the same bytes for everybody.
         code: why the round was aborted.
         outcome: the sum, when it is done.
+        refusal: why the last `receive` refused; None: it took the message, or the bytes are no
+            message of this session.
         blamed: wrong shares that were met while unmasking; those beyond the first t are looked at
             only if one of these is wrong, and of a holder that was caught no more. It accuses
             pairs, not clients: a client that deals bad shares puts the names of honest holders
@@ -186,6 +188,7 @@ class Server:
         self.invite, self.state = invite, ServerState.ADVERTISE
         self.code: AbortCode | None = None
         self.outcome: Outcome | None = None
+        self.refusal: AbortCode | None = None
         self.blamed: list[Blame] = []
         self._session, self._terms = message.session, wire.decode_terms(terms)
         self._ctx = wire.context(self._session, terms)
@@ -227,6 +230,14 @@ class Server:
         """Who is in the roster, by index; before there is one, who has advertised so far."""
         return tuple(self._clients)
 
+    @property
+    def awaited(self) -> tuple[ClientId, ...]:
+        """Who has been asked in this phase and has neither answered nor aborted.
+
+        Nobody while clients advertise: the server does not know whom its caller invited.
+        """
+        return tuple(self._clients[place] for place in np.flatnonzero(self._waiting).tolist())
+
     def receive(self, client: ClientId, data: bytes) -> bool:
         """Take what a client sent; whether it counts. Nothing that a client sends is an exception.
 
@@ -241,14 +252,16 @@ class Server:
             raise LocalProtocolError(
                 f"a client must be named by an int or a str, got {type(client).__name__}"
             )
-        message = wire.parse(data)
+        message, self.refusal = wire.parse(data), None
         if message is None or message.session != self._session or self.state in _ENDED:
             return False
         try:
             self._take(client, message)
-        except (RemoteProtocolError, RejectedError):
-            return False
-        return True
+        except RemoteProtocolError as error:
+            self.refusal = error.code
+        except RejectedError:  # a signature or a key that does not hold
+            self.refusal = AbortCode.ROSTER_INVALID
+        return self.refusal is None
 
     def _take(self, client: ClientId, message: wire.Frame) -> None:
         if message.version != wire.VERSION:
