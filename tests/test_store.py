@@ -32,14 +32,14 @@ from hypothesis import strategies as st
 from secagg_cohort import Cohort
 from sqlalchemy import event as hooks
 
-from fedtally import store
 from fedtally.errors import FedtallyError, InvalidInputError, UnreadableFileError
 from fedtally.privacy import accounting
 from fedtally.privacy.budget import AlreadySpentError, Cap, Charge, Grant, OverspentError
 from fedtally.privacy.events import Event
 from fedtally.secagg.client import Journal as ClientJournal
 from fedtally.secagg.messages import AbortCode
-from fedtally.store import ClientRecord, Journal, Ledger, Reservation, StoreError
+from fedtally.store import ClientRecord, Journal, Ledger, Reservation, StoreError, database
+from fedtally.store import ledger as ledgers
 
 EVENT = Event("rounded-gaussian", 16, "zero-out", variance=1e5, participations=3)
 SHARES = Event("skellam", 5, "zero-out", variance=2e5, honest_survivors=90, participations=2)
@@ -117,13 +117,13 @@ def _postgres_programs() -> str | None:
 def _no_sync(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> None:
     """Spare the disk: what is tested is the end of processes, not of power."""
     if request.node.name != "test_files_are_private_and_written_through":
-        prepare = store._prepare_sqlite
+        prepare = database._prepare_sqlite
 
         def unsynced(connection: sqlite3.Connection, other: object) -> None:
             prepare(connection, other)
             connection.execute("PRAGMA synchronous = OFF")
 
-        monkeypatch.setattr(store, "_prepare_sqlite", unsynced)
+        monkeypatch.setattr(database, "_prepare_sqlite", unsynced)
 
 
 @pytest.fixture(params=BACKENDS)
@@ -401,13 +401,16 @@ def test_constraints_hold_against_a_writer_who_asks_nobody(ledger: Ledger) -> No
     }
     landing = {**row, "sketch": b"other", "sha256": "0" * 64}
     for table, values in [
-        (store._reservations, row),
-        (store._landings, landing),
-        (store._reservations, {**row, "plan": "plan-9"}),  # of no campaign
-        (store._landings, {**landing, "release": 1}),  # of no reservation
-        (store._campaigns, {**campaign, "population": "nobody", "time": 9}),
-        (store._campaigns, {**campaign, "plan": "plan-0", "time": 9}),
-        (store._campaigns, {**campaign, "number": 1, "time": 9}),  # beside the one that was counted
+        (ledgers._reservations, row),
+        (ledgers._landings, landing),
+        (ledgers._reservations, {**row, "plan": "plan-9"}),  # of no campaign
+        (ledgers._landings, {**landing, "release": 1}),  # of no reservation
+        (ledgers._campaigns, {**campaign, "population": "nobody", "time": 9}),
+        (ledgers._campaigns, {**campaign, "plan": "plan-0", "time": 9}),
+        (
+            ledgers._campaigns,
+            {**campaign, "number": 1, "time": 9},
+        ),  # beside the one that was counted
     ]:
         with pytest.raises(StoreError), ledger._transaction(write=True) as connection:
             connection.execute(sa.insert(table).values(**values))
@@ -416,7 +419,7 @@ def test_constraints_hold_against_a_writer_who_asks_nobody(ledger: Ledger) -> No
 def test_rows_are_never_changed(ledger: Ledger) -> None:
     ledger.land(ledger.reserve(charge(), RUN, time=1), b"noised", RUN, time=2)
     before = ledger.export()
-    tables = [table.name for table in (store._schema, *store._ledger.sorted_tables)]
+    tables = [table.name for table in (database.schema, *ledgers._ledger.sorted_tables)]
     assert len(tables) == 6
     statements = ["DELETE FROM {0}", "UPDATE {0} SET {1} = {1}"]
     if ledger._engine.dialect.name == "sqlite":
@@ -425,7 +428,7 @@ def test_rows_are_never_changed(ledger: Ledger) -> None:
         statements += ["TRUNCATE {0} CASCADE"]
     columns = {
         table.name: table.columns.keys()[-1]
-        for table in (store._schema, *store._ledger.sorted_tables)
+        for table in (database.schema, *ledgers._ledger.sorted_tables)
     }
     for table in tables:
         for statement in statements:
@@ -471,9 +474,9 @@ def test_export_holds_everything_but_the_sketches(ledger: Ledger) -> None:
 
 
 def test_a_newer_ledger_is_not_touched(places: Callable[[], str]) -> None:
-    place, old = places(), store.SCHEMA_VERSION
+    place, old = places(), database.SCHEMA_VERSION
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(store, "SCHEMA_VERSION", old + 1)
+        patch.setattr(database, "SCHEMA_VERSION", old + 1)
         new_ledger(place)
     for create in (False, True):
         with pytest.raises(
@@ -555,7 +558,7 @@ def test_files_are_private_and_written_through(tmp_path: Path) -> None:
 
 
 def test_a_writer_waits_and_then_says_so(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(store, "WAIT_SECONDS", 1)
+    monkeypatch.setattr(database, "WAIT_SECONDS", 1)
     place = ledger._engine.url.render_as_string(hide_password=False)
     other = Ledger.open(place)
     with ledger._transaction(write=True):
@@ -679,7 +682,7 @@ def test_a_crash_between_any_two_statements(places: Callable[[], str]) -> None:
 def test_a_crash_while_a_ledger_is_made(
     places: Callable[[], str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    make_engine = store._engine
+    make_engine = database._engine
 
     def made(at: list[int]) -> tuple[str, int]:
         place, crashing = places(), Crashing(at)
@@ -690,7 +693,7 @@ def test_a_crash_while_a_ledger_is_made(
             return engine
 
         with monkeypatch.context() as patch:
-            patch.setattr(store, "_engine", watched)
+            patch.setattr(database, "_engine", watched)
             with suppress(Crash):
                 Ledger.open(place, create=True)
         gc.collect(1)
@@ -699,7 +702,7 @@ def test_a_crash_while_a_ledger_is_made(
     steps = made([])[1]
     assert steps > 50
     for step in range(
-        1, steps + 1, 1 if "sqlite" in repr(make_engine(store._url(places()))) else 7
+        1, steps + 1, 1 if "sqlite" in repr(make_engine(database.url_of(places()))) else 7
     ):
         place, _ = made([step])
         assert new_ledger(place).reserve(charge(), RUN, time=1) == ("plan-0", 0)
@@ -714,7 +717,7 @@ def test_many_crashes(at: list[int]) -> None:
 
 
 def test_two_writers_never_look_at_once(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
-    meeting, met, rule = threading.Barrier(2), [], store.check_total
+    meeting, met, rule = threading.Barrier(2), [], ledgers.check_total
 
     def waiting(*given: object) -> object:
         with suppress(threading.BrokenBarrierError):
@@ -722,7 +725,7 @@ def test_two_writers_never_look_at_once(ledger: Ledger, monkeypatch: pytest.Monk
             met.append(given)
         return rule(*given)
 
-    monkeypatch.setattr(store, "check_total", waiting)
+    monkeypatch.setattr(ledgers, "check_total", waiting)
     writers = [
         threading.Thread(target=ledger.reserve, args=(charge(f"plan-{n}"), RUN, 1))
         for n in range(2)

@@ -779,14 +779,14 @@ MUTATIONS = (
     ),
     _mutation(
         "charged-by-plan-alone",
-        "store.py",
+        "store/ledger.py",
         "sa.select(known.event, known.total).where(known.population == grant.population)",
         "sa.select(known.event, known.total).where(known.plan == grant.population)",
         "test_store.py",
     ),
     _mutation(
         "second-campaign-free",
-        "store.py",
+        "store/ledger.py",
         "            if before is None\n            else before.plus(charge.event)\n",
         "            if True\n            else before.plus(charge.event)\n",
         "test_store.py",
