@@ -1,4 +1,4 @@
-"""The driver of a campaign: which client is asked for what, and what is written down before. Sans-IO.
+"""The driver of a campaign: who is asked for what, and what is written down first. Sans-IO.
 
 An engine carries bytes. It calls four methods of a `Driver` and nothing else of the protocol:
 
@@ -52,6 +52,7 @@ from fedtally.secagg.messages import (
 )
 from fedtally.secagg.server import ClientId, Server
 from fedtally.sketch import CountSketch
+from fedtally.store import SavedSession
 
 PATIENCE = (
     4  # a phase waits this many times its seconds for the clients that it cannot go on without
@@ -120,34 +121,10 @@ class Deadlines:
             )
 
 
-@dataclass(frozen=True)
-class SavedSession:
-    """What a store keeps of a session.
-
-    Attributes:
-        session: its 32 bytes.
-        round: of the campaign.
-        clients: those who were drawn, by the names that the transport has for them.
-        checkpoint: of the session's state machine; None: the session has ended, and what it held is
-            erased.
-        closes: when the phase closes if it can go on, and when it closes anyway; Unix seconds.
-        not_after: when the session is given up, Unix seconds.
-        farewell: the last frame, the same for everybody; None: the session goes on.
-        version: how often it was written. A store refuses to write a version but the next.
-    """
-
-    session: bytes
-    round: int
-    clients: tuple[ClientId, ...]
-    checkpoint: bytes | None
-    closes: tuple[int, int]
-    not_after: int
-    farewell: bytes | None = None
-    version: int = 0
-
-
-class CampaignStore(Books, Protocol):
+class DurableBooks(Books, Protocol):
     """The books of one campaign, and its sessions: what must survive the process.
+
+    `fedtally.store.CampaignStore` keeps them in SQLite.
 
     Each method that writes is one transaction. It raises `OvertakenError`, and changes nothing, if
     another process has claimed the campaign since.
@@ -204,7 +181,9 @@ class _Over:
 
 
 class Driver:
-    """Run a campaign of secure aggregation, as an engine carries its bytes and a store keeps its state.
+    """Run a campaign of secure aggregation between an engine and a store.
+
+    The engine carries bytes. The store keeps what must survive this process.
 
     A campaign is charged before its first Invite. A session opens for `n_max` clients of a round,
     drawn from those who checked in, or after a while for at least `n_min`. A round has as many
@@ -234,7 +213,7 @@ class Driver:
     def __init__(
         self,
         plan: Plan,
-        store: CampaignStore,
+        store: DurableBooks,
         keys: ServerKeys,
         deadlines: Deadlines | None = None,
         *,
@@ -353,6 +332,8 @@ class Driver:
             OverspentError: the population has too little left for the campaign. Nobody was invited.
             Exception: what the store raised; call again later.
         """
+        if self.is_overtaken:
+            raise OvertakenError("another process runs this campaign: stop this one")
         self._now = int(now)
         try:
             if self._retry_at is not None and now >= self._retry_at:
@@ -391,7 +372,7 @@ class Driver:
         return self.is_idle and not self._open_rounds()
 
     def release(self) -> list[CountSketch]:
-        """Return the sums that may leave, as `FrequencyServer.release` does; call it once, at the end.
+        """Return the sums that may leave, as `FrequencyServer.release` does. Call it at the end.
 
         Raises:
             LocalProtocolError: sessions run; `drain` and wait until `is_idle`.
@@ -467,7 +448,10 @@ class Driver:
         return write
 
     def _closes(self, state: ServerState, not_after: int) -> tuple[int, int]:
-        """Return until when a phase that begins now waits for all, and until when for those it needs."""
+        """Return until when a phase waits for all clients, and until when for those it needs.
+
+        The phase begins now.
+        """
         if state in _ENDED:
             return self._now, self._now
         later = len(self._phases) - 1 - self._phases.index(state)
@@ -551,8 +535,6 @@ class Driver:
         try:
             live.run.deadline_passed(self._now)
         except (RejectedSumError, LocalProtocolError):
-            if live.session.state is not ServerState.DONE:
-                raise
             self._reject(live)
             return
         for client in missing:
@@ -600,16 +582,16 @@ class Driver:
 
         The emptiest round comes first.
         """
-        room = {
-            round: self.plan.max_round_clients - self._landed.get(round, 0)
-            for round in range(self.plan.num_rounds)
-            if release_of(self.plan, round) not in self._released
-        }
+        most, least = self.plan.max_round_clients, self._parameters.n_min
+        room = {n: most - self._landed.get(n, 0) for n in range(self.plan.num_rounds)}
         for live in self._live.values():
-            if live.saved.round in room:
-                room[live.saved.round] -= len(live.saved.clients)
-        rounds = sorted(room, key=lambda round: (-room[round], round))
-        return {round: room[round] for round in rounds if room[round] >= self._parameters.n_min}
+            room[live.saved.round] -= len(live.saved.clients)
+        emptiest = sorted(room.items(), key=lambda one: (-one[1], one[0]))
+        return {
+            round: left
+            for round, left in emptiest
+            if left >= least and release_of(self.plan, round) not in self._released
+        }
 
     def _may_join(self, client: ClientId, round: int) -> bool:
         """Tell whether a client was not asked for this round, nor for as many rounds as it may."""
@@ -649,7 +631,8 @@ class Driver:
     def _open(self, round: int, clients: tuple[ClientId, ...]) -> None:
         """Charge the campaign, open a session and note its Invites."""
         if self.plan.privacy is not None:
-            # Before the first Invite: else clients spend their items for a sum that nobody may open.
+            # Before the first Invite. Else clients could spend their items for a sum that may not
+            # be opened.
             self._store.reserve(self.plan, release_of(self.plan, round))
         session, lifetime = self._random(32), self._deadlines.session
         live = _Live(SavedSession(session, round, clients, None, (0, 0), self._now + lifetime))
