@@ -248,11 +248,15 @@ class Server:
         Raises:
             LocalProtocolError: `client` is no int or str, which a checkpoint could not hold.
         """
+        return self.receive_frame(client, wire.parse(data))
+
+    def receive_frame(self, client: ClientId, message: wire.Frame | None) -> bool:
+        """Take a frame that is parsed already, as `receive` does. None: the bytes were no frame."""
         if type(client) not in (int, str):
             raise LocalProtocolError(
                 f"a client must be named by an int or a str, got {type(client).__name__}"
             )
-        message, self.refusal = wire.parse(data), None
+        self.refusal = None
         if message is None or message.session != self._session or self.state in _ENDED:
             return False
         try:
