@@ -89,6 +89,11 @@ _BOOKS_FILE, _SESSION_FILE, _PAIR_FILE = (
     "secagg/two_server/servers.py",
 )
 _RUNS = "test_campaign_cohort.py"
+_DRIVER_FILE, _CAMPAIGNS_FILE, _DRIVER = (
+    "campaign/driver.py",
+    "store/campaigns.py",
+    "test_driver.py",
+)
 _CLIENT = "Secret(random(KEY_BYTES)), len(vector), constant_time=share.is_small"
 _RELEASED = """        books.reserve(plan, number)
         found.append(_opened(plan, rounds, sketches, random))"""
@@ -827,6 +832,98 @@ MUTATIONS = (
         "    if cost.epsilon > most:\n",
         "    if cost.epsilon > 2 * most:\n",
         "test_budget.py",
+    ),
+    # What a server that dies, or two servers, must not do.
+    _mutation(
+        "phase-unwritten",
+        _DRIVER_FILE,
+        "            self._store.save(self.plan, saved, asked)\n            live.saved",
+        "            live.saved",
+        f"{_DRIVER}::test_two_crashes_in_one_campaign_lose_nothing",
+    ),
+    _mutation(
+        "asked-unwritten",
+        _CAMPAIGNS_FILE,
+        "            if asked:\n",
+        "            if False:\n",
+        f"{_DRIVER}::test_nobody_is_asked_twice_for_an_item",
+    ),
+    _mutation(
+        "epoch-ignored",
+        _CAMPAIGNS_FILE,
+        "            if row is None or row.epoch != self._epoch:\n",
+        "            if row is None:\n",
+        f"{_DRIVER}::test_a_process_that_was_overtaken_writes_nothing_and_says_nothing",
+    ),
+    _mutation(
+        "version-ignored",
+        _CAMPAIGNS_FILE,
+        "_sessions.c.version == session.version - 1",
+        "_sessions.c.version >= 0",
+        f"{_DRIVER}::test_a_version_is_written_once",
+    ),
+    _mutation(
+        "copy-taken",
+        _CAMPAIGNS_FILE,
+        "                if row.writes < marked:\n",
+        "                if False:\n",
+        f"{_DRIVER}::test_a_file_that_was_put_back_is_refused_until_its_sessions_are_given_up",
+    ),
+    _mutation(
+        "mark-unwritten",
+        _CAMPAIGNS_FILE,
+        "        _write_mark(self._mark, self._plan, row.writes + 1)\n",
+        "",
+        f"{_DRIVER}::test_a_file_that_was_put_back_is_refused_until_its_sessions_are_given_up",
+    ),
+    _mutation(
+        "invited-uncharged",
+        _DRIVER_FILE,
+        "            self._store.reserve(self.plan, release_of(self.plan, round))\n",
+        "            pass\n",
+        f"{_DRIVER}::test_a_campaign_is_charged_before_its_first_invite",
+    ),
+    _mutation(
+        "checkpoint-kept",
+        _CAMPAIGNS_FILE,
+        "                .values(checkpoint=None)\n",
+        "                .values(round=sketch.round)\n",
+        f"{_DRIVER}::test_no_file_holds_a_checkpoint_after_landing_nor_an_exact_sum_after_release",
+    ),
+    _mutation(
+        "released-sums-kept",
+        _CAMPAIGNS_FILE,
+        "                connection.execute(sa.delete(_sums).where(mine))\n",
+        "                pass\n",
+        f"{_DRIVER}::test_no_file_holds_a_checkpoint_after_landing_nor_an_exact_sum_after_release",
+    ),
+    _mutation(
+        "sums-not-overwritten",
+        "store/database.py",
+        '"secure_delete = ON"',
+        '"secure_delete = OFF"',
+        f"{_DRIVER}::test_no_file_holds_a_checkpoint_after_landing_nor_an_exact_sum_after_release",
+    ),
+    _mutation(
+        "sums-left-by-the-dead",
+        _CAMPAIGNS_FILE,
+        "        store._erase_released()  # the process before may have died between the two\n",
+        "",
+        f"{_DRIVER}::test_a_process_that_died_in_its_release_leaves_no_exact_sum",
+    ),
+    _mutation(
+        "spoken-after-an-error",
+        _DRIVER_FILE,
+        "        self._drop(live)\n        try:\n            live.run.deadline_passed",
+        "        try:\n            live.run.deadline_passed",
+        f"{_DRIVER}::test_after_an_error_of_the_store_clients_hear_nothing_until_the_session_is_restored",
+    ),
+    _mutation(
+        "given-up-sums-kept",
+        _CAMPAIGNS_FILE,
+        "plan.privacy.event.trust is Trust.CENTRAL:",
+        "False:",
+        f"{_DRIVER}::test_giving_up_under_central_trust_erases_exact_sums",
     ),
 )
 

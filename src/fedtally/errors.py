@@ -39,6 +39,10 @@ class MemoryLimitError(InvalidInputError):
     """The work would not fit the memory."""
 
 
+class OvertakenError(FedtallyError):
+    """Say that another process runs this campaign now: this one must neither write nor speak."""
+
+
 class MissingExtraError(FedtallyError, ImportError):
     """An optional dependency is missing; the message says how to install it."""
 

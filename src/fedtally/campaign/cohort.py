@@ -19,6 +19,7 @@ from fedtally.secagg.messages import STAGES, AbortCode, ServerState, phase
 from fedtally.secagg.server import ClientId, Server
 
 LIFETIME = 3600  # seconds that a session may last unless its opener says otherwise
+SKEW = 300  # seconds that a client's clock may be behind: to it a later Invite has not begun
 RESULT = "result"  # the stage after the last: all clients that took part hear how it ended
 
 
@@ -60,6 +61,7 @@ class CohortRun:
         random: Callable[[int], bytes],
         now: int,
         lifetime: int = LIFETIME,
+        session: bytes | None = None,
         allow_list: AllowList | None = None,
         journal: Callable[[bytes], None] | None = None,
     ) -> Self:
@@ -73,24 +75,25 @@ class CohortRun:
             random: returns as many uniform bytes as it is asked for, from a cryptographic source.
             now: the time, Unix seconds.
             lifetime: seconds until the session is aborted, whatever its phase.
+            session: 32 uniform bytes, never used before; None: they are drawn.
             allow_list: the registered identities, in `active`.
             journal: writes a checkpoint, from which `resume` goes on, durably before it returns.
 
         Raises:
             InvalidInputError: as for `FrequencyServer.open`.
         """
-        session = server.open(
+        made = server.open(
             round,
-            session=random(32),
+            session=random(32) if session is None else session,
             signing_key=signing_key,
             salt=random(32),
             random=random,
-            not_before=now,
+            not_before=max(0, now - SKEW),
             not_after=now + lifetime,
             allow_list=allow_list,
             journal=journal,
         )
-        return cls(session, clients, _landing(server))
+        return cls(made, clients, _landing(server))
 
     @classmethod
     def resume(

@@ -97,10 +97,7 @@ class FrequencyServer:
         """
         terms = _secagg(self.plan)
         round = _validate.integer(0, self.plan.num_rounds - 1, round=round)
-        if signing_key.public != terms.server_key:
-            raise InvalidInputError("this signing key is not the one that the plan names")
-        if (None if allow_list is None else allow_list.digest) != terms.allow_list:
-            raise InvalidInputError("this allow-list is not the one that the plan names")
+        self.check_keys(signing_key, allow_list)
         # two servers of one session could close a phase differently, and open both secrets of a
         # client
         if session in self._names or self.has_landed(session):
@@ -164,6 +161,22 @@ class FrequencyServer:
         self._names.add(made.session)
         self._sessions[made.session] = made
         return made
+
+    def check_keys(self, signing_key: SigningKey, allow_list: AllowList | None = None) -> None:
+        """Refuse keys that the plan does not name.
+
+        Args:
+            signing_key: as for `open`.
+            allow_list: as for `open`.
+
+        Raises:
+            InvalidInputError: the plan is not summed so, or it names another key or allow-list.
+        """
+        terms = _secagg(self.plan)
+        if signing_key.public != terms.server_key:
+            raise InvalidInputError("this signing key is not the one that the plan names")
+        if (None if allow_list is None else allow_list.digest) != terms.allow_list:
+            raise InvalidInputError("this allow-list is not the one that the plan names")
 
     def _check_own(self, session: Server) -> None:
         """Refuse a session of another plan."""

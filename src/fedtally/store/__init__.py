@@ -40,6 +40,7 @@ epsilon 0.9999 at delta 1e-06 (zero-out, central trust, privacy-loss-distributio
 b'the noised sketch'
 """
 
+from fedtally.store.campaigns import Campaigns, CampaignStore, SavedSession
 from fedtally.store.client_record import ClientRecord, Journal
 from fedtally.store.database import SCHEMA_VERSION, WAIT_SECONDS, StoreError
 from fedtally.store.ledger import EXPORT, Landing, Ledger, Reservation
@@ -48,10 +49,13 @@ __all__ = [
     "EXPORT",
     "SCHEMA_VERSION",
     "WAIT_SECONDS",
+    "CampaignStore",
+    "Campaigns",
     "ClientRecord",
     "Journal",
     "Landing",
     "Ledger",
     "Reservation",
+    "SavedSession",
     "StoreError",
 ]

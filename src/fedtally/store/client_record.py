@@ -25,7 +25,7 @@ from fedtally.privacy.budget import (
 )
 from fedtally.privacy.events import Event, Relation
 from fedtally.store.database import (
-    Database,
+    GrantDatabase,
     event_from_json,
     event_to_json,
     file_url,
@@ -66,7 +66,7 @@ _sessions = sa.Table(
 )
 
 
-class ClientRecord(Database):
+class ClientRecord(GrantDatabase):
     """A client's own record of the rounds it took part in, so that it need not trust an operator.
 
     Made by `open`, one file for each client identity. Its owner may set a `cap` on the cost of

@@ -80,9 +80,8 @@ class Database:
     """A database of one kind and of this version, and its two kinds of transaction."""
 
     _kind: ClassVar[str]
+    _beside: ClassVar[frozenset[str]] = frozenset()  # kinds that may lie in the same database
     _metadata: ClassVar[sa.MetaData]
-    _populations: ClassVar[sa.Table]
-    _granted: ClassVar[sa.Table]
 
     def __init__(self, engine: sa.Engine, name: str) -> None:
         self._engine, self._name = engine, name
@@ -119,7 +118,12 @@ class Database:
             if self._version(connection) is None:
                 _versions.create_all(connection)
                 self._metadata.create_all(connection)
-                for table in (schema, *self._metadata.sorted_tables):
+                tables = [
+                    table for table in self._metadata.sorted_tables if not table.info.get("changes")
+                ]
+                if len(self._versions(connection)) == 0:  # else it has its triggers
+                    tables.insert(0, schema)
+                for table in tables:
                     for statement in _triggers(table, connection.dialect.name):
                         connection.exec_driver_sql(statement)
                 connection.execute(
@@ -138,16 +142,26 @@ class Database:
                 f" {SCHEMA_VERSION}): install that version"
             )
 
+    def _versions(self, connection: sa.Connection) -> dict[str, int]:
+        """Return the kinds that the database holds, each with its version."""
+        if not sa.inspect(connection).has_table(schema.name):
+            return {}
+        return {row.kind: row.version for row in connection.execute(sa.select(schema))}
+
     def _version(self, connection: sa.Connection) -> int | None:
         """Return the version that the database was made with; None where it holds nothing yet."""
-        if not sa.inspect(connection).has_table(schema.name):
-            return None
-        versions = {row.kind: row.version for row in connection.execute(sa.select(schema))}
-        if versions and self._kind not in versions:
-            raise UnreadableFileError(
-                f"{self._name} holds a {next(iter(versions))}, not a {self._kind}"
-            )
+        versions = self._versions(connection)
+        others = versions.keys() - {self._kind} - self._beside
+        if others:
+            raise UnreadableFileError(f"{self._name} holds a {min(others)}, not a {self._kind}")
         return versions.get(self._kind)
+
+
+class GrantDatabase(Database):
+    """A database that says what populations may spend."""
+
+    _populations: ClassVar[sa.Table]
+    _granted: ClassVar[sa.Table]
 
     def grant(self, population: str, epsilon: float, delta: float, time: int) -> Grant:
         """Grant a population a total epsilon, at its one total delta.
@@ -293,7 +307,15 @@ def _prepare_sqlite(connection: Any, _: Any) -> None:
     connection.isolation_level = None  # transactions begin where `_begin_sqlite` says
     # EXTRA syncs the folder, too: a commit survives a loss of power. Foreign keys are off by
     # default. A schema that is not trusted cannot call functions with side effects.
-    for setting in ("foreign_keys = ON", "synchronous = EXTRA", "trusted_schema = OFF"):
+    # What is deleted is overwritten, and no write-ahead log keeps a copy: a database that somebody
+    # put into that mode goes back.
+    for setting in (
+        "foreign_keys = ON",
+        "synchronous = EXTRA",
+        "trusted_schema = OFF",
+        "secure_delete = ON",
+        "journal_mode = DELETE",
+    ):
         connection.execute(f"PRAGMA {setting}")
 
 

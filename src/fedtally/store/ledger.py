@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple, Self
 
@@ -24,7 +24,7 @@ from fedtally.privacy.budget import (
     checked_name,
 )
 from fedtally.store.database import (
-    Database,
+    GrantDatabase,
     event_from_json,
     event_to_json,
     grant_tables,
@@ -98,7 +98,7 @@ class Landing(NamedTuple):
     time: int
 
 
-class Ledger(Database):
+class Ledger(GrantDatabase):
     """The operator's books: grants, charged campaigns, reserved and landed releases.
 
     Made by `open`. Several threads and processes may use one database, each through a `Ledger` of
@@ -106,6 +106,7 @@ class Ledger(Database):
     """
 
     _kind = "ledger"
+    _beside = frozenset({"campaigns"})
     _metadata = _ledger
     _populations, _granted = _ledger_grants
 
@@ -244,34 +245,53 @@ class Ledger(Database):
                 that release.
             InvalidInputError: the release was not reserved, or the sketch is empty.
         """
-        if not isinstance(sketch, bytes) or not sketch:
-            raise InvalidInputError(
-                f"a sketch to land is bytes, and not empty, got {type(sketch).__name__}"
-            )
-        owner = checked_name(owner=owner)
-        new = Landing(*reservation, hashlib.sha256(sketch).hexdigest(), seconds(time))
-        with self._transaction(write=True) as connection:
-            known = _campaigns.c
-            if connection.execute(
-                sa.select(known.owner).where(known.plan == new.plan)
-            ).scalar() not in (None, owner):
-                raise _of_another_run(new.plan, new.release)
-            found = connection.execute(_landed(*reservation)).first()
-            if found is not None:
-                # the caller did not see the answer of its first try: the same bytes are the same
-                # landing
-                if found.sha256 == new.sha256:
-                    return Landing(*found)
-                raise AlreadySpentError(
-                    f"another sketch landed for release {new.release} of plan {new.plan}: keep that"
-                )
-            at = (_reservations.c.plan == new.plan) & (_reservations.c.release == new.release)
-            if connection.execute(sa.select(_reservations).where(at)).first() is None:
+        return self.land_all({reservation: sketch}, owner, time)[0]
+
+    def land_all(
+        self, sketches: Mapping[Reservation, bytes], owner: str, time: int
+    ) -> list[Landing]:
+        """Keep the noised sketches of several releases as `land` keeps one: all of them or none."""
+        for sketch in sketches.values():
+            if not isinstance(sketch, bytes) or not sketch:
                 raise InvalidInputError(
-                    f"release {new.release} of plan {new.plan} was not reserved: reserve it, then"
-                    " open"
+                    f"a sketch to land is bytes, and not empty, got {type(sketch).__name__}"
                 )
-            connection.execute(sa.insert(_landings).values(**new._asdict(), sketch=sketch))
+        owner, time = checked_name(owner=owner), seconds(time)
+        with self._transaction(write=True) as connection:
+            return [
+                self._land(connection, reservation, sketch, owner, time)
+                for reservation, sketch in sketches.items()
+            ]
+
+    def _land(
+        self,
+        connection: sa.Connection,
+        reservation: Reservation,
+        sketch: bytes,
+        owner: str,
+        time: int,
+    ) -> Landing:
+        new = Landing(*reservation, hashlib.sha256(sketch).hexdigest(), time)
+        known = _campaigns.c
+        if connection.execute(
+            sa.select(known.owner).where(known.plan == new.plan)
+        ).scalar() not in (None, owner):
+            raise _of_another_run(new.plan, new.release)
+        found = connection.execute(_landed(*reservation)).first()
+        if found is not None:
+            # the caller did not see the answer of its first try: the same bytes are the same
+            # landing
+            if found.sha256 == new.sha256:
+                return Landing(*found)
+            raise AlreadySpentError(
+                f"another sketch landed for release {new.release} of plan {new.plan}: keep that"
+            )
+        at = (_reservations.c.plan == new.plan) & (_reservations.c.release == new.release)
+        if connection.execute(sa.select(_reservations).where(at)).first() is None:
+            raise InvalidInputError(
+                f"release {new.release} of plan {new.plan} was not reserved: reserve it, then open"
+            )
+        connection.execute(sa.insert(_landings).values(**new._asdict(), sketch=sketch))
         return new
 
     def landings(self, plan: str) -> list[Landing]:
