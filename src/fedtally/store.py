@@ -40,7 +40,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -454,32 +454,51 @@ class Ledger(_Database):
                 release.
             InvalidInputError: the release was not reserved, or the sketch is empty.
         """
-        if not isinstance(sketch, bytes) or not sketch:
-            raise InvalidInputError(
-                f"a sketch to land is bytes, and not empty, got {type(sketch).__name__}"
-            )
-        owner = checked_name(owner=owner)
-        new = Landing(*reservation, hashlib.sha256(sketch).hexdigest(), _seconds(time))
-        with self._transaction(write=True) as connection:
-            known = _campaigns.c
-            if connection.execute(
-                sa.select(known.owner).where(known.plan == new.plan)
-            ).scalar() not in (None, owner):
-                raise _of_another_run(new.plan, new.release)
-            found = connection.execute(_landed(*reservation)).first()
-            if found is not None:
-                if found.sha256 == new.sha256:
-                    return Landing(*found)
-                raise AlreadySpentError(
-                    f"another sketch landed for release {new.release} of plan {new.plan}: keep that"
-                )
-            at = (_reservations.c.plan == new.plan) & (_reservations.c.release == new.release)
-            if connection.execute(sa.select(_reservations).where(at)).first() is None:
+        return self.land_all({reservation: sketch}, owner, time)[0]
+
+    def land_all(
+        self, sketches: Mapping[Reservation, bytes], owner: str, time: int
+    ) -> list[Landing]:
+        """Do as `land` for several releases, in one transaction: all of them, or none."""
+        owner, time = checked_name(owner=owner), _seconds(time)
+        for sketch in sketches.values():
+            if not isinstance(sketch, bytes) or not sketch:
                 raise InvalidInputError(
-                    f"release {new.release} of plan {new.plan} was not reserved: reserve it, then"
-                    " open"
+                    f"a sketch to land is bytes, and not empty, got {type(sketch).__name__}"
                 )
-            connection.execute(sa.insert(_landings).values(**new._asdict(), sketch=sketch))
+        with self._transaction(write=True) as connection:
+            return [
+                self._land(connection, reservation, sketch, owner, time)
+                for reservation, sketch in sketches.items()
+            ]
+
+    def _land(
+        self,
+        connection: sa.Connection,
+        reservation: Reservation,
+        sketch: bytes,
+        owner: str,
+        time: int,
+    ) -> Landing:
+        new = Landing(*reservation, hashlib.sha256(sketch).hexdigest(), time)
+        known = _campaigns.c
+        if connection.execute(
+            sa.select(known.owner).where(known.plan == new.plan)
+        ).scalar() not in (None, owner):
+            raise _of_another_run(new.plan, new.release)
+        found = connection.execute(_landed(*reservation)).first()
+        if found is not None:
+            if found.sha256 == new.sha256:
+                return Landing(*found)
+            raise AlreadySpentError(
+                f"another sketch landed for release {new.release} of plan {new.plan}: keep that"
+            )
+        at = (_reservations.c.plan == new.plan) & (_reservations.c.release == new.release)
+        if connection.execute(sa.select(_reservations).where(at)).first() is None:
+            raise InvalidInputError(
+                f"release {new.release} of plan {new.plan} was not reserved: reserve it, then open"
+            )
+        connection.execute(sa.insert(_landings).values(**new._asdict(), sketch=sketch))
         return new
 
     def landings(self, plan: str) -> list[Landing]:

@@ -11,7 +11,7 @@ import numpy.typing as npt
 from fedtally import _validate
 from fedtally.campaign.books import Books, MemoryBooks
 from fedtally.campaign.client import _secagg, _two_server
-from fedtally.campaign.release import is_noised_before, release_of, release_sums
+from fedtally.campaign.release import copy_of, is_noised_before, release_of, release_sums
 from fedtally.crypto.hpke import PrivateKey
 from fedtally.crypto.keys import KEY_BYTES, Secret, SigningKey
 from fedtally.errors import FedtallyError, InvalidInputError
@@ -136,7 +136,8 @@ class FrequencyServer:
 
         Raises:
             UnreadableFileError: this is no checkpoint, or of another allow-list.
-            InvalidInputError: it is one of another plan, or the session goes on here.
+            InvalidInputError: it is one of another plan, or the session goes on here, or its sum
+                has landed and the checkpoint is an older one.
             Exception: what the books raised, if the sum could be opened when the checkpoint was
                 written.
         """
@@ -149,6 +150,11 @@ class FrequencyServer:
             reserve=self._reserve_session,
         )
         self._check_own(made)
+        if made.state is not ServerState.DONE and self.has_landed(made.session):
+            raise InvalidInputError(
+                "the sum of this session has landed, and the checkpoint is of before: what it asks"
+                " again could open another sum of the same clients"
+            )
         running = self._sessions.get(made.session)
         if running is not None and running.state not in (ServerState.DONE, ServerState.ABORTED):
             raise InvalidInputError(
@@ -343,7 +349,7 @@ class FrequencyServer:
     def release(self, random: Callable[[int], bytes] | None = None) -> list[CountSketch]:
         """Return the sums that have landed, in the order of their rounds, with the plan's noise: the one way out.
 
-        Without privacy they are the exact sums so far. Under central trust the aggregator's noise
+        They are copies, which the caller may merge. Without privacy they are the exact sums so far. Under central trust the aggregator's noise
         is added now: each release is reserved, noised, kept in the books, and then the exact sums
         are erased. So call it when all rounds have landed: what was released takes no more sums,
         and another call returns the same. Where clients or two servers add the noise, it is in the
@@ -359,7 +365,7 @@ class FrequencyServer:
             OverspentError: the population has too little left.
         """
         if self.plan.privacy is None:
-            return self._books.sums(self.plan)
+            return [copy_of(sketch) for sketch in self._books.sums(self.plan)]
         if random is None:
             raise InvalidInputError(
                 "a plan with privacy is released with noise: give it randomness"

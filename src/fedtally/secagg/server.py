@@ -423,12 +423,13 @@ class Server:
                 self._make_reservation()
             self._commit()
             self._enter(following)
+            self._save()  # within: what interrupts the server here ends the session, too
         except RemoteProtocolError as error:
             self._end(error.code)
+            self._save()
         except BaseException:
             self._end(AbortCode.INTERNAL)
             raise
-        self._save()
 
     def _make_reservation(self) -> None:
         """Ask whoever keeps the books: what the server says from the unmasking phase on opens the sum."""
@@ -453,6 +454,7 @@ class Server:
 
     def _end(self, code: AbortCode) -> None:
         self.state, self.code = ServerState.ABORTED, code
+        self.outcome = None  # its checkpoint was not written
         self._drop_inputs()
 
     def _drop_inputs(self) -> None:
