@@ -4,7 +4,7 @@ what leaves."""
 from __future__ import annotations
 
 import copy
-import pickle
+import pickle  # noqa: TID251 to be refused
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -19,11 +19,11 @@ from fedtally.campaign.books import LedgerBooks, MemoryBooks
 from fedtally.campaign.client import FrequencyClient
 from fedtally.campaign.cohort import RESULT, CohortRun, carry, drive
 from fedtally.campaign.release import release_of
-from fedtally.campaign.server import FrequencyServer
+from fedtally.campaign.server import FrequencyServer, RejectedSumError
 from fedtally.crypto.hpke import PrivateKey
 from fedtally.crypto.keys import Secret, SigningKey
 from fedtally.domain import IntegerRange
-from fedtally.errors import IncompatibleError, InvalidInputError
+from fedtally.errors import IncompatibleError, InvalidInputError, UnreadableFileError
 from fedtally.plan import Plan, modulus_bits, noise_bound
 from fedtally.privacy.budget import AlreadySpentError, OverspentError
 from fedtally.privacy.config import propose as propose_privacy
@@ -779,6 +779,50 @@ def test_a_release_that_fails_half_way_can_be_made_again(
 
 
 # ---- what breaks off ----
+
+
+def test_a_sum_that_could_not_land_lands_when_it_is_asked_again() -> None:
+    site, calls = Site(plan_of(trust=None)), []
+    land = site.books.land
+
+    def fails_once(*arguments: Any) -> bool:
+        calls.append(arguments)
+        if len(calls) == 1:
+            raise OSError("the database is locked")
+        return bool(land(*arguments))
+
+    site.books.land = fails_once
+    with pytest.raises(OSError, match="locked"):
+        site.finish()
+    assert site.run.done and site.server.release() == []
+    site.run.deadline_passed(NOW)
+    assert site.server.release()[0].num_clients == N
+    with pytest.raises(LocalProtocolError, match="has ended"):
+        site.run.deadline_passed(NOW)
+
+
+def test_a_checkpoint_in_a_phase_that_its_adversary_lacks_is_none() -> None:
+    """It would ask what opens the sum, and nobody would have reserved it."""
+    site = Site(plan_of(trust="central"), NotedBooks())
+    while site.run.session.state is not ServerState.UNMASK:
+        carry(site.run, site.ask)
+        site.run.deadline_passed(NOW)
+    site.run.session.state = ServerState.CONFIRM
+    with pytest.raises(UnreadableFileError, match="no such phase"):
+        FrequencyServer(site.plan, site.books).restore(
+            site.run.session.checkpoint(), random=site.drawn
+        )
+
+
+def test_a_refusal_shows_nothing_of_an_exact_sum_that_is_secret() -> None:
+    """A liar who exceeds the bound by a little would have the others' counter in a log."""
+    for trust, shows in (("central", False), (None, True)):
+        server = FrequencyServer(replace(plan_of(trust=trust), secure_sum=None), MemoryBooks())
+        total = np.zeros(ROWS * WIDTH, np.int64)
+        total[0] = 97
+        with pytest.raises(RejectedSumError) as refused:
+            server._sketch(0, total, N)
+        assert ("97" in str(refused.value)) is shows
 
 
 def test_a_sum_without_its_checkpoint_is_none() -> None:

@@ -86,9 +86,10 @@ class Books(Protocol):
 
 
 class MemoryBooks:
-    """Books that end with the process and charge nobody: for plans without privacy, simulations and tests.
+    """Books that end with the process and charge nobody.
 
-    Several servers in several threads may share them.
+    For plans without privacy, simulations and tests. Several servers in several threads may share
+    them.
     """
 
     def __init__(self) -> None:

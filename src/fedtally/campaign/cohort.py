@@ -47,6 +47,7 @@ class CohortRun:
         on_done: Callable[[Server], None] | None = None,
     ) -> None:
         self.session, self._invited, self._on_done = session, tuple(clients), on_done
+        self._has_landed = False
         self._land()
 
     @classmethod
@@ -161,14 +162,17 @@ class CohortRun:
         Raises:
             LocalProtocolError: the session has ended.
             Exception: what the books, the journal or the source of randomness raised: the session
-                is closed then; or `on_done`, whose sum has not landed.
+                is closed then; or `on_done`, whose sum has not landed: call this again.
         """
-        self.session.close_phase(now)
+        if self.session.state is not ServerState.DONE or self._has_landed:
+            self.session.close_phase(now)
         self._land()
 
     def _land(self) -> None:
-        if self.session.state is ServerState.DONE and self._on_done is not None:
-            self._on_done(self.session)
+        if self.session.state is ServerState.DONE:
+            if self._on_done is not None:
+                self._on_done(self.session)
+            self._has_landed = True
 
 
 def _landing(server: FrequencyServer) -> Callable[[Server], None]:

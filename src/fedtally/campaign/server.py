@@ -349,7 +349,8 @@ class FrequencyServer:
     def release(self, random: Callable[[int], bytes] | None = None) -> list[CountSketch]:
         """Return the sums that have landed, in the order of their rounds, with the plan's noise: the one way out.
 
-        They are copies, which the caller may merge. Without privacy they are the exact sums so far. Under central trust the aggregator's noise
+        They are copies, which the caller may merge. Without privacy they are the exact sums so
+        far. Under central trust the aggregator's noise
         is added now: each release is reserved, noised, kept in the books, and then the exact sums
         are erased. So call it when all rounds have landed: what was released takes no more sums,
         and another call returns the same. Where clients or two servers add the noise, it is in the
@@ -410,6 +411,7 @@ def _check_plausible(sketch: CountSketch, plan: Plan) -> None:
     either in a sum with a probability of 2^-40 at most.
     """
     max_items, noise = plan.max_items, plan.noise_bound
+    is_secret = plan.privacy is not None and not is_noised_before(plan)  # errors are logged
     items = sketch.num_clients * max_items
     who = (
         f"{sketch.num_clients} clients of at most {max_items} items"
@@ -419,13 +421,14 @@ def _check_plausible(sketch: CountSketch, plan: Plan) -> None:
         largest = max(int(row.max()), -int(row.min()))
         if largest > items + noise:
             raise RejectedSumError(
-                f"a counter of the sum is {largest}, and {who}cannot exceed {items + noise}: "
-                "a client sent something else than a sketch"
+                f"a counter of the sum is {'too large' if is_secret else largest}, and {who}cannot"
+                f" exceed {items + noise}: a client sent something else than a sketch"
             )
         total, bound = _sum_of_sizes(row), items + plan.row_noise_bound
         if total > bound:
             raise RejectedSumError(
-                f"the counters of a row of the sum add up to {total} without their signs, and"
+                f"the counters of a row of the sum add up to {'too much' if is_secret else total}"
+                " without their signs, and"
                 f" {who}cannot exceed {bound}: a client sent something else than a sketch"
             )
     if (

@@ -25,6 +25,7 @@ from fedtally.secagg import wire
 from fedtally.secagg.allow_list import AllowList
 from fedtally.secagg.graph import Neighbourhood
 from fedtally.secagg.messages import (
+    EXCHANGES,
     AbortCode,
     Bits,
     Confirmations,
@@ -718,6 +719,10 @@ class Server:
             arrays["signers"],
         )
         n, state = len(self._clients), ServerState(facts["state"])
+        if state not in _ENDED and state not in {
+            step.phase for step in EXCHANGES[self._parameters.adversary]
+        }:
+            raise ValueError("this adversary has no such phase")
         if len(self._adverts) != n or len(self._ranks) != (n if self._is_active else 0):
             raise ValueError("as many adverts, and ranks in `active`, as clients are needed")
         if any(len(bits) not in (0, n) for bits in (self._present, self._alive, self._signers)):
