@@ -743,8 +743,8 @@ MUTATIONS = (
     _mutation(
         "landed-forgotten",
         _BOOKS_FILE,
-        "if self._landed.setdefault((plan.fingerprint, session), this) is not this:",
-        "if False:",
+        "            if self.has_landed(plan, session):\n",
+        "            if False:\n",
         _RUNS,
     ),
     _mutation(
@@ -764,9 +764,8 @@ MUTATIONS = (
     _mutation(
         "exact-without-randomness",
         _SERVER_FILE,
-        "        if self.plan.privacy is None:\n            return self._books.sums(self.plan)\n",
-        "        if self.plan.privacy is None or random is None:\n            return"
-        " self._books.sums(self.plan)\n",
+        "        if self.plan.privacy is None:\n            return [copy_of(",
+        "        if self.plan.privacy is None or random is None:\n            return [copy_of(",
         _RUNS,
     ),
     _mutation(

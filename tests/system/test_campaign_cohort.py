@@ -3,9 +3,12 @@ what leaves."""
 
 from __future__ import annotations
 
+import copy
+import pickle  # noqa: TID251 to be refused
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from threading import Barrier, Thread
 from typing import Any
 
 import numpy as np
@@ -16,11 +19,11 @@ from fedtally.campaign.books import LedgerBooks, MemoryBooks
 from fedtally.campaign.client import FrequencyClient
 from fedtally.campaign.cohort import RESULT, CohortRun, carry, drive
 from fedtally.campaign.release import release_of
-from fedtally.campaign.server import FrequencyServer
+from fedtally.campaign.server import FrequencyServer, RejectedSumError
 from fedtally.crypto.hpke import PrivateKey
 from fedtally.crypto.keys import Secret, SigningKey
 from fedtally.domain import IntegerRange
-from fedtally.errors import IncompatibleError, InvalidInputError
+from fedtally.errors import IncompatibleError, InvalidInputError, UnreadableFileError
 from fedtally.plan import Plan, modulus_bits, noise_bound
 from fedtally.privacy.budget import AlreadySpentError, OverspentError
 from fedtally.privacy.config import propose as propose_privacy
@@ -504,7 +507,8 @@ def test_exact_sums_of_central_trust_are_handed_to_nobody(monkeypatch: pytest.Mo
     assert sketch.noise == plan.noise_mark and books.asked[3:] == [("release", 0)]
     assert not any(one.counters.any() for one in sums) and landed(server) == []
     again = FrequencyServer(plan, books)
-    assert again.release(stream("other noise")) == [sketch] and len(drawn) == 1
+    [same] = again.release(stream("other noise"))
+    assert same.to_bytes() == sketch.to_bytes() and len(drawn) == 1
     with pytest.raises(LocalProtocolError, match="the release of round 1 is out"):
         again.land_plain(plain(plan, [1], 1))
 
@@ -537,11 +541,9 @@ def test_rounds_of_shares_are_released_as_they_land() -> None:
     second = Site(plan, books, round=1)
     second.finish()
     [other] = landed(second.server)
-    assert (
-        second.server.release(stream("noise"))
-        == second.server.release(stream("noise"))
-        == [one, other]
-    )
+    for _ in range(2):
+        found = second.server.release(stream("noise"))
+        assert [each.to_bytes() for each in found] == [one.to_bytes(), other.to_bytes()]
     third = Site(plan, books, label="third")
     with pytest.raises(AlreadySpentError, match="release 0 of plan .* was released"):
         third.finish()
@@ -657,6 +659,220 @@ def test_books_of_a_ledger_refuse_a_pilot_that_leaves_too_little(tmp_path: Path)
         books.check_pilot(plan, [event])
     quiet = propose_privacy(epsilon=0.1, delta=1e-6, rows=ROWS, width=WIDTH)
     books.check_pilot(plan, [quiet.event])
+
+
+@pytest.mark.parametrize("trust", [None, "central", "distributed"])
+def test_what_is_released_is_the_callers_to_merge(trust: str | None) -> None:
+    """Neither does a later cohort change it, nor does the caller change what the server says."""
+    books = MemoryBooks()
+    first = Site(plan_of(trust=trust), books, label="first")
+    first.finish()
+    [sketch] = first.server.release(stream("noise"))
+    if trust is None:
+        Site(first.plan, books, label="second").finish()
+    assert sketch.num_clients == N
+    [before] = [each.to_bytes() for each in first.server.release(stream("noise"))]
+    sketch.merge(sketch)
+    assert [each.to_bytes() for each in first.server.release(stream("noise"))] == [before]
+
+
+def test_books_do_not_copy_or_pickle() -> None:
+    """Of two that hold one sum each would draw a noise of its own for it."""
+    _, books, _ = exact(replace(plan_of(trust="central"), secure_sum=None))
+    for each in (copy.copy, copy.deepcopy, pickle.dumps):
+        with pytest.raises(InvalidInputError, match="two could release one sum with two noises"):
+            each(books)
+
+
+def test_sums_that_land_at_once_are_all_counted() -> None:
+    """Several servers share the books of a campaign, each in a thread of its own."""
+    plan = replace(plan_of(trust=None), secure_sum=None, width=1 << 19)
+    for _ in range(5):
+        books, sums = MemoryBooks(), [CountSketch(plan.spec, 0) for _ in range(4)]
+        together = Barrier(len(sums))
+
+        def land(name: int, sketch: CountSketch, books: MemoryBooks, together: Barrier) -> None:
+            sketch.counters += 1
+            sketch.num_clients = 1
+            together.wait()
+            assert books.land(plan, bytes([name]), sketch)
+
+        threads = [Thread(target=land, args=(*each, books, together)) for each in enumerate(sums)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        [total] = books.sums(plan)
+        assert total.num_clients == 4 and (total.counters == 4).all()
+
+
+def test_nothing_lands_in_books_whose_release_is_out() -> None:
+    plan, books = plan_of(), MemoryBooks()
+    books.reserve(plan, 0)
+    noised = plain(plan, [1])
+    books.release(plan, {0: noised})
+    with pytest.raises(AlreadySpentError, match="was released"):
+        books.land(plan, b"late", plain(plan, [2]))
+    assert not books.has_landed(plan, b"late") and books.sums(plan) == []
+
+
+def granted(plan: Plan, folder: Path, *others: str) -> tuple[Ledger, str]:
+    """Return a ledger that grants to the plan's population, and to others, and that population."""
+    assert plan.privacy is not None
+    ledger = Ledger.open(folder / "books.db", create=True)
+    for population in (plan.privacy.population, *others):
+        ledger.grant(population, epsilon=30.0, delta=1e-5, time=0)
+    return ledger, plan.privacy.population
+
+
+def test_books_of_a_ledger_charge_the_population_that_they_name(tmp_path: Path) -> None:
+    plan = plan_of()
+    ledger, population = granted(plan, tmp_path, "phones")
+    books = LedgerBooks(ledger.name, "phones", owner="a run", clock=lambda: NOW)
+    with pytest.raises(InvalidInputError, match="these books charge 'phones'"):
+        Site(plan, books).finish()
+    assert ledger.spent(population) is ledger.spent("phones") is None
+
+
+def test_books_under_a_given_fingerprint_are_of_one_plan(tmp_path: Path) -> None:
+    """A second plan would be taken for the first, and opened for nothing."""
+    plan = plan_of()
+    ledger, population = granted(plan, tmp_path)
+    books = LedgerBooks(
+        ledger.name, population, owner="a run", clock=lambda: NOW, fingerprint=plan.fingerprint
+    )
+    Site(plan, books).finish()
+    second = Site(replace(plan, seed=bytes([1]) * 32), books)
+    with pytest.raises(InvalidInputError, match="a second plan would not be charged"):
+        second.finish()
+    assert second.run.session.outcome is None
+
+
+@pytest.mark.parametrize("error", [OSError, KeyboardInterrupt])
+def test_a_release_that_fails_half_way_can_be_made_again(
+    error: type[BaseException], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All releases are kept in one transaction: where one cannot be, no noise of any has left."""
+    plan = replace(plan_of(trust="central", rounds=4), secure_sum=None, schedule="batched:2")
+    ledger, population = granted(plan, tmp_path)
+    server = FrequencyServer(
+        plan, LedgerBooks(ledger.name, population, owner="a run", clock=lambda: NOW)
+    )
+    for round in range(4):
+        server.land_plain(plain(plan, list(range(N)), round))
+    land, left = Ledger._land, 1
+
+    def fails(*arguments: Any) -> Any:
+        nonlocal left
+        left -= 1
+        if left < 0:
+            raise error
+        return land(*arguments)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Ledger, "_land", fails)
+        with pytest.raises(error):
+            server.release(stream("noise"))
+    assert ledger.landings(plan.fingerprint) == []
+    found = server.release(stream("noise"))
+    assert [sketch.num_clients for sketch in found] == [2 * N, 2 * N]
+    assert [ledger.sketch(plan.fingerprint, i) for i in range(2)] == [s.to_bytes() for s in found]
+
+
+# ---- what breaks off ----
+
+
+def test_a_sum_that_could_not_land_lands_when_it_is_asked_again() -> None:
+    site, calls = Site(plan_of(trust=None)), []
+    land = site.books.land
+
+    def fails_once(*arguments: Any) -> bool:
+        calls.append(arguments)
+        if len(calls) == 1:
+            raise OSError("the database is locked")
+        return bool(land(*arguments))
+
+    site.books.land = fails_once
+    with pytest.raises(OSError, match="locked"):
+        site.finish()
+    assert site.run.done and site.server.release() == []
+    site.run.deadline_passed(NOW)
+    assert site.server.release()[0].num_clients == N
+    with pytest.raises(LocalProtocolError, match="has ended"):
+        site.run.deadline_passed(NOW)
+
+
+def test_a_checkpoint_in_a_phase_that_its_adversary_lacks_is_none() -> None:
+    """It would ask what opens the sum, and nobody would have reserved it."""
+    site = Site(plan_of(trust="central"), NotedBooks())
+    while site.run.session.state is not ServerState.UNMASK:
+        carry(site.run, site.ask)
+        site.run.deadline_passed(NOW)
+    site.run.session.state = ServerState.CONFIRM
+    with pytest.raises(UnreadableFileError, match="no such phase"):
+        FrequencyServer(site.plan, site.books).restore(
+            site.run.session.checkpoint(), random=site.drawn
+        )
+
+
+def test_a_refusal_shows_nothing_of_an_exact_sum_that_is_secret() -> None:
+    """A liar who exceeds the bound by a little would have the others' counter in a log."""
+    for trust, shows in (("central", False), (None, True)):
+        server = FrequencyServer(replace(plan_of(trust=trust), secure_sum=None), MemoryBooks())
+        total = np.zeros(ROWS * WIDTH, np.int64)
+        total[0] = 97
+        with pytest.raises(RejectedSumError) as refused:
+            server._sketch(0, total, N)
+        assert ("97" in str(refused.value)) is shows
+
+
+def test_a_sum_without_its_checkpoint_is_none() -> None:
+    """Where the last checkpoint cannot be written, the session has no sum that could land."""
+    site = Site(plan_of(trust="central"))
+
+    def fails(checkpoint: bytes) -> None:
+        if site.run.session.state is ServerState.DONE:
+            raise OSError("the disk is full")
+        site.saved.append(checkpoint)
+
+    site.run.session._journal = fails
+    with pytest.raises(OSError, match="the disk is full"):
+        site.finish()
+    assert site.run.code is AbortCode.INTERNAL and site.run.session.outcome is None
+    with pytest.raises(LocalProtocolError, match="there is no sum to land"):
+        site.server.land(site.run.session)
+
+
+def test_an_interrupt_before_the_checkpoint_closes_the_session(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Nothing of a phase may leave without its checkpoint: a restart could say something else."""
+    site = Site(plan_of())
+    while site.run.session.state is not ServerState.COLLECT:
+        carry(site.run, site.ask)
+        site.run.deadline_passed(NOW)
+    carry(site.run, site.ask)
+
+    def interrupted(_: Server) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Server, "_save", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            site.run.deadline_passed(NOW)
+    kinds = {wire.parse(frame).kind for _, frame in site.run.outgoing()}  # type: ignore[union-attr]
+    assert kinds == {Kind.ABORT}
+
+
+def test_a_session_that_has_landed_is_not_begun_again_from_an_older_checkpoint() -> None:
+    site = Site(plan_of(trust="central"))
+    site.finish()
+    for checkpoint in site.saved[:-1]:
+        site.saved.append(checkpoint)
+        with pytest.raises(InvalidInputError, match="has landed, and the checkpoint is of before"):
+            site.restart()
+        site.saved.pop()
+    site.restart()
 
 
 def test_the_release_of_a_round_is_that_of_its_hashes() -> None:

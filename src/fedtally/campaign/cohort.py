@@ -48,6 +48,7 @@ class CohortRun:
         on_done: Callable[[Server], None] | None = None,
     ) -> None:
         self.session, self._invited, self._on_done = session, tuple(clients), on_done
+        self._has_landed = False
         self._land()  # a restored session may have its sum already
 
     @classmethod
@@ -169,14 +170,18 @@ class CohortRun:
         Raises:
             LocalProtocolError: the session has ended.
             Exception: what the books, the journal or the source of randomness raised; the session
-                is then closed. Or what `on_done` raised; the sum has then not landed.
+                is then closed. Or what `on_done` raised; the sum has then not landed:
+                call this again.
         """
-        self.session.close_phase(now)
+        if self.session.state is not ServerState.DONE or self._has_landed:
+            self.session.close_phase(now)
         self._land()
 
     def _land(self) -> None:
-        if self.session.state is ServerState.DONE and self._on_done is not None:
-            self._on_done(self.session)
+        if self.session.state is ServerState.DONE:
+            if self._on_done is not None:
+                self._on_done(self.session)
+            self._has_landed = True
 
 
 def _landing(server: FrequencyServer) -> Callable[[Server], None]:

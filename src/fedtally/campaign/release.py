@@ -35,7 +35,8 @@ def release_sums(plan: Plan, books: Books, random: Random) -> list[CountSketch]:
         books.release(plan, {release_of(plan, sketch.round): sketch for sketch in books.sums(plan)})
     elif _terms(plan).by_clients or not books.released(plan):
         books.release(plan, add_noise(plan, books.sums(plan), random, books))
-    return [sketch for _, sketch in sorted(books.released(plan).items()) if sketch.num_clients]
+    released = sorted(books.released(plan).items())
+    return [copy_of(sketch) for _, sketch in released if sketch.num_clients]
 
 
 def is_noised_before(plan: Plan) -> bool:
@@ -70,7 +71,7 @@ def add_noise(
         books: the books that are charged.
     """
     if _terms(plan).by_clients:
-        shared = [_copy(sketch) for sketch in sketches]
+        shared = [copy_of(sketch) for sketch in sketches]
         for sketch in shared:
             books.reserve(plan, sketch.round)
             _add_shares(plan, sketch, random)
@@ -86,8 +87,10 @@ def add_noise(
     return dict(enumerate(found))
 
 
-def _copy(sketch: CountSketch) -> CountSketch:
+def copy_of(sketch: CountSketch) -> CountSketch:
+    """Return a sketch of the same sum, which changes by itself."""
     other = CountSketch(sketch.spec, sketch.round)
+    other.noise = sketch.noise
     other.merge(sketch)
     return other
 

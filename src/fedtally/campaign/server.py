@@ -11,7 +11,7 @@ import numpy.typing as npt
 from fedtally import _validate
 from fedtally.campaign.books import Books, MemoryBooks
 from fedtally.campaign.client import _secagg, _two_server
-from fedtally.campaign.release import is_noised_before, release_of, release_sums
+from fedtally.campaign.release import copy_of, is_noised_before, release_of, release_sums
 from fedtally.crypto.hpke import PrivateKey
 from fedtally.crypto.keys import KEY_BYTES, Secret, SigningKey
 from fedtally.errors import FedtallyError, InvalidInputError
@@ -138,7 +138,8 @@ class FrequencyServer:
 
         Raises:
             UnreadableFileError: the bytes are no checkpoint, or one of another allow-list.
-            InvalidInputError: the checkpoint is of another plan, or the session goes on here.
+            InvalidInputError: the checkpoint is of another plan, the session goes on here, or its
+                sum has landed and the checkpoint is an older one.
             Exception: what the books raised, if the sum could be opened when the checkpoint was
                 written.
         """
@@ -152,6 +153,11 @@ class FrequencyServer:
             reserve=self._reserve_session,
         )
         self._check_own(made)
+        if made.state is not ServerState.DONE and self.has_landed(made.session):
+            raise InvalidInputError(
+                "the sum of this session has landed, and the checkpoint is of before: what it asks"
+                " again could open another sum of the same clients"
+            )
         running = self._sessions.get(made.session)
         if running is not None and running.state not in (ServerState.DONE, ServerState.ABORTED):
             raise InvalidInputError(
@@ -374,12 +380,12 @@ class FrequencyServer:
     def release(self, random: Callable[[int], bytes] | None = None) -> list[CountSketch]:
         """Return the sums that have landed, in the order of their rounds, with the plan's noise.
 
-        Sums leave by this method alone. Without privacy they are the exact sums so far. Under
-        central trust the aggregator's noise is added now: each release is reserved, noised and kept
-        in the books, and then the exact sums are erased. So call it when all rounds have landed: a
-        release takes no more sums once it is out, and another call returns the same. Where clients
-        or two servers add the noise, it is in the sums, and every round that has landed is
-        released.
+        Sums leave by this method alone, as copies that the caller may merge. Without privacy they
+        are the exact sums so far. Under central trust the aggregator's noise is added now: each
+        release is reserved, noised and kept in the books, and then the exact sums are erased. So
+        call it when all rounds have landed: a release takes no more sums once it is out, and
+        another call returns the same. Where clients or two servers add the noise, it is in the
+        sums, and every round that has landed is released.
 
         Args:
             random: returns as many uniform bytes as it is asked for, from a cryptographic source;
@@ -391,7 +397,7 @@ class FrequencyServer:
             OverspentError: the population has too little left.
         """
         if self.plan.privacy is None:
-            return self._books.sums(self.plan)
+            return [copy_of(sketch) for sketch in self._books.sums(self.plan)]
         if random is None:
             raise InvalidInputError(
                 "a plan with privacy is released with noise: give it randomness"
@@ -438,6 +444,7 @@ def _check_plausible(sketch: CountSketch, plan: Plan) -> None:
     most 2^-40.
     """
     max_items, noise = plan.max_items, plan.noise_bound
+    is_secret = plan.privacy is not None and not is_noised_before(plan)  # errors are logged
     items = sketch.num_clients * max_items
     who = (
         f"{sketch.num_clients} clients of at most {max_items} items"
@@ -447,13 +454,14 @@ def _check_plausible(sketch: CountSketch, plan: Plan) -> None:
         largest = max(int(row.max()), -int(row.min()))
         if largest > items + noise:
             raise RejectedSumError(
-                f"a counter of the sum is {largest}, and {who}cannot exceed {items + noise}: "
-                "a client sent something else than a sketch"
+                f"a counter of the sum is {'too large' if is_secret else largest}, and {who}cannot"
+                f" exceed {items + noise}: a client sent something else than a sketch"
             )
         total, bound = _sum_of_sizes(row), items + plan.row_noise_bound
         if total > bound:
             raise RejectedSumError(
-                f"the counters of a row of the sum add up to {total} without their signs, and"
+                f"the counters of a row of the sum add up to {'too much' if is_secret else total}"
+                " without their signs, and"
                 f" {who}cannot exceed {bound}: a client sent something else than a sketch"
             )
     # A client of one item adds an odd number to each row. Noise has no parity, and of several items

@@ -288,7 +288,7 @@ class Client:
 
         Args:
             total: int64 [V].
-            salt: 32 bytes, published with it.
+            salt: 32 bytes, published with it; not of a sum that gets its noise after this.
 
         Raises:
             LocalProtocolError: no result was announced to this client.

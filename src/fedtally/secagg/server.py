@@ -29,6 +29,7 @@ from fedtally.secagg import wire
 from fedtally.secagg.allow_list import AllowList
 from fedtally.secagg.graph import Neighbourhood
 from fedtally.secagg.messages import (
+    EXCHANGES,
     AbortCode,
     Bits,
     Confirmations,
@@ -474,13 +475,15 @@ class Server:
                 self._make_reservation()
             self._commit()
             self._enter(following)
+            # written before the caller can ask for `outgoing` of the new phase, and in here: what
+            # interrupts the server now ends the session, too
+            self._save()
         except RemoteProtocolError as error:
             self._end(error.code)
+            self._save()
         except BaseException:
             self._end(AbortCode.INTERNAL)
             raise
-        # written before the caller can ask for `outgoing` of the new phase
-        self._save()
 
     def _make_reservation(self) -> None:
         """Call `reserve`: the messages of the unmasking phase open the sum, which costs privacy."""
@@ -509,6 +512,7 @@ class Server:
 
     def _end(self, code: AbortCode) -> None:
         self.state, self.code = ServerState.ABORTED, code
+        self.outcome = None  # its checkpoint was not written
         self._drop_inputs()
 
     def _drop_inputs(self) -> None:
@@ -790,6 +794,10 @@ class Server:
             arrays["signers"],
         )
         n, state = len(self._clients), ServerState(facts["state"])
+        if state not in _ENDED and state not in {
+            step.phase for step in EXCHANGES[self._parameters.adversary]
+        }:
+            raise ValueError("this adversary has no such phase")
         if len(self._adverts) != n or len(self._ranks) != (n if self._is_active else 0):
             raise ValueError("as many adverts, and ranks in `active`, as clients are needed")
         if any(len(bits) not in (0, n) for bits in (self._present, self._alive, self._signers)):
