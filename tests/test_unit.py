@@ -257,8 +257,17 @@ def test_the_sampling_error_counts_clients_and_not_contributions() -> None:
     too narrow by a factor above 1.5.
     """
     rng = np.random.default_rng(5)
-    plan = Plan(rows=1, width=8, schedule="shared", num_rounds=5, num_clients=300, max_round_clients=300, max_items=1,
-                domain=DOMAIN.describe(), seed=bytes(32))  # fmt: skip
+    plan = Plan(
+        rows=1,
+        width=8,
+        schedule="shared",
+        num_rounds=5,
+        num_clients=300,
+        max_round_clients=300,
+        max_items=1,
+        domain=DOMAIN.describe(),
+        seed=bytes(32),
+    )
     hits = narrow = 0
     for _ in range(600):
         rounds, holds = rng.choice([1, 5], 60), rng.random(60) < 0.5
