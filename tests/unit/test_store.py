@@ -64,8 +64,7 @@ def charge(
 
 @pytest.fixture(scope="session")
 def postgres() -> Iterator[str]:
-    """Give the URL of a database: the one that is named, or one of a server that is started
-    here."""
+    """Give the URL of a database: the named one, or one of a server that is started here."""
     if named := os.environ.get("FEDTALLY_POSTGRES_URL"):
         yield named
         return

@@ -20,7 +20,8 @@ def campaign_seed(seed: int | str | bytes | None) -> bytes:
     """
     if seed is None:
         return secrets.token_bytes(32)
-    # 1 and "1" are the same seed: on a command line they cannot be told apart
+    # 1 and "1" are the same seed: on a command line they cannot be told apart. The prefix, here and
+    # below, keeps streams of one seed for different uses apart.
     raw = seed if isinstance(seed, bytes) else str(seed).encode()
     return hashlib.shake_256(b"fedtally/1/campaign\x00" + raw).digest(32)
 
