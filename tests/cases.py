@@ -25,6 +25,7 @@ def each_case(
     def fold(test: Test) -> Test:
         @wraps(test)
         def run(**fixtures: Any) -> None:
+            __tracebackhide__ = True
             for case in cases:
                 own = (case,) if isinstance(names, str) else case
                 try:

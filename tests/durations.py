@@ -74,17 +74,23 @@ def is_there(name: str) -> bool:
     return any(start in text for start in (f"def {kind}(", f"class {kind}", f"\n{kind} = "))
 
 
+def is_of_other_machines(item: pytest.Item) -> bool:
+    """Return whether a case is of kernels between the reference and the best ones of this machine.
+
+    CI runs them all.
+    """
+    callspec = getattr(item, "callspec", None)
+    return callspec is not None and (
+        callspec.params.get("backend") in kernels.available_backends()[1:-1]
+    )
+
+
 @pytest.hookimpl(tryfirst=True)  # pytest chooses by marks after this
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Mark slow tests, and leave them out where they are not asked for."""
-    slow, backends = listed(), kernels.available_backends()
+    slow = listed()
     for item in items:
-        callspec = getattr(item, "callspec", None)
-        if (
-            name_of(item.nodeid) in slow
-            # Kernels between the reference and the best are of other machines: CI runs them all.
-            or (callspec and callspec.params.get("backend") in backends[1:-1])
-        ):
+        if name_of(item.nodeid) in slow or is_of_other_machines(item):
             item.add_marker(pytest.mark.slow)
     if (
         config.option.all
@@ -108,11 +114,13 @@ def _processor_seconds() -> float:
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_call(item: pytest.Item) -> Generator[None]:
     """Measure a test without its fixtures, which several tests may share."""
+    __tracebackhide__ = True
     start = _processor_seconds()
     try:
         yield
     finally:
-        item.user_properties.append((_PROPERTY, _processor_seconds() - start))
+        if not is_of_other_machines(item):
+            item.user_properties.append((_PROPERTY, _processor_seconds() - start))
 
 
 class Durations:

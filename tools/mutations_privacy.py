@@ -17,6 +17,7 @@ from running at all is an error of the list.
 from __future__ import annotations
 
 import argparse
+import os
 import re
 import shutil
 import subprocess
@@ -995,8 +996,7 @@ def tested(folder: Path, tests: Sequence[str]) -> tuple[int, str]:
     options = [
         "-x",
         "-q",
-        "-m",
-        "",  # slow tests too: a planted error may be what one of them is there for
+        "--all",  # slow tests too: a planted error may be what one of them is there for
         "--no-header",
         "-p",
         "no:cacheprovider",
@@ -1017,9 +1017,17 @@ def tested(folder: Path, tests: Sequence[str]) -> tuple[int, str]:
         *options,
         *paths,
     ]
+    # Options for a run around this one, such as to measure coverage, are not for the copy.
+    environment = {name: value for name, value in os.environ.items() if name != "PYTEST_ADDOPTS"}
     try:
         done = subprocess.run(
-            command, cwd=folder, capture_output=True, text=True, timeout=TIMEOUT, check=False
+            command,
+            cwd=folder,
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=TIMEOUT,
+            check=False,
         )
     except subprocess.TimeoutExpired:
         return -1, f"no answer within {TIMEOUT} s"

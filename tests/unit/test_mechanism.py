@@ -243,7 +243,7 @@ def crafted(table: list[int]) -> list[tuple[int, int]]:
 
 
 @each_case("scan", [False, True])
-@each_case(("make", "variance"), NOISES)
+@each_case(("make", "variance"), [noise.values for noise in NOISES])
 def test_ties_are_settled_by_the_low_words(
     backend: str, make: Any, variance: float, scan: bool
 ) -> None:
