@@ -111,9 +111,9 @@ def calibrated(mechanism: str, rows: int) -> Event:
     >>> print(accounting.epsilon(calibrated("skellam", 5), DELTA))
     epsilon 1 at delta 1e-06 (zero-out, distributed trust, privacy-loss-distribution)
     """
-    event = Event(
-        mechanism, rows, "zero-out", honest_survivors=1 if mechanism == "skellam" else None
-    )  # type: ignore[arg-type]  # names are accepted
+    survivors = 1 if mechanism == "skellam" else None
+    # Names are accepted, too.
+    event = Event(mechanism, rows, "zero-out", honest_survivors=survivors)  # type: ignore[arg-type]
     return replace(event, variance=accounting.calibrate(event, EPSILON, DELTA))
 
 

@@ -135,9 +135,9 @@ def compare(
         seed: as in `measure`.
     """
     population = recovery.law(cell.law, size)
-    release = Release(
-        Event("rounded-gaussian", cell.rows, "zero-out"), cell.epsilon, DELTA, clients, ROUNDS
-    )  # type: ignore[arg-type]  # names are accepted
+    # Names are accepted, too.
+    event = Event("rounded-gaussian", cell.rows, "zero-out")  # type: ignore[arg-type]
+    release = Release(event, cell.epsilon, DELTA, clients, ROUNDS)
     runs = [
         measure(population, release, cell.width, batches, (seed, repeat))
         for repeat in range(repeats)

@@ -22,6 +22,17 @@ try:
 except ImportError:  # built without a compiler
     native = None  # type: ignore[assignment,unused-ignore]
 
+__all__ = [
+    "PARALLEL_FROM",
+    "available_backends",
+    "backend",
+    "blocks",
+    "in_threads",
+    "native",
+    "num_threads",
+    "one_thread",
+]
+
 # Ids x rows for each thread: below this number a second thread costs more than it brings.
 PARALLEL_FROM = 1 << 16
 _alone: ContextVar[bool] = ContextVar("one_thread", default=False)
