@@ -1,4 +1,4 @@
-"""How fast and how small fedtally is, against peers and the machine's own limits: ``python -m benchmarks --help``.
+"""Speed and size of fedtally, against peers and the machine's limits: ``python -m benchmarks``.
 
 Hosts differ, so a goal is a ratio measured in one run. Not part of the wheel; run from the root of
 the repository.

@@ -4,7 +4,18 @@ from __future__ import annotations
 
 import click
 
-from benchmarks import bill, campaign, footprint, joint, kernels, noise, peers, planning, secagg
+from benchmarks import (
+    bill,
+    campaign,
+    deploy,
+    footprint,
+    joint,
+    kernels,
+    noise,
+    peers,
+    planning,
+    secagg,
+)
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "show_default": True})
@@ -12,7 +23,7 @@ def main() -> None:
     """Measure fedtally on this machine; every goal says whether it is met."""
 
 
-for module in (bill, campaign, footprint, joint, kernels, noise, peers, planning, secagg):
+for module in (bill, campaign, deploy, footprint, joint, kernels, noise, peers, planning, secagg):
     main.add_command(module.command)
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The bill of a plan against what a campaign takes: bytes, which must be equal, and CPU, on this machine as calibrated.
+"""The bill of a plan against a measured campaign: bytes, which must be equal, and CPU.
 
 Campaigns and decoders are none of those that the calibration runs. CPU of rounds is what the
 account of a simulated campaign says, and of decoders everything from the sums to an estimate of

@@ -1,4 +1,4 @@
-"""A whole campaign in one process: 1 M clients, 740,000 candidates, 16 rows, 10 rounds, from items to the top 20.
+"""A whole campaign in one process: 1 M clients and 740,000 candidates, from items to the top 20.
 
 Each run is a process of its own, so that its peak memory is the campaign's. Its clock starts when
 the clients' items lie in memory and fedtally is imported; the peak includes the interpreter, the
@@ -22,17 +22,23 @@ import numpy as np
 import fedtally
 clients, size, text, options = json.loads(sys.argv[1])
 law = np.arange(1, size + 1) ** -1.1
-items = np.searchsorted(np.cumsum(law / law.sum())[:-1], np.random.default_rng(1).random(clients), side="right") + 1
+items = np.searchsorted(
+    np.cumsum(law / law.sum())[:-1], np.random.default_rng(1).random(clients), side="right"
+) + 1
 if text:
     import pyarrow as pa
     items = pa.array(items).cast(pa.string())
 estimate, domain = fedtally.estimate, "input" if text else fedtally.IntegerRange(1, size)
 start, cpu = time.perf_counter(), time.process_time()
-result = estimate(items, domain=domain, rows=16, width=4096, num_rounds=10, schedule="hybrid", seed=1, **options)
+shape = {"rows": 16, "width": 4096, "num_rounds": 10, "schedule": "hybrid", "seed": 1}
+result = estimate(items, domain=domain, **shape, **options)
 top = result.top(20)
 seconds, cpu = time.perf_counter() - start, time.process_time() - cpu
-peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
-print(json.dumps({"seconds": seconds, "cpu": cpu, "peak": peak, "first": str(top[0].item), "stages": result.timings}))
+unit = 1 if sys.platform == "darwin" else 1024
+peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
+first = str(top[0].item)
+found = {"seconds": seconds, "cpu": cpu, "peak": peak, "first": first}
+print(json.dumps(found | {"stages": result.timings}))
 """
 
 
@@ -51,7 +57,7 @@ def run(clients: int, size: int, text: bool, options: dict[str, Any]) -> dict[st
 
 
 def measure(clients: int, size: int, turns: int) -> Report:
-    """Run campaigns on integers over a declared range, and on text whose candidates are what occurs.
+    """Run campaigns on integers over a declared range, and on text that makes its own candidates.
 
     With joint recovery and intervals, the default; and with the paper's decoder alone.
     """

@@ -1,4 +1,4 @@
-"""What fedtally costs before it does anything: import, --help, demo, the wheel, a fresh installation.
+"""The costs of fedtally before it does anything: import, --help, demo, the wheel, installation.
 
 Import, help and demo are of the fedtally that this Python imports. The wheel is built from this
 repository; the installation is a temporary virtual environment with it and its dependencies, and

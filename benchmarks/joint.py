@@ -1,4 +1,6 @@
-"""Joint recovery and its intervals on one thread, as ratios within one run; a domain of 10^8 in a process of its own.
+"""Joint recovery and its intervals on one thread, as ratios within one run.
+
+A domain of 10^8 is decoded in a process of its own.
 
 N = 1,000,000 clients in M = 10 multinomial rounds, f_i proportional to (i + 2.7)^-1.07. Decoding is
 everything from the sums to an estimate of every candidate, intervals from the decoder to the limits
@@ -53,14 +55,16 @@ ids = decoder.fit.support.ids
 counts = decoder.at(ids)
 order = np.argsort(-counts)[:20]
 seconds, clock = time.process_time() - start, time.perf_counter() - clock
-peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
-print(json.dumps({"seconds": seconds, "clock": clock, "peak": peak, "support": len(ids), "ids": ids[order].tolist(),
-                  "counts": counts[order].tolist()}))
+unit = 1 if sys.platform == "darwin" else 1024
+peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
+found = {"seconds": seconds, "clock": clock, "peak": peak, "support": len(ids)}
+found |= {"ids": ids[order].tolist(), "counts": counts[order].tolist()}
+print(json.dumps(found))
 """
 
 
 class Scale(NamedTuple):
-    """How large a run is: candidates of decoding, of intervals, of the large domain; clients; turns."""
+    """The size of a run: candidates of decoding, intervals and the large domain; clients; turns."""
 
     decoded: int
     bounded: int
@@ -73,7 +77,7 @@ FULL, QUICK = Scale(740_000, 100_000, 10**8, 1_000_000, 5), Scale(2_000, 1_000, 
 
 
 def in_turns(cases: dict[str, Callable[[], object]], turns: int) -> list[Rate]:
-    """Return the best and the median CPU seconds of each case, timed in turn after one turn that does not count."""
+    """Return the best and the median CPU seconds of each case, timed in turn after a warm-up."""
     seconds: dict[str, list[float]] = {name: [] for name in cases}
     for turn in range(turns + 1):
         for name, case in cases.items():
@@ -168,7 +172,7 @@ def fallback(report: Report, scale: Scale) -> None:
 def draw_clients(
     size: int, clients: int, num_rounds: int, rng: np.random.Generator
 ) -> npt.NDArray[np.int64]:
-    """Draw the item of each client of rounds of equal size: int64 [num_rounds, clients / num_rounds].
+    """Draw each client's item in rounds of equal size: int64 [num_rounds, clients / num_rounds].
 
     The law has one weight for each of up to 10^8 items; it is held one block at a time.
     """

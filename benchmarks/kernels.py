@@ -1,4 +1,4 @@
-"""The kernels on one thread, in one run: the machine's limits, every backend, the peers, and the goals as ratios.
+"""The kernels on one thread, in one run: limits of the machine, backends, peers, and the goals.
 
 An update is one (item, row). Rates are G a second per core. Lists are of ids with 8 random bytes or
 3 (below 2^24). Decoding writes 8 bytes an item: at 2^19 items they stay in the second or third
@@ -165,7 +165,7 @@ def peer_cases(count: int, rng: np.random.Generator) -> list[Case]:
 
 
 def judge(report: Report, levels: list[str]) -> None:
-    """Append the goals, each as a ratio within this run, for every level above the baseline (or for all there is)."""
+    """Append the goals, ratios within this run, for the levels above the baseline (or all)."""
     found = peers.installed()
     listed = list_name(8)
     for level in [level for level in levels if level != "baseline"] or levels:

@@ -1,4 +1,4 @@
-"""Frequencies under local differential privacy, by pure-ldp, against ours at equal epsilon and equal clients.
+"""Frequencies under local differential privacy, by pure-ldp, against ours at equal epsilon.
 
 Every client of a local protocol noises its own item, so nobody need be trusted, and delta is 0.
 Ours trusts an aggregator (`central`), or a secure sum and most of its clients (`distributed`), and
@@ -60,7 +60,7 @@ EXTRA = "pip install 'fedtally[bench-ldp]', in an environment of its own"
 
 
 class Cell(NamedTuple):
-    """Clients, candidates, the protocols that can be run with so many, and the hash functions of FLH, CMS and HCMS."""
+    """Clients, candidates, the feasible protocols, and hash functions of FLH, CMS and HCMS."""
 
     clients: int
     candidates: int
@@ -73,7 +73,7 @@ QUICK = (Cell(2_000, 200, PROTOCOLS, 64),)
 
 
 class Errors(NamedTuple):
-    """Errors of frequencies: the largest, the root of the mean square, the mean absolute one of the most frequent."""
+    """Errors of frequencies: largest, root mean square, mean absolute one of the most frequent."""
 
     largest: float
     typical: float
@@ -81,7 +81,7 @@ class Errors(NamedTuple):
 
 
 class Row(NamedTuple):
-    """What a protocol reached at one epsilon: errors, bytes of a client both ways, CPU seconds of client and server.
+    """The result of a protocol at one epsilon: errors, bytes both ways, and CPU seconds.
 
     The server's are of the whole campaign, from the reports to an estimate of every candidate.
     """
@@ -95,7 +95,7 @@ class Row(NamedTuple):
 
 
 class Peer(NamedTuple):
-    """A local protocol of the library: its two sides, and of how many different reports a client sends one."""
+    """A local protocol of the library: its two sides, and the number of different reports."""
 
     client: Any
     server: Any
@@ -103,7 +103,7 @@ class Peer(NamedTuple):
 
 
 def installed() -> Any | None:
-    """Return the protocols of pure-ldp, if they work: newer NumPy and xxhash than it was written for break it."""
+    """Return the protocols of pure-ldp, if they work: newer NumPy and xxhash break them."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of what will break
         try:
@@ -115,7 +115,7 @@ def installed() -> Any | None:
 
 
 def errors(estimated: F64, truth: F64) -> Errors:
-    """Return the errors of estimated frequencies; candidates are in the order of the law, most frequent first."""
+    """Return the errors of estimated frequencies; candidates are in the order of the law."""
     missed = np.abs(estimated - truth)
     return Errors(
         float(missed.max()), float(np.sqrt(np.mean(missed**2))), float(missed[:TOP].mean())
@@ -184,7 +184,7 @@ def local(
 
 
 def summed_bits(counts: F64, clients: int, p: float, q: float, seed: int) -> F64:
-    """Draw the sum of all reports of unary encoding: bits are independent, 1 with probability p, or q where none is.
+    """Draw the sum of all reports of unary encoding: bits are 1 with probability p or q.
 
     Args:
         counts: clients that hold each candidate.
@@ -243,7 +243,7 @@ def measure(
 
 
 def table(rows: list[Row]) -> list[dict[str, str]]:
-    """Return a line for each protocol, with its errors at every epsilon, and the best local ones as multiples of ours.
+    """Return a line for each protocol, with its errors at every epsilon, and multiples of ours.
 
     Errors are in units of 1e-5 of the clients: largest / typical / top 20. CPU is the median over
     epsilon.

@@ -1,4 +1,4 @@
-"""Timing that survives a noisy machine, and the report of a run: what it is, what was measured, which goals are met.
+"""Timing that survives a noisy machine, and the report of a run with its goals.
 
 Cases take turns, so that a slow minute hits all of them; a rate is that of the fastest turn, with
 the median beside it.
@@ -145,7 +145,7 @@ def environment(**values: str) -> Iterator[None]:
 
 
 def machine() -> dict[str, str]:
-    """Describe the processor: name, instruction level, caches of the first core (elsewhere than Linux, the name)."""
+    """Describe the processor: name, level and caches of the first core; only the name off Linux."""
     described = {
         "processor": platform.processor() or platform.machine(),
         "python": platform.python_version(),

@@ -1,4 +1,4 @@
-"""Integer noise on one thread, in one run: bits, every backend, NumPy's searchsorted on the same table, and the goals.
+"""Integer noise on one thread, in one run: bits, every backend, NumPy's searchsorted, goals.
 
 A rate is of draws, the bits of AES-256 included, also in NumPy's.
 """

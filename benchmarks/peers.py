@@ -1,4 +1,4 @@
-"""What fedtally is compared with: the errors of other ways to count, and the libraries that kernels are timed against.
+"""The peers of fedtally: the errors of other ways to count, and libraries for the kernels.
 
 Errors: local differential privacy at equal epsilon (`local_dp`), and sketches at equal bytes
 (`streams`).
@@ -69,14 +69,14 @@ def datasketches_query(
 
 
 def bounter_update(module: Any, rows: int, width: int, items: list[int]) -> Callable[[], object]:
-    """Return a run that puts the items, as text since it takes no integers, in a count-min sketch of bounter."""
+    """Return a run that puts the items, as text, in a count-min sketch of bounter."""
     sketch = module.CountMinSketch(width=width, depth=rows)
     texts = [str(item) for item in items]
     return lambda: sketch.update(texts)
 
 
 def blocked_words(tables: U32, ids: U64) -> U32:
-    """Return the tabulation words of one row, tables [8, 256]: a gather per byte, nothing larger than a block."""
+    """Return the tabulation words of one row, tables [8, 256], with a gather for each byte."""
     characters = ids.view(np.uint8).reshape(-1, 8)
     words: U32 = tables[0].take(characters[:, 0])
     for c in range(1, 8):
@@ -99,7 +99,7 @@ def numpy_accumulate(counters: I64, tables: U32, ids: U64) -> None:
 
 
 def numpy_decode(sums: I64, tables: U32, first: int, count: int) -> F64:
-    """Estimate ids first, first + 1, ... as NumPy does it fastest: by blocks and rows, partial sorts for medians."""
+    """Estimate the ids from `first` on as NumPy does it fastest: blocks, rows, partial sorts."""
     batches, rows, width = sums.shape
     estimates = np.empty(count)
     values = np.ascontiguousarray(sums.transpose(1, 0, 2))
@@ -207,7 +207,7 @@ def versions(libraries: Sequence[str]) -> dict[str, str]:
 )
 @click.option("--seed", type=click.IntRange(0), default=1, help="Of populations, hashes and noise.")
 def command(as_json: bool, quick: bool, seed: int) -> None:
-    """Compare errors with local differential privacy at equal epsilon, and with other sketches at equal bytes."""
+    """Compare errors with local privacy at equal epsilon, and with sketches at equal bytes."""
     if quick:
         small = local_dp.Cell(20_000, 2_000, (), 0)
         report = measure(local_dp.QUICK, REFERENCE, streams.LEVELS[:1], small, (1.0, 4.0), seed)

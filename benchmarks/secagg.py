@@ -1,4 +1,4 @@
-"""Secure sums, in one run against Flower's SecAgg+ at equal neighbours k and threshold t: CPU, bytes, ratios.
+"""Secure sums, in one run against Flower's SecAgg+ at equal neighbours k and threshold t.
 
 Of ours, all messages count, encoded and decoded by the state machines; of Flower's, protobuf and
 transport are free (`secagg_peer`). All our clients take part in full, and every sum is compared
@@ -61,16 +61,20 @@ import json, resource, sys, time
 import fedtally
 clients, width, options = json.loads(sys.argv[1])
 start = time.perf_counter()
-result = fedtally.estimate([i % 100 for i in range(clients)], rows=5, width=width, dropout=0.05, max_cohort=clients,
-                           secure_sum="secagg", **options)
+result = fedtally.estimate(
+    [i % 100 for i in range(clients)], rows=5, width=width, dropout=0.05, max_cohort=clients,
+    secure_sum="secagg", **options
+)
 seconds = time.perf_counter() - start
-peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
-print(json.dumps({"seconds": seconds, "peak": peak, "equal": result.secure_sum["equals_plain_sum"]}))
+unit = 1 if sys.platform == "darwin" else 1024
+peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
+equal = result.secure_sum["equals_plain_sum"]
+print(json.dumps({"seconds": seconds, "peak": peak, "equal": equal}))
 """
 
 
 class Scale(NamedTuple):
-    """How large a run is: clients (few, many) and entries that are compared; clients of ours alone; what is sampled.
+    """The size of a run: clients and entries that are compared, clients of ours alone, samples.
 
     The goals are about many clients and the second length. Flower's clients take part in full where
     they are few and the length is at most the second; else, and in `active` with many clients,
@@ -130,7 +134,7 @@ _TITLES = f"{'':11} {'clients':>7} {'entries':>8} {'drop':>6} {'k':>5} {'t':>4}"
 
 @dataclass
 class RoundsReport(Report):
-    """A run, with a row for the rounds of each kind; `live` ones are printed when they are measured."""
+    """A run, with a row for the rounds of each kind; `live` rows are printed when measured."""
 
     rows: list[Row] = field(default_factory=list)
     live: bool = False
@@ -234,7 +238,7 @@ class Cohort:
             )
 
     def run(self) -> Server:
-        """Run the round to its end, in batches: neither the server nor a client finds the caches of the other."""
+        """Run the round to its end, in batches: neither side finds the caches of the other."""
         run = CohortRun(self._server, range(len(self._clients)))
         drive(run, self._ask, NOW, batch=_BATCH, meter=self._serving)
         carry(run, self._ask, batch=_BATCH, meter=self._serving)
@@ -264,7 +268,7 @@ class Cohort:
 
     @contextmanager
     def _helped(self) -> Iterator[None]:
-        """Spare a client signatures of others, and what its peer in an exchange of keys has already computed."""
+        """Spare a client the signatures of others, and what its peer has computed already."""
         exchange = ExchangeKey.exchange
 
         def once(own: ExchangeKey, point: bytes) -> Secret:
@@ -284,7 +288,7 @@ def _signing_key() -> SigningKey:
 
 @contextmanager
 def _no_collector() -> Iterator[None]:
-    """Keep the collector from walking over a thousand clients whenever one of them, or the server, works."""
+    """Keep the collector from walking over a thousand clients whenever one party works."""
     gc.collect()
     gc.disable()
     try:
@@ -383,7 +387,7 @@ def large(report: RoundsReport, scale: Scale) -> None:
 
 
 def active(report: RoundsReport, scale: Scale) -> None:
-    """Measure the protocol against a lying server, and hold its client to Flower's semi-honest one."""
+    """Measure the protocol against a lying server, and its client against Flower's."""
     few, many = scale.clients
     rows = [
         report.add(
@@ -440,7 +444,7 @@ def masks(report: RoundsReport, scale: Scale) -> None:
 
 
 def cohorts(report: RoundsReport, scale: Scale) -> None:
-    """Run whole cohorts, all clients in one process of their own: wall time, and peak memory with the interpreter."""
+    """Run whole cohorts, each in a process of its own: wall time, and peak memory."""
     for name, clients, options in (
         ("semi-honest", scale.large, {}),
         ("active", scale.clients[1] // 2, {"adversary": "active"}),

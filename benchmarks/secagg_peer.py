@@ -1,4 +1,4 @@
-"""What our secure sum is compared with: a round of Flower's SecAgg+, its own client mod and its own server workflow.
+"""The peer of our secure sum: a round of Flower's SecAgg+, with its own client and server code.
 
 Flower's functions run unchanged; only what carries messages between them is written here, and its
 time does not count, neither as a client's nor as the server's: so protobuf, gRPC and hashes of
@@ -39,7 +39,7 @@ Answers = Callable[[Sequence[Any]], list[Any]]
 
 @dataclass(frozen=True)
 class Round:
-    """What a round took: CPU seconds and bytes of a client, the median of those measured, and the server's seconds.
+    """The costs of a round: CPU seconds and bytes of a median client, and the server's seconds.
 
     Args:
         client: seconds.
@@ -130,7 +130,7 @@ def run_round(
 
 
 def _scaled_opening(server: _Server, cohort: _Cohort, measured: int) -> float:
-    """Return the seconds of unmasking, from those for a few clients that are present and a few that dropped out."""
+    """Return the seconds of unmasking, from those for a few present and a few absent clients."""
     seconds = nothing = server.release([], cohort.holders({}))
     for nodes in (cohort.alive, sorted(cohort.dead)):
         owners = nodes[:measured]
@@ -145,7 +145,7 @@ def _scaled_opening(server: _Server, cohort: _Cohort, measured: int) -> float:
 
 
 class _Server:
-    """Flower's workflow, run a stage at a time, with a strategy that invites everybody and hands no model down."""
+    """Flower's workflow, run a stage at a time, with a strategy that invites everybody."""
 
     def __init__(self, shares: int, threshold: int, nodes: Sequence[int]) -> None:
         app, names = flower("app"), flower("server.workflow.constant")
@@ -182,7 +182,7 @@ class _Server:
         return seconds
 
     def release(self, owners: Iterable[int], answers: Answers) -> float:
-        """Run the last stage on a copy of the state, as if only the masks of these clients were in the sum."""
+        """Run the last stage on a copy of the state, as if it summed these clients' masks alone."""
         state = copy.copy(self._state)
         state.sampled_node_ids = set(owners)
         state.aggregate_ndarrays = list(state.aggregate_ndarrays)
@@ -265,7 +265,7 @@ class _Device:
 
 
 class _Cohort:
-    """The clients of a round: who takes part in full, who drops out, and what the others answer with."""
+    """The clients of a round: those in full, those that drop out, and the others' answers."""
 
     def __init__(
         self,
@@ -309,7 +309,7 @@ class _Cohort:
         return _configs(message, nids=[], shares=[])
 
     def _sealed(self, node: int, configs: Any) -> dict[str, Any]:
-        """Return shares that mean nothing, of the right size, sealed for those that will open them."""
+        """Return random shares of the right size, sealed for those that will open them."""
         crypto = flower("common.secure_aggregation.crypto.symmetric_encryption")
         keys = flower("supercore.primitives.asymmetric")
         concat = flower("common.secure_aggregation.secaggplus_utils").share_keys_plaintext_concat
@@ -331,7 +331,7 @@ class _Cohort:
         return device.secret("rd_seed_share_dict:V")[0], device.secret("sk1_share_dict:V")[0]
 
     def split(self, holders: dict[int, list[int]]) -> dict[int, dict[int, bytes]]:
-        """Return the shares that the server asks for of each owner, by owner and by holder that is alive."""
+        """Return the shares that the server asks for, by owner and by holder that is alive."""
         create = flower("common.secure_aggregation.crypto.shamir").create_shares
         split = {}
         for owner, peers in holders.items():

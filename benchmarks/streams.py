@@ -1,4 +1,4 @@
-"""Sketches of a stream that one process sees, without privacy, at equal bytes: Apache DataSketches against ours.
+"""Sketches of a stream, without privacy, at equal bytes: Apache DataSketches against ours.
 
 A sketch has counters of 64 bits: equal bytes are equal counters, as many rows for both. The sketch
 of frequent items keeps items with their counts, 16 bytes each, as many as fit; it is no sum of
@@ -124,7 +124,7 @@ def measure(
 
 
 def table(rows: list[Row]) -> list[dict[str, str]]:
-    """Return a line for each sketch and size; errors in units of 1e-5 of the stream, CPU as a multiple of ours."""
+    """Return a line for each sketch and size: errors over the stream, CPU as a multiple of ours."""
     own = {row.size: row.seconds for row in rows if row.sketch == OURS}
     return [
         {

@@ -1,4 +1,4 @@
-"""How often the simultaneous 95 % band holds for all items at once, how wide it is, and the largest error it foresees.
+"""How often the simultaneous 95 % band holds, how wide it is, and the error that it foresees.
 
 d = 20,000 items, N = 200,000 clients in 10 multinomial rounds; noise off and on, as in `coverage`.
 The half-width is compared with the largest error of the released estimates (l_inf), and so is the
@@ -84,7 +84,7 @@ def runs(case: Case, scale: Scale, decoder: str, repeats: int) -> list[Run]:
 
 
 def line(case: Case, found: Sequence[Run]) -> dict[str, object]:
-    """Return one row of the table: what is judged, and quartiles of the largest error over the foreseen one."""
+    """Return one row of the table: the case, and quartiles of largest over foreseen error."""
     columns = Run(*np.array(found).T)
     low, middle, high = np.quantile(
         columns.linf / np.maximum(columns.predicted, 1e-9), (0.25, 0.5, 0.75)

@@ -101,7 +101,7 @@ class Case(NamedTuple):
 
 
 class Scale(NamedTuple):
-    """What the populations are: items and clients of the synthetic ones, folder of the real tables, base seed."""
+    """The populations: items and clients of synthetic ones, folder of the tables, base seed."""
 
     items: int = 100_000
     clients: int = 1_000_000
@@ -135,7 +135,7 @@ class Tally(NamedTuple):
     zeros: float = 0.0
 
     def coverage(self, which: str) -> tuple[float, int]:
-        """Return the share of intervals that hold, and of how many: of `all` items, those `on` the support, or `off`.
+        """Return the share of intervals that hold, and the number: `all`, `on` the support, `off`.
 
         >>> Tally(items=10, held=9, fitted=5, fitted_held=5).coverage("off")
         (0.8, 5)
@@ -148,7 +148,7 @@ class Tally(NamedTuple):
         return held / number if number else float("nan"), int(number)
 
     def oracle(self, of: str = "squares") -> float:
-        """Return the half-width of an oracle that knows one of the sums of squared errors, in clients."""
+        """Return the half-width, in clients, of an oracle that knows one sum of squared errors."""
         return float(1.96 * np.sqrt(getattr(self, of) / self.items))
 
     @property
@@ -172,7 +172,9 @@ def pool(tallies: Iterable[Tally]) -> Tally:
 
 @functools.cache
 def population(name: str, scale: Scale) -> tuple[rounds.F64, int]:
-    """Return laws of the rounds, float64 [1 or rounds, d] by falling total, rows weighted by clients; and all clients.
+    """Return the rounds' laws by falling total, float64 [1 or rounds, d], and all clients.
+
+    Rows are weighted by clients.
 
     Raises:
         InvalidInputError: a real table, and no folder or no such file.
@@ -289,7 +291,7 @@ def protect(sketches: Sequence[CountSketch], noise: str, rng: np.random.Generato
 
 
 def campaign(case: Case, scale: Scale, repeat: int) -> tuple[rounds.I64, U64, list[CountSketch]]:
-    """Run one campaign: counts of the rounds that landed, int64 [rounds, d], the items' ids, and the sums.
+    """Run one campaign; return counts of the rounds that landed, the items' ids, and the sums.
 
     Ids are in random order: an order by frequency would settle ties in favour of what is there.
     """
@@ -350,7 +352,7 @@ def repeated(case: Case, scale: Scale, repeats: int) -> Tallies:
 def in_turn(
     cases: Sequence[Cell], work: Callable[[Cell], Result], jobs: int
 ) -> Iterator[tuple[Cell, Result]]:
-    """Yield every case with its result, in order, by so many processes; say how far it is on standard error."""
+    """Yield every case with its result, in order, by several processes; report the progress."""
     with ProcessPoolExecutor(jobs) if jobs > 1 else contextlib.nullcontext() as workers:
         results = map(work, cases) if workers is None else workers.map(work, cases)
         for number, (case, result) in enumerate(zip(cases, results, strict=True), start=1):
@@ -381,7 +383,7 @@ def line(tallies: Sequence[Tally]) -> dict[str, object]:
 
 
 def width(tallies: Sequence[Tally], of: str = "squares") -> float | None:
-    """Return the mean half-width over the mean of the oracle's, over cells where the floor does not rule, or None.
+    """Return the mean half-width over the oracle's, where the floor does not rule, or None.
 
     >>> width([Tally(items=100, half=392, squares=100), Tally(items=100, half=100, floor=100)])
     2.0
@@ -398,7 +400,7 @@ def _text(figure: float | None) -> float | str:
 
 
 class Check(NamedTuple):
-    """One bound: what is judged, the worst figure with its place, and whether it holds; None: it is not judged."""
+    """One bound: its subject, the worst figure with its place, and whether it holds, if judged."""
 
     what: str
     figure: float | None
@@ -408,7 +410,7 @@ class Check(NamedTuple):
 
 
 def checks(found: dict[Case, Tallies]) -> list[Check]:
-    """Return the bounds on one schedule and size: cells that differ in population and noise alone."""
+    """Return the bounds on one schedule and size, over cells of all populations and noises."""
     bands = list(dict.fromkeys(band for tallies in found.values() for band in tallies))
     light = f"{LIGHT}-"
     by_band = {
@@ -536,7 +538,7 @@ def robust_cases(
     noises: Sequence[str],
     real: bool,
 ) -> list[Case]:
-    """Return cells off the beaten track; rounds that differ say something new where a fit tells rounds apart."""
+    """Return unusual cells; rounds that differ matter where a fit tells rounds apart."""
     apart = [schedule for schedule in schedules if schedule != "shared"]
     batched = [schedule for schedule in schedules if schedule not in SCHEDULES]
     return [

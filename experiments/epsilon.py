@@ -1,4 +1,4 @@
-"""Section 4 of the paper: the largest error over epsilon and over the number of rounds, under central privacy.
+"""Section 4 of the paper: the largest error over epsilon and rounds, under central privacy.
 
 M rounds of n clients each, N = n M, one item a client, drawn from one law over d = 100,000 items.
 The rounds are added up in m batches, each with signs of its own: m = 1 is the shared schedule, m =
@@ -120,7 +120,7 @@ class Cell(NamedTuple):
         return releases.best_releases(curve).num_batches
 
     def draw(self, repeat: int) -> tuple[np.random.Generator, bytes, rounds.I64]:
-        """Return what draws noise, the hash seed, and int64 [M, d], how many clients of a round hold each item."""
+        """Return the noise generator, the hash seed, and the items' clients by round [M, d]."""
         rng = np.random.default_rng([self.seed, repeat])
         public = rng.bytes(32)
         law = rng.permutation(recovery.law(self.law, self.size))
@@ -145,7 +145,9 @@ def measure(cell: Cell) -> list[study.Row]:
 
 
 def campaign(cell: Cell, best: Mapping[tuple[float, str], int], repeat: int) -> list[study.Row]:
-    """Return the rows of one campaign; the noise of each follows from its own seed, repeat, epsilon and schedule.
+    """Return the rows of one campaign.
+
+    The noise of each row follows from its own seed, repeat, epsilon and schedule.
 
     Args:
         cell: its sizes.
@@ -276,7 +278,7 @@ def grouped(rows: Iterable[study.Row], *names: str) -> dict[Any, list[study.Row]
 
 
 def logs(rows: Iterable[study.Row], part: str) -> rounds.F64:
-    """Return logarithms of errors, one a campaign; below half a client an error counts as half a client."""
+    """Return logarithms of errors, one a campaign, each error at least half a client."""
     return np.log([max(row[part], 0.5 / row["clients"]) for row in rows])
 
 
@@ -298,13 +300,13 @@ def judge(gain: float, error: float) -> str:
 
 
 def hybrid(rows: Iterable[study.Row]) -> list[study.Row]:
-    """Return the rows of the hybrid schedule and the paper's decoder; with one round shared is hybrid."""
+    """Return the rows of the hybrid schedule (for one round shared) and the paper's decoder."""
     own = [row for row in rows if row["schedule"] != "fresh" and row["decoder"] == "median"]
     return [row for row in own if row["releases"] == row["num_rounds"]]
 
 
 def fixed(rows: Sequence[study.Row], what: str) -> list[study.Row]:
-    """Return the rows with as many clients, N, or clients a round, n, as there are at the largest M."""
+    """Return the rows with as many clients, N, or clients a round, n, as at the largest M."""
     clients, most = max(row["clients"] for row in rows), max(row["num_rounds"] for row in rows)
     return [
         r
@@ -367,7 +369,7 @@ def remarks(rows: Sequence[study.Row]) -> list[study.Row]:
 
 
 def batches(rows: Sequence[study.Row]) -> list[study.Row]:
-    """Return errors by number of releases at the largest M, and what the predicted number gains over the better end."""
+    """Return errors by releases at the largest M, and the gain of the predicted number."""
     most, table = max(row["num_rounds"] for row in rows), []
     chosen = [row for row in fixed(rows, "N") if row["num_rounds"] == most]
     for (law, high, width, epsilon, decoder), own in grouped(
@@ -399,7 +401,7 @@ def batches(rows: Sequence[study.Row]) -> list[study.Row]:
 
 
 def rates(rows: Sequence[study.Row]) -> list[study.Row]:
-    """Return measured over stated errors, C = 1, over all epsilons, M and N: the theorem's C, if they are all alike."""
+    """Return measured over stated errors, C = 1, over all epsilons, M and N: the theorem's C."""
     table = []
     for (law, high, width), own in grouped(hybrid(rows), *SKETCH).items():
         cells = grouped(own, "epsilon", "num_rounds", "clients").values()
@@ -444,7 +446,7 @@ def lines(rows: Sequence[study.Row]) -> dict[str, list[study.Row]]:
 
 
 def draw(rows: list[study.Row]) -> Figure:
-    """Return the picture: a row of panels for every law and sketch, over epsilon, M at fixed n and M at fixed N."""
+    """Return the picture: panels for every law and sketch, over epsilon, M at n, and M at N."""
     from matplotlib.figure import Figure
 
     blocks, most = grouped(rows, *SKETCH), max(row["num_rounds"] for row in rows)
@@ -603,7 +605,7 @@ def command(
     jobs: int,
     plot: bool,
 ) -> None:
-    """Error over epsilon and over rounds, of all schedules and decoders, beside the theorem of section 4."""
+    """Error over epsilon and over rounds, of all schedules and decoders, beside the theorem."""
     numbers, epsilons = tuple(sorted(set(numbers))), tuple(sorted(set(epsilons)))
     if len(numbers) < 2 or any(clients % number for number in numbers):
         raise InvalidInputError(

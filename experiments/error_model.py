@@ -147,12 +147,12 @@ def compare(
 
 
 def _ratio(predicted: float, measured: float) -> float:
-    """Return predicted over measured, of clients; nan where less than a tenth of a client was measured."""
+    """Return predicted over measured, in clients; nan below a tenth of a measured client."""
     return predicted / measured if measured > 0.1 else np.nan
 
 
 def summary(cells: Sequence[dict[str, tuple[float, float]]]) -> list[str]:
-    """Return lines on predicted and measured values, in clients, of all cells; the regimes apart."""
+    """Return lines on predicted and measured values, in clients, for each regime."""
     lines = []
     for recovery in ("joint", "median"):
         noisy = [cell for cell in cells if cell[f"{recovery} linf"][1] >= EXACT]

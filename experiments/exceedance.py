@@ -1,4 +1,4 @@
-"""The share of items whose error exceeds a size, by the characteristic function and by simulation; with a verdict.
+"""The share of items whose error exceeds a size: predicted and simulated, with a verdict.
 
 Every cell is a power law, a sketch, a number of rounds and a schedule. The size is the least, in
 halves of a count, that a share of at most 1e-2, or 1e-3, is predicted to exceed; where it is a few
@@ -44,7 +44,7 @@ def exceedance(law: rounds.F64, spec: SketchSpec, clients: int, size: float) -> 
 
 
 def least_size(law: rounds.F64, spec: SketchSpec, clients: int, share: float) -> float:
-    """Return the least size, in halves of a count, that at most a share of items is predicted to exceed."""
+    """Return the least size, in half counts, that at most a share of items should exceed."""
     halves = bisect.bisect_left(
         range(1, 2 * clients),
         True,
@@ -133,7 +133,7 @@ def command(
     repeats: int,
     path: Path | None,
 ) -> None:
-    """Compare predicted with simulated shares of items with large errors; exit code 1 if any is off."""
+    """Compare predicted with simulated shares of items with large errors; exit 1 if one is off."""
     output.check_path(path)
     table: list[dict[str, object]] = []
     for name in laws:

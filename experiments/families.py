@@ -1,4 +1,4 @@
-"""The paper's four families: how the width that meets tau grows, beside the slope that the paper states.
+"""The paper's four families: the growth of the width that meets tau, beside the stated slope.
 
 For every family, the width at taus over several decades, of 20 / tau clients each, for a domain of
 a million items: by the paper's formula for known frequencies (`theory.width_oracle`), and by
@@ -147,7 +147,7 @@ def slope(taus: rounds.F64, values: rounds.F64) -> float:
 
 
 def verdict(off: float) -> str:
-    """Say whether a slope is as stated: off by at most 0.05; by at most 0.1, which is a caveat; or not.
+    """Return whether a slope is as stated: within 0.05, or within 0.1 as a caveat, or not.
 
     >>> verdict(-0.05), verdict(0.06), verdict(0.2)
     ('reproduced', 'reproduced with a caveat', 'not')
@@ -156,7 +156,9 @@ def verdict(off: float) -> str:
 
 
 def sufficient(most: float) -> str:
-    """Say whether a growth suffices where clients are fixed: widths are at most 10 times it, if not in proportion.
+    """Return whether a growth suffices for fixed clients: widths are at most 10 times it.
+
+    They need not be in proportion to it.
 
     >>> sufficient(4.5), sufficient(11.0)
     ('reproduced with a caveat', 'not')
@@ -165,7 +167,7 @@ def sufficient(most: float) -> str:
 
 
 def fits(rows: list[Row]) -> list[Row]:
-    """Return, for every family and method, the slope beside the stated one; joint recovery is not the paper's."""
+    """Return the slope of every family and method beside the stated one, if the paper has it."""
     table = []
     for name, method in dict.fromkeys((row["family"], row["method"]) for row in rows):
         chosen = [row for row in rows if (row["family"], row["method"]) == (name, method)]
@@ -199,7 +201,7 @@ def summarise(rows: list[Row]) -> dict[str, list[Row]]:
 
 
 def draw(rows: list[Row]) -> Figure:
-    """Draw a panel for each family: width over 1 / tau, and the corollary's growth through the formula's widths.
+    """Draw a panel for each family: width over 1 / tau, and the corollary's growth.
 
     Where clients are fixed, the growth is above all of the formula's widths: it suffices.
     """
@@ -285,7 +287,7 @@ def command(
     jobs: int,
     plot: bool,
 ) -> None:
-    """Fit the slope at which the width that meets tau grows, for the families of the paper's examples."""
+    """Fit the slope at which the width that meets tau grows, for the paper's families."""
     if not 0.0 < smallest < largest <= math.exp(-1):
         raise InvalidInputError(
             f"--smallest must be below --largest, at most 1/e, got {smallest} and {largest}"

@@ -1,4 +1,4 @@
-"""The paper's Figure 1: sizes for a target in one round, and schedules over ten rounds, on the paper's populations.
+"""The paper's Figure 1: sizes for a target in one round, and schedules over ten rounds.
 
 See `experiments.figure1_single` (a, b, d, e, g, h) and `experiments.figure1_rounds` (c, f, i) for
 what is measured.
@@ -179,7 +179,7 @@ def command(
     jobs: int,
     plot: bool,
 ) -> None:
-    """Choose widths for a target as the paper does and as we do, and compare schedules over ten rounds."""
+    """Choose widths for a target as the paper and we do, and compare schedules over ten rounds."""
     where = str(data) if data else None
     chosen = [several.load(name, where) for name in dict.fromkeys(names)]
     times = {"median": round_repeats, "joint": joint_repeats}

@@ -1,4 +1,4 @@
-"""The paper's Figure 1 c, f and i: the largest error of shared, fresh and hybrid rounds against the width.
+"""The paper's Figure 1 c, f and i: the largest error of the schedules against the width.
 
 A campaign has ten rounds of n clients, drawn from the population's law, items in random order; its
 sums are decoded by the paper's medians and jointly. Errors are those of the frequencies among the
@@ -46,7 +46,7 @@ _CLAIMS = {
 
 
 class Task(NamedTuple):
-    """Campaigns `first` to `last` - 1 of ten rounds at one width; `law` is the digest of the population's."""
+    """Campaigns `first` to `last` - 1 of ten rounds at one width; `law` is a digest."""
 
     population: str
     title: str
@@ -85,7 +85,7 @@ class Ratio(NamedTuple):
 
 @functools.cache
 def load(name: str, data: str | None) -> Population:
-    """Return a population of the paper, or a synthetic one, such as profile:gowalla-us, with n = d / 10 clients.
+    """Return a population of the paper, or a synthetic one with n = d / 10 clients.
 
     >>> load("zipf:d=1000", None)[3:5]
     (100, 10)
@@ -103,7 +103,7 @@ def load(name: str, data: str | None) -> Population:
 
 
 def whole(*numbers: int) -> int:
-    """Return the seed of one campaign: a whole number from the experiment's seed and the campaign's place."""
+    """Return the seed of one campaign: a whole number from the experiment's seed and its place."""
     return int(np.random.SeedSequence(numbers).generate_state(1, np.uint64)[0] >> 1)
 
 
@@ -197,7 +197,7 @@ def errors(rows: Iterable[Row], method: str, decoder: str) -> dict[int, rounds.F
 
 
 def ratio(ours: rounds.F64, others: rounds.F64) -> Ratio:
-    """Return mean(ours) / mean(others) of paired campaigns, with the standard error of that estimate.
+    """Return mean(ours) / mean(others) of paired campaigns, with the standard error.
 
     >>> ratio(np.array([1.0, 2.0, 3.0]), np.array([2.0, 4.0, 6.0]))
     Ratio(value=0.5, error=0.0)
@@ -246,7 +246,9 @@ def summary(rows: Sequence[Row], title: str) -> Row:
 
 
 def claim(rows: Sequence[Row], name: str, title: str) -> Row:
-    """Return the row of the paper's claim about a population, with the paper's decoder; others are held to Gowalla's.
+    """Return the row of the paper's claim about a population, with the paper's decoder.
+
+    Other populations are held to Gowalla's claim.
 
     Hybrid and fresh similarly, and both better than shared: reproduced if both are below shared and
     hybrid / fresh is within 1.25 and its inverse, all at 99 % over all widths; with a caveat if

@@ -1,4 +1,4 @@
-"""The paper's Figure 1 a, b, d, e, g and h: how wide a sketch is chosen for an error tau, and whether it keeps it.
+"""The paper's Figure 1 a, b, d, e, g and h: the width chosen for an error tau, and the error.
 
 One round: n clients are drawn from the population's law, items in random order; for two-phase and
 our planner a pilot of n / 10 others in a sketch of 8 x 200. The targets tau lie evenly on a
@@ -242,7 +242,7 @@ def _cell(pilots: list[list[Row]], length: int) -> Cell:
 
 
 def narrower(ours: dict[float, Cell], others: dict[float, Cell]) -> Ratio:
-    """Return how many of the others' counters are enough: the geometric mean over taus and pilots."""
+    """Return the share of the others' counters that is enough: the geometric mean over all."""
     found = []
     for tau, cell in ours.items():
         logs = cell.columns - others[tau].columns

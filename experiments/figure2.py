@@ -1,11 +1,11 @@
-"""The paper's Figure 2: the largest error of the schedules when all rounds hold the same vector f_i ~ i^-a.
+"""The paper's Figure 2: the largest error of the schedules when all rounds are f_i ~ i^-a.
 
 Rounds are homogeneous and real-valued. Frequencies are rounded to multiples of 2^-48, by at most
 1.8e-15, so that a round is of integers that sum to about 2^48. All that comes after is exact: no
 sum of ten rounds reaches 2^53, to which double precision holds every integer. Largest errors are
 those of real-valued rounds, computed in double precision, to nine digits
-(tests/test_experiments.py); below 1e-12, where joint recovery gets to for a = 5, they are of the
-rounded vector.
+(tests/project/test_experiments.py); below 1e-12, where joint recovery gets to for a = 5, they are
+of the rounded vector.
 
 Exact as well, and cheaper: equal rounds that share their hashes are one round; items of frequency 0
 are not encoded.
@@ -128,7 +128,7 @@ def claims(num_rounds: int) -> list[tuple[Claim, float, float]]:
 
 @cache
 def integer_zipf(exponent: float, size: int) -> npt.NDArray[np.int64]:
-    """Return f_i proportional to i^-exponent as integers that sum to about SCALE: int64 [size], read-only."""
+    """Return f_i proportional to i^-exponent as integers of sum about SCALE: int64 [size]."""
     law = np.arange(1, size + 1, dtype=np.float64) ** -exponent
     vector: npt.NDArray[np.int64] = np.rint(law / law.sum() * SCALE).astype(np.int64)
     vector.setflags(write=False)
@@ -162,7 +162,7 @@ def largest_errors(
     repeats: int,
     rng: np.random.Generator,
 ) -> F64:
-    """Return the l_inf error of the frequencies in each of `repeats` campaigns with fresh hashes: float64 [repeats]."""
+    """Return the l_inf error of the frequencies in `repeats` campaigns with fresh hashes."""
     specs = (SketchSpec(rows, width, schedule, num_rounds, rng.bytes(32)) for _ in range(repeats))  # type: ignore[arg-type]
     return np.fromiter((largest_error(vector, spec) for spec in specs), np.float64, repeats)
 
@@ -192,7 +192,7 @@ def measure(task: Task) -> list[study.Row]:
 
 
 def samples(rows: list[study.Row]) -> Samples:
-    """Return the largest errors, float64 [repeats] by (exponent, width) and schedule, and of joint recovery."""
+    """Return the largest errors by (exponent, width) and schedule, and of joint recovery."""
     found: dict[tuple[float, int], dict[str, list[float]]] = {}
     for row in rows:
         name = JOINT if row["decoder"] == JOINT else row["schedule"]
@@ -223,9 +223,10 @@ def summarise(rows: list[study.Row], num_rounds: int) -> dict[str, list[study.Ro
         judged.append(ratios.judge(claim, asked))
     return {
         f"The paper's claims, for the errors at every width; M = {num_rounds}": judged,
-        "Ratios ± standard error, and what share of the mean is of the worst 1 % of the campaigns": (
-            compared
-        ),
+        (
+            "Ratios ± standard error,"
+            " and what share of the mean is of the worst 1 % of the campaigns"
+        ): compared,
         "Largest error: mean ± standard error; median; 90 % quantile": errors,
         "CPU": list(_cpu(rows)),
     }
@@ -329,7 +330,7 @@ def make(
     joint_repeats: int,
     **settings: int,
 ) -> study.Study:
-    """Return the study: the paper's decoders `repeats` times, joint recovery on the first of the same campaigns.
+    """Return the study: the paper's decoders, and joint recovery on the first campaigns.
 
     Args:
         exponents: a panel each.
@@ -354,12 +355,13 @@ def make(
         for first in range(0, times, together)
     ]
     rounds_, size = settings["num_rounds"], settings["size"]
-    about = f"""Homogeneous rounds: the same real-valued f_i ~ i^-a in each of M = {rounds_}; d = {size:,}, \
-L = {settings["rows"]}; {repeats} campaigns of each panel and width, {joint_repeats} with joint recovery. The paper's \
-picture gives no widths; its text says a = 1.1, 2, 5, its captions 1.1, 3, 5. Means, which the paper shows, are ruled \
-by rare collisions of the heaviest items: medians and 90 % quantiles stand beside them. The theorems bound one item's \
-error; for all {size:,} at once they ask for L >= log(d) = {np.log(size):.1f}. Where W is small, some item shares its \
-cells with the heaviest one in most rows: in all rounds of hybrid, but only in one of fresh."""
+    about = f"""Homogeneous rounds: the same real-valued f_i ~ i^-a in each of M = {rounds_}; d = \
+{size:,}, L = {settings["rows"]}; {repeats} campaigns of each panel and width, {joint_repeats} \
+with joint recovery. The paper's picture gives no widths; its text says a = 1.1, 2, 5, its \
+captions 1.1, 3, 5. Means, which the paper shows, are ruled by rare collisions of the heaviest \
+items: medians and 90 % quantiles stand beside them. The theorems bound one item's error; for all \
+{size:,} at once they ask for L >= log(d) = {np.log(size):.1f}. Where W is small, some item shares \
+its cells with the heaviest one in most rows: in all rounds of hybrid, but only in one of fresh."""
     return study.Study(
         "figure2", tasks, measure, partial(summarise, num_rounds=rounds_), draw, about
     )

@@ -1,4 +1,4 @@
-"""The paper's Figure 3: how many items the schedules estimate badly, and the sizes at which they are equally good.
+"""The paper's Figure 3: the badly estimated items of each schedule, and sizes of equal quality.
 
 C4, N = 150,000 clients in M = 10 rounds, L = 5. The paper calls an item bad whose estimated
 frequency is off by more than 0.1 / W, W the width of its own sketch, from its frequency among the
@@ -71,7 +71,7 @@ class Task(NamedTuple):
 
 
 def population(data: Path | None) -> tuple[str, rounds.F64]:
-    """Return C4's title and law: the official file's, or its stand-in's; without `data` and any file, by formula.
+    """Return C4's title and law: the official file's, its stand-in's, or that of a formula.
 
     Raises:
         MissingDataError: neither is in `data`.
@@ -129,7 +129,7 @@ def measure(task: Task) -> list[study.Row]:
 
 
 def draw(rows: list[study.Row]) -> Figure:
-    """Draw bad items over the counters of a sketch, by the paper's criterion and by one threshold."""
+    """Draw bad items over the counters of a sketch, by the paper's criterion and a threshold."""
     from matplotlib import ticker
     from matplotlib.figure import Figure
 
@@ -192,10 +192,16 @@ def _curve(axes: Any, found: Samples, kind: tuple[str, str, int], name: str, **l
 
 
 def make(
-    widths: Sequence[int], repeats: int, joint_rows: Sequence[int], cells: Sequence[int], joint_repeats: int,
-    clients: int, seed: int, data: Path | None,
-) -> study.Study:  # fmt: skip
-    """Return the study: the paper's decoders at the widths, joint recovery on a grid of rows and sizes."""
+    widths: Sequence[int],
+    repeats: int,
+    joint_rows: Sequence[int],
+    cells: Sequence[int],
+    joint_repeats: int,
+    clients: int,
+    seed: int,
+    data: Path | None,
+) -> study.Study:
+    """Return the study: the paper's decoders at all widths, joint recovery on a grid of sizes."""
     title, law = population(data)
     fixed = {
         "clients": clients,
@@ -219,10 +225,11 @@ def make(
         for of, times in sketches
         for first in range(0, times, 20)
     ]
-    about = f"""{title}, d = {len(law):,}; N = {clients:,} clients drawn from its law, in M = {recovery.ROUNDS} \
-rounds; L = {ROWS}; {repeats} campaigns of the paper's decoders, {joint_repeats} of joint recovery, with the same \
-clients and hashes for all. Bytes are of one client in one round. By 0.1/W, the paper's criterion, a narrower sketch \
-is held to less: with joint recovery one of the smallest that were tried will do."""
+    about = f"""{title}, d = {len(law):,}; N = {clients:,} clients drawn from its law, in M = \
+{recovery.ROUNDS} rounds; L = {ROWS}; {repeats} campaigns of the paper's decoders, {joint_repeats} \
+of joint recovery, with the same clients and hashes for all. Bytes are of one client in one round. \
+By 0.1/W, the paper's criterion, a narrower sketch is held to less: with joint recovery one of the \
+smallest that were tried will do."""
     return study.Study("figure3", tasks, measure, summarise, draw, about)
 
 
@@ -281,7 +288,7 @@ def command(
     joint_repeats: int,
     seed: int,
 ) -> None:
-    """Count the badly estimated items of hybrid, fresh and shared sketches on C4, by several thresholds."""
+    """Count badly estimated items of hybrid, fresh and shared sketches, by several thresholds."""
     made = make(widths, repeats, joint_rows, cells, joint_repeats, clients, seed, data)
     study.run(made, folder, jobs, plot)
 

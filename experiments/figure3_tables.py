@@ -1,4 +1,4 @@
-"""The tables of Figure 3: bad items by the paper's criterion and by one threshold, and sketches that are as good.
+"""The tables of Figure 3: bad items by two criteria, and sketches that are as good.
 
 Joint recovery was tried on a grid of rows and sizes. The smallest sketch that leaves as few bad
 items is chosen on half of the campaigns, and its number is of the other half, since the first that
@@ -17,7 +17,7 @@ from experiments.ratios import Claim
 
 
 class Point(NamedTuple):
-    """A sketch of the figure; how many items it leaves badly estimated on the stand-in, in the data set's notes."""
+    """A sketch of the figure, and the bad items that it leaves on the stand-in by the notes."""
 
     schedule: str
     width: int
@@ -75,8 +75,10 @@ class Reached(NamedTuple):
     def smaller(self, width: int, style: str) -> str:
         """Return by what share it is smaller than a width.
 
-        >>> Reached(150, 0, True).smaller(1200, ".0%"), Reached(float("nan"), 0, False).smaller(1200, ".2f")
-        ('at least 88%', 'none tried')
+        >>> Reached(150, 0, True).smaller(1200, ".0%")
+        'at least 88%'
+        >>> Reached(float("nan"), 0, False).smaller(1200, ".2f")
+        'none tried'
         """
         said = f"{1 - self.width / width:{style}}"
         return (
@@ -116,9 +118,10 @@ def summarise(rows: list[study.Row]) -> dict[str, list[study.Row]]:
             criterion(found)
         ),
         "One threshold for all: items that are off by more than it": absolute(found),
-        "Width at which hybrid leaves as few bad items as the other's sketch (log-log interpolated)": narrowest(
-            found
-        ),
+        (
+            "Width at which hybrid leaves as few bad items as the other's sketch"
+            " (log-log interpolated)"
+        ): narrowest(found),
     }
     joint = list(smallest(found))
     if joint:
@@ -172,7 +175,7 @@ def claims(found: Samples) -> list[study.Row]:
 
 
 def criterion(found: Samples) -> list[study.Row]:
-    """Return the figure's three sketches by the paper's criterion, beside the numbers of the data set's notes."""
+    """Return the figure's three sketches by the paper's criterion, beside the notes' numbers."""
     table = []
     for point in POINTS:
         values = of_point(found, point)
@@ -207,7 +210,7 @@ def absolute(found: Samples) -> list[study.Row]:
 
 
 def reached(found: Samples, point: Point, name: str) -> Reached:
-    """Return the width at which hybrid leaves as few bad items as a sketch of the figure, by a threshold."""
+    """Return the width at which hybrid leaves as few bad items as a sketch of the figure."""
     tried = sorted(sketch for sketch in found if sketch[:3] == ("median", "hybrid", ROWS))
     counts = [found[sketch][f"off by {name}"] for sketch in tried]
     target = of_point(found, point)[f"off by {name}"]
@@ -221,9 +224,12 @@ def reached(found: Samples, point: Point, name: str) -> Reached:
 
 
 def _crossing(widths: Sequence[int], counts: Sequence[float], target: float) -> float:
-    """Return where counts first reach the target: the first width, or between two on logarithmic axes, or not a number.
+    """Return the width where counts first reach the target, or not a number.
 
-    >>> [round(_crossing([100, 200, 400], counts, 8.0), 9) for counts in ([32, 16, 4], [16, 8, 8], [5, 16, 4], [9] * 3)]
+    Between two widths it is interpolated on logarithmic axes.
+
+    >>> falling = ([32, 16, 4], [16, 8, 8], [5, 16, 4], [9] * 3)
+    >>> [round(_crossing([100, 200, 400], counts, 8.0), 9) for counts in falling]
     [282.842712475, 200.0, 100.0, nan]
     """
     first = next((at for at, count in enumerate(counts) if count <= target), None)
@@ -248,7 +254,7 @@ def narrowest(found: Samples) -> list[study.Row]:
 
 
 def smallest(found: Samples) -> Iterator[study.Row]:
-    """Yield the sketch with the fewest counters that is as good with joint recovery, by each threshold."""
+    """Yield the smallest sketch that is as good with joint recovery, by each threshold."""
     tried = sorted(
         (sketch for sketch in found if sketch.decoder == "joint"),
         key=lambda of: (of.cells, of.rows),

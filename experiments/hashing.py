@@ -1,4 +1,4 @@
-"""Whether simple tabulation behaves like fully random hashing: the largest error's distribution under both.
+"""Whether simple tabulation behaves like fully random hashing: the law of the largest error.
 
 Tabulation words are exactly 3-wise independent, not more; that is what the variance of a row needs,
 but the median over rows and the maximum over items see the whole distribution. For each schedule
@@ -25,7 +25,7 @@ SCHEDULES = ("shared", "fresh", "hybrid", "batched:2")
 
 
 def kolmogorov_smirnov(first: F64, second: F64) -> float:
-    """Return the asymptotic two-sided p-value that two samples are of one law (with the correction of Stephens 1970).
+    """Return the asymptotic two-sided p-value that two samples are of one law (Stephens 1970).
 
     >>> round(kolmogorov_smirnov(np.arange(100.0), np.arange(100.0) + 30), 6)
     0.000174
@@ -72,7 +72,7 @@ def random_errors(
 def _random_rows(
     vector: I64, in_batch: I64, rows: int, width: int, rng: np.random.Generator
 ) -> F64:
-    """Estimate with one random set of locations and one random set of signs per batch: float64 [d]."""
+    """Estimate with one random set of locations and random signs for each batch: float64 [d]."""
     totals = np.empty((rows, len(vector)))
     for row in totals:
         cells = rng.integers(width, size=len(vector))
@@ -98,7 +98,7 @@ def measure(
     repeats: int,
     seed: int,
 ) -> list[dict[str, object]]:
-    """Return one row per exponent and schedule: the p-value and quantiles of l_inf under both kinds of hashes."""
+    """Return the p-value and quantiles of l_inf under both hashes, by exponent and schedule."""
     table: list[dict[str, object]] = []
     for exponent in exponents:
         vector = figure2.integer_zipf(exponent, size)
@@ -145,7 +145,7 @@ def command(
     seed: int,
     path: Path | None,
 ) -> None:
-    """Compare tabulation with fully random hashes: two-sample Kolmogorov-Smirnov tests of the largest error."""
+    """Compare tabulation with fully random hashes: Kolmogorov-Smirnov tests of the error."""
     output.check_path(path)
     table = measure(exponents, domain_size, num_rounds, rows, width, repeats, seed)
     output.show(table)

@@ -1,4 +1,4 @@
-"""How many intervals of a printed list hold, and how wide they are: of the 20 largest estimates of a campaign.
+"""How many intervals of a printed list hold, and how wide they are, for the 20 largest.
 
 A list is chosen by its estimates, so that limits of items named beforehand fail in it. Compared
 are, on the same sums:
@@ -102,7 +102,7 @@ class Case(NamedTuple):
 
 
 class List(NamedTuple):
-    """One printed list, by kind of interval: float64 [kinds] each, nan for a kind that there is not.
+    """One printed list, by kind of interval: float64 [kinds] each, nan for a missing kind.
 
     Attributes:
         items: how many were printed.
@@ -194,7 +194,7 @@ def of_the_fit(
 
 
 def _of(limits: Limits, truth: F64, clients: int) -> tuple[float, float, float]:
-    """Return share of limits that hold, to a millionth of a client; mean width; and share of those above 0."""
+    """Return share of limits that hold, to 1e-6 of a client; mean width; share of those above 0."""
     slack = 1e-6 / clients
     held = (limits.low - slack <= truth) & (truth <= limits.high + slack)
     return (
@@ -286,7 +286,7 @@ def command(
     jobs: int,
     path: Path | None,
 ) -> None:
-    """Count how many intervals of a printed list hold; fail where fewer than .93 of a table's do."""
+    """Count how many intervals of a printed list hold; fail where fewer than .93 do."""
     output.check_path(path)
     known = TABLES | (REAL if data is not None else {})
     if counts is not None:

@@ -1,4 +1,4 @@
-"""The factor sqrt(log(M/p)) between fresh and hybrid rounds: error quantiles over the number of rounds.
+"""The factor sqrt(log(M/p)) between fresh and hybrid rounds: quantiles over rounds.
 
 Section 3 of the paper bounds the error of an item, with probability 1 - p, by a multiple of
 sqrt(log(1/p) / (L W) sum over i > W of F_i^2) for hybrid rounds, and by sqrt(log(M/p)) times that
@@ -67,15 +67,17 @@ class Task(NamedTuple):
 class Quantile(NamedTuple):
     """A quantile of the errors of items, or of the largest error.
 
-    >>> round(Quantile("items", 0.999).factor(100, 10_000), 9), Quantile("l_inf", 0.5).factor(1, 10_000, scaled=True)
-    (3.393070212, 1.0)
+    >>> round(Quantile("items", 0.999).factor(100, 10_000), 9)
+    3.393070212
+    >>> Quantile("l_inf", 0.5).factor(1, 10_000, scaled=True)
+    1.0
     """
 
     of: str
     level: float
 
     def factor(self, num_rounds: int, size: int, scaled: bool = False) -> float:
-        """Return sqrt(log(M/p)), or that over sqrt(log(1/p)), which is 1 at M = 1; p/d for the largest error."""
+        """Return sqrt(log(M/p)), or that over its value at M = 1; p/d for the largest error."""
         inverse = (size if self.of == "l_inf" else 1) / (1 - self.level)
         return math.sqrt(math.log(num_rounds * inverse) / (math.log(inverse) if scaled else 1))
 
@@ -145,7 +147,7 @@ def told(rows: list[Row], quantile: Quantile, rng: np.random.Generator) -> tuple
 
 
 def ratios(rows: list[Row]) -> list[Row]:
-    """Return, for every cell and quantile, the error of fresh over that of hybrid rounds, with its standard error."""
+    """Return fresh over hybrid errors with standard errors, for every cell and quantile."""
     cells: dict[tuple[float, int, int], dict[str, list[Row]]] = {}
     for row in rows:
         cells.setdefault((row["a"], row["rows"], row["rounds"]), {}).setdefault(
@@ -175,7 +177,9 @@ def ratios(rows: list[Row]) -> list[Row]:
 
 
 def judge(ratio: float, error: float, factor: float) -> str:
-    """Say which of four the ratio is: the factor or more; between 1 and it; 1; below, all by three standard errors.
+    """Return which of four the ratio is, by three standard errors.
+
+    They are: the factor or more, between 1 and the factor, 1, below 1.
 
     >>> [judge(ratio, 0.01, 1.3) for ratio in (1.5, 1.29, 1.1, 1.02, 0.8)]
     ['factor', 'factor', 'some', 'equal', 'fresh better']
@@ -188,10 +192,14 @@ def judge(ratio: float, error: float, factor: float) -> str:
 
 
 def verdict(words: list[str]) -> str:
-    """Say whether the factor shows: everywhere; hybrid is nowhere worse and somewhere better; or not.
+    """Return whether the factor shows.
 
-    >>> verdict(["factor", "factor"]), verdict(["equal", "some"]), verdict(["factor", "fresh better"])
-    ('reproduced', 'reproduced with a caveat', 'not')
+    It may show everywhere, or somewhere while hybrid is nowhere worse, or not.
+
+    >>> verdict(["factor", "factor"]), verdict(["equal", "some"])
+    ('reproduced', 'reproduced with a caveat')
+    >>> verdict(["factor", "fresh better"])
+    'not'
     """
     if set(words) == {"factor"}:
         return "reproduced"
@@ -227,7 +235,7 @@ def summarise(rows: list[Row]) -> dict[str, list[Row]]:
 
 
 def draw(rows: list[Row]) -> Figure:
-    """Draw a panel for each law and number of rows: fresh over hybrid, over the number of rounds."""
+    """Draw fresh over hybrid over the number of rounds, a panel for each law and rows."""
     from matplotlib import ticker
     from matplotlib.figure import Figure
     from matplotlib.lines import Line2D

@@ -1,4 +1,4 @@
-"""Rounds that are not alike: Brightkite by hour and by month, US baby names by decade; who wins, beside the theorem.
+"""Rounds that differ: Brightkite by hour and month, baby names by decade; beside the theorem.
 
 The rounds are those of `natural_rounds`: as they came, dealt at random (alike), and every item in
 one round (apart).
@@ -91,7 +91,7 @@ def _decode(method: str, sketches: list[CountSketch], size: int) -> rounds.F64:
 
 
 class Ratio(NamedTuple):
-    """A ratio of errors, the mean of logarithms over campaigns: its logarithm and the standard error of that."""
+    """A ratio of errors: its mean logarithm over campaigns, and the standard error of that."""
 
     log: float
     error: float
@@ -131,7 +131,7 @@ class Cell(NamedTuple):
         return ratio(errors["hybrid"], errors["shared"])
 
     def winner(self, what: str) -> str:
-        """Return the schedule whose error, by the paper's decoder, is least; several within three standard errors."""
+        """Return the schedules of least error by the paper's decoder, within 3 standard errors."""
         errors: dict[str, list[float]] = {s: getattr(self, what)[s] for s in recovery.SCHEDULES}
         best = min(errors, key=lambda name: ratio(errors[name], errors["shared"]).log)
         near = {name: ratio(errors[name], errors[best]) for name in errors if name != best}
@@ -157,7 +157,7 @@ def cells(rows: list[Row]) -> list[Cell]:
 
 
 def summarise(rows: list[Row]) -> dict[str, list[Row]]:
-    """Return the claims with their verdicts, the ratios behind them, and the errors of rounds as they came."""
+    """Return the claims with their verdicts, the ratios behind them, and the errors."""
     known, num_rounds = cells(rows), {row["table"]: row["rounds"] for row in rows}
     ratios: list[Row] = []
     for cell in known:
@@ -193,7 +193,9 @@ def _never_worse(known: list[Cell], what: str) -> Row:
 
 
 def _homogeneous(known: list[Cell], what: str) -> Row:
-    """Judge "smaller by a factor of 1/sqrt(M)": the dealt cells' measured ratios are at most 1.25 times the predicted.
+    """Judge "smaller by a factor of 1/sqrt(M)": the dealt cells' ratios beside the predicted.
+
+    The measured ratios may be at most 1.25 times the predicted ones.
 
     With a caveat where one is below 1/1.25 of it: the gain is larger than stated.
     """
@@ -209,7 +211,7 @@ def _homogeneous(known: list[Cell], what: str) -> Row:
 
 
 def _depends(known: list[Cell], what: str) -> Row:
-    """Judge that the gain depends on the heterogeneity: dealt, as they came, apart gain less and less.
+    """Judge that the gain depends on the heterogeneity: dealt, as they came, apart gain less.
 
     Reproduced if each of the two steps is one of three standard errors in all tables and widths;
     with a caveat if none is one of so many in the other direction.
@@ -235,7 +237,7 @@ def _depends(known: list[Cell], what: str) -> Row:
 
 
 def draw(rows: list[Row]) -> Figure:
-    """Draw the measured over the predicted ratio of hybrid to shared, a panel for the largest and the typical error."""
+    """Draw the measured over the predicted ratio of hybrid to shared, for two kinds of errors."""
     from matplotlib import ticker
     from matplotlib.figure import Figure
     from matplotlib.lines import Line2D

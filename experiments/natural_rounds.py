@@ -101,7 +101,9 @@ def digest(held: rounds.I64) -> str:
 
 
 def arrange(held: rounds.I64, arrangement: str, rng: np.random.Generator) -> rounds.I64:
-    """Return the clients as they came, dealt over rounds, or items apart: int64 [M, d], with the same total of each.
+    """Return the clients as they came, dealt over rounds, or items apart: int64 [M, d].
+
+    The total of each item is the same.
 
     >>> held = np.array([[3, 0, 1], [1, 4, 0]])
     >>> arrange(held, "apart", np.random.default_rng(0)).max(axis=0).tolist()

@@ -222,7 +222,7 @@ def _lines(paths: Sequence[Path], report: Report) -> Iterator[bytes]:
 
 
 def _unpacked(file: IO[bytes]) -> IO[bytes]:
-    """Return the content of a file: of gzip, of the member with the tweets of a zip, or as it is."""
+    """Return the content of a file: of gzip, of the tweets in a zip, or as it is."""
     magic = file.read(4)
     file.seek(0)
     if magic[:2] == b"\x1f\x8b":
@@ -281,7 +281,7 @@ def _in_words(report: Report) -> str:
     help="Folder to keep the counts in: the one given as --data.",
 )
 def command(files: tuple[Path, ...], format: str | None, cache: Path | None) -> None:
-    """Read an official file (of C4: any number of shards), say what is in it, and keep the counts if asked to."""
+    """Read an official file (of C4: any number of shards), describe it, and keep its counts."""
     format = format or _format_of(files)
     if cache is not None:
         try:

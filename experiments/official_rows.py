@@ -102,7 +102,8 @@ def _points(lines: Iterator[bytes], report: Report) -> Iterator[tuple[float, flo
 def _what_is_wrong(line: bytes) -> str:
     """Say why a row is no check-in.
 
-    >>> _what_is_wrong(b"0 2010"), _what_is_wrong(b"0;2010-10-19T23:55:27Z;;-97.7;22847".replace(b";", bytes([9])))
+    >>> row = b"0;2010-10-19T23:55:27Z;;-97.7;22847".replace(b";", bytes([9]))
+    >>> _what_is_wrong(b"0 2010"), _what_is_wrong(row)
     ('not five fields', 'no latitude')
     """
     fields = line.split(b"\t")
@@ -116,7 +117,9 @@ def _what_is_wrong(line: bytes) -> str:
 
 
 def in_gowalla(degrees: rounds.F64) -> tuple[rounds.I64, Bools]:
-    """Return the cell of each latitude and longitude, int64 [n], and whether there is one; see `fedtally.domain.Grid`.
+    """Return the cell of each latitude and longitude, int64 [n], and whether there is one.
+
+    See `fedtally.domain.Grid`.
 
     >>> in_gowalla(np.array([[25.0, -129.95], [0.0, 0.0]]))
     (array([0, 0]), array([ True, False]))
@@ -146,7 +149,7 @@ def in_brightkite(degrees: rounds.F64) -> tuple[rounds.I64, Bools]:
 
 
 def words_of_users(lines: Iterator[bytes], report: Report) -> rounds.F64:
-    """Return the expected number of users who hold each word, in the order in which words first occur.
+    """Return the expected users of each word, in the order in which words first occur.
 
     A row is a line; a quote that is left open ends with it, lest it swallow the rows after it.
     """
@@ -233,7 +236,7 @@ class _Domains:
 
 
 def documents(parse: Callable[[bytes], tuple[str, int]]) -> Reader:
-    """Return what counts domains by their number of documents, from lines of which `parse` makes domain and count."""
+    """Return a counter of domains by documents, from lines that `parse` reads."""
 
     def count(lines: Iterator[bytes], report: Report) -> rounds.F64:
         domains, found = _Domains(), _parsed(lines, report, parse)
@@ -282,7 +285,9 @@ def of_document(line: bytes) -> tuple[str, int]:
 
 
 def of_row(line: bytes) -> tuple[str, int]:
-    """Return domain and count of a row of a table, separated by a comma or a tab; a line of names has no count.
+    """Return domain and count of a row of a table, separated by a comma or a tab.
+
+    A line of names has no count.
 
     >>> of_row(b"Example.org,12")
     ('example.org', 12)

@@ -1,4 +1,4 @@
-"""The options of the experiments' commands: each is written here once, and a command says its default and its bounds.
+"""The options of the experiments' commands, each written once; commands set the defaults.
 
 A command has `quick`, or `study` where it runs a `study.Study`: both give it --quick.
 """
@@ -30,7 +30,9 @@ table = click.option(
 
 
 def study(**small: object) -> Callable[[Run], Run]:
-    """Give a command --output, --jobs, --plot/--no-plot and --quick, whose values are `small` where none is given.
+    """Give a command --output, --jobs, --plot/--no-plot and --quick.
+
+    The values of a quick run are `small` where the command line has none.
 
     The command gets `folder`, `jobs` and `plot`; it passes them to `study.run`.
     """
@@ -50,7 +52,10 @@ def study(**small: object) -> Callable[[Run], Run]:
 
 
 def quick(**small: object) -> Callable[[Run], Run]:
-    """Give a command --quick: a run of seconds, with these values where the command line has none."""
+    """Give a command --quick: a run of seconds.
+
+    It has these values where the command line has none.
+    """
 
     def decorate(command: Run) -> Run:
         @click.option(

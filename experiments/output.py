@@ -28,7 +28,7 @@ class MissingDataError(InvalidInputError):
 
 
 def data_folder(folder: Path | None) -> Path:
-    """Return where the real tables are: `folder`, or FEDTALLY_DATA, or ../shared/data beside the repository."""
+    """Return the folder of the real tables: `folder`, FEDTALLY_DATA, or ../shared/data."""
     return folder or Path(os.environ.get("FEDTALLY_DATA") or ROOT.parent / "shared" / "data")
 
 
@@ -49,7 +49,7 @@ def make_folder(folder: Path) -> None:
 
 
 def check_path(path: Path | None) -> None:
-    """Refuse a table of unknown format, or in a folder that cannot be written, before the work starts."""
+    """Refuse a table of unknown format, or in a read-only folder, before the work starts."""
     if path is None:
         return
     if path.suffix not in SUFFIXES:

@@ -1,4 +1,4 @@
-"""Sizes that the planner chooses from pilots, over the least that keep the largest error below tau; with a verdict.
+"""Sizes that the planner chooses from pilots, over the least that meet tau, with a verdict.
 
 Every cell is a law, a tau and a decoder, with a number of rows or with rows that the planner
 chooses. What is compared is rows x width. `least` is the width that this many rows need, found by
@@ -49,7 +49,7 @@ TABLES = (*recovery.TABLES, "names")
 
 
 class Work(NamedTuple):
-    """How much is simulated: pilots, campaigns per width in the search, and campaigns at what is found."""
+    """The size of a simulation: pilots, campaigns for each width, campaigns of the result."""
 
     pilots: int
     draws: int
@@ -57,7 +57,7 @@ class Work(NamedTuple):
 
 
 class Cell(NamedTuple):
-    """What is asked for: a law, float64 [d], tau, and how to decode; rows: None where the planner chooses them."""
+    """A request: a law, float64 [d], tau, the decoder, and the rows unless the planner decides."""
 
     name: str
     law: rounds.F64
@@ -80,7 +80,7 @@ class Cell(NamedTuple):
     def sketch(
         self, spec: SketchSpec, clients: int, rng: np.random.Generator
     ) -> tuple[CountSketch, rounds.I64]:
-        """Draw clients and return their sketch and their counts, int64 [d], of items in random order."""
+        """Draw clients; return their sketch and counts, int64 [d], of items in random order."""
         [counts] = rounds.draw(self.law, clients, 1, rng)
         rng.shuffle(counts)
         sketch = CountSketch(spec, 0)
@@ -105,7 +105,7 @@ class Cell(NamedTuple):
         return sum(self.within(rows, width, 10_000 + seed) for seed in range(trials))
 
     def suffices(self, rows: int, width: int, draws: int) -> bool:
-        """Return whether a share 1 - p of campaigns is within tau; stops as soon as that is known."""
+        """Return whether a share 1 - p of campaigns is within tau; stop when that is known."""
         allowed = int(draws * P + 1e-9)
         failed = 0
         for seed in range(draws):
@@ -188,7 +188,7 @@ def choose(cell: Cell, seed: int) -> Choice:
 
 
 def median(sizes: list[planner.Size]) -> planner.Size:
-    """Return the size with the median number of cells, of an even number the smaller of the two in the middle.
+    """Return the size with the median number of cells, the smaller one of two in the middle.
 
     >>> median([planner.Size("model", 8, width) for width in (40, 10, 30, 20)]).width
     20

@@ -1,4 +1,4 @@
-"""The paper's populations: the law from which clients are drawn, of the official file or of what stands in for it.
+"""The paper's populations: the law of the official file, or of its stand-in.
 
 Of each, in the data folder, the first that is there:
 
@@ -37,7 +37,7 @@ _ROWS = {"gowalla": 16, "brightkite": 16, "c4": 5, "sentiment140": 16}
 
 
 class Population(NamedTuple):
-    """What the clients of one of the paper's experiments are drawn from, and the experiment's numbers.
+    """The population of one of the paper's experiments, and the experiment's numbers.
 
     Attributes:
         name: of `NAMES`.
@@ -59,7 +59,7 @@ class Population(NamedTuple):
 
 
 def load(name: str, folder: Path | None = None) -> Population:
-    """Return a population of the paper (Brightkite: Gowalla's sister, with the numbers of Gowalla's experiment).
+    """Return a population of the paper (Brightkite has the numbers of Gowalla's experiment).
 
     Args:
         name: of `NAMES`.

@@ -1,4 +1,4 @@
-"""Largest errors under distributed differential privacy on real tables, beside the figures of the design study.
+"""Largest errors under distributed differential privacy on real tables, beside the study's.
 
 Four tables, hybrid, ten rounds of equal size, every client in one of them. A round is one secure
 sum, to which every client adds a share of Skellam noise, sized so that the sum is private at
@@ -104,7 +104,9 @@ def study(tables: Iterable[str], sizes: Iterable[tuple[int, int]] = SIZES) -> li
 
 @functools.cache
 def calibrated(mechanism: str, rows: int) -> Event:
-    """Return one opened sum, with the variance that its noise needs, however many honest clients share it.
+    """Return one opened sum, with the variance that its noise needs.
+
+    That does not depend on how many honest clients share the noise.
 
     >>> print(accounting.epsilon(calibrated("skellam", 5), DELTA))
     epsilon 1 at delta 1e-06 (zero-out, distributed trust, privacy-loss-distribution)
@@ -116,7 +118,9 @@ def calibrated(mechanism: str, rows: int) -> Event:
 
 
 def provision(clients: int) -> float:
-    """Return how much more noise than needed a sum has when all its clients are there: survivors / (min_survivors - C).
+    """Return the noise of a sum over what it needs, when all its clients are there.
+
+    It is survivors / (min_survivors - C).
 
     >>> round(provision(1000), 4)
     1.1111
@@ -140,7 +144,7 @@ def add_noise(sketches: Iterable[CountSketch], noise: Noise, rng: np.random.Gene
 
 
 def load_laws(tables: Iterable[str], data: Path | None) -> dict[str, rounds.F64]:
-    """Return the frequencies of the tables that there are: float64 [d] each; say which are left out.
+    """Return the frequencies of the tables that exist, float64 [d] each; name the others.
 
     Args:
         tables: names.
@@ -258,7 +262,7 @@ def command(
     seed: int,
     path: Path | None,
 ) -> None:
-    """Hold errors under distributed epsilon = 1 to the design study's; exit code 1 if any is missed."""
+    """Hold errors under distributed epsilon = 1 to the design study's; exit 1 if one is missed."""
     output.check_path(path)
     laws = load_laws(tables or FIGURES, data)
     chosen = [(r, w) for r, w in SIZES if not sizes or f"{r}x{w}" in sizes]

@@ -1,4 +1,4 @@
-"""Ratios of two samples' means or medians, their uncertainty by a bootstrap, and verdicts on bounds on them."""
+"""Ratios of means or medians, their uncertainty by a bootstrap, and verdicts on bounds."""
 
 from __future__ import annotations
 
@@ -51,8 +51,10 @@ def ratio(over: F64, under: F64, fold: Callable[..., Any]) -> tuple[float, float
 def text(over: F64, under: F64, fold: Callable[..., Any]) -> str:
     """Return a ratio and its standard error in words.
 
-    >>> [text(np.ones(2), np.full(2, by), np.mean) for by in (2.0, 0.0)], text(np.zeros(2), np.zeros(2), np.mean)
-    (['0.500 ± 0.000', 'inf'], '-')
+    >>> [text(np.ones(2), np.full(2, by), np.mean) for by in (2.0, 0.0)]
+    ['0.500 ± 0.000', 'inf']
+    >>> text(np.zeros(2), np.zeros(2), np.mean)
+    '-'
     """
     value, error = ratio(over, under, fold)
     if np.isfinite(error):
@@ -110,7 +112,7 @@ def _holds(claim: Claim, value: float, error: float) -> bool:
 
 
 def verdict(places: int, means: Sequence[str], medians: Sequence[str]) -> str:
-    """Return the verdict on a claim asked at so many places, by the places where it does not hold."""
+    """Return the verdict on a claim about so many places, by those where it does not hold."""
     if not places:
         return "not measured"
     if not means and not medians:

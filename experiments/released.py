@@ -1,4 +1,4 @@
-"""The open question of section 4: must the error of privacy be of the order 1/(n sqrt(M)), or can it be 1/(nM)?
+"""The open question of section 4: is the error of privacy of order 1/(n sqrt(M)) or 1/(nM)?
 
 A study under central trust: an aggregator sees every sum and releases what is named here, noised
 once. Noise on sums is what fedtally does; noise on estimates is no mode of it. What is protected is
@@ -9,8 +9,8 @@ noise multiplier of `fedtally.privacy.accounting`.
 there: x are the M sums of that counter, A [B, M] the items' signs. Any linear mechanism without
 bias releases Q (R x + noise) for A = Q R, and its noise is z max_m |R_m|, R_m being what one client
 changes. Then the root mean square of the noise over the B estimates is at least z t sqrt(M), t =
-||A||_tr / (M sqrt(B)), since ||A||_tr <= ||Q||_F ||R||_F <= ||Q||_F sqrt(M) max
-|R_m|. Noise on every sum is t = 1. (Where L rows are noised independently of each other, z is sqrt(L) times that.)
+||A||_tr / (M sqrt(B)), since ||A||_tr <= ||Q||_F ||R||_F <= ||Q||_F sqrt(M) max |R_m|. Noise on
+every sum is t = 1. (Where L rows are noised independently of each other, z is sqrt(L) times that.)
 
 (b) *The d estimates alone.* One client changes what the mean over rows says of item j by the mean
 of L numbers, +-1 in the c_j rows where j is in its counter and 0 elsewhere: by c_j / L at most,
@@ -156,15 +156,16 @@ def matrix(task: Matrices, repeat: int) -> list[study.Row]:
 
 
 def squared_effects(cells: rounds.I64, signs: rounds.I64 | None = None) -> rounds.I64:
-    """Return L^2 times the squared norm of what a client of each item changes in the decoded means: int64 [d].
+    """Return L^2 times the squared norm of one client's change in the decoded means: int64 [d].
 
     Args:
         cells: [rows, d], the counter of each item.
         signs: [rows, d], of one round. None: what no signs of any round exceed.
 
-    >>> squared_effects(np.array([[0, 0, 1], [0, 0, 2]]), np.array([[1, 1, 1], [1, -1, 1]])).tolist()
+    >>> cells = np.array([[0, 0, 1], [0, 0, 2]])
+    >>> squared_effects(cells, np.array([[1, 1, 1], [1, -1, 1]])).tolist()
     [4, 4, 4]
-    >>> squared_effects(np.array([[0, 0, 1], [0, 0, 2]])).tolist()
+    >>> squared_effects(cells).tolist()
     [8, 8, 4]
     """
     rows, items = cells.shape
@@ -186,7 +187,7 @@ def places(public: bytes, size: int, rows: int, width: int) -> rounds.I64:
 
 @functools.lru_cache(maxsize=64)
 def sensitivities(public: bytes, size: int, rows: int, width: int) -> dict[str, float]:
-    """Return bounds on what one client changes in all decoded means, and medians, together, in clients (l2)."""
+    """Return bounds on one client's change in all decoded means, and medians, in clients (l2)."""
     cells = places(public, size, rows, width)
     others = sum(np.bincount(row)[row] - 1 for row in cells)
     return {
@@ -196,7 +197,7 @@ def sensitivities(public: bytes, size: int, rows: int, width: int) -> dict[str, 
 
 
 def effects(task: Effects, repeat: int) -> list[study.Row]:
-    """Return the row of one hash seed: what a client does change in decoded means, and the bounds."""
+    """Return the row of one hash seed: a client's change in decoded means, and the bounds."""
     public = np.random.default_rng([task.seed, repeat]).bytes(32)
     spec = SketchSpec(task.rows, task.width, "hybrid", task.num_rounds, public)  # type: ignore[arg-type]
     ids, found = kernels.range_ids(rounds.FIRST_ID, task.size), []
@@ -220,7 +221,7 @@ def effects(task: Effects, repeat: int) -> list[study.Row]:
 def decode(
     sketches: Sequence[CountSketch], fold: Literal["median", "mean"], size: int
 ) -> rounds.F64:
-    """Return what the rows of hybrid rounds say of every item, their median or mean: float64 [size], in clients."""
+    """Return the rows' estimates of hybrid rounds, their median or mean: float64 [size]."""
     spec = sketches[0].spec
     tables = np.stack([spec.round_hash(m).sign for m in range(0, len(sketches), SIGNS_PER_GROUP)])
     sums = np.stack([sketch.counters for sketch in sketches])
@@ -230,7 +231,7 @@ def decode(
 def noise_on_estimates(
     cell: Cell, fold: str, public: bytes, rng: np.random.Generator
 ) -> rounds.F64:
-    """Return noise for all estimates of the mean or median, float64 [d], that makes them private at the cell's epsilon.
+    """Return noise for all estimates, float64 [d], that makes them private at the epsilon.
 
     The estimates are multiples of 1/L, or of 1/2, clients: with integer noise on those nothing is
     left to rounding.
@@ -242,7 +243,7 @@ def noise_on_estimates(
 
 
 def campaign(cell: Cell, repeat: int) -> list[study.Row]:
-    """Return the rows of one campaign: numbers of batches that are powers of two, and those predicted to be best."""
+    """Return the rows of one campaign, by powers of two and the predicted best batches."""
     rng, public, held = cell.draw(repeat)
     truth, every, [level] = held.sum(axis=0), cell.num_rounds, cell.epsilons
     best = {name: predicted(cell, name) for name in epsilon.DECODERS}
@@ -389,7 +390,9 @@ def whole(rows: Iterable[study.Row]) -> list[study.Row]:
 
 
 def uncertain(values: rounds.F64) -> float:
-    """Return how far from 0 a mean may be by chance: 3 standard errors, or what Student's t makes them of few values.
+    """Return how far from 0 a mean may be by chance: 3 standard errors.
+
+    For few values it is what Student's t makes of them.
 
     >>> round(uncertain(np.tile([1.0, -1.0], 5000)), 3), round(uncertain(np.array([1.0, -1.0])))
     (0.03, 236)
@@ -443,7 +446,7 @@ def errors(rows: Iterable[study.Row], part: str) -> list[study.Row]:
 
 
 def batching(rows: Sequence[study.Row]) -> list[study.Row]:
-    """Return the best number of batches at the largest M, as found among powers of two, and as predicted."""
+    """Return the best number of batches at the largest M, found and predicted."""
     most, table = max(row["num_rounds"] for row in rows), []
     sums = [
         row
@@ -472,7 +475,7 @@ def batching(rows: Sequence[study.Row]) -> list[study.Row]:
 
 
 def draw(rows: list[study.Row]) -> Figure:
-    """Return the picture: (a); below, for every law and sketch, errors of privacy and of both over M, and over m."""
+    """Return the picture: (a), and errors over M and m for every law and sketch below."""
     from matplotlib.figure import Figure
 
     parts = grouped(rows, "part")
@@ -628,7 +631,7 @@ def command(
     jobs: int,
     plot: bool,
 ) -> None:
-    """Noise on sums, on all row estimates or on estimates: the open question of section 4 on 1/(nM)."""
+    """Noise on sums, on row estimates or on estimates: the open question of section 4."""
     numbers = tuple(sorted(set(numbers)))
     if len(numbers) < 2 or any(clients % m for m in numbers):
         raise InvalidInputError(

@@ -1,4 +1,4 @@
-"""The largest error over the number of releases under central differential privacy, beside its prediction and a study.
+"""The largest error over the number of releases under central privacy, beside predictions.
 
 d = 100,000 items, N = 1,000,000 clients in M = 64 multinomial rounds, each client in one of them,
 one item each. The rounds are added up in m batches, every batch has signs of its own, and its sum
@@ -53,7 +53,7 @@ FIGURES = """
 
 
 class Cell(NamedTuple):
-    """A population, a sketch and epsilon, and the study's errors by decoder and number of batches."""
+    """A population, a sketch and epsilon, and the study's errors by decoder and batches."""
 
     law: str
     rows: int
@@ -90,7 +90,7 @@ def measure(
     batches: tuple[int, ...],
     seed: tuple[int, int],
 ) -> dict[str, dict[int, float]]:
-    """Return the largest error of both decoders, a frequency, by number of batches, of one campaign.
+    """Return the largest error of both decoders, by number of batches, of one campaign.
 
     Args:
         population: float64 [d], sums to 1; its items are shuffled.
@@ -210,7 +210,7 @@ def command(
     seed: int,
     path: Path | None,
 ) -> None:
-    """Measure both decoders' largest errors over the number of releases, beside the design study and predictions."""
+    """Measure both decoders' largest errors over the number of releases, beside predictions."""
     output.check_path(path)
     chosen = [
         cell

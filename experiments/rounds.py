@@ -14,7 +14,7 @@ FIRST_ID = 1  # the paper's items are 1..d
 
 
 def draw(law: F64, num_clients: int, num_rounds: int, rng: np.random.Generator) -> I64:
-    """Draw how many clients hold each item in each of several rounds of equal size: int64 [num_rounds, d].
+    """Draw the items' clients in several rounds of equal size: int64 [num_rounds, d].
 
     Args:
         law: float64 [d], sums to 1.

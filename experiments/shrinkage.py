@@ -62,7 +62,7 @@ def measure(
     noise: float,
     seed: int,
 ) -> dict[str, float]:
-    """Return l_2 error, largest error and seconds of all four decoders on one campaign; `+` means shrunk."""
+    """Return l_2 error, largest error and seconds of four decoders; `+` means shrunk."""
     rng = np.random.default_rng(seed)
     held = rounds.draw(rng.permutation(population), clients, 10, rng)
     spec = SketchSpec(*shape, Schedule.parse(schedule), 10, rng.bytes(32))

@@ -1,4 +1,4 @@
-"""How an experiment runs and what it leaves: tasks one by one, kept as they end, then a table, a text and a picture.
+"""The run of an experiment: tasks kept as they end, then a table, a text and a picture.
 
 A `Study` is a list of tasks and a function that measures one. `run` leaves in a folder, by default
 ``results``,
@@ -69,7 +69,7 @@ def describe(spec: SketchSpec, clients: int) -> str:
     """Return the column `plan` of a campaign: what it takes to draw its hashes again, as JSON.
 
     >>> describe(SketchSpec(5, 200, "hybrid", 10, bytes(32)), 150_000)
-    '{"rows": 5, "width": 200, "schedule": "hybrid", "num_rounds": 10, "num_clients": 150000, "hash_seed": "0000...
+    '{"rows": 5, "width": 200, "schedule": "hybrid", "num_rounds": 10, "num_clients": 150000, ...
     """
     plan = {
         "rows": spec.rows,
@@ -137,7 +137,7 @@ def markdown(study: Study, tables: Mapping[str, Sequence[Row]]) -> str:
 
 
 def _measured(study: Study, partial: Path, jobs: int) -> list[Row]:
-    """Return the rows of all tasks, in their order; those that are in the partial file are not measured again."""
+    """Return the rows of all tasks, in order; those in the partial file are not run again."""
     keys = [repr(task) for task in study.tasks]
     if len(set(keys)) < len(keys):
         raise ValueError(f"tasks of {study.name} must differ in what they print")
@@ -165,7 +165,7 @@ def _measured(study: Study, partial: Path, jobs: int) -> list[Row]:
 
 
 def _kept(partial: Path) -> Iterator[tuple[str, list[Row]]]:
-    """Yield the tasks of a partial file and their rows; a last line that was cut short is dropped, and cut off."""
+    """Yield the tasks of a partial file and their rows; cut off a last line that is not whole."""
     if not partial.exists():
         return
     lines = partial.read_text().splitlines(keepends=True)

@@ -1,4 +1,4 @@
-"""Error against bytes: the largest error of any frequency over what one client uploads, for both decoders.
+"""Error against bytes: the largest error over a client's upload, for both decoders.
 
 d = 100,000 items, N = 1,000,000 clients in M = 10 multinomial rounds, by default f_i proportional
 to (i + 2.7)^-1.07. Bytes are of one client in one round: every counter at the bits that secure
@@ -51,7 +51,7 @@ def measure(
     size: int,
     repeats: int,
 ) -> list[dict[str, Any]]:
-    """Return one row per schedule and width: bytes, and the median error of both decoders over seeds."""
+    """Return a row for each schedule and width: bytes, and median errors of both decoders."""
     frequencies = recovery.law(name, size)
     found: dict[tuple[str, int], list[recovery.Run]] = {
         (s, w): [] for s in schedules for w in widths
@@ -78,7 +78,7 @@ def measure(
 
 
 def bytes_saved(table: list[dict[str, Any]], schedule: str) -> tuple[float, float, float] | None:
-    """Return the error of the paper's decoder at the most bytes, those bytes, and the fewer that joint recovery needs.
+    """Return the paper's error at the most bytes, those bytes, and the fewer of joint recovery.
 
     Interpolated between neighbouring sizes, both on logarithmic scales; None where no joint error
     is that large.
@@ -98,7 +98,7 @@ def bytes_saved(table: list[dict[str, Any]], schedule: str) -> tuple[float, floa
 
 
 def draw_chart(table: list[dict[str, Any]], title: str, path: Path) -> None:
-    """Draw error over bytes on logarithmic axes: schedules by colour, decoders by line; on white, for any page."""
+    """Draw error over bytes, logarithmic: schedules by colour, decoders by line, on white."""
     from matplotlib import rc_context, ticker
     from matplotlib.figure import Figure
     from matplotlib.lines import Line2D

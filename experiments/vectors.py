@@ -1,4 +1,4 @@
-"""Real-valued vectors in rounds: the mean of all rounds by shared, fresh and hybrid sketches, beside the bound.
+"""Real-valued vectors in rounds: the mean of all rounds by three schedules, and the bound.
 
 After the theorem on the hybrid sketch, section 3, the paper says that it "can be adapted to
 multi-round vector recovery problems as well". So M rounds of vectors with positive and negative
@@ -90,7 +90,7 @@ def recover(held: F64, spec: SketchSpec) -> F64:
 
 
 def bounds(held: F64, width: int) -> tuple[float, float]:
-    """Return sqrt(1/W sum over i > W) of the squares of the mean, and of F: the bounds without constant.
+    """Return sqrt(1/W sum over i > W) of the squares of the mean, and of F: the bare bounds.
 
     >>> [round(bound, 9) for bound in bounds(np.array([[20.0, -7.0, 1.0], [20.0, 7.0, 1.0]]), 1)]
     [1.0, 5.0]
@@ -133,7 +133,7 @@ def measure(task: Task) -> list[Row]:
 
 
 class Cell(NamedTuple):
-    """What was measured at one width of one case: errors by what and method, and E(mean), E(F), means of campaigns."""
+    """The figures of one width of one case: errors by kind and method, E(mean) and E(F)."""
 
     case: str
     width: int
@@ -192,7 +192,7 @@ def summarise(rows: list[Row]) -> dict[str, list[Row]]:
 
 
 def _adapts(known: list[Cell]) -> Row:
-    """Judge that hybrid's bound holds with one constant: in no case does it grow to twice that of the least width.
+    """Judge that hybrid's bound holds with one constant, which may double at most.
 
     With a caveat if to four times. An upper bound may be loose in one case and not in another:
     those may differ.
@@ -217,7 +217,7 @@ def _adapts(known: list[Cell]) -> Row:
 
 
 def _never_worse(known: list[Cell], case: str) -> Row:
-    """Judge "no worse than shared in every case", said of frequencies: in no cell worse by three standard errors."""
+    """Judge "no worse than shared in every case" of frequencies, by three standard errors."""
     found = [cell.over_shared(what) for cell in known if cell.case == case for what in WHAT]
     worse = sum(one.log > CERTAIN * one.error for one in found)
     row: Row = {"claim": "no worse than shared (said of frequencies)", "case": case}
@@ -226,7 +226,7 @@ def _never_worse(known: list[Cell], case: str) -> Row:
 
 
 def draw(rows: list[Row]) -> Figure:
-    """Draw a panel for each case and kind of error: error over width, and hybrid's bound for the largest error."""
+    """Draw error over width, and hybrid's bound, a panel for each case and kind of error."""
     from matplotlib.figure import Figure
 
     known = cells(rows)

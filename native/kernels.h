@@ -1,27 +1,35 @@
-// The functions that exist once per instruction level. kernels_impl.h defines them; kernels_baseline.cpp, kernels_v3.cpp and
-// kernels_v4.cpp compile that file for their level, and module.cpp picks one table at run time.
+// The functions that exist once per instruction level. kernels_impl.h defines them;
+// kernels_baseline.cpp, kernels_v3.cpp and kernels_v4.cpp compile that file for their level, and
+// module.cpp picks one table at run time.
 //
-// Shapes: hash tables are uint32 [rows][8][256], counters int64 [rows][width], both contiguous. See docs/sketch.md.
+// Shapes: hash tables are uint32 [rows][8][256], counters int64 [rows][width], both contiguous. See
+// docs/sketch.md.
 #pragma once
 #include <cstddef>
 #include <cstdint>
 
 namespace fedtally {
 
-// Ids are handled in blocks: a block of words of one row stays in the cache while its counters are visited.
+// Ids are handled in blocks. A block of words of one row stays in the cache while its counters are
+// visited.
 static constexpr size_t kBlock = 4096;
-static constexpr size_t kPad = 32;  // room for the last tile of a block, and rows off the same cache set
+// Words between the rows of a block: room for its last tile. A stride of exactly 2^12 words would
+// also put all rows on the same sets of the cache, where they would evict each other.
+static constexpr size_t kPad = 32;
 static constexpr size_t kMaxRows = 1024;
 
-// Rows are hashed kLanes at a time.
+// Rows are hashed kLanes at a time: 8 words of 32 bits are one vector of AVX2.
 static constexpr size_t kLanes = 8;
 static constexpr size_t whole_slabs(size_t rows) { return (rows + kLanes - 1) / kLanes * kLanes; }
 
 // Working memory, in uint32, of a kernel that takes a list of ids through `groups` sets of tables.
-inline constexpr size_t list_scratch(size_t rows, size_t groups) { return groups * whole_slabs(rows) * (8 * 256 + kBlock + kPad); }
+inline constexpr size_t list_scratch(size_t rows, size_t groups) {
+  return groups * whole_slabs(rows) * (8 * 256 + kBlock + kPad);
+}
 
-// One table that a decoder gathers from: values [rows][width << bits] at index (location << bits) | pattern, where the pattern is
-// `bits` sign bits, from bit `shift` on, of the word of hash group `group`.
+// One table that a decoder gathers from: values [rows][width << bits] at index (location << bits) |
+// pattern, where the pattern is `bits` sign bits, from bit `shift` on, of the word of hash group
+// `group`.
 struct Subtable {
   const void* values;  // float or double
   uint32_t group, shift, bits;
@@ -29,28 +37,39 @@ struct Subtable {
 
 struct Kernels {
   // words[row * stride + i] of ids[i], i < count.
-  void (*hash_words)(const uint32_t* tables, size_t rows, const uint64_t* ids, size_t count, uint32_t* words, size_t stride,
-                     uint32_t* scratch);
-  // counters[row][location] += sign * (counts ? counts[i] : 1). `split` is zeroed int32 [rows][width][2] or null; with it, and
-  // without counts, increments go there and the caller folds them.
-  void (*accumulate)(const uint32_t* location, const uint32_t* sign, uint32_t sign_bit, size_t rows, uint32_t width,
-                     const uint64_t* ids, const int64_t* counts, size_t count, int64_t* counters, int32_t* split,
-                     uint32_t* scratch);
+  void (*hash_words)(const uint32_t* tables, size_t rows, const uint64_t* ids, size_t count,
+                     uint32_t* words, size_t stride, uint32_t* scratch);
+  // counters[row][location] += sign * (counts ? counts[i] : 1). `split` is zeroed int32
+  // [rows][width][2] or null; with it, and without counts, increments go there and the caller folds
+  // them.
+  void (*accumulate)(const uint32_t* location, const uint32_t* sign, uint32_t sign_bit, size_t rows,
+                     uint32_t width, const uint64_t* ids, const int64_t* counts, size_t count,
+                     int64_t* counters, int32_t* split, uint32_t* scratch);
   // The same for the ids first, first + 1, ... and one count each.
-  void (*accumulate_range)(const uint32_t* location, const uint32_t* sign, uint32_t sign_bit, size_t rows, uint32_t width,
-                           uint64_t first, const int64_t* counts, size_t count, int64_t* counters);
-  // estimates[i] = median, or mean, over rows of the sum over subtables, for ids[i] or, without ids, first + i. tables
-  // [groups][rows][8][256], group 0 gives the location; gathered: rows * (kBlock + kPad) values.
-  void (*decode_f32)(const uint32_t* tables, size_t groups, size_t rows, uint32_t width, const Subtable* subtables, size_t num_subtables,
-                     bool mean, const uint64_t* ids, uint64_t first, size_t count, double* estimates, float* gathered, uint32_t* scratch);
-  void (*decode_f64)(const uint32_t* tables, size_t groups, size_t rows, uint32_t width, const Subtable* subtables, size_t num_subtables,
-                     bool mean, const uint64_t* ids, uint64_t first, size_t count, double* estimates, double* gathered, uint32_t* scratch);
-  // Inversion of a cumulative table, in place: words[i] becomes base + how many bounds are below it, as int64. Returns whether a word
-  // equals a bound. bounds ascend from 0 to 2^64 - 1; guide[s] is how many are below s << shift.
-  bool (*invert)(const uint64_t* bounds, const uint32_t* guide, uint32_t shift, int64_t base, uint64_t* words, size_t count);
+  void (*accumulate_range)(const uint32_t* location, const uint32_t* sign, uint32_t sign_bit,
+                           size_t rows, uint32_t width, uint64_t first, const int64_t* counts,
+                           size_t count, int64_t* counters);
+  // estimates[i] = median, or mean, over rows of the sum over subtables, for ids[i] or, without
+  // ids, first + i. tables [groups][rows][8][256], group 0 gives the location; gathered: rows *
+  // (kBlock + kPad) values.
+  void (*decode_f32)(const uint32_t* tables, size_t groups, size_t rows, uint32_t width,
+                     const Subtable* subtables, size_t num_subtables, bool mean,
+                     const uint64_t* ids, uint64_t first, size_t count, double* estimates,
+                     float* gathered, uint32_t* scratch);
+  void (*decode_f64)(const uint32_t* tables, size_t groups, size_t rows, uint32_t width,
+                     const Subtable* subtables, size_t num_subtables, bool mean,
+                     const uint64_t* ids, uint64_t first, size_t count, double* estimates,
+                     double* gathered, uint32_t* scratch);
+  // Inversion of a cumulative table, in place: words[i] becomes base + how many bounds are below
+  // it, as int64. Returns whether a word equals a bound. bounds ascend from 0 to 2^64 - 1; guide[s]
+  // is how many are below s << shift.
+  bool (*invert)(const uint64_t* bounds, const uint32_t* guide, uint32_t shift, int64_t base,
+                 uint64_t* words, size_t count);
   // The same, comparing every word with every bound.
-  bool (*invert_scan)(const uint64_t* bounds, size_t num_bounds, int64_t base, uint64_t* words, size_t count);
-  // What the machine can do: sum of table[index[i]], and table[index[i]] += 1.
+  bool (*invert_scan)(const uint64_t* bounds, size_t num_bounds, int64_t base, uint64_t* words,
+                      size_t count);
+  // The limits of the machine, for benchmarks: the sum of table[index[i]], and table[index[i]]
+  // += 1.
   float (*gather_limit)(const float* table, const uint32_t* index, size_t count);
   void (*scatter_limit)(int32_t* table, const uint32_t* index, size_t count);
 };

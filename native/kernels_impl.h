@@ -1,8 +1,8 @@
 // The kernels, compiled once per instruction level (kernels_<level>.cpp).
 //
-// Nothing here may instantiate a template of the standard library or leave a symbol that another level could share: the linker would
-// keep one copy, perhaps one that the host cannot run. So: only <cstdint>, <cstddef> and <immintrin.h>, everything in an anonymous
-// namespace, one exported table.
+// Nothing here may instantiate a template of the standard library or leave a symbol that another
+// level could share: the linker would keep one copy, perhaps one that the host cannot run. So: only
+// <cstdint>, <cstddef> and <immintrin.h>, everything in an anonymous namespace, one exported table.
 #include "kernels.h"
 
 #if defined(__AVX2__)
@@ -25,9 +25,11 @@ using i64 = int64_t;
 #include "transpose.h"
 
 constexpr size_t kStride = kBlock + kPad;
-constexpr size_t kChunk = 256;  // ids whose upper 56 bits agree
+constexpr size_t kChunk = 256;  // consecutive ids whose upper 56 bits agree
 
-// Where the location of a word is: the top bits where the width is a power of two, else its upper 24 bits scaled to 0 .. width - 1.
+// How a word gives its location: its upper 24 bits, scaled to 0 .. width - 1. For a width of 2^k
+// these are its top k bits, so that one shift is enough. `top` is the shift: 32 - k, or 32 for a
+// width that is no such power (and for a width of 1, since shifting a u32 by 32 is undefined).
 struct Cells {
   u32 width, top;
   explicit Cells(u32 w) : width(w), top(32) {
@@ -36,9 +38,12 @@ struct Cells {
   }
 };
 
-// index[q] = (location << bits) | the word's bits from `shift` on, where the word is words[q] ^ upper.
-inline void index_of(const u32* words, u32 upper, Cells cells, u32 shift, u32 bits, size_t count, u32* index) {
+// index[q] = (location << bits) | the word's bits from `shift` on, where the word is words[q] ^
+// upper.
+inline void index_of(const u32* words, u32 upper, Cells cells, u32 shift, u32 bits, size_t count,
+                     u32* index) {
   const u32 mask = (1u << bits) - 1;
+  // The test stands outside the loops, so that each of them is vectorised.
   if (cells.top < 32) {
     for (size_t q = 0; q < count; q++) {
       const u32 word = words[q] ^ upper;
@@ -52,16 +57,23 @@ inline void index_of(const u32* words, u32 upper, Cells cells, u32 shift, u32 bi
   }
 }
 
-// ---- words of a list of ids: kLanes rows at a time (a slab), so that one id costs one vector load and XOR per byte ----
-// More lanes would mean fewer loads, but tables that no longer fit the first-level cache: 16 are no faster, even with AVX-512.
+// ---- words of a list of ids ----
+//
+// kLanes rows (a slab) are hashed at a time, so that one id costs one vector load and XOR per byte.
+// More lanes would mean fewer loads, but tables that no longer fit the first-level cache: 16 are no
+// faster, even with AVX-512.
 
-// mixed [slabs][8][256][kLanes]
+// mixed [slabs][8][256][kLanes]: the entries of a slab's rows for one byte lie together, for one
+// load. Rows that the last slab lacks are zeros: their words are never read.
 void interleave(const u32* tables, size_t rows, u32* mixed) {
   for (size_t first = 0; first < rows; first += kLanes, mixed += kLanes * 2048)
     for (size_t entry = 0; entry < 2048; entry++)
-      for (size_t lane = 0; lane < kLanes; lane++) mixed[entry * kLanes + lane] = first + lane < rows ? tables[(first + lane) * 2048 + entry] : 0;
+      for (size_t lane = 0; lane < kLanes; lane++)
+        mixed[entry * kLanes + lane] =
+            first + lane < rows ? tables[(first + lane) * 2048 + entry] : 0;
 }
 
+// Simple tabulation: the word of an id is the XOR of one table entry for each of its bytes.
 inline void mix(const u32* mixed, u64 id, int used_bytes, u32* out) {
   u32 acc[kLanes];
   const u32* entry = mixed + (id & 255) * kLanes;
@@ -74,6 +86,8 @@ inline void mix(const u32* mixed, u64 id, int used_bytes, u32* out) {
 }
 
 void slab_words(const u32* mixed, const u64* ids, size_t count, u32* words) {
+  // High bytes that are 0 in all ids of the block add the same entries to every word. They are
+  // added once: ids of a small domain have 2 or 3 bytes, not 8.
   u64 all = 0;
   for (size_t i = 0; i < count; i++) all |= ids[i];
   int used = 1;
@@ -84,8 +98,10 @@ void slab_words(const u32* mixed, const u64* ids, size_t count, u32* words) {
   alignas(64) u32 tile[kLanes * kLanes];
   for (size_t i = 0; i < count; i += kLanes) {
     for (size_t item = 0; item < kLanes; item++) {
+      // The last tile repeats the last id; its surplus words go to the padding.
       const u64 id = ids[i + item < count ? i + item : count - 1];
       u32* out = tile + item * kLanes;
+      // The same call twice: with the constant 8 the compiler unrolls the loop over the bytes.
       if (used == 8) mix(mixed, id, 8, out);
       else mix(mixed, id, used, out);
       for (size_t lane = 0; lane < kLanes; lane++) out[lane] ^= rest[lane];
@@ -94,17 +110,20 @@ void slab_words(const u32* mixed, const u64* ids, size_t count, u32* words) {
   }
 }
 
-// words [rows rounded up][kStride]
+// words [rows, rounded up to whole slabs][kStride]
 void block_words(const u32* mixed, size_t rows, const u64* ids, size_t count, u32* words) {
-  for (size_t first = 0; first < rows; first += kLanes) slab_words(mixed + first * 2048, ids, count, words + first * kStride);
+  for (size_t first = 0; first < rows; first += kLanes)
+    slab_words(mixed + first * 2048, ids, count, words + first * kStride);
 }
 
-void hash_words(const u32* tables, size_t rows, const u64* ids, size_t count, u32* words, size_t stride, u32* scratch) {
+void hash_words(const u32* tables, size_t rows, const u64* ids, size_t count, u32* words,
+                size_t stride, u32* scratch) {
   u32 *mixed = scratch, *block = scratch + whole_slabs(rows) * 2048;
   interleave(tables, rows, mixed);
   for (size_t i = 0; i < count; i += kBlock) {
     const size_t n = count - i < kBlock ? count - i : kBlock;
     block_words(mixed, rows, ids + i, n, block);
+    // Through a block of its own: whole tiles would write past the end of the caller's rows.
     for (size_t row = 0; row < rows; row++)
       for (size_t q = 0; q < n; q++) words[row * stride + i + q] = block[row * kStride + q];
   }
@@ -112,18 +131,21 @@ void hash_words(const u32* tables, size_t rows, const u64* ids, size_t count, u3
 
 // ---- encoding ----
 
-// Where the signs come from another word than the locations, bring the sign bit to bit 0 of the location's word: the location
-// does not use the low 8 bits.
+// Bring the sign bit to bit 0 of the location's word where it comes from another word. The location
+// does not use the low 8 bits, so nothing is lost, and one word then holds all.
 inline void merge_signs(u32* location, const u32* sign, u32 sign_bit, size_t count) {
-  for (size_t q = 0; q < count; q++) location[q] = (location[q] & ~(u32)1) | ((sign[q] >> sign_bit) & 1);
+  for (size_t q = 0; q < count; q++)
+    location[q] = (location[q] & ~(u32)1) | ((sign[q] >> sign_bit) & 1);
 }
 
+// Count each id once, in the counter of its location and sign: split [width][2]. Without a sign to
+// multiply by, an id costs one increment of a 32-bit counter; the caller subtracts the halves.
 inline void add_units(const u32* words, u32 sign_bit, Cells cells, size_t count, i32* split) {
-  alignas(64) u32 index[512];
+  alignas(64) u32 index[512];  // few enough to stay in the first-level cache
   for (size_t i = 0; i < count; i += 512) {
     const size_t n = count - i < 512 ? count - i : 512;
     index_of(words + i, 0, cells, sign_bit, 1, n, index);
-    size_t q = 0;
+    size_t q = 0;  // four at a time by hand: GCC's -O3 does not unroll such loops
     for (; q + 4 <= n; q += 4) {
       split[index[q]]++;
       split[index[q + 1]]++;
@@ -134,13 +156,16 @@ inline void add_units(const u32* words, u32 sign_bit, Cells cells, size_t count,
   }
 }
 
-inline void add_signed(const u32* words, const u32* sign_words, u32 sign_bit, Cells cells, const i64* counts, size_t count, i64* counters) {
+inline void add_signed(const u32* words, const u32* sign_words, u32 sign_bit, Cells cells,
+                       const i64* counts, size_t count, i64* counters) {
   alignas(64) u32 index[512];
   alignas(64) i64 value[512];
   for (size_t i = 0; i < count; i += 512) {
     const size_t n = count - i < 512 ? count - i : 512;
     index_of(words + i, 0, cells, 0, 0, n, index);
     for (size_t q = 0; q < n; q++) {
+      // All bits of flip are the sign bit, so (x ^ flip) - flip is x or -x: no branch to
+      // mispredict.
       const i64 flip = -(i64)((sign_words[i + q] >> sign_bit) & 1);
       value[q] = ((counts ? counts[i + q] : 1) ^ flip) - flip;
     }
@@ -148,12 +173,14 @@ inline void add_signed(const u32* words, const u32* sign_words, u32 sign_bit, Ce
   }
 }
 
-void accumulate(const u32* location, const u32* sign, u32 sign_bit, size_t rows, u32 width, const u64* ids, const i64* counts,
-                size_t count, i64* counters, i32* split, u32* scratch) {
-  const bool other = sign != location;
+void accumulate(const u32* location, const u32* sign, u32 sign_bit, size_t rows, u32 width,
+                const u64* ids, const i64* counts, size_t count, i64* counters, i32* split,
+                u32* scratch) {
+  const bool other = sign != location;  // the same tables give the same words: hash only once
   const Cells cells(width);
   const size_t tables = whole_slabs(rows) * 2048, block = whole_slabs(rows) * kStride;
-  u32 *mixed = scratch, *words = mixed + tables, *sign_mixed = words + block, *sign_words = sign_mixed + tables;
+  u32 *mixed = scratch, *words = mixed + tables, *sign_mixed = words + block,
+      *sign_words = sign_mixed + tables;
   interleave(location, rows, mixed);
   if (other) interleave(sign, rows, sign_mixed);
   for (size_t i = 0; i < count; i += kBlock) {
@@ -165,7 +192,9 @@ void accumulate(const u32* location, const u32* sign, u32 sign_bit, size_t rows,
       if (other) merge_signs(w, sign_words + row * kStride, sign_bit, n);
       const u32 bit = other ? 0 : sign_bit;
       if (split) add_units(w, bit, cells, n, split + row * (size_t)width * 2);
-      else add_signed(w, w, bit, cells, counts ? counts + i : nullptr, n, counters + row * (size_t)width);
+      else
+        add_signed(w, w, bit, cells, counts ? counts + i : nullptr, n,
+                   counters + row * (size_t)width);
     }
   }
 }
@@ -187,10 +216,12 @@ inline void range_words(const u32* tables, u64 first, size_t count, u32* words) 
   }
 }
 
-void accumulate_range(const u32* location, const u32* sign, u32 sign_bit, size_t rows, u32 width, u64 first, const i64* counts,
-                      size_t count, i64* counters) {
+void accumulate_range(const u32* location, const u32* sign, u32 sign_bit, size_t rows, u32 width,
+                      u64 first, const i64* counts, size_t count, i64* counters) {
   alignas(64) u32 words[1024], sign_words[1024];
   const Cells cells(width);
+  // By blocks, and all rows within a block: its counts are then read from memory once, and one row
+  // of counters is in use at a time.
   for (size_t block = 0; block < count; block += 8 * kBlock) {
     const size_t end = count - block < 8 * kBlock ? count : block + 8 * kBlock;
     for (size_t row = 0; row < rows; row++)
@@ -198,14 +229,16 @@ void accumulate_range(const u32* location, const u32* sign, u32 sign_bit, size_t
         const size_t n = end - i < 1024 ? end - i : 1024;
         range_words(location + row * 2048, first + i, n, words);
         if (sign != location) range_words(sign + row * 2048, first + i, n, sign_words);
-        add_signed(words, sign != location ? sign_words : words, sign_bit, cells, counts + i, n, counters + row * (size_t)width);
+        add_signed(words, sign != location ? sign_words : words, sign_bit, cells, counts + i, n,
+                   counters + row * (size_t)width);
       }
   }
 }
 
 // ---- decoding ----
 
-template <class T> inline T selected_median(T* x, size_t rows) {  // insertion sort: only for more rows than the networks have
+template <class T> inline T selected_median(
+    T* x, size_t rows) {  // insertion sort: only for more rows than the networks have
   for (size_t i = 1; i < rows; i++) {
     const T value = x[i];
     size_t j = i;
@@ -215,6 +248,8 @@ template <class T> inline T selected_median(T* x, size_t rows) {  // insertion s
   return rows % 2 ? x[rows / 2] : (x[rows / 2 - 1] + x[rows / 2]) * T(0.5);
 }
 
+// The rows are a constant here, so that x stays in registers and the generated network of
+// comparators is straight-line code, which the compiler can vectorise over q.
 template <int ROWS, class T> void median_of(const T* gathered, size_t count, double* out) {
   for (size_t q = 0; q < count; q++) {
     T x[ROWS];
@@ -223,7 +258,9 @@ template <int ROWS, class T> void median_of(const T* gathered, size_t count, dou
   }
 }
 
-template <int ROWS, class T> void median_dispatch(const T* gathered, size_t rows, size_t count, double* out) {
+// Turn the number of rows into a constant, by trying one after the other.
+template <int ROWS, class T> void median_dispatch(const T* gathered, size_t rows, size_t count,
+                                                  double* out) {
   if constexpr (ROWS > kLargestNetwork) {
     T x[fedtally::kMaxRows];
     for (size_t q = 0; q < count; q++) {
@@ -237,6 +274,8 @@ template <int ROWS, class T> void median_dispatch(const T* gathered, size_t rows
   }
 }
 
+// Eight ids at a time in vectors of the compiler's, which it maps to whatever the level has.
+// `may_alias` and the alignment of one element allow loads from any place of an array of T.
 template <class T> void mean_of(const T* gathered, size_t rows, size_t count, double* out) {
   typedef T Values __attribute__((vector_size(8 * sizeof(T)), aligned(sizeof(T)), may_alias));
   typedef double Sums __attribute__((vector_size(64)));
@@ -245,7 +284,8 @@ template <class T> void mean_of(const T* gathered, size_t rows, size_t count, do
   size_t i = 0;
   for (; i + 8 <= count; i += 8) {  // in registers over all rows
     Sums sum = __builtin_convertvector(*(const Values*)(gathered + i), Sums);
-    for (size_t row = 1; row < rows; row++) sum += __builtin_convertvector(*(const Values*)(gathered + row * kStride + i), Sums);
+    for (size_t row = 1; row < rows; row++)
+      sum += __builtin_convertvector(*(const Values*)(gathered + row * kStride + i), Sums);
     *(Out*)(out + i) = sum * share;
   }
   for (; i < count; i++) {
@@ -255,12 +295,14 @@ template <class T> void mean_of(const T* gathered, size_t rows, size_t count, do
   }
 }
 
-// out[q] = values[index[q]]. From a table in the first caches the number of memory accesses is the limit: take two indices a load and
-// two floats a store (whichever half of the u64 comes first, both sides agree). From a larger one it is how many loads are under
-// way, so the fewest instructions win. Measured: 1.1 to 1.3 times, either way.
-constexpr size_t kNear = 1 << 17;  // bytes
+// Tables of at most this many bytes are near the core. From them the number of memory accesses is
+// the limit, so gather_pairs takes two indices with one load and writes two floats with one store
+// (whichever half of the u64 comes first in memory, load and store agree). From a larger table the
+// limit is how many loads are under way, so the fewest instructions win. Each way was measured 1.1
+// to 1.3 times as fast as the other on its side of the bound.
+constexpr size_t kNear = 1 << 17;
 
-inline u32 bits_of(const float* value) {
+inline u32 bits_of(const float* value) {  // memcpy: a cast of the pointer would be undefined
   u32 bits;
   __builtin_memcpy(&bits, value, 4);
   return bits;
@@ -280,9 +322,11 @@ inline size_t gather_pairs(const float* values, const u32* index, size_t count, 
 
 inline size_t gather_pairs(const double*, const u32*, size_t, double*) { return 0; }
 
-// A table of at most 64 floats is held in four registers: no memory access for a value. Measured: 3 times and more.
+// A table of at most 64 floats is held in four registers, so that a value needs no memory access.
+// This was measured 3 times as fast and more.
 #if defined(__AVX512F__)
-inline size_t gather_held(const float* values, size_t cells, const u32* index, size_t count, float* out) {
+inline size_t gather_held(const float* values, size_t cells, const u32* index, size_t count,
+                          float* out) {
   if (cells > 64) return 0;
   alignas(64) float table[64] = {0};
   __builtin_memcpy(table, values, cells * sizeof(float));
@@ -306,7 +350,10 @@ inline size_t gather_held(const float*, size_t, const u32*, size_t, float*) { re
 
 inline size_t gather_held(const double*, size_t, const u32*, size_t, double*) { return 0; }
 
-template <class T> inline void gather(const T* values, size_t cells, const u32* index, size_t count, T* out) {
+// out[q] = values[index[q]]. What the faster ways leave over is gathered one by one, in eights so
+// that the compiler unrolls.
+template <class T> inline void gather(const T* values, size_t cells, const u32* index, size_t count,
+                                      T* out) {
   size_t q = gather_held(values, cells, index, count, out);
   if (q == 0 && cells * sizeof(T) <= kNear) q = gather_pairs(values, index, count, out);
   for (; q + 8 <= count; q += 8)
@@ -314,7 +361,9 @@ template <class T> inline void gather(const T* values, size_t cells, const u32* 
   for (; q < count; q++) out[q] = values[index[q]];
 }
 
-// A row's words of some ids under each hash group: at(group)[q] ^ upper(group).
+// A row's words of some ids under each hash group are at(group)[q] ^ upper(group). Listed ids have
+// whole words already. For consecutive ids `at` is the table of the lowest byte itself, and `upper`
+// the XOR of the other bytes' entries, which is the same for a whole chunk: no hashing at all.
 struct ListedWords {
   const u32* words;
   size_t group_size;
@@ -330,11 +379,13 @@ struct RangeWords {  // ids first, first + 1, ... of one chunk
   u32 upper(u32 group) const { return upper_word(tables + group * group_size, first); }
 };
 
-// Sum one row of at most kStep ids over the subtables. The first subtable is of group 0, the only one whose word holds the location.
+// Sum one row of at most kStep ids over the subtables. The first subtable is of group 0, the only
+// one whose word holds the location.
 constexpr size_t kStep = 512;
 
 template <class T, class Words>
-inline void gather_row(const Words& words, size_t row, Cells cells, const Subtable* subtables, size_t num_subtables, size_t count, T* sum) {
+inline void gather_row(const Words& words, size_t row, Cells cells, const Subtable* subtables,
+                       size_t num_subtables, size_t count, T* sum) {
   alignas(64) u32 location[kStep], index[kStep];
   alignas(64) T more[kStep];
   const auto look_up = [=](size_t s, const u32* where, T* out) {
@@ -342,36 +393,47 @@ inline void gather_row(const Words& words, size_t row, Cells cells, const Subtab
     gather((const T*)subtables[s].values + row * size, size, where, count, out);
   };
   const u32 upper = words.upper(0);
+  // The first subtable's location and pattern come from the same word: one pass gives the index.
   index_of(words.at(0), upper, cells, subtables[0].shift, subtables[0].bits, count, index);
   look_up(0, index, sum);
   if (num_subtables == 1) return;
   index_of(words.at(0), upper, cells, 0, 0, count, location);
   for (size_t s = 1; s < num_subtables; s++) {
-    const u32 shift = subtables[s].shift, bits = subtables[s].bits, mask = (1u << bits) - 1, group = subtables[s].group;
+    const u32 shift = subtables[s].shift, bits = subtables[s].bits, mask = (1u << bits) - 1,
+              group = subtables[s].group;
     const u32 *own = words.at(group), flip = words.upper(group);
-    for (size_t q = 0; q < count; q++) index[q] = location[q] << bits | (((own[q] ^ flip) >> shift) & mask);
+    for (size_t q = 0; q < count; q++)
+      index[q] = location[q] << bits | (((own[q] ^ flip) >> shift) & mask);
     look_up(s, index, more);
     for (size_t q = 0; q < count; q++) sum[q] += more[q];
   }
 }
 
 template <class T>
-void decode(const u32* tables, size_t groups, size_t rows, u32 width, const Subtable* subtables, size_t num_subtables, bool mean,
-            const u64* ids, u64 first, size_t count, double* estimates, T* gathered, u32* scratch) {
+void decode(const u32* tables, size_t groups, size_t rows, u32 width, const Subtable* subtables,
+            size_t num_subtables, bool mean, const u64* ids, u64 first, size_t count,
+            double* estimates, T* gathered, u32* scratch) {
   const size_t mixed_size = whole_slabs(rows) * 2048, words_size = whole_slabs(rows) * kStride;
   const Cells cells(width);
   u32 *mixed = scratch, *block = scratch + groups * mixed_size;
-  for (size_t g = 0; ids && g < groups; g++) interleave(tables + g * rows * 2048, rows, mixed + g * mixed_size);
+  for (size_t g = 0; ids && g < groups; g++)
+    interleave(tables + g * rows * 2048, rows, mixed + g * mixed_size);
   for (size_t i = 0; i < count; i += kBlock) {
     const size_t n = count - i < kBlock ? count - i : kBlock;
-    for (size_t g = 0; ids && g < groups; g++) block_words(mixed + g * mixed_size, rows, ids + i, n, block + g * words_size);
+    for (size_t g = 0; ids && g < groups; g++)
+      block_words(mixed + g * mixed_size, rows, ids + i, n, block + g * words_size);
     for (size_t row = 0; row < rows; row++) {
       T* sum = gathered + row * kStride;
       for (size_t q = 0; q < n;) {
         const u64 id = first + i + q;
-        const size_t longest = ids ? kStep : kChunk - (id & 255), m = n - q < longest ? n - q : longest;
-        if (ids) gather_row(ListedWords{block + row * kStride + q, words_size}, row, cells, subtables, num_subtables, m, sum + q);
-        else gather_row(RangeWords{tables + row * 2048, rows * 2048, id}, row, cells, subtables, num_subtables, m, sum + q);
+        const size_t longest = ids ? kStep : kChunk - (id & 255),
+                     m = n - q < longest ? n - q : longest;
+        if (ids)
+          gather_row(ListedWords{block + row * kStride + q, words_size}, row, cells, subtables,
+                     num_subtables, m, sum + q);
+        else
+          gather_row(RangeWords{tables + row * 2048, rows * 2048, id}, row, cells, subtables,
+                     num_subtables, m, sum + q);
         q += m;
       }
     }
@@ -382,7 +444,9 @@ void decode(const u32* tables, size_t groups, size_t rows, u32 width, const Subt
 
 // ---- inversion ----
 
-// With at least as many slots of the guide as bounds, the loop seldom turns: no vector form was faster.
+// The guide gives a place at or below the answer. Where it has at least as many slots as there
+// are bounds the loop seldom turns, and no vector form was faster. The last bound, 2^64 - 1, ends
+// every search.
 bool invert(const u64* bounds, const u32* guide, u32 shift, i64 base, u64* words, size_t count) {
   bool tied = false;
   for (size_t i = 0; i < count; i++) {
@@ -395,12 +459,14 @@ bool invert(const u64* bounds, const u32* guide, u32 shift, i64 base, u64* words
   return tied;
 }
 
-// Neither branches nor addresses depend on the words.
+// Neither branches nor addresses depend on the words, so that the time tells nothing about the
+// draws.
 bool invert_scan(const u64* bounds, size_t num_bounds, i64 base, u64* words, size_t count) {
   constexpr size_t kScan = 64;
   u64 word[kScan], below[kScan], tied = 0;
   for (size_t i = 0; i < count; i += kScan) {
     const size_t n = count - i < kScan ? count - i : kScan;
+    // Always kScan words, the last block filled up with its first one: a constant trip count.
     for (size_t q = 0; q < kScan; q++) {
       word[q] = words[i + (q < n ? q : 0)];
       below[q] = (u64)base;
@@ -419,6 +485,7 @@ bool invert_scan(const u64* bounds, size_t num_bounds, i64 base, u64* words, siz
 
 // ---- limits of the machine ----
 
+// 64 sums, since additions to one would wait for each other: that latency is not what is measured.
 float gather_limit(const float* table, const u32* index, size_t count) {
   alignas(64) float sum[64] = {0};
   for (size_t i = 0; i + 64 <= count; i += 64)
@@ -443,6 +510,7 @@ void scatter_limit(i32* table, const u32* index, size_t count) {
 
 namespace fedtally {
 extern const Kernels FEDTALLY_KERNELS;
-const Kernels FEDTALLY_KERNELS = {hash_words, accumulate,  accumulate_range, decode<float>, decode<double>,
-                                  invert,     invert_scan, gather_limit,     scatter_limit};
+const Kernels FEDTALLY_KERNELS = {hash_words,    accumulate,     accumulate_range,
+                                  decode<float>, decode<double>, invert,
+                                  invert_scan,   gather_limit,   scatter_limit};
 }  // namespace fedtally

@@ -1,5 +1,6 @@
-// fedtally.kernels._native: the compiled kernels. fedtally/kernels/__init__.py is the typed door: it checks shapes and contiguity,
-// picks the level and splits work over threads; every function here releases the GIL and trusts its arguments.
+// fedtally.kernels._native: the compiled kernels. The Python package fedtally/kernels is their
+// typed door: it checks shapes and contiguity, picks the level and splits work over threads. Every
+// function here releases the GIL and trusts its arguments.
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/optional.h>
@@ -21,13 +22,17 @@ namespace nb = nanobind;
 using namespace nb::literals;
 using namespace fedtally;
 
-template <class T, size_t Dims> using Array = nb::ndarray<T, nb::ndim<Dims>, nb::c_contig, nb::device::cpu, nb::numpy>;
-template <class T, size_t Dims> using In = nb::ndarray<const T, nb::ndim<Dims>, nb::c_contig, nb::device::cpu>;
+template <class T, size_t Dims> using Array =
+    nb::ndarray<T, nb::ndim<Dims>, nb::c_contig, nb::device::cpu, nb::numpy>;
+template <class T, size_t Dims> using In =
+    nb::ndarray<const T, nb::ndim<Dims>, nb::c_contig, nb::device::cpu>;
 
-// Uninitialised working memory on whole cache lines: an entry of an interleaved table must not straddle two (1.1 to 1.3 times).
+// Uninitialised working memory that starts on a cache line. An entry of an interleaved table must
+// not straddle two lines: that would take 1.1 to 1.3 times as long.
 template <class T> class Scratch {
  public:
-  explicit Scratch(size_t count) : data_(static_cast<T*>(::operator new(count * sizeof(T), kLine))) {}
+  explicit Scratch(size_t count)
+      : data_(static_cast<T*>(::operator new(count * sizeof(T), kLine))) {}
   ~Scratch() { ::operator delete(data_, kLine); }
   Scratch(const Scratch&) = delete;
   Scratch& operator=(const Scratch&) = delete;
@@ -38,19 +43,23 @@ template <class T> class Scratch {
   T* data_;
 };
 
-static constexpr size_t kInt32Safe = size_t(1) << 30;  // increments before an int32 counter could overflow
+// Increments after which the split counters are folded: below 2^31, so that no int32 can overflow.
+static constexpr size_t kInt32Safe = size_t(1) << 30;
 
 static std::vector<std::string> levels() {
   std::vector<std::string> names{"baseline"};
 #if defined(__x86_64__) && defined(__GNUC__)
+  // The features that the compiler may use at the levels x86-64-v3 and -v4.
   __builtin_cpu_init();
-  [[maybe_unused]] const bool v3 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("bmi2");
+  [[maybe_unused]] const bool v3 = __builtin_cpu_supports("avx2") &&
+                                   __builtin_cpu_supports("fma") && __builtin_cpu_supports("bmi2");
 #ifdef FEDTALLY_HAVE_v3
   if (v3) names.push_back("v3");
 #endif
 #ifdef FEDTALLY_HAVE_v4
-  if (v3 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512cd") &&
-      __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl"))
+  if (v3 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+      __builtin_cpu_supports("avx512cd") && __builtin_cpu_supports("avx512dq") &&
+      __builtin_cpu_supports("avx512vl"))
     names.push_back("v4");
 #endif
 #endif
@@ -68,36 +77,44 @@ static const Kernels& kernels_of(const std::string& level) {
   throw std::invalid_argument("unknown kernel level " + level);
 }
 
-static void hash_words(const std::string& level, In<uint32_t, 3> tables, In<uint64_t, 1> ids, Array<uint32_t, 2> words) {
+static void hash_words(const std::string& level, In<uint32_t, 3> tables, In<uint64_t, 1> ids,
+                       Array<uint32_t, 2> words) {
   const Kernels& k = kernels_of(level);
   nb::gil_scoped_release release;
   Scratch<uint32_t> scratch(list_scratch(tables.shape(0), 1));
-  k.hash_words(tables.data(), tables.shape(0), ids.data(), ids.shape(0), words.data(), words.shape(1), scratch.data());
+  k.hash_words(tables.data(), tables.shape(0), ids.data(), ids.shape(0), words.data(),
+               words.shape(1), scratch.data());
 }
 
-static void accumulate(const std::string& level, In<uint32_t, 3> location, In<uint32_t, 3> sign, uint32_t sign_bit, In<uint64_t, 1> ids,
-                       std::optional<In<int64_t, 1>> counts, Array<int64_t, 2> counters) {
+static void accumulate(const std::string& level, In<uint32_t, 3> location, In<uint32_t, 3> sign,
+                       uint32_t sign_bit, In<uint64_t, 1> ids, std::optional<In<int64_t, 1>> counts,
+                       Array<int64_t, 2> counters) {
   const Kernels& k = kernels_of(level);
   const size_t rows = counters.shape(0), width = counters.shape(1), count = ids.shape(0);
   nb::gil_scoped_release release;
   Scratch<uint32_t> scratch(list_scratch(rows, sign.data() == location.data() ? 1 : 2));
   std::vector<int32_t> split;
-  const bool many = !counts && count >= width;  // splitting pays once most counters are visited
+  // Splitting pays once most counters are visited: before, clearing and folding costs more.
+  const bool many = !counts && count >= width;
   for (size_t i = 0; i < count; i += kInt32Safe) {
     const size_t n = count - i < kInt32Safe ? count - i : kInt32Safe;
     if (many) split.assign(rows * width * 2, 0);
-    k.accumulate(location.data(), sign.data(), sign_bit, rows, (uint32_t)width, ids.data() + i, counts ? counts->data() + i : nullptr, n,
-                 counters.data(), many ? split.data() : nullptr, scratch.data());
-    for (size_t cell = 0; many && cell < rows * width; cell++) counters.data()[cell] += (int64_t)split[2 * cell] - split[2 * cell + 1];
+    k.accumulate(location.data(), sign.data(), sign_bit, rows, (uint32_t)width, ids.data() + i,
+                 counts ? counts->data() + i : nullptr, n, counters.data(),
+                 many ? split.data() : nullptr, scratch.data());
+    for (size_t cell = 0; many && cell < rows * width; cell++)
+      counters.data()[cell] += (int64_t)split[2 * cell] - split[2 * cell + 1];
   }
 }
 
-static void accumulate_range(const std::string& level, In<uint32_t, 3> location, In<uint32_t, 3> sign, uint32_t sign_bit, uint64_t first,
+static void accumulate_range(const std::string& level, In<uint32_t, 3> location,
+                             In<uint32_t, 3> sign, uint32_t sign_bit, uint64_t first,
                              In<int64_t, 1> counts, Array<int64_t, 2> counters) {
   const Kernels& k = kernels_of(level);
   nb::gil_scoped_release release;
-  k.accumulate_range(location.data(), sign.data(), sign_bit, counters.shape(0), (uint32_t)counters.shape(1), first, counts.data(),
-                     counts.shape(0), counters.data());
+  k.accumulate_range(location.data(), sign.data(), sign_bit, counters.shape(0),
+                     (uint32_t)counters.shape(1), first, counts.data(), counts.shape(0),
+                     counters.data());
 }
 
 template <class T> struct Gather;
@@ -110,7 +127,8 @@ template <> struct Gather<double> {
 
 // layout: (group, shift, bits) of each subtable; values: the subtables one after the other.
 template <class T>
-static void decode(const std::string& level, In<uint32_t, 4> tables, uint32_t width, In<uint32_t, 2> layout, In<T, 1> values, bool mean,
+static void decode(const std::string& level, In<uint32_t, 4> tables, uint32_t width,
+                   In<uint32_t, 2> layout, In<T, 1> values, bool mean,
                    std::optional<In<uint64_t, 1>> ids, uint64_t first, Array<double, 1> estimates) {
   const Kernels& k = kernels_of(level);
   const size_t groups = tables.shape(0), rows = tables.shape(1);
@@ -124,30 +142,37 @@ static void decode(const std::string& level, In<uint32_t, 4> tables, uint32_t wi
   }
   Scratch<uint32_t> scratch(ids ? list_scratch(rows, groups) : 0);
   Scratch<T> gathered(rows * (kBlock + kPad));
-  (k.*Gather<T>::kernel)(tables.data(), groups, rows, width, subtables.data(), subtables.size(), mean, ids ? ids->data() : nullptr,
-                         first, estimates.shape(0), estimates.data(), gathered.data(), scratch.data());
+  (k.*Gather<T>::kernel)(tables.data(), groups, rows, width, subtables.data(), subtables.size(),
+                         mean, ids ? ids->data() : nullptr, first, estimates.shape(0),
+                         estimates.data(), gathered.data(), scratch.data());
 }
 
-// kernels.reference.refit is the definition; the same operations in nearly the same order. kStep: 1 where the batches of a cell lie
-// together, 0 where each has a cell of its own; kBatches: their number where it is known, else 0.
+// kernels.reference.refit is the definition. The operations here are the same, in nearly the same
+// order. kStep is 1 where the batches of a cell lie together, 0 where each has a cell of its own.
+// kBatches is their number where it is known when this is compiled (the loops are then unrolled),
+// else 0.
 template <size_t kStep, size_t kBatches>
-static void refit_sweeps(const int64_t* cells, const int8_t* signs, const double* clients, double* r, double* values, double* shrinkage,
-                         size_t items, size_t rows, size_t width, size_t any_batches, uint32_t sweeps, bool frozen) {
+static void refit_sweeps(const int64_t* cells, const int8_t* signs, const double* clients,
+                         double* r, double* values, double* shrinkage, size_t items, size_t rows,
+                         size_t width, size_t any_batches, uint32_t sweeps, bool frozen) {
   const size_t batches = kBatches ? kBatches : any_batches, step = kStep ? kStep : batches;
-  std::vector<double> weight(batches), poisson(batches), z(batches), change(batches), noise(batches);
+  std::vector<double> weight(batches), poisson(batches), z(batches), change(batches),
+      noise(batches);
   double total = 0, squares = 0;
   for (size_t m = 0; m < batches; m++) total += clients[m];
   for (size_t m = 0; m < batches; m++) squares += (weight[m] = clients[m] / total) * weight[m];
   const double effective = 1 / squares;
-  const bool several = effective > 1 + 1e-9;
+  const bool several = effective > 1 + 1e-9;  // one batch, up to rounding, has no spread to look at
   const double slack = several ? 3 * std::sqrt(2 / (effective - 1)) : 0;
   for (uint32_t sweep = 0; sweep < sweeps; sweep++) {
     double mean_noise = 0;
     if (!frozen) {
       std::fill(noise.begin(), noise.end(), 0.0);
       for (size_t cell = 0; cell < rows * width; cell++)
-        for (size_t m = 0; m < batches; m++) noise[m] += r[cell * batches + m] * r[cell * batches + m];
-      for (size_t m = 0; m < batches; m++) mean_noise += weight[m] * (noise[m] /= (double)(rows * width * rows));
+        for (size_t m = 0; m < batches; m++)
+          noise[m] += r[cell * batches + m] * r[cell * batches + m];
+      for (size_t m = 0; m < batches; m++)
+        mean_noise += weight[m] * (noise[m] /= (double)(rows * width * rows));
     }
     for (size_t item = 0; item < items; item++) {
       const int64_t* const cell = cells + item * rows * step;
@@ -155,7 +180,9 @@ static void refit_sweeps(const int64_t* cells, const int8_t* signs, const double
       double *const x = values + item * batches, *const k = shrinkage + item * batches;
       for (size_t m = 0; m < batches; m++) z[m] = 0;
       for (size_t row = 0; row < rows; row++)
-        for (size_t m = 0; m < batches; m++) z[m] += sign[row * batches + m] * r[kStep == 1 ? cell[row] + (int64_t)m : cell[row * step + m]];
+        for (size_t m = 0; m < batches; m++)
+          z[m] += sign[row * batches + m] *
+                  r[kStep == 1 ? cell[row] + (int64_t)m : cell[row * step + m]];
       double mean = 0;
       for (size_t m = 0; m < batches; m++) mean += weight[m] * (z[m] = x[m] + z[m] / (double)rows);
       if (!frozen) {
@@ -170,7 +197,7 @@ static void refit_sweeps(const int64_t* cells, const int8_t* signs, const double
         const bool wide = several && spread > expected + slack * (mean_noise + expected);
         for (size_t m = 0; m < batches; m++) {
           const double variance = wide ? spread : poisson[m];
-          k[m] = several ? variance / (variance + noise[m] + 1e-300) : 1;
+          k[m] = several ? variance / (variance + noise[m] + 1e-300) : 1;  // 1e-300: never 0 / 0
         }
       }
       for (size_t m = 0; m < batches; m++) {
@@ -180,19 +207,23 @@ static void refit_sweeps(const int64_t* cells, const int8_t* signs, const double
       }
       for (size_t row = 0; row < rows; row++)
         for (size_t m = 0; m < batches; m++)
-          r[kStep == 1 ? cell[row] + (int64_t)m : cell[row * step + m]] -= sign[row * batches + m] * change[m];
+          r[kStep == 1 ? cell[row] + (int64_t)m : cell[row * step + m]] -=
+              sign[row * batches + m] * change[m];
     }
   }
 }
 
-static void refit(In<int64_t, 3> cells, In<int8_t, 3> signs, In<double, 1> clients, Array<double, 3> residual, Array<double, 2> values,
-                  Array<double, 2> shrinkage, uint32_t sweeps, bool frozen) {
-  const size_t items = signs.shape(0), rows = signs.shape(1), batches = signs.shape(2), width = residual.shape(1);
+static void refit(In<int64_t, 3> cells, In<int8_t, 3> signs, In<double, 1> clients,
+                  Array<double, 3> residual, Array<double, 2> values, Array<double, 2> shrinkage,
+                  uint32_t sweeps, bool frozen) {
+  const size_t items = signs.shape(0), rows = signs.shape(1), batches = signs.shape(2),
+               width = residual.shape(1);
   nb::gil_scoped_release release;
   const auto run = [&](auto sweep) {
-    sweep(cells.data(), signs.data(), clients.data(), residual.data(), values.data(), shrinkage.data(), items, rows, width, batches, sweeps,
-          frozen);
+    sweep(cells.data(), signs.data(), clients.data(), residual.data(), values.data(),
+          shrinkage.data(), items, rows, width, batches, sweeps, frozen);
   };
+  // Constants for one batch, and for ten: a usual number of rounds.
   if (batches == 1) run(refit_sweeps<1, 1>);
   else if (cells.shape(2) > 1) run(refit_sweeps<0, 0>);
   else if (batches == 10) run(refit_sweeps<1, 10>);
@@ -201,23 +232,26 @@ static void refit(In<int64_t, 3> cells, In<int8_t, 3> signs, In<double, 1> clien
 
 static constexpr uint64_t kPrime = (uint64_t(1) << 61) - 1;
 
-static inline uint64_t multiply_mod(uint64_t a, uint64_t b) {  // a, b < 2^62; result < 2^62
+// a * b mod 2^61 - 1, not fully reduced: for a, b < 2^62 the result is < 2^62. Since 2^61 = 1 mod
+// the prime, the bits above the 61st are added to those below.
+static inline uint64_t multiply_mod(uint64_t a, uint64_t b) {
   const unsigned __int128 product = (unsigned __int128)a * b;
   const uint64_t folded = (uint64_t)(product & kPrime) + (uint64_t)(product >> 61);
   return (folded & kPrime) + (folded >> 61);
 }
 
-static void fingerprint(In<uint8_t, 1> data, In<int64_t, 1> offsets, uint64_t k, uint64_t k2, Array<uint64_t, 1> out) {
+static void fingerprint(In<uint8_t, 1> data, In<int64_t, 1> offsets, uint64_t k, uint64_t k2,
+                        Array<uint64_t, 1> out) {
   nb::gil_scoped_release release;
   const uint8_t* const end = data.data() + data.shape(0);
   for (size_t i = 0; i + 1 < offsets.shape(0); i++) {
     const uint8_t* p = data.data() + offsets.data()[i];
     size_t left = (size_t)(offsets.data()[i + 1] - offsets.data()[i]);
-    uint64_t h = left + 1;
+    uint64_t h = left + 1;  // the length first: strings that end in zero bytes must differ
     for (; left > 0;) {
       const size_t take = left < 7 ? left : 7;
       uint64_t chunk = 0;
-      if (end - p >= 8) {
+      if (end - p >= 8) {  // one load of 8 bytes, of which at most 7 are kept, where all are there
         std::memcpy(&chunk, p, 8);
         chunk &= (uint64_t(1) << (8 * take)) - 1;
       } else {
@@ -233,12 +267,14 @@ static void fingerprint(In<uint8_t, 1> data, In<int64_t, 1> offsets, uint64_t k,
   }
 }
 
-static bool invert(const std::string& level, In<uint64_t, 1> bounds, In<uint32_t, 1> guide, int64_t base, bool scan, Array<uint64_t, 1> words) {
+static bool invert(const std::string& level, In<uint64_t, 1> bounds, In<uint32_t, 1> guide,
+                   int64_t base, bool scan, Array<uint64_t, 1> words) {
   const Kernels& k = kernels_of(level);
-  uint32_t shift = 64;
+  uint32_t shift = 64;  // 64 - log2(slots): the top bits of a word are its slot in the guide
   for (size_t slots = guide.shape(0); slots > 1; slots /= 2) shift--;
   nb::gil_scoped_release release;
-  if (scan) return k.invert_scan(bounds.data(), bounds.shape(0), base, words.data(), words.shape(0));
+  if (scan)
+    return k.invert_scan(bounds.data(), bounds.shape(0), base, words.data(), words.shape(0));
   return k.invert(bounds.data(), guide.data(), shift, base, words.data(), words.shape(0));
 }
 
@@ -248,7 +284,8 @@ static float gather_limit(const std::string& level, In<float, 1> table, In<uint3
   return k.gather_limit(table.data(), index.data(), index.shape(0));
 }
 
-static void scatter_limit(const std::string& level, Array<int32_t, 1> table, In<uint32_t, 1> index) {
+static void scatter_limit(const std::string& level, Array<int32_t, 1> table,
+                          In<uint32_t, 1> index) {
   const Kernels& k = kernels_of(level);
   nb::gil_scoped_release release;
   k.scatter_limit(table.data(), index.data(), index.shape(0));
@@ -257,12 +294,16 @@ static void scatter_limit(const std::string& level, Array<int32_t, 1> table, In<
 NB_MODULE(_native, m) {
   m.def("levels", &levels);
   m.def("hash_words", &hash_words, "level"_a, "tables"_a, "ids"_a, "words"_a);
-  m.def("accumulate", &accumulate, "level"_a, "location"_a, "sign"_a, "sign_bit"_a, "ids"_a, "counts"_a.none(), "counters"_a);
-  m.def("accumulate_range", &accumulate_range, "level"_a, "location"_a, "sign"_a, "sign_bit"_a, "first"_a, "counts"_a, "counters"_a);
-  m.def("decode", &decode<float>, "level"_a, "tables"_a, "width"_a, "layout"_a, "values"_a, "mean"_a, "ids"_a.none(), "first"_a, "estimates"_a);
-  m.def("decode", &decode<double>, "level"_a, "tables"_a, "width"_a, "layout"_a, "values"_a, "mean"_a, "ids"_a.none(), "first"_a, "estimates"_a);
-  m.def("refit", &refit, "cells"_a, "signs"_a, "clients"_a, "residual"_a, "values"_a, "shrinkage"_a, "sweeps"_a,
-        "frozen"_a);
+  m.def("accumulate", &accumulate, "level"_a, "location"_a, "sign"_a, "sign_bit"_a, "ids"_a,
+        "counts"_a.none(), "counters"_a);
+  m.def("accumulate_range", &accumulate_range, "level"_a, "location"_a, "sign"_a, "sign_bit"_a,
+        "first"_a, "counts"_a, "counters"_a);
+  m.def("decode", &decode<float>, "level"_a, "tables"_a, "width"_a, "layout"_a, "values"_a,
+        "mean"_a, "ids"_a.none(), "first"_a, "estimates"_a);
+  m.def("decode", &decode<double>, "level"_a, "tables"_a, "width"_a, "layout"_a, "values"_a,
+        "mean"_a, "ids"_a.none(), "first"_a, "estimates"_a);
+  m.def("refit", &refit, "cells"_a, "signs"_a, "clients"_a, "residual"_a, "values"_a, "shrinkage"_a,
+        "sweeps"_a, "frozen"_a);
   m.def("fingerprint", &fingerprint, "data"_a, "offsets"_a, "k"_a, "k2"_a, "out"_a);
   m.def("invert", &invert, "level"_a, "bounds"_a, "guide"_a, "base"_a, "scan"_a, "words"_a);
   m.def("gather_limit", &gather_limit, "level"_a, "table"_a, "index"_a);

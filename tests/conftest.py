@@ -1,18 +1,25 @@
-"""Shared by all tests: the Hypothesis profile, the kernels to test and a slow, independent oracle."""
+"""Shared by all tests: the Hypothesis profile, the kernels to test, a slow, independent oracle, and
+which tests run where."""
 
 from __future__ import annotations
 
 import hashlib
 import importlib.util
+import inspect
 import os
 from collections import defaultdict
 from collections.abc import Iterable
 from functools import cache
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
 
 from fedtally import kernels
+
+pytest_plugins = ("durations",)
+PROJECT = Path(__file__).parent / "project"
+EXTRAS = {"matplotlib", "pandas", "polars", "psycopg"}
 
 # A shared machine outlasts the usual 200 ms. The fixture `backend` is the same for all examples of
 # a test, so that its scope does no harm.
@@ -122,9 +129,25 @@ class Oracle:
         return (ordered[(len(ordered) - 1) // 2] + ordered[len(ordered) // 2]) / 2
 
 
+@pytest.hookimpl(tryfirst=True)  # pytest chooses by marks after this
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Skip the examples that draw where the extra `plot` is not installed."""
-    if importlib.util.find_spec("matplotlib") is None:
-        for item in items:
-            if item.name.startswith("fedtally.charts."):
-                item.add_marker(pytest.mark.skip(reason="drawing needs the extra `plot`"))
+    """Mark tests of this repository, and tests that need an extra; examples that draw are among
+    these, and cannot skip themselves."""
+    drawn = importlib.util.find_spec("matplotlib") is not None
+    for item in items:
+        if PROJECT in item.path.parents:
+            item.add_marker(pytest.mark.project)
+        code = getattr(inspect.unwrap(getattr(item, "function", None)), "__code__", None)
+        draws = item.name.startswith("fedtally.charts.")
+        # `pytest.importorskip("pandas")` leaves its argument among the constants of the test.
+        if draws or (code and not EXTRAS.isdisjoint(code.co_consts)):
+            item.add_marker(pytest.mark.extras)
+        if draws and not drawn:
+            item.add_marker(pytest.mark.skip(reason="drawing needs the extra `plot`"))
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers(config: pytest.Config) -> int | None:
+    """Let single files run in this process: most take less time than workers take to start."""
+    asked = any(a.startswith(("-n", "--numprocesses")) for a in config.invocation_params.args)
+    return None if asked or not all(".py" in argument for argument in config.args) else 0

@@ -338,7 +338,8 @@ class Sum(NamedTuple):
 
 
 def learnt(world: World) -> list[Sum]:
-    """Return a basis of all linear combinations of honest vectors that follow from the transcript."""
+    """Return a basis of all linear combinations of honest vectors that follow from the
+    transcript."""
     sent = [run for run in world.runs if run.said(Kind.MASKED_INPUT) is not None]
     known = opened_secrets(world)
     points = {run.secrets.mask_key.public for run in world.runs if (run, KEY) in known}
@@ -845,7 +846,8 @@ class Ghosts(LyingServer):
 
 
 class Reflection(Ghosts):
-    """Gives a client, in place of what the ghost never sealed for it, what it sealed for the ghost."""
+    """Gives a client, in place of what the ghost never sealed for it, what it sealed for the
+    ghost."""
 
     def sealed(self, owner: int, run: Run) -> bytes:
         if owner != self.donors[1 - run.rank // 6]:

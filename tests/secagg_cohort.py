@@ -55,7 +55,8 @@ NAMES = {  # of the phases, for those who drop out
 def done_leader(
     plan: Plan, total: npt.NDArray[np.int64], num_clients: int, unmasking: int = 0
 ) -> Leader:
-    """Return the leader of a batch of two servers that has this sum, also one that no reports have."""
+    """Return the leader of a batch of two servers that has this sum, also one that no reports
+    have."""
     assert isinstance(plan.secure_sum, TwoServerConfig)
     leader = Leader.__new__(Leader)
     leader._parameters = plan.secure_sum.parameters(bytes.fromhex(plan.fingerprint))
@@ -67,7 +68,8 @@ def done_leader(
 def land_done(
     server: FrequencyServer, total: npt.NDArray[np.int64], num_clients: int
 ) -> CountSketch:
-    """Land that sum as the first batch of the server's plan, as if its own leader had finished it."""
+    """Land that sum as the first batch of the server's plan, as if its own leader had finished
+    it."""
     leader = done_leader(server.plan, total, num_clients)
     server._leaders.add(leader)
     server.land_batch(leader)
@@ -85,7 +87,7 @@ def left_behind(error: BaseException) -> list[str]:
     found, trace = [], error.__traceback__
     while trace is not None:
         frame, trace = trace.tb_frame, trace.tb_next
-        if Path(frame.f_code.co_filename).parent != Path(__file__).parent:
+        if Path(__file__).parent not in Path(frame.f_code.co_filename).parents:
             for name, value in frame.f_locals.items():
                 array = value.counters if isinstance(value, CountSketch) else value
                 if (isinstance(array, np.ndarray) and array.any()) or (

@@ -19,10 +19,10 @@ from typing import Any
 import numpy as np
 from sqlalchemy import event as hooks
 
-from fedtally import store
 from fedtally.privacy.budget import AlreadySpentError, Charge, OverspentError
 from fedtally.privacy.events import Event
 from fedtally.store import Ledger
+from fedtally.store import ledger as ledgers
 
 EVENT = Event("rounded-gaussian", 16, "zero-out", variance=1e5, participations=3)
 WRITERS, LIVES, PLANS, RELEASES = 8, 3, 5, 3
@@ -53,14 +53,14 @@ def die_at(ledger: Ledger, step: int, log: int) -> None:
 def hesitate() -> None:
     """Leave time between looking at what was spent and adding to it: there writers who do not wait
     would meet."""
-    rule = store.check_total
+    rule = ledgers.check_total
 
     def slowly(*given: Any) -> Any:
         total = rule(*given)
         time.sleep(0.05)
         return total
 
-    store.check_total = slowly
+    ledgers.check_total = slowly
 
 
 def live(location: str, writer: int, life: int, rng: np.random.Generator, log: int) -> None:

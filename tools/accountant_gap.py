@@ -1,4 +1,4 @@
-"""How far the accountant's Gaussian bound of clipped Skellam noise lies above the exact value: a table.
+"""How far the Gaussian bound of clipped Skellam noise lies above the exact value: a table.
 
 Run `python tools/accountant_gap.py`. A client's clipped sketch is some integer vector of at most
 the clip's squared length. Which one costs most is not known; the exact value of one is, by
@@ -50,9 +50,7 @@ def rounded_gaussian(variance: float) -> F64:
 
 
 def exact_epsilon(distribution: F64, shifts: Mapping[int, int], delta: float) -> float:
-    """Return epsilon at delta of independent counters of this distribution, so many shifted by each: {shift:
-    number}.
-    """
+    """Return epsilon at delta of independent counters, shifted as {shift: number} says."""
     pairs = [
         (distribution[: len(distribution) - shift], distribution[shift:], number)
         for shift, number in shifts.items()
@@ -107,14 +105,17 @@ def _tilted_mean(p: F64, q: F64, tilt: float) -> float:
 
 
 def concentrated(square: int, entry: int) -> dict[int, int]:
-    """Return a vector of this squared length, as {entry: number}: as many of one entry as fit, the rest 1."""
+    """Return a vector of this squared length, {entry: number}: one entry as often as it fits."""
     number = square // entry**2
     ones = square - number * entry**2
     return {1: number + ones} if entry == 1 else {entry: number, 1: ones}
 
 
 def gap(rows: int, items: int, target: float) -> float:
-    """Return how far the bound lies above the most expensive vector, as a share, at noise for about this epsilon."""
+    """Return how far the bound lies above the most expensive vector, as a share.
+
+    The noise is that for about this epsilon.
+    """
     clip = default_clip_norm(rows, WIDTH, items)
     event = Event(
         "skellam",

@@ -1,4 +1,4 @@
-"""Check that each kernel unit exports its one table and nothing that the linker could merge with another level's copy.
+"""Check that each kernel unit exports its one table, and nothing that the linker could merge.
 
     python tools/check_kernel_symbols.py BUILD_FOLDER
 

@@ -623,7 +623,7 @@ class Machines:
             self._check_sum(number)
 
     def _check_sum(self, number: int) -> None:
-        """Check that a sum is exact, unless a vector was changed on its way: nobody signs vectors."""
+        """Check that a sum is exact, unless a vector was changed on its way (they are unsigned)."""
         cohort, outcome = self.cohorts[number], self.cohorts[number].server.outcome
         if outcome is None:
             raise Failure("done, without an outcome")
@@ -726,7 +726,7 @@ class Progress:
 
 
 def fuzz_decoders(runs: int, seed: int, first: int = 0) -> None:
-    """Give mutated inputs to all decoders in turn; the checkpoints, which are slow to read, one time in fifty."""
+    """Give mutated inputs to all decoders in turn, to the slow checkpoints one time in fifty."""
     everything, progress, taken = targets(), Progress("decoders", runs, "taken"), 0
     fast = [target for target in everything if not target.name.startswith("restore")]
     slow = [target for target in everything if target.name.startswith("restore")]

@@ -1,4 +1,4 @@
-"""Write median_networks.h, a C++ header of straight-line medians of 1 to 32 values; the build runs this.
+"""Write median_networks.h, straight-line medians of 1 to 32 values in C++, for the build.
 
 Each network is a sorting network (Batcher's odd-even merge exchange, Knuth volume 3, algorithm
 5.2.2M, or a shorter known one from the same volume, section 5.3.4) of which only the comparators
@@ -129,7 +129,7 @@ def selects_median(size: int, network: Network) -> bool:
 
 
 def pruned(size: int, network: Network) -> list[tuple[int, int, bool, bool]]:
-    """Return the comparators that reach a middle output, each with (keep the minimum, keep the maximum)."""
+    """Return the comparators that reach a middle output, each with (keep minimum, maximum)."""
     needed = set(middle(size))
     kept = []
     for a, b in reversed(network):

@@ -103,7 +103,7 @@ def layout(format: str, fields: Sequence[str]) -> str:
 
 
 def sizes() -> dict[Kind, tuple[str, str]]:
-    """Return the length of each body as a formula, semi-honest and active; their symbols are explained on the page."""
+    """Return each body's length as a formula, semi-honest and active; the page explains symbols."""
     advert, signed = map(wire.advert_bytes, (Adversary.SEMI_HONEST, Adversary.ACTIVE))
     seal, none = wire.SEALED_BYTES, ""
 

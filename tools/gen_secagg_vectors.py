@@ -245,7 +245,7 @@ def packing_vectors() -> list[Json]:
 
 
 def shamir_vectors() -> list[Json]:
-    """Return shares of given coefficients, what they combine to, and what shares with errors decode to.
+    """Return shares of given coefficients, their combination, and decodings with errors.
 
     Returns:
         One object each, told apart by ``operation``.

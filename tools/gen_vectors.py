@@ -1,4 +1,4 @@
-"""A second, independent reading of docs/sketch.md that imports nothing from fedtally, and all known-answer vectors.
+"""A second reading of docs/sketch.md, without fedtally, and all known-answer vectors.
 
 The reading of docs/protocol.md is in ``secagg_reading.py``, its vectors in
 ``gen_secagg_vectors.py``, and both of docs/protocol_two_server.md in ``gen_two_server_vectors.py``;
@@ -713,7 +713,7 @@ def sketch_vectors() -> list[Json]:
 
 
 def text_with_fingerprint(seed: bytes, wanted: int) -> str:
-    """Find a printable string of 14 bytes with a given fingerprint, to test the edges of the reduction.
+    """Find a printable string of 14 bytes with a given fingerprint, for the reduction's edges.
 
     Args:
         seed: 32 bytes.

@@ -1,4 +1,5 @@
-"""Does a test fail where privacy is broken?
+"""Check that a test fails where privacy is broken.
+
 Errors are planted into a copy of the package, one at a time.
 
     python tools/mutations_privacy.py          # all: a table; exits 1 if no test catches one
@@ -52,7 +53,7 @@ class Mutation(NamedTuple):
         file: below src/fedtally.
         old: the text.
         new: the error.
-        tests: files or tests that should see it, below tests/.
+        tests: files or tests that should see it. A file may be in any folder below tests/.
     """
 
     name: str
@@ -88,6 +89,11 @@ _BOOKS_FILE, _SESSION_FILE, _PAIR_FILE = (
     "secagg/two_server/servers.py",
 )
 _RUNS = "test_campaign_cohort.py"
+_DRIVER_FILE, _CAMPAIGNS_FILE, _DRIVER = (
+    "campaign/driver.py",
+    "store/campaigns.py",
+    "test_driver.py",
+)
 _CLIENT = "Secret(random(KEY_BYTES)), len(vector), constant_time=share.is_small"
 _RELEASED = """        books.reserve(plan, number)
         found.append(_opened(plan, rounds, sketches, random))"""
@@ -525,7 +531,7 @@ MUTATIONS = (
     ),
     _mutation(
         "public-draws",
-        "engines/local/campaign.py",
+        "engines/local/seeds.py",
         "    if is_private and own is None:\n",
         "    if False:\n",
         "test_private.py::test_nothing_that_is_drawn_follows_from_the_plan",
@@ -546,7 +552,7 @@ MUTATIONS = (
     ),
     _mutation(
         "outside-counted",
-        "engines/local/campaign.py",
+        "engines/local/notes.py",
         "    if tally.outside and plan.privacy is None:\n",
         "    if tally.outside:\n",
     ),
@@ -567,7 +573,7 @@ MUTATIONS = (
     ),
     _mutation(
         "missing-warned",
-        "engines/local/campaign.py",
+        "engines/local/notes.py",
         "    elif tally.missing:\n",
         "    if tally.missing:\n",
     ),
@@ -677,9 +683,9 @@ MUTATIONS = (
     # What it is said to cost.
     _mutation(
         "accountant-generous",
-        "privacy/accounting.py",
-        "    stddev = math.sqrt(variance)\n    k = np",
-        "    variance *= 1.2345\n    stddev = math.sqrt(variance)\n    k = np",
+        "privacy/loss_distribution.py",
+        "    stddev = math.sqrt(variance)\n    # A Gaussian",
+        "    variance *= 1.2345\n    stddev = math.sqrt(variance)\n    # A Gaussian",
         "test_accounting.py::test_rounding_gains_a_little",
     ),
     _mutation(
@@ -737,8 +743,8 @@ MUTATIONS = (
     _mutation(
         "landed-forgotten",
         _BOOKS_FILE,
-        "if self._landed.setdefault((plan.fingerprint, session), this) is not this:",
-        "if False:",
+        "            if self.has_landed(plan, session):\n",
+        "            if False:\n",
         _RUNS,
     ),
     _mutation(
@@ -758,9 +764,8 @@ MUTATIONS = (
     _mutation(
         "exact-without-randomness",
         _SERVER_FILE,
-        "        if self.plan.privacy is None:\n            return self._books.sums(self.plan)\n",
-        "        if self.plan.privacy is None or random is None:\n            return"
-        " self._books.sums(self.plan)\n",
+        "        if self.plan.privacy is None:\n            return [copy_of(",
+        "        if self.plan.privacy is None or random is None:\n            return [copy_of(",
         _RUNS,
     ),
     _mutation(
@@ -779,14 +784,14 @@ MUTATIONS = (
     ),
     _mutation(
         "charged-by-plan-alone",
-        "store.py",
+        "store/ledger.py",
         "sa.select(known.event, known.total).where(known.population == grant.population)",
         "sa.select(known.event, known.total).where(known.plan == grant.population)",
         "test_store.py",
     ),
     _mutation(
         "second-campaign-free",
-        "store.py",
+        "store/ledger.py",
         "            if before is None\n            else before.plus(charge.event)\n",
         "            if True\n            else before.plus(charge.event)\n",
         "test_store.py",
@@ -827,11 +832,103 @@ MUTATIONS = (
         "    if cost.epsilon > 2 * most:\n",
         "test_budget.py",
     ),
+    # What a server that dies, or two servers, must not do.
+    _mutation(
+        "phase-unwritten",
+        _DRIVER_FILE,
+        "            self._store.save(self.plan, saved, asked)\n            live.saved",
+        "            live.saved",
+        f"{_DRIVER}::test_two_crashes_in_one_campaign_lose_nothing",
+    ),
+    _mutation(
+        "asked-unwritten",
+        _CAMPAIGNS_FILE,
+        "            if asked:\n",
+        "            if False:\n",
+        f"{_DRIVER}::test_nobody_is_asked_twice_for_an_item",
+    ),
+    _mutation(
+        "epoch-ignored",
+        _CAMPAIGNS_FILE,
+        "            if row is None or row.epoch != self._epoch:\n",
+        "            if row is None:\n",
+        f"{_DRIVER}::test_a_process_that_was_overtaken_writes_nothing_and_says_nothing",
+    ),
+    _mutation(
+        "version-ignored",
+        _CAMPAIGNS_FILE,
+        "_sessions.c.version == session.version - 1",
+        "_sessions.c.version >= 0",
+        f"{_DRIVER}::test_a_version_is_written_once",
+    ),
+    _mutation(
+        "copy-taken",
+        _CAMPAIGNS_FILE,
+        "                if row.writes < marked:\n",
+        "                if False:\n",
+        f"{_DRIVER}::test_a_file_that_was_put_back_is_refused_until_its_sessions_are_given_up",
+    ),
+    _mutation(
+        "mark-unwritten",
+        _CAMPAIGNS_FILE,
+        "        _write_mark(self._mark, self._plan, row.writes + 1)\n",
+        "",
+        f"{_DRIVER}::test_a_file_that_was_put_back_is_refused_until_its_sessions_are_given_up",
+    ),
+    _mutation(
+        "invited-uncharged",
+        _DRIVER_FILE,
+        "            self._store.reserve(self.plan, release_of(self.plan, round))\n",
+        "            pass\n",
+        f"{_DRIVER}::test_a_campaign_is_charged_before_its_first_invite",
+    ),
+    _mutation(
+        "checkpoint-kept",
+        _CAMPAIGNS_FILE,
+        "                .values(checkpoint=None)\n",
+        "                .values(round=sketch.round)\n",
+        f"{_DRIVER}::test_no_file_holds_a_checkpoint_after_landing_nor_an_exact_sum_after_release",
+    ),
+    _mutation(
+        "released-sums-kept",
+        _CAMPAIGNS_FILE,
+        "                connection.execute(sa.delete(_sums).where(mine))\n",
+        "                pass\n",
+        f"{_DRIVER}::test_no_file_holds_a_checkpoint_after_landing_nor_an_exact_sum_after_release",
+    ),
+    _mutation(
+        "sums-not-overwritten",
+        "store/database.py",
+        '"secure_delete = ON"',
+        '"secure_delete = OFF"',
+        f"{_DRIVER}::test_no_file_holds_a_checkpoint_after_landing_nor_an_exact_sum_after_release",
+    ),
+    _mutation(
+        "sums-left-by-the-dead",
+        _CAMPAIGNS_FILE,
+        "        store._erase_released()  # the process before may have died between the two\n",
+        "",
+        f"{_DRIVER}::test_a_process_that_died_in_its_release_leaves_no_exact_sum",
+    ),
+    _mutation(
+        "spoken-after-an-error",
+        _DRIVER_FILE,
+        "        self._drop(live)\n        try:\n            live.run.deadline_passed",
+        "        try:\n            live.run.deadline_passed",
+        f"{_DRIVER}::test_after_an_error_of_the_store_clients_hear_nothing_until_the_session_is_restored",
+    ),
+    _mutation(
+        "given-up-sums-kept",
+        _CAMPAIGNS_FILE,
+        "plan.privacy.event.trust is Trust.CENTRAL:",
+        "False:",
+        f"{_DRIVER}::test_giving_up_under_central_trust_erases_exact_sums",
+    ),
 )
 
 
 class Outcome(NamedTuple):
-    """What came of a mutation: the test that failed; or what went wrong, and then `caught_by` is empty."""
+    """The outcome of a mutation: the test that failed, or what went wrong (`caught_by` is "")."""
 
     mutation: Mutation
     caught_by: str
@@ -861,7 +958,7 @@ def applied(mutation: Mutation, text: str) -> str:
 
 
 def problems(mutations: Sequence[Mutation]) -> list[str]:
-    """Return what keeps mutations from being applied to this checkout, or their tests from being found."""
+    """Return the reasons why mutations cannot be applied, or their tests cannot be found."""
     found = []
     for mutation in mutations:
         try:
@@ -869,13 +966,16 @@ def problems(mutations: Sequence[Mutation]) -> list[str]:
         except (OSError, ValueError) as error:
             found.append(str(error))
         for test in mutation.tests:
-            path, _, name = test.partition("::")
-            if (
-                not (ROOT / "tests" / path).exists()
-                or f"def {name}" not in (ROOT / "tests" / path).read_text()
-            ):
+            path, name = located(test)
+            if path is None or f"def {name}" not in path.read_text(encoding="utf-8"):
                 found.append(f"{mutation.name}: there is no test {test}")
     return found
+
+
+def located(test: str) -> tuple[Path | None, str]:
+    """Return the file of a test, in whichever folder below tests/ it is, and its name in there."""
+    file, _, name = test.partition("::")
+    return next((ROOT / "tests").rglob(file), None), name
 
 
 def copied(folder: Path) -> Path:
@@ -891,10 +991,12 @@ def copied(folder: Path) -> Path:
 
 
 def tested(folder: Path, tests: Sequence[str]) -> tuple[int, str]:
-    """Run tests against the package in a folder until the first fails; return pytest's exit code, and which one."""
+    """Run tests of the package in a folder until one fails; return the exit code and that test."""
     options = [
         "-x",
         "-q",
+        "-m",
+        "",  # slow tests too: a planted error may be what one of them is there for
         "--no-header",
         "-p",
         "no:cacheprovider",
@@ -903,6 +1005,9 @@ def tested(folder: Path, tests: Sequence[str]) -> tuple[int, str]:
         "-c",
         str(ROOT / "pyproject.toml"),
     ]
+    paths = [
+        f"{path}::{name}" if name else str(path) for path, name in (located(test) for test in tests)
+    ]
     command = [
         sys.executable,
         "-B",
@@ -910,7 +1015,7 @@ def tested(folder: Path, tests: Sequence[str]) -> tuple[int, str]:
         _RUNNER,
         str(folder),
         *options,
-        *(str(ROOT / "tests" / test) for test in tests),
+        *paths,
     ]
     try:
         done = subprocess.run(
@@ -918,7 +1023,7 @@ def tested(folder: Path, tests: Sequence[str]) -> tuple[int, str]:
         )
     except subprocess.TimeoutExpired:
         return -1, f"no answer within {TIMEOUT} s"
-    failed = re.findall(r"^(?:FAILED|ERROR) (?:.*?tests/)?(\S+::.*?)(?: - .*)?$", done.stdout, re.M)
+    failed = re.findall(r"^(?:FAILED|ERROR) (?:\S*/)?(\S+::.*?)(?: - .*)?$", done.stdout, re.M)
     return done.returncode, failed[0] if failed else (done.stdout + done.stderr)[-2000:]
 
 

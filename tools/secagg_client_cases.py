@@ -1,4 +1,4 @@
-"""What a client of secure summation does with messages, good and bad: cases by `tools/secagg_reading.py`."""
+"""A client's answers to messages, good and bad: cases by `tools/secagg_reading.py`."""
 
 from __future__ import annotations
 
@@ -675,7 +675,7 @@ def confirmation_cases(transcript: Transcript, who: str) -> list[Json]:
 
 
 def order_cases(transcript: Transcript) -> list[Json]:
-    """Return messages out of turn, copies, times, versions, Aborts and what is dropped, in every state.
+    """Return messages out of turn, copies, times, versions, Aborts and dropped ones, by state.
 
     Args:
         transcript: Of any profile.

@@ -1,4 +1,6 @@
-"""Rings that dropouts cut, by `tools/secagg_reading.py`: the weakest cut, the margin, and one round that ends with 19.
+"""Rings that dropouts cut: the weakest cut, the margin, and one round that ends with 19.
+
+The cases are by `tools/secagg_reading.py`.
 
 The smallest round in which a ring is safe, and can be cut within its dropouts all the same, has
 more than fifty clients. So it is no transcript: the server is given Shares and MaskedInputs of
@@ -99,7 +101,7 @@ def _margins() -> list[Json]:
 
 
 def _advert(server: Server, index: int) -> tuple[bytes, bytes]:
-    """Return the advert of one of those whose vectors nobody looks at, and its secret encryption key."""
+    """Return the advert of a client whose vector nobody uses, and its secret encryption key."""
     secret = shake(f"cut encryption {index}")
     keys = page.public_key(shake(f"cut mask {index}")) + page.public_key(secret)
     return (

@@ -184,7 +184,7 @@ CHUNK = 131_072
 
 
 def prg(key: bytes, length: int) -> bytes:
-    """Return the first ``length`` bytes of ``PRG(key)``: counter i of chunk c is be96(c) || be32(i + 2)."""
+    """Return the first ``length`` bytes of ``PRG(key)``, by counters be96(c) || be32(i + 2)."""
     assert 0 <= length <= 2**30
     pieces = []
     for c in range((length + CHUNK - 1) // CHUNK):
@@ -237,7 +237,7 @@ def packed_length(count: int, b: int) -> int:
 
 
 def _place(entry: int, p: int, length: int) -> tuple[int, int]:
-    """Return the byte and the bit where the digits of an entry begin in a plane of ``length`` bytes."""
+    """Return the byte and the bit where an entry's digits begin in a plane of ``length`` bytes."""
     if p >= 8:
         return entry * p // 8, 0
     if p == 1:
@@ -323,7 +323,7 @@ def elements_of(data: bytes) -> Vector | None:
 
 
 def split(secret: Sequence[int], coefficients: Sequence[Sequence[int]], x: int) -> Vector:
-    """Return the share at x of the polynomials secret + coefficients[0] z + coefficients[1] z^2 + ..."""
+    """Return the share at x of secret + coefficients[0] z + coefficients[1] z^2 + ..."""
     return [
         (s + sum(row[j] * x ** (power + 1) for power, row in enumerate(coefficients))) % PRIME
         for j, s in enumerate(secret)
@@ -345,7 +345,9 @@ def value_at(shares: Mapping[int, Sequence[int]], z: int) -> Vector:
 
 
 def decode(shares: Mapping[int, Sequence[int]], t: int) -> tuple[Vector, list[int]] | None:
-    """Find the polynomials of degree t - 1 that agree with all but at most floor((m - t) / 2) shares, by trying all.
+    """Find the polynomials of degree t - 1 that agree with enough shares, by trying all.
+
+    They may disagree with at most floor((m - t) / 2) of the m shares.
 
     Returns:
         The secret and the points that are wrong; None where there are no such polynomials.
@@ -439,7 +441,7 @@ class Terms:
         return all(good)
 
     def safe(self, n: int) -> bool:
-        """Return whether the graph is safe at n: the predicate of a ring; complete, the threshold is the predicate."""
+        """Return whether the graph is safe at n: a ring's predicate, or the threshold's."""
         if self.graph == 1:
             return True
         return ring_is_safe(n, self.k, self.t, self.corrupt, self.max_dropout, self.min_survivors)
@@ -473,7 +475,7 @@ def ring_is_whole(n: int, k: int, corrupt: int, cut: int | None) -> bool:
 
 
 def weakest_cut(order: Sequence[int], k: int, alive: Iterable[int]) -> int | None:
-    """Return c of section 'The graph of a ring', by trying all pairs of gaps; None where there is no pair."""
+    """Return c of 'The graph of a ring', by trying all pairs of gaps; None without a pair."""
     n, half, survivors = len(order), k // 2, set(alive)
     lives = [order[place % n] in survivors for place in range(3 * n)]
     found = [
@@ -486,7 +488,7 @@ def weakest_cut(order: Sequence[int], k: int, alive: Iterable[int]) -> int | Non
 
 
 def modulus_bits(n_max: int, largest: int, tau: int, *, whole_bytes: bool) -> int:
-    """Return b, the smallest one with 2^b >= 2 (n_max B + tau) + 1, or that rounded up to whole bytes."""
+    """Return b: the smallest with 2^b >= 2 (n_max B + tau) + 1, or that in whole bytes."""
     value = 2 * (n_max * largest + tau) + 1
     b = next(b for b in range(1, 200) if 2**b >= value)
     return -(-b // 8) * 8 if whole_bytes else b
@@ -576,7 +578,7 @@ def pair_mask_key(
 def share_key(
     secret: bytes, me: int, other: int, keys: Mapping[int, bytes], ctx2: bytes, sender: int
 ) -> bytes:
-    """Return the key that seals shares which ``sender`` sends; ``keys`` are encryption keys by index."""
+    """Return the key that seals shares of ``sender``; ``keys`` are encryption keys by index."""
     direction = u8(0 if sender == min(me, other) else 1)
     return hkdf(
         exchange(secret, keys[other]),
@@ -615,7 +617,7 @@ class Graph:
         return [self.order[(place + offset) % self.n] for offset in offsets]
 
     def is_whole(self, alive: Iterable[int]) -> bool:
-        """Return whether the ring of these survivors is whole; in the complete graph nothing can be cut."""
+        """Return whether the ring of these survivors is whole; a complete graph cannot be cut."""
         return self.complete or ring_is_whole(
             self.n, self.k, self.corrupt, weakest_cut(self.order, self.k, alive)
         )

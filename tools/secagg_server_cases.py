@@ -1,4 +1,4 @@
-"""What the server of secure summation does with messages, good and bad: cases by `tools/secagg_reading.py`."""
+"""The server's answers to messages, good and bad: cases by `tools/secagg_reading.py`."""
 
 from __future__ import annotations
 

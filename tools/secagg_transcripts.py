@@ -1,4 +1,4 @@
-"""Transcripts of secure summation, by `tools/secagg_reading.py`, and what an operation on a party is written as.
+"""Transcripts of secure summation, and the form in which operations are written.
 
 A *transcript* has every message of one round, by a key such as ``inbox/c``, and what each party was
 given. A *client case* is one client of a transcript that has taken its first ``taken`` messages and

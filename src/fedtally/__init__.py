@@ -1,9 +1,9 @@
-"""Private federated frequency estimation: count what people have in common without seeing what anyone has.
+"""Estimate how often items occur among many clients, without seeing the items of any client.
 
     result = fedtally.estimate(words, num_rounds=10)
     result.top(20)
 
-The names below are loaded on first use; importing the package imports nothing heavy.
+The names below are loaded on first use, so that importing the package is fast.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""One-file container of arrays with a JSON header: NumPy's .npz, never pickled, written whole or not at all."""
+"""Files that hold arrays and a JSON header: NumPy's .npz, without pickled objects.
+
+A file is written whole or not at all.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,7 @@ import numpy.typing as npt
 
 from fedtally.errors import InvalidInputError, UnreadableFileError
 
-_HEADER = "header"
+_HEADER = "header"  # the name of the entry that holds the JSON
 
 
 def write(
@@ -54,7 +57,9 @@ def _dump(
 
 
 class replacing:  # noqa: N801 - a context manager, read as a verb
-    """Context of a temporary path beside `path` that takes its place on success and vanishes on failure.
+    """Context that yields a temporary path beside `path`.
+
+    On success the temporary file replaces `path`, on failure it is deleted.
 
     >>> import pathlib, tempfile
     >>> target = pathlib.Path(tempfile.mkdtemp()) / "figures.txt"
@@ -84,6 +89,7 @@ class replacing:  # noqa: N801 - a context manager, read as a verb
     def _existing_mode(self) -> int:
         """Return the permissions that the file keeps, or gets by the umask if it is new."""
         if not self._path.exists():
+            # The umask can be read only by setting it.
             mask = os.umask(0)
             os.umask(mask)
             return 0o666 & ~mask
@@ -121,8 +127,8 @@ def read(
     """Return the schema, the header and the arrays of a file written by `write`.
 
     Raises:
-        UnreadableFileError: no such file, not of this format, damaged, or of another schema than
-            the one asked for.
+        UnreadableFileError: the file does not exist, is of another format, is damaged, or is not of
+            the schema that was asked for.
     """
     name = os.fspath(path)
     try:
@@ -143,8 +149,8 @@ def unpack(
 
     Args:
         data: the bytes.
-        name: of what holds them, for messages.
-        schema: that they must be of.
+        name: the name of their file or place in messages.
+        schema: the schema that they must have.
 
     Raises:
         UnreadableFileError: as for `read`.
@@ -163,7 +169,8 @@ def _load(
         found = meta.pop("schema")
         if not isinstance(found, str) or sorted(arrays) != meta.pop("arrays"):
             raise ValueError("other arrays than the header names")
-    except Exception as error:  # whatever zip, zlib, NumPy and JSON raise on damaged bytes: a list would never be whole
+    # On damaged bytes zip, zlib, NumPy and JSON raise many kinds of errors: no list would be whole.
+    except Exception as error:
         raise UnreadableFileError(
             f"{name} is not a file that fedtally saved, or it is damaged"
         ) from error

@@ -1,4 +1,5 @@
-"""Argument checks.
+"""Checks of arguments.
+
 The keyword is the name that appears in the message: ``integer(1, width=width)``.
 """
 
@@ -77,27 +78,28 @@ def inside(**named: Any) -> float:
 def table(
     name: str, values: Any, known: Sequence[str], optional: Collection[str] = ()
 ) -> dict[str, Any]:
-    """Return the entries of a table that was read from a file: all of them known, and none missing.
+    """Return the entries of a table that was read from a file, all of them known and none missing.
 
-    Every table of a plan is read by this; what the entries hold is checked by what is made of them.
+    Every table of a plan is read by this. The values of the entries are checked later, by the
+    objects that are made of them.
 
     Args:
-        name: of the table, for the error.
-        values: what was read.
+        name: the name of the table in the error.
+        values: the value that was read.
         known: the names of its entries.
         optional: those of them that it may lack.
 
     Raises:
-        InvalidInputError: it is no table, or an entry is missing or unknown.
+        InvalidInputError: the value is no table, or an entry is missing or unknown.
 
     >>> table("target", {"linf": 0.1, "tau": 0.1}, ["linf"])
     Traceback (most recent call last):
     ...
-    fedtally.errors.InvalidInputError: target has unknown entries tau; target must be a table with the entries linf
+    fedtally.errors.InvalidInputError: target has unknown entries tau; target must be a table ...
     """
     form = f"{name} must be a table with the entries {', '.join(known)}"
     if not isinstance(values, Mapping):
-        # a value may be too long to be shown
+        # The type, not the value, which may be too long to be shown.
         raise InvalidInputError(f"{form}, got {type(values).__name__}")
     missing = [entry for entry in known if entry not in values and entry not in optional]
     unknown = [str(entry) for entry in values if entry not in known]
@@ -112,6 +114,7 @@ def table(
 
 
 def _is_bool(value: Any) -> bool:
+    # True is an integer to Python, but as a number of rows it is a mistake.
     return isinstance(value, bool) or str(getattr(value, "dtype", "")) == "bool"
 
 

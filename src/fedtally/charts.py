@@ -1,9 +1,9 @@
-"""Plain tables -> figures.
-The only file that draws; it needs matplotlib (extra ``plot``), imported inside functions.
+"""Figures from plain tables.
 
-Figures are made without pyplot: nothing global changes, nothing stays in memory, and no display is
-needed. Colours are those of Okabe and Ito (2008), which differ for colour-blind readers and in
-grey.
+No other file draws. Drawing needs matplotlib (extra ``plot``), which is imported inside functions.
+Figures are made without pyplot, so no global state changes, no figure stays in memory, and no
+display is needed. The colours are those of Okabe and Ito (2008), which colour-blind readers can
+tell apart, even in grey.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ FORMATS = (".png", ".svg", ".pdf")
 _BLUE, _ORANGE, _GREY, _DARK = "#0072B2", "#D55E00", "#5F5F5F", "#1A1A1A"
 _CYCLE = (_BLUE, _ORANGE, "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 _MARKERS = "osD^vPX"
-_LONGEST_LABEL = 40
+_LONGEST_LABEL = 40  # characters: a longer label would leave no room for its bar
 
 
 class Bar(Protocol):
-    """What `top_items` draws: an item, its frequency and the limits of that, if there are any."""
+    """A bar of `top_items`: an item, its frequency, and the limits of that, if there are any."""
 
     @property
     def item(self) -> str | int: ...  # noqa: D102
@@ -43,7 +43,7 @@ class Bar(Protocol):
 
 
 class Point(NamedTuple):
-    """One point of a curve with a band: x and median, and the ends of the band."""
+    """One point of a curve with a band: x, the median, and the ends of the band."""
 
     x: float
     middle: float
@@ -52,11 +52,13 @@ class Point(NamedTuple):
 
 
 def check(path: str | os.PathLike[str]) -> None:
-    """Raise unless a figure can be drawn to `path`: before a long run, not after it.
+    """Raise an error unless a figure can be drawn to `path`.
+
+    Call it before a long run, so that the error does not come after the run.
 
     Raises:
         MissingExtraError: matplotlib is not installed.
-        InvalidInputError: the name ends in no format that is written here.
+        InvalidInputError: the name ends in an unknown format.
 
     >>> check("answer.gif")
     Traceback (most recent call last):
@@ -83,21 +85,22 @@ def top_items(
     True frequencies are marked where they are known.
 
     Args:
-        estimates: what has an item, its frequency (share of clients, 0 to 1) and the limits of that
-            or None, most frequent first.
-        confidence: of the intervals, for the legend.
-        num_clients: of which the frequencies are shares.
+        estimates: objects with an item, its frequency (share of clients, 0 to 1) and the limits of
+            that or None, most frequent first.
+        confidence: the confidence of the intervals, for the legend.
+        num_clients: the clients of which the frequencies are shares.
         truth: true shares of clients, one for each estimate.
-        note: stands beside the title.
-        unit: what is counted: clients, or their contributions.
-        path: also write the figure there.
+        note: a text beside the title.
+        unit: the plural of the unit that is counted: clients, or their contributions.
+        path: where to write the figure, too.
 
     >>> class Drink(NamedTuple):
     ...     item: str
     ...     frequency: float
     ...     low: float | None = None
     ...     high: float | None = None
-    >>> figure = top_items([Drink("tea", 0.6, 0.58, 0.62), Drink("coffee", 0.4)], 1000, truth=[0.59, 0.41])
+    >>> drinks = [Drink("tea", 0.6, 0.58, 0.62), Drink("coffee", 0.4)]
+    >>> figure = top_items(drinks, 1000, truth=[0.59, 0.41])
     >>> figure.axes[0].get_xlabel()
     'frequency (% of 1,000 clients)'
     """
@@ -137,13 +140,14 @@ def top_items(
     if truth is not None or limits:
         axes.legend(frameon=False, loc="lower right")
     axes.set_yticks(places, [_short(estimate.item) for estimate in estimates])
+    # From large to small: the first item stands on top.
     axes.set_ylim(max(1, len(estimates)) - 0.4, -0.6)
     axes.set_xlabel(f"frequency (% of {num_clients:,} {unit})")
     axes.set_title("Most frequent items", loc="left")
     axes.set_title(note, loc="right", fontsize="small", color=_ORANGE)
     axes.tick_params(axis="y", length=0)
     axes.grid(axis="x", color="0.9")
-    if min(bars, default=0.0) < 0:
+    if min(bars, default=0.0) < 0:  # estimates of rare items may be negative
         axes.axvline(0, color=_GREY, linewidth=0.8)
     return _written(figure, path)
 
@@ -158,17 +162,19 @@ def error_against_bytes(
     title: str = "",
     path: str | os.PathLike[str] | None = None,
 ) -> Figure:
-    """Draw the largest error against the bytes per client, on logarithmic axes: a curve with a band for each method.
+    """Draw the largest error against the bytes per client, on logarithmic axes.
+
+    Each method has a curve with a band.
 
     Args:
         curves: points (bytes per client, error as a share of clients) of each method.
-        costs: bytes per client of what has no curve, drawn as vertical lines.
-        marked: points that stand out, such as a plan. What is 0 stands at the lower end: the axis
-            has no 0.
+        costs: bytes per client of methods without a curve, drawn as vertical lines.
+        marked: points that stand out, such as a plan. An error of 0 stands at the lower end, since
+            the axis has no 0.
         predicted: curves (bytes per client, error) without points, which end where the error is 0.
         target: the error that is asked for, drawn as a horizontal line.
-        title: stands above.
-        path: also write the figure there.
+        title: the title of the figure.
+        path: where to write the figure, too.
 
     >>> figure = error_against_bytes({"hybrid": [Point(1e3, 0.01, 0.008, 0.012)]}, {"one-hot": 5e4})
     >>> figure.axes[0].get_xlabel()
@@ -177,9 +183,8 @@ def error_against_bytes(
     figure, axes = _new_figure(7.0, 4.6)
     for number, (method, points) in enumerate(curves.items()):
         points = sorted(points)
-        xs = [
-            point.x * 1.015 ** (number - (len(curves) - 1) / 2) for point in points
-        ]  # side by side where bytes are equal
+        # Shifted by 1.5 % for each curve, so that points of equal bytes stand side by side.
+        xs = [point.x * 1.015 ** (number - (len(curves) - 1) / 2) for point in points]
         look = {
             "color": _CYCLE[number % len(_CYCLE)],
             "marker": _MARKERS[number % len(_MARKERS)],
@@ -251,7 +256,7 @@ def _draw_stars(axes: Axes, marked: Mapping[str, Point]) -> None:
 
 
 def _label_ticks(axis: Axis, label: Callable[[float, object], str]) -> None:
-    """Label round numbers of a logarithmic axis, enough of them however little it spans."""
+    """Label round numbers of a logarithmic axis, at least four even if it spans little."""
     low, high = axis.get_view_interval()
     axis.set_ticks(_round_numbers(low, high))
     axis.set_major_formatter(label)
@@ -259,10 +264,14 @@ def _label_ticks(axis: Axis, label: Callable[[float, object], str]) -> None:
 
 
 def _round_numbers(low: float, high: float) -> list[float]:
-    """Return at least four round numbers between two positive ones: by factors, or by steps where these are close.
+    """Return at least four round numbers between two positive ones.
 
-    >>> _round_numbers(0.9, 2000), _round_numbers(90, 700), _round_numbers(21, 34)
-    ([1.0, 10.0, 100.0, 1000.0], [100.0, 150.0, 200.0, 300.0, 500.0, 700.0], [22.0, 24.0, 26.0, 28.0, 30.0, 32.0, 34.0])
+    They differ by factors, or by equal steps where the two are close.
+
+    >>> _round_numbers(0.9, 2000), _round_numbers(90, 700)
+    ([1.0, 10.0, 100.0, 1000.0], [100.0, 150.0, 200.0, 300.0, 500.0, 700.0])
+    >>> _round_numbers(21, 34)
+    [22.0, 24.0, 26.0, 28.0, 30.0, 32.0, 34.0]
     """
     decades = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
     for leading in ((1.0,), (1.0, 3.0), (1.0, 2.0, 5.0), (1.0, 1.5, 2.0, 3.0, 5.0, 7.0)):
@@ -276,7 +285,7 @@ def _round_numbers(low: float, high: float) -> list[float]:
 
 
 def _written(figure: Figure, path: str | os.PathLike[str] | None) -> Figure:
-    """Write the figure by the ending of `path`, if there is one, whole or not at all."""
+    """Write the figure, whole or not at all, if there is a path; its suffix gives the format."""
     if path is not None:
         check(path)
         with replacing(path) as temporary:
@@ -310,5 +319,5 @@ def _new_figure(width: float, height: float) -> tuple[Figure, Axes]:
     figure = Figure(figsize=(width, height), layout="constrained")
     axes: Any = figure.add_subplot()
     axes.spines[["top", "right"]].set_visible(False)
-    axes.set_axisbelow(True)
+    axes.set_axisbelow(True)  # the grid behind the bars
     return figure, axes

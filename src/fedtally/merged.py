@@ -1,10 +1,10 @@
 """One answer from the results of several plans, between which widths may have changed.
 
-A campaign may look at what it has released, and choose a better width for the rounds that follow:
-these have a plan of their own, with hashes of their own, and clients of their own. What all of them
-say together is the sum of what each says. With differential privacy only results that are private
-may choose (`fedtally plan --like` sees to it), and each plan is charged by itself. Their clients
-are others; what it costs a client that is in all of them after all, `Merged.joint_guarantee` says.
+A campaign may look at its releases so far, and choose a better width for the rounds that follow.
+These rounds have a plan, hashes and clients of their own. The estimate of all plans together is the
+sum of their estimates. With differential privacy only private results may choose the next plan
+(`fedtally plan --like` enforces it), and each plan is charged by itself. No client should be in two
+of them; `Merged.joint_guarantee` is the cost to a client that is in all of them.
 """
 
 from __future__ import annotations
@@ -28,23 +28,29 @@ class Merged:
     """Results over the same candidates, of different clients.
 
     Frequencies are shares of the contributions of all clients together. Errors of different results
-    are independent, since their hashes and noises are. Those of joint recovery are normal:
-    half-widths of intervals add up in squares, around the sum of the values that they belong to,
-    before any shrinkage, which goes the same way in all results. Those of the median are not, and
-    the distribution of their sum is that of ids that nobody holds in any result. Otherwise (order
-    statistics, or a median beside joint recovery) each of K results has limits of the confidence 1
-    - (1 - P) / K, which add up as they are: together they fail in 1 - P at most (union bound).
+    are independent, since their hashes and noises are. Limits are merged in one of three ways:
+
+    - Joint recovery: errors are normal, so half-widths add up in squares. They are taken around the
+      values before shrinkage, which goes the same way in all results.
+    - The median: errors are not normal. The distribution of their sum is measured at ids that
+      nobody holds in any result.
+    - Otherwise (order statistics, or a median beside joint recovery): each of K results has limits
+      of the confidence 1 - (1 - P) / K, which are added as they are. Together they fail with
+      probability at most 1 - P (union bound).
 
     Args:
-        results: two or more, of different plans, over one domain; with intervals of one kind and
-            confidence, or without.
+        results: two or more results, of different plans, over one domain; with intervals of one
+            kind and confidence, or without.
 
     Raises:
-        InvalidInputError: they do not belong together.
+        InvalidInputError: the results do not belong together.
 
     >>> import fedtally
     >>> from fedtally.domain import IntegerRange
-    >>> first, second = (fedtally.estimate([1] * n + [2] * 60, domain=IntegerRange(1, 9), seed=n) for n in (40, 140))
+    >>> first, second = (
+    ...     fedtally.estimate([1] * n + [2] * 60, domain=IntegerRange(1, 9), seed=n)
+    ...     for n in (40, 140)
+    ... )
     >>> merged = Merged([first, second])
     >>> merged.num_clients, [(e.item, e.frequency) for e in merged.top(2)]
     (300, [(1, 0.6), (2, 0.4)])
@@ -71,7 +77,7 @@ class Merged:
                     f" {other.interval_kind}: run them with one --intervals"
                 )
         prints = [result.plan.fingerprint for result in results]
-        if len(set(prints)) < len(prints):
+        if len(set(prints)) < len(prints):  # the same hashes: the same items collide in both
             raise InvalidInputError(
                 "two of the results are of one plan: their errors are not independent"
             )
@@ -86,15 +92,15 @@ class Merged:
 
     @property
     def joint_guarantee(self) -> JointGuarantee:
-        """What the results cost a client that is in all of them.
+        """The cost of the results together to a client that is in all of them.
 
-        The releases of the results alone: a ledger knows what else a population was charged with,
-        pilots included.
+        Only the releases of these results count. A ledger knows the other charges of a population,
+        those of pilots included.
         """
         return add_up_guarantees([result.plan.privacy for result in self.results])
 
     def estimates(self, items: Sequence[str | int]) -> list[Estimate]:
-        """Return the estimates of named items, in their order.
+        """Return the estimates of named items, in the order given.
 
         Raises:
             OutsideDomainError: an item is not in the domain.
@@ -107,8 +113,8 @@ class Merged:
     def top(self, k: int = 20) -> list[Estimate]:
         """Return the k largest estimates, largest first, ties by position in the domain.
 
-        Estimates below half a client are left out. Limits are valid for the list as those of each
-        result are.
+        Estimates below half a client are left out. The limits allow for the choice of the list as
+        those of each result do.
 
         Raises:
             MemoryLimitError: the domain is too large to enumerate.
@@ -126,14 +132,14 @@ class Merged:
             return []
         labels = self.domain.labels(places)
         ids = self.domain.encode(labels)
-        # What an estimate had to reach is known of the sum, not of its parts.
+        # The value that an estimate had to reach is known for the sum, not for its parts.
         return self._merged(
             labels, self._limits(ids, [made.listed(ids, None) for made in self._intervals])
         )
 
     @cached_property
     def _intervals(self) -> list[Intervals]:
-        """What gives items their limits: one of the sum, or one of each result, whose limits `_limits` adds."""
+        """The intervals of the sum, or those of each result, whose limits `_limits` adds up."""
         made = [result.intervals for result in self.results if result.intervals is not None]
         if not made:
             return []
@@ -144,13 +150,14 @@ class Merged:
             return [merged]
         if all(intervals.centres(_NOBODY) is not None for intervals in made):
             return made
+        # a union bound: each result gets its share of the probability to fail
         each = 1.0 - (1.0 - self.confidence) / len(self.results)
         surer = [result.decoded(confidence=each).intervals for result in self.results]
         return [intervals for intervals in surer if intervals is not None]
 
     @property
     def about(self) -> str | None:
-        """How the intervals came about, in words; None where there are none."""
+        """How the intervals were made, in words; None where there are none."""
         made = self._intervals
         if not made:
             return None
@@ -164,8 +171,11 @@ class Merged:
         )
 
     def _limits(self, ids: U64, limits: Sequence[Limits]) -> Limits | None:
-        """Return limits of the merged frequencies, float64 [n], not cut to 0 ..
-        1; of those of `_intervals`.
+        """Return limits of the merged frequencies, float64 [n], not yet clipped to 0 and 1.
+
+        Args:
+            ids: the ids of the items.
+            limits: the limits that each of `_intervals` gives them.
         """
         if len(limits) < len(self.results):
             return limits[0] if limits else None
@@ -175,7 +185,7 @@ class Merged:
         if len(centres) < len(limits):
             return Limits(low.sum(axis=0), high.sum(axis=0))
         own = self._shares * np.array(centres)
-        middle = own.sum(axis=0)
+        middle = own.sum(axis=0)  # the half-widths of independent errors add up in squares
         return Limits(middle - np.hypot.reduce(own - low), middle + np.hypot.reduce(high - own))
 
     def _merged(self, items: Sequence[str | int], limits: Limits | None) -> list[Estimate]:

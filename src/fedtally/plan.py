@@ -1,7 +1,8 @@
 """The frozen `Plan`: every public parameter of a campaign, checked together, with a fingerprint.
 
-A plan holds nothing private: of a domain made from the clients' own items it knows the size alone.
-It is written as TOML or JSON; its fingerprint is the SHA-256 of its canonical JSON.
+A plan holds nothing private: of a domain made from the clients' own items it holds only the size.
+It is written as TOML or JSON; its fingerprint is the SHA-256 of its canonical JSON. docs/plan.md
+describes both.
 
 A plan is sized before there are keys. `Plan.with_keys` makes the published plan of it: another
 plan, with a fingerprint of its own. Clients and servers refuse a plan that lacks a key
@@ -38,18 +39,19 @@ if TYPE_CHECKING:
 SCHEMA = "fedtally-plan/1"
 _TERMS = ("secure_sum", "privacy", "target")  # tables that a plan may lack
 _OF_FILES = ("schema", "fingerprint")  # entries that a file adds, and may lack
+# With both at their bounds a sum of all clients' items still fits a signed 64-bit counter.
 MAX_CLIENTS = 2**40
 MAX_ITEMS = 2**20
 
 
 @dataclass(frozen=True)
 class Target:
-    """The error that a plan is for: what a planner guaranteed, and `fedtally simulate --plan` checks.
+    """The largest error that a plan was made for; `fedtally simulate --plan` checks it.
 
     Args:
         linf: the largest error of any candidate's frequency, above 0, below 1.
-        failure_probability: with which it may be exceeded, above 0, below 1.
-        recovery: by which the sums are to be decoded, "joint" or "median".
+        failure_probability: the probability with which it may be exceeded, above 0, below 1.
+        recovery: the decoder of the sums, "joint" or "median".
 
     >>> Target(0.001, 0.1, "joint").to_dict()
     {'linf': 0.001, 'failure_probability': 0.1, 'recovery': 'joint'}
@@ -83,31 +85,33 @@ class Plan:
     """The public parameters of a campaign.
 
     Args:
-        rows: rows of the sketch, 1 .. 1024.
-        width: counters per row, 1 .. 2^24.
-        schedule: which hashes in which round, or its name.
-        num_rounds: planned rounds.
-        num_clients: clients over all rounds, at least 1.
-        max_round_clients: clients in the largest round.
+        rows: the rows of the sketch, 1 .. 1024.
+        width: the counters per row, 1 .. 2^24.
+        schedule: the hashes of each round, or the schedule's name.
+        num_rounds: the planned rounds.
+        num_clients: the clients over all rounds, at least 1.
+        max_round_clients: the clients in the largest round.
         domain: the public description of the candidate items (`Domain.describe()`): kind, size,
             public and their parameters.
         max_items: the most items that one client contributes.
         seed: 32 public bytes from which the hashes are derived.
-        secure_sum: the protocol that sums a round, in one or several cohorts; None: none, the sums
-            are those of a trusted server (ideal). It may lack its keys: then the plan can be sized
-            and simulated, and not run.
-        privacy: the differential privacy that it guarantees, with the noise that keeps the
+        secure_sum: the protocol that sums a round, in one or several cohorts; None: a trusted
+            server sums (ideal). The protocol may lack its keys: then the plan can be sized and
+            simulated, but not run.
+        privacy: the differential privacy that the plan guarantees, with the noise that keeps the
             guarantee; None: none.
-        target: the error that it is for; None: none was asked for.
+        target: the error that the plan was made for; None: none was asked for.
 
     Raises:
         InvalidInputError: a value is out of bounds, or two do not fit each other.
 
     >>> domain = {"kind": "range", "size": 150_868, "public": True, "first": 1, "last": 150_868}
-    >>> plan = Plan(rows=7, width=2000, schedule="hybrid", num_rounds=10, num_clients=150_000, max_round_clients=15_000,
-    ...             domain=domain, max_items=1, seed=bytes(32))
-    >>> plan.modulus_bits, plan.bytes_per_client, plan.one_hot_bytes_per_client, plan.binary_bytes_per_client
-    (15, 26250, 282878, 3)
+    >>> plan = Plan(rows=7, width=2000, schedule="hybrid", num_rounds=10, num_clients=150_000,
+    ...             max_round_clients=15_000, domain=domain, max_items=1, seed=bytes(32))
+    >>> plan.modulus_bits, plan.bytes_per_client
+    (15, 26250)
+    >>> plan.one_hot_bytes_per_client, plan.binary_bytes_per_client
+    (282878, 3)
     >>> Plan.from_toml(plan.to_toml()) == plan
     True
     """
@@ -134,6 +138,7 @@ class Plan:
                 f"domain must be a table with text as keys, got {type(self.domain).__name__}"
             )
         plain = {
+            # a number of NumPy is no JSON value
             name: value.item() if isinstance(value, np.generic) else value
             for name, value in self.domain.items()
         }
@@ -160,13 +165,14 @@ class Plan:
                 raise InvalidInputError(
                     f"domain must have no half of a surrogate pair, got {name!a}: {value!a}"
                 )
-            # not shown: it may be too long to be written
+            # The integer is not quoted: Python refuses to write very long ones.
             if isinstance(value, int) and abs(value) > 2**64:
                 raise InvalidInputError(f"domain.{name} must be an integer from -2^64 to 2^64")
             if isinstance(value, float) and not math.isfinite(value):  # it has no JSON
                 raise InvalidInputError(f"domain.{name} must be a finite number, got {value!r}")
         if not isinstance(self.domain["kind"], str) or not isinstance(self.domain["public"], bool):
             raise InvalidInputError("domain.kind must be a text and domain.public true or false")
+        # the spec has checked these, and made plain integers of NumPy's
         for name in ("rows", "width", "num_rounds"):
             object.__setattr__(self, name, getattr(self.spec, name))
         if self.max_round_clients > self.num_clients:
@@ -184,6 +190,7 @@ class Plan:
         if self.privacy is not None:
             self._check_privacy(self.privacy)
         if self.secure_sum is not None:
+            # here, so that a plan without a secure sum loads no cryptography
             from fedtally.secagg.config import check_terms
 
             most = min(self.num_clients, self.max_round_clients * max(map(len, self.releases)))
@@ -192,7 +199,11 @@ class Plan:
             )
 
     def _check_privacy(self, privacy: PrivacyConfig) -> None:
-        """Refuse what would not keep the guarantee: noise, releases, shares, and a domain that tells who holds what."""
+        """Refuse privacy terms whose guarantee this plan would not keep.
+
+        Noise and releases must fit the sketch, the honest clients must suffice, and the domain must
+        not tell which client holds which item.
+        """
         from fedtally.privacy.config import check_event
 
         check_event(
@@ -224,6 +235,7 @@ class Plan:
                 " private; guarantee a smaller delta, or mark the plan as not private"
                 " (not_private)"
             )
+        # The guarantee counts on the noise of so many honest clients in every sum.
         honest = privacy.event.honest_survivors
         least = (
             self.max_round_clients if self.secure_sum is None else self.secure_sum.honest_survivors
@@ -236,27 +248,28 @@ class Plan:
             )
 
     def __eq__(self, other: object) -> bool:
+        # by fingerprint: 1, 1.0 and true are equal in Python, and are not in a file
         return self.fingerprint == other.fingerprint if isinstance(other, Plan) else NotImplemented
 
     def __hash__(self) -> int:
         return hash(self.fingerprint)
 
     def has_domain(self, described: Mapping[str, Any]) -> bool:
-        """Return whether this plan describes its domain so, entry by entry and type by type.
+        """Return whether a domain is the one of this plan, entry by entry and type by type.
 
         Args:
-            described: `Domain.describe()`. Its 1 is neither the 1.0 nor the true of a plan: these
-                have other fingerprints.
+            described: the domain's `Domain.describe()`. The integer 1, the float 1.0 and true are
+                three different values: plans with them have different fingerprints.
         """
         return _canonical(self.domain) == _canonical(described)
 
     @cached_property
     def spec(self) -> SketchSpec:
-        """What the sketches of this campaign share."""
+        """The parameters that all sketches of this campaign share."""
         return SketchSpec(self.rows, self.width, self.schedule, self.num_rounds, self.seed)
 
     def clip(self, round: int) -> Clip | None:
-        """What bounds the norm of the sketch of a client's items in a round; None: nothing does."""
+        """Return the bound on the norm of a client's sketch in a round; None: there is none."""
         norm = None if self.privacy is None else self.privacy.event.clip_norm
         return None if norm is None else Clip(self.spec, round, norm)
 
@@ -267,12 +280,12 @@ class Plan:
 
     @property
     def is_two_server(self) -> bool:
-        """Whether two servers sum."""
+        """Whether two servers sum the clients' vectors."""
         return self.secure_sum is not None and self.secure_sum.method == "two-server"
 
     @property
     def missing_keys(self) -> tuple[str, ...]:
-        """The names of the keys that its secure sum needs and does not have: a sized plan has none of them yet."""
+        """The names of the keys that the secure sum needs and lacks."""
         return () if self.secure_sum is None else self.secure_sum.missing_keys
 
     @property
@@ -284,7 +297,7 @@ class Plan:
         """Refuse a plan that may not be run.
 
         Raises:
-            InvalidInputError: it lacks a key of its secure sum.
+            InvalidInputError: the plan lacks a key of its secure sum.
         """
         if self.missing_keys:
             raise InvalidInputError(
@@ -301,24 +314,24 @@ class Plan:
         allow_list: bytes | None = None,
         may_lack: bool = False,
     ) -> Plan:
-        """Return the published plan: this one under the keys of those who will run it.
+        """Return the published plan: this one with the public keys of the parties that run it.
 
         It is another plan, with another fingerprint: a ledger charges the two separately, and two
         publications of one sized plan are two campaigns.
 
         Args:
-            server_key: of the secure sum secagg: the Ed25519 public key that signs Invites, 32
-                bytes.
-            helper_key: of the secure sum two-server: the X25519 public key that clients seal to, 32
-                bytes.
-            allow_list: `AllowList.digest` of the registered identities, 32 bytes; of secagg against
-                the adversary active, and of two-server.
-            may_lack: whether keys may be missing afterwards, as where those who run it add theirs
+            server_key: the Ed25519 public key that signs Invites, 32 bytes; for the secure sum
+                secagg.
+            helper_key: the X25519 public key that clients seal to, 32 bytes; for the secure sum
+                two-server.
+            allow_list: the `AllowList.digest` of the registered identities, 32 bytes; for secagg
+                against the adversary active, and for two-server.
+            may_lack: whether keys may be missing afterwards, as where several parties add theirs
                 one after the other.
 
         Raises:
-            InvalidInputError: a key is missing or not valid, is none that the secure sum uses, or
-                is another one than the plan has already.
+            InvalidInputError: a key is missing or not valid; or the secure sum does not use it, or
+                the plan has another one already.
 
         >>> domain = {"kind": "range", "size": 9, "public": True, "first": 1, "last": 9}
         >>> ideal = Plan(7, 20, "shared", 1, 50, 50, domain, 1, bytes(32))
@@ -341,11 +354,11 @@ class Plan:
         return plan
 
     def without_keys(self) -> Plan:
-        """Return the sized plan of this one, which anybody may publish under keys of their own.
+        """Return this plan without its keys, for anybody to publish with keys of their own.
 
-        The plan in a result of a simulation has the keys of the simulation, which are not to be
-        published: their secrets are gone, or, where a seed was chosen, known to everybody who has
-        it.
+        The plan in the result of a simulation has the keys of the simulation. They must not be
+        published: their secrets are lost, or, where a seed was chosen, known to everybody with that
+        seed.
         """
         if self.secure_sum is None:
             return self
@@ -357,8 +370,9 @@ class Plan:
     def releases(self) -> list[range]:
         """The rounds that are added up before anything is opened, for each release.
 
-        Each round is opened on its own; unless noise is added by whoever opens: once to the sum of
-        the rounds that share their hashes.
+        Without privacy, and where clients add the noise, each round is opened by itself. Where the
+        party that opens the sums adds it, the rounds that share their hashes are added up first:
+        one sum needs noise only once.
         """
         if self.privacy is None or self.privacy.by_clients:
             return [range(round, round + 1) for round in range(self.num_rounds)]
@@ -375,9 +389,10 @@ class Plan:
 
     @property
     def noise_bound(self) -> int:
-        """What noise adds at most to a counter of a secure sum, but for a probability of 2^-40; 0 without.
+        """The most that noise adds to a counter of a secure sum; 0 without noise.
 
-        Central noise is added afterwards, and counts for nothing here.
+        It is exceeded with a probability of at most 2^-40. Central noise is added after the secure
+        sum, and does not count here.
         """
         return (
             0
@@ -387,9 +402,10 @@ class Plan:
 
     @cached_property
     def row_noise_bound(self) -> int:
-        """What the sizes of the noise add up to in a row of a secure sum, at most, but for 2^-40 in all; 0 without.
+        """The most that the absolute values of the noise add up to in a row; 0 without noise.
 
-        The sums of several cohorts are held to it one by one, before they are added up.
+        It is exceeded with a probability of at most 2^-40 in all. Each cohort's sum is checked
+        against it before the sums are added up.
         """
         if self.privacy is None:
             return 0
@@ -403,36 +419,39 @@ class Plan:
 
     @property
     def modulus_bits(self) -> int:
-        """Bits per counter under secure summation, so that no sum can overflow."""
+        """The bits per counter under secure summation, so that no sum can overflow."""
         if self.secure_sum is not None:
             return self.secure_sum.bits
         return modulus_bits(self.max_round_clients, self.max_items, self.noise_bound)
 
     @property
     def bytes_per_client(self) -> int:
-        """Upload of one client in one round: every counter at `modulus_bits`, and what the protocol adds."""
+        """The upload of a client in a round: `modulus_bits` a counter, and the protocol's part."""
         if self.secure_sum is not None:
             return self.secure_sum.upload_bytes
         return -(-self.rows * self.width * self.modulus_bits // 8)
 
     @property
     def one_hot_bytes_per_client(self) -> int:
-        """What a one-hot vector over the domain would cost under the same secure summation."""
+        """The upload of a one-hot vector over the domain under the same secure summation."""
         return -(-self.domain_size * self.modulus_bits // 8)
 
     @property
     def binary_bytes_per_client(self) -> int:
-        """What sending the items themselves would cost; secure summation cannot sum them: the server would see each."""
+        """The upload of the items themselves.
+
+        Secure summation cannot sum them, so the server would see each.
+        """
         return -(-self.max_items * max(1, (self.domain_size - 1).bit_length()) // 8)
 
     @property
     def canonical(self) -> str:
-        """The one JSON text of this plan, ASCII, of which the fingerprint is made: docs/plan.md."""
+        """The only JSON text of this plan, in ASCII, from which the fingerprint is made."""
         return _canonical(self.to_dict())
 
     @cached_property
     def fingerprint(self) -> str:
-        """64 hexadecimal digits that differ wherever two plans differ: of SHA-256, as docs/plan.md says."""
+        """The SHA-256 of the plan, 64 hexadecimal digits, as docs/plan.md defines it."""
         return hashlib.sha256(f"{SCHEMA}\n{self.canonical}".encode()).hexdigest()
 
     def to_dict(self) -> dict[str, Any]:
@@ -454,16 +473,17 @@ class Plan:
         """Return the plan that `to_dict` described.
 
         Raises:
-            InvalidInputError: a parameter is missing, unknown or out of bounds, or written in
-                another form than docs/plan.md allows.
+            InvalidInputError: a parameter is missing, unknown or out of bounds, or not in the form
+                that docs/plan.md demands.
         """
-        # its entries may be others
+        # first of all: a plan of another schema may have other entries, and is refused by its name
         if isinstance(values, Mapping) and values.get("schema", SCHEMA) != SCHEMA:
             raise InvalidInputError(
                 f"the plan is of schema {values['schema']!r}, this version reads {SCHEMA!r}"
             )
         known = [*cls.__dataclass_fields__, *_OF_FILES]
         written = _validate.table("the plan", values, known, optional=(*_TERMS, *_OF_FILES))
+        # An entry `fingerprint` is checked if it is there. A person who changes a plan removes it.
         fingerprint = written.pop("fingerprint", None)
         written.pop("schema", None)
         found = dict(written)
@@ -476,7 +496,7 @@ class Plan:
         if not isinstance(found["domain"], Mapping):
             raise InvalidInputError(f"domain must be a table, got {found['domain']!r}")
         if "secure_sum" in found:
-            # the cryptography: only plans that say so need it
+            # It loads the cryptography, which only plans with a secure sum need.
             from fedtally.secagg.config import terms_from_dict
 
             found["secure_sum"] = terms_from_dict(found["secure_sum"])
@@ -505,13 +525,13 @@ class Plan:
         """Return the plan in a TOML document.
 
         Raises:
-            UnreadableFileError: the text is no TOML.
-            InvalidInputError: it is no plan, or a text in it holds a line end CR LF.
+            UnreadableFileError: the text is not TOML.
+            InvalidInputError: it is not a plan, or a text in it holds a line end CR LF.
         """
         try:
             values = tomllib.loads(text)
-            # The reader makes LF of CR LF. Between entries one line end more changes nothing,
-            # within a text it does.
+            # The reader turns CR LF into LF, other readers do not: the fingerprints would differ.
+            # With LF LF instead, line ends between entries change nothing, and those in a text do.
             if "\r\n" in text and tomllib.loads(text.replace("\r\n", "\n\n")) != values:
                 raise InvalidInputError(
                     "a text of the plan holds the line end CR LF, which TOML readers may turn into"
@@ -521,7 +541,7 @@ class Plan:
             return cls.from_dict(values)
         except InvalidInputError:
             raise
-        except (ValueError, RecursionError) as error:  # of the TOML reader
+        except (ValueError, RecursionError) as error:  # all that the TOML reader raises
             raise UnreadableFileError(f"the plan is not valid TOML: {error}") from error
 
     def save(self, path: str | os.PathLike[str]) -> None:
@@ -536,11 +556,11 @@ class Plan:
         """Read a plan that `save` wrote, or that a person wrote.
 
         Raises:
-            UnreadableFileError: missing or neither TOML nor JSON.
-            InvalidInputError: it is no valid plan.
+            UnreadableFileError: the file is missing, or neither TOML nor JSON.
+            InvalidInputError: it is not a valid plan.
         """
         try:
-            # line ends as they are: `from_toml` looks at them
+            # as bytes, which leaves line ends as they are: `from_toml` looks at them
             text = Path(path).read_bytes().decode()
             return cls.from_dict(_json_object(text)) if _is_json(path) else cls.from_toml(text)
         except InvalidInputError:
@@ -558,14 +578,16 @@ class Plan:
 
 
 def _canonical(values: Mapping[str, Any]) -> str:
-    """Return the one JSON text of a table: docs/plan.md."""
+    """Return the only canonical JSON text of a table, as docs/plan.md defines it."""
     return json.dumps(
         dict(values), sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False
     )
 
 
 def modulus_bits(max_round_clients: int, max_items: int, noise: int = 0) -> int:
-    """Return the bits that hold every sum of a round: a counter lies within plus or minus cohort * max_items + noise.
+    """Return the bits that hold every sum of a round.
+
+    A counter lies within plus or minus max_round_clients * max_items + noise.
 
     >>> modulus_bits(15_000, 1)
     15
@@ -574,12 +596,14 @@ def modulus_bits(max_round_clients: int, max_items: int, noise: int = 0) -> int:
 
 
 def noise_bound(privacy: PrivacyConfig, counters: int, clients: int) -> int:
-    """Return what noise adds at most to any of so many counters of a secure sum, but for a probability of 2^-40.
+    """Return the most that noise adds to any of so many counters of a secure sum.
+
+    It is exceeded with a probability of at most 2^-40.
 
     Args:
-        privacy: of a plan; central noise is added afterwards: 0.
-        counters: rows times width.
-        clients: the most in a sum.
+        privacy: the privacy of a plan. Central noise is added after the sum: then the bound is 0.
+        counters: the number of counters, rows times width.
+        clients: the most clients in a sum.
     """
     from fedtally.privacy.events import Trust
     from fedtally.secagg import params
@@ -589,12 +613,15 @@ def noise_bound(privacy: PrivacyConfig, counters: int, clients: int) -> int:
     stddev = privacy.largest_stddev(clients)
     if privacy.by_clients:
         return params.noise_bound(stddev, counters, "skellam")
-    # two roundings to integers
+    # plus 1: two servers round their noise to integers, each by at most 1/2
     return params.noise_bound(stddev, counters, "discrete-gaussian") + 1
 
 
 def _check_form(read: Mapping[str, Any], normal: Mapping[str, Any], path: str = "") -> None:
-    """Refuse texts that are not written as in the canonical JSON, and null: two readers would see two plans."""
+    """Refuse null, and texts that are not written as in the canonical JSON.
+
+    Otherwise two readers of one file could see two plans, with two fingerprints.
+    """
     for name, value in read.items():
         if isinstance(value, Mapping):
             _check_form(value, normal[name], f"{path}{name}.")
@@ -607,6 +634,7 @@ def _check_form(read: Mapping[str, Any], normal: Mapping[str, Any], path: str = 
 
 
 def _is_unicode(value: Any) -> bool:
+    # half of a surrogate pair: Python's text may hold one, UTF-8 may not
     return not isinstance(value, str) or not any("\ud800" <= letter <= "\udfff" for letter in value)
 
 
@@ -629,6 +657,7 @@ def _toml_key(name: str) -> str:
 
 def _toml_value(value: Any) -> str:
     if isinstance(value, str):
+        # TOML's strings are those of JSON, but for DEL, which TOML must escape
         return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
     return json.dumps(value) if isinstance(value, bool) else repr(value)
 
@@ -638,13 +667,14 @@ def _is_json(path: str | os.PathLike[str]) -> bool:
 
 
 def _json_object(text: str) -> dict[str, Any]:
-    value = json.loads(text, object_pairs_hook=_entries)
+    value = json.loads(text, object_pairs_hook=_entries)  # the hook refuses entries that repeat
     if not isinstance(value, dict):
         raise InvalidInputError("a plan is a JSON object")
     return value
 
 
 def _entries(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    # Python takes the last of equal entries, other readers the first: they would see two plans
     entries = dict(pairs)
     if len(entries) != len(pairs):
         raise InvalidInputError("a table of a plan must have each entry once, as in TOML")

@@ -1,1 +1,1 @@
-"""What every deployment must do, whatever carries its bytes: contribute, sum, reserve, add noise, release."""
+"""A campaign, whatever carries its bytes: contribute, sum, reserve, add noise, release."""

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Protocol
+from threading import RLock
+from typing import TYPE_CHECKING, NoReturn, Protocol, SupportsIndex
 
 from fedtally.errors import InvalidInputError
 from fedtally.plan import Plan
@@ -23,24 +24,25 @@ if TYPE_CHECKING:
 
 
 class Books(Protocol):
-    """What a server must not forget, over restarts and over other servers of the same campaign.
+    """The facts that a server must not forget, shared with other servers of the same campaign.
 
-    One object keeps the books of several plans, such as a pilot's and its campaign's. Errors of a
-    method reach whoever drives the server; nothing was opened, or counted, then.
+    One object keeps the books of several plans, such as a pilot's and its campaign's. An error of a
+    method reaches the caller of the server; then nothing was opened or counted.
     """
 
     def reserve(self, plan: Plan, release: int) -> None:
-        """Charge a release of a plan with privacy, before its sum can be opened and before its noise is drawn.
+        """Charge a release of a plan with privacy.
 
-        Whoever reserved it may repeat that, for another cohort or after a restart, until it is
-        released.
+        It is called before the sum can be opened and before the noise is drawn. The run that
+        reserved a release may repeat the call, for another cohort or after a restart, until the
+        release is out.
 
         Args:
-            plan: of the campaign.
+            plan: the plan of the campaign.
             release: 0 .. len(plan.releases) - 1.
 
         Raises:
-            AlreadySpentError: it was released, or another run reserved it.
+            AlreadySpentError: the release is out, or another run reserved it.
             OverspentError: the population has too little left.
         """
 
@@ -48,16 +50,20 @@ class Books(Protocol):
         """Tell whether the sum of a session has landed."""
 
     def land(self, plan: Plan, session: bytes, sketch: CountSketch) -> bool:
-        """Add the sum of a session to the sum of its round, once; return whether it is counted now.
+        """Add the sum of a session to the sum of its round, once; return whether it counts.
 
-        False: it had landed, and nothing changes. One transaction: of two that land a session at
-        once, one counts.
+        It does not count if it had landed before; then nothing changes. It is one transaction: of
+        two processes that land a session at once, one counts. Two sessions that land at once
+        are both in the sum.
 
         Args:
-            plan: of the campaign.
-            session: the name under which the sum lands: 32 bytes of a session, or what names a
-                batch or a plain sum.
-            sketch: the sum, which is the books' from now on.
+            plan: the plan of the campaign.
+            session: the name under which the sum lands: the 32 bytes of a session, or the name of a
+                batch or of a plain sum.
+            sketch: the sum. The books own it from now on.
+
+        Raises:
+            AlreadySpentError: the release of the round is out.
         """
 
     def sums(self, plan: Plan) -> list[CountSketch]:
@@ -68,13 +74,13 @@ class Books(Protocol):
         """
 
     def release(self, plan: Plan, noised: Mapping[int, CountSketch]) -> None:
-        """Keep what is released, by the number of the release, and erase the sums that it was made of.
+        """Keep the noised sums, by the number of the release, and erase the exact ones.
 
-        One transaction. Afterwards nothing lands in these releases.
+        It is one transaction. Afterwards nothing lands in these releases.
 
         Raises:
             InvalidInputError: a release was not reserved.
-            AlreadySpentError: one was released before.
+            AlreadySpentError: a release is out already.
         """
 
     def released(self, plan: Plan) -> dict[int, CountSketch]:
@@ -82,47 +88,81 @@ class Books(Protocol):
 
 
 class MemoryBooks:
-    """Books that end with the process and charge nobody: for plans without privacy, simulations and tests."""
+    """Books that end with the process and charge nobody.
+
+    They are for plans without privacy, simulations and tests. Several servers in several threads
+    may share them.
+    """
 
     def __init__(self) -> None:
+        self._lock = RLock()  # a transaction
         self._reserved: set[tuple[str, int]] = set()
-        self._landed: dict[tuple[str, bytes], object] = {}
+        self._landed: set[tuple[str, bytes]] = set()
         self._sums: dict[str, dict[int, CountSketch]] = {}  # by plan and round
         self._released: dict[str, dict[int, CountSketch]] = {}  # by plan and release
+
+    def __reduce_ex__(self, protocol: SupportsIndex, /) -> NoReturn:
+        raise InvalidInputError(
+            "books cannot be copied or pickled: two could release one sum with two noises, whose"
+            " mean has less; and they hold exact sums"
+        )
 
     def check_pilot(self, plan: Plan, later: Sequence[Event]) -> None:
         """Refuse no pilot: nothing is charged."""
 
     def reserve(self, plan: Plan, release: int) -> None:
         """Note a release, before its sum can be opened and before its noise is drawn."""
-        if release in self.released(plan):
-            raise _released_before(plan, release)
-        self._reserved.add((plan.fingerprint, release))
+        with self._lock:
+            if release in self.released(plan):
+                raise _released_before(plan, release)
+            self._reserved.add((plan.fingerprint, release))
 
     def has_landed(self, plan: Plan, session: bytes) -> bool:
         """Tell whether the sum of a session has landed."""
         return (plan.fingerprint, session) in self._landed
 
     def land(self, plan: Plan, session: bytes, sketch: CountSketch) -> bool:
-        """Add the sum of a session to the sum of its round, once; return whether it is counted now."""
-        this = object()
-        if self._landed.setdefault((plan.fingerprint, session), this) is not this:
-            # claimed before it is counted: an error below loses the sum, and none counts it twice
-            return False
-        rounds = self._sums.setdefault(plan.fingerprint, {})
-        if sketch.round in rounds:
-            rounds[sketch.round].merge(sketch)
-        else:
-            rounds[sketch.round] = sketch
-        return True
+        """Add the sum of a session to the sum of its round, once; return whether it counts."""
+        with self._lock:
+            if self.has_landed(plan, session):
+                return False
+            for number in self.released(plan):
+                if sketch.round in plan.releases[number]:
+                    raise _released_before(plan, number)
+            # The name is claimed before the sum is counted: an error below loses the sum, and none
+            # counts it twice, which would show in a difference of sums.
+            self._landed.add((plan.fingerprint, session))
+            rounds = self._sums.setdefault(plan.fingerprint, {})
+            if sketch.round in rounds:
+                rounds[sketch.round].merge(sketch)
+            else:
+                rounds[sketch.round] = sketch
+            return True
 
     def sums(self, plan: Plan) -> list[CountSketch]:
         """Return the sums of the rounds that landed and are not released, by round."""
-        return [sketch for _, sketch in sorted(self._sums.get(plan.fingerprint, {}).items())]
+        with self._lock:
+            out = {round for number in self.released(plan) for round in plan.releases[number]}
+            sums = self._sums.get(plan.fingerprint, {})
+            return [sketch for round, sketch in sorted(sums.items()) if round not in out]
 
     def release(self, plan: Plan, noised: Mapping[int, CountSketch]) -> None:
-        """Keep what is released, by the number of the release, and erase the sums that it was made of."""
+        """Keep the noised sums, by the number of the release, and erase the exact ones."""
+        with self._lock:
+            self._check_release(plan, noised)
+            # kept before the rest is erased: what interrupts this loses nothing
+            self._released.setdefault(plan.fingerprint, {}).update(noised)
+            sums = self._sums.get(plan.fingerprint, {})
+            for number, kept in noised.items():
+                for round in plan.releases[number]:
+                    # where the noise was in the sum before, the sum itself is what is kept
+                    sketch = sums.pop(round, kept)
+                    if sketch is not kept:
+                        sketch.counters.fill(0)
+
+    def _check_release(self, plan: Plan, noised: Mapping[int, CountSketch]) -> None:
         for number in noised:
+            # whatever is released without a reservation is in no ledger
             if (plan.fingerprint, number) not in self._reserved:
                 raise InvalidInputError(
                     f"release {number} of plan {plan.fingerprint} was not reserved: reserve it,"
@@ -130,13 +170,6 @@ class MemoryBooks:
                 )
             if number in self.released(plan):
                 raise _released_before(plan, number)
-        sums = self._sums.get(plan.fingerprint, {})
-        for number, kept in noised.items():
-            for round in plan.releases[number]:
-                sketch = sums.pop(round, kept)
-                if sketch is not kept:
-                    sketch.counters.fill(0)
-        self._released.setdefault(plan.fingerprint, {}).update(noised)
 
     def released(self, plan: Plan) -> dict[int, CountSketch]:
         """Return what was released, by the number of the release."""
@@ -144,19 +177,20 @@ class MemoryBooks:
 
 
 class LedgerBooks(MemoryBooks):
-    """Books that charge a population's ledger release by release, and keep there what is released.
+    """Books that charge a population's ledger release by release, and keep the releases there.
 
-    They are one run of a campaign, and of the pilot before it: another one gets nothing of what
-    this one reserved. The sums that landed and are not released are in memory: a run that ends
-    before has spent what it reserved.
+    They are one run of a campaign, and of the pilot before it: no other run gets what this one
+    reserved. The sums that landed and are not released are in memory: a run that ends before has
+    spent what it reserved.
 
     Args:
-        location: of the ledger.
-        population: whose budget is charged.
+        location: the path or URL of the ledger.
+        population: the population whose budget is charged; a plan of another one is refused.
         owner: names this run and no other, such as 32 random bytes in hexadecimal.
         clock: returns the time, Unix seconds.
-        fingerprint: of the plan that was given, so that it is charged once whatever keys a
-            simulation makes; None: that of the plan that runs.
+        fingerprint: the fingerprint of the plan that was given, so that it is charged once whatever
+            keys a simulation makes: such books are of one plan. None: that of the plan that
+                runs.
 
     Raises:
         InvalidInputError: nothing was granted to the population.
@@ -172,12 +206,13 @@ class LedgerBooks(MemoryBooks):
         clock: Callable[[], int],
         fingerprint: str | None = None,
     ) -> None:
-        # it loads a database library, which nothing else here needs
+        # imported here: it loads a database library, which nothing else in this module needs
         from fedtally.store import Ledger
 
         super().__init__()
         self._owner, self._clock, self._fingerprint = owner, clock, fingerprint
         self._reservations: dict[tuple[str, int], Reservation] = {}
+        self._population = population
         self._ledger = Ledger.open(location)
         if self._ledger.granted(population) is None:
             alike = ", ".join(map(ascii, self._ledger.look_alikes(population)))
@@ -189,14 +224,14 @@ class LedgerBooks(MemoryBooks):
             )
 
     def check_pilot(self, plan: Plan, later: Sequence[Event]) -> None:
-        """Refuse a pilot, before anything is spent, whose population could not also bear what may follow.
+        """Refuse a pilot whose population could not also bear the campaign, before it is spent.
 
         Args:
-            plan: of the pilot.
-            later: what the campaign may cost, one of them.
+            plan: the plan of the pilot.
+            later: the events that the campaign may have; it has one of them.
 
         Raises:
-            OverspentError: it could not.
+            OverspentError: the pilot and one of these campaigns cost more than was granted.
         """
         terms = _terms(plan)
         population, granted = terms.population, self._ledger.granted(terms.population)
@@ -220,6 +255,17 @@ class LedgerBooks(MemoryBooks):
     def reserve(self, plan: Plan, release: int) -> None:
         """Charge a release, before its sum can be opened and before its noise is drawn."""
         terms = _terms(plan)
+        if terms.population != self._population:
+            raise InvalidInputError(
+                f"the plan is of population {terms.population!r}, and these books charge"
+                f" {self._population!r}"
+            )
+        others = {of for of, _ in self._reservations if of != plan.fingerprint}
+        if self._fingerprint is not None and others:
+            raise InvalidInputError(
+                "these books are of one plan, by the fingerprint that they were given: a second"
+                " plan would not be charged"
+            )
         charge = Charge(
             terms.population, self._fingerprint or plan.fingerprint, release, terms.event
         )
@@ -228,11 +274,17 @@ class LedgerBooks(MemoryBooks):
         self._reservations[plan.fingerprint, release] = reservation
 
     def release(self, plan: Plan, noised: Mapping[int, CountSketch]) -> None:
-        """Keep what is released in the ledger, with its spend, and erase the sums that it was made of."""
-        for number, sketch in noised.items():
-            reservation = self._reservations[plan.fingerprint, number]
-            self._ledger.land(reservation, sketch.to_bytes(), self._owner, self._clock())
-        super().release(plan, noised)
+        """Keep the noised sums in the ledger, with their spend, and erase the exact ones."""
+        with self._lock:
+            self._check_release(plan, noised)
+            kept = {
+                self._reservations[plan.fingerprint, number]: sketch.to_bytes()
+                for number, sketch in noised.items()
+            }
+            # The ledger first: if the process ends in between, the release is out and charged, and
+            # its exact sum ends with the process.
+            self._ledger.land_all(kept, self._owner, self._clock())
+            super().release(plan, noised)
 
 
 def _released_before(plan: Plan, release: int) -> AlreadySpentError:

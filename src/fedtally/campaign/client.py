@@ -1,14 +1,14 @@
-"""A campaign over its rounds: what a client contributes and how the sums land, joined to secure summation. Sans-IO.
+"""The client's side of a campaign, joined to secure summation, sans-IO.
 
 `FrequencyClient` makes a sketch of a client's items for the round that it joins, and takes part in
 the protocol that the `Plan` names. `FrequencyServer` opens a session for each cohort, and adds the
-sums of a round's cohorts to its sketch. What carries the bytes, and when, is the caller's.
+sums of a round's cohorts to its sketch. The caller carries the bytes.
 
 >>> from fedtally.domain import IntegerRange
 >>> from fedtally.plan import Plan
 >>> domain = IntegerRange(1, 100)
->>> plan = Plan(rows=3, width=8, schedule="shared", num_rounds=1, num_clients=50, max_round_clients=50,
-...             domain=domain.describe(), max_items=1, seed=bytes(32))
+>>> plan = Plan(rows=3, width=8, schedule="shared", num_rounds=1, num_clients=50,
+...             max_round_clients=50, domain=domain.describe(), max_items=1, seed=bytes(32))
 >>> client = FrequencyClient(plan, domain, [7])
 >>> client
 FrequencyClient(hidden)
@@ -51,12 +51,12 @@ class FrequencyClient:
     """One client of a campaign, with its items.
 
     Args:
-        plan: the campaign's, from a channel that the client trusts.
+        plan: the plan of the campaign, from a channel that the client trusts.
         domain: the candidate items, of which the plan holds the description.
-        items: what the client holds, as a list, a NumPy or Arrow array or a series of text or
+        items: the client's items, as a list, a NumPy or Arrow array or a series of text or
             integers, or as coordinates [n, 2]; repeated ones count once. Under a plan with privacy
             nothing that others can see depends on them: items that are no candidates are left out,
-            of too many some are drawn, and who holds none takes part with zeros.
+            of too many some are drawn, and a client without any takes part with zeros.
 
     Raises:
         OutsideDomainError: an item is no candidate, and the plan is without privacy.
@@ -72,7 +72,7 @@ class FrequencyClient:
     def __init__(self, plan: Plan, domain: Domain, items: Any) -> None:
         self._plan = plan
         self._ids, problem = _read(plan, domain, items)
-        del items  # tools that log the variables of each frame of a traceback would show them
+        del items  # tools that log the variables of every frame of a traceback would show them
         if problem is not None:
             raise problem
         self._check_number()
@@ -112,11 +112,10 @@ class FrequencyClient:
 
     def contribution(self, round: int, random: Callable[[int], bytes] | None = None) -> I64:
         """Return the sketch of the items for a round, as one vector: int64 [rows * width].
-        It is not yet hidden.
 
-        Under a plan with privacy it is bounded, and holds this client's share of the noise if
-        clients add it: the vector is to be used once. Another call draws anew, and two vectors
-        would show more than one. Proof: docs/privacy-proofs/shares.md.
+        It is not yet hidden. Under a plan with privacy it is bounded, and holds this client's share
+        of the noise if clients add it. Use the vector once: another call draws anew, and two
+        vectors would show more than one. Proof: docs/privacy-proofs/shares.md.
 
         Args:
             round: 0 .. num_rounds - 1.
@@ -134,11 +133,14 @@ class FrequencyClient:
             raise InvalidInputError(
                 "a contribution with privacy draws items and noise: give it randomness"
             )
+        # a copy, so that all that an error could show can be erased below
         held = ids = self._ids.copy()
         vector = sketch.counters.reshape(-1)
         try:
             ids = bound_items(held, self._plan.max_items, random, self._plan.clip(round))
             sketch.add(ids, num_clients=1)
+            # In constant time where the table is small: the time of a lookup would tell the draw,
+            # and a draw that is known hides nothing.
             if privacy.by_clients:
                 share = privacy.share()
                 vector += share.draw(
@@ -161,19 +163,21 @@ class FrequencyClient:
         allow_list: AllowList | None = None,
         privacy: PrivacyPolicy | None = None,
     ) -> Client:
-        """Return this client's side of one session, which takes an Invite for this round of the plan alone.
+        """Return this client's side of one session.
+
+        It takes an Invite for this round of the plan alone.
 
         Args:
-            round: 0 .. num_rounds - 1; `secagg.client.read_invite` says which one an Invite is for.
-            policy: what the client demands, whatever the plan says.
-            journal: that of these items, and of this round if it is of one round: they are counted
-                once in the whole campaign.
+            round: 0 .. num_rounds - 1; `secagg.client.read_invite` tells the round of an Invite.
+            policy: the client's demands, whatever the plan says.
+            journal: the journal of these items, and of this round if it is of one round. The items
+                are counted once in the whole campaign.
             random: returns as many uniform bytes as it is asked for, from a cryptographic source.
             identity: the client's registered key, in `active`.
             allow_list: the registered identities, in `active`.
-            privacy: what the client demands of the plan's differential privacy. None demands
-                nothing: a plan without any, with an epsilon of 100, or of a server that sees exact
-                sums will do.
+            privacy: the client's demands on the plan's differential privacy. None demands nothing:
+                the client also accepts a plan without any, with an epsilon of 100, or of a server
+                that sees exact sums.
 
         Raises:
             UnsafeParametersError: the policy refuses the plan.
@@ -182,7 +186,7 @@ class FrequencyClient:
                 journal is of another plan or round, or the allow-list is not the plan's.
         """
         terms = _secagg(self._plan)
-        policy.check_invite(terms.parameters)
+        policy.check_invite(terms.parameters)  # before anything of its size is allocated
         if privacy is not None:
             privacy.check(self._plan.privacy)
         round = self._checked_round(round, journal)
@@ -206,7 +210,8 @@ class FrequencyClient:
         )
 
     def _checked_round(self, round: int, journal: Journal) -> int:
-        """Return the round, if it is the plan's and the journal books no other: what is sent is what is booked."""
+        """Return the round, if it is one of the plan and the journal books no other one."""
+        # What is sent must be what is booked: a journal of another plan or round would charge that.
         round = _validate.integer(0, self._plan.num_rounds - 1, round=round)
         of = getattr(journal, "fingerprint", self._plan.fingerprint)
         if of != self._plan.fingerprint:
@@ -231,17 +236,19 @@ class FrequencyClient:
         random: Callable[[int], bytes],
         privacy: PrivacyPolicy | None = None,
     ) -> two_server.Report:
-        """Return this client's report to two servers, who take one of an identity in each release.
+        """Return this client's report to two servers.
+
+        They take one report of an identity in each release.
 
         Args:
             round: 0 .. num_rounds - 1.
-            policy: what the client demands, whatever the plan says; it is asked first.
-            journal: that of these items, and of this round if it is of one round; they are spent
-                before the report is returned.
+            policy: the client's demands, whatever the plan says; they are checked first.
+            journal: the journal of these items, and of this round if it is of one round. The items
+                are spent before the report is returned.
             identity: the client's registered key.
             random: returns as many uniform bytes as it is asked for, from a cryptographic source.
-            privacy: what the client demands of the plan's differential privacy, asked as early;
-                None demands nothing, as in `join`.
+            privacy: the client's demands on the plan's differential privacy, checked as early. None
+                demands nothing, as in `join`.
 
         Raises:
             UnsafeParametersError: the policy refuses the plan.
@@ -264,6 +271,7 @@ class FrequencyClient:
             )
         finally:
             vector.fill(0)  # it is not masked, and an error that follows has it in its frames
+        # durable before the report leaves: an item in two sums shows in their difference
         if not journal.spend(parameters.context):
             why = (
                 getattr(journal, "refusal", "")
@@ -274,10 +282,10 @@ class FrequencyClient:
 
 
 def _read(plan: Plan, domain: Domain, items: Any) -> tuple[U64, FedtallyError | None]:
-    """Return the distinct ids of a client's items, or what is wrong with these in words that show nothing of them.
+    """Return the distinct ids of a client's items, or an error that shows nothing of them.
 
-    The error is returned, to be raised elsewhere: that of a codec, which shows an item, would stay
-    attached to it.
+    The error is returned, to be raised elsewhere. Raised here it would have the codec's error,
+    which shows an item, attached as its context.
     """
     problem: FedtallyError
     if not plan.has_domain(domain.describe()):
@@ -304,10 +312,11 @@ def _read(plan: Plan, domain: Domain, items: Any) -> tuple[U64, FedtallyError | 
 
 
 def _is_column(domain: Domain, items: Any) -> bool:
-    """Return whether a container may hold one item after another, by its type and dimensions, never by its values.
+    """Return whether a container may hold one item after another.
 
-    The caller chose these, and a refusal says nothing of what a client holds. What is in a list, in
-    an array of objects or in a series of one dimension may be anything.
+    Its type and dimensions decide, never its values: the caller chose the former, so that a refusal
+    says nothing of what a client holds. The entries of a list, of an array of objects or of a
+    series of one dimension may be anything.
     """
     import pyarrow as pa
 
@@ -329,7 +338,9 @@ def _is_column(domain: Domain, items: Any) -> bool:
 
 
 def _ids_inside(domain: Domain, items: Any) -> U64:
-    """Return the ids of those of the items that are candidates, one by one: no other says anything by an error.
+    """Return the ids of the items that are candidates.
+
+    They are encoded one by one, so that an item that is none says nothing by an error.
 
     Raises:
         TypeError: the items are no column.
@@ -350,7 +361,7 @@ def _ids_inside(domain: Domain, items: Any) -> U64:
 
 
 def _id_inside(domain: Domain, one: Any) -> U64:
-    """Return the id of a column of one item, or none if it is no candidate, whatever it is instead."""
+    """Return the id of a column of one item, or no id if the item is no candidate."""
     with suppress(Exception):
         if domain.inside(one)[0]:
             return domain.encode(one)
@@ -358,7 +369,10 @@ def _id_inside(domain: Domain, one: Any) -> U64:
 
 
 def _of_arrow(item: Any) -> Any:
-    """Return what an Arrow scalar holds; None if Python has no such object: bytes that are no UTF-8, a far date."""
+    """Return the value of an Arrow scalar, or None if Python has no such object.
+
+    Such are bytes that are no UTF-8, and dates that are too far away.
+    """
     with suppress(Exception):
         return item.as_py()
     return None

@@ -1,8 +1,8 @@
 """One cohort, from its Invite to the landing of its sum. Sans-IO.
 
 A `CohortRun` says which bytes go to which client, takes the bytes that come back, and closes a
-phase when its caller's clock says so. What carries the bytes is a loop around it; `carry` and
-`drive` are that loop where whoever is asked answers at once, as simulated clients do.
+phase when its caller says so. A loop around it carries the bytes; `carry` and `drive` are that loop
+for clients that answer at once, as simulated ones do.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ from fedtally.secagg.messages import STAGES, AbortCode, ServerState, phase
 from fedtally.secagg.server import ClientId, Server
 
 LIFETIME = 3600  # seconds that a session may last unless its opener says otherwise
-RESULT = "result"  # the stage after the last: whoever took part hears how it ended
+SKEW = 300  # seconds that a client's clock may be behind: to it a later Invite has not begun
+RESULT = "result"  # the stage after the last: all clients that took part hear how it ended
 
 
 class CohortRun:
@@ -31,13 +32,13 @@ class CohortRun:
 
     Args:
         session: the server's state machine, new or restored.
-        clients: whom to invite.
-        on_done: called with the session as soon as it has a sum, before anybody is told: where the
-            sum goes. It is called again if the session is restored with its sum, since the process
-            may have died in between.
+        clients: the clients to invite.
+        on_done: takes the session as soon as it has a sum, before any client is told. It is called
+            again if the session is restored with its sum, since the process may have died in
+            between.
 
     Attributes:
-        session: as it was given.
+        session: the session that was given.
     """
 
     def __init__(
@@ -47,7 +48,8 @@ class CohortRun:
         on_done: Callable[[Server], None] | None = None,
     ) -> None:
         self.session, self._invited, self._on_done = session, tuple(clients), on_done
-        self._land()
+        self._has_landed = False
+        self._land()  # a restored session may have its sum already
 
     @classmethod
     def begin(
@@ -60,37 +62,39 @@ class CohortRun:
         random: Callable[[int], bytes],
         now: int,
         lifetime: int = LIFETIME,
+        session: bytes | None = None,
         allow_list: AllowList | None = None,
         journal: Callable[[bytes], None] | None = None,
     ) -> Self:
         """Return a new run, whose sum lands in a round of the server's plan.
 
         Args:
-            server: of the campaign.
+            server: the server of the campaign.
             round: 0 .. num_rounds - 1.
-            clients: whom to invite, by the names that the transport has for them.
+            clients: the clients to invite, by the names that the transport has for them.
             signing_key: the key that the plan names.
             random: returns as many uniform bytes as it is asked for, from a cryptographic source.
             now: the time, Unix seconds.
             lifetime: seconds until the session is aborted, whatever its phase.
+            session: 32 uniform bytes, never used before; None: they are drawn.
             allow_list: the registered identities, in `active`.
-            journal: writes a checkpoint durably before it returns: what `resume` goes on from.
+            journal: writes a checkpoint, from which `resume` goes on, durably before it returns.
 
         Raises:
             InvalidInputError: as for `FrequencyServer.open`.
         """
-        session = server.open(
+        made = server.open(
             round,
-            session=random(32),
+            session=random(32) if session is None else session,
             signing_key=signing_key,
             salt=random(32),
             random=random,
-            not_before=now,
+            not_before=max(0, now - SKEW),
             not_after=now + lifetime,
             allow_list=allow_list,
             journal=journal,
         )
-        return cls(session, clients, _landing(server))
+        return cls(made, clients, _landing(server))
 
     @classmethod
     def resume(
@@ -105,50 +109,55 @@ class CohortRun:
     ) -> Self:
         """Return the run of a process that died, at the beginning of the phase that it was in.
 
-        What it was sent in that phase is lost; the clients answer the same again. A sum that had
-        not landed lands now.
+        The answers that it had received in that phase are lost; the clients give the same ones
+        again. A sum that had not landed lands now.
 
         Args:
-            server: of the campaign, with the books of the server before.
-            checkpoint: the last that was written.
+            server: the server of the campaign, with the books of the server before.
+            checkpoint: the last one that was written.
             clients: as for `begin`, the same.
             random: as for `begin`.
             allow_list: as for `begin`.
             journal: as for `begin`.
 
         Raises:
-            UnreadableFileError: this is no checkpoint.
-            InvalidInputError: it is one of another plan, or the session goes on in this process.
+            UnreadableFileError: the bytes are no checkpoint.
+            InvalidInputError: the checkpoint is of another plan, or the session goes on in this
+                process.
         """
         session = server.restore(checkpoint, random=random, allow_list=allow_list, journal=journal)
         return cls(session, clients, _landing(server))
 
     @property
     def done(self) -> bool:
-        """Whether the session has ended, with a sum or without; what is then outgoing says which."""
+        """Whether the session has ended, with or without a sum; `outgoing` then says which."""
         return self.session.state in (ServerState.DONE, ServerState.ABORTED)
 
     @property
     def code(self) -> AbortCode | None:
-        """Why there is no sum; None: there is one, or the session goes on."""
+        """The reason why there is no sum; None if there is one, or if the session goes on."""
         return self.session.code
 
     @property
     def stage(self) -> str:
-        """What clients are asked for in this phase, in words of the protocol's documents; or "result"."""
+        """The name of what clients are asked for in this phase, or "result"."""
         if self.done:
             return RESULT
         return STAGES[phase(self.session.terms.parameters.adversary, self.session.state).reply]
 
     def outgoing(self) -> Iterator[tuple[ClientId, bytes]]:
-        """Yield what goes to whom in this phase, or how the session ended: the same bytes however often."""
+        """Yield the bytes for each client in this phase, the same at each call.
+
+        After the end they say how the session ended.
+        """
         if self.session.state is ServerState.ADVERTISE:
             return ((client, self.session.invite) for client in self._invited)
         return self.session.outgoing()
 
     def receive(self, client: ClientId, data: bytes) -> bool:
-        """Take what a client sent; whether it counts.
-        Nothing that a client sends is an exception.
+        """Take a message of a client; return whether it counts.
+
+        No bytes of a client raise an exception.
         """
         return self.session.receive(client, data)
 
@@ -160,20 +169,25 @@ class CohortRun:
 
         Raises:
             LocalProtocolError: the session has ended.
-            Exception: what the books, the journal or the source of randomness raised: the session
-                is closed then; or `on_done`, whose sum has not landed.
+            Exception: what the books, the journal or the source of randomness raised; the session
+                is then closed. Or what `on_done` raised; the sum has then not landed:
+                call this again.
         """
-        self.session.close_phase(now)
+        if self.session.state is not ServerState.DONE or self._has_landed:
+            self.session.close_phase(now)
         self._land()
 
     def _land(self) -> None:
-        if self.session.state is ServerState.DONE and self._on_done is not None:
-            self._on_done(self.session)
+        if self.session.state is ServerState.DONE:
+            if self._on_done is not None:
+                self._on_done(self.session)
+            self._has_landed = True
 
 
 def _landing(server: FrequencyServer) -> Callable[[Server], None]:
-    """Return what lands a sum that has not landed yet."""
+    """Return a function that lands a sum that has not landed yet."""
 
+    # A restored session may have landed before the process died; a second time is an error
     def land(session: Server) -> None:
         if not server.has_landed(session.session):
             server.land(session)
@@ -186,12 +200,12 @@ Meter = Callable[[], AbstractContextManager[object]]
 
 
 def carry(run: CohortRun, ask: Ask, *, batch: int = 1, meter: Meter = nullcontext) -> None:
-    """Carry what a run asks, and what the clients answer, without closing the phase.
+    """Carry the requests of a run and the clients' answers, without closing the phase.
 
     Args:
-        run: of the cohort.
-        ask: gives a client its bytes, and returns what it answers at once, if anything.
-        batch: how many messages leave before the answers to them are taken.
+        run: the run of the cohort.
+        ask: gives a client its bytes, and returns its answer, if there is one.
+        batch: the number of messages that leave before the answers to them are taken.
         meter: makes a context in which the server works, such as one that adds up its time.
     """
     frames = run.outgoing()
@@ -200,6 +214,7 @@ def carry(run: CohortRun, ask: Ask, *, batch: int = 1, meter: Meter = nullcontex
             asked = list(islice(frames, batch))
         if not asked:
             return
+        # outside the meter: what the clients do is not the server's time
         answers = [(client, ask(client, frame)) for client, frame in asked]
         with meter():
             for client, answer in answers:
@@ -210,12 +225,12 @@ def carry(run: CohortRun, ask: Ask, *, batch: int = 1, meter: Meter = nullcontex
 def drive(
     run: CohortRun, ask: Ask, now: int, *, batch: int = 1, meter: Meter = nullcontext
 ) -> None:
-    """Carry a run to its end, at one time. What is then outgoing, the result, is not carried.
+    """Carry a run to its end; the result, which is then outgoing, is not carried.
 
     Args:
-        run: of the cohort.
+        run: the run of the cohort.
         ask: as for `carry`.
-        now: the time of all of it, Unix seconds.
+        now: the time at all deadlines, Unix seconds.
         batch: as for `carry`.
         meter: as for `carry`.
     """

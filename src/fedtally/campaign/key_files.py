@@ -1,4 +1,4 @@
-"""The key files of those who run a campaign: the server of secagg, and the helper of two servers.
+"""The key files of a campaign's operators: the server of secagg, and the helper of two servers.
 
 A private key file is three lines of ASCII, each ended by one line feed::
 
@@ -13,8 +13,8 @@ same name with ``.pub`` at its end, of one line::
     fedtally-public-key/1 ROLE PUBLIC
 
 `create_key_files` makes both, and never overwrites. `load_server_key` and `load_helper_key` read a
-private one, and refuse it where others than its owner may. `read_public_key` reads what a plan
-takes.
+private one, and refuse a file that others than its owner may read or write. `read_public_key`
+reads a key for a plan.
 
 The randomness is an argument. A secret leaves these functions in its file and in the key object
 alone; it is in no error.
@@ -39,7 +39,9 @@ from fedtally.errors import InvalidInputError, UnreadableFileError
 
 PRIVATE_SCHEMA, PUBLIC_SCHEMA = "fedtally-private-key/1", "fedtally-public-key/1"
 PUBLIC_SUFFIX = ".pub"
-_MOST_BYTES = 4096  # read of a file: more than any version will take, and no device without an end
+# The bytes that are read of a file: more than any version will have, and an end where the file is a
+# device without one.
+_MOST_BYTES = 4096
 _HEX = b"[0-9a-f]{%d}" % (2 * KEY_BYTES)
 _PRIVATE = re.compile(
     rb"%s (\w+)\npublic (%s)\nsecret (%s)\n" % (PRIVATE_SCHEMA.encode(), _HEX, _HEX)
@@ -48,7 +50,7 @@ _PUBLIC = re.compile(rb"%s (\w+) (%s)\n?" % (PUBLIC_SCHEMA.encode(), _HEX))
 
 
 class Role(StrEnum):
-    """Whose key it is."""
+    """The owner of a key: the server of secagg, or the helper of two servers."""
 
     SERVER = "server"
     HELPER = "helper"
@@ -56,10 +58,10 @@ class Role(StrEnum):
 
 @dataclass(frozen=True)
 class PublicKey:
-    """A public key and whose it is.
+    """A public key and the role of its owner.
 
     Args:
-        role: whose.
+        role: the role of the owner.
         value: 32 bytes: of Ed25519 for the server, of X25519 for the helper.
     """
 
@@ -67,7 +69,7 @@ class PublicKey:
     value: bytes
 
     def to_line(self) -> str:
-        """Return what a public key file holds.
+        """Return the line of a public key file.
 
         >>> PublicKey(Role.HELPER, bytes(32)).to_line()[:40]
         'fedtally-public-key/1 helper 00000000000'
@@ -78,18 +80,18 @@ class PublicKey:
 def create_key_files(
     path: str | os.PathLike[str], role: Role | str, random: Callable[[int], bytes]
 ) -> PublicKey:
-    """Write a new private key, and its public key beside it; return the latter.
+    """Write a new private key and its public key beside it; return the public key.
 
     The private file has mode 0600, is whole or not there, and is on the disk before this returns.
     It is not encrypted.
 
     Args:
-        path: of the private key file; the public one has `.pub` at its end.
-        role: whose key it is.
+        path: the path of the private key file; that of the public one has `.pub` at its end.
+        role: the role of the owner.
         random: returns as many uniform bytes as it is asked for, from a cryptographic source.
 
     Raises:
-        InvalidInputError: either file exists, or cannot be written; or there is no such role.
+        InvalidInputError: a file exists or cannot be written, or there is no such role.
     """
     role = _parse(role)
     private, public = Path(path), public_path(path)
@@ -97,12 +99,13 @@ def create_key_files(
         if os.path.lexists(each):
             raise _exists(each)
     secret, text = bytearray(random(KEY_BYTES)), bytearray()
+    # bytearrays, not bytes or str: these could not be erased
     try:
         key = PublicKey(role, _key_of(role, Secret(secret)).public)
         text += f"{PRIVATE_SCHEMA} {role}\npublic {key.value.hex()}\nsecret ".encode()
         text += binascii.hexlify(secret) + b"\n"
         _create(private, text, 0o600)
-    finally:  # what an error's traceback would hold
+    finally:  # the traceback of an error would hold both
         _erase(secret, text)
     try:
         _create(public, key.to_line().encode(), 0o644)
@@ -113,7 +116,7 @@ def create_key_files(
 
 
 def public_path(path: str | os.PathLike[str]) -> Path:
-    """Return where the public key of a private key file lies.
+    """Return the path of the public key that belongs to a private key file.
 
     >>> public_path("server.key").name
     'server.key.pub'
@@ -125,8 +128,8 @@ def load_server_key(path: str | os.PathLike[str]) -> SigningKey:
     """Return the server's key, which signs Invites: `FrequencyServer.open` takes it.
 
     Raises:
-        UnreadableFileError: there is no such file, or it is no private key file of this version, or
-            it is damaged.
+        UnreadableFileError: there is no such file, or it is damaged, or no private key file of this
+            version.
         InvalidInputError: others than its owner may read or write it, or it is the helper's.
     """
     key = _load(path, Role.SERVER)[1]
@@ -138,8 +141,8 @@ def load_helper_key(path: str | os.PathLike[str]) -> PrivateKey:
     """Return the helper's key, which opens what clients seal: `FrequencyServer.helper` takes it.
 
     Raises:
-        UnreadableFileError: there is no such file, or it is no private key file of this version, or
-            it is damaged.
+        UnreadableFileError: there is no such file, or it is damaged, or no private key file of this
+            version.
         InvalidInputError: others than its owner may read or write it, or it is the server's.
     """
     key = _load(path, Role.HELPER)[1]
@@ -151,8 +154,8 @@ def public_key_of(path: str | os.PathLike[str]) -> PublicKey:
     """Return the public key of a private key file, checked against its secret.
 
     Raises:
-        UnreadableFileError: there is no such file, or it is no private key file of this version, or
-            it is damaged.
+        UnreadableFileError: there is no such file, or it is damaged, or no private key file of this
+            version.
         InvalidInputError: others than its owner may read or write it.
     """
     role, key = _load(path, None)
@@ -162,15 +165,15 @@ def public_key_of(path: str | os.PathLike[str]) -> PublicKey:
 def read_public_key(given: str | os.PathLike[str], role: Role | str) -> bytes:
     """Return the public key of a role, 32 bytes: from 64 hexadecimal digits or a public key file.
 
-    Digits do not say whose key they are, and a file does: name the file where there is one.
+    A file names the role of its key, and digits do not: give the file where there is one.
 
     Args:
         given: the digits, or the path of the file.
-        role: whose key it must be.
+        role: the role that the owner of the key must have.
 
     Raises:
-        UnreadableFileError: it is neither, or the file is damaged.
-        InvalidInputError: it is the key of another role, or a file with a private key.
+        UnreadableFileError: the text is neither digits nor a file, or the file is damaged.
+        InvalidInputError: the key is of another role, or the file holds a private key.
 
     >>> read_public_key("09" * 32, "helper") == bytes([9]) * 32
     True
@@ -192,7 +195,7 @@ def load_public_key(path: str | os.PathLike[str]) -> PublicKey:
 
     Raises:
         UnreadableFileError: there is no such file, or it is no public key file of this version.
-        InvalidInputError: it is a file with a private key.
+        InvalidInputError: the file holds a private key.
     """
     name, (text, _) = (
         os.fspath(path),
@@ -214,10 +217,11 @@ def load_public_key(path: str | os.PathLike[str]) -> PublicKey:
 
 
 def _load(path: str | os.PathLike[str], role: Role | None) -> tuple[Role, SigningKey | PrivateKey]:
-    """Return the key in a private key file, and whose it is; of that role, or of either."""
+    """Return the key in a private key file, and its role; it must be that role if one is given."""
     name, (text, mode) = os.fspath(path), _read(path, "a private key file")
     raw = bytearray()
     try:
+        # a key that others may read is no secret, and one that they may write is not the owner's
         if os.name == "posix" and mode & 0o077:
             raise InvalidInputError(
                 f"{name} is open to others than its owner (mode {mode:04o}): chmod 600 {name}, and"
@@ -236,6 +240,7 @@ def _load(path: str | os.PathLike[str], role: Role | None) -> tuple[Role, Signin
             )
         raw += binascii.unhexlify(text[slice(*found.span(3))])
         key = _key_of(held, Secret(raw))
+        # A damaged secret would sign Invites that no client accepts, or open no report at all
         if key.public != binascii.unhexlify(found[2]):
             raise UnreadableFileError(
                 f"{name} is damaged: its secret is not that of its public key"
@@ -269,7 +274,9 @@ def _known(name: bytes) -> Role | None:
 
 
 def _read(path: str | os.PathLike[str], wanted: str) -> tuple[bytearray, int]:
-    """Return the first bytes of a file, and its mode: that of the very file that was opened."""
+    """Return the first bytes of a file, and its mode."""
+    # The mode is that of the opened file: between a check by name and the opening, another file
+    # could take the name. Unbuffered, so that no copy of a secret is left in a buffer.
     text = bytearray(_MOST_BYTES)
     try:
         with open(path, "rb", buffering=0) as file:
@@ -287,7 +294,7 @@ def _create(path: Path, text: bytes | bytearray, mode: int) -> None:
     """Write a file that is not there yet: whole, under its name last, and never over another."""
     temporary = None
     try:
-        # mode 0600 from the start
+        # mkstemp makes the file with mode 0600: at no time can others read it
         handle, temporary = tempfile.mkstemp(prefix=".fedtally-", dir=path.parent)
         with os.fdopen(handle, "wb", buffering=0) as file:
             file.write(text)
@@ -309,7 +316,7 @@ def _create(path: Path, text: bytes | bytearray, mode: int) -> None:
 
 
 def _sync(folder: Path) -> None:
-    """Have the names in a folder on the disk, where the system can open a folder to ask for it."""
+    """Write the names in a folder to the disk, where the system can open a folder for that."""
     with suppress(OSError):
         handle = os.open(folder, os.O_RDONLY)
         try:

@@ -1,4 +1,4 @@
-"""The release of what landed: reserve, add the aggregator's noise, keep what leaves, erase what it was made of."""
+"""The release of the sums that landed: reserve, add noise, keep the result, erase the exact sum."""
 
 from __future__ import annotations
 
@@ -9,30 +9,34 @@ from fedtally.campaign.books import Books
 from fedtally.crypto.keys import KEY_BYTES, Secret
 from fedtally.plan import Plan
 from fedtally.privacy.config import PrivacyConfig
-from fedtally.privacy.events import Relation, Trust
+from fedtally.privacy.events import Trust
 from fedtally.sketch import CountSketch
 
 Random = Callable[[int], bytes]
 
 
 def release_sums(plan: Plan, books: Books, random: Random) -> list[CountSketch]:
-    """Return what leaves the trusted part of a campaign: the sums with their noise, each charged before and kept after.
+    """Return the sums with their noise, which may leave the trusted part of a campaign.
 
-    What it adds noise to it marks (`CountSketch.noise`); a `Result` under a plan with privacy takes
-    nothing else. Called by `FrequencyServer.release`, which says more.
+    Each sum is charged before its noise is drawn, and kept afterwards. Noise marks its sketch
+    (`CountSketch.noise`), and a `Result` under a plan with privacy takes no sketch without the
+    mark. `FrequencyServer.release` calls this function, and says more.
 
     Args:
-        plan: of the campaign, with privacy.
-        books: hold the sums that landed, and are charged.
+        plan: the plan of the campaign, with privacy.
+        books: the books that hold the sums that landed, and that are charged.
         random: returns as many uniform bytes as it is asked for.
 
     Proof: docs/privacy-proofs/central.md.
     """
+    # Central noise is drawn once, for all releases: a second noise on one sum would average with
+    # the first. Shares belong to single rounds, so that a round that lands later is released later.
     if is_noised_before(plan):
         books.release(plan, {release_of(plan, sketch.round): sketch for sketch in books.sums(plan)})
     elif _terms(plan).by_clients or not books.released(plan):
         books.release(plan, add_noise(plan, books.sums(plan), random, books))
-    return [sketch for _, sketch in sorted(books.released(plan).items()) if sketch.num_clients]
+    released = sorted(books.released(plan).items())
+    return [copy_of(sketch) for _, sketch in released if sketch.num_clients]
 
 
 def is_noised_before(plan: Plan) -> bool:
@@ -41,11 +45,12 @@ def is_noised_before(plan: Plan) -> bool:
 
 
 def release_of(plan: Plan, round: int) -> int:
-    """Return which of the plan's releases has a round.
+    """Return the number of the plan's release that has a round.
 
     >>> from fedtally.domain import IntegerRange
-    >>> plan = Plan(rows=3, width=8, schedule="shared", num_rounds=4, num_clients=50, max_round_clients=50,
-    ...             domain=IntegerRange(1, 100).describe(), max_items=1, seed=bytes(32))
+    >>> plan = Plan(rows=3, width=8, schedule="shared", num_rounds=4, num_clients=50,
+    ...             max_round_clients=50, domain=IntegerRange(1, 100).describe(), max_items=1,
+    ...             seed=bytes(32))
     >>> release_of(plan, 2)
     2
     """
@@ -56,40 +61,46 @@ def add_noise(
     plan: Plan, sketches: list[CountSketch], random: Random, books: Books
 ) -> dict[int, CountSketch]:
     """Return the noised sum of each release, charged before its noise is drawn.
-    The sums stay as they are.
+
+    The sums themselves stay as they are.
 
     Args:
-        plan: with privacy, whose noise is not in the sums.
+        plan: a plan with privacy, whose noise is not in the sums.
         sketches: the sums of all rounds that have clients.
         random: returns as many uniform bytes as it is asked for.
-        books: are charged.
+        books: the books that are charged.
     """
     if _terms(plan).by_clients:
-        shared = [_copy(sketch) for sketch in sketches]
+        shared = [copy_of(sketch) for sketch in sketches]
         for sketch in shared:
             books.reserve(plan, sketch.round)
             _add_shares(plan, sketch, random)
         return {sketch.round: sketch for sketch in shared}
+    # Reserved before the draw: noise of a release that cannot be charged would be drawn anew later,
+    # and two noises for one sum average.
     found = []
     for number, rounds in enumerate(plan.releases):
         books.reserve(plan, number)
         found.append(_opened(plan, rounds, sketches, random))
-    if _terms(plan).event.relation is Relation.ADD_REMOVE:
+    if _terms(plan).event.relation.hides_number:
         _share_out(plan, found)
     return dict(enumerate(found))
 
 
-def _copy(sketch: CountSketch) -> CountSketch:
+def copy_of(sketch: CountSketch) -> CountSketch:
+    """Return a sketch of the same sum, which changes by itself."""
     other = CountSketch(sketch.spec, sketch.round)
+    other.noise = sketch.noise
     other.merge(sketch)
     return other
 
 
 def _share_out(plan: Plan, released: Sequence[CountSketch]) -> None:
-    """Give the releases their parts of the noised number of all clients, as many as their rounds: at least one each.
+    """Share the noised number of all clients out to the releases, by the number of their rounds.
 
-    Rounds are drawn uniformly, so that nothing but noise is lost; and noise that is more than a
-    release's clients would otherwise be cut off, which favours large numbers.
+    Each gets at least one. Clients draw their rounds uniformly, so that nothing but noise is lost.
+    Noise on each release by itself could exceed its clients and would be cut off at 0, which would
+    favour large numbers.
     """
     total = max(plan.num_rounds, sum(sketch.num_clients for sketch in released))
     bounds = [total * release.stop // plan.num_rounds for release in plan.releases]
@@ -98,7 +109,10 @@ def _share_out(plan: Plan, released: Sequence[CountSketch]) -> None:
 
 
 def _add_shares(plan: Plan, sketch: CountSketch, random: Random) -> None:
-    """Add the noise of all clients of a round to its sum: that of one draw, since shares of Skellam noise add up."""
+    """Add the noise of all clients of a round to its sum.
+
+    One draw is enough, since shares of Skellam noise add up to Skellam noise.
+    """
     noise = _terms(plan).share(sketch.num_clients)
     sketch.counters += noise.draw(Secret(random(KEY_BYTES)), sketch.counters.size).reshape(
         sketch.counters.shape
@@ -114,12 +128,14 @@ def _opened(
     own = [sketch for sketch in sketches if sketch.round in rounds]
     total = CountSketch(plan.spec, rounds.start)
     clients, size = sum(sketch.num_clients for sketch in own), total.counters.size
+    # One draw more than counters, also where the number of clients is public: the stream of a key
+    # then does not depend on the relation. The noise is in the copy before an exact sum is.
     noise = privacy.noise().draw(Secret(random(KEY_BYTES)), size + 1)
     total.counters += noise[:size].reshape(total.counters.shape)
     total.noise = plan.noise_mark
     for sketch in own:
         total.counters += sketch.counters
-    hidden = privacy.event.relation is Relation.ADD_REMOVE
+    hidden = privacy.event.relation.hides_number
     total.num_clients = clients + int(noise[size]) if hidden else clients
     return total
 

@@ -1,4 +1,4 @@
-"""The server's side of a campaign: nothing is opened that is not reserved, and nothing leaves without its noise."""
+"""The server's side of a campaign: it reserves, then opens; it adds noise, then releases."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy.typing as npt
 from fedtally import _validate
 from fedtally.campaign.books import Books, MemoryBooks
 from fedtally.campaign.client import _secagg, _two_server
-from fedtally.campaign.release import is_noised_before, release_of, release_sums
+from fedtally.campaign.release import copy_of, is_noised_before, release_of, release_sums
 from fedtally.crypto.hpke import PrivateKey
 from fedtally.crypto.keys import KEY_BYTES, Secret, SigningKey
 from fedtally.errors import FedtallyError, InvalidInputError
@@ -24,26 +24,28 @@ from fedtally.secagg.server import Server
 from fedtally.sketch import CountSketch, check_compatible
 
 I64 = npt.NDArray[np.int64]
-_OF_PLAN = b"plan"  # the source of noise that this module draws: that of the plan, and no other
+# The source of noise in the journals of two servers: this module draws that of the plan, and no
+# other noise counts for it.
+_OF_PLAN = b"plan"
 
 
 class RejectedSumError(FedtallyError):
-    """Refuse a sum that no sketches of so many clients can have: somebody sent something else."""
+    """Refuse a sum that no sketches of so many clients can have: a client sent something else."""
 
 
 class FrequencyServer:
     """The server of a campaign: one session for every cohort, one sum for every round.
 
-    A plan with privacy is kept to its word here: a session enters the unmasking phase, and two
-    servers ask and answer, only after the books have reserved the release; and sums leave by
-    `release` alone, which adds the noise that a trusted aggregator owes.
+    It holds a plan with privacy to its guarantee. A session enters the unmasking phase, and two
+    servers ask and answer, only after the books have reserved the release. Sums leave by `release`
+    alone, which adds the noise that a trusted aggregator owes.
 
-    One thread at a time.
+    Use it from one thread at a time.
 
     Args:
-        plan: the campaign's.
-        books: what was reserved, landed and released, which another server of the campaign goes on
-            from; None: new ones in memory, for a plan without privacy.
+        plan: the plan of the campaign.
+        books: the reserved, landed and released sums, from which another server of the campaign can
+            go on. None: new books in memory, for a plan without privacy.
 
     Raises:
         InvalidInputError: the plan has privacy, and there are no books.
@@ -82,22 +84,22 @@ class FrequencyServer:
             session: 32 uniform bytes, never used before.
             signing_key: the key that the plan names.
             salt: 32 uniform bytes, for the digest of the sum.
-            random: returns as many uniform bytes as it is asked for, from a cryptographic source;
-                draws the order of the roster in `semi_honest`.
+            random: returns as many uniform bytes as it is asked for, from a cryptographic source.
+                In `semi_honest` it draws the order of the roster.
             not_before: Unix seconds.
             not_after: Unix seconds.
             allow_list: the registered identities, in `active`.
             journal: writes checkpoints; see `secagg.server.Server`.
 
         Raises:
-            InvalidInputError: the plan is not summed so, or it names another key or allow-list.
+            InvalidInputError: the plan is summed by another protocol, or names another key or
+                allow-list.
         """
         terms = _secagg(self.plan)
         round = _validate.integer(0, self.plan.num_rounds - 1, round=round)
-        if signing_key.public != terms.server_key:
-            raise InvalidInputError("this signing key is not the one that the plan names")
-        if (None if allow_list is None else allow_list.digest) != terms.allow_list:
-            raise InvalidInputError("this allow-list is not the one that the plan names")
+        self.check_keys(signing_key, allow_list)
+        # two servers of one session could close a phase differently, and open both secrets of a
+        # client
         if session in self._names or self.has_landed(session):
             raise InvalidInputError("this session was opened before; draw 32 new bytes for each")
         self._names.add(session)
@@ -126,21 +128,23 @@ class FrequencyServer:
         allow_list: AllowList | None = None,
         journal: Callable[[bytes], None] | None = None,
     ) -> Server:
-        """Return the server's side of a session that a process before this one opened, from its last checkpoint.
+        """Return the server's side of a session that an earlier process opened.
 
         Args:
-            checkpoint: the last that was written.
+            checkpoint: the last one that was written.
             random: as for `open`.
             allow_list: as for `open`.
             journal: as for `open`.
 
         Raises:
-            UnreadableFileError: this is no checkpoint, or of another allow-list.
-            InvalidInputError: it is one of another plan, or the session goes on here.
+            UnreadableFileError: the bytes are no checkpoint, or one of another allow-list.
+            InvalidInputError: the checkpoint is of another plan, the session goes on here, or its
+                sum has landed and the checkpoint is an older one.
             Exception: what the books raised, if the sum could be opened when the checkpoint was
                 written.
         """
         _secagg(self.plan)
+        # `Server.restore` reserves again if the sum could be opened, before this server can send
         made = Server.restore(
             checkpoint,
             random=random,
@@ -149,6 +153,11 @@ class FrequencyServer:
             reserve=self._reserve_session,
         )
         self._check_own(made)
+        if made.state is not ServerState.DONE and self.has_landed(made.session):
+            raise InvalidInputError(
+                "the sum of this session has landed, and the checkpoint is of before: what it asks"
+                " again could open another sum of the same clients"
+            )
         running = self._sessions.get(made.session)
         if running is not None and running.state not in (ServerState.DONE, ServerState.ABORTED):
             raise InvalidInputError(
@@ -159,8 +168,25 @@ class FrequencyServer:
         self._sessions[made.session] = made
         return made
 
+    def check_keys(self, signing_key: SigningKey, allow_list: AllowList | None = None) -> None:
+        """Refuse keys that the plan does not name.
+
+        Args:
+            signing_key: as for `open`.
+            allow_list: as for `open`.
+
+        Raises:
+            InvalidInputError: the plan is not summed so, or it names another key or allow-list.
+        """
+        terms = _secagg(self.plan)
+        if signing_key.public != terms.server_key:
+            raise InvalidInputError("this signing key is not the one that the plan names")
+        if (None if allow_list is None else allow_list.digest) != terms.allow_list:
+            raise InvalidInputError("this allow-list is not the one that the plan names")
+
     def _check_own(self, session: Server) -> None:
-        """Refuse a session of another plan: it may have fewer clients than the noise of this one counts on."""
+        """Refuse a session of another plan."""
+        # It may have fewer clients than the noise shares of this plan count on
         terms = _secagg(self.plan)
         listed = bytes(KEY_BYTES) if terms.allow_list is None else terms.allow_list
         agreed = (self.plan.fingerprint, terms.parameters, listed)
@@ -172,12 +198,13 @@ class FrequencyServer:
             raise InvalidInputError("the session is of another plan")
 
     def _reserve_session(self, session: Server) -> None:
-        """Charge what a session opens, on its way into the unmasking phase."""
+        """Charge the release of a session, on its way into the unmasking phase."""
         self._check_own(session)
         self._reserve(session.session, release_of(self.plan, session.terms.round))
 
     def _reserve(self, name: bytes, release: int) -> None:
-        """Charge a release, unless the plan is without privacy or the sum of this name has landed."""
+        """Charge a release, unless the plan has no privacy or the sum of this name has landed."""
+        # A sum that landed was charged. Its release may be out, and could not be reserved again.
         if self.plan.privacy is not None and not self._books.has_landed(self.plan, name):
             self._books.reserve(self.plan, release)
 
@@ -193,18 +220,17 @@ class FrequencyServer:
         """Return the leader's side of a batch: the reports of one of the plan's releases.
 
         Args:
-            release: which of the plan's releases.
+            release: the number of the plan's release.
             policy: the leader's own.
-            allow_list: whose digest is in the plan.
+            allow_list: the list whose digest is in the plan.
             journal: the leader's own.
-            random: returns as many uniform bytes as it is asked for, from a cryptographic source;
-                needed where the plan says that the servers add noise, which is the plan's and drawn
-                from it.
+            random: returns as many uniform bytes as it is asked for, from a cryptographic source.
+                The plan's noise is drawn from it, where the servers add noise.
 
         Raises:
             UnsafeParametersError: the policy refuses the plan.
-            InvalidInputError: the plan is not summed so, there is no such release, or no randomness
-                where it is needed.
+            InvalidInputError: the plan is summed by another protocol, there is no such release, or
+                no randomness where it is needed.
             BatchRefusedError: the journal keeps a batch of these rounds whose noise was not drawn
                 here.
         """
@@ -226,7 +252,9 @@ class FrequencyServer:
         *,
         random: Callable[[int], bytes] | None = None,
     ) -> two_server.Helper:
-        """Return the helper's side of a batch, as `leader`; `key` is the one that clients seal to.
+        """Return the helper's side of a batch, as `leader`.
+
+        `key` is the secret key of the public one that clients seal to.
 
         The helper is another operator's: its books are its own.
         """
@@ -240,7 +268,7 @@ class FrequencyServer:
         return lambda: self._reserve(_batch_name(release), release)
 
     def _server_noise(self, random: Callable[[int], bytes] | None) -> Callable[[], I64] | None:
-        """Return what draws the plan's noise of one of two servers; None: the plan has none for them to add.
+        """Return a function that draws one server's noise, or None if the servers add none.
 
         Proof: docs/privacy-proofs/two_servers.md.
         """
@@ -251,30 +279,32 @@ class FrequencyServer:
             raise InvalidInputError(
                 "each server adds the plan's noise before a sum is opened: give it randomness"
             )
+        # each draws all of the noise, since the other one may add none
         noise, counters = privacy.noise(), self.plan.rows * self.plan.width
         return lambda: noise.draw(Secret(random(KEY_BYTES)), counters)
 
     def has_landed(self, session: bytes) -> bool:
-        """Tell whether the sum of a session has landed: here, or in a process before this one, by the books."""
+        """Tell whether the sum of a session has landed, here or in an earlier process."""
         return self._books.has_landed(self.plan, session)
 
     def land(self, session: Server) -> None:
         """Add the sum of a cohort to that of its round, once.
 
         Args:
-            session: that of the cohort, done: one that `open` or `restore` returned, so that it was
-                reserved.
+            session: the finished session of the cohort, which `open` or `restore` returned, so that
+                it was reserved.
 
         Raises:
             RejectedSumError: no sketches of so many clients have this sum: a counter, or the sum of
-                |counters| of a row, is too large, or the sum of a row is odd where it must be even or the other way round. Nothing has
-                landed.
+                |counters| of a row, is too large, or the sum of a row has the wrong parity. Nothing
+                has landed.
             LocalProtocolError: the session is not done, its sum has landed, or its round was
                 released.
-            InvalidInputError: the session was made elsewhere, or the plan is not summed so, or
-                lacks a key.
+            InvalidInputError: the session was made elsewhere, or the plan is summed by another
+                protocol, or lacks a key.
         """
         _secagg(self.plan)
+        # by identity, not by name: anybody can make a Server of that name, without a reservation
         if self._sessions.get(session.session) is not session:
             raise InvalidInputError(
                 "this session was made elsewhere, and may be of another plan, or opened unreserved:"
@@ -288,20 +318,23 @@ class FrequencyServer:
         self._count(session.session, sketch, "the sum of this session")
 
     def land_batch(self, leader: two_server.Leader) -> None:
-        """Make the sum of a batch that of its release, once: two servers open one batch each.
+        """Land the sum of a batch as the sum of its release, once.
+
+        Two servers open one batch for each release.
 
         Args:
-            leader: that of the batch, done: one that `leader` made, so that the plan's noise is in
-                its sum. After a restart it is made again, of its journal.
+            leader: the finished leader of the batch, which `leader` made, so that the plan's noise
+                is in its sum. After a restart it is made again from its journal.
 
         Raises:
             RejectedSumError: as for `land`.
             LocalProtocolError: the batch is not done, or the release has landed.
-            InvalidInputError: the plan is not summed so, or the leader is of another plan, or made
-                elsewhere.
+            InvalidInputError: the plan is summed by another protocol, or the leader is of another
+                plan, or made elsewhere.
         """
         if leader.parameters != _two_server(self.plan):
             raise InvalidInputError("the batch is of another plan")
+        # only a leader that was made here is known to have drawn the plan's noise
         if leader not in self._leaders:
             raise InvalidInputError(
                 "this leader was made elsewhere, with any noise or none: make it by"
@@ -312,17 +345,19 @@ class FrequencyServer:
         self._count(_batch_name(release_of(self.plan, round)), sketch, f"round {round}")
 
     def land_plain(self, sketch: CountSketch) -> None:
-        """Make a sum that a trusted aggregator made in the clear that of its round, once: the ideal secure sum.
+        """Land a sum that a trusted aggregator made in the clear, once for each round.
+
+        This is the ideal secure sum.
 
         Args:
-            sketch: of a round of the plan, exact. It is the server's from now on, and may be
-                erased. Where the plan's noise belongs into a secure sum, a simulation has added it,
-                and marked it with `Plan.noise_mark`.
+            sketch: the exact sketch of a round of the plan. The server owns it from now on, and may
+                erase it. Where the plan's noise belongs into a secure sum, a simulation has added
+                it, and marked it with `Plan.noise_mark`.
 
         Raises:
-            IncompatibleError: it is a sketch of another plan.
-            InvalidInputError: the noise is missing that the plan says, or there is some that does
-                not belong.
+            IncompatibleError: the sketch is of another plan.
+            InvalidInputError: the noise that the plan demands is missing, or the sketch has noise
+                that does not belong.
             LocalProtocolError: the round has landed, or was released.
         """
         check_compatible(self.plan.spec, sketch.spec)
@@ -336,17 +371,20 @@ class FrequencyServer:
             raise InvalidInputError(
                 f"a plain sum of this plan must be {expected}, got noise of {sketch.noise}"
             )
+        # With noise in it the sum is released as it is, so that this is the moment before it can be
+        # read. Without noise `release` reserves.
         if is_noised:
             self._books.reserve(self.plan, release_of(self.plan, sketch.round))
         self._count(b"plain" + sketch.round.to_bytes(4, "little"), sketch, f"round {sketch.round}")
 
     def release(self, random: Callable[[int], bytes] | None = None) -> list[CountSketch]:
-        """Return the sums that have landed, in the order of their rounds, with the plan's noise: the one way out.
+        """Return the sums that have landed, in the order of their rounds, with the plan's noise.
 
-        Without privacy they are the exact sums so far. Under central trust the aggregator's noise
-        is added now: each release is reserved, noised, kept in the books, and then the exact sums
-        are erased. So call it when all rounds have landed: what was released takes no more sums,
-        and another call returns the same. Where clients or two servers add the noise, it is in the
+        Sums leave by this method alone, as copies that the caller may merge. Without privacy they
+        are the exact sums so far. Under central trust the aggregator's noise is added now: each
+        release is reserved, noised and kept in the books, and then the exact sums are erased. So
+        call it when all rounds have landed: a release takes no more sums once it is out, and
+        another call returns the same. Where clients or two servers add the noise, it is in the
         sums, and every round that has landed is released.
 
         Args:
@@ -359,7 +397,7 @@ class FrequencyServer:
             OverspentError: the population has too little left.
         """
         if self.plan.privacy is None:
-            return self._books.sums(self.plan)
+            return [copy_of(sketch) for sketch in self._books.sums(self.plan)]
         if random is None:
             raise InvalidInputError(
                 "a plan with privacy is released with noise: give it randomness"
@@ -371,7 +409,7 @@ class FrequencyServer:
         return releases[_validate.integer(0, len(releases) - 1, release=release)]
 
     def _sketch(self, round: int, total: I64, num_clients: int) -> CountSketch:
-        """Return a sum as the sketch of a round, marked if noise was in what was summed."""
+        """Return a sum as the sketch of a round, marked if noise was in the vectors."""
         sketch = CountSketch(self.plan.spec, round)
         sketch.counters = total.reshape(sketch.counters.shape).copy()
         sketch.num_clients = num_clients
@@ -381,7 +419,8 @@ class FrequencyServer:
         return sketch
 
     def _count(self, name: bytes, sketch: CountSketch, what: str) -> None:
-        """Add a sum to that of its round, unless the books say that it landed, or that its release is out."""
+        """Add a sum to that of its round, unless it has landed or its release is out."""
+        # A sum that joined a release afterwards would show by the difference
         if release_of(self.plan, sketch.round) in self._books.released(self.plan):
             raise LocalProtocolError(
                 f"the release of {what} is out; what it holds does not change any more"
@@ -398,12 +437,14 @@ def _batch_name(release: int) -> bytes:
 
 
 def _check_plausible(sketch: CountSketch, plan: Plan) -> None:
-    """Refuse a sum that no sketches have: an item adds +1 or -1 to one counter of each row, noise so much to each.
+    """Refuse a sum that no sketches can have.
 
-    Noise has a bound for each counter and one for the sizes of a row together; honest noise exceeds
-    either in a sum with a probability of 2^-40 at most.
+    An item adds +1 or -1 to one counter of each row. Noise has a bound for each counter, and one
+    for the sizes of a row together. Honest noise exceeds either in a sum with a probability of at
+    most 2^-40.
     """
     max_items, noise = plan.max_items, plan.noise_bound
+    is_secret = plan.privacy is not None and not is_noised_before(plan)  # errors are logged
     items = sketch.num_clients * max_items
     who = (
         f"{sketch.num_clients} clients of at most {max_items} items"
@@ -413,15 +454,18 @@ def _check_plausible(sketch: CountSketch, plan: Plan) -> None:
         largest = max(int(row.max()), -int(row.min()))
         if largest > items + noise:
             raise RejectedSumError(
-                f"a counter of the sum is {largest}, and {who}cannot exceed {items + noise}: "
-                "a client sent something else than a sketch"
+                f"a counter of the sum is {'too large' if is_secret else largest}, and {who}cannot"
+                f" exceed {items + noise}: a client sent something else than a sketch"
             )
         total, bound = _sum_of_sizes(row), items + plan.row_noise_bound
         if total > bound:
             raise RejectedSumError(
-                f"the counters of a row of the sum add up to {total} without their signs, and"
+                f"the counters of a row of the sum add up to {'too much' if is_secret else total}"
+                " without their signs, and"
                 f" {who}cannot exceed {bound}: a client sent something else than a sketch"
             )
+    # A client of one item adds an odd number to each row. Noise has no parity, and of several items
+    # some may cancel.
     if (
         plan.privacy is None
         and max_items == 1
@@ -434,6 +478,7 @@ def _check_plausible(sketch: CountSketch, plan: Plan) -> None:
 
 
 def _sum_of_sizes(row: I64) -> int:
-    """Return the sum of |counters|, exactly: in halves, since 2^24 counters of 2^63 do not fit 64 bits."""
+    """Return the sum of |counters|, exactly."""
+    # in halves of 32 bits: 2^24 counters of up to 2^63 do not fit 64 bits, but 2^24 halves do
     sizes = np.abs(row)
     return (int((sizes >> 32).sum()) << 32) + int((sizes & (2**32 - 1)).sum())

@@ -1,5 +1,7 @@
-"""The commands together.
-Only click is imported here: whatever is heavy is imported by the command that needs it.
+"""All commands under one name, and errors as exit codes.
+
+Only click is imported here. Each command imports its heavy modules when it runs, so that `fedtally
+--help` answers at once.
 """
 
 from __future__ import annotations
@@ -25,7 +27,8 @@ from fedtally.errors import FedtallyError
 _EPILOG = """\
 Start with `fedtally demo`: it needs no data. Each command has examples in its own --help.
 
-Shell completion: eval "$(_FEDTALLY_COMPLETE=bash_source fedtally)"; for other shells zsh_source or fish_source.
+Shell completion: eval "$(_FEDTALLY_COMPLETE=bash_source fedtally)"; \
+for other shells zsh_source or fish_source.
 """
 
 
@@ -69,17 +72,20 @@ cli.add_section("Privacy", ledger, audit)
 
 
 def run(arguments: Sequence[str]) -> int:
-    """Run the command line and return its exit code; every error that is expected becomes one line on stderr.
+    """Run the command line and return its exit code.
+
+    Each error that is expected becomes one line on stderr, or one JSON document.
 
     >>> run(["--version"])  # doctest: +ELLIPSIS
     fedtally 0.1.0 (kernels: ...)
     0
     """
-    as_json = "--json" in arguments
+    as_json = "--json" in arguments  # before click reads it: also errors of usage are JSON then
     for name in ("stdout", "stderr"):  # None where the caller closed it
         if getattr(sys, name) is None:
             setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115
     try:
+        # not standalone: click would exit by itself, with messages and codes of its own
         code = cli.main(list(arguments), prog_name="fedtally", standalone_mode=False)
         sys.stdout.flush()
         return code if isinstance(code, int) else 0
@@ -100,7 +106,7 @@ def run(arguments: Sequence[str]) -> int:
     except OSError as error:
         if error.errno != errno.EPIPE:
             complain(type(error).__name__, str(error), as_json)
-        else:
+        else:  # A reader such as `head` went away. Python would complain again as it closes stdout.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return 1
 

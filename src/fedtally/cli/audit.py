@@ -1,4 +1,4 @@
-"""`fedtally audit`: is what campaigns of a plan release as noisy as the plan says?"""
+"""`fedtally audit`: campaigns of a plan, and tests of the noise that they release."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     type=positive,
     metavar="N",
     help=(
-        "Campaigns to run (as many as show noise that is 10 % too small in each release; at most"
+        "Campaigns to run (enough to find noise that is 10 % too small in any release; at most"
         " 1000)."
     ),
 )
@@ -45,16 +45,16 @@ if TYPE_CHECKING:
 )
 @option("Run", "--quiet", is_flag=True, help="No progress on stderr.")
 def audit(plan: str, campaigns: int | None, as_json: bool, quiet: bool) -> int:
-    """Run campaigns of a PLAN with differential privacy, and test what they release.
+    """Run campaigns of a PLAN with differential privacy, and test the noise that they release.
 
-    Clients are made up, so that the exact sums are known; what is released besides them is the
-    noise. Its size, signs and distribution, and its independence between counters, releases and
-    campaigns, are compared with what the plan says. Some clients hold items or not by the toss of a
-    coin: what can be told of that bounds epsilon from below.
+    The clients are made up, so the exact sums are known; released sums minus exact sums are the
+    noise. Its size, signs, distribution and independence between counters, releases and campaigns
+    are compared with the plan. Some clients hold items or not by the toss of a coin: how well the
+    releases tell which bounds epsilon from below.
 
-    No data is read and no ledger is charged. The exit code is 1 where the audit fails, which a
-    sound program does once in a million audits, else 0. The noise comes from the operating system:
-    each audit is another one.
+    No data is read and no ledger is charged. The exit code is 1 if the audit fails, which a sound
+    program does once in a million audits, else 0. The noise comes from the operating system, so
+    no two audits are the same.
     """
     from fedtally.plan import Plan
     from fedtally.studies import audit as engine
@@ -66,7 +66,7 @@ def audit(plan: str, campaigns: int | None, as_json: bool, quiet: bool) -> int:
         console.show_json(document(found))
     else:
         console.show(view(found))
-    return 0 if found.passed else 1
+    return 0 if found.passed else 1  # for scripts: an audit that fails is a result, and no error
 
 
 def document(found: AuditResult) -> dict[str, Any]:
@@ -120,7 +120,7 @@ def view(found: AuditResult) -> RenderableType:
 
 
 def _bounds(found: AuditResult) -> str:
-    """Say which bounds on a client were tested: what it holds may exceed its items, or the clip of its sketch."""
+    """Return which bounds on a client were tested: on its items, and on its sketch by a clip."""
     from fedtally import report
 
     privacy = found.audit.plan.privacy

@@ -1,4 +1,4 @@
-"""What reaches the screen: answers on stdout, progress on a terminal's stderr, errors as one line with the way out."""
+"""The screen: answers on stdout; notes, errors and progress on stderr."""
 
 from __future__ import annotations
 
@@ -36,7 +36,11 @@ _UNITS = {
 
 
 def show(renderable: RenderableType) -> None:
-    """Print a rich renderable on stdout, items as they are; without trailing blanks where it is no terminal."""
+    """Print a rich renderable on stdout.
+
+    Items are printed as they are, without markup. Where stdout is no terminal, trailing blanks are
+    left out: they would be noise in a file.
+    """
     from rich.console import Console
 
     console = Console(markup=False, highlight=False, emoji=False)
@@ -54,7 +58,7 @@ def show_json(document: dict[str, Any]) -> None:
 
 
 def complain(kind: str, message: str, as_json: bool) -> None:
-    """Say on stderr what went wrong: one red line, or one JSON document."""
+    """Print an error on stderr: one red line, or one JSON document."""
     if as_json:
         text = json.dumps(
             {"schema": "fedtally-error/1", "error": {"type": kind, "message": message}},
@@ -68,13 +72,13 @@ def complain(kind: str, message: str, as_json: bool) -> None:
 
 
 def note(message: str, quiet: bool = False) -> None:
-    """Say on stderr what was done, unless quiet."""
+    """Print a note on stderr, unless quiet."""
     if not quiet:
         click.echo(escaped(message), err=True)
 
 
 def escaped(text: str) -> str:
-    r"""Return text with its control characters escaped: a value of the input must not steer the terminal.
+    r"""Return text with its control characters escaped, so that input cannot steer the terminal.
 
     >>> escaped("a\x1b[31mb")
     'a\\x1b[31mb'
@@ -86,7 +90,10 @@ def escaped(text: str) -> str:
 
 
 class Progress:
-    """Progress bars of a run's stages on stderr, where it is a terminal; otherwise nothing is imported or shown."""
+    """Progress bars for the stages of a run, on stderr.
+
+    Where stderr is no terminal, nothing is imported and nothing is shown.
+    """
 
     def __init__(self, quiet: bool = False) -> None:
         self._active = not quiet and sys.stderr.isatty()
@@ -118,7 +125,7 @@ class Progress:
             self._bars.stop()
 
     def __call__(self, stage: str, done: int, total: int | None) -> None:
-        """Show how far a stage is; the signature that engines call."""
+        """Show how far a stage is. Engines call this."""
         if self._bars is None:
             return
         amount = _amount(stage, done, total)
@@ -147,14 +154,20 @@ def check_standard_input(source: str) -> None:
 
 
 def check_files(paths: Iterable[str | None], inputs: Iterable[str | None] = ()) -> None:
-    """Raise before a long run if a file to be written has no folder, or is read by the run, or is another such file.
+    """Refuse, before a long run, files that it could not write or must not overwrite.
+
+    Args:
+        paths: the files that the run writes; None: not asked for.
+        inputs: the files that it reads.
 
     Raises:
-        InvalidInputError: which, and why.
+        InvalidInputError: a file has no folder, or the folder is read-only; or the file is an input
+            of the run, or is named twice.
     """
     from fedtally.errors import InvalidInputError
 
     named = [name for name in inputs if name is not None]
+    # real paths: two names may be one file
     taken = {os.path.realpath(name): "read by this run" for name in named if os.path.exists(name)}
     for path in (path for path in paths if path is not None):
         if not path:
@@ -168,6 +181,7 @@ def check_files(paths: Iterable[str | None], inputs: Iterable[str | None] = ()) 
             raise InvalidInputError(
                 f"cannot write {path}: the folder does not allow it; choose another"
             )
+        # a shell may have opened the same file for reading: cmd - --output words.txt < words.txt
         if "-" in named and _is_standard_input(path):
             raise InvalidInputError(
                 f"cannot write {path}: it is read by this run; name another file"

@@ -39,7 +39,8 @@ if TYPE_CHECKING:
     from fedtally.sources import Source
 
 SIZINGS = ("model", "two-phase", "minimax", "linear", "oracle")
-_DEMO_BYTES = 8_000  # a seventh of the one-hot vector: the saving shows, and so does the error
+# A seventh of the demo's one-hot vector: large enough to save much, small enough to show errors.
+_DEMO_BYTES = 8_000
 
 _campaign_options = options(
     option(
@@ -47,8 +48,8 @@ _campaign_options = options(
         "--sizing",
         type=click.Choice(SIZINGS),
         help=(
-            "How the size for --tau is found: model, from a pilot; or as in the paper: two-phase,"
-            " from a pilot, minimax, linear, oracle, from the truth (model)."
+            "How the size for --tau is found: model, from a pilot; or by the paper's formulas:"
+            " two-phase, from a pilot; minimax; linear; oracle, from the truth (model)."
         ),
     ),
     option(
@@ -170,8 +171,8 @@ _campaign_options = options(
 def estimate(source: str, **options: Any) -> None:
     """Run a whole campaign on a table, in this process: every client is simulated.
 
-    INPUT is a CSV, TSV, Parquet, JSON lines or plain text file (one item a line), also gzipped; `-` for standard input;
-    or a synthetic population of n clients and d items:
+    INPUT is a CSV, TSV, Parquet, JSON lines or plain text file (one item a line), also gzipped; `-`
+    for standard input; or a synthetic population of n clients and d items:
 
     \b
       zipf:a=1.1,d=100000,n=150000    geometric:q=0.5    zipf-log:b=2
@@ -214,15 +215,15 @@ def estimate(source: str, **options: Any) -> None:
 def demo(**options: Any) -> None:
     """Estimate on data that is on every machine: Python's own standard library.
 
-    Each line of code is a client that holds one of its words, drawn at random. The server sees sums
-    of sketches alone; the true frequencies, which only a simulation knows, are printed beside the
-    estimates. Unless you say otherwise, a client sends 8 kB, in one of 10 rounds. With --epsilon
-    the noise is that of a private campaign; as the candidates are the clients' own words, and the
-    truth is printed, it is marked not private.
+    Each line of code is a client that holds one of its words, drawn at random. The server sees only
+    sums of sketches; the true frequencies, which only a simulation knows, are printed beside the
+    estimates. By default a client sends 8 kB, in one of 10 rounds. With --epsilon the noise is that
+    of a private campaign; but the candidates are the clients' own words, and the truth is printed,
+    so the run is marked not private.
     """
     import numpy as np
 
-    from fedtally.engines.local.campaign import campaign_seed
+    from fedtally.engines.local.seeds import campaign_seed
     from fedtally.engines.local.simulation import Simulation
     from fedtally.sources.stdlib import library_source
 
@@ -246,7 +247,7 @@ def demo(**options: Any) -> None:
 
 
 def _simulation(options: dict[str, Any]) -> Simulation:
-    """Return what the options ask of the engine."""
+    """Return the simulation that the options ask for."""
     from fedtally.engines.local.simulation import Simulation
     from fedtally.plan import Plan
 
@@ -281,7 +282,7 @@ def _simulation(options: dict[str, Any]) -> Simulation:
 
 
 def _check_outputs(options: dict[str, Any], source: str | None = None) -> None:
-    """Refuse, before a long run, what could not be written or selected after it."""
+    """Refuse, before a long run, files and items that it could not write or select after it."""
     from fedtally import _validate
     from fedtally.result import check_export_path
 
@@ -306,7 +307,8 @@ def _check_outputs(options: dict[str, Any], source: str | None = None) -> None:
 
 
 def _files_of(ledger: str | None) -> list[str]:
-    """Return the files of a ledger in SQLite."""
+    """Return the files of a ledger in SQLite, which no output may overwrite."""
+    # SQLite keeps further files beside the database, which must survive too
     path = (ledger or "").removeprefix("sqlite:///")
     return (
         [path + suffix for suffix in ("", "-journal", "-wal", "-shm")]
@@ -325,7 +327,7 @@ def _check_public_file(source: str, domain: str) -> None:
 
 
 def _check_answerable(source: Source, simulation: Simulation, options: dict[str, Any]) -> None:
-    """Refuse, before anything is spent, what could not be answered: of a declared domain that is known."""
+    """Refuse, before anything is spent, questions that a declared domain cannot answer."""
     from fedtally.engines.local.campaign import declared
     from fedtally.recovery.decoding import MAX_ENUMERATED, check_enumerable
     from fedtally.result import check_table_fits
@@ -351,7 +353,7 @@ def _run(source: Source, simulation: Simulation, options: dict[str, Any]) -> Res
 
         books = Ledger.open(simulation.ledger)
         population = simulation.spec.population
-        if books.spent(population) is None:  # what the first campaign is charged to
+        if books.spent(population) is None:  # its first campaign: the name may be a slip
             warn_of_look_alikes(books, population)
     with console.Progress(options["quiet"]) as progress:
         return campaign.run(source, simulation, progress)
@@ -361,6 +363,7 @@ def _answer(result: Result, options: dict[str, Any]) -> None:
     """Write the files that were asked for, and print the answer."""
     from fedtally import report
 
+    # everything is computed before anything is printed, so that an error leaves no half answer
     estimates = _top(result, options)
     queried = result.estimates(as_named(result.domain, options["query"]))
     is_charged = bool(options.get("ledger"))
@@ -375,7 +378,7 @@ def _answer(result: Result, options: dict[str, Any]) -> None:
 
 
 def _show_spent(result: Result, options: dict[str, Any]) -> None:
-    """Say what is left of the population's budget."""
+    """Print a note on what the population has spent of its budget."""
     from fedtally.store import Ledger
 
     assert result.plan.privacy is not None
@@ -395,7 +398,7 @@ def _show_spent(result: Result, options: dict[str, Any]) -> None:
 
 
 def _top(result: Result, options: dict[str, Any]) -> list[Estimate]:
-    """Return the top items; none, without enumerating the domain, if only named ones are asked of a huge one."""
+    """Return the top items; none where items are named in a domain too large to enumerate."""
     from fedtally.recovery.decoding import MAX_ENUMERATED
 
     if options["top"] == 0 or (options["query"] and result.domain.size > MAX_ENUMERATED):

@@ -1,4 +1,4 @@
-"""`fedtally keys`: the keys of those who run a campaign, and a plan under them."""
+"""`fedtally keys`: the keys of a campaign's servers, and a plan that names them."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ public_key_options = options(
         "Keys",
         "--helper-key",
         metavar="HEX|FILE",
-        help="Public key of the helper of two-server, likewise.",
+        help="Public key of the helper of two-server: 64 digits, or its FILE.pub.",
     ),
 )
 
@@ -47,7 +47,7 @@ def read_keys(given: dict[str, Any]) -> dict[str, bytes]:
 
 
 def lacking(plan: Plan) -> str:
-    """Return what a plan lacks to be run, and how to add it; empty where it lacks nothing."""
+    """Return what a plan lacks to be run and how to add it, in words; empty: it lacks nothing."""
     if plan.is_published:
         return ""
     ways = {
@@ -65,10 +65,10 @@ def lacking(plan: Plan) -> str:
     context_settings={"max_content_width": 100, "help_option_names": ["-h", "--help"]},
 )
 def keys() -> None:
-    """The keys of those who run a campaign: nobody may run a plan that lacks them.
+    """The keys of a campaign's servers: nobody may run a plan that lacks them.
 
-    The server of secagg, or the helper of two-server, makes its key where it runs, and gives away
-    the public key alone. Whoever publishes the plan adds the public keys to it; clients pin the
+    The server of secagg, or the helper of two-server, makes its key on its own machine and gives
+    away only the public key. The publisher of the plan adds the public keys to it; clients pin the
     fingerprint of that plan. Clients' keys and allow-lists (`active`, two-server) are made in
     Python: docs/library.md.
     """
@@ -94,9 +94,9 @@ def keys() -> None:
 )
 @_json_option
 def new(role: str, output: str, as_json: bool) -> None:
-    """Make a new key: FILE, for its owner's eyes alone (mode 0600), and FILE.pub, for everybody.
+    """Make a new key: FILE, which only its owner may read (mode 0600), and FILE.pub, for everybody.
 
-    The public key is printed. Neither file is ever overwritten. Keep FILE where the server runs,
+    The public key is printed. Neither file is ever overwritten. Keep FILE on the server's machine
     and nowhere else.
     """
     import secrets
@@ -151,13 +151,13 @@ def show(file: str, as_json: bool) -> None:
     required=True,
     type=click.Path(),
     metavar="FILE",
-    help="Write it: .toml or .json.",
+    help="Write the plan with its keys: .toml or .json.",
 )
 @_json_option
 def add(plan: str, output: str, as_json: bool, **given: Any) -> None:
-    """Write PLAN under public keys: another plan, of the same size; its fingerprint is printed.
+    """Write PLAN with public keys: another plan, of the same size, whose fingerprint is printed.
 
-    A key that PLAN has already is not replaced. What is still missing afterwards is said.
+    A key that PLAN has already is not replaced. A note lists the keys that are still missing.
     """
     from fedtally.plan import Plan
 

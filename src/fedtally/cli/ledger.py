@@ -1,4 +1,4 @@
-"""`fedtally ledger`: what a population may spend, has spent, and on what."""
+"""`fedtally ledger`: the budgets of populations, and the campaigns that were charged to them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from fedtally.cli.layout import Command, Decorator, Group, option
 if TYPE_CHECKING:
     from fedtally.store import Ledger
 
-_SHOWN = 16  # digits of a fingerprint
+_SHOWN = 16  # digits of a fingerprint in a table
 _UNIT = (
     "one client of the population (a row, where no column names clients), all its items in every"
     " campaign listed"
@@ -39,15 +39,15 @@ def _population_option(**settings: Any) -> Decorator:
 
 @click.group(
     cls=Group,
-    short_help="Say what privacy was spent on whom; grant more.",
+    short_help="Show the privacy that populations spent; grant more.",
     context_settings={"max_content_width": 100, "help_option_names": ["-h", "--help"]},
 )
 def ledger() -> None:
-    """The books of differential privacy: what a population may spend, has spent, and on what.
+    """The books of differential privacy: budgets of populations, and the campaigns charged to them.
 
-    A campaign is charged with the first release that is reserved, before anything is opened. What
-    was reserved counts as spent. Rows are added and never changed. `fedtally estimate --epsilon E
-    --population NAME --ledger PATH` charges.
+    A campaign is charged when its first release is reserved, before anything is opened. A reserved
+    release counts as spent. Rows are added and never changed. `fedtally estimate --epsilon E
+    --population NAME --ledger PATH` charges a ledger.
     """
 
 
@@ -69,14 +69,16 @@ def ledger() -> None:
     ],
 )
 @_ledger_option
-@_population_option(required=True, help="Whose budget; overlapping populations are one.")
+@_population_option(
+    required=True, help="The population; populations that overlap are one, under one name."
+)
 @option(
     "Budget",
     "--epsilon",
     type=float,
     required=True,
     metavar="E",
-    help="All it may spend; stands in for earlier.",
+    help="The most it may spend in all; replaces an earlier grant.",
 )
 @option(
     "Budget",
@@ -88,10 +90,10 @@ def ledger() -> None:
 )
 @_json_option
 def grant(location: str, population: str, epsilon: float, delta: float, as_json: bool) -> None:
-    """Grant a population a total epsilon at its one total delta; the ledger is made if there is none.
+    """Grant a population a total epsilon at its one total delta. A missing ledger is made.
 
-    A later grant stands in for the earlier. A smaller one stops new campaigns, not the rounds of
-    those that run.
+    A later grant replaces the earlier. A smaller one stops new campaigns, and not the rounds of
+    campaigns that run.
     """
     import time
 
@@ -99,7 +101,7 @@ def grant(location: str, population: str, epsilon: float, delta: float, as_json:
     from fedtally.privacy.budget import Grant
     from fedtally.store import Ledger
 
-    Grant(population, epsilon, delta)  # refused before a file is made
+    Grant(population, epsilon, delta)  # a bad value is refused before a file is made
     books = Ledger.open(location, create=True)
     if books.granted(population) is None:
         warn_of_look_alikes(books, population)
@@ -127,10 +129,10 @@ def grant(location: str, population: str, epsilon: float, delta: float, as_json:
     ],
 )
 @_ledger_option
-@_population_option(help="Of one population alone.")
+@_population_option(help="Only this population.")
 @_json_option
 def show(location: str, population: str | None, as_json: bool) -> None:
-    """Show what populations were granted, what their campaigns cost together, and the rounds of each."""
+    """Show the grants of populations, what their campaigns cost together, and their releases."""
     document = _exported(location, population)
     if as_json:
         console.show_json(document)
@@ -153,13 +155,19 @@ def show(location: str, population: str | None, as_json: bool) -> None:
     ],
 )
 @_ledger_option
-@_population_option(help="Of one population alone.")
-@option("Run", "--output", type=click.Path(), metavar="FILE", help="Instead of standard output.")
+@_population_option(help="Only this population.")
+@option(
+    "Run",
+    "--output",
+    type=click.Path(),
+    metavar="FILE",
+    help="Write to FILE, and not to standard output.",
+)
 @_json_option
 def export(location: str, population: str | None, output: str | None, as_json: bool) -> None:
-    """Write all grants, campaigns with their events, reservations and landings as one JSON document.
+    """Write grants, campaigns with their events, reservations and landings as one JSON document.
 
-    Of sketches it holds the SHA-256.
+    Of each sketch the document holds only the SHA-256.
     """
     import json
 
@@ -180,7 +188,7 @@ ledger.add_section("Commands", show, grant, export)
 
 
 def warn_of_look_alikes(books: Ledger, population: str) -> None:
-    """Say which populations of the ledger a person may take for this one, which is new to it."""
+    """Warn of populations in the ledger whose names a person may mistake for this new one."""
     for name in books.look_alikes(population):
         console.note(
             f"warning: population {population!a} is new here and looks like {name!a}: two names are"
@@ -235,7 +243,7 @@ def _show_population(entry: dict[str, Any]) -> None:
 
 
 def _zcdp(entry: dict[str, Any]) -> str:
-    """Return rho of a population, rounded up, in words.
+    """Return the rho of a population in words, rounded up, so that it is never stated too small.
 
     >>> _zcdp({"rho": 0.0280101, "rho_delta": 2e-12})
     'rho 0.02802 but for a probability of 2e-12'
@@ -251,14 +259,15 @@ def _day(seconds: int) -> str:
 
     try:
         return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%d}"
-    except (OverflowError, OSError, ValueError):
+    except (OverflowError, OSError, ValueError):  # any integer fits the ledger, not any a calendar
         return str(seconds)
 
 
 def _in_words(event: dict[str, Any]) -> str:
     """Return an event in words.
 
-    >>> _in_words({"mechanism": "skellam", "rows": 5, "variance": 500.0, "participations": 2, "max_items": 1})
+    >>> _in_words({"mechanism": "skellam", "rows": 5, "variance": 500.0, "participations": 2,
+    ...            "max_items": 1})
     'skellam, variance 500, 5 rows; 2 rounds, 1 item'
     """
     from fedtally import report

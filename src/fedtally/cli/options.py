@@ -1,4 +1,7 @@
-"""The options that commands share, and how they become sources, domains and requests."""
+"""The options that commands share, and the sources and domains that they name.
+
+The text in brackets at the end of a help text is the default.
+"""
 
 from __future__ import annotations
 
@@ -19,18 +22,21 @@ if TYPE_CHECKING:
     from fedtally.domain import Domain
     from fedtally.sources import Source
 
+# The names in `fedtally.sketch.Recovery`. They are repeated here, once for all commands, because
+# that package imports NumPy, for which no --help should wait. A test compares the two.
+DECODERS = ("joint", "median")
 _UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "ki": 2**10, "mi": 2**20, "gi": 2**30}
 
 
 def size(text: str) -> int:
-    """Return the bytes that 32kB, 1.5MB, 64KiB or a bare number says, at least 1.
+    """Return the number of bytes in a text such as 32kB, 1.5MB, 64KiB or 17, at least 1.
 
     >>> size("32kB"), size("64KiB"), size("1.5 mb"), size("17")
     (32000, 65536, 1500000, 17)
     """
     match = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?) ?([kmg]i?)?b?", text.strip().lower())
     number = float(match[1]) * _UNITS[match[2] or ""] if match else 0.0
-    if not 0.5 < number < 2**62:
+    if not 0.5 < number < 2**62:  # a size that rounds to 0 bytes, or that no counter holds
         raise click.BadParameter(
             f"{text!r} is no size: write it as 32kB, 1.5MB, 64KiB or a number of bytes"
         )
@@ -38,12 +44,13 @@ def size(text: str) -> int:
 
 
 def positive(text: str) -> int:
-    """Return the integer that a text says, at least 1 and of at most 18 digits.
+    """Return the integer in a text, at least 1 and of at most 18 digits.
 
     >>> positive("12"), positive("1_000_000"), positive("1e6"), positive("2.5e6")
     (12, 1000000, 1000000, 2500000)
     """
     plain = text.strip().replace("_", "")
+    # 1e6 and 2.5e6, but nothing that a float would round
     if re.fullmatch(r"[0-9]{1,3}(\.[0-9]{1,15})?[eE][0-9]{1,2}", plain):
         plain = f"{Decimal(plain):f}".removesuffix(".0")
     if not re.fullmatch("[0-9]{1,18}", plain) or int(plain) < 1:
@@ -115,8 +122,7 @@ domain_options = options(
         metavar="DOMAIN",
         help=(
             "Candidate items: a FILE with one a line, `range:A..B`, `grid:S..N,W..E,STEP`, or"
-            " `input`, the distinct items of the input (the default; a synthetic source's is its"
-            " own range)."
+            " `input`, the distinct items of the input (input; for a synthetic source its range)."
         ),
     ),
     option(
@@ -168,9 +174,9 @@ round_options = options(
         default="auto",
         metavar="NAME",
         help=(
-            "Hashes of the rounds: shared, fresh, hybrid, batched:B, or batched:auto, as many"
-            " batches as are best (auto: shared for one round, else hybrid; batched where noise is"
-            " added to what is opened)."
+            "Hashes of the rounds: shared, fresh, hybrid, batched:B, or batched:auto, the best"
+            " number of batches (auto: shared for one round, else hybrid; batched where noise is"
+            " added to the opened sums)."
         ),
     ),
 )
@@ -181,8 +187,8 @@ target_options = options(
         type=click.FLOAT,
         metavar="ERR",
         help=(
-            "The largest error of any frequency, such as 0.001: the sketch is as small as it"
-            " may be."
+            "The largest error of any frequency, such as 0.001; the sketch becomes as small as that"
+            " allows."
         ),
     ),
     option(
@@ -191,7 +197,7 @@ target_options = options(
         type=click.FLOAT,
         default=0.1,
         metavar="P",
-        help="With which --tau may be exceeded (0.1).",
+        help="Probability with which --tau may be exceeded (0.1).",
     ),
 )
 trust_options = options(
@@ -267,15 +273,15 @@ delta_option = option(
     "--delta",
     type=click.FLOAT,
     metavar="D",
-    help="(1e-6, or 1 / (10 clients) if that is less.)",
+    help="The delta of the guarantee (1e-6, or 1 / (10 clients) if that is less).",
 )
 trust_option = option(
     "Privacy",
     "--trust",
     type=click.Choice(["central", "distributed"]),
     help=(
-        "Who adds the noise: whoever opens the sums, or clients and servers that do not trust each"
-        " other (central with an ideal secure sum, else distributed)."
+        "central: the party that opens the sums adds the noise. distributed: clients or servers"
+        " that do not trust each other do (central with an ideal secure sum, else distributed)."
     ),
 )
 neighbours_option = option(
@@ -283,12 +289,12 @@ neighbours_option = option(
     "--neighbours",
     type=click.Choice(["zero-out", "replace-one", "add-remove"]),
     help=(
-        "What must not show: a client's items taken away, or replaced, or whether it takes part"
-        " (zero-out)."
+        "The change that must not show: a client's items are taken away, or replaced, or the client"
+        " itself is (zero-out)."
     ),
 )
 population_option = option(
-    "Privacy", "--population", metavar="NAME", help="Whose budget is charged (clients)."
+    "Privacy", "--population", metavar="NAME", help="Population whose budget is charged (clients)."
 )
 privacy_options = options(
     option(
@@ -313,7 +319,7 @@ privacy_options = options(
         "--max-clients",
         type=positive,
         metavar="N",
-        help="add-remove: a public bound on their number.",
+        help="add-remove: a public bound on the number of clients.",
     ),
     option(
         "Privacy",
@@ -322,7 +328,12 @@ privacy_options = options(
         help="replace-one: look at all pairs of candidates, for less noise.",
     ),
     population_option,
-    option("Privacy", "--ledger", metavar="PATH|URL", help="Charge it there: see fedtally ledger."),
+    option(
+        "Privacy",
+        "--ledger",
+        metavar="PATH|URL",
+        help="Charge the campaign to this ledger: see fedtally ledger.",
+    ),
     option(
         "Privacy",
         "--not-private",
@@ -332,6 +343,7 @@ privacy_options = options(
         ),
     ),
 )
+# names of options that are passed on as they are, to `Simulation.of`
 PRIVACY = (
     "epsilon",
     "delta",
@@ -349,7 +361,7 @@ decoding_options = options(
     option(
         "Answer",
         "--recovery",
-        type=click.Choice(["auto", "joint", "median"]),
+        type=click.Choice(["auto", *DECODERS]),
         default="auto",
         help=(
             "How sums are decoded: joint fits the heavy items together and undoes their collisions;"
@@ -362,8 +374,7 @@ decoding_options = options(
         type=click.Choice(["linf", "l2"]),
         default="linf",
         help=(
-            "What is made small: the largest error, or the sum of squared errors, by shrinkage"
-            " (linf)."
+            "The error to make small: the largest one, or the sum of squares, by shrinkage (linf)."
         ),
     ),
     option(
@@ -380,15 +391,15 @@ decoding_options = options(
         type=click.Choice(["auto", "pointwise", "simultaneous", "order"]),
         default="auto",
         help=(
-            "auto: in the list of the largest such a share of the intervals holds, on average; of"
-            " an item named with --query each holds with that confidence, as all do with pointwise."
-            " simultaneous: all hold at once. order: order statistics of the rows: wide, but"
-            " without assumptions (auto)."
+            "auto: that share of the intervals in the list of the largest holds, on average, and"
+            " each interval of an item named with --query holds with that confidence. pointwise:"
+            " the latter for all items. simultaneous: all hold at once. order: order statistics of"
+            " the rows, wide but without assumptions (auto)."
         ),
     ),
 )
 seed_option = option(
-    "Run", "--seed", metavar="S", help="Repeats a run exactly (drawn by the operating system)."
+    "Run", "--seed", metavar="S", help="Repeat a run exactly (drawn by the operating system)."
 )
 run_options = options(
     seed_option,
@@ -436,10 +447,10 @@ def use_threads(threads: int | None) -> None:
 
 
 def read_domain(text: str | None) -> Domain | Literal["input"] | None:
-    """Return the candidates that `--domain` says: a range, a grid, those in a file, or "input".
+    """Return the candidates that `--domain` names: a range, a grid, those in a file, or "input".
 
     Raises:
-        InvalidInputError: it is no file and has no form that is known.
+        InvalidInputError: the text is no file, and has none of these forms.
     """
     from fedtally.domain import Dictionary, parse
 
@@ -458,7 +469,7 @@ def read_domain(text: str | None) -> Domain | Literal["input"] | None:
 
 
 def as_named(domain: Domain, texts: Sequence[str]) -> list[str | int]:
-    """Return items as the domain's kind where a command line could only name them as text.
+    """Return items in the type of the domain; a command line names them all as text.
 
     >>> from fedtally.domain import IntegerRange
     >>> as_named(IntegerRange(1, 9), ["7", "8"])
@@ -472,6 +483,8 @@ def as_named(domain: Domain, texts: Sequence[str]) -> list[str | int]:
     for text in texts:
         if not re.fullmatch("-?[0-9]{1,30}", text):
             raise InvalidInputError(f"the domain holds integers, and {text[:60]!r} is none")
+    # Integers beyond 64 bits stay text, which the domain refuses with an error of its own. NumPy
+    # could not hold them.
     return (
         list(texts)
         if any(abs(int(text)) >= 2**63 for text in texts)
@@ -482,19 +495,21 @@ def as_named(domain: Domain, texts: Sequence[str]) -> list[str | int]:
 def open_input(text: str, options: dict[str, Any], is_grid: bool) -> Source:
     """Return the source that an argument and the data options name.
 
-    A synthetic population is drawn from a stream of the seed that nothing else uses.
+    A synthetic population is drawn from a stream of the seed that nothing else uses. So the same
+    seed gives the same population, whatever the campaign on it draws.
     """
     import hashlib
 
     import numpy as np
 
-    from fedtally.engines.local.campaign import campaign_seed
+    from fedtally.engines.local.seeds import campaign_seed
     from fedtally.sources import Columns, open_source
 
     check_standard_input(text)
     if text == "-" and sys.stdin.isatty():
         note("reading items from the terminal, one a line; end with Ctrl-D", options["quiet"])
     item = options["item"]
+    # only a grid has items in two columns: in other tables a column's name may hold a comma
     pair = tuple(item.split(",")) if item and is_grid and item.count(",") == 1 else item
     columns = Columns(pair, options["client"], options.get("round"), options["count"])
     stream = hashlib.shake_256(b"fedtally/1/source\x00" + campaign_seed(options["seed"])).digest(32)

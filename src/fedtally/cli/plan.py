@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from fedtally.cli import console
-from fedtally.cli.keys import lacking, public_key_options, read_keys
+from fedtally.cli import console, plan_view
+from fedtally.cli.keys import public_key_options, read_keys
 from fedtally.cli.layout import Command, option, options
 from fedtally.cli.options import (
+    DECODERS,
     budget_options,
     delta_option,
     neighbours_option,
@@ -27,18 +28,14 @@ from fedtally.cli.options import (
 from fedtally.errors import InvalidInputError
 
 if TYPE_CHECKING:
-    from rich.console import RenderableType
-    from rich.table import Table
-
     from fedtally.domain import Domain
     from fedtally.planner import Frequencies
-    from fedtally.planner.bill import Bill
     from fedtally.planner.costs import Host
     from fedtally.planner.proposal import Proposal
     from fedtally.planner.request import CampaignSpec
 
 _NO_PRIVACY = "none"
-_HARDLY = 0.1  # a larger error that is worth a note where it saves bytes
+# options whose names and meanings are those of `planner.request.Request`
 _SAME = (
     "rows",
     "max_bytes",
@@ -64,7 +61,7 @@ _plan_options = options(
         "--clients",
         type=positive,
         metavar="N",
-        help="Clients of all rounds; each is in one, drawn.",
+        help="Clients of all rounds together; each is in one, drawn at random.",
     ),
     option(
         "Fleet",
@@ -94,8 +91,8 @@ _plan_options = options(
         "--like",
         metavar="WHAT",
         help=(
-            "What frequencies are like: a synthetic population such as profile:gowalla-us or"
-            " zipf:a=1.3, or a RESULT of --save (zipf:a=1.1)."
+            "Frequencies to plan for: those of a synthetic population such as profile:gowalla-us or"
+            " zipf:a=1.3, or of a RESULT of --save (zipf:a=1.1)."
         ),
     ),
 )
@@ -104,7 +101,10 @@ _privacy_options = options(
         "Privacy",
         "--epsilon",
         metavar="E",
-        help="Differential privacy; none: without. With --tau and --max-bytes, the least is found.",
+        help=(
+            "Differential privacy with this epsilon; none: without. With --tau and --max-bytes, the"
+            " least epsilon is found."
+        ),
     ),
     delta_option,
     trust_option,
@@ -156,7 +156,7 @@ _privacy_options = options(
 @option(
     "Answer",
     "--recovery",
-    type=click.Choice(["auto", "joint", "median"]),
+    type=click.Choice(["auto", *DECODERS]),
     default="auto",
     help="How sums will be decoded (auto: joint from 3 rows on, up to 2^28 candidates).",
 )
@@ -186,16 +186,16 @@ _privacy_options = options(
 )
 @run_options
 def plan(**options: Any) -> None:
-    """Make a plan before any client is touched: what is asked for, what it takes, and what it costs.
+    """Make a plan before any client takes part: from a target to a sketch and its bill.
 
     Give two of --tau, --max-bytes and --epsilon: the third is found. With --tau alone, or
-    --max-bytes alone, there is no differential privacy. What cannot be had ends in an error that
-    names the smallest change with which it can.
+    --max-bytes alone, there is no differential privacy. If no plan meets the target, the error
+    names the smallest changes that would.
 
-    A plan with a secure sum is written without keys, to be simulated, unless --server-key or
-    --helper-key is given: `fedtally keys` makes keys, and adds them later too.
+    A plan with a secure sum is written without keys, for simulations, unless --server-key or
+    --helper-key is given. `fedtally keys` makes keys, and adds them later too.
     """
-    from fedtally.engines.local.campaign import campaign_seed
+    from fedtally.engines.local.seeds import campaign_seed
     from fedtally.planner.proposal import propose
     from fedtally.secagg.config import check_keys
     from fedtally.secagg.params import Adversary
@@ -229,16 +229,17 @@ def plan(**options: Any) -> None:
         seed=campaign_seed(options["seed"]),
         find_epsilon=find_epsilon,
     )
+    # keys come last: a plan is sized without them, and they change its fingerprint
     proposal = replace(proposal, plan=proposal.plan.with_keys(**keys, may_lack=True))
     _write_files(proposal, options)
     if options["as_json"]:
-        console.show_json(_document(proposal, host, about))
+        console.show_json(plan_view.document(proposal, host, about))
     else:
-        console.show(_view(proposal, host, about))
+        console.show(plan_view.view(proposal, host, about))
 
 
 def _compared(host: Host) -> str:
-    """Say how fast a host is, beside the one that is taken where none was measured."""
+    """Return the speed of a host relative to the assumed one, in words."""
     from statistics import median
 
     from fedtally.planner.costs import OPERATIONS, REFERENCE
@@ -261,7 +262,7 @@ def _check_outputs(options: dict[str, Any]) -> None:
 
 
 def _spec(options: dict[str, Any]) -> tuple[CampaignSpec, bool]:
-    """Return what is asked, resolved, and whether epsilon is to be found."""
+    """Return the resolved request, and whether epsilon is to be found."""
     from fedtally.planner.request import Request
 
     epsilon = options["epsilon"]
@@ -278,13 +279,14 @@ def _spec(options: dict[str, Any]) -> tuple[CampaignSpec, bool]:
     if find:  # with any epsilon, which is replaced by the least
         number = 1.0
     if options["neighbours"] == "add-remove":
+        # the number of clients is private, and a public bound on it stands in the plan
         asked["max_clients"] = options["clients"]
     request = Request(**asked, num_rounds=options["rounds"] or 1, epsilon=number)
     return request.resolve(not_private=options["not_private"]), find
 
 
 def _domain(options: dict[str, Any], size: int | None) -> Domain:
-    """Return the candidates: declared, or as many as are like what is named."""
+    """Return the candidates: the declared ones, or as many as `--like` has."""
     from fedtally.domain import IntegerRange
 
     declared = read_domain(options["domain"])
@@ -303,11 +305,12 @@ def _domain(options: dict[str, Any], size: int | None) -> Domain:
 
 
 def _over(distribution: Frequencies | None, size: int, max_items: int) -> Frequencies:
-    """Return the distribution for so many candidates; where nothing is known, the one that is assumed."""
+    """Return the distribution over so many candidates; an assumed one where nothing is known."""
     from fedtally.planner import Frequencies
 
     if distribution is None:
         return Frequencies.assumed(size, max_items=max_items)
+    # The distribution says how often which share is held. Candidates beyond its items have share 0.
     held = round(float(distribution.numbers.sum()))
     if held > size:
         raise InvalidInputError(
@@ -319,7 +322,7 @@ def _over(distribution: Frequencies | None, size: int, max_items: int) -> Freque
 def _distribution(
     options: dict[str, Any], is_private: bool
 ) -> tuple[Frequencies | None, str, int | None]:
-    """Return what is known of the frequencies, in words too, and how many candidates that has."""
+    """Return the known frequencies, a text on them, and the number of their candidates."""
     like = options["like"]
     if like is None:
         return None, "assumed to fall like i^-1.1 (--like says otherwise)", None
@@ -351,6 +354,10 @@ def _of_population(population: Any) -> Frequencies:
 
 
 def _of_result(path: str, must_be_private: bool) -> tuple[Frequencies, str, int]:
+    """Return the frequencies that a saved result shows, a text on them, and their candidates.
+
+    The noise in its sums is allowed for: it would look like frequencies of its own.
+    """
     from fedtally.planner import Frequencies
     from fedtally.result import Result
 
@@ -378,262 +385,5 @@ def _write_files(proposal: Proposal, options: dict[str, Any]) -> None:
         proposal.plan.save(path)
         console.note(f"wrote {path}: try fedtally simulate --plan {path} SOURCE", quiet)
     if options["plot"]:
-        _plot(proposal, options["plot"])
+        plan_view.plot(proposal, options["plot"])
         console.note(f"wrote {options['plot']}: predicted error against bytes", quiet)
-
-
-def _plot(proposal: Proposal, path: str) -> None:
-    from fedtally import charts, report
-
-    chosen, target = proposal.plan, proposal.target
-    exact = "one-hot (exact)" if chosen.privacy is None else "one-hot"
-    costs = {exact: float(chosen.one_hot_bytes_per_client)}
-    title = (
-        f"{report.counted(chosen.num_clients, 'client')} in"
-        f" {report.counted(chosen.num_rounds, 'round')}, {target.recovery} recovery\npredicted,"
-        f" exceeded in {100 * target.failure_probability:.3g} %"
-    )
-    mark = charts.Point(chosen.bytes_per_client, proposal.linf, proposal.linf, proposal.linf)
-    name = f"the plan, {chosen.rows} x {chosen.width:,}"
-    charts.error_against_bytes(
-        {},
-        costs,
-        title=title,
-        path=path,
-        marked={name: mark},
-        target=target.linf,
-        predicted=proposal.curves(),
-    )
-
-
-def _document(proposal: Proposal, host: Host | None, about: str) -> dict[str, Any]:
-    from fedtally import report
-
-    chosen, target = proposal.plan, proposal.target
-    worst, cost = proposal.minimax
-    return {
-        "schema": "fedtally-proposal/1",
-        "plan": report.plan_fields(chosen),
-        "missing_keys": list(chosen.missing_keys),
-        "target": target.to_dict(),
-        "found": proposal.found,
-        "predicted_linf": proposal.linf,
-        "frequencies": about,
-        "message": proposal.size.message,
-        "privacy": report.privacy_fields(chosen),
-        "bill": proposal.bill(host).to_dict() | {"calibrated": host is not None},
-        "neighbours": [
-            {
-                "rows": other.rows,
-                "width": other.width,
-                "bytes_per_client": other.bytes_per_client,
-                "predicted_linf": e,
-            }
-            for other, e in proposal.neighbours
-        ],
-        "minimax": {"rows": worst.rows, "width": worst.width, "bytes_per_client": cost},
-    }
-
-
-def _view(proposal: Proposal, host: Host | None, about: str) -> RenderableType:
-    from rich.console import Group
-    from rich.text import Text
-
-    from fedtally import report
-
-    chosen, target = proposal.plan, proposal.target
-    bill = proposal.bill(host)
-    sketch = f"{chosen.rows} rows x {chosen.width:,} counters of {chosen.modulus_bits} bits"
-    linf = report.percent(target.linf, report.decimals([target.linf]))
-    expected = report.percent(proposal.linf, report.decimals([proposal.linf]))
-    chance = f"{100 * target.failure_probability:.3g} %"
-    how = "at the least epsilon"
-    if proposal.found != "epsilon":
-        how = (
-            "the fewest bytes for that"
-            if proposal.found == "bytes"
-            else "the smallest for these bytes"
-        )
-    rows: list[tuple[str, RenderableType]] = [
-        (
-            "Target",
-            f"largest error of all frequencies {linf}, exceeded in at most {chance} of campaigns",
-        ),
-        ("", f"{how}; predicted {expected}, if frequencies are as below"),
-        ("Frequencies", about),
-        ("Upload", report.cost(chosen)),
-        *_privacy(proposal, bill),
-        *_secure_sum(proposal),
-        ("Clients", f"{chosen.num_clients:,} in {report.counted(chosen.num_rounds, 'round')}"),
-        ("Sketch", f"{sketch}, {chosen.schedule} schedule, {target.recovery} recovery"),
-        ("Plan", chosen.fingerprint[:16]),
-    ]
-    notes = [("Note", Text(text, style="yellow")) for text in _notes(proposal, host)]
-    title = (
-        f"Plan for {chosen.num_clients:,} clients and"
-        f" {report.counted(chosen.domain_size, 'candidate')}"
-    )
-    return Group(
-        report.heading(title),
-        Text(),
-        report.facts([*rows, *notes]),
-        Text(),
-        report.heading("What it costs"),
-        Text(),
-        _stages(bill),
-        Text(),
-        report.heading("What other sizes cost"),
-        Text(),
-        _neighbours(proposal, host),
-    )
-
-
-def _privacy(proposal: Proposal, bill: Bill) -> list[tuple[str, str]]:
-    """Return what the plan is for; where clients add noise, in every cohort."""
-    from fedtally import report
-
-    if bill.method == "ideal":
-        return report.privacy_rows(proposal.plan)
-    return report.privacy_rows(proposal.plan, {"method": bill.method, "cohorts": bill.sums})
-
-
-def _secure_sum(proposal: Proposal) -> list[tuple[str, str]]:
-    from fedtally.secagg.config import SecAggConfig
-
-    agreed = proposal.plan.secure_sum
-    if agreed is None:
-        return [("Secure sum", "ideal: of a trusted server (--secure-sum names a protocol)")]
-    if not isinstance(agreed, SecAggConfig):
-        return [
-            (
-                "Secure sum",
-                f"two servers that do not collude; at least {agreed.min_batch:,} clients in a sum",
-            )
-        ]
-    p = agreed.parameters
-    graph = p.graph(p.n_max)
-    text = (
-        f"secagg, {p.adversary}: cohorts of {p.n_min:,} to {p.n_max:,} clients, {graph.neighbours}"
-        f" neighbours, up to {p.corrupt:,} corrupt, up to {p.max_dropout_ppm / 1e4:g} % may"
-        " drop out"
-    )
-    return [("Secure sum", text)]
-
-
-def _notes(proposal: Proposal, host: Host | None) -> list[str]:
-    from fedtally.recovery.decoding import kind_of
-
-    notes = [proposal.size.message] if proposal.size.message else []
-    if text := lacking(proposal.plan):
-        notes.append(text)
-    if proposal.plan.bytes_per_client >= proposal.plan.one_hot_bytes_per_client:
-        notes.append("a one-hot vector is no larger than this sketch, and has no collisions")
-    least = min(kind_of(proposal.target.recovery).planned_rows)
-    if proposal.plan.rows < least:
-        notes.append(
-            f"with fewer than {least} rows campaigns differ more than is predicted: check it"
-            " against its target"
-        )
-    for other, error in proposal.neighbours:
-        if other.width < proposal.plan.width and error <= (1 + _HARDLY) * proposal.linf:
-            saved = 1 - other.bytes_per_client / proposal.plan.bytes_per_client
-            notes.append(
-                f"{other.rows} x {other.width:,} saves {saved:.0%} of the bytes: its error is"
-                " hardly larger"
-            )
-    if host is None:
-        notes.append("CPU is that of another machine: fedtally plan --calibrate measures this one")
-    return notes
-
-
-def _stages(bill: Bill) -> Table:
-    from fedtally import report
-
-    table = report.new_table()
-    table.add_column("stage", style="bold", no_wrap=True)
-    for name in ("a client\nsends", "\ngets", "\nCPU", "the server\ngets", "\nsends", "\nCPU"):
-        table.add_column(name, justify="right", no_wrap=True, vertical="bottom")
-    for stage in bill.stages:
-        table.add_row(
-            stage.stage,
-            _bytes(stage.upload_bytes),
-            _bytes(stage.download_bytes),
-            _seconds(stage.client_seconds),
-            _bytes(stage.received_bytes),
-            _bytes(stage.sent_bytes),
-            _seconds(stage.server_seconds),
-        )
-    table.add_row("decoding", "", "", "", "", "", _seconds(bill.decoding_seconds))
-    table.add_row(
-        "together",
-        _bytes(bill.upload_bytes),
-        _bytes(bill.download_bytes),
-        _seconds(bill.client_seconds),
-        _bytes(bill.received_bytes),
-        _bytes(bill.sent_bytes),
-        _seconds(bill.server_seconds + bill.decoding_seconds),
-        style="bold",
-    )
-    return table
-
-
-def _neighbours(proposal: Proposal, host: Host | None) -> Table:
-    from fedtally import report
-
-    table = report.new_table()
-    table.add_column("sketch", style="bold", no_wrap=True)
-    for name in ("a client\nsends", "\nCPU", "the server\ngets", "\nCPU", "largest\nerror"):
-        table.add_column(name, justify="right", no_wrap=True, vertical="bottom")
-    listed = sorted(
-        [(proposal.plan, proposal.linf), *proposal.neighbours], key=lambda pair: pair[0].width
-    )
-    digits = report.decimals([error for _, error in listed])
-    for other, error in listed:
-        mark = " (the plan)" if other is proposal.plan else ""
-        cost = proposal.bill(host, other)
-        table.add_row(
-            f"{other.rows} x {other.width:,}{mark}",
-            report.size(cost.upload_bytes),
-            _seconds(cost.client_seconds),
-            report.size(cost.received_bytes),
-            _seconds(cost.server_seconds + cost.decoding_seconds),
-            report.percent(error, digits),
-        )
-    worst, cost_of_worst = proposal.minimax
-    table.add_row(
-        f"{worst.rows} x {worst.width:,} (minimax)", report.size(cost_of_worst), "", "", "", ""
-    )
-    exact = "0.00 %" if proposal.plan.privacy is None else "noise"
-    table.add_row(
-        "one-hot vector", report.size(proposal.plan.one_hot_bytes_per_client), "", "", "", exact
-    )
-    return table
-
-
-def _bytes(number: int) -> str:
-    from fedtally import report
-
-    return report.size(number) if number else ""
-
-
-def _seconds(seconds: float) -> str:
-    """Return a time with two digits, in the unit that suits it.
-
-    >>> _seconds(0.0), _seconds(2.34e-5), _seconds(0.0123), _seconds(4.56), _seconds(456.0)
-    ('', '23 µs', '12 ms', '4.6 s', '7.6 min')
-    """
-    if seconds <= 0:
-        return ""
-    for limit, unit, factor in (
-        (1e-3, "µs", 1e6),
-        (1.0, "ms", 1e3),
-        (120.0, "s", 1.0),
-        (7200.0, "min", 1 / 60),
-    ):
-        if seconds < limit:
-            return (
-                f"{seconds * factor:.2g} {unit}"
-                if seconds * factor < 100
-                else f"{seconds * factor:.0f} {unit}"
-            )
-    return f"{seconds / 3600:.2g} h"

@@ -1,4 +1,4 @@
-"""`fedtally query` and `fedtally inspect`: files that fedtally wrote."""
+"""`fedtally query`, `merge` and `inspect`: commands on files that fedtally wrote."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import click
 
 from fedtally.cli import console
 from fedtally.cli.layout import Command, option
-from fedtally.cli.options import as_named
+from fedtally.cli.options import DECODERS, as_named
 from fedtally.errors import InvalidInputError, UnreadableFileError
 
 if TYPE_CHECKING:
@@ -47,15 +47,15 @@ _json_option = option(
 @option(
     "Answer",
     "--recovery",
-    type=click.Choice(["joint", "median"]),
-    help="Decode otherwise (as the result says).",
+    type=click.Choice(DECODERS),
+    help="Decode in another way (as the result says).",
 )
 @option(
     "Answer",
     "--confidence",
     type=float,
     metavar="P",
-    help="Of the intervals; 0 for none (as the result says).",
+    help="Confidence of the intervals; 0 for none (as the result says).",
 )
 @option(
     "Answer",
@@ -75,8 +75,8 @@ def query(
 ) -> None:
     """Estimate items that are named now, from a saved result.
 
-    RESULT is a file of --save. Of strings, any may be asked for, also those that were no
-    candidates. Put -- before an ITEM that starts with a dash.
+    RESULT is a file of --save. If items are strings, an ITEM need not have been a candidate. Put --
+    before an ITEM that starts with a dash.
     """
     from fedtally import report
     from fedtally.result import Result
@@ -119,7 +119,7 @@ def query(
 
 @click.command(
     cls=Command,
-    short_help="One answer from results of several plans.",
+    short_help="Make one answer from the results of several plans.",
     examples=[
         (
             "a first part, a better plan for the rest, and all of it together",
@@ -146,10 +146,11 @@ def query(
 )
 @_json_option
 def merge(results: tuple[str, ...], top: int, query: tuple[str, ...], as_json: bool) -> None:
-    """One answer from the results of several plans over the same candidates: of parts of a campaign, or of campaigns.
+    """Make one answer from the results of several plans over the same candidates.
 
-    The RESULTs are files of --save. Their clients must not be the same; a plan for later ones may
-    come from `fedtally plan --like RESULT`. Frequencies are shares of all clients together.
+    The RESULTs are files of --save, of parts of a campaign or of whole campaigns. No client may be
+    in two of them. A plan for the next part may come from `fedtally plan --like RESULT`.
+    Frequencies are shares of all clients together.
     """
     from fedtally import report
     from fedtally.merged import Merged
@@ -201,7 +202,7 @@ def merge(results: tuple[str, ...], top: int, query: tuple[str, ...], as_json: b
         )
         private = report.privacy_fields(part.plan, part.secure_sum)
         guaranteed = report.NO_PRIVACY if private is None else report.guarantee(private)
-        # Not the path as the label: a long one would leave no room for what is said.
+        # The path is not the label: a long one would leave no room for the text.
         rows.append(("Result", f"{path}: {size}; {guaranteed}"))
     rows.append(("Together", f"a client in all of them: {merged.joint_guarantee}"))
     warnings = dict.fromkeys(warning for part in merged.results for warning in part.warnings)
@@ -213,18 +214,19 @@ def _lines(path: str) -> list[str]:
     console.check_standard_input(path)
     try:
         with click.open_file(path, "rb") as file:
-            text = file.read().decode("utf-8-sig")
+            text = file.read().decode("utf-8-sig")  # without the mark that some editors write first
     except (OSError, UnicodeDecodeError) as error:
         raise UnreadableFileError(
             f"cannot read {path}: {getattr(error, 'strerror', None) or error}"
         ) from error
+    # not splitlines, which also breaks lines at characters that an item may hold
     lines = (line.removesuffix("\r") for line in text.split("\n"))
     return [line for line in lines if line]
 
 
 @click.command(
     cls=Command,
-    short_help="Say what is in a plan, sketch or result.",
+    short_help="Show what is in a plan, sketch or result.",
     examples=[
         ("a saved result", "fedtally inspect demo.fedtally"),
         (
@@ -232,7 +234,7 @@ def _lines(path: str) -> list[str]:
             "fedtally inspect plan.toml --json | jq -r .fingerprint",
         ),
         (
-            "what its privacy loss may be, for another accountant",
+            "the distribution of its privacy loss, for another accountant",
             "fedtally inspect plan.toml --privacy-loss loss.csv",
         ),
     ],
@@ -251,7 +253,7 @@ def _lines(path: str) -> list[str]:
 )
 @_json_option
 def inspect(file: str, losses: str | None, as_json: bool) -> None:
-    """Say what is in a plan (.toml, .json), a sketch or a result, and its fingerprint."""
+    """Show what is in a plan (.toml, .json), a sketch or a result, and its fingerprint."""
     from fedtally import report
 
     console.check_files([losses], [file])
@@ -276,7 +278,7 @@ def inspect(file: str, losses: str | None, as_json: bool) -> None:
 
 
 def _write_losses(kind: str, file: str, path: str) -> None:
-    """Write a table of the privacy loss that a plan, or that of a result, guarantees to stay below."""
+    """Write the privacy loss distribution that the plan of a file guarantees, as a table."""
     import pyarrow as pa
 
     from fedtally.plan import Plan
@@ -296,7 +298,7 @@ def _write_losses(kind: str, file: str, path: str) -> None:
 
 
 def _describe(file: str) -> tuple[str, dict[str, Any]]:
-    """Return the kind of a file and what it holds."""
+    """Return the kind of a file and its fields."""
     from fedtally import _archive, report
     from fedtally.plan import Plan
     from fedtally.result import SCHEMA as RESULT
@@ -350,11 +352,12 @@ def _result_fields(result: Result) -> dict[str, Any]:
 
 
 def _sketch_fields(sketch: CountSketch) -> dict[str, Any]:
-    """Return what a sketch holds; its fingerprint is the SHA-256 of its parameters and counters."""
+    """Return a sketch's fields; its fingerprint is the SHA-256 of its parameters and counters."""
     from fedtally.sketch.count_sketch import spec_to_dict
 
     fields = {**spec_to_dict(sketch.spec), "round": sketch.round, "num_clients": sketch.num_clients}
     digest = hashlib.sha256(json.dumps(fields, sort_keys=True).encode() + b"\n")
+    # in one byte order: a sketch has the same fingerprint on every machine
     digest.update(sketch.counters.astype("<i8").tobytes())
     return fields | {
         "noised_by": None if sketch.noise is None else sketch.noise.by,

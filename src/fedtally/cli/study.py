@@ -1,4 +1,4 @@
-"""`fedtally simulate`: schedules and widths compared over repeats, or a plan checked against its target."""
+"""`fedtally simulate`: a comparison of schedules and widths, or the test of a plan."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import click
 from fedtally.cli import console
 from fedtally.cli.layout import Command, Decorator, option, options
 from fedtally.cli.options import (
+    DECODERS,
     delta_option,
     domain_options,
     listed,
@@ -29,7 +30,9 @@ if TYPE_CHECKING:
     from fedtally.sources import Source
     from fedtally.studies.schedules import Comparison, StudyResult
 
+# A comparison needs few repeats. A target of 10 % failures needs more to be tested at all.
 _REPEATS, _REPEATS_OF_PLAN = 10, 50
+# options that a plan settles, and that --plan therefore excludes
 _PLANNED = {
     "methods": "--methods",
     "widths": "--width",
@@ -70,10 +73,10 @@ _study_options = options(
     option(
         "Study",
         "--recovery",
-        type=click.Choice(["median", "joint"]),
+        type=click.Choice(DECODERS),
         help=(
-            "How sums are decoded: median, as in the paper, or joint, as `estimate` does from 3"
-            " rows on (median; with --plan what it says, or joint)."
+            "How sums are decoded: median is the paper's decoder; joint is that of `estimate` from"
+            " 3 rows on (median; with --plan that of its target, or joint)."
         ),
     ),
     option(
@@ -162,15 +165,15 @@ _study_options = options(
 @_study_options
 @run_options
 def simulate(source: str, **options: Any) -> int:
-    """Compare schedules and widths over repeats, on one population; or test whether a plan meets its target.
+    """Compare schedules and widths on one population, or test whether a plan meets its target.
 
-    SOURCE is what `fedtally estimate` takes. Each repeat draws new rounds and new hashes; within a
+    SOURCE is an INPUT of `fedtally estimate`. Each repeat draws new rounds and new hashes; within a
     repeat all methods see the same ones. A client holds one item, drawn from its own.
 
-    With --plan every repeat is a campaign of the plan, of exactly as many clients as it says, drawn
-    from SOURCE with replacement unless SOURCE has as many. The target is met unless more repeats
-    exceed the error that the plan is for than one in a hundred studies would have by chance; the
-    exit code is 1 where it is missed, else 0.
+    With --plan every repeat is a campaign of the plan with exactly the plan's number of clients.
+    They are drawn from SOURCE with replacement, unless SOURCE has just as many. The target counts
+    as missed if so many repeats exceed its error that chance alone would bring about in at most one
+    of a hundred studies; the exit code is then 1, else 0.
     """
     _check_outputs(options, source)
     if options["plan"] is not None:
@@ -193,7 +196,7 @@ def _compare(source: str, options: dict[str, Any]) -> StudyResult:
         rows=options["rows"],
         num_rounds=options["rounds"],
         repeats=options["repeats"] or _REPEATS,
-        recovery=options["recovery"] or "median",
+        recovery=options["recovery"] or "median",  # the paper's decoder: its schedules are compared
         epsilon=options["epsilon"],
         delta=options["delta"],
         trust=options["trust"],
@@ -205,11 +208,12 @@ def _compare(source: str, options: dict[str, Any]) -> StudyResult:
 
 
 def _test_plan(source: str, options: dict[str, Any]) -> int:
-    """Check a plan against its target; return 1 if it is broken, else 0."""
+    """Check a plan against its target; return 1 if the target is missed, else 0."""
     from fedtally.cli import validation
     from fedtally.plan import Plan
     from fedtally.studies import validation as engine
 
+    # Only options that were typed count: their defaults are always there.
     given = click.get_current_context().get_parameter_source
     for name, flag in _PLANNED.items():
         if given(name) is click.core.ParameterSource.COMMANDLINE:
@@ -339,10 +343,7 @@ def _view(found: StudyResult) -> RenderableType:
     rows = [
         (
             "Errors",
-            (
-                "of frequencies in % of clients, over all candidates: mean, median and 90 %"
-                " quantile of the repeats"
-            ),
+            "of all candidates' frequencies, in percentage points: mean, median and 90 % quantile",
         ),
         ("Upload", "bytes per client, in its round"),
         ("Privacy", _privacy_in_words(found)),
@@ -361,7 +362,7 @@ def _view(found: StudyResult) -> RenderableType:
 
 
 def _target(found: StudyResult) -> dict[str, Any]:
-    """Return what the noise of every method is for, in documents."""
+    """Return the guarantee that the noise of every method is made for, as documents have it."""
     from fedtally.privacy.config import default_delta
 
     asked = found.study.privacy
@@ -421,11 +422,12 @@ def _figures(comparison: Comparison, all_of_them: list[Comparison]) -> list[str]
         "" if comparison.width is None else f"{comparison.width:,}",
         report.size(comparison.bytes_per_client),
     ]
-    if comparison.width is None and not any(comparison.linf):
+    if comparison.width is None and not any(comparison.linf):  # exact: no decimals of nothing
         return [*cells, *["0"] * 6]
     largest = report.decimals(share for c in all_of_them for share in c.linf)
     squared = report.decimals(share for c in all_of_them for share in c.l2)
-    percents = [report.percent(share, largest) for share in comparison.linf] + [
-        report.percent(share, squared) for share in comparison.l2
+    errors = [report.points(error, largest) for error in comparison.linf] + [
+        report.points(error, squared) for error in comparison.l2
     ]
-    return [*cells, *(text.removesuffix(" %") for text in percents)]
+    # six columns of errors leave no room for a unit, which stands below the table
+    return [*cells, *(text.removesuffix(" points") for text in errors)]

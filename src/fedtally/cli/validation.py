@@ -1,4 +1,4 @@
-"""What `fedtally simulate --plan` prints and writes: errors beside their prediction, and whether the target is met."""
+"""The answer of `fedtally simulate --plan`: errors beside their prediction, and the verdict."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ if TYPE_CHECKING:
 
     from fedtally.studies.validation import TrialResult, Verdict
 
-# probabilities of exceeding of which errors are shown, beside that of the promise
+# The table has the errors that are exceeded with these probabilities, and with the target's.
 _TYPICAL = (0.5, 0.1)
 
 
 def write_files(found: TrialResult, options: dict[str, Any]) -> None:
-    """Write the table and the chart that were asked for, and say so."""
+    """Write the table and the chart that were asked for, with a note on each."""
     quiet = options["quiet"] or options["as_json"]
     if options["output"]:
         found.export(options["output"])
@@ -94,7 +94,7 @@ def view(found: TrialResult) -> RenderableType:
 
 
 def _levels(found: TrialResult) -> list[float]:
-    """Return the probabilities of exceeding of which errors are shown, falling."""
+    """Return the probabilities for which the exceeded errors are shown, largest first."""
     target = found.trial.plan.target
     asked = () if target is None else (target.failure_probability,)
     return sorted({*_TYPICAL, *asked}, reverse=True)
@@ -105,20 +105,20 @@ def _table(found: TrialResult) -> Table:
 
     rows = [(_named(p), found.quantile(p), found.predicted(p)) for p in _levels(found)]
     rows.append((f"worst of {found.trial.repeats:,}", float(found.errors.max()), None))
-    digits = report.decimals(share for _, *shares in rows for share in shares if share is not None)
+    digits = report.decimals(error for _, *errors in rows for error in errors if error is not None)
     table = report.new_table()
     table.add_column("largest error", style="bold", no_wrap=True)
     for name in ("simulated", "predicted"):
         table.add_column(name, justify="right", no_wrap=True)
-    for name, *shares in rows:
+    for name, *errors in rows:
         table.add_row(
-            name, *("" if share is None else report.percent(share, digits) for share in shares)
+            name, *("" if error is None else report.points(error, digits) for error in errors)
         )
     return table
 
 
 def _named(probability: float) -> str:
-    """Return what an error that is exceeded with a probability is called.
+    """Return the name of the quantile that is exceeded with a probability.
 
     >>> _named(0.5), _named(0.1), _named(0.005)
     ('median', '90 %', '99.5 %')
@@ -127,14 +127,14 @@ def _named(probability: float) -> str:
 
 
 def _promise(found: TrialResult) -> list[tuple[str, RenderableType]]:
-    """Return what came of the promise, what so many repeats can show, and what was predicted."""
+    """Return the rows on the target: the verdict, its strength, and the prediction."""
     from rich.text import Text
 
     target, verdict = found.trial.plan.target, found.verdict
     if target is None:
         return [("Target", "none: the plan has no target")]
     text = (
-        f"largest error above {_share(target.linf)} in {found.exceeded:,} of"
+        f"largest error above {100 * target.linf:.3g} points in {found.exceeded:,} of"
         f" {found.trial.repeats:,} repeats, allowed in at most {_share(target.failure_probability)}"
     )
     rows: list[tuple[str, RenderableType]] = [("Target", text)]
@@ -156,7 +156,7 @@ def _promise(found: TrialResult) -> list[tuple[str, RenderableType]]:
 
 
 def _shown(verdict: Verdict) -> str:
-    """Say what so many repeats can show."""
+    """Return what so many repeats can show, in words."""
     from fedtally import report
 
     repeats = report.counted(verdict.repeats, "repeat")
@@ -170,7 +170,7 @@ def _shown(verdict: Verdict) -> str:
 
 
 def _share(share: float) -> str:
-    """Return a probability or frequency in percent, two digits of it.
+    """Return a probability in percent, with up to three digits.
 
     >>> _share(0.1), _share(0.00125), _share(1e-30)
     ('10 %', '0.125 %', 'less than 0.001 %')
@@ -189,7 +189,7 @@ def _clients(found: TrialResult) -> str:
 
 
 def _plot(found: TrialResult, path: str) -> None:
-    """Draw the plan, with a band up to what is allowed, among the predicted errors of other widths."""
+    """Draw the plan on the predicted errors of other widths, with a band up to its target."""
     import numpy as np
 
     from fedtally import charts

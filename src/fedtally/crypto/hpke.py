@@ -1,12 +1,13 @@
-"""Hybrid public-key encryption (RFC 9180) for one recipient: base mode, X25519, HKDF-SHA256, AES-256-GCM. Hazard layer.
+"""Hybrid public-key encryption (RFC 9180) for one recipient. Hazard layer.
 
-Whoever knows the public key can seal, once per call and without saying who it is; what a ciphertext
-is for is bound to it by a `Label` and fields, as `info` of the RFC. The associated data are empty,
-and only the first message of a context is used: 32 bytes of encapsulated key, then the ciphertext,
-16 bytes longer than the plaintext.
+Base mode with X25519, HKDF-SHA256 and AES-256-GCM: anybody who knows the public key can seal, and a
+ciphertext does not say who sealed it. A `Label` and fields, as `info` of the RFC, bind a ciphertext
+to its purpose. The associated data are empty, and only the first message of a context is used: 32
+bytes of encapsulated key, then the ciphertext, 16 bytes longer than the plaintext.
 
-The library draws the ephemeral key of every seal itself, from the operating system: the one place
-in the core where randomness is not an argument, so that no caller can seal twice with one.
+The library draws the ephemeral key of every seal itself, from the operating system. This is the one
+place in the core where randomness is not an argument: a caller that passed the same key twice would
+encrypt two plaintexts under one key and nonce.
 """
 
 from __future__ import annotations
@@ -27,13 +28,13 @@ from fedtally.crypto.keys import (
     check_point,
 )
 
-OVERHEAD_BYTES = KEY_BYTES + TAG_BYTES
+OVERHEAD_BYTES = KEY_BYTES + TAG_BYTES  # the encapsulated key and the tag of AES-GCM
 
 _SUITE = Suite(KEM.X25519, KDF.HKDF_SHA256, AEAD.AES_256_GCM)
 
 
 class PrivateKey(_Hidden):
-    """The secret key of a recipient; not to be used for any other exchange.
+    """The secret key of a recipient; never use it for any other exchange.
 
     Args:
         secret: 32 bytes, uniform.
@@ -42,8 +43,9 @@ class PrivateKey(_Hidden):
         public: the public key, 32 bytes.
 
     >>> key = PrivateKey(Secret(bytes(32)))
-    >>> sealed = seal(key.public, Secret(b"a seed"), Label.TWO_SERVER_SEED, b"what for")
-    >>> len(sealed) - OVERHEAD_BYTES, bytes(key.open(sealed, Label.TWO_SERVER_SEED, b"what for").reveal())
+    >>> sealed = seal(key.public, Secret(b"a seed"), Label.TWO_SERVER_SEED, b"field")
+    >>> opened = key.open(sealed, Label.TWO_SERVER_SEED, b"field")
+    >>> len(sealed) - OVERHEAD_BYTES, bytes(opened.reveal())
     (6, b'a seed')
     """
 
@@ -59,18 +61,21 @@ class PrivateKey(_Hidden):
         """Return the plaintext of `seal`.
 
         Args:
-            sealed: what came from a peer.
-            label: what it must be for.
-            fields: what it must be bound to.
+            sealed: the bytes that came from a peer.
+            label: the purpose that it must be sealed for.
+            fields: the fields that it must be bound to.
 
         Raises:
-            RejectedError: it was not sealed to this key for this, was changed, holds nothing, or
-                its encapsulated key is one that `check_point` refuses.
+            RejectedError: the bytes were not sealed to this key for this purpose, were changed,
+                hold nothing, or `check_point` refuses their encapsulated key.
             InvalidInputError: this key was wiped.
         """
         key, info = _present(self._key), _join(label, fields)
         if not isinstance(sealed, bytes) or len(sealed) <= OVERHEAD_BYTES:
             raise RejectedError(f"what is sealed must be bytes, more than {OVERHEAD_BYTES} of them")
+        # A point of low order would make the shared secret zero, known to everybody: RFC 9180,
+        # section 7.1.4, demands the check. A second encoding of a point would be a second
+        # ciphertext of the same plaintext.
         check_point(sealed[:KEY_BYTES])
         try:
             return Secret(_SUITE.decrypt(sealed, key, info=info))
@@ -85,13 +90,15 @@ class PrivateKey(_Hidden):
 
 
 def seal(public: bytes, plaintext: Secret, label: Label, *fields: bytes) -> bytes:
-    """Return the plaintext sealed to a public key, `OVERHEAD_BYTES` longer, and different every time.
+    """Return the plaintext sealed to a public key; each call returns other bytes.
+
+    They are `OVERHEAD_BYTES` longer than the plaintext.
 
     Args:
         public: the recipient's key, 32 bytes.
-        plaintext: what is sealed.
-        label: what for.
-        fields: what it is bound to; under one label each of them has one length.
+        plaintext: the bytes to seal.
+        label: the purpose of the ciphertext.
+        fields: the fields that it is bound to; under one label each of them has one length.
 
     Raises:
         RejectedError: `check_point` refuses the key.

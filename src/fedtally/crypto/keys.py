@@ -1,13 +1,13 @@
-"""Keys: the key table of ``fedtally-secagg/1``, and X25519, Ed25519, HKDF and AES-256-GCM behind types. Hazard layer.
+"""The key table of ``fedtally-secagg/1``, over X25519, Ed25519, HKDF and AES-256-GCM. Hazard layer.
 
-Every derived value is bound to one purpose by a `Label`; which secret, salt and fields belong to it
-is stated by the functions of the key table, `mask_key` to `ring_order_key`. Integers in fields are
-little-endian, 32 bits wide. Fields are joined without separators, so under one label each of them
-has one length.
+A `Label` binds every derived value to one purpose. The functions of the key table, `mask_key` to
+`ring_order_key`, say which secret, salt and fields belong to each. Integers in fields are
+little-endian, 32 bits wide. Fields are joined without separators, so that under one label each of
+them must have one length: otherwise two lists of fields could give the same bytes.
 
-Secrets are objects that do not print, copy or pickle, and that can be wiped. What wiping cannot
-reach, in Python: the ``bytes`` that a derivation or an exchange returned on the way (they are
-freed, not cleared), copies the caller made, and pages that the operating system wrote to disk. The
+Secrets are objects that do not print, copy or pickle, and that can be wiped. In Python wiping does
+not reach the ``bytes`` that a derivation or an exchange returned on the way (they are freed, not
+cleared), copies that the caller made, and pages that the operating system wrote to disk. The
 library clears its own copy of a key when that is freed.
 """
 
@@ -27,16 +27,17 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from fedtally import _validate
 from fedtally.errors import InvalidInputError
 
-KEY_BYTES = 32
-SEED_BYTES = 20
+KEY_BYTES = 32  # of X25519, Ed25519, AES-256, SHA-256 and every context
+SEED_BYTES = 20  # of the secrets that are shared: 5 field elements, 155 bits
 SIGNATURE_BYTES = 64
 TAG_BYTES = 16
 
 _T = TypeVar("_T")
-_NONCE = bytes(12)
-_PREFIX = b"fedtally-secagg/1 "
+_NONCE = bytes(12)  # always the same: `seal` says why that is safe
+_PREFIX = b"fedtally-secagg/1 "  # name and version: nothing of another protocol verifies here
 _FIELD_PRIME = 2**255 - 19
 # Points of order 1, 2, 4 and 8 on Curve25519 (torsion Z/8) and on its twist (Z/4), by u-coordinate.
+# What is exchanged with one of them is zero, whatever the secret key (RFC 7748, section 6.1).
 _LOW_ORDER = frozenset(
     {
         0,
@@ -46,7 +47,8 @@ _LOW_ORDER = frozenset(
         0x57119FD0DD4E22D8868E1C58C45C44045BEF839C55B1D0B1248C50A3BC959C5F,
     }
 )
-# The same points on the Edwards form, by y-coordinate.
+# The same points on the Edwards form, by y-coordinate. Under such a key one signature holds for
+# every message.
 _LOW_ORDER_IDENTITIES = frozenset(
     {
         0,
@@ -63,7 +65,10 @@ class RejectedError(InvalidInputError):
 
 
 class Label(bytes, Enum):
-    """The purposes of hashes, derived keys and signatures; no label is the beginning of another."""
+    """The purposes of hashes, derived keys and signatures; no label is the beginning of another.
+
+    Else a label with its fields could be read as another label with other fields.
+    """
 
     MASK_SECRET_KEY = _PREFIX + b"mask secret key"
     COMMITMENT = _PREFIX + b"commitment to b"
@@ -87,7 +92,7 @@ class Label(bytes, Enum):
 
 
 class _Hidden:
-    """Neither prints nor copies nor pickles."""
+    """The base of secrets: an object that does not print, copy or pickle."""
 
     __slots__ = ()
 
@@ -101,7 +106,7 @@ class _Hidden:
 
 
 class Secret(_Hidden):
-    """Secret bytes, in a buffer of their own; equality takes the same time wherever they differ.
+    """Secret bytes in a buffer of their own, which are compared in constant time.
 
     Args:
         value: at least one byte; copied.
@@ -137,7 +142,7 @@ class Secret(_Hidden):
         """Return the bytes, as a read-only view that ends with `wipe`.
 
         Args:
-            length: how many they must be; None for any number.
+            length: the number that there must be; None for any number.
 
         Raises:
             InvalidInputError: they were wiped, or are of another length.
@@ -151,7 +156,11 @@ class Secret(_Hidden):
         return self._view
 
     def wipe(self) -> None:
-        """Overwrite the bytes and forget them; what still holds memory of a view, as an array does, reads zeros."""
+        """Overwrite the bytes and forget them.
+
+        An array or a view that still holds the memory reads zeros.
+        """
+        # in place first: a view that cannot be released must not keep the secret
         self._buffer[:] = bytes(len(self._buffer))
         with suppress(BufferError):
             self._view.release()
@@ -177,7 +186,9 @@ class ExchangeKey(_Hidden):
         self.public = self._key.public_key().public_bytes_raw()
 
     def exchange(self, point: bytes) -> Secret:
-        """Return what this key and the peer's public key have in common: the raw 32 bytes, to be hashed with `hkdf`.
+        """Return the raw 32 bytes that this key shares with the peer's public key.
+
+        They are not uniform: hash them with `hkdf` before any other use (RFC 7748, section 6.1).
 
         Raises:
             RejectedError: `check_point` refuses the point.
@@ -228,11 +239,11 @@ def verify(public: bytes, signature: bytes, label: Label, *fields: bytes) -> Non
     Args:
         public: the key, 32 bytes.
         signature: 64 bytes, from a peer.
-        label: what the signature is for.
-        fields: what is signed.
+        label: the purpose of the signature.
+        fields: the fields that are signed.
 
     Raises:
-        RejectedError: it is not one by this key over this content.
+        RejectedError: this key did not sign this content.
 
     >>> key = SigningKey(Secret(bytes(32)))
     >>> verify(key.public, key.sign(Label.CONFIRM, b"yes"), Label.CONFIRM, b"no")
@@ -251,12 +262,13 @@ def verify(public: bytes, signature: bytes, label: Label, *fields: bytes) -> Non
 
 
 def check_point(point: bytes) -> bytes:
-    """Return the X25519 public key if it is canonical (32 bytes, below 2^255 - 19) and not of low order.
+    """Return the X25519 public key, if it is canonical and not of low order.
 
-    With these, two keys are the same only if their bytes are, and no exchange yields zero.
+    It must be 32 bytes, below 2^255 - 19. Then two keys are the same only if their bytes are, and
+    no exchange yields zero.
 
     Raises:
-        RejectedError: it is not so.
+        RejectedError: the key is not canonical, or of low order.
     """
     if not isinstance(point, bytes) or len(point) != KEY_BYTES:
         raise RejectedError(f"a public key must be {KEY_BYTES} bytes, got {_describe(point)}")
@@ -271,22 +283,22 @@ def check_point(point: bytes) -> bytes:
 
 
 def check_identity(key: bytes) -> bytes:
-    """Return the Ed25519 public key if its y-coordinate is below 2^255 - 19 and not that of a point of low order.
+    """Return the Ed25519 public key, if it is canonical and not of low order.
 
-    Under a key of low order one signature is valid for every message, so that anybody may speak for
-    it.
+    Its y-coordinate must be below 2^255 - 19. Under a key of low order one signature is valid for
+    every message, so that anybody could sign.
 
     Raises:
-        RejectedError: it is not so.
+        RejectedError: the key is not canonical, or of low order.
 
     >>> check_identity(bytes([1]) + bytes(31))
     Traceback (most recent call last):
     ...
-    fedtally.crypto.keys.RejectedError: an identity must not be a key of low order: anybody could sign for it
+    fedtally.crypto.keys.RejectedError: an identity must not be a key of low order: ...
     """
     if not isinstance(key, bytes) or len(key) != KEY_BYTES:
         raise RejectedError(f"an identity must be {KEY_BYTES} bytes, got {_describe(key)}")
-    y = int.from_bytes(key, "little") & (2**255 - 1)
+    y = int.from_bytes(key, "little") & (2**255 - 1)  # the top bit is the sign of x (RFC 8032)
     if y >= _FIELD_PRIME:
         raise RejectedError("an identity must be the one encoding of its point, below 2^255 - 19")
     if y in _LOW_ORDER_IDENTITIES:
@@ -304,20 +316,22 @@ def digest(label: Label, *fields: bytes) -> bytes:
 
 
 def hkdf(secret: Secret, salt: bytes, info: bytes) -> Secret:
-    """Return 32 bytes of HKDF-SHA256 (RFC 5869): one block, so that extract and expand are one HMAC each."""
+    """Return 32 bytes of HKDF-SHA256 (RFC 5869)."""
+    # 32 bytes are one block, so that extract and expand are one HMAC each; 1 is the block's number
     extracted = hmac.digest(salt, secret.reveal(), "sha256")
     return Secret(hmac.digest(extracted, info + b"\x01", "sha256"))
 
 
 def seal(key: Secret, plaintext: Secret) -> bytes:
-    """Return the AES-256-GCM ciphertext, 16 bytes longer than the plaintext, under nonce 0; wipes the key.
+    """Return the AES-256-GCM ciphertext under nonce 0, and wipe the key.
 
-    A nonce that never changes is safe because a key seals one plaintext: nothing else may be sealed
-    under it, ever.
+    The ciphertext is 16 bytes longer than the plaintext. A nonce that never changes is safe because
+    a key seals one plaintext: two under one key and nonce would show their difference, and allow
+    forgeries. The wipe keeps a caller from sealing twice.
 
     Args:
         key: 32 bytes; used up.
-        plaintext: what is sealed.
+        plaintext: the bytes to seal.
     """
     sealed = AESGCM(key.reveal(KEY_BYTES)).encrypt(_NONCE, plaintext.reveal(), None)
     key.wipe()
@@ -325,14 +339,14 @@ def seal(key: Secret, plaintext: Secret) -> bytes:
 
 
 def unseal(key: Secret, sealed: bytes) -> Secret:
-    """Return the plaintext of `seal`; wipes the key whether or not it opens.
+    """Return the plaintext of `seal`, and wipe the key whether or not the ciphertext opens.
 
     Args:
         key: 32 bytes; used up.
-        sealed: what came from the peer.
+        sealed: the bytes that came from the peer.
 
     Raises:
-        RejectedError: it was not sealed under this key, was changed, or holds nothing.
+        RejectedError: the bytes were not sealed under this key, were changed, or hold nothing.
     """
     try:
         plaintext = AESGCM(key.reveal(KEY_BYTES)).decrypt(_NONCE, sealed, None)
@@ -347,7 +361,8 @@ def unseal(key: Secret, sealed: bytes) -> Secret:
     return Secret(plaintext)
 
 
-# The key table.
+# The key table: each function binds its key to the session (ctx) or the roster (ctx2), so that no
+# key of one session or roster opens or hides anything in another.
 
 
 def mask_key(seed: Secret, ctx: bytes) -> ExchangeKey:
@@ -370,7 +385,8 @@ def commitment(seed: Secret, ctx: bytes) -> bytes:
         seed: 20 bytes.
         ctx: the context of the session, 32 bytes.
     """
-    return bytes(_from_seed(seed, ctx, Label.COMMITMENT).reveal())  # public: nothing to wipe
+    # b has 155 uniform bits, so that a hash of it hides it; and it is public: nothing to wipe
+    return bytes(_from_seed(seed, ctx, Label.COMMITMENT).reveal())
 
 
 def self_mask_key(seed: Secret, ctx2: bytes, index: int) -> Secret:
@@ -387,10 +403,10 @@ def self_mask_key(seed: Secret, ctx2: bytes, index: int) -> Secret:
 def pair_mask_key(
     shared: Secret, ctx2: bytes, own: int, own_key: bytes, peer: int, peer_key: bytes
 ) -> Secret:
-    """Return the key of the mask between two clients; both find the same.
+    """Return the key of the mask between two clients; both compute the same key.
 
     Args:
-        shared: what `ExchangeKey.exchange` of the mask keys returned.
+        shared: the result of `ExchangeKey.exchange` on the mask keys.
         ctx2: the context of the roster, 32 bytes.
         own: the client's index in the roster.
         own_key: its public mask key.
@@ -404,10 +420,13 @@ def pair_mask_key(
 def share_keys(
     shared: Secret, ctx2: bytes, own: int, own_key: bytes, peer: int, peer_key: bytes
 ) -> tuple[Secret, Secret]:
-    """Return the keys that seal shares for the other client, and that open those from it.
+    """Return the key that seals shares for the other client, and the key that opens its shares.
+
+    Each direction has a key of its own. With one key for both, two plaintexts would be sealed under
+    one key and nonce, and a server could send a client its own share back as the other's.
 
     Args:
-        shared: what `ExchangeKey.exchange` of the encryption keys returned.
+        shared: the result of `ExchangeKey.exchange` on the encryption keys.
         ctx2: the context of the roster, 32 bytes.
         own: the client's index in the roster.
         own_key: its public encryption key.
@@ -423,7 +442,8 @@ def share_keys(
 
 
 def ring_order_key(ctx2: bytes) -> Secret:
-    """Return the key of the stream that orders the ring: it is public, a function of the roster's context alone."""
+    """Return the key of the stream that orders the ring: public, a function of ctx2 alone."""
+    # a constant secret: every client must find the same order
     return hkdf(Secret(bytes(32)), _exact(KEY_BYTES, ctx2=ctx2), Label.RING_ORDER)
 
 
@@ -433,7 +453,7 @@ def _from_seed(seed: Secret, context: bytes, label: Label, field: bytes = b"") -
 
 
 def _pair(own: int, own_key: bytes, peer: int, peer_key: bytes) -> bytes:
-    """Return i, j, pk_i, pk_j with i < j."""
+    """Return i, j, pk_i, pk_j with i < j, the same bytes at both ends."""
     if own == peer:
         raise InvalidInputError(f"a pair must be of two clients, got index {own} twice")
     one, other = sorted(((own, own_key), (peer, peer_key)))

@@ -1,10 +1,9 @@
-"""The pseudorandom generator: from a key of 32 bytes to a stream, added to a vector of integers.
-Hazard layer.
+"""The pseudorandom generator: a stream from a key, added to a vector of integers. Hazard layer.
 
-The stream is AES-256 in counter mode, in chunks of 128 KiB: block i of chunk c is AES(key, be96(c)
-|| be32(i + 2)), 0 <= i < 8192. That is what AES-256-GCM under nonce be96(c) makes of zeros, and it is computed so because libraries run
-this fastest; the tag is discarded and no property of GCM is used. A key serves one stream of at
-most 2^30 bytes.
+The stream of a key of 32 bytes is AES-256 in counter mode, in chunks of 128 KiB: block i of chunk c
+is AES(key, be96(c) || be32(i + 2)), 0 <= i < 8192. That is what AES-256-GCM under nonce be96(c)
+makes of zeros, and it is computed so because libraries run this fastest. The tag is discarded, and
+no property of GCM is used. A key serves one stream of at most 2^30 bytes.
 
 A mask is the stream read as little-endian lanes of 16, 32 or 64 bits, whichever is the first to
 hold the modulus 2^b.
@@ -22,9 +21,9 @@ from fedtally import _validate
 from fedtally.crypto.keys import KEY_BYTES, TAG_BYTES, Secret
 from fedtally.errors import InvalidInputError
 
-CHUNK_BYTES = 1 << 17
-MAX_STREAM_BYTES = 1 << 30
-MAX_BITS = 64
+CHUNK_BYTES = 1 << 17  # a chunk and its part of the vector stay in cache; part of the format
+MAX_STREAM_BYTES = 1 << 30  # 2^26 blocks of a key: far below where a stream shows it has no repeats
+MAX_BITS = 64  # the widest lane
 
 Lanes = npt.NDArray[np.unsignedinteger[Any]]
 
@@ -99,6 +98,7 @@ class Masking:
 
     def _apply(self, key: Secret, operation: np.ufunc) -> None:
         encrypt_into = AESGCM(key.reveal(KEY_BYTES)).encrypt_into
+        # chunk by chunk, so that no mask is ever whole in memory
         for nonce, zeros, output, stream, part in self._parts:
             encrypt_into(nonce, zeros, None, output)
             operation(part, stream, out=part)
@@ -123,6 +123,7 @@ def expand(key: Secret, length: int) -> bytes:
 
 
 def _nonce(chunk: int) -> bytes:
+    # one for each chunk of a key: the same counter twice would give the same stream twice
     return chunk.to_bytes(12, "big")
 
 

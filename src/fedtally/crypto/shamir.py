@@ -1,4 +1,5 @@
 """Shamir's secret sharing of vectors over GF(2^31 - 1).
+
 Hazard layer: a wrong argument gives secrets away.
 
 A secret is a vector of field elements; the 20-byte secrets of the protocol are 5 uniform elements
@@ -7,12 +8,13 @@ coefficients[0, j] z + ... of degree t - 1, and the share at point x is the vect
 Any t shares give the secret, fewer say nothing about it, provided that the coefficients are uniform
 and used once. On the wire an element is a little-endian u32 below 2^31 - 1 (Shamir 1979).
 
-Points are public: they may be branched on and be indexes. Secrets, shares and coefficients are
-neither: they pass through additions, products and comparisons of whole arrays alone. `decode`
-branches on syndromes, which depend on the errors and not on the secrets.
+Points are public: code may branch on them and use them as indexes. It may not do so with secrets,
+shares and coefficients, since its time would tell of them: they pass through additions, products
+and comparisons of whole arrays alone. `decode` branches on syndromes, which depend on the errors
+and not on the secrets.
 
 >>> import hashlib
->>> stream = iter(hashlib.shake_256(b"not a secret").digest(120))  # a test's randomness; never this in earnest
+>>> stream = iter(hashlib.shake_256(b"not a secret").digest(120))  # for a test only
 >>> random = lambda count: bytes(next(stream) for _ in range(count))
 >>> secret, coefficients = random_elements(5, random), random_elements(10, random).reshape(2, 5)
 >>> shares = split(secret, coefficients, 5)
@@ -36,11 +38,13 @@ import numpy.typing as npt
 from fedtally import _validate
 from fedtally.errors import FedtallyError, InvalidInputError
 
+# A Mersenne prime: 2^31 is 1, so that a reduction is a shift and an addition. It is so small that
+# products of halves are exact in doubles.
 PRIME = 2**31 - 1
-SECRET_ELEMENTS = 5
+SECRET_ELEMENTS = 5  # 155 bits: more than the 128 of the protocol's other primitives
 SECRET_BYTES = 4 * SECRET_ELEMENTS
-MAX_THRESHOLD = 2**15  # see `_product`
-MAX_SHARES = 2**16 - 1  # see `_weights`
+MAX_THRESHOLD = 2**15  # up to it sums in floating point are exact: `_product`
+MAX_SHARES = 2**16 - 1  # up to it products of differences do not overflow: `_weights`
 _BLOCK = 1 << 20  # entries of a matrix of powers that are computed, and kept, at a time
 # entries of the points whose Lagrange coefficients are computed together: they stay in cache
 _BATCH = 1 << 14
@@ -59,16 +63,19 @@ class DecodingError(InvalidInputError):
 
 
 def random_elements(count: int, random: Callable[[int], bytes]) -> U32:
-    """Return uniform elements: 4 bytes each, little-endian, the top bit cleared; 2^31 - 1 itself is skipped.
+    """Return uniform elements.
+
+    Each is 4 bytes, little-endian, with the top bit cleared. The value 2^31 - 1 is skipped: reduced
+    to 0 it would make 0 twice as likely.
 
     Args:
-        count: how many.
+        count: the number of elements.
         random: a function that returns as many bytes as it is asked for, from a cryptographic
             source.
 
     Returns:
-        uint32 [count]. What is skipped has no part in the result, so that the branch on it says
-        nothing.
+        uint32 [count]. Skipped values have no part in the result, so that the time of the loop says
+        nothing of it.
 
     Raises:
         InvalidInputError: `random` returned another number of bytes.
@@ -95,7 +102,7 @@ def to_bytes(elements: U32) -> bytes:
         elements: uint32 of any shape, every one below 2^31 - 1.
 
     Raises:
-        ShareError: they are of another type, or one is too large.
+        ShareError: the elements are of another type, or one is too large.
 
     >>> to_bytes(np.array([1, 2], np.uint32)).hex()
     '0100000002000000'
@@ -163,7 +170,7 @@ def split(secret: U32, coefficients: U32, num_shares: int) -> U32:
 
 
 def combine(points: npt.ArrayLike, shares: U32) -> U32:
-    """Return secrets from exactly as many shares as are given; no share is checked against another.
+    """Return secrets from the given shares, all of which are used and none checked.
 
     Args:
         points: integers [t], strictly ascending in 1 .. 65,535, for all owners; or [owners, t], a
@@ -205,9 +212,10 @@ def combine(points: npt.ArrayLike, shares: U32) -> U32:
 
 
 def decode(points: npt.ArrayLike, shares: U32, threshold: int) -> tuple[U32, I64]:
-    """Return the secret of one owner and the points of the wrong shares, up to half as many as there are spare ones.
+    """Return the secret of one owner and the points of its wrong shares.
 
-    That is unique decoding of an interleaved Reed-Solomon code, as of Berlekamp and Welch (1986).
+    Up to half as many shares may be wrong as there are beyond the threshold. This is unique
+    decoding of an interleaved Reed-Solomon code, as of Berlekamp and Welch (1986).
     The equation is solved by syndromes and the shortest recurrence (Massey 1969): O(n^2) in place
     of O(n^3), so that liars cannot keep a server busy, and without a branch on a secret, since a
     syndrome depends on errors alone. A share is wrong where any of its elements is.
@@ -215,7 +223,7 @@ def decode(points: npt.ArrayLike, shares: U32, threshold: int) -> tuple[U32, I64
     Args:
         points: integers [n], strictly ascending in 1 .. 65,535.
         shares: uint32 [n, m], n >= threshold, every element below 2^31 - 1.
-        threshold: how many shares give the secret.
+        threshold: the number of shares that give the secret.
 
     Returns:
         uint32 [m], and int64 [errors]: at most (n - threshold) // 2 points, ascending.
@@ -286,26 +294,29 @@ def _points(points: npt.ArrayLike) -> I64:
 
 
 def _fold(x: I64) -> I64:
-    """Return a smaller number of the same residue: 2^31 is 1."""
+    """Return a smaller number of the same residue, since 2^31 is 1 modulo the prime."""
     return np.asarray((x & PRIME) + (x >> 31))
 
 
 def _reduce(x: I64) -> I64:
-    """Return the residue of numbers below 2^63: folded below 2^33, below 2^31 + 4, then without the last multiple."""
+    """Return the residue of numbers below 2^63."""
+    # The first fold gives a number below 2^33, the second one below 2^31 + 4. The comparison is an
+    # array operation, not a branch on a secret.
     x = _fold(_fold(x))
     return x - PRIME * (x >= PRIME)
 
 
 def _halves(x: npt.NDArray[Any], axis: int) -> F64:
-    """Return the low 16 bits and the high 15 bits of elements, one after the other along an axis."""
+    """Return the low 16 and the high 15 bits of elements, one after the other along an axis."""
     return np.concatenate([x & 0xFFFF, x >> 16], axis=axis).astype(np.float64)
 
 
 def _product(left: F64, right: F64) -> I64:
-    """Return A @ B mod p, from `_halves(A, 0)` and `_halves(B, 1)` with an inner length t of at most 2^15.
+    """Return A @ B mod p, from `_halves(A, 0)` and `_halves(B, 1)`.
 
-    A float64 sum of integers is exact, in whatever order and with or without fused products, while
-    it stays below 2^53. The halves are at most l = 2^16 - 1 and h = 2^15 - 1, so that with t = 2^15
+    The inner length t is at most 2^15. A float64 sum of integers is exact, in whatever order and
+    with or without fused products, while it stays below 2^53. The halves are at most l = 2^16 - 1
+    and h = 2^15 - 1, so that with t = 2^15
         low  <= t l^2   = 2^47 - 2^32 + 2^15         the largest sum in floating point: below 2^53
         mid  <= 2 t l h = 2^47 - 3 2^31 + 2^16       both sums of which it is made below 2^46
         high <= t h^2   = 2^45 - 2^31 + 2^15
@@ -324,25 +335,25 @@ def _product(left: F64, right: F64) -> I64:
 
 @lru_cache(maxsize=4)
 def _powers(first: int, last: int, columns: int) -> F64:
-    """Return the halves of the matrix of powers 0 .. columns - 1 of first .. last, by doubling the columns."""
+    """Return the halves of the powers 0 .. columns - 1 of first .. last, [rows, columns]."""
     powers = np.ones((last - first + 1, columns), np.int64)
     step = np.arange(first, last + 1)[:, None]
     done = 1
-    while done < columns:
+    while done < columns:  # twice as many columns each time: x^(done + k) = x^k x^done
         more = min(done, columns - done)
         powers[:, done : done + more] = _reduce(powers[:, :more] * step)
         step = _reduce(step * step)
         done += more
     halves = _halves(powers, 0)
-    halves.setflags(write=False)  # it is kept
+    halves.setflags(write=False)  # the cache hands out this array itself
     return halves
 
 
 def _weights(at: I64) -> I64:
-    """Return, for points [owners, t], the products of |x_j - x_i| over all j but i: below 2^32, not reduced.
+    """Return the products of |x_j - x_i| over all j but i, for points [owners, t].
 
-    A factor is below 2^16, so that the product before folding stays below 2^48, and after it below
-    2^31 + 2^17.
+    They are below 2^32, not reduced. A factor is below 2^16, so that the product before folding
+    stays below 2^48, and after it below 2^31 + 2^17.
     """
     product = np.ones_like(at)
     for j in range(at.shape[1]):
@@ -353,12 +364,17 @@ def _weights(at: I64) -> I64:
 
 
 def _signs(count: int) -> I64:
-    """Return (-1)^i: as many of the differences x_j - x_i of ascending points are negative as lie below x_i."""
+    """Return (-1)^i, the sign of the product of x_j - x_i over all j but i."""
+    # points ascend, so that i of the differences are negative
     return 1 - 2 * (np.arange(count) & 1)
 
 
 def _inverse(x: I64) -> I64:
-    """Return the inverses of public numbers below 2^32, none a multiple of p: one inversion, 3 products for each."""
+    """Return the inverses of public numbers below 2^32, none of them a multiple of p.
+
+    Numbers are inverted in pairs, by the inverse of their product, and so on: one inversion in all,
+    and 3 products for each number. It branches, so that the numbers must be public.
+    """
     if x.size == 1:
         return np.full(1, pow(int(x[0]), -1, PRIME), np.int64)
     x = _reduce(x)
@@ -374,7 +390,10 @@ def _inverse(x: I64) -> I64:
 
 
 def _at_zero(at: I64) -> I64:
-    """Return the Lagrange coefficients at 0 for points [owners, t]: the product of x_j / (x_j - x_i) over j but i."""
+    """Return the Lagrange coefficients at 0 for points [owners, t].
+
+    They are the products of x_j / (x_j - x_i) over all j but i.
+    """
     total = np.ones(len(at), np.int64)
     for j in range(at.shape[1]):
         total = _fold(total * at[:, j])
@@ -387,11 +406,11 @@ def _at_zero(at: I64) -> I64:
 
 
 def _syndromes(at: I64, shares: U32, threshold: int) -> I64:
-    """Return S_r = sum of v_i y_i x_i^r for r < n - t, v_i = 1 / product of (x_i - x_j): zero for what was shared.
+    """Return the syndromes S_r = sum of v_i y_i x_i^r for r < n - t; right shares give zeros.
 
-    The sum is the highest coefficient of the polynomial through the points (x_i, y_i x_i^r), which
-    is none of degree n - 1 if y is of degree t - 1. The sign that all v_i have in common is left
-    out.
+    v_i is 1 / product of (x_i - x_j). The sum is the highest coefficient of the polynomial through
+    the points (x_i, y_i x_i^r), which is none of degree n - 1 if y is of degree t - 1. The sign
+    that all v_i have in common is left out.
     """
     inverse = _inverse(_weights(at[None])[0]) * _signs(len(at))
     terms = _reduce((inverse + PRIME * (inverse < 0))[:, None] * shares.astype(np.int64))
@@ -408,9 +427,10 @@ def _first_error(syndromes: I64) -> int | None:
 
 
 def _shortest_recurrence(sequence: list[int]) -> list[int]:
-    """Return c, with c_0 = 1, of the shortest recurrence: the sum of c_k S_{r - k} is 0 for every r (Massey 1969).
+    """Return the coefficients c of the shortest recurrence (Massey 1969), with c_0 = 1.
 
-    The roots of its reversal z^L + c_1 z^(L - 1) + ... + c_L are the points of the errors.
+    The sum of c_k S_{r - k} is 0 for every r. The roots of its reversal z^L + c_1 z^(L - 1) + ... +
+    c_L are the points of the errors.
     """
     current, previous = [1], [1]
     length, shift, last = 0, 1, 1
@@ -443,7 +463,9 @@ def _values(recurrence: list[int], at: I64) -> I64:
 
 
 def _self_test() -> None:
-    """Compare with integers what rests on the floating-point unit and the library behind `@`.
+    """Compare matrix products in floating point with exact integers, at import.
+
+    A library behind `@` that rounds otherwise would give wrong shares without any other sign.
 
     Raises:
         FedtallyError: this machine does not multiply exactly.

@@ -1,13 +1,14 @@
-"""Items to 64-bit ids and back: integers, dictionaries, keyed fingerprints of strings, latitude-longitude grids.
+"""Domains turn items into 64-bit ids and back: integers, text, latitude-longitude grids.
 
-A `Domain` is what clients encode their items with and what decoding enumerates, at positions 0 to
+Clients encode their items with a `Domain`, and decoding enumerates it, at positions 0 to
 ``size - 1``. Items come as a column without missing values: a NumPy array, an Arrow array or
 chunked array, a pandas or Polars series, or a list. An item that is not of the domain's kind at all
-(``"abc"`` for a range) is an `InvalidInputError` in every method; one that is of the kind and not
+(``"abc"`` for a range) is an `InvalidInputError` in every method. An item of that kind that is not
 in the domain is an `OutsideDomainError` where a position or an id is asked for.
 
-Text is compared by its UTF-8 bytes; nothing is normalised (Unicode, case, white space): an accented
-letter in one code point and the same in two are two items. Normalise before, if your data needs it.
+Text is compared by its UTF-8 bytes. Nothing is normalised, neither Unicode nor case nor white
+space: an accented letter in one code point and the same letter in two are two items. Normalise
+before, if your data needs it.
 """
 
 from __future__ import annotations
@@ -46,9 +47,10 @@ _GRID = re.compile(rf"grid:{_NUMBER}\.\.{_NUMBER},{_NUMBER}\.\.{_NUMBER},{_NUMBE
 
 
 def parse(text: str) -> Domain:
-    """Read a domain written as ``range:FIRST..LAST`` or ``grid:SOUTH..NORTH,WEST..EAST,STEP`` (degrees).
+    """Return the domain that a text writes.
 
-    ``str`` of the two kinds writes this form.
+    The forms are ``range:FIRST..LAST`` and ``grid:SOUTH..NORTH,WEST..EAST,STEP`` (in degrees).
+    ``str`` of these two kinds writes them.
 
     Raises:
         InvalidInputError: The text has neither form, or its numbers make no domain.
@@ -69,7 +71,9 @@ def parse(text: str) -> Domain:
 
 
 def load(meta: Mapping[str, Any], arrays: Mapping[str, npt.NDArray[Any]]) -> Domain:
-    """Rebuild the domain that wrote ``describe()`` and ``arrays()``; the size and the digest are checked.
+    """Rebuild the domain that wrote ``describe()`` and ``arrays()``.
+
+    The new domain must have the same description, which includes the size and the digest.
 
     Raises:
         UnreadableFileError: The kind is unknown, an entry is missing, or the content is damaged.

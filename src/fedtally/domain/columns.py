@@ -1,4 +1,4 @@
-"""Columns of items, whatever holds them, as integers, text or coordinates.
+"""Columns of items in any container, read as integers, text or coordinates.
 
 Arrow values are typed `Any`: pyarrow is imported inside the functions and need not have type stubs.
 """
@@ -14,17 +14,19 @@ import numpy.typing as npt
 
 from fedtally.errors import InvalidInputError
 
-_INT64_DIGITS = 18  # any 18 characters of an integer fit int64
+_INT64_DIGITS = 18  # an integer of so many characters fits int64 in any case
 _NUMBER = r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?|[+-]?(?i:inf|infinity|nan)"
 INTEGER = r"^-?[0-9]+(\.0+)?$"  # pandas writes 1.0 where an integer column misses a value
 COORDINATES = rf"^\s*(?P<lat>{_NUMBER})\s*,\s*(?P<lon>{_NUMBER})\s*$"
 
 
 def as_integers(items: Any) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
-    """Read a column of integers, or of text that writes integers as ``-?[0-9]+`` or ``-?[0-9]+.0+``.
+    """Read a column of integers, or of text that writes integers.
+
+    Text must have the form ``-?[0-9]+`` or ``-?[0-9]+.0+``.
 
     Returns:
-        The values, int64[n], and whether each fits int64 (where not, its value is 0), bool[n].
+        The values, int64[n], and whether each fits int64, bool[n]. A value that does not fit is 0.
 
     Raises:
         InvalidInputError: The column is of another type, has missing values, or an item is no
@@ -49,7 +51,7 @@ def as_integers(items: Any) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_
         if items.dtype.kind == "u"
         else np.ones(items.size, np.bool_)
     )
-    values = items.astype(np.int64, copy=False)
+    values = items.astype(np.int64, copy=False)  # larger ones wrap, and are replaced by 0 below
     return (values, fits) if fits.all() else (np.where(fits, values, 0), fits)
 
 
@@ -64,11 +66,12 @@ def as_text(items: Any) -> Any:
     """
     import pyarrow as pa
 
+    # With an empty array, since Arrow cannot join no arrays at all.
     return pa.concat_arrays([*text_chunks(items), pa.array([], pa.large_string())])
 
 
 def text_chunks(items: Any) -> list[Any]:
-    """Read a column of text as Arrow large_string arrays, one for each chunk that it has; see `as_text`.
+    """Read a column of text as Arrow large_string arrays, one for each chunk; see `as_text`.
 
     >>> [len(chunk) for chunk in text_chunks(["tea", "coffee"])]
     [2]
@@ -85,8 +88,8 @@ def as_coordinates(items: Any) -> npt.NDArray[np.float64]:
     """Read a column of "latitude,longitude" text, or a numeric (n, 2) array, as float64[n, 2].
 
     Raises:
-        InvalidInputError: The shape or type is another, there are missing values, or a text is not
-            two numbers.
+        InvalidInputError: The shape or type is different, values are missing, or a text is not two
+            numbers.
 
     >>> as_coordinates(["40.75,-73.95"])
     array([[ 40.75, -73.95]])
@@ -110,9 +113,9 @@ def as_coordinates(items: Any) -> npt.NDArray[np.float64]:
 
 
 def utf8_buffers(text: Any) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64]]:
-    """Return the bytes of an Arrow large_string array, uint8, and its n + 1 offsets, int64, that start at 0.
+    """Return the bytes of an Arrow large_string array, uint8, and its n + 1 offsets, int64.
 
-    The bytes are a view, also of a slice.
+    The offsets start at 0, even for a slice. The bytes are a view, not a copy.
 
     >>> utf8_buffers(as_text(["tea", "coffee"]))[1]
     array([0, 3, 9])
@@ -126,7 +129,7 @@ def utf8_buffers(text: Any) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64
 
 
 def text_of_buffers(data: npt.NDArray[Any], offsets: npt.NDArray[Any]) -> Any:
-    """Make the Arrow large_string array of `utf8_buffers` again; the result is checked to be text.
+    """Return the Arrow large_string array whose `utf8_buffers` these are, checked to be text.
 
     >>> text_of_buffers(*utf8_buffers(as_text(["tea", "coffee"]))).to_pylist()
     ['tea', 'coffee']
@@ -145,7 +148,7 @@ def text_of_buffers(data: npt.NDArray[Any], offsets: npt.NDArray[Any]) -> Any:
         pa.py_buffer(np.ascontiguousarray(part).data) for part in (offsets, data)
     )
     text = pa.LargeStringArray.from_buffers(offsets.size - 1, offsets_buffer, data_buffer)
-    text.validate(full=True)
+    text.validate(full=True)  # the buffers come from a file: wrong offsets would read other memory
     return text
 
 
@@ -163,7 +166,10 @@ def shown(items: Any, row: int) -> str:
 
 
 def _arrow(items: Any) -> Any:
-    """Return the column as an Arrow array or chunked array without missing values, dictionaries decoded."""
+    """Return the column as an Arrow array or chunked array, with dictionaries decoded.
+
+    A column with missing values is refused.
+    """
     import pyarrow as pa
 
     if isinstance(items, (str, bytes)):
@@ -225,7 +231,7 @@ def _chunks(column: Any) -> list[Any]:
 
 
 def _all_good(text: Any, good: Any, wanted: str) -> None:
-    """Refuse text of which not all is good, naming the first that is not."""
+    """Raise InvalidInputError, naming the first bad text, unless all texts are good."""
     bad = np.flatnonzero(~good.to_numpy(zero_copy_only=False))
     if bad.size:
         raise InvalidInputError(
@@ -242,6 +248,8 @@ def _integers_of_text(column: Any) -> tuple[npt.NDArray[np.int64], npt.NDArray[n
     _all_good(text, pc.match_substring_regex(text, INTEGER), "integers, such as 42 or -7")
     if pc.any(pc.match_substring(text, ".")).as_py():
         text = pc.replace_substring_regex(text, r"\.0+$", "")
+    # Arrow refuses a whole column for one number beyond int64. So the few long texts are read one
+    # by one.
     long = pc.greater(pc.binary_length(text), pa.scalar(_INT64_DIGITS))
     short = pc.if_else(long, pa.scalar("0", pa.large_string()), text)
     values = short.cast(pa.int64()).to_numpy(zero_copy_only=False).copy()
@@ -252,8 +260,9 @@ def _integers_of_text(column: Any) -> tuple[npt.NDArray[np.int64], npt.NDArray[n
 
 
 def _long_integer(text: str) -> tuple[int, bool]:
-    """Return the value of an integer of any number of digits if it fits int64, and whether it does."""
+    """Return the value of an integer of any length, 0 if int64 cannot hold it, and if it can."""
     digits = text.lstrip("-").lstrip("0")
+    # Before int(), whose time grows with the square of the length.
     if len(digits) > _INT64_DIGITS + 1:
         return 0, False
     value = int(digits or "0") * (-1 if text.startswith("-") else 1)
@@ -262,7 +271,7 @@ def _long_integer(text: str) -> tuple[int, bool]:
 
 
 def _pairs(items: Any) -> npt.NDArray[np.float64] | None:
-    """Return a numeric (n, 2) array, or a list of pairs, as float64; None if the items are something else."""
+    """Return a numeric (n, 2) array, or a list of pairs, as float64; None for other items."""
     if (
         isinstance(items, (list, tuple))
         and items

@@ -1,4 +1,4 @@
-"""What every domain can do: the contract that sketches, decoders and results rely on."""
+"""The contract of all domains, on which sketches, decoders and results rely."""
 
 from __future__ import annotations
 
@@ -17,16 +17,15 @@ ID_MODULUS = 1 << 64
 
 
 class Domain(ABC):
-    """A finite set of candidate items at positions 0 to ``size - 1``, each with a 64-bit id.
-    Immutable.
+    """An immutable, finite set of candidate items at positions 0 to ``size - 1``, with 64-bit ids.
 
     Attributes:
         kind: "range", "integers", "dictionary", "strings" or "grid".
         public: Whether the items may be known to everybody; False for the distinct items of an
             input.
         size: Number of candidates, 1 to 2^63.
-        first_id: The ids are ``first_id`` to ``first_id + size - 1`` (mod 2^64) in order of
-            position; None where they are not contiguous.
+        first_id: Where the ids are ``first_id`` to ``first_id + size - 1`` (mod 2^64) in order of
+            position, the first of them. None where they are not contiguous.
     """
 
     kind: ClassVar[str]
@@ -38,12 +37,18 @@ class Domain(ABC):
 
     @property
     def collision_probability(self) -> float:
-        """Bound the probability, over the seed, that any two candidates share an id; 0.0 but for `Strings`."""
+        """A bound on the probability, over the seed, that two candidates share an id.
+
+        It is 0.0 except for `Strings`.
+        """
         return 0.0
 
     @abstractmethod
     def _find(self, items: Any) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
-        """Return the position of each item (anything where there is none), and whether it has one."""
+        """Return the position of each item, and whether it has one.
+
+        The position of an item that has none may be any number.
+        """
 
     @abstractmethod
     def _ids_at(self, positions: npt.NDArray[np.int64]) -> npt.NDArray[np.uint64]:
@@ -55,15 +60,15 @@ class Domain(ABC):
 
     @abstractmethod
     def arrays(self) -> dict[str, npt.NDArray[Any]]:
-        """Return what `load` needs beside ``describe()``, as plain arrays without Python objects.
+        """Return the arrays that `load` needs beside ``describe()``, without Python objects.
 
-        These may hold private items: whoever stores them decides who reads them.
+        They may hold private items. The code that stores them must decide who may read them.
         """
 
     @classmethod
     @abstractmethod
     def rebuild(cls, meta: Mapping[str, Any], arrays: Mapping[str, npt.NDArray[Any]]) -> Self:
-        """Make the domain again of ``describe()`` and ``arrays()``; use `load`, which also checks them."""
+        """Rebuild the domain from its description and arrays; use `load`, which checks them."""
 
     def ids(self, start: int, stop: int) -> npt.NDArray[np.uint64]:
         """Return the ids of the positions ``start`` to ``stop - 1``, uint64[stop - start]."""
@@ -75,13 +80,15 @@ class Domain(ABC):
         """Return the id of each item, uint64[n].
 
         Raises:
-            OutsideDomainError: Items are not candidates; the message says how many, and names the
-                first.
+            OutsideDomainError: Some items are not candidates. The message says how many, and names
+                the first.
         """
         return self._ids_at(self.locate(items))
 
     def inside(self, items: Any) -> npt.NDArray[np.bool_]:
-        """Return as `contains`, where what cannot be read as an item of this kind is no candidate: no error tells it.
+        """Return whether each item is a candidate, bool[n], without an error for unreadable items.
+
+        Unlike `contains`, it answers False for an item that cannot be read as one of this kind.
 
         >>> from fedtally.domain import IntegerRange
         >>> IntegerRange(1, 9).inside(["7", "tea", None, 8.5, "12"]).tolist()
@@ -96,11 +103,9 @@ class Domain(ABC):
             return found
         try:
             return self.contains(items)
-        except (
-            ValueError,
-            OverflowError,
-            pa.ArrowException,
-        ):  # refused here, by a codec or by Arrow
+        # The column was refused: by this package, by a codec or by Arrow.
+        except (ValueError, OverflowError, pa.ArrowException):
+            # Halves are tried until the bad items stand alone: few bad items cost little.
             middle = len(items) // 2
             if isinstance(items, str | bytes):
                 raise
@@ -109,7 +114,10 @@ class Domain(ABC):
             return np.concatenate([self.inside(items[:middle]), self.inside(items[middle:])])
 
     def _has_form(self, items: Any) -> npt.NDArray[np.bool_] | None:
-        """Return which of a column of Arrow text are written as items are; None for other columns and any text."""
+        """Return which items of a column of Arrow text have the form of this kind's items, bool[n].
+
+        The answer is None for other columns, and for kinds whose items may be any text.
+        """
         import pyarrow as pa
         import pyarrow.compute as pc
 
@@ -128,8 +136,8 @@ class Domain(ABC):
         """Return the position of each item, int64[n].
 
         Raises:
-            OutsideDomainError: Items are not candidates; the message says how many, and names the
-                first.
+            OutsideDomainError: Some items are not candidates. The message says how many, and names
+                the first.
         """
         positions, found = self._find(items)
         if not found.all():
@@ -142,7 +150,7 @@ class Domain(ABC):
         return positions
 
     def labels(self, positions: npt.ArrayLike) -> list[Any]:
-        """Return what a person sees for each position: an int for integers, else a str.
+        """Return the label of each position for people: an int for integers, otherwise a str.
 
         Raises:
             InvalidInputError: A position is not in 0 to ``size - 1``.
@@ -160,9 +168,10 @@ class Domain(ABC):
         return self._labels(where.astype(np.int64, copy=False))
 
     def describe(self) -> dict[str, Any]:
-        """Return the public parameters, ready for JSON: kind, size, public, and what the kind adds to them.
+        """Return the public parameters for JSON: kind, size, public, and more for some kinds.
 
-        A public domain of items adds the SHA-256 of its items; one that is not public adds nothing.
+        A public domain of listed items adds the SHA-256 of its items. One that is not public adds
+        nothing, since guesses of its items could be checked with the digest.
         """
         return {"kind": self.kind, "size": self.size, "public": self.public}
 
@@ -175,6 +184,7 @@ class Domain(ABC):
         )
 
     def __hash__(self) -> int:
+        # Not of the items, which may be many: domains that differ in them alone share a hash.
         return hash((self.kind, self.size, self.first_id))
 
     def __str__(self) -> str:

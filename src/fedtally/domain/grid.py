@@ -15,25 +15,26 @@ from fedtally.domain.columns import COORDINATES, as_coordinates
 from fedtally.domain.contract import Domain
 from fedtally.errors import InvalidInputError
 
-_EXACT = 1 << 52  # float64 holds these integers, and twice them
+_EXACT = 1 << 52  # float64 holds all integers up to this one, and up to twice this one
 _TOLERANCE = Fraction(1, 10**9)  # of a step, so that 0.016666666666666666 may stand for 1/60
-_MAX_DECIMALS = 9
+_MAX_DECIMALS = 9  # of a label that is exact; 9 decimals of a degree are a tenth of a millimetre
 
 
 class Grid(Domain):
-    """Cells of equal size in degrees, row by row from the south-west, each row from west to east; public.
+    """A public domain of cells of equal size in degrees.
 
-    Items are "latitude,longitude" text, or an (n, 2) numeric array. A cell owns its south and west
-    edge; the grid's north and east edge belong to the last row and column. Edges are computed
-    exactly: an edge is the float64 nearest to its decimal value, so a coordinate that reads as an
-    edge lies on it. NaN is outside.
+    The cells are counted row by row from the south-west, each row from west to east. Items are
+    "latitude,longitude" text, or an (n, 2) numeric array. A cell owns its south and west edge; the
+    grid's north and east edge belong to the last row and column. Edges are computed exactly: an
+    edge is the float64 nearest to its decimal value, so a coordinate that reads as an edge lies on
+    it. NaN is outside.
 
     Args:
         south, north: Bounds of the latitude, -90 to 90.
         west, east: Bounds of the longitude, within -180 to 360, at most 360 apart. Longitudes are
             not wrapped.
-        step: Height and width of a cell; it divides both extents (to a billionth of a step, so that
-            1/60 will do).
+        step: Height and width of a cell. It must divide both extents, up to a billionth of a step,
+            so that 1/60 is accepted.
 
     Raises:
         InvalidInputError: A bound is out of range, or the step does not divide an extent.
@@ -72,7 +73,7 @@ class Grid(Domain):
 
     @property
     def shape(self) -> tuple[int, int]:
-        """Give the number of rows (of latitude) and of columns (of longitude).
+        """The number of rows (of latitude) and of columns (of longitude).
 
         >>> Grid(0, 1, 0, 2, 0.5).shape
         (2, 4)
@@ -80,7 +81,7 @@ class Grid(Domain):
         return self._latitude.count, self._longitude.count
 
     def centres(self, positions: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
-        """Return latitude and longitude of the centres of the cells at the positions, float64[n, 2], degrees.
+        """Return the centres of cells, latitude and longitude in degrees, float64[n, 2].
 
         >>> Grid(0, 1, 0, 2, 0.5).centres(np.array([0, 7]))
         array([[0.25, 0.25],
@@ -114,7 +115,7 @@ class Grid(Domain):
         return {**super().describe(), **bounds}
 
     def arrays(self) -> dict[str, npt.NDArray[Any]]:
-        """Return nothing: the description says it all.
+        """Return no arrays, since the description is complete.
 
         >>> Grid(0, 1, 0, 2, 0.5).arrays()
         {}
@@ -123,7 +124,7 @@ class Grid(Domain):
 
     @classmethod
     def rebuild(cls, meta: Mapping[str, Any], arrays: Mapping[str, npt.NDArray[Any]]) -> Self:
-        """Make the grid again of its description.
+        """Rebuild the grid from its description.
 
         >>> Grid.rebuild(Grid(0, 1, 0, 2, 0.5).describe(), {})
         Grid(0, 1, 0, 2, 0.5)
@@ -137,17 +138,20 @@ class Grid(Domain):
         return f"grid:{south}..{north},{west}..{east},{step}"
 
     def __repr__(self) -> str:
-        return f"Grid({', '.join(map(_short, (self.south, self.north, self.west, self.east, self.step)))})"
+        numbers = (self.south, self.north, self.west, self.east, self.step)
+        return f"Grid({', '.join(map(_short, numbers))})"
 
 
 class _Axis:
-    """An interval cut in ``count`` cells whose edges are (base + i * stride) / scale, all integers below 2^52.
+    """An interval that is cut into ``count`` cells.
 
-    A division of two integers that float64 holds is rounded correctly (IEEE 754), hence each edge
-    is the float64 nearest to its exact value, which is also what reading its decimal form gives.
+    The edges are (base + i * stride) / scale, all of them integers below 2^52. The quotient of two
+    integers that float64 holds is rounded correctly (IEEE 754). Hence each edge is the float64
+    nearest to its exact value, and reading its decimal form gives the same number.
     """
 
     def __init__(self, low: float, high: float, step: float, name: str) -> None:
+        # Through repr: the user wrote 0.1, and means it, not the float64 next to it.
         bottom, top, size = (Fraction(repr(number)) for number in (low, high, step))
         if bottom >= top or size <= 0:
             raise InvalidInputError(
@@ -171,9 +175,10 @@ class _Axis:
         self.decimals = self._enough_decimals(exact)
 
     def _enough_decimals(self, exact: Fraction) -> int:
-        """Return how many decimals write every centre exactly, or else well within its cell."""
+        """Return the decimals that write every centre exactly, or else well within its cell."""
         for digits in range(_MAX_DECIMALS + 1):
             unit = 10**digits
+            # All centres have so few decimals if the first one and the distance between two have.
             first_centre, apart = unit * (2 * self._base + self._stride), unit * self._stride
             if first_centre % (2 * self._scale) == 0 and apart % self._scale == 0:
                 return digits
@@ -191,6 +196,7 @@ class _Axis:
         """Return the cell of each value (0 if there is none), and whether there is one."""
         inside = (values >= self.low) & (values <= self.high)
         safe = np.where(inside, values, self.low)
+        # A guess by floating point, wrong by at most one cell, and corrected by the exact edges.
         index = np.minimum(((safe - self.low) / self.step).astype(np.int64), self.count - 1)
         index -= safe < self.edge(index)
         index += safe >= self.edge(index + 1)

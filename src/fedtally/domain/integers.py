@@ -18,10 +18,10 @@ _MIN, _MAX = -(1 << 63), (1 << 63) - 1
 
 
 class IntegerRange(Domain):
-    """The integers ``first`` to ``last``, both included, at most 2^63 of them; public.
+    """The public domain of the integers ``first`` to ``last``, both included, at most 2^63 of them.
 
-    Items are integers, or text that writes them in decimal; ``7.0`` is 7, as tables write where a
-    value is missing.
+    Items are integers, or text that writes them in decimal. ``7.0`` is 7, since tables write
+    integers so in columns where a value is missing.
 
     Args:
         first: The smallest integer, at least -2^63.
@@ -49,10 +49,11 @@ class IntegerRange(Domain):
 
     def _find(self, items: Any) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
         values, fits = as_integers(items)
+        # The difference may wrap for values outside of the range, whose position may be any number.
         return values - np.int64(self.first), fits & (values >= self.first) & (values <= self.last)
 
     def _ids_at(self, positions: npt.NDArray[np.int64]) -> npt.NDArray[np.uint64]:
-        return (positions + np.int64(self.first)).view(np.uint64)
+        return (positions + np.int64(self.first)).view(np.uint64)  # two's complement is mod 2^64
 
     def _labels(self, positions: npt.NDArray[np.int64]) -> list[int]:
         labels: list[int] = (positions + np.int64(self.first)).tolist()
@@ -67,7 +68,7 @@ class IntegerRange(Domain):
         return {**super().describe(), "first": self.first, "last": self.last}
 
     def arrays(self) -> dict[str, npt.NDArray[Any]]:
-        """Return nothing: the description says it all.
+        """Return no arrays, since the description is complete.
 
         >>> IntegerRange(1, 100).arrays()
         {}
@@ -76,7 +77,7 @@ class IntegerRange(Domain):
 
     @classmethod
     def rebuild(cls, meta: Mapping[str, Any], arrays: Mapping[str, npt.NDArray[Any]]) -> Self:
-        """Make the range again of its description.
+        """Rebuild the range from its description.
 
         >>> IntegerRange.rebuild({"first": 1, "last": 9}, {})
         IntegerRange(1, 9)
@@ -122,6 +123,7 @@ class IntegerSet(Domain):
         self.public = bool(public)
         self.size = self._values.size
         first, last = int(self._values[0]), int(self._values[-1])
+        # A set without gaps is enumerated like a range, which is faster.
         self.first_id = first % ID_MODULUS if last - first + 1 == self.size else None
 
     def _find(self, items: Any) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
@@ -137,7 +139,10 @@ class IntegerSet(Domain):
         return labels
 
     def describe(self) -> dict[str, Any]:
-        """Return kind, size and public; for a public set also ``sha256`` of the values as int64, little-endian.
+        """Return kind, size and public, and for a public set ``sha256``.
+
+        That is the digest of the values as int64, little-endian. A private set must not show it:
+        guesses of its items could be checked with it.
 
         >>> IntegerSet([7, 42]).describe()
         {'kind': 'integers', 'size': 2, 'public': False}
@@ -159,7 +164,7 @@ class IntegerSet(Domain):
 
     @classmethod
     def rebuild(cls, meta: Mapping[str, Any], arrays: Mapping[str, npt.NDArray[Any]]) -> Self:
-        """Make the set again of its values.
+        """Rebuild the set from its values.
 
         >>> IntegerSet.rebuild({"public": True}, {"values": np.array([7, 42])})
         IntegerSet(size=2, public=True)

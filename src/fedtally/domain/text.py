@@ -1,11 +1,12 @@
-"""Domains of text: a dictionary whose ids are positions, and strings whose ids are keyed fingerprints.
+"""Domains of text: dictionaries, whose ids are positions, and strings, whose ids are fingerprints.
 
-The fingerprint of the bytes b of length n, with p = 2^61 - 1 and the key (k, k2): split b in chunks
-of 7 bytes, the last one shorter, each read as a little-endian integer; start from h = n + 1; for
-each chunk m, h = (h k + m) mod p; the fingerprint is h k2 mod p. Two distinct strings of at most s
-bytes give two distinct polynomials in k of degree at most ceil(s / 7), so they collide with
-probability at most (s / 7 + 2) / 2^61 over the key. (Polynomial hashing: Carter and Wegman 1981.)
-Strings chosen by someone who knows the key have no such bound.
+The fingerprint of n bytes under the key (k, k2), with p = 2^61 - 1, is computed so: split the bytes
+into chunks of 7, the last one shorter, each read as a little-endian integer. Start from h = n + 1.
+For each chunk m, set h = (h k + m) mod p. The fingerprint is h k2 mod p.
+
+Two distinct strings of at most s bytes give two distinct polynomials in k of degree at most
+ceil(s / 7). So they collide with probability at most (s / 7 + 2) / 2^61 over the key (polynomial
+hashing, Carter and Wegman 1981). There is no such bound for strings chosen in view of the key.
 """
 
 from __future__ import annotations
@@ -27,11 +28,11 @@ from fedtally.errors import InvalidInputError, UnreadableFileError
 
 _PRIME = (1 << 61) - 1
 _LABEL = b"fedtally/1/fingerprint"
-_DIGEST_BLOCK = 1 << 16  # items whose bytes are laid out at a time
+_DIGEST_BLOCK = 1 << 16  # items whose bytes are laid out at once, to bound the memory
 
 
 def fingerprint_key(seed: bytes) -> tuple[int, int]:
-    """Derive the key (k, k2) of the string fingerprint from a 32-byte seed; both are in 0 to 2^61 - 2.
+    """Return the key (k, k2) of the string fingerprint for a 32-byte seed, both in 0 to 2^61 - 2.
 
     They are the two 16-byte little-endian halves of SHAKE-256("fedtally/1/fingerprint" || 0x00 ||
     seed), mod 2^61 - 1.
@@ -54,7 +55,7 @@ class Dictionary(Domain):
 
     Args:
         items: Text without repetitions, at most 2^31 - 1 items.
-        public: Whether the items may be known to everybody, as is what a dictionary is for.
+        public: Whether the items may be known to everybody, as those of a dictionary usually may.
 
     Raises:
         InvalidInputError: There is no item, or one is repeated.
@@ -65,7 +66,7 @@ class Dictionary(Domain):
     >>> drinks.encode(["tea", "cola"])  # doctest: +ELLIPSIS
     Traceback (most recent call last):
     ...
-    fedtally.errors.OutsideDomainError: 1 of 2 items is outside the domain dictionary (2 items), the first is ...
+    fedtally.errors.OutsideDomainError: 1 of 2 items is outside the domain dictionary (2 items), ...
     """
 
     kind: ClassVar[str] = "dictionary"
@@ -85,7 +86,9 @@ class Dictionary(Domain):
 
     @classmethod
     def from_file(cls, path: str | os.PathLike[str]) -> Self:
-        r"""Read a public dictionary from a UTF-8 text file with one item on each line, taken as it stands.
+        r"""Read a public dictionary from a UTF-8 text file with one item on each line.
+
+        Lines are taken as they stand, with their white space.
 
         Raises:
             UnreadableFileError: The file cannot be read.
@@ -127,10 +130,10 @@ class Dictionary(Domain):
         return _taken(self._items, positions)
 
     def describe(self) -> dict[str, Any]:
-        """Return kind, size and public; for a public dictionary also ``sha256`` of the items in order.
+        """Return kind, size and public, and for a public dictionary ``sha256``.
 
-        The digest is that of each item's length in bytes, as 8 bytes little-endian, before its
-        UTF-8 bytes.
+        That is the digest of the items in order. Each item's UTF-8 bytes come after their number,
+        as 8 bytes little-endian, so that no two lists of items have the same bytes.
 
         >>> Dictionary(["tea"], public=False).describe()
         {'kind': 'dictionary', 'size': 1, 'public': False}
@@ -152,7 +155,7 @@ class Dictionary(Domain):
 
     @classmethod
     def rebuild(cls, meta: Mapping[str, Any], arrays: Mapping[str, npt.NDArray[Any]]) -> Self:
-        """Make the dictionary again of its items.
+        """Rebuild the dictionary from its items.
 
         >>> Dictionary.rebuild({"public": True}, Dictionary(["tea"]).arrays())
         Dictionary(size=1, public=True)
@@ -163,10 +166,10 @@ class Dictionary(Domain):
 class Strings(Domain):
     """Distinct strings in a given order; the id of any string is its keyed fingerprint.
 
-    `encode` takes any string, also one that is no candidate, so that items named later can be asked
-    for. `contains` and `locate` go by the candidates' ids: a string that is none passes for one
-    with a probability over the seed of at most ``size * (len / 7 + 2) / 2^61``, and `encode` could
-    not tell the two apart either.
+    `encode` takes any string, even one that is no candidate, so that items named later can be asked
+    for. `contains` and `locate` compare ids. So a string that is no candidate passes for one with a
+    probability over the seed of at most ``size * (len / 7 + 2) / 2^61``. Clients could not tell the
+    two apart either, since they have the same id.
 
     Args:
         items: Text without repetitions.
@@ -192,7 +195,7 @@ class Strings(Domain):
         self._ids = fingerprints(self._items, self._key)
         self._order = np.argsort(self._ids)
         self._sorted_ids = self._ids[self._order]
-        self._refuse_collisions()
+        self._refuse_collisions()  # two candidates of one id could never be told apart
         self.public = bool(public)
         self.size = len(self._items)
         self.first_id = None
@@ -214,15 +217,16 @@ class Strings(Domain):
 
     @cached_property
     def collision_probability(self) -> float:
-        """Bound the probability, over the seed, that any two candidates have one fingerprint: the sum over all pairs.
+        """A bound on the probability, over the seed, that two candidates have one fingerprint.
 
-        A pair whose longer string has s bytes adds (s / 7 + 2) / 2^61.
+        It is a sum over all pairs. A pair whose longer string has s bytes adds (s / 7 + 2) / 2^61.
 
         >>> Strings(["tea", "coffee"], bytes(32)).collision_probability == (6 / 7 + 2) / 2**61
         True
         """
         lengths = np.sort(np.diff(utf8_buffers(self._items)[1]))
-        shorter = np.arange(self.size, dtype=np.float64)  # of how many pairs each is the longer
+        # In ascending order the i-th string is the longer one of i pairs.
+        shorter = np.arange(self.size, dtype=np.float64)
         return min(1.0, float(shorter @ (lengths / 7 + 2)) / 2.0**61)
 
     def encode(self, items: Any) -> npt.NDArray[np.uint64]:
@@ -235,7 +239,7 @@ class Strings(Domain):
 
     def _find(self, items: Any) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
         ids = fingerprints(items, self._key)
-        # searching in order is several times faster: neighbours share cache lines
+        # Searching in order is several times faster, since neighbours share cache lines.
         ascending = np.argsort(ids)
         places = np.empty(ids.size, np.int64)
         places[ascending] = np.minimum(
@@ -250,7 +254,7 @@ class Strings(Domain):
         return _taken(self._items, positions)
 
     def describe(self) -> dict[str, Any]:
-        """Return kind, size and public; for public strings also ``sha256``, as `Dictionary.describe`.
+        """Return kind, size and public, and for public strings ``sha256`` as a dictionary does.
 
         >>> Strings(["tea"], bytes(32)).describe()
         {'kind': 'strings', 'size': 1, 'public': False}
@@ -262,7 +266,9 @@ class Strings(Domain):
         return _items_digest(self._items)
 
     def arrays(self) -> dict[str, npt.NDArray[Any]]:
-        """Return the items as ``utf8`` bytes, uint8, and ``offsets``, int64[size + 1], and the ``seed``, uint8[32].
+        """Return the items, as ``utf8`` bytes with their ``offsets``, and the ``seed``.
+
+        They are uint8, int64[size + 1] and uint8[32].
 
         >>> sorted(Strings(["tea"], bytes(32)).arrays())
         ['offsets', 'seed', 'utf8']
@@ -272,7 +278,7 @@ class Strings(Domain):
 
     @classmethod
     def rebuild(cls, meta: Mapping[str, Any], arrays: Mapping[str, npt.NDArray[Any]]) -> Self:
-        """Make the domain again of its items and its seed.
+        """Rebuild the domain from its items and its seed.
 
         >>> Strings.rebuild({"public": False}, Strings(["tea"], bytes(32)).arrays())
         Strings(size=1, public=False)
@@ -295,6 +301,7 @@ def fingerprints(items: Any, key: tuple[int, int]) -> npt.NDArray[np.uint64]:
         for chunk in text_chunks(items)
         if len(chunk)
     ]
+    # Chunks are not joined: the text may be large, and its fingerprints are 8 bytes an item.
     return ids[0] if len(ids) == 1 else np.concatenate([np.empty(0, np.uint64), *ids])
 
 
@@ -310,7 +317,7 @@ def _taken(text: Any, positions: npt.NDArray[np.int64]) -> list[str]:
 
 
 def _first_repeated(text: Any) -> tuple[int, int] | None:
-    """Return the position of the first item that was there before: (before, again); None if all are distinct."""
+    """Return the two positions of the first repeated item, or None if all are distinct."""
     import pyarrow.compute as pc
 
     before = pc.index_in(text, value_set=text).to_numpy()
@@ -324,6 +331,7 @@ def _items_digest(text: Any) -> str:
     for start in range(0, len(text), _DIGEST_BLOCK):
         data, offsets = utf8_buffers(text.slice(start, _DIGEST_BLOCK))
         count = offsets.size - 1
+        # Lengths and texts are laid out in one array, so that the digest takes few large updates.
         prefixes = (offsets[:-1] + 8 * np.arange(count))[:, None] + np.arange(8)
         block = np.empty(data.size + 8 * count, np.uint8)
         is_data = np.ones(block.size, np.bool_)
@@ -335,7 +343,7 @@ def _items_digest(text: Any) -> str:
 
 
 def _lines(path: Path) -> list[str]:
-    """Return the lines of a UTF-8 file without their ends (LF or CR LF); a byte order mark is dropped."""
+    """Return the lines of a UTF-8 file without their ends (LF or CR LF) and byte order mark."""
     try:
         data = path.read_bytes()
     except OSError as error:

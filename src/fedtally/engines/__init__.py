@@ -1,1 +1,1 @@
-"""What runs a campaign: here, a whole campaign in one process."""
+"""Engines that run a campaign: so far one, which runs a whole campaign in one process."""

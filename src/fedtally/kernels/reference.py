@@ -1,4 +1,6 @@
-"""The kernels in NumPy: the definition of correct, the oracle of the tests and the fallback where nothing was compiled.
+"""The kernels in NumPy: the definition of correct results.
+
+They are the oracle of the tests, and the fallback where nothing was compiled.
 
 Hash tables are uint32 [rows, 8, 256] (simple tabulation, see docs/sketch.md), counters int64 [rows,
 width].
@@ -15,12 +17,15 @@ I64 = npt.NDArray[np.int64]
 F64 = npt.NDArray[np.float64]
 F32 = npt.NDArray[np.float32]
 
-PRIME = (1 << 61) - 1
-BLOCK = 1 << 16
+PRIME = (1 << 61) - 1  # of fingerprints: a Mersenne prime, so that reducing needs no division
+BLOCK = 1 << 16  # ids that are handled at once, to bound the memory
 
 
 def hash_words(tables: U32, ids: U64) -> U32:
-    """Return the word of every (row, id): the XOR over the id's bytes c, little-endian, of tables[row, c, byte]."""
+    """Return the word of every (row, id): the XOR of tables[row, c, byte c of the id] over c.
+
+    Byte 0 is the least significant one.
+    """
     characters = ids.astype("<u8", copy=False).view(np.uint8).reshape(-1, 8)
     words = tables[:, 0, characters[:, 0]]
     for c in range(1, 8):
@@ -62,11 +67,11 @@ def decode(
     fold: str = "median",
     signed: bool = True,
 ) -> F64:
-    """Return, for each id, the median (or mean) over rows of the sum over batches of sign * counter.
+    """Return, for each id, the median or mean over rows of the sum over batches of sign * counter.
 
-    sums is [batches, rows, width]; tables is [groups, rows, 8, 256]: group 0 gives the location,
-    bit b % 8 of the word of group b // 8 the sign of batch b. Unsigned, every sign is +1. For an
-    even number of rows the median is the mean of the two middle values.
+    `sums` is [batches, rows, width], and `tables` is [groups, rows, 8, 256]. Group 0 gives the
+    location. Bit b % 8 of the word of group b // 8 is the sign of batch b; unsigned, every sign is
+    +1. For an even number of rows the median is the mean of the two middle values.
     """
     rows, width = sums.shape[1:]
     estimates = np.empty(len(ids))
@@ -96,13 +101,14 @@ def refit(
     sweeps: int,
     frozen: bool,
 ) -> None:
-    """Fit the values of all items to all cells: Gauss-Seidel sweeps over the items, in place.
+    """Fit the values of all items to all cells, in place, by Gauss-Seidel sweeps over the items.
 
-    One item's turn: its value z_m in batch m is what it has plus the mean over rows of sign *
-    residual. The mean over batches, weighted by clients, is kept; of the deviation of batch m from
-    it the share k_m is kept. Unless frozen, k_m is v / (v + noise of the cells): v the clients' own
-    sampling noise (Poisson), or a clearly larger spread between batches. Items that share no cell
-    with one between them take their turns together.
+    In an item's turn z_m, its value in batch m, is its old value plus the mean over rows of sign *
+    residual. The mean of z over batches, weighted by clients, is kept. Of the deviation of batch m
+    from that mean, the share k_m is kept. Unless `frozen`, k_m is v / (v + noise of the cells).
+    Here v is the clients' own sampling noise (Poisson), or the spread between batches where that is
+    clearly larger. Items that share no cell with an item between them take their turns together,
+    which gives the same result.
     """
     rows, batches = signs.shape[1:]
     weights = clients / clients.sum()
@@ -124,8 +130,10 @@ def refit(
                 )
                 expected = (poisson @ weights)[:, None]
                 spread = ((z - mean) ** 2 @ weights)[:, None] / (1.0 - 1.0 / effective) - mean_noise
+                # A spread that is larger by 3 standard deviations of such a variance is no chance.
                 limit = 3.0 * np.sqrt(2.0 / (effective - 1.0)) * (mean_noise + expected)
                 variance = np.where(spread > expected + limit, spread, poisson)
+                # 1e-300: never 0 / 0
                 shrinkage[items] = variance / (variance + noise + 1e-300)
             new = np.where(clients > 0, mean + shrinkage[items] * (z - mean), 0.0)
             cell[places] -= signs[items] * (new - values[items])[:, None, :]
@@ -133,7 +141,7 @@ def refit(
 
 
 def _turns(cells: I64) -> list[I64]:
-    """Split items into turns: an item's turn is after those of all earlier items that share a cell with it."""
+    """Split items into turns, each after those of all earlier items that share a cell with it."""
     last: dict[int, int] = {}
     turns: list[list[int]] = []
     for item, own in enumerate(cells.reshape(len(cells), cells.shape[1] * cells.shape[2]).tolist()):
@@ -146,7 +154,11 @@ def _turns(cells: I64) -> list[I64]:
 
 
 def fingerprint(data: npt.NDArray[np.uint8], offsets: I64, k: int, k2: int) -> U64:
-    """Return the keyed fingerprint, a polynomial mod 2^61 - 1, of each byte string data[offsets[i]:offsets[i+1]]."""
+    """Return the keyed fingerprint of each byte string data[offsets[i]:offsets[i+1]].
+
+    It is a polynomial mod 2^61 - 1 with the length + 1 as its first coefficient, so that strings
+    which differ in zero bytes at the end differ.
+    """
     lengths = np.diff(offsets)
     h = (lengths + 1).astype(np.uint64)
     padded = np.concatenate([data, np.zeros(7, np.uint8)])
@@ -171,11 +183,16 @@ def _fold(x: U64) -> U64:
 
 
 def _multiply(a: U64, b: int) -> U64:
-    """Return a * b mod PRIME for a, b < PRIME, by halves of 32 bits: 2^61 = 1, so 2^64 = 8."""
+    """Return a * b mod PRIME for a, b < PRIME.
+
+    NumPy has no products of 128 bits, so the factors are split into halves of 32 bits. Mod PRIME
+    2^61 = 1, so 2^64 = 8: the product of the upper halves is shifted by 3 bits only.
+    """
     low = np.uint64(0xFFFFFFFF)
     a1, a0 = a >> np.uint64(32), a & low
     b1, b0 = np.uint64(b >> 32), np.uint64(b & 0xFFFFFFFF)
     cross = a1 * b0 + a0 * b1  # < 2^62
+    # cross * 2^32 mod PRIME: its bits from 29 on would pass 2^61, and start again at 1.
     shifted = (cross >> np.uint64(29)) + ((cross & np.uint64((1 << 29) - 1)) << np.uint64(32))
     return _fold(_fold((a1 * b1) << np.uint64(3)) + _fold(shifted) + _fold(a0 * b0))
 
@@ -183,11 +200,11 @@ def _multiply(a: U64, b: int) -> U64:
 def invert(
     words: U64, low: U64 | None, cumulative: tuple[U64, U64], first: int, scan: bool
 ) -> I64 | None:
-    """Return first + how many entries of the table are at most u = 2^64 word + low, or None where u would be needed.
+    """Return `first` plus the number of entries of the table that are at most u = 2^64 word + low.
 
-    `cumulative` holds the upper and the lower 64 bits of the entries, ascending. Where the word
-    differs from every upper half it settles the draw alone. `scan` compares with every entry
-    instead of searching.
+    `cumulative` holds the upper and the lower 64 bits of the entries, ascending. A word that
+    differs from every upper half settles the draw alone. Where some word does not and `low` is
+    None, the answer is None. With `scan` every entry is compared, instead of a search.
     """
     upper, lower = cumulative
     below = np.zeros(len(words), np.int64)

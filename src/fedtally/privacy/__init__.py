@@ -1,11 +1,12 @@
-"""Differential privacy: integer noise, exact accounting of what is opened, and the terms that a plan guarantees."""
+"""Differential privacy: integer noise, exact accounting, and the terms that a plan guarantees."""
 
-NOT_PRIVATE = "not private"  # what every output carries if more was used than a private run may use
-LARGE_EPSILON = 10.0  # beyond it the factor on odds is more than 22,000
+# the mark of every output of a run that used more than a private run may use, such as the truth
+NOT_PRIVATE = "not private"
+LARGE_EPSILON = 10.0  # e^10 is 22,000: one client may change odds by that factor
 
 
 def guarantees_little(epsilon: float) -> str:
-    """Say what a large epsilon means; "" for others.
+    """Return a sentence on what a large epsilon means, or "" for a smaller one.
 
     >>> guarantees_little(11.0)[:25], guarantees_little(1.0)
     ('epsilon 11 is above 10: o', '')

@@ -1,77 +1,89 @@
 """What events cost together: (epsilon, delta), proven from above.
 
-Of the methods that apply, the one with the smallest bound is taken, and named:
+Of the methods that apply, the accountant takes the one with the smallest bound, and names it:
 
-| method                      | holds for                                    | above the exact value by      |
-|-----------------------------|----------------------------------------------|-------------------------------|
-| `analytic-gaussian`         | rounded Gaussian noise                       | what rounding gains           |
-| `dominating-gaussian`       | all noise; the clients' with a clip has only | `tools/accountant_gap.py`: 5  |
-|                             | this                                         | rows and 2 items 0.23 % at    |
-|                             |                                              | epsilon 1, 12 % at 8          |
-| `privacy-loss-distribution` | integer noise, no clip that matters          | 1e-4 of it, and 1e-3 up to 20 |
-| `gaussian-composition`      | several events, each chosen in view of what  | as `dominating-gaussian`      |
-|                             | earlier ones showed                          |                               |
+| method                      | holds for                          | above the exact value by      |
+|-----------------------------|------------------------------------|-------------------------------|
+| `analytic-gaussian`         | rounded Gaussian noise             | what rounding gains           |
+| `dominating-gaussian`       | all noise; the only method for     | `tools/accountant_gap.py`: 5  |
+|                             | Skellam noise with a clip          | rows and 2 items 0.23 % at    |
+|                             |                                    | epsilon 1, 12 % at 8          |
+| `privacy-loss-distribution` | integer noise, no clip that        | 1e-4 of it, and 1e-3 up to 20 |
+|                             | matters                            |                               |
+| `gaussian-composition`      | several events, each chosen in     | as `dominating-gaussian`      |
+|                             | view of what earlier ones showed   |                               |
 
-Loss distributions take up to 2^18 rows times releases; Skellam noise of a variance above 1e7, and
-whatever is clipped, enters them as the Gaussian that dominates it.
+Loss distributions take up to 2^18 pairs (rows times releases). Skellam noise of a variance above
+1e7, and all noise with a clip, enters them as the Gaussian that dominates it.
 
-Proofs: docs/privacy-proofs/. What the accountant does not know is an error. No amplification by
-sampling, shuffling or the choice of cohorts is ever credited: whoever sees who takes part would not
-be fooled by it.
+Proofs: docs/privacy-proofs/. An input that the accountant does not know is an error. It never
+credits amplification by sampling, by shuffling or by the choice of cohorts, since the server sees
+which clients take part.
 
 Arithmetic is in floating point, with margins: 1e-8 of epsilon, and 1e-15 of delta for every
 convolution, five times what was measured.
+
+The parts: `bounds` (what all bounds share), `gaussian` (curves that are known exactly) and
+`loss_distribution` (integer noise on a grid). The last two alone import `dp_accounting`.
 """
 
 from __future__ import annotations
 
 import math
-from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from decimal import ROUND_CEILING, Context
-from enum import StrEnum
-from functools import cache, lru_cache, reduce
+from functools import cache, lru_cache
 from typing import Any, NamedTuple, Self
 
 import numpy as np
-import numpy.typing as npt
-from scipy.special import erfinv, i0e, ive, log_ndtr, ndtr
 
 from fedtally import _validate
 from fedtally.errors import InvalidInputError
+from fedtally.privacy.bounds import (
+    F64,
+    Bound,
+    Method,
+    check_relations,
+    checked_delta,
+    checked_events,
+)
 from fedtally.privacy.events import Event, Mechanism, Relation
+from fedtally.privacy.gaussian import gaussian_bound, gaussian_curve, noise_multiplier
+from fedtally.privacy.loss_distribution import loss_bound
 
-F64 = npt.NDArray[np.float64]
-SECURE_SUM_DELTA = 2.0**-40  # of one secure sum: docs/protocol.md
-# Variances beyond which noise is taken as the Gaussian that dominates it: rounding a Gaussian
-# changes epsilon by less than 1e-5 of it there, and the Bessel functions of Skellam noise lose
-# digits.
-_AS_GAUSSIAN = {Mechanism.ROUNDED_GAUSSIAN: 1e4, Mechanism.SKELLAM: 1e7}
-_STEPS = 100.0  # of the grid, in one standard deviation of a privacy loss
-_STEPS_OF_TOTAL = 2000.0  # and in one of the total, where there are few atoms
-_CANDIDATES = np.linspace(0.5, 1.0, 500)  # steps to choose from, relative to the largest
-_FEW_ATOMS = 64
-_LONGEST_GRID = 2**17  # of one loss, in either direction
-_NEGLIGIBLE = 1e-20
-_MATTERS = 1e-12
-_VANISHING = 1e-290
-_CONVOLUTION_ERROR = 1e-15
-_TYPICAL = 1e-6  # delta
-_LEAST_LISTED = 1e-12  # delta, beyond which a loss counts as infinite in a table
-_LISTED = 2001  # losses from 0 on in a table
-_MOST_FOLDS = 2**18
-# epsilon of several campaigns: up to here what their samplers lack fits into what is set aside
+__all__ = [
+    "MOST_ADAPTIVE",
+    "SECURE_SUM_DELTA",
+    "Composition",
+    "Concentrated",
+    "Guarantee",
+    "Method",
+    "PrivacyLoss",
+    "calibrate",
+    "checked_delta",
+    "concentrated",
+    "delta",
+    "epsilon",
+    "gaussian_bound",
+    "noise_multiplier",
+    "privacy_loss",
+    "realised",
+    "rounded_up",
+    "set_aside",
+]
+
+# The probability with which one secure sum may show more than its sum: docs/protocol.md, "Claim of
+# semi_honest". The delta of the noise does not hold for that case, so it is charged besides.
+SECURE_SUM_DELTA = 2.0**-40
+# The largest epsilon of campaigns that are planned in view of earlier ones. Up to here the part of
+# delta that `set_aside` keeps covers what their samplers lack, (1 + e^epsilon) times each:
+# docs/privacy-proofs/releases.md, 5.
 MOST_ADAPTIVE = 25.0
-
-
-class Method(StrEnum):
-    """How a bound was computed."""
-
-    ANALYTIC_GAUSSIAN = "analytic-gaussian"
-    DOMINATING_GAUSSIAN = "dominating-gaussian"
-    LOSS_DISTRIBUTION = "privacy-loss-distribution"
-    GAUSSIANS = "gaussian-composition"
+_TYPICAL = 1e-6  # the delta at which a table of losses is as tight as can be
+_LEAST_LISTED = 1e-12  # the delta beyond which a loss counts as infinite in a table
+_LISTED = 2001  # losses from 0 on in a table: enough for plots and for composition elsewhere
+_OVERFLOWS = 700.0  # e^epsilon is a finite double up to about 709
 
 
 @dataclass(frozen=True)
@@ -81,8 +93,8 @@ class Guarantee:
     Attributes:
         epsilon: an upper bound.
         delta: an upper bound, everything included.
-        method: how the number was found.
-        relation: the neighbouring relation that it holds for.
+        method: the method that gave the number.
+        relation: the neighbouring relation that the statement holds for.
         trust: `central`, `distributed`, or `central and distributed`: every party named must be
             trusted.
     """
@@ -101,27 +113,12 @@ class Guarantee:
 
 
 def rounded_up(bound: float) -> float:
-    """Return an upper bound with four digits, for people: still an upper bound.
+    """Return an upper bound rounded upwards to four digits, for people to read.
 
     >>> rounded_up(2.1167001)
     2.117
     """
     return float(Context(prec=4, rounding=ROUND_CEILING).create_decimal(repr(float(bound))))
-
-
-def noise_multiplier(epsilon: float, delta: float) -> float:
-    """Return z: Gaussian noise of standard deviation z times the l2 sensitivity is (epsilon, delta)-private.
-
-    The analytic Gaussian mechanism (Balle and Wang 2018, Theorem 8): necessary and sufficient.
-
-    >>> round(noise_multiplier(1.0, 1e-6), 4)
-    4.2247
-    """
-    from dp_accounting import get_sigma_gaussian
-
-    epsilon, delta = _validate.real(1e-6, 1e3, epsilon=epsilon), checked_delta(delta)
-    # it is found by search, to about 1e-9
-    return float(get_sigma_gaussian(epsilon, delta)) * (1 + 1e-8)
 
 
 def epsilon(events: Event | Sequence[Event], delta: float, *, adaptive: bool = False) -> Guarantee:
@@ -131,20 +128,20 @@ def epsilon(events: Event | Sequence[Event], delta: float, *, adaptive: bool = F
 
     Args:
         events: all that one client may be exposed to, pilots included.
-        delta: in (0, 1), for all events together; 2^-40 for every secure sum, and what the sampler
-            of the noise lacks, come out of it.
-        adaptive: whether later events were, or may have been, chosen in view of what earlier ones
-            showed: then several compose as the Gaussians that dominate them (`gaussian_bound`),
-            since loss distributions do not.
+        delta: in (0, 1), for all events together. Every secure sum takes 2^-40 of it, and the
+            sampler of the noise takes what it lacks.
+        adaptive: whether later events may have been chosen in view of what earlier ones showed.
+            Several such events compose as the Gaussians that dominate them (`gaussian_bound`):
+            loss distributions do not hold for them.
 
     Raises:
-        InvalidInputError: no events, one without variance, several relations, or a delta that is
-            used up before.
+        InvalidInputError: no events, an event without variance, several relations, or a delta
+            that secure sums and samplers use up.
 
     >>> print(epsilon(Event("rounded-gaussian", 16, "zero-out", variance=16 * 4.2247**2), 1e-6))
     epsilon 0.9999 at delta 1e-06 (zero-out, central trust, privacy-loss-distribution)
     """
-    found, delta = _checked(events), checked_delta(delta)
+    found, delta = checked_events(events), checked_delta(delta)
     return (
         Composition.of(found, delta).guarantee
         if adaptive and len(found) > 1
@@ -165,22 +162,23 @@ def _guarantee(events: Sequence[Event], delta: float) -> Guarantee:
 
 @dataclass(frozen=True)
 class Composition:
-    """Campaigns of which each may be planned in view of what the earlier ones showed: a running total.
+    """The running total of campaigns, each of which may be planned in view of earlier ones.
 
-    They compose as Gaussians, at the part of delta that is not set aside (`set_aside`). What is set
-    aside, once and for however many campaigns, bears secure sums and samplers: so delta is never
-    exceeded. To add a campaign costs the same after a thousand as after one. Made by `of`. Proof:
-    docs/privacy-proofs/releases.md, 5.
+    They compose as Gaussians, at the part of delta that is not set aside (`set_aside`). The part
+    that is set aside, once for any number of campaigns, covers secure sums and samplers: so delta
+    is never exceeded. Adding a campaign takes the same time after a thousand as after one. `of`
+    makes one. Proof: docs/privacy-proofs/releases.md, 5.
 
     Attributes:
         delta: for all campaigns together, fixed before the first.
-        relation: of all of them.
+        relation: the neighbouring relation of all campaigns.
         trust: every party that must be trusted.
-        campaigns: how many.
+        campaigns: the number of campaigns.
         square: the sum of their mu^2.
-        lost: of delta, by secure sums.
-        variation: between what samplers draw and the ideal distributions.
-        alone: the event, if there is but one: it costs what it costs alone.
+        lost: the delta that secure sums use up.
+        variation: the total variation between what samplers draw and the ideal distributions.
+        alone: the only event, or None if there are several: a single event was not chosen in view
+            of anything, so that it costs what it costs alone.
 
     >>> event = Event("rounded-gaussian", 16, "zero-out", variance=16 * 4.2247**2)
     >>> both = Composition.of([event, event], 1e-6)
@@ -206,7 +204,7 @@ class Composition:
         Raises:
             InvalidInputError: as `epsilon`.
         """
-        found, delta = _checked(events), checked_delta(delta)
+        found, delta = checked_events(events), checked_delta(delta)
         total = cls(delta, found[0].relation, str(found[0].trust), 0, 0.0, 0.0, 0.0, None)
         for event in found:
             total = total.plus(event)
@@ -218,7 +216,7 @@ class Composition:
         Raises:
             InvalidInputError: the event is of another relation, or without variance.
         """
-        _check_relations({str(self.relation), str(event.relation)})
+        check_relations({str(self.relation), str(event.relation)})
         lost, variation = _slack([event])
         return replace(
             self,
@@ -232,16 +230,21 @@ class Composition:
 
     @property
     def guarantee(self) -> Guarantee:
-        """What the campaigns cost together.
+        """The cost of all campaigns together.
 
         Raises:
-            InvalidInputError: they use up what is set aside of delta.
+            InvalidInputError: they use up the part of delta that is set aside.
         """
         if self.alone is not None:
             return _guarantee_alone(self.alone, self.delta)
+        # The split of delta must not depend on what the campaigns used, since later campaigns may
+        # be chosen in view of earlier ones: it follows from delta alone.
         aside = set_aside(self.delta)
-        found = _gaussian(math.sqrt(self.square), Method.GAUSSIANS).epsilon(self.delta - aside)
-        lost = self.lost + (1 + math.exp(min(max(found, MOST_ADAPTIVE), 700.0))) * self.variation
+        found = gaussian_curve(math.sqrt(self.square), Method.GAUSSIANS).epsilon(self.delta - aside)
+        # Priced at MOST_ADAPTIVE, or more: with the current epsilon the price of earlier campaigns
+        # would rise as later ones are added.
+        price = 1 + math.exp(min(max(found, MOST_ADAPTIVE), _OVERFLOWS))
+        lost = self.lost + price * self.variation
         if lost > aside:
             raise InvalidInputError(
                 f"of delta {self.delta:g} {aside:.3g} is set aside for secure sums and samplers of"
@@ -262,9 +265,9 @@ class Composition:
         """Return the composition that `to_dict` described.
 
         Args:
-            values: of `to_dict`.
-            event: of the last of its campaigns.
-            delta: of it.
+            values: from `to_dict`.
+            event: the event of the last campaign.
+            delta: the delta of the composition.
 
         Raises:
             InvalidInputError: an entry is missing, unknown or out of bounds.
@@ -292,9 +295,11 @@ class Composition:
 
 
 def set_aside(delta: float) -> float:
-    """Return the part of delta that campaigns do not compose at: a hundredth and 2^-28, at most a tenth.
+    """Return the part of delta that is kept for secure sums and samplers.
 
-    A campaign of clients' shares takes 2^-40 of it for every participation, others next to nothing.
+    It is a hundredth of delta and 2^-28, at most a tenth. A campaign of clients' shares takes 2^-40
+    of it for every participation, so that 2^-28 lasts for 4,096; other campaigns take next to
+    nothing.
 
     >>> [float(f"{set_aside(delta):.3g}") for delta in (1e-6, 1e-9)]
     [1.37e-08, 1e-10]
@@ -304,6 +309,7 @@ def set_aside(delta: float) -> float:
 
 @lru_cache(maxsize=256)
 def _guarantee_alone(event: Event, delta: float) -> Guarantee:
+    # cached: a ledger asks for the same event at every reservation
     return _guarantee([event], delta)
 
 
@@ -312,39 +318,12 @@ def _sum_above(a: float, b: float) -> float:
     return math.nextafter(a + b, math.inf)
 
 
-def gaussian_bound(events: Event | Sequence[Event]) -> float:
-    """Return mu: whatever the events show is a function of a Gaussian shifted by mu standard deviations.
-
-    So it is mu-Gaussian differentially private (Dong, Roth and Su 2022), however later events were
-    chosen in view of earlier ones. For rounded Gaussian noise mu is the distance over the standard
-    deviation. For Skellam noise of variance v it is the distance times 2 Phi^-1((1 + p) / 2), p =
-    e^-v I_0(v) the probability of 0: about (1 + 1 / (6 v)) / sqrt(v). For every integer vector of
-    that Euclidean length, and the least for a vector of one 1.
-    Proof: docs/privacy-proofs/skellam.md.
-
-    >>> event = Event("skellam", 5, "zero-out", variance=500.0, honest_survivors=90)
-    >>> round(gaussian_bound(event) / (5 / 500) ** 0.5, 5)
-    1.00033
-    """
-    return math.sqrt(sum((event.l2_sensitivity * _unit(event)) ** 2 for event in _checked(events)))
-
-
-def _unit(event: Event) -> float:
-    """Return mu for a distance of 1."""
-    if event.mechanism is Mechanism.ROUNDED_GAUSSIAN:
-        return 1 / math.sqrt(event.noise_variance)
-    # 2 Phi^-1((1 + p) / 2) without its rounding for small p; where p is close to 1 it is known to
-    # 3e-9 of itself.
-    return 2 * math.sqrt(2) * float(erfinv(i0e(event.noise_variance))) * (1 + 1e-8)
-
-
 class Concentrated(NamedTuple):
-    """A proven statement: but for a part of probability `delta`, what is seen is rho-zero-concentrated private.
+    """A proven statement of rho-zero-concentrated privacy, but for a probability of `delta`.
 
     That is, some distributions within total variation `delta` of what is seen have Renyi
-    divergences of at most alpha rho
-    between neighbours, at every order alpha > 1 (Bun and Steinke 2016). Of events that are seen
-    together, also adaptively, both numbers add up.
+    divergences of at most alpha rho between neighbours, at every order alpha > 1 (Bun and Steinke
+    2016). For several events, also if they are chosen adaptively, both numbers add up.
     """
 
     rho: float
@@ -352,34 +331,38 @@ class Concentrated(NamedTuple):
 
 
 def concentrated(events: Event | Sequence[Event]) -> Concentrated:
-    """Return rho of all events together: mu^2 / 2 of the Gaussian that dominates them (`gaussian_bound`).
+    """Return rho of all events together.
 
-    Proof: docs/privacy-proofs/skellam.md.
+    It is mu^2 / 2 of the Gaussian that dominates them (`gaussian_bound`). Proof:
+    docs/privacy-proofs/skellam.md.
 
-    >>> round(concentrated(Event("rounded-gaussian", 16, "zero-out", variance=16 * 4.2247**2)).rho, 5)
+    >>> event = Event("rounded-gaussian", 16, "zero-out", variance=16 * 4.2247**2)
+    >>> round(concentrated(event).rho, 5)
     0.02801
     """
-    found = _checked(events)
+    found = checked_events(events)
     fixed, variation = _slack(found)
     return Concentrated(gaussian_bound(found) ** 2 / 2, min(1.0, fixed + variation))
 
 
 def delta(events: Event | Sequence[Event], epsilon: float) -> Guarantee:
-    """Return the least proven delta at which the events together are (epsilon, delta)-private; see `epsilon`.
+    """Return the least proven delta at which the events together are (epsilon, delta)-private.
+
+    See `epsilon` for what `events` may be.
 
     >>> print(delta(Event("skellam", 5, "zero-out", variance=89.24, honest_survivors=100), 1.0))
     epsilon 1 at delta 9.083e-07 (zero-out, distributed trust, privacy-loss-distribution)
     """
-    events, epsilon = _checked(events), _validate.real(0.0, 1e3, epsilon=epsilon)
+    events, epsilon = checked_events(events), _validate.real(0.0, 1e3, epsilon=epsilon)
     fixed, variation = _slack(events)
     at = np.array([epsilon])
     value, method = min((float(bound.deltas(at)[0]), bound.method) for bound in _bounds(events))
-    total = value + fixed + (1 + math.exp(min(epsilon, 700.0))) * variation
+    total = value + fixed + (1 + math.exp(min(epsilon, _OVERFLOWS))) * variation
     return Guarantee(epsilon, min(1.0, total), method, events[0].relation, _trust(events))
 
 
 class PrivacyLoss(NamedTuple):
-    """A distribution of the privacy loss that dominates the true one, on a grid; the same in both directions.
+    """A distribution of the privacy loss on a grid, which dominates the true one both ways.
 
     Attributes:
         loss: float64 [n], rising, equally far apart; the last is infinite.
@@ -396,22 +379,25 @@ class PrivacyLoss(NamedTuple):
 def privacy_loss(events: Event | Sequence[Event]) -> PrivacyLoss:
     """Return the distribution of the privacy loss of all events together, from above.
 
-    Its delta is that of the bound whose epsilon at delta 1e-6 is least, with what secure sums and
-    the sampler of the noise add, connected linearly in e^epsilon between the points of the grid
-    (docs/privacy-proofs/skellam.md). To compose it with others convolve the probabilities of equal
+    Its delta is that of the bound whose epsilon at delta 1e-6 is least, and what secure sums and
+    the sampler of the noise add. Between the points of the grid it is linear in e^epsilon
+    (docs/privacy-proofs/skellam.md). To compose it with others, convolve the probabilities of equal
     grids.
 
     Raises:
-        InvalidInputError: noise so little that nothing is bounded.
+        InvalidInputError: the noise is so little that nothing is bounded.
 
     >>> found = privacy_loss(Event("rounded-gaussian", 16, "zero-out", variance=16 * 4.2247**2))
-    >>> float(np.interp(1.0, found.loss[:-1], found.delta[:-1])) < 1.1e-6, round(float(found.probability.sum()), 9)
-    (True, 1.0)
+    >>> float(np.interp(1.0, found.loss[:-1], found.delta[:-1])) < 1.1e-6
+    True
+    >>> round(float(found.probability.sum()), 9)
+    1.0
     """
-    found = _checked(events)
+    found = checked_events(events)
     fixed, variation = _slack(found)
     bound = min(_bounds(found), key=lambda bound: (bound.epsilon(_TYPICAL), bound.method))
     end = bound.epsilon(_LEAST_LISTED)
+    # Beyond 300 products of e^loss would overflow, and a table of no width says nothing.
     if not 0 < end < 300:
         raise InvalidInputError(
             "the noise is too little, or too much, for a table of its privacy loss"
@@ -432,17 +418,17 @@ def privacy_loss(events: Event | Sequence[Event]) -> PrivacyLoss:
 
 
 def calibrate(event: Event, epsilon: float, delta: float, *, others: Sequence[Event] = ()) -> float:
-    """Return a variance at which the event and the others are (epsilon, delta)-private, found by search to 1e-6.
+    """Return a variance at which the event and the others are (epsilon, delta)-private.
 
-    It is the least one wherever the cost falls with the variance. It does not where noise is so
-    little that its integers show (variances below 1), nor where a method reaches its limits; the
-    target is met all the same.
+    It is found by search to 1e-6 of itself. It is the least one wherever the cost falls with the
+    variance. The cost may rise where noise is so little that its integers show (variances below 1),
+    and where a method reaches its limits; the target is met all the same.
 
     Args:
-        event: its own variance is not looked at.
+        event: its own variance is ignored.
         epsilon: the target.
-        delta: the target, for all together.
-        others: what the client was or will be exposed to besides, such as a pilot.
+        delta: the target, for all events together.
+        others: other events that the client was or will be exposed to, such as a pilot.
 
     Raises:
         InvalidInputError: as `epsilon`; or the others alone leave nothing.
@@ -453,14 +439,16 @@ def calibrate(event: Event, epsilon: float, delta: float, *, others: Sequence[Ev
     """
     target = _validate.real(1e-6, 1e3, epsilon=epsilon)
     delta = checked_delta(delta)
-    if others and _guarantee(_checked(others), delta).epsilon >= target:
+    if others and _guarantee(checked_events(others), delta).epsilon >= target:
         raise InvalidInputError(
             f"the other events alone reach epsilon {target:g} at delta {delta:g}: nothing is left"
         )
 
     @cache
     def found(variance: float) -> float:
-        return _guarantee(_checked([*others, replace(event, variance=variance)]), delta).epsilon
+        return _guarantee(
+            checked_events([*others, replace(event, variance=variance)]), delta
+        ).epsilon
 
     def suffices(variance: float) -> bool:
         return found(variance) <= target
@@ -476,10 +464,12 @@ def calibrate(event: Event, epsilon: float, delta: float, *, others: Sequence[Ev
     while low > 1e-8 and suffices(low):
         low, high = low / 2, low
     steps = 0
+    # `high` suffices throughout, so that the variance that is returned does
     while high > low * (1 + 1e-6):
         middle, steps = math.sqrt(low * high), steps + 1
-        # Epsilon is about a power of the variance: look where that meets the target, a little above
-        # and below in turn.
+        # Epsilon is about a power of the variance. The search looks where that power meets the
+        # target, a little above and below in turn, so that both ends close in; each third step
+        # halves, in case epsilon is no power.
         if steps % 3 and found(high) < found(low) < math.inf and found(high) > 0:
             share = math.log(found(low) / target) / math.log(found(low) / found(high))
             meets = low * (high / low) ** share * (1 + (3e-7 if steps % 3 == 1 else -3e-7))
@@ -489,14 +479,14 @@ def calibrate(event: Event, epsilon: float, delta: float, *, others: Sequence[Ev
 
 
 def realised(event: Event, survivors: int, corrupt: int) -> Event:
-    """Return the event with the noise that a round really had: for information, never for a ledger.
+    """Return the event with the noise that a round really had, for information only.
 
-    What is charged is the guarantee, made for `honest_survivors`; more of them add more noise:
-    docs/privacy-proofs/shares.md.
+    Never charge it to a ledger: a ledger charges the guarantee, which is made for
+    `honest_survivors`. More survivors add more noise: docs/privacy-proofs/shares.md.
 
     Args:
-        event: with Skellam noise.
-        survivors: of the round, at least one more than corrupt.
+        event: an event with Skellam noise.
+        survivors: the survivors of the round, at least one more than corrupt.
         corrupt: C, the clients whose shares do not count.
 
     >>> event = Event("skellam", 5, "zero-out", variance=90.0, honest_survivors=100)
@@ -517,273 +507,46 @@ def realised(event: Event, survivors: int, corrupt: int) -> Event:
     )
 
 
-def _checked(events: Event | Sequence[Event]) -> list[Event]:
-    found = [events] if isinstance(events, Event) else list(events)
-    if not found or not all(isinstance(event, Event) for event in found):
-        raise InvalidInputError(f"events must be one or more Event, got {found!r}")
-    _check_relations({str(event.relation) for event in found})
-    for event in found:
-        _ = event.noise_variance
-    return found
-
-
-def _check_relations(relations: set[str]) -> None:
-    if len(relations) > 1:
-        raise InvalidInputError(
-            f"events of several relations do not compose, got {' and '.join(sorted(relations))}: a"
-            " population has one, so use that of its first campaign (neighbours)"
-        )
-
-
-def checked_delta(delta: float) -> float:
-    """Return delta, if it lies between 0 and 1, exclusive.
-
-    >>> checked_delta(1.0)
-    Traceback (most recent call last):
-    ...
-    fedtally.errors.InvalidInputError: delta must lie between 0 and 1, exclusive, got 1
-    """
-    delta = _validate.real(0.0, 1.0, delta=delta)
-    if not 0.0 < delta < 1.0:
-        raise InvalidInputError(f"delta must lie between 0 and 1, exclusive, got {delta:g}")
-    return delta
-
-
 def _trust(events: Sequence[Event]) -> str:
     return " and ".join(sorted({str(event.trust) for event in events}))
 
 
 def _slack(events: Sequence[Event]) -> tuple[float, float]:
-    """Return what secure sums add to delta, and the total variation, of which (1 + e^epsilon) times is added."""
+    """Return the delta of all secure sums, and the total variation of all samplers.
+
+    The first adds to delta as it is, the second (1 + e^epsilon) times.
+    """
     sums = sum(event.participations for event in events if event.mechanism is Mechanism.SKELLAM)
     return sums * SECURE_SUM_DELTA, sum(
         event.participations * event.total_variation for event in events
     )
 
 
-class _Bound(NamedTuple):
-    """A curve of (epsilon, delta), from above, in both directions."""
+def _solve(bound: Bound, delta: float, variation: float) -> float:
+    """Return an epsilon, from above, at which the bound and the variation take at most delta.
 
-    method: Method
-    epsilon: Callable[[float], float]
-    deltas: Callable[[F64], F64]
-
-
-def _solve(bound: _Bound, delta: float, variation: float) -> float:
-    """Return an epsilon, from above, whose delta by the bound, and (1 + e^epsilon) variation, are at most delta."""
+    The variation takes (1 + e^epsilon) times itself.
+    """
     least = 0.0
+    # A larger epsilon leaves less of delta, which asks for a larger epsilon: repeated until it
+    # holds. A few rounds are enough; infinity is a bound where a hundred are not.
     for _ in range(100):
-        left = delta - (1 + math.exp(min(least, 700.0))) * variation
+        left = delta - (1 + math.exp(min(least, _OVERFLOWS))) * variation
         found = bound.epsilon(left) if left > 0 else math.inf
         if found <= least:
             return least
-        least = found * (1 + 1e-12)
+        least = found * (1 + 1e-12)  # a little more, so that rounding cannot keep it from ending
     return math.inf
 
 
-def _bounds(events: Sequence[Event]) -> list[_Bound]:
+def _bounds(events: Sequence[Event]) -> list[Bound]:
     """Return the bounds that apply, at least one."""
     skellam = any(event.mechanism is Mechanism.SKELLAM for event in events)
     bounds = [
-        _gaussian(
+        gaussian_curve(
             gaussian_bound(events),
             Method.DOMINATING_GAUSSIAN if skellam else Method.ANALYTIC_GAUSSIAN,
         )
     ]
-    folds = _folds(events)
-    composed = (
-        _loss_distribution(folds) if any(isinstance(pair, _Integer) for pair in folds) else None
-    )
+    composed = loss_bound(events)
     return [*bounds, composed] if composed else bounds
-
-
-def _margin(epsilon: float) -> float:
-    return epsilon and epsilon * (1 + 1e-8) + 1e-11
-
-
-# ---- Gaussian noise, and what it dominates ----
-
-
-def _gaussian(mu: float, method: Method) -> _Bound:
-    """What is seen is a function of one Gaussian with this shift (`gaussian_bound`), whose curve is known exactly."""
-    from dp_accounting import get_epsilon_gaussian
-
-    return _Bound(
-        method,
-        lambda delta: _margin(float(get_epsilon_gaussian(1 / mu, delta))),
-        # Both terms nearly cancel where mu is small: their difference is known to about 1e-16 / mu
-        # of itself.
-        lambda epsilons: _gaussian_delta(mu, epsilons) * (1 + 1e-9 + 1e-13 / mu) + 1e-15,
-    )
-
-
-def _gaussian_delta(mu: float, epsilon: F64) -> F64:
-    """Return Phi(mu/2 - epsilon/mu) - e^epsilon Phi(-mu/2 - epsilon/mu)."""
-    upper, lower = log_ndtr(mu / 2 - epsilon / mu), epsilon + log_ndtr(-mu / 2 - epsilon / mu)
-    delta: F64 = np.exp(upper) * -np.expm1(np.minimum(lower - upper, 0.0))
-    return delta
-
-
-# ---- privacy loss distributions ----
-
-
-class _Integer(NamedTuple):
-    """Integer noise of this distribution and variance, shifted by so much."""
-
-    mechanism: Mechanism
-    variance: float
-    shift: int
-
-
-class _Normal(NamedTuple):
-    """A Gaussian shifted by mu standard deviations."""
-
-    mu: float
-
-
-class _Loss(NamedTuple):
-    """The privacy loss of a pair of distributions.
-
-    Attributes:
-        stddev: its standard deviation.
-        largest: a bound with negligible mass beyond.
-        deltas: epsilons -> deltas.
-        atoms: the losses and their masses, where they are few.
-    """
-
-    stddev: float
-    largest: float
-    deltas: Callable[[F64], F64]
-    atoms: tuple[F64, F64] | None = None
-
-
-def _folds(events: Sequence[Event]) -> Counter[_Integer | _Normal]:
-    """Return the pairs of distributions that the events compose at worst, and how often each."""
-    folds: Counter[_Integer | _Normal] = Counter()
-    for event in events:
-        if event.is_clipped or event.noise_variance > _AS_GAUSSIAN[event.mechanism]:
-            folds[_Normal(gaussian_bound(event))] += 1
-        else:
-            for shift, number in event.shifts.items():
-                folds[_Integer(event.mechanism, event.noise_variance, shift)] += number
-    return folds
-
-
-def _loss_distribution(folds: Counter[_Integer | _Normal]) -> _Bound | None:
-    """Compose the pairs on one grid, each from above by connecting the dots (Doroshenko et al. 2022).
-
-    Proof: docs/privacy-proofs/skellam.md.
-
-    None: too many pairs, or one that hardly overlaps. How long the steps are decides how much is
-    lost: `_step`.
-    """
-    from dp_accounting.pld import pld_pmf
-
-    count = folds.total()
-    losses = {
-        pair: _normal_loss(pair) if isinstance(pair, _Normal) else _integer_loss(pair)
-        for pair in folds
-    }
-    if count > _MOST_FOLDS or any(math.isinf(loss.largest) for loss in losses.values()):
-        return None
-    step = _step([(losses[pair], number) for pair, number in folds.items()])
-
-    def composed(pair: _Integer | _Normal, number: int) -> Any:
-        ends = max(1, math.ceil(losses[pair].largest / step))
-        deltas: F64 = np.clip(losses[pair].deltas(step * np.arange(-ends, ends + 1.0)), 0.0, 1.0)
-        falling = np.minimum.accumulate(deltas)  # but for rounding they fall
-        one = pld_pmf.create_pmf_pessimistic_connect_dots_fixed_gap(
-            step, -ends, ends, falling
-        ).to_dense_pmf()
-        return one.self_compose(number) if number > 1 else one
-
-    total = reduce(
-        lambda a, b: a.compose(b, _CONVOLUTION_ERROR), (composed(*fold) for fold in folds.items())
-    )
-    error = count * _CONVOLUTION_ERROR
-
-    def epsilon(delta: float) -> float:
-        return (
-            _margin(float(total.get_epsilon_for_delta(delta - error)))
-            if delta > error
-            else math.inf
-        )
-
-    def deltas(epsilons: F64) -> F64:
-        at = np.minimum(epsilons, 700.0)  # where e^epsilon is finite
-        return np.minimum(1.0, np.asarray(total.get_delta_for_epsilon(at), np.float64) + error)
-
-    return _Bound(Method.LOSS_DISTRIBUTION, epsilon, deltas)
-
-
-def _step(losses: Sequence[tuple[_Loss, int]]) -> float:
-    """Return the step of the grid for so many of each loss.
-
-    Connecting the dots splits a loss at a fraction f of a step h between its ends, which adds a
-    variance of about f (1 - f) h^2. Where losses are close, 100 steps a standard deviation, on
-    average over all pairs, will do. Where they are few, delta has a kink at every sum of them: the
-    grid is finer there, and of the steps between h / 2 and h the one is taken that adds least, so
-    that most losses lie on the grid: docs/privacy-proofs/skellam.md.
-    """
-    count = sum(number for _, number in losses)
-    total = math.sqrt(sum(number * loss.stddev**2 for loss, number in losses))
-    step, least = (
-        total / math.sqrt(count) / _STEPS,
-        max(loss.largest for loss, _ in losses) / _LONGEST_GRID,
-    )
-    few = [(*loss.atoms, number) for loss, number in losses if loss.atoms is not None]
-    if not few:
-        return max(step, least)
-    steps = max(min(step, total / _STEPS_OF_TOTAL), 2 * least) * _CANDIDATES
-    fractions = [np.mod(at / steps[:, None], 1.0) for at, _, _ in few]
-    added = sum(
-        number * (f * (1 - f)) @ mass for f, (_, mass, number) in zip(fractions, few, strict=True)
-    )
-    return float(steps[np.argmin(steps**2 * added)])
-
-
-def _normal_loss(pair: _Normal) -> _Loss:
-    return _Loss(
-        pair.mu, pair.mu**2 / 2 + 10 * pair.mu, lambda epsilon: _gaussian_delta(pair.mu, epsilon)
-    )
-
-
-def _integer_loss(pair: _Integer) -> _Loss:
-    """The loss of a log-concave distribution against itself shifted: it rises, so that its deltas are differences of
-    tails.
-    """
-    distribution, shift = _distribution(pair.mechanism, pair.variance), pair.shift
-    tail = np.append(np.cumsum(distribution[::-1])[::-1], 0.0)  # [j]: at least the j-th outcome
-    overlap = len(distribution) - shift
-    # so little noise that the two distributions hardly meet
-    if overlap <= 0 or tail[overlap] > 0.5:
-        return _Loss(0.0, math.inf, np.ones_like)
-    loss = np.maximum.accumulate(
-        np.log(distribution[:overlap]) - np.log(distribution[shift:])
-    )  # at the outcomes from the shift-th on
-    mean = np.average(loss, weights=distribution[:overlap])
-    stddev = math.sqrt(np.average((loss - mean) ** 2, weights=distribution[:overlap]))
-    negligible = int(np.argmax(tail < _NEGLIGIBLE))
-    largest = max(float(loss[min(negligible, len(loss) - 1)]), stddev)
-
-    def deltas(epsilon: F64) -> F64:
-        first = np.searchsorted(loss, epsilon, side="right")
-        delta: F64 = tail[first] - np.exp(epsilon) * tail[first + shift]
-        return delta
-
-    matters = distribution[:overlap] > _MATTERS
-    atoms = (
-        (loss[matters], distribution[:overlap][matters]) if matters.sum() <= _FEW_ATOMS else None
-    )
-    return _Loss(stddev, largest, deltas, atoms)
-
-
-def _distribution(mechanism: Mechanism, variance: float) -> F64:
-    """Return the probabilities of the integers around 0, symmetric, as far as they do not vanish."""
-    stddev = math.sqrt(variance)
-    k = np.arange(math.ceil(38 * stddev) + 250, dtype=np.float64)
-    gaussian = mechanism is Mechanism.ROUNDED_GAUSSIAN
-    rounded = ndtr((0.5 - k) / stddev) - ndtr((-0.5 - k) / stddev)
-    half = np.asarray(rounded if gaussian else ive(k, variance), np.float64)
-    half = half[: int(np.argmin(np.append(half[1:], 0.0) > _VANISHING)) + 1]
-    return np.concatenate([half[:0:-1], half])

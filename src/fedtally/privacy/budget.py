@@ -1,21 +1,21 @@
-"""May this be spent?
-A pure rule over what was granted and what was reserved before: no database, no clock.
+"""The rule of the budget: may this be spent, given what was granted and reserved before?
 
-The unit is a client identity in a named population times a campaign: its `Event` says what all
-rounds of the campaign together expose one client to, in at most `event.participations` of them. A
-campaign is charged in full with its first release and not again for the others; that nobody takes
-part more often is held by each client's own record (`check_participation`). Populations that
-overlap are one population, with one total delta.
+It is a pure function, without a database or a clock. The unit is a client identity in a named
+population times a campaign: its `Event` says what all rounds of the campaign together expose one
+client to, in at most `event.participations` of them. A campaign is charged in full with its first
+release and not again for the others. Each client's own record makes sure that it takes part no more
+often (`check_participation`). Populations that overlap are one population, with one total delta.
 
 A *release* is what a campaign makes public at once: one of the releases of its plan, however many
-cohorts are summed for it. What was reserved counts as spent, whether or not anything was opened
-afterwards.
+cohorts are summed for it. A reservation counts as spent, whether or not anything was opened
+afterwards: nobody can prove that a sum was not read.
 
-Campaigns may be planned in view of what earlier ones showed: several compose as Gaussians, which
+Campaigns may be planned in view of what earlier ones showed. Several compose as Gaussians, which
 holds under full adaptivity (Smith and Thakurta 2022, Fully adaptive composition for Gaussian
-differential privacy), as composing loss distributions in general does not (Tran, Koskela, Raisa and
-Honkela 2026, f-Differential privacy filters, arXiv 2602.06756). What is guaranteed then is the
-grant; what was spent, at a moment that may depend on what was seen, is information.
+differential privacy). Composing loss distributions does not hold in general (Tran, Koskela, Raisa
+and Honkela 2026, f-Differential privacy filters, arXiv 2602.06756). The guarantee is then the
+grant. The spend so far is information only: the moment at which it is read may depend on what was
+seen.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ from fedtally.privacy.accounting import MOST_ADAPTIVE, Composition, Guarantee
 from fedtally.privacy.events import Event, Relation, countable
 
 NAME = "1 to 200 printable characters, no blanks at the ends"
-MAX_RELEASE = 2**31 - 1
-MIN_DELTA = 1e-15  # each secure sum takes 2^-40 of it
-# fillers of Hangul, the empty Braille pattern: letters and signs
+MAX_RELEASE = 2**31 - 1  # what a column of a database holds on every system
+MIN_DELTA = 1e-15  # each secure sum takes 2^-40 of it, and floating point errs by as much
+# fillers of Hangul and the empty Braille pattern: Unicode has them as letters and signs
 _WITHOUT_INK = "\u115f\u1160\u3164\uffa0\u2800"
 _SEPARATORS = re.compile(r"[\s\-_\u2010-\u2015\u2212\u00b7\u2022\u30fb.]+")
 _LOOK_ALIKES = str.maketrans(  # Cyrillic, Armenian, Greek, digits and bars, as they are written
@@ -47,12 +47,12 @@ class AlreadySpentError(InvalidInputError):
 
 
 class OverspentError(InvalidInputError):
-    """Refuse a spend beyond what was granted, or beyond the participations that a client guaranteed."""
+    """Refuse a spend beyond the grant, or beyond the participations that a client guaranteed."""
 
 
 @dataclass(frozen=True)
 class Grant:
-    """What may be spent on a population in all: its largest epsilon, at its one total delta.
+    """The budget of a population: the largest epsilon of all its campaigns, at one total delta.
 
     Raises:
         InvalidInputError: an empty or unprintable name, epsilon outside (0, 1000] or delta outside
@@ -79,12 +79,14 @@ class Grant:
 
 @dataclass(frozen=True)
 class Cap:
-    """What everything that one client takes part in may cost together, whatever populations and plans are named.
+    """The most that all campaigns of one client may cost together.
+
+    Populations and plans do not matter: a server chooses their names.
 
     Args:
         epsilon: above 0, at most 1000.
         delta: 1e-15 to below 1.
-        relation: zero-out or replace-one, or its name; that of the plans does not matter.
+        relation: zero-out or replace-one, or its name. The relation of the plans does not matter.
 
     Raises:
         InvalidInputError: a value is out of bounds.
@@ -103,14 +105,15 @@ class Cap:
 
 @dataclass(frozen=True)
 class Charge:
-    """One release of a plan, to be opened or opened, in a campaign over a population.
+    """One release of a plan, opened or to be opened, in a campaign over a population.
 
     Args:
-        population: whose budget it is.
+        population: the population whose budget is charged.
         plan: the fingerprint of the plan.
-        release: which of the plan's releases, from 0; in a client's own record, the round that it
-            takes part in.
-        event: of the whole campaign, the same for each of its releases, with its variance.
+        release: the number of the plan's release, from 0. In a client's own record it is the round
+            that the client takes part in.
+        event: the event of the whole campaign, the same for each of its releases, with its
+            variance.
 
     Raises:
         InvalidInputError: a name that `checked_name` refuses, a release out of bounds, or an event
@@ -132,11 +135,11 @@ class Charge:
 
 
 def checked_name(**named: str) -> str:
-    """Return a name of 1 to 200 printable characters without blanks at its ends; the keyword is its name in errors.
+    """Return a name of 1 to 200 printable characters without blanks at its ends.
 
-    It is in Unicode form NFC, in which a text has one encoding: two that read alike to every
-    program would otherwise be two budgets. Another form is refused and not changed: the name is in
-    the fingerprint of plans.
+    Errors name it by the keyword. It must be in Unicode form NFC, in which a text has one encoding:
+    two names that every program shows alike would otherwise be two budgets. Another form is refused
+    and not changed, since the name is in the fingerprint of plans.
 
     >>> checked_name(population="phones")
     'phones'
@@ -168,15 +171,18 @@ def is_name(name: object) -> bool:
 
 
 def appearance(name: str) -> str:
-    """Return what a name looks like to a person in a hurry: names that are easily confused share it.
+    """Return what a name looks like to a person in a hurry.
 
-    Letter case, accents, compatibility forms (NFKD) and characters without ink do not count;
-    blanks, hyphens and underscores are one; common look-alikes of Latin letters, Cyrillic, Greek
-    and digits among them, are that letter. This is for warnings: it neither finds every look-alike
-    (Unicode TR 39 lists thousands) nor finds only those.
+    Names that are easily confused have the same appearance. Letter case, accents, compatibility
+    forms (NFKD) and characters without ink do not count. Blanks, hyphens and underscores are one
+    sign. Common look-alikes of Latin letters, Cyrillic, Greek and digits among them, are that
+    letter. This is for warnings: it does not find every look-alike (Unicode TR 39 lists thousands),
+    and what it finds may be none.
 
-    >>> appearance("Phones-1") == appearance("\N{CYRILLIC SMALL LETTER ER}hones l"), appearance("phones-2")
-    (True, 'phones-2')
+    >>> appearance("phones-2")
+    'phones-2'
+    >>> appearance("Phones-1") == appearance("\N{CYRILLIC SMALL LETTER ER}hones l")
+    True
     """
     parts = unicodedata.normalize("NFKD", name)
     inked = (
@@ -189,12 +195,12 @@ def appearance(name: str) -> str:
 
 
 def check_spend(grant: Grant, charges: Sequence[Charge], new: Charge) -> Guarantee | None:
-    """Say what a population has spent once the new charge is reserved, or refuse it.
+    """Return what a population has spent once the new charge is reserved, or refuse the charge.
 
     Args:
-        grant: of the population of `new`.
-        charges: everything reserved or spent before in that population, and in the plan of `new`.
-        new: what is to be reserved.
+        grant: the grant of the population of `new`.
+        charges: all charges reserved or spent before in that population, and in the plan of `new`.
+        new: the charge to reserve.
 
     Returns:
         The cost of all campaigns together, at most the grant. None for a further release of a
@@ -214,12 +220,13 @@ def check_spend(grant: Grant, charges: Sequence[Charge], new: Charge) -> Guarant
     >>> check_spend(grant, [first], Charge("phones", "plan-b", 0, event))
     Traceback (most recent call last):
     ...
-    fedtally.privacy.budget.OverspentError: plan plan-b would take population 'phones' to epsilon 1.456 at ...
+    fedtally.privacy.budget.OverspentError: plan plan-b would take population 'phones' to ...
     """
     if grant.population != new.population:
         raise InvalidInputError(
             f"the grant is of population {grant.population!r}, not of {new.population!r}"
         )
+    # A campaign was charged in full with its first release: its event is about all of them
     if _campaign(charges, new):
         return None
     campaigns = {
@@ -231,25 +238,24 @@ def check_spend(grant: Grant, charges: Sequence[Charge], new: Charge) -> Guarant
 
 
 def check_total(grant: Grant, total: Composition, plan: str) -> Guarantee:
-    """Return what all campaigns of a population cost together, or refuse it.
+    """Return what all campaigns of a population cost together, or refuse the new one.
 
     Args:
-        grant: of the population.
-        total: of its campaigns, the new one included.
+        grant: the grant of the population.
+        total: the composition of its campaigns, the new one included.
         plan: the fingerprint of the new one.
 
     Raises:
-        OverspentError: they cost more than was granted; or several together more than epsilon 25,
-            beyond which they do not compose.
+        OverspentError: they cost more than was granted. Or several together cost more than epsilon
+            25, beyond which they do not compose.
         InvalidInputError: as `Composition.guarantee`.
     """
     cost, most = total.guarantee, _spendable(grant.epsilon, total)
     if cost.epsilon > most:
+        limit = "" if most == grant.epsilon else f", of which several campaigns may spend {most:g}"
         raise OverspentError(
             f"plan {plan} would take population {grant.population!r} to {cost}, and epsilon"
-            f" {grant.epsilon:g} was"
-            f" granted{'' if most == grant.epsilon else f', of which several campaigns may spend {most:g}'};"
-            " more noise or fewer participations cost less"
+            f" {grant.epsilon:g} was granted{limit}; more noise or fewer participations cost less"
         )
     return cost
 
@@ -258,8 +264,10 @@ def check_campaign(known: Charge, new: Charge) -> None:
     """Refuse a charge of a plan that was charged to another population, or with another event.
 
     Raises:
-        InvalidInputError: it was.
+        InvalidInputError: the plan was charged so.
     """
+    # A plan that could be charged to a second population would be charged there in place of the
+    # first, whose clients took part.
     if known.population != new.population:
         raise InvalidInputError(
             f"plan {new.plan} was charged to population {known.population!r}: a plan has one"
@@ -272,15 +280,17 @@ def check_campaign(known: Charge, new: Charge) -> None:
 
 
 def check_cap(cap: Cap, charges: Sequence[Charge], new: Charge) -> None:
-    """Refuse a client's part in a round if all its campaigns then cost more than the cap; each counts in full, once.
+    """Refuse a client's part in a round if all its campaigns then cost more than the cap.
+
+    Each campaign counts in full, once.
 
     Args:
-        cap: of the client.
-        charges: everything that it took part in before.
+        cap: the cap of the client.
+        charges: all rounds that it took part in before.
         new: the round that it is asked to take part in.
 
     Raises:
-        OverspentError: everything would cost more.
+        OverspentError: all campaigns together would cost more than the cap.
         InvalidInputError: as `accounting.epsilon`.
 
     >>> event = Event("rounded-gaussian", 16, "zero-out", variance=16 * 4.2247**2)
@@ -289,8 +299,9 @@ def check_cap(cap: Cap, charges: Sequence[Charge], new: Charge) -> None:
     >>> check_cap(Cap(1.4, 1e-6), [first], Charge("anybody else", "plan-b", 0, event))
     Traceback (most recent call last):
     ...
-    fedtally.privacy.budget.OverspentError: plan plan-b would take everything in this record to epsilon 1.456 at ...
+    fedtally.privacy.budget.OverspentError: plan plan-b would take everything in this record to ...
     """
+    # by plan, whatever the population: a server could name a new population in each plan
     campaigns = {charge.plan: charge.event.under(cap.relation) for charge in (*charges, new)}
     total = Composition.of(list(campaigns.values()), cap.delta)
     if total.guarantee.epsilon > _spendable(cap.epsilon, total):
@@ -301,29 +312,35 @@ def check_cap(cap: Cap, charges: Sequence[Charge], new: Charge) -> None:
 
 
 def _spendable(epsilon: float, total: Composition) -> float:
-    """Return how much of an epsilon these campaigns may spend: several compose up to epsilon 25 alone."""
+    """Return how much of an epsilon these campaigns may spend.
+
+    Several campaigns compose up to epsilon 25 only (`MOST_ADAPTIVE`).
+    """
     return epsilon if total.campaigns == 1 else min(epsilon, MOST_ADAPTIVE)
 
 
 def check_participation(charges: Sequence[Charge], new: Charge) -> None:
-    """Refuse a client's part in a round if it took part before, or in `event.participations` rounds of the plan.
+    """Refuse a client's part in a round that it has had, or that is one too many.
+
+    A client takes part in at most `event.participations` rounds of a plan.
 
     Args:
-        charges: what this client took part in before, in this plan at least.
+        charges: the rounds that this client took part in before, of this plan at least.
         new: the round that it is asked to take part in.
 
     Raises:
-        AlreadySpentError: it took part in that round.
-        OverspentError: it took part in as many rounds as it guaranteed.
+        AlreadySpentError: the client took part in that round.
+        OverspentError: the client took part in as many rounds as it guaranteed.
         InvalidInputError: the plan came with another population or another event before.
 
-    >>> event = Event("skellam", 5, "zero-out", variance=500.0, honest_survivors=90, participations=2)
+    >>> event = Event(
+    ...     "skellam", 5, "zero-out", variance=500.0, honest_survivors=90, participations=2)
     >>> first, second, third = (Charge("phones", "plan-a", round, event) for round in range(3))
     >>> check_participation([first], second)
     >>> check_participation([first, second], third)
     Traceback (most recent call last):
     ...
-    fedtally.privacy.budget.OverspentError: the client took part in 2 rounds of plan plan-a, of 2 that it may ...
+    fedtally.privacy.budget.OverspentError: the client took part in 2 rounds of plan plan-a, of ...
     """
     taken = len(_campaign(charges, new))
     if taken >= new.event.participations:
@@ -334,7 +351,7 @@ def check_participation(charges: Sequence[Charge], new: Charge) -> None:
 
 
 def _campaign(charges: Sequence[Charge], new: Charge) -> list[Charge]:
-    """Return the charges of the same plan, which must agree with the new one and not hold its release."""
+    """Return the charges of the new one's plan, if they agree with it and lack its release."""
     campaign = [charge for charge in charges if charge.plan == new.plan]
     for charge in campaign:
         check_campaign(charge, new)

@@ -1,9 +1,10 @@
-"""What a plan guarantees of differential privacy: how much, to whom, and with which noise.
-Checked when it is made.
+"""The privacy terms of a plan: its guarantee and its noise, checked when they are made.
 
 >>> terms = propose(epsilon=1.0, delta=1e-6, rows=5, width=1000)
->>> terms.event.mechanism.value, round(terms.event.noise_variance, 2), round(terms.noise_multiplier, 3)
-('rounded-gaussian', 89.16, 4.223)
+>>> str(terms.event.mechanism), round(terms.event.noise_variance, 2)
+('rounded-gaussian', 89.16)
+>>> round(terms.noise_multiplier, 3)
+4.223
 >>> print(terms.guarantee)
 epsilon 1 at delta 1e-06 (zero-out, central trust, privacy-loss-distribution)
 """
@@ -30,20 +31,24 @@ from fedtally.privacy.mechanism import (
     skellam,
 )
 
-POPULATION = "clients"
+POPULATION = "clients"  # the population of a plan that names none
+# Below 0.001 noise drowns every item; above 100 a guarantee says nothing at all.
 MIN_EPSILON, MAX_EPSILON = 1e-3, 100.0
+# the least variance of each mechanism: below it nearly every draw is 0
 _SMALLEST = {Mechanism.ROUNDED_GAUSSIAN: MIN_GAUSSIAN_VARIANCE, Mechanism.SKELLAM: 2.0**-16}
-# of one draw: a table of 2^20 entries, and none is longer (docs/privacy-proofs)
+# The total variation of one draw from a table of 2^20 entries; none is longer
+# (docs/privacy-proofs/table_sampler.md).
 _DRAW_VARIATION = 2.0**-108
-# that one of two servers draws noise beyond what a counter has room for, and stops
+# The probability that one of two servers draws noise beyond what a counter has room for, and stops:
+# its distribution then is not the ideal one (docs/privacy-proofs/two_servers.md).
 _REFUSED = 2.0**-80
 
 
 class NoiseBy(StrEnum):
-    """The closed list of who adds the noise, so that a sum holds it before anybody may read the sum.
+    """The closed list of parties that add the noise, before anybody may read a sum.
 
-    `AGGREGATOR`: whoever is trusted with the exact sum, once. `CLIENTS`: each client, its share.
-    `SERVERS`: each of two servers, all of it, since the other one may not.
+    `AGGREGATOR`: the party that is trusted with the exact sum adds it once. `CLIENTS`: each client
+    adds a share. `SERVERS`: each of two servers adds all of it, since the other one may add none.
     """
 
     AGGREGATOR = "aggregator"
@@ -52,10 +57,10 @@ class NoiseBy(StrEnum):
 
     @classmethod
     def of(cls, trust: Trust | None, *, is_two_server: bool) -> NoiseBy:
-        """Return who adds the noise: this follows from whom the campaign trusts, and from the protocol.
+        """Return the parties that add the noise, by the trust of a campaign and its protocol.
 
         Args:
-            trust: None is central.
+            trust: the trust of the campaign; None is central.
             is_two_server: whether two servers sum a round, and not one.
 
         >>> NoiseBy.of(Trust.DISTRIBUTED, is_two_server=False)
@@ -67,23 +72,23 @@ class NoiseBy(StrEnum):
 
     @property
     def is_once(self) -> bool:
-        """Whether it is added once to whatever is opened, so that rounds are better added up first."""
+        """Whether noise is added once to each sum that is opened."""
+        # Then rounds are better added up before they are opened: their total gets one noise.
         return self is not NoiseBy.CLIENTS
 
 
 @dataclass(frozen=True, kw_only=True)
 class PrivacyConfig:
-    """The guarantee of a plan: its campaign is (epsilon, delta)-differentially private for every client.
+    """The guarantee of a plan: its campaign is (epsilon, delta)-private for every client.
 
     Args:
-        epsilon: 0.001 to 100; for the whole campaign.
+        epsilon: 0.001 to 100, for the whole campaign.
         delta: between 0 and 1, exclusive.
         event: what one client is exposed to, with the variance of the noise.
-        population: whose budget the campaign is charged to; populations that overlap are one.
-        not_private: whether something that no private run may use chose a parameter, names items or
-            is compared with the
-            answer: private items as the domain, a seed that was chosen, the truth. Then nothing is
-            guaranteed.
+        population: the population whose budget is charged; populations that overlap are one.
+        not_private: whether the run used something that no private run may use: private items as
+            the domain, a seed that was chosen, or the true counts, for a parameter, for names or
+            for comparison. Then nothing is guaranteed.
 
     Raises:
         InvalidInputError: a value is out of bounds, or the noise is too little for the guarantee.
@@ -122,18 +127,18 @@ class PrivacyConfig:
 
     @property
     def guarantee(self) -> Guarantee:
-        """What is proven: an epsilon of at most the one that is guaranteed."""
+        """The proven guarantee: its epsilon is at most the one of the plan."""
         return _guarantee(self.event, self.delta)
 
     @property
     def replace_one(self) -> Guarantee:
-        """What is proven where a client's items are replaced by any others, instead of zeros."""
+        """The proven guarantee where a client's items are replaced by any others, not by zeros."""
         if self.event.relation is Relation.REPLACE_ONE:
             return self.guarantee
         return _guarantee(replace(self.event, relation=Relation.REPLACE_ONE), self.delta)
 
     def proven(self, relation: Relation, delta: float) -> Guarantee:
-        """Return what is proven of the event for another relation and delta, as for `Event.under`.
+        """Return the proven guarantee for another relation and delta, as for `Event.under`.
 
         Raises:
             InvalidInputError: as `Event.under` and `accounting.epsilon`.
@@ -141,7 +146,7 @@ class PrivacyConfig:
         return _guarantee(self.event.under(relation), delta)
 
     def certified(self, collisions: Collisions) -> Self:
-        """Return the same guarantee with the least noise for hashes whose candidates collide no worse than this."""
+        """Return the same guarantee with the least noise for hashes of these collisions."""
         event = replace(self.event, collisions=collisions, variance=None)
         return replace(
             self, event=replace(event, variance=_calibrated(event, self.epsilon, self.delta))
@@ -149,12 +154,12 @@ class PrivacyConfig:
 
     @property
     def noise_multiplier(self) -> float:
-        """Standard deviation of the noise in one counter of one release, divided by the l2 sensitivity."""
+        """The standard deviation of the noise in one counter, divided by the l2 sensitivity."""
         return self.stddev / self.event.l2_sensitivity
 
     @property
     def stddev(self) -> float:
-        """Standard deviation of the noise in one counter of one release."""
+        """The standard deviation of the noise in one counter of one release."""
         return math.sqrt(self.event.noise_variance)
 
     @property
@@ -164,24 +169,29 @@ class PrivacyConfig:
 
     @property
     def noised_by(self) -> NoiseBy:
-        """Whose noise a sum of the plan holds before anybody may read it: the mark of its sketch."""
+        """The parties whose noise a sum of the plan must hold: the mark of its sketch."""
         return NoiseBy.of(self.event.trust, is_two_server=not self.by_clients)
 
     def noise(self) -> Noise:
-        """Return what a trusted aggregator, or each of two servers, adds to every counter of a release."""
+        """Return the noise that an aggregator, or each of two servers, adds to every counter."""
         if self.by_clients:
             raise InvalidInputError("this noise comes from the clients, in shares")
         return _drawable(rounded_gaussian(self.event.noise_variance))
 
     def share(self, clients: int = 1) -> Noise:
-        """Return what one client adds to every counter, or so many clients together: docs/privacy-proofs/shares.md."""
+        """Return the noise that one client, or so many together, add to every counter.
+
+        Proof: docs/privacy-proofs/shares.md.
+        """
         if not self.by_clients or self.event.honest_survivors is None:
             raise InvalidInputError("this noise is drawn at once, not in shares of the clients")
+        # Sized by the fewest honest clients that may be in a sum: with more the noise is larger,
+        # and it is never smaller.
         shares = _validate.integer(1, clients=clients) / self.event.honest_survivors
         return _drawable(skellam(self.event.noise_variance * shares))
 
     def largest_stddev(self, clients: int) -> float:
-        """Return the standard deviation of the noise of a sum if none of so many clients drops out."""
+        """Return the standard deviation of a sum's noise if none of these clients drops out."""
         if self.by_clients:
             return math.sqrt(self.share(clients).variance)
         return self.stddev * (math.sqrt(2) if self.event.trust is Trust.DISTRIBUTED else 1.0)
@@ -224,23 +234,25 @@ def propose(
     population: str = POPULATION,
     not_private: bool = False,
 ) -> PrivacyConfig:
-    """Return terms that guarantee epsilon at delta with the least noise, and a clip where a client has several items.
+    """Return terms that guarantee epsilon at delta with the least noise.
+
+    They have a clip where a client has several items.
 
     Args:
-        epsilon: the guarantee.
-        delta: the guarantee.
-        rows: of the sketch.
-        width: of the sketch.
+        epsilon: the epsilon of the guarantee.
+        delta: the delta of the guarantee.
+        rows: the rows of the sketch.
+        width: the width of the sketch.
         relation: the neighbouring relation, or its name.
-        trust: central; or distributed: Skellam shares if `honest_survivors` is given, else the
-            noise of two servers.
+        trust: central or distributed. Distributed noise comes in Skellam shares if
+            `honest_survivors` is given, else from two servers.
         max_items: the most distinct items of a client in a round.
         participations: the most rounds of a client.
-        per_release: the most of these that are added up before they are opened.
+        per_release: the most rounds of a client that are added up before they are opened.
         honest_survivors: the fewest clients whose shares count in a sum.
-        most_clients: the most clients in a sum: how many draws may be in it.
-        collisions: of the hashes, certified.
-        population: whose budget is charged.
+        most_clients: the most clients in a sum, and so the most draws.
+        collisions: the certified collisions of the hashes.
+        population: the population whose budget is charged.
         not_private: see `PrivacyConfig`.
     """
     mechanism = Mechanism.ROUNDED_GAUSSIAN if honest_survivors is None else Mechanism.SKELLAM
@@ -270,15 +282,17 @@ def propose(
 
 
 def total_variation(mechanism: Mechanism, trust: Trust, counters: int, clients: int) -> float:
-    """Return how far the noise of one release may be from its distribution, all draws together: docs/privacy-proofs.
+    """Return the total variation of all draws of one release: docs/privacy-proofs.
 
     Args:
         mechanism: the noise.
-        trust: whom it trusts.
+        trust: the parties that it trusts.
         counters: rows times width.
-        clients: the most in the sum, each of which draws for every counter where the clients add
-            the noise.
+        clients: the most clients in the sum. Each of them draws for every counter where the clients
+            add the noise.
     """
+    # One more for the number of clients. Rounded up to a power of two: an upper bound that a small
+    # change of a plan leaves as it is.
     draws = (counters + 1) * (clients if mechanism is Mechanism.SKELLAM else 1)
     two_servers = mechanism is Mechanism.ROUNDED_GAUSSIAN and trust is Trust.DISTRIBUTED
     return _DRAW_VARIATION * 2.0 ** math.ceil(math.log2(draws)) + (_REFUSED if two_servers else 0.0)
@@ -297,18 +311,21 @@ def check_event(
 ) -> None:
     """Refuse an event that does not describe what a plan opens.
 
+    A plan file may come from anybody: an event that says less than the plan opens would be charged
+    too little.
+
     Args:
-        event: of the plan's privacy.
-        rows: of the plan.
-        width: of the plan.
-        max_items: of the plan.
-        num_rounds: of the plan.
-        clients: the most in a sum.
-        releases: the rounds of each.
+        event: the event of the plan's privacy.
+        rows: the rows of the plan.
+        width: the width of the plan.
+        max_items: the most items of a client by the plan.
+        num_rounds: the rounds of the plan.
+        clients: the most clients in a sum.
+        releases: the rounds of each release.
         is_two_server: whether two servers sum, and not one.
 
     Raises:
-        InvalidInputError: they do not fit.
+        InvalidInputError: the event does not fit the plan.
     """
     for name, planned in (("rows", rows), ("max_items", max_items)):
         if getattr(event, name) != planned:
@@ -362,7 +379,7 @@ def check_event(
 
 
 def default_delta(num_clients: int) -> float:
-    """Return the default: 1e-6, or a tenth of one over the number of clients if that is less.
+    """Return the default delta: 1e-6, or a tenth of one over the number of clients if less.
 
     >>> default_delta(1000), default_delta(10**8)
     (1e-06, 1e-09)
@@ -393,7 +410,8 @@ def _calibrated(event: Event, epsilon: float, delta: float) -> float:
 
 
 def _alike(event: Event) -> Event:
-    """Return an event that costs the same, whoever makes up its noise."""
+    """Return an event that costs the same, however many clients make up its noise."""
+    # fewer different events make the caches below hit
     return event if event.honest_survivors is None else replace(event, honest_survivors=1)
 
 

@@ -1,7 +1,8 @@
-"""What a campaign opens, described: events, the sensitivity of one client, the collisions of public hashes.
+"""Events: what a campaign shows of one client, and how far its neighbours are apart.
 
-An `Event` says what one client is exposed to, never a number of privacy: a ledger stores events.
-What they cost is in `accounting`, which imports this module; importing this one is cheap.
+An `Event` describes what one client is exposed to. It holds no epsilon: a ledger stores events, and
+`accounting` computes what they cost together. That module imports this one, which is cheap to
+import.
 """
 
 from __future__ import annotations
@@ -21,9 +22,10 @@ from fedtally import _validate
 from fedtally.errors import InvalidInputError
 
 I64 = npt.NDArray[np.int64]
-SCHEMA = "fedtally-event/1"
-MAX_PARTICIPATIONS = 2**20
-# an event's record may lack them
+SCHEMA = "fedtally-event/1"  # of an event's record: a change of its entries changes the name
+MAX_PARTICIPATIONS = 2**20  # rounds of a client: an event's sums stay exact in doubles
+# Entries that a record may lack. The others change what is charged, so that a default must not
+# stand in for them.
 _OPTIONAL = ("variance", "clip_norm", "honest_survivors", "collisions", "trust")
 
 
@@ -43,8 +45,8 @@ class _Named(StrEnum):
 class Mechanism(_Named):
     """The closed list of mechanisms.
 
-    `ROUNDED_GAUSSIAN`: whoever opens a sum adds it once to what is opened. `SKELLAM`: every client
-    adds a share of it before secure summation.
+    `ROUNDED_GAUSSIAN`: the party that opens a sum adds the noise once. `SKELLAM`: every client adds
+    a share of the noise before secure summation.
     """
 
     ROUNDED_GAUSSIAN = "rounded-gaussian"
@@ -52,12 +54,12 @@ class Mechanism(_Named):
 
 
 class Trust(_Named):
-    """Whom a guarantee trusts.
+    """The parties that a guarantee trusts.
 
-    `CENTRAL`: an aggregator, which sees the sums and adds the noise. `DISTRIBUTED`: no one party
-    that opens. The honest clients add shares of Skellam noise; or each of two servers adds the
-    whole rounded Gaussian noise before anything is opened, and one of them is honest: the other's
-    noise is not counted.
+    `CENTRAL`: an aggregator, which sees the sums and adds the noise. `DISTRIBUTED`: no single party
+    that opens a sum. Either the honest clients add shares of Skellam noise. Or each of two servers
+    adds the whole rounded Gaussian noise before anything is opened; one of the two must be honest,
+    and the noise of the other one is not counted.
     """
 
     CENTRAL = "central"
@@ -65,22 +67,47 @@ class Trust(_Named):
 
 
 class Relation(_Named):
-    """Which two data sets shall look alike.
+    """The pairs of data sets that shall look alike: neighbours.
 
     `ZERO_OUT`: one client's contribution is replaced by zeros. `REPLACE_ONE`: it is replaced by any
-    other. In both, who takes part in which round is public, the same in both data sets, and must
-    not depend on the data: a client that moves to another round is not covered. `ADD_REMOVE`: the
-    client is there or not; every release then holds the number of its clients as one more counter,
-    with the same noise.
+    other contribution. In both relations the clients of each round are public, the same in both
+    data sets, and must not depend on the data: a client that moves to another round is not covered.
+    `ADD_REMOVE`: the client is there or not. Every release then holds the number of its clients as
+    one more counter, with the same noise.
     """
 
     ZERO_OUT = "zero-out"
     REPLACE_ONE = "replace-one"
     ADD_REMOVE = "add-remove"
 
+    # The two tables name every relation, and a lookup fails for one that they lack. A comparison
+    # with one relation would charge a new one as if it were one of the others.
+
+    @property
+    def contributions(self) -> int:
+        """How many contributions of one client two neighbours differ by.
+
+        >>> Relation.ZERO_OUT.contributions, Relation.REPLACE_ONE.contributions
+        (1, 2)
+        """
+        return {Relation.ZERO_OUT: 1, Relation.REPLACE_ONE: 2, Relation.ADD_REMOVE: 1}[self]
+
+    @property
+    def hides_number(self) -> bool:
+        """Whether the number of clients is secret, and is released with noise as one more counter.
+
+        >>> [str(relation) for relation in Relation if relation.hides_number]
+        ['add-remove']
+        """
+        return {
+            Relation.ZERO_OUT: False,
+            Relation.REPLACE_ONE: False,
+            Relation.ADD_REMOVE: True,
+        }[self]
+
 
 class Collisions(NamedTuple):
-    """How two candidate items may meet under the public hashes: from `certify`.
+    """The worst collisions of two candidate items under the public hashes: from `certify`.
 
     Attributes:
         opposite: the most rows in which two items share a cell with opposite signs.
@@ -94,30 +121,30 @@ class Collisions(NamedTuple):
 
 @dataclass(frozen=True)
 class Event:
-    """What one client's contribution to a campaign, or to a pilot, is exposed to.
+    """The exposure of one client's contribution to a campaign, or to a pilot.
 
     Args:
         mechanism: the noise, or its name.
         rows: L; an item adds +1 or -1 to one counter of each row.
         relation: the neighbouring relation, or its name; `add-remove` under central trust alone.
-        variance: of the noise in one counter of one release; None: still to be found, by
-            `calibrate`.
+        variance: of the noise in one counter of one release. None: `calibrate` has still to find
+            it.
         max_items: the most distinct items of one client in one round.
         clip_norm: the largest Euclidean norm of one client's sketch in one round, which the client
-            enforces; None: no such bound, and all items may share their cells.
-        participations: the most rounds that hold a contribution of one client; the client counts
+            enforces. None: there is no such bound, and all items may share their cells.
+        participations: the most rounds that hold a contribution of one client. The client counts
             them.
-        per_release: the most of these whose rounds are added up before anything is opened. 1: every
-            round is opened; `participations`: only their total is.
-        honest_survivors: n_h, the honest clients whose shares make up `variance`, min_survivors -
-            C; for Skellam noise.
+        per_release: the most rounds of one client that are added up before anything is opened. 1:
+            every round is opened. `participations`: only the total is opened.
+        honest_survivors: n_h = min_survivors - C, the number of honest clients whose shares make up
+            `variance`; for Skellam noise only.
         collisions: certified for the hashes of all rounds, for replace-one over a closed domain,
             clients of one item and rounds opened one by one. None: any two items may collide in all
             rows.
-        total_variation: between the noise as drawn and the ideal distribution, over all draws of
-            one release together.
-        trust: whom the noise trusts, or its name; None: `distributed` for Skellam, which is never
-            anything else, and `central` for rounded Gaussian noise.
+        total_variation: the distance between the noise as drawn and the ideal distribution, over
+            all draws of one release together.
+        trust: the parties that the noise trusts, or its name. None: `distributed` for Skellam
+            noise, which allows nothing else, and `central` for rounded Gaussian noise.
 
     Raises:
         InvalidInputError: a value is out of bounds, or two do not fit each other.
@@ -209,7 +236,10 @@ class Event:
 
     @property
     def l2_sensitivity(self) -> float:
-        """The largest distance of what neighbours add to all releases: docs/privacy-proofs/sensitivity.md."""
+        """The largest Euclidean distance of what two neighbours add to all releases together.
+
+        Proof: docs/privacy-proofs/sensitivity.md.
+        """
         return math.sqrt(self.round_square * sum(number * r * r for r, number in self.releases))
 
     @property
@@ -219,17 +249,23 @@ class Event:
 
     @property
     def round_square(self) -> float:
-        """The square of the l2 sensitivity of one participation: docs/privacy-proofs/sensitivity.md."""
+        """The square of the l2 sensitivity of one participation.
+
+        Proof: docs/privacy-proofs/sensitivity.md.
+        """
         if self.collisions is not None:
             return 2.0 * (self.rows + self.collisions.excess)
-        # Counters are integers, so the square is one: the client compares with the floor too
-        # (sketch/clip.py).
+        # Counters are integers, so the square of a norm is one, and at most the floor of the clip's
+        # square. The client compares with the same floor, as an exact fraction (sketch/clip.py):
+        # with another rounding on one side a client could contribute more than is charged.
         clip = (
             math.inf
             if self.clip_norm is None
             else max(1, math.floor(Fraction(self.clip_norm) ** 2))
         )
         own = min(self.max_items**2 * self.rows, clip)
+        # replace-one: two contributions may point in opposite directions, twice as far apart;
+        # add-remove: the number of clients is one more counter, which changes by 1
         return {
             Relation.ZERO_OUT: own,
             Relation.REPLACE_ONE: 4 * own,
@@ -238,34 +274,37 @@ class Event:
 
     @property
     def shifts(self) -> Counter[int]:
-        """How often the distribution of a counter is shifted by how much, at worst and without a clip, as {shift:
-        number}.
+        """The worst shifts of counters between two neighbours, without a clip: {shift: number}.
 
         Shifts and numbers are at least 1. Source: the lemma of docs/privacy-proofs/sensitivity.md.
         """
         shifts: Counter[int] = Counter()
-        worlds = 2 if self.relation is Relation.REPLACE_ONE else 1
+        contributions = self.relation.contributions
         for r, number in self.releases:
             if self.collisions is None:
-                shifts[worlds * self.max_items * r] += self.rows * number
+                # The lemma: nothing costs more than all items in the same cell of every row
+                shifts[contributions * self.max_items * r] += self.rows * number
             else:
+                # Two items that share a cell with opposite signs shift one counter by 2. Those that
+                # share none shift two counters by 1.
                 shifts[2] += self.collisions.opposite * number
                 shifts[1] += 2 * (self.rows - self.collisions.opposite) * number
-            if self.relation is Relation.ADD_REMOVE:
-                shifts[r] += number
+            if self.relation.hides_number:
+                shifts[r] += number  # of the counter of clients
         return +shifts
 
     @property
     def noise_variance(self) -> float:
-        """The variance; an error where it is still to be found."""
+        """The variance; it raises where `calibrate` has still to find it."""
         if self.variance is None:
             raise InvalidInputError("the event has no variance yet: find one with calibrate")
         return self.variance
 
     def under(self, relation: Relation | str) -> Event:
-        """Return what the same campaign exposes for another relation, zero-out or replace-one, or its name.
+        """Return what the same campaign exposes for zero-out or replace-one.
 
-        Without `collisions`: they are the word of who certified them.
+        The event has no `collisions`: a caller that needs another relation did not enumerate them,
+        and must not rely on those of the plan.
 
         Raises:
             InvalidInputError: as `countable`.
@@ -292,7 +331,8 @@ class Event:
             InvalidInputError: another schema, an unknown or missing entry, or a value out of
                 bounds.
         """
-        # its entries may be others
+        # first the schema: a record of another one may have other entries, and `table` would name
+        # those as the error
         if isinstance(values, Mapping) and values.get("schema") != SCHEMA:
             raise InvalidInputError(
                 f"an event is a table of schema {SCHEMA!r}, got {values.get('schema')!r}"
@@ -313,16 +353,18 @@ def _pair(collisions: Any) -> Collisions:
 
 
 def countable(relation: Relation | str) -> Relation:
-    """Return the relation of that name, if both its data sets have as many clients: every secure sum shows how many.
+    """Return the relation of that name, if its neighbours have the same number of clients.
+
+    Every secure sum shows that number, so that a relation which hides it cannot hold.
 
     Raises:
-        InvalidInputError: it is add-remove, or none.
+        InvalidInputError: the relation is add-remove, or there is none of that name.
 
     >>> countable("zero-out")
     <Relation.ZERO_OUT: 'zero-out'>
     """
     found = Relation.parse(relation)
-    if found is Relation.ADD_REMOVE:
+    if found.hides_number:
         raise InvalidInputError(
             "add-remove hides the number of clients, which every secure sum shows: ask for zero-out"
             " or replace-one"
@@ -334,8 +376,8 @@ def default_clip_norm(rows: int, width: int, max_items: int) -> float:
     """Return a clip that hardly ever binds: sqrt(k L (1 + 4 sqrt(2 / (L W)))) for k items.
 
     The squared norm of a sketch of k items has mean k L and, relative to it, a standard deviation
-    of sqrt(2 (1 - 1/k) / (L W)): this is four of them above. Any clip is private; a smaller one
-    drops items.
+    of sqrt(2 (1 - 1/k) / (L W)). The clip lies four standard deviations above the mean. Any clip is
+    private; a smaller one drops more items.
 
     >>> round(default_clip_norm(5, 1000, 20), 3)
     10.392
@@ -346,17 +388,16 @@ def default_clip_norm(rows: int, width: int, max_items: int) -> float:
 
 
 def certify(hashes: Iterable[tuple[npt.NDArray[np.integer[Any]], I64]]) -> Collisions:
-    """Return how any two of the candidate items collide at worst, over all rounds: exact, by enumeration.
+    """Return how any two candidate items collide at worst, over all rounds, by enumeration.
 
-    What that means for the distance of two neighbours: docs/privacy-proofs/sensitivity.md.
-
-    Two items that share cells in opposite signs in o rows and in equal signs in s are sqrt(2 L + 2
-    (o - s)) apart in a sketch. Pairs with o >= 2 are found by the cells of two rows together; where
-    there is none, one row decides. Time: O(L^2 d log d), and the pairs that meet in two rows, about
-    L^2 d^2 / (2 W)^2.
+    Two items that share cells with opposite signs in o rows and with equal signs in s rows are
+    sqrt(2 L + 2 (o - s)) apart in a sketch: docs/privacy-proofs/sensitivity.md. Pairs with o >= 2
+    are found by the cells of two rows together. Where there is no such pair, one row decides. Time:
+    O(L^2 d log d), and the pairs that meet in two rows, about L^2 d^2 / (2 W)^2.
 
     Args:
-        hashes: for each round (locations, signs): integers [L, d], cells of a row and +1 or -1.
+        hashes: for each round (locations, signs), integers [L, d]: the cell of each item in each
+            row, and its sign, +1 or -1.
 
     Raises:
         InvalidInputError: no rounds, or other shapes.
@@ -391,12 +432,13 @@ def _certify_round(locations: npt.NDArray[np.integer[Any]], signs: I64) -> Colli
 
     for a in range(rows):
         for b in range(a + 1, rows):
-            # where both signs differ, their products are equal
+            # Two items meet with opposite signs in both rows only if the product of the signs of
+            # the two rows is the same for both: one bit of the key
             alike = (signs[a] == signs[b]).astype(np.int64)
             key = (cells[a] * (int(cells[b].max()) + 1) + cells[b]) * 2 + alike
             for pair in _opposite_pairs(key, signs[a]):
                 consider(*pair)
-            if excess == rows:
+            if excess == rows:  # nothing is worse than to meet in all rows
                 return Collisions(opposite, excess)
     for a in range(rows):
         for pair in _opposite_pairs(cells[a], signs[a]):
@@ -407,9 +449,13 @@ def _certify_round(locations: npt.NDArray[np.integer[Any]], signs: I64) -> Colli
 
 
 def _opposite_pairs(key: I64, sign: I64) -> Iterator[tuple[I64, I64]]:
-    """Yield all pairs of items of equal key and opposite sign, in blocks of at most as many as items."""
+    """Yield all pairs of items of equal key and opposite sign.
+
+    A block has at most as many pairs as there are items, so that memory stays small.
+    """
     order = np.argsort(key, kind="stable")
     key = key[order]
+    # equal keys are neighbours in the order: a step at a time pairs each with the step-th after it
     for step in range(1, len(key)):
         start = np.flatnonzero(key[step:] == key[:-step])
         if not len(start):

@@ -1,4 +1,4 @@
-"""The privacy statement of a campaign: what is guaranteed, for whom, by whose noise, and how it was proven."""
+"""The privacy statement of a campaign: the guarantee, its unit, its noise and its proof."""
 
 from __future__ import annotations
 
@@ -19,6 +19,8 @@ from fedtally.privacy.accounting import (
 from fedtally.privacy.config import PrivacyConfig
 from fedtally.privacy.events import Event, Relation, Trust
 
+# One sentence for each relation and each method: a new one without its sentence is an error, not a
+# statement about another one.
 CHANGED = {
     Relation.ZERO_OUT: "if one client's items are taken away and it still takes part",
     Relation.REPLACE_ONE: "if one client's items are replaced by any others",
@@ -39,18 +41,20 @@ PROVEN = {
 def fields(
     terms: PrivacyConfig, fewest_survivors: int | None = None, corrupt: int = 0
 ) -> dict[str, Any]:
-    """Return what JSON documents say of privacy.
+    """Return the privacy statement as the fields of JSON documents.
 
     Args:
-        terms: of the plan.
+        terms: the privacy terms of the plan.
         fewest_survivors: the fewest clients in a sum, once that is known, where clients add the
             noise.
-        corrupt: how many of these may be corrupt.
+        corrupt: the number of these that may be corrupt.
 
     >>> from fedtally.privacy.config import propose
     >>> found = fields(propose(epsilon=1.0, delta=1e-6, rows=5, width=1000))
-    >>> found["epsilon"] <= 1, round(found["epsilon_replace_one"], 2), found["mechanism"], found["not_private"]
-    (True, 2.12, 'rounded-gaussian', False)
+    >>> found["epsilon"] <= 1, round(found["epsilon_replace_one"], 2)
+    (True, 2.12)
+    >>> found["mechanism"], found["not_private"]
+    ('rounded-gaussian', False)
     """
     event, found = terms.event, terms.guarantee
     rho, rho_delta = concentrated(event)
@@ -86,7 +90,7 @@ def _realised(terms: PrivacyConfig, fewest_survivors: int | None, corrupt: int) 
 
 
 def _finite(bound: float) -> float | None:
-    """Return a bound for JSON, which knows no infinity; None: there is none."""
+    """Return a bound, or None in place of infinity, which JSON does not have."""
     return bound if math.isfinite(bound) else None
 
 
@@ -94,8 +98,8 @@ def sentences(terms: PrivacyConfig, *, num_releases: int, is_two_server: bool = 
     """Return the statement in words, the guarantee first, in the terms of NIST SP 800-226.
 
     Args:
-        terms: of the plan.
-        num_releases: how many sums are opened, each with noise of its own.
+        terms: the privacy terms of the plan.
+        num_releases: the number of sums that are opened, each with noise of its own.
         is_two_server: whether two servers sum.
 
     >>> from fedtally.privacy.config import propose
@@ -105,6 +109,7 @@ def sentences(terms: PrivacyConfig, *, num_releases: int, is_two_server: bool = 
     """
     found, event = terms.guarantee, terms.event
     guarantee = f"{_numbers(found)} {CHANGED[event.relation]} ({event.relation})"
+    # many readers mean replace-one by differential privacy; the other epsilons are smaller
     other = terms.replace_one
     if event.relation is not Relation.REPLACE_ONE:
         bound = (
@@ -120,21 +125,19 @@ def sentences(terms: PrivacyConfig, *, num_releases: int, is_two_server: bool = 
 
 
 def unit(event: Event) -> str:
-    """Say who is protected.
+    """Return the unit of privacy: what one client is.
 
     >>> unit(Event("rounded-gaussian", 5, "zero-out"))
     'one client of the population (a row, where no column names clients), all its items'
     """
     what = (
-        "that it takes part and all its items"
-        if event.relation is Relation.ADD_REMOVE
-        else "all its items"
+        "that it takes part and all its items" if event.relation.hides_number else "all its items"
     )
     return f"one client of the population (a row, where no column names clients), {what}"
 
 
 def period(event: Event) -> str:
-    """Say for how long: for all that the campaign opens of a client.
+    """Return the period that the guarantee covers: all that the campaign opens of a client.
 
     >>> period(Event("rounded-gaussian", 5, "zero-out", participations=4))
     'the whole campaign, at most 4 rounds of a client'
@@ -146,13 +149,13 @@ def period(event: Event) -> str:
 
 
 class JointGuarantee(NamedTuple):
-    """What several campaigns cost a client that is in all of them.
+    """The cost of several campaigns for a client that is in all of them.
 
     Attributes:
-        guarantee: of all their releases together, each plan chosen in view of earlier answers;
-            None: nothing is guaranteed.
+        guarantee: of all their releases together, even if each plan was chosen in view of earlier
+            answers. None: nothing is guaranteed.
         not_private: whether one of them is marked so, which guarantees nothing.
-        why: why nothing is guaranteed, or "".
+        why: the reason why nothing is guaranteed, or "".
     """
 
     guarantee: Guarantee | None
@@ -166,7 +169,10 @@ class JointGuarantee(NamedTuple):
         return f"{NOT_PRIVATE}: {said}" if self.not_private else said
 
     def to_dict(self) -> dict[str, Any]:
-        """Return what JSON documents say; all but `not_private` and `why` is null where nothing is guaranteed."""
+        """Return the cost as the fields of JSON documents.
+
+        All but `not_private` and `why` are null where nothing is guaranteed.
+        """
         found = self.guarantee
         return {
             "epsilon": None if found is None else _finite(found.epsilon),
@@ -180,10 +186,12 @@ class JointGuarantee(NamedTuple):
 
 
 def add_up_guarantees(campaigns: Sequence[PrivacyConfig | None]) -> JointGuarantee:
-    """Return what campaigns cost a client that is in all of them, at the largest delta of their plans.
+    """Return the cost of campaigns for a client that is in all of them.
+
+    It is given at the largest delta of their plans.
 
     Args:
-        campaigns: the terms of each; None: it has no privacy.
+        campaigns: the privacy terms of each, or None for one without privacy.
 
     >>> from fedtally.privacy.config import propose
     >>> print(add_up_guarantees([propose(epsilon=1.0, delta=1e-6, rows=5, width=1000)] * 2))
@@ -191,6 +199,7 @@ def add_up_guarantees(campaigns: Sequence[PrivacyConfig | None]) -> JointGuarant
     """
     private = [terms for terms in campaigns if terms is not None]
     not_private = any(terms.not_private for terms in private)
+    # one exact sum shows a client's part whatever the others hide
     if exact := len(campaigns) - len(private):
         return JointGuarantee(
             None, not_private, f"the sums of {exact} of these {len(campaigns)} are exact"

@@ -1,9 +1,9 @@
-"""Integer noise: the rounded Gaussian (central trust) and Skellam shares (distributed), drawn from exact tables.
+"""Integer noise, drawn from exact tables: the rounded Gaussian, and Skellam shares.
 
-A distribution is a table of masses, integers that sum to 2^128; a draw inverts it with uniform bits
-of a key's stream (`fedtally.crypto.prg`). No floating point touches a draw: the attack on the last
-bits of floating-point noise (Mironov
-2012) has nothing to hold. Tables are made with Python's integers alone.
+A distribution is a table of masses, integers that sum to 2^128. A draw inverts it with uniform bits
+of a key's stream (`fedtally.crypto.prg`). No floating point touches a draw, so that the attack on
+the last bits of floating-point noise (Mironov 2012) does not apply. Tables are made with Python's
+integers alone.
 
 `Noise.total_variation` bounds the distance of a draw from the named distribution, for uniform bits:
 docs/privacy-proofs/table_sampler.md. For the bits of AES-256 the statement is computational.
@@ -24,21 +24,23 @@ from fedtally.crypto.keys import Secret
 from fedtally.crypto.prg import MAX_STREAM_BYTES, Masking
 from fedtally.kernels import Inversion
 
-MAX_DRAWS = MAX_STREAM_BYTES // 16
-MAX_VARIANCE = 2.0**30
-MIN_GAUSSIAN_VARIANCE = 2.0**-6  # nearly every draw rounds to 0 below
-MIN_SKELLAM_VARIANCE = 2.0**-40
+MAX_DRAWS = MAX_STREAM_BYTES // 16  # a draw takes at most two words of 8 bytes
+MAX_VARIANCE = 2.0**30  # a table then has about a million entries
+MIN_GAUSSIAN_VARIANCE = 2.0**-6  # below it nearly every draw rounds to 0
+MIN_SKELLAM_VARIANCE = 2.0**-40  # small enough for one share of a cohort of 2^20 clients
 
+# Masses have 128 bits, two words of the stream. With 64 the distance from the distribution, times
+# e^epsilon and the draws of a release, would be a part of delta that matters.
 _MASS_BITS = 128
-_TAIL_BITS = 200  # what is left out of a distribution before it becomes a table: less than 2^-200
-_GAUSSIAN_BITS = 512  # of a fraction: the proof needs 400
-_SMALL = 128  # entries
-_NEGLIGIBLE = 1 << 8  # in units of the last bit
+_TAIL_BITS = 200  # what a table leaves out of its distribution is less than 2^-200
+_GAUSSIAN_BITS = 512  # of a fixed-point fraction: the proof needs 400
+_SMALL = 128  # entries up to which a draw can compare with all of them
+_NEGLIGIBLE = 1 << 8  # in units of the last bit: where a Taylor series ends
 
 
 @dataclass(frozen=True, eq=False)
 class Noise:
-    """A symmetric distribution over integers, to draw from; made by `rounded_gaussian` and `skellam`.
+    """A symmetric distribution over integers; `rounded_gaussian` and `skellam` make one.
 
     Attributes:
         name: "rounded Gaussian" or "Skellam".
@@ -61,13 +63,17 @@ class Noise:
 
     @property
     def is_small(self) -> bool:
-        """Whether `draw` may well compare with every entry: a client's share in a cohort of hundreds or more."""
+        """Whether the table is so small that `draw` can compare with every entry.
+
+        That of a client's share is, in a cohort of hundreds or more.
+        """
         return len(self.masses) <= _SMALL
 
     @property
     def total_variation(self) -> float:
-        """How far one draw may be from the named distribution, for uniform bits: (entries + 1) 2^-128.
+        """The distance of one draw from the named distribution: at most (entries + 1) 2^-128.
 
+        This is for uniform bits.
         It adds (1 + e^epsilon) times this, for every draw of a release, to delta.
 
         >>> skellam(0.03).total_variation < 2**-122
@@ -76,10 +82,10 @@ class Noise:
         return math.ldexp(len(self.masses) + 1, -_MASS_BITS)
 
     def pmf(self) -> dict[int, float]:
-        """Return the probability of each draw that is possible, correctly rounded: what an accountant takes.
+        """Return the probability of each possible draw, correctly rounded, for an accountant.
 
-        It is that of the table. Far in the tails of a wide table the mass of an integer may be 0:
-        it is left out.
+        It is that of the table. Far in the tails of a wide table the mass of an integer may be 0;
+        then it is left out.
 
         >>> round(rounded_gaussian(289.0).pmf()[0], 9)
         0.02346381
@@ -90,7 +96,9 @@ class Noise:
 
     def draw(self, key: Secret, size: int, constant_time: bool = False) -> npt.NDArray[np.int64]:
         """Return independent draws, a function of the key alone.
-        The key is wiped: a second use would repeat them.
+
+        The key is wiped: a second use would repeat them, and the difference of two sums with the
+        same noise has none.
 
         Draw i is the number k for which masses[: k + largest] sum to at most u and masses[: k +
         largest + 1] to more: u = 2^64 a + b, where a is word i and b word size + i of the key's
@@ -100,9 +108,9 @@ class Noise:
         Args:
             key: 32 bytes, uniform, used for nothing else.
             size: 1 .. 2^26.
-            constant_time: compare with every entry of the table, so that the time does not tell the
-                draw: for tables of a few dozen entries, such as a client's share. As far as
-                compiled kernels and the processor keep it.
+            constant_time: whether to compare with every entry of the table, so that the time does
+                not tell the draw. It is for tables of a few dozen entries, such as a client's
+                share, and holds as far as compiled kernels and the processor keep it.
 
         Returns:
             int64 [size].
@@ -128,11 +136,12 @@ class Noise:
 
 
 def rounded_gaussian(variance: float) -> Noise:
-    """Return a Gaussian rounded to the nearest integer: k has probability Phi((k + 1/2) / s) - Phi((k - 1/2) / s).
+    """Return a Gaussian rounded to the nearest integer.
 
-    Added to integers it is the Gaussian mechanism followed by rounding, so the Gaussian's guarantee
-    holds: see docs/privacy-proofs/. Its own variance is about 1/12 more where the variance is 1/10
-    or more, and less than the variance below that.
+    k has probability Phi((k + 1/2) / s) - Phi((k - 1/2) / s). Added to integers it is the Gaussian
+    mechanism followed by rounding, so the Gaussian's guarantee holds: see docs/privacy-proofs/. Its
+    own variance is about 1/12 more where the variance is 1/10 or more, and less than the variance
+    below that.
 
     Args:
         variance: s^2, 2^-6 .. 2^30, before rounding.
@@ -188,10 +197,14 @@ def _masses(weights: list[int]) -> tuple[int, ...]:
 
 
 def _gaussian_weights(variance: float) -> list[int]:
-    """Return weights of 0, 1, 2, ...: the density at k, e^(-k^2 / 2v), times the mean over its cell relative to it."""
+    """Return weights of 0, 1, 2, ... in proportion to the masses of a rounded Gaussian.
+
+    A weight is the density at k, e^(-k^2 / 2v), times the mean over its cell relative to it.
+    """
     numerator, denominator = variance.as_integer_ratio()
     reach = math.ceil(0.5 + math.sqrt(2 * math.log(2) * _TAIL_BITS * variance))
     one = 1 << _GAUSSIAN_BITS
+    # e^(-(k + 1)^2 / 2v) follows from e^(-k^2 / 2v) by a ratio, which falls by a fixed step
     ratio = one * one // _exponential(denominator, 2 * numerator)
     step = ratio * ratio >> _GAUSSIAN_BITS
     density, weights = one, []
@@ -213,7 +226,7 @@ def _exponential(numerator: int, denominator: int) -> int:
 
 
 def _cell(k: int, numerator: int, denominator: int) -> int:
-    """Return the mean of e^(k t / v - t^2 / 2v) over -1/2 < t < 1/2, as a fraction of _GAUSSIAN_BITS bits.
+    """Return the mean of e^(k t / v - t^2 / 2v) over -1/2 < t < 1/2, in fixed point.
 
     In 2t = s the exponent is x s - y s^2 / 2 with x = k / 2v and y = 1 / 4v; its Taylor
     coefficients follow (n + 1) u_(n+1) = x u_n - y u_(n-1), and s^n has the mean 1 / (n + 1) for
@@ -229,10 +242,10 @@ def _cell(k: int, numerator: int, denominator: int) -> int:
 
 
 def _skellam_weights(variance: float) -> list[int]:
-    """Return weights of 0, 1, 2, ..., in proportion to the Bessel functions I_k(v), by Miller's backward recurrence.
+    """Return weights of 0, 1, 2, ... in proportion to the Bessel functions I_k(v).
 
-    I_(k-1) = I_(k+1) + (2k / v) I_k, from 0 and 1 at a k where I_k is negligible (Miller 1952;
-    Olver 1964).
+    Miller's backward recurrence: I_(k-1) = I_(k+1) + (2k / v) I_k, from 0 and 1 at a k where I_k is
+    negligible (Miller 1952; Olver 1964). Forward it would lose all digits.
     """
     numerator, denominator = variance.as_integer_ratio()
     above, weight = 0, 1 << _TAIL_BITS

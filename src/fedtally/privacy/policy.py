@@ -1,4 +1,4 @@
-"""What a client demands of a plan's privacy, whatever the plan says of itself.
+"""The demands of a client on a plan's privacy, whatever the plan says of itself.
 
 >>> from fedtally.privacy.config import propose
 >>> policy = PrivacyPolicy(epsilon=1.0, delta=1e-6, trust="central")
@@ -6,7 +6,7 @@
 >>> policy.check(propose(epsilon=1.1, delta=1e-6, rows=5, width=1000))
 Traceback (most recent call last):
 ...
-fedtally.privacy.policy.WeakPrivacyError: this client's policy demands epsilon 1 at most, and the plan is proven ...
+fedtally.privacy.policy.WeakPrivacyError: this client's policy demands epsilon 1 at most, and ...
 """
 
 from __future__ import annotations
@@ -26,19 +26,20 @@ class WeakPrivacyError(InvalidInputError):
 
 @dataclass(frozen=True, kw_only=True)
 class PrivacyPolicy:
-    """What a client demands of the privacy of a plan before it takes part.
+    """The demands of a client on the privacy of a plan, before it takes part.
 
-    What is compared is what is proven for the plan's event, at this delta and for this relation.
-    The epsilon and the delta that the plan guarantees are its maker's words, and are not asked.
+    They are compared with what is proven for the plan's event, at this delta and for this relation.
+    The epsilon and the delta that the plan states are its maker's words, and do not count.
 
     Args:
-        epsilon: the largest, above 0, for the whole campaign of one plan. `store.ClientRecord.cap`
-            bounds all campaigns together.
-        delta: the largest, between 0 and 1, exclusive; below 1 / clients.
-        relation: which two data sets shall look alike, or its name: `zero-out` or `replace-one`.
-        trust: whom the client trusts with the noise, or its name: `distributed`, or also `central`.
-        not_private: whether a plan that is marked as not private, which guarantees nothing, will
-            do.
+        epsilon: the largest epsilon, above 0, for the whole campaign of one plan.
+            `store.ClientRecord.cap` bounds all campaigns together.
+        delta: the largest delta, between 0 and 1, exclusive; choose one below 1 / clients.
+        relation: the data sets that shall look alike, `zero-out` or `replace-one`, or the name.
+        trust: the parties that the client trusts with the noise, or the name: `distributed`, or
+            also `central`.
+        not_private: whether the client accepts a plan that is marked as not private, which
+            guarantees nothing.
 
     Raises:
         InvalidInputError: a value is out of bounds, or add-remove is asked for.
@@ -67,10 +68,10 @@ class PrivacyPolicy:
         """Refuse a plan that protects less than this policy demands.
 
         Args:
-            terms: of the plan; None: it has no privacy.
+            terms: the privacy terms of the plan, or None if it has no privacy.
 
         Raises:
-            WeakPrivacyError: names what is demanded and what the plan has.
+            WeakPrivacyError: names the demand and what the plan has.
         """
         if terms is None:
             raise WeakPrivacyError(
@@ -87,6 +88,7 @@ class PrivacyPolicy:
                 f"this client's policy demands {self.trust} trust, and under the plan's central"
                 " trust the server sees exact sums"
             )
+        # computed anew from the event: the epsilon that the plan states is a claim of its maker
         try:
             found = terms.proven(self.relation, self.delta)
         except InvalidInputError as error:  # a delta that secure sums and samplers use up

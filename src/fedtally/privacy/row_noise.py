@@ -1,26 +1,26 @@
-"""How much noise a whole row of a secure sum can hold: what a landed sum is held to, beside what clients can have.
+"""The most noise that a row of a secure sum can hold, by which a landed sum is checked.
 
 The claim: in no row of a sum do the sizes |X_i| of the noise in its W counters add up to more than
 the bound, but for a probability of 2^-40 over all rows.
 
 The proof: the X_i are independent and of one distribution. For every s > 0, by Markov's inequality
-for e^(s sum
-|X_i|) (Chernoff
-1952), P[sum |X_i| >= b] <= E[e^(s |X|)]^W e^(-s b). With b = (W ln E[e^(s |X|)] + ln(2^41 rows)) /
-s that is 2^-41 / rows, and 2^-41 for all rows together. The s on a grid with the least b is taken;
-each of them is a proof. E[e^(s |X|)] is summed over the table of the noise, all terms positive, so
-that rounding is relative and below the 2^-20 that the bound is raised by. What tables leave out,
-and by how much all draws of a sum differ from their distribution, is below 2^-60
-(docs/privacy-proofs/table_sampler.md): within the other 2^-41.
+for e^(s sum |X_i|) (Chernoff 1952), P[sum |X_i| >= b] <= E[e^(s |X|)]^W e^(-s b). With b = (W ln
+E[e^(s |X|)] + ln(2^41 rows)) / s that is 2^-41 / rows, and 2^-41 for all rows together. The s on a
+grid with the least b is taken; each of them is a proof. E[e^(s |X|)] is summed over the table of
+the noise, all terms positive, so that rounding is relative and below the 2^-20 that the bound is
+raised by. The parts that tables leave out, and the distance of all draws of a sum from their
+distribution, are below 2^-60 (docs/privacy-proofs/table_sampler.md): within the other 2^-41.
 
-Where clients add the noise, X is Skellam with the variance of all of them. Fewer add less: X + Y is
-at least as large in size as X, for independent Y and symmetric unimodal X, since P[|X + y| <= c] is
-largest at y = 0. Where two servers do, X is the sum of two draws, U + V. By symmetry E[e^(s |U +
-V|)] = 2 E[e^(s (U + V)); U + V >= 0] - P[U + V = 0].
+Where clients add the noise, X is Skellam with the variance of all of them. Fewer clients add less:
+X + Y is at least as large in size as X, for independent Y and symmetric unimodal X, since P[|X + y|
+<= c] is largest at y = 0. Where two servers add it, X is the sum of two draws, U + V. By symmetry
+E[e^(s |U + V|)] = 2 E[e^(s (U + V)); U + V >= 0] - P[U + V = 0].
+
+The bound, and the mean of the sizes:
 
 >>> from fedtally.privacy.config import propose
 >>> terms = propose(epsilon=1.0, delta=1e-6, rows=5, width=1000, trust="distributed")
->>> row_noise_bound(terms, 5, 1000, 1000), round(1000 * 0.7979 * terms.largest_stddev(1000))  # and its mean
+>>> row_noise_bound(terms, 5, 1000, 1000), round(1000 * 0.7979 * terms.largest_stddev(1000))
 (12709, 10655)
 """
 
@@ -35,18 +35,18 @@ from fedtally.privacy.config import PrivacyConfig
 from fedtally.privacy.events import Trust
 
 F64 = npt.NDArray[np.float64]
-FAILURE_BITS = 40
-_ROUNDING = 2.0**-20
+FAILURE_BITS = 40  # an honest sum is refused with a probability of 2^-40
+_ROUNDING = 2.0**-20  # far above the rounding of all floating-point sums below
 
 
 def row_noise_bound(privacy: PrivacyConfig, rows: int, width: int, clients: int) -> int:
-    """Return what the sizes of the noise add up to in any row of a secure sum, at most, but for 2^-40 in all.
+    """Return the most that the sizes of the noise add up to in any row, but for 2^-40 in all.
 
     Args:
-        privacy: of a plan; central noise is added afterwards: 0.
-        rows: of the sketch.
-        width: counters in a row.
-        clients: the most in a sum.
+        privacy: the terms of a plan. Central noise is added after the sum: the bound is then 0.
+        rows: the rows of the sketch.
+        width: the counters in a row.
+        clients: the most clients in a sum.
     """
     if privacy.event.trust is Trust.CENTRAL:
         return 0
@@ -56,13 +56,15 @@ def row_noise_bound(privacy: PrivacyConfig, rows: int, width: int, clients: int)
     chances[np.fromiter(pmf, np.int64) + noise.largest] = np.fromiter(pmf.values(), np.float64)
     log_odds = (FAILURE_BITS + 1) * math.log(2) + math.log(rows)
     moment = _log_moment if privacy.by_clients else _log_moment_of_two
+    # eight to a doubling, around one over the standard deviation: the best rate is among them
     rates = np.exp2(np.arange(-80, 41) / 8) / privacy.largest_stddev(clients)
     least = min((width * moment(rate, sizes, chances) + log_odds) / rate for rate in rates.tolist())
     return math.ceil(float(least) * (1 + _ROUNDING))
 
 
 def _log_moment(rate: float, sizes: F64, chances: F64) -> float:
-    """Return ln E[e^(s |X|)]; the largest exponent is taken out first, so that nothing overflows."""
+    """Return ln E[e^(s |X|)]."""
+    # the largest exponent is taken out first, so that nothing overflows
     top = rate * float(sizes[-1])
     return float(top + np.log(np.sum(chances * np.exp(rate * np.abs(sizes) - top))))
 

@@ -1,7 +1,7 @@
-"""The decoders: everything that the rest of the house must know of one stands in its entry of `DECODERS`.
+"""The registry of the decoders: `DECODERS` holds all that other modules must know of each.
 
-To add a decoder: its file beside this one, its name in `fedtally.sketch.Recovery`, its entry here,
-and its error in `error_model.MODELS`.
+To add a decoder, write its file beside this one, add its name to `fedtally.sketch.Recovery`, its
+entry to `DECODERS`, and its error to `error_model.MODELS`.
 """
 
 from __future__ import annotations
@@ -9,44 +9,57 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
+from typing import Any
 
 from fedtally import _validate
 from fedtally.domain import Domain
 from fedtally.errors import InvalidInputError, MemoryLimitError
-from fedtally.recovery.intervals import KINDS
 from fedtally.recovery.joint import JointDecoder
+from fedtally.recovery.joint_intervals import JointIntervals, kappa_of
+from fedtally.recovery.limits import KINDS, Intervals
+from fedtally.recovery.linear_system import Landed
 from fedtally.recovery.median import MedianDecoder
+from fedtally.recovery.median_intervals import MedianIntervals
 from fedtally.sketch import CountSketch, Recovery
 
 AUTO = "auto"
 RECOVERIES = (AUTO, *Recovery)
 OBJECTIVES = ("linf", "l2")
 CONFIDENCE = 0.95
-MAX_JOINT = 1 << 28  # candidates up to which "auto" is joint recovery: about a minute
-MAX_ENUMERATED = 2**36  # candidates: minutes of decoding; beyond, items are named
-_MAX_EXPECTED = 1 << 24  # candidates that the paper's decoder prepares for
+# Candidates up to which "auto" is joint recovery: it looks at all of them, for about a minute.
+MAX_JOINT = 1 << 28
+# Candidates up to which a domain is enumerated: minutes of decoding. In larger domains items must
+# be named.
+MAX_ENUMERATED = 2**36
+# The most candidates that the paper's decoder prepares for.
+_MAX_EXPECTED = 1 << 24
 Progress = Callable[[int, int], None]
 
 
 @dataclass(frozen=True, kw_only=True)
 class DecoderKind:
-    """What is known of a decoder.
+    """The entry of a decoder in the registry.
 
     Attributes:
-        make: from landed sums, the candidates, and what is called with (looks done, all looks), to
-            the decoder.
-        fits_items: whether it finds the heavy items and fits them together. Then it looks at every
-            candidate, so that the domain must be enumerable; it finds rare items, too; its error
-            jumps where the width is about what the items need; and more rows of the same bytes
+        decoder: its class.
+        make: makes it from landed sums, the candidates, and a function that is called with (looks
+            done, all looks).
+        limits: makes the intervals of its estimates from the decoder, its sums, the candidates, the
+            confidence, and a kind as for `intervals.make_intervals`, other than "order".
+        fits_items: whether it finds the heavy items and fits them together. Such a decoder looks at
+            every candidate, so that the domain must be enumerable. It finds rare items, too. Its
+            error jumps near the width that the items need. More rows of the same bytes
             change its error little.
-        most_candidates: up to which "auto" takes it, where there are rows enough.
-        planned_rows: the rows among which a planner searches: with fewer its error is not predicted
-            well.
+        most_candidates: the candidates up to which "auto" takes it, where there are rows enough.
+        planned_rows: the rows among which a planner searches. With fewer rows the error is not
+            predicted well.
         usual_rows: the rows of a quick search.
-        schedules: what a planner tries for several rounds whose sums are exact.
+        schedules: the schedules that a planner tries for several rounds whose sums are exact.
     """
 
+    decoder: type[MedianDecoder | JointDecoder]
     make: Callable[[Sequence[CountSketch], Domain, Progress | None], MedianDecoder | JointDecoder]
+    limits: Callable[[Any, Sequence[CountSketch], Domain, float, str], Intervals]
     fits_items: bool
     most_candidates: int
     planned_rows: range
@@ -66,10 +79,38 @@ def _make_median(
     return MedianDecoder(sketches, expected=min(domain.size, _MAX_EXPECTED))
 
 
-DECODERS: Mapping[Recovery, DecoderKind] = MappingProxyType(  # "auto" is the first that will do
+def _limits_of_joint(
+    decoder: JointDecoder,
+    sketches: Sequence[CountSketch],
+    domain: Domain,
+    confidence: float,
+    kind: str,
+) -> Intervals:
+    if decoder.fallback is None:
+        return JointIntervals(decoder.fit, confidence, domain.size, kappa_of(decoder.fit), kind)
+    # The fit was given up and the median answers, so its errors are those of the median.
+    median = MedianDecoder(sketches, expected=domain.size)
+    return _limits_of_median(median, sketches, domain, confidence, kind)
+
+
+def _limits_of_median(
+    decoder: MedianDecoder,
+    sketches: Sequence[CountSketch],
+    domain: Domain,
+    confidence: float,
+    kind: str,
+) -> Intervals:
+    landed = Landed(decoder.spec, sketches)
+    return MedianIntervals([decoder], [landed], domain, confidence, kind)
+
+
+# The order matters: "auto" takes the first that allows so many candidates and so few rows.
+DECODERS: Mapping[Recovery, DecoderKind] = MappingProxyType(
     {
         Recovery.JOINT: DecoderKind(
+            decoder=JointDecoder,
             make=_make_joint,
+            limits=_limits_of_joint,
             fits_items=True,
             most_candidates=MAX_JOINT,
             planned_rows=range(7, 17),
@@ -77,7 +118,9 @@ DECODERS: Mapping[Recovery, DecoderKind] = MappingProxyType(  # "auto" is the fi
             schedules=("hybrid",),
         ),
         Recovery.MEDIAN: DecoderKind(
+            decoder=MedianDecoder,
             make=_make_median,
+            limits=_limits_of_median,
             fits_items=False,
             most_candidates=2**64,
             planned_rows=range(3, 32),
@@ -89,7 +132,7 @@ DECODERS: Mapping[Recovery, DecoderKind] = MappingProxyType(  # "auto" is the fi
 
 
 def kind_of(recovery: str) -> DecoderKind:
-    """Return what is known of the decoder of that name.
+    """Return the registry's entry of the decoder of that name.
 
     Raises:
         InvalidInputError: there is no such decoder.
@@ -100,11 +143,24 @@ def kind_of(recovery: str) -> DecoderKind:
     return DECODERS[Recovery.parse(recovery)]
 
 
-def recovery_of(recovery: str, domain_size: int, rows: int) -> Recovery:
-    """Return how sums are decoded, of what was asked for: a decoder's name, or "auto".
+def kind_of_decoder(decoder: object) -> DecoderKind:
+    """Return the registry's entry of a decoder.
 
     Raises:
-        InvalidInputError: a decoder was asked for that there is not, or that needs more rows.
+        InvalidInputError: the registry has no entry of its class.
+    """
+    for kind in DECODERS.values():
+        if isinstance(decoder, kind.decoder):
+            return kind
+    known = " or ".join(kind.decoder.__name__ for kind in DECODERS.values())
+    raise InvalidInputError(f"decoder must be a {known}, got {type(decoder).__name__}")
+
+
+def recovery_of(recovery: str, domain_size: int, rows: int) -> Recovery:
+    """Return the decoder that is used where a decoder's name, or "auto", was asked for.
+
+    Raises:
+        InvalidInputError: there is no such decoder, or it needs more rows.
 
     >>> [str(recovery_of("auto", 1000, rows)) for rows in (7, 2)]
     ['joint', 'median']
@@ -122,15 +178,15 @@ def recovery_of(recovery: str, domain_size: int, rows: int) -> Recovery:
 
 @dataclass(frozen=True)
 class Decoding:
-    """How an answer is made of landed sums.
+    """The way from landed sums to an answer.
 
     Args:
-        recovery: a decoder's name, or "auto": joint recovery, if there are rows enough, up to 2^28
-            candidates.
-        objective: "linf", or "l2": estimates shrunk towards 0 for a small sum of squared errors.
-        confidence: of the intervals, below 1; 0 for none.
-        intervals: "auto": lists get limits that allow for the choice of their items, named items
-            pointwise ones; "pointwise", "simultaneous" or "order": see
+        recovery: a decoder's name, or "auto". With "auto" it is joint recovery for up to 2^28
+            candidates, if there are rows enough.
+        objective: "linf" for estimates as they are, or "l2" for estimates that are shrunk towards
+            0, so that the sum of squared errors is small.
+        confidence: of the intervals, below 1; 0 for no intervals.
+        intervals: "auto", "pointwise", "simultaneous" or "order": see
             `recovery.intervals.make_intervals`.
 
     Raises:
@@ -139,7 +195,7 @@ class Decoding:
     >>> Decoding(confidence=95)
     Traceback (most recent call last):
     ...
-    fedtally.errors.InvalidInputError: confidence must be at least 0 (no intervals) and below 1, got 95
+    fedtally.errors.InvalidInputError: confidence must be at least 0 (no intervals) and below 1, ...
     """
 
     recovery: str = AUTO
@@ -166,7 +222,7 @@ class Decoding:
         object.__setattr__(self, "confidence", confidence)
 
     def resolved(self, domain_size: int, rows: int) -> Decoding:
-        """Return the same with the decoder that is used for so many candidates and rows.
+        """Return the same settings, with "auto" replaced by the decoder that is used.
 
         Raises:
             InvalidInputError: the decoder that was asked for needs more rows.
@@ -179,7 +235,9 @@ class Decoding:
             Recovery(self.recovery).check_rows(rows)
 
     def check_domain(self, domain: Domain | None) -> None:
-        """Raise MemoryLimitError if decoding so must enumerate a domain that is too large; None: not known yet.
+        """Raise MemoryLimitError if the domain must be enumerated and is too large for that.
+
+        A domain that is None is not known yet, and not checked.
 
         >>> from fedtally.domain import IntegerRange
         >>> Decoding("median").check_domain(IntegerRange(1, 10**12))
@@ -190,7 +248,7 @@ class Decoding:
 
 
 def named_kind(intervals: str) -> str:
-    """Return the kind of the intervals of named items, of the kind that was asked for.
+    """Return the kind of the intervals that named items get.
 
     >>> named_kind("auto")
     'pointwise'
@@ -199,7 +257,7 @@ def named_kind(intervals: str) -> str:
 
 
 def listed_kind(intervals: str) -> str:
-    """Return the kind of the intervals of a list of the largest estimates, of the kind that was asked for.
+    """Return the kind of the intervals that a list of the largest estimates gets.
 
     >>> listed_kind("auto")
     'selective'

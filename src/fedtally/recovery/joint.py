@@ -1,19 +1,17 @@
-"""Joint recovery: undo collisions after the fact, by fitting all heavy items together, round by round.
+"""Joint recovery: undo collisions after the fact, by fitting all heavy items together.
 
-The paper's decoders treat whatever shares a cell with an item as noise. But most of that noise is
-other heavy items, which the same sums reveal. So: decode what is left over (the residual), take the
-items that stand out into a *support*, fit the support's values in every round to all cells at once,
-and repeat with a falling threshold. What remains in the residual is the light items' noise alone.
+The paper's decoders treat everything that shares a cell with an item as noise. But most of that
+noise is other heavy items, which the same sums reveal. The fit takes turns: it decodes the part of
+the sums that is not explained yet (the *residual*), takes the items that stand out into the
+*support*, and fits the support's values in every round to all cells at once. The threshold falls
+from turn to turn. In the end the residual holds the noise of the light items alone.
 
-This is post-processing of released sums: it costs neither bytes nor privacy. It makes rare items
-recoverable that the paper's decoders hide in noise; secure summation without differential privacy
-does not protect them.
+This is post-processing of released sums: it costs neither bytes nor privacy. It recovers rare items
+that the paper's decoders hide in noise. Secure summation without differential privacy does not
+protect such items.
 
-Related: matching pursuit with refitting (CoSaMP), simultaneous sparse recovery, Counter Braids.
-Ours is the fit over sign-fresh rounds with a value per round, each shrunk towards the item's mean
-over rounds as far as the rounds' own noise explains the difference; and the last selection, by the
-value an item would have if it were fitted, in units of its own standard deviation. docs/recovery.md
-has the reasons.
+Related methods are matching pursuit with refitting (CoSaMP), simultaneous sparse recovery and
+Counter Braids. docs/recovery.md names the differences, and has the reasons.
 """
 
 from __future__ import annotations
@@ -35,41 +33,52 @@ from fedtally.recovery.quantiles import median, quantile
 from fedtally.sketch import CountSketch, Recovery
 
 Progress = Callable[[int, int], None]
-THRESHOLDS = (32.0, 16.0, 8.0, 6.0, 5.0, 4.0, 4.0)  # in robust standard deviations of the estimates
-SWEEPS = 6
-POLISHES = 3  # and further ones, ...
+# The falling thresholds of the ladder, in robust standard deviations of the estimates. High ones
+# come first: a false item that is taken in early spoils the estimates of its neighbours.
+THRESHOLDS = (32.0, 16.0, 8.0, 6.0, 5.0, 4.0, 4.0)
+SWEEPS = 6  # of the fit in each turn of the ladder
+# The polish: turns that choose the support by leave-one-out values.
+POLISHES = 3
+# Further turns follow, up to MOST_POLISHES, as long as each lowers the noise to at most the share
+# IMPROVES. Near exact recovery the noise falls step by step to nothing.
 MOST_POLISHES = 12
-# ... as long as each lowers the noise to so much: near exact recovery it falls step by step to
-# nothing
 IMPROVES = 0.9
 POLISH_SWEEPS = 8
-SELECTED = 4.0  # standard deviations by which a fitted item stands out, in the end, or more ...
-# ... so that about so many candidates that nobody holds are fitted, in a large domain
+# Standard deviations by which a fitted item stands out in the end. In a large domain the number is
+# higher, so that about FALSE_ITEMS candidates that no client holds are fitted.
+SELECTED = 4.0
 FALSE_ITEMS = 4
-NUM_PHANTOMS = 20_000
-_FEW_PHANTOMS = 4096  # enough to choose the support
+NUM_PHANTOMS = 20_000  # ids that no client holds, which show the scale of the errors
+_FEW_PHANTOMS = 4096  # enough of them to choose the support
 PROBE_SWEEPS = 12
-# random cells refitted to learn what the fit absorbs: one batch of rounds, several
+# Random cells that are refitted to learn what the fit absorbs: for one batch of rounds, and for
+# several.
 PROBED_CELLS = (80_000, 200_000)
-_GROUPS = 10
-# mean share b from which b e has a smaller squared error than e; the largest errors are alike there
+_GROUPS = 10  # groups of cells by load, among which the absorbed share is interpolated
+# The mean share b from which b e has a smaller squared error than e. The largest errors are alike
+# there.
 _SHRUNK_FROM = 0.7
-# support, as a share of one sketch's cells: one batch of rounds; several, which tell more
+# The largest support, as a share of one sketch's cells: for one batch of rounds, and for several,
+# which tell items apart better.
 LARGEST_SUPPORT = (0.3, 0.6)
 SMALLER_SUPPORTS = (0.2, 0.1, 0.05)  # tried in turn while the fit is ill-conditioned
-# the least share of its own mass that a fitted item would keep if it alone left
+# The least share of its own mass that a fitted item may keep if it alone left the support.
 WELL_CONDITIONED = 0.5
-_TO_SIGMA = 1.4826  # median of |x| -> standard deviation of a normal x
-_NORMAL_95 = 1.959964  # .95 quantile of |x|, x normal
-_TINY = 1e-300
-_ROUNDING = 1e-6  # of a client
-_FEW_CELLS = 400  # up to which many probes of one batch are fitted at once, as matrices
-_SINGLE = 1e-4  # relative: more than what decoding in single precision adds to any estimate
+_TO_SIGMA = 1.4826  # from the median of |x| to the standard deviation of a normal x
+_NORMAL_95 = 1.959964  # the .95 quantile of |x| for a standard normal x
+_TINY = 1e-300  # instead of a scale of 0, by which nothing can be divided
+_ROUNDING = 1e-6  # of a client: smaller differences are rounding
+# Up to this many cells, many probes of one batch are fitted at once as matrices, which is faster.
+_FEW_CELLS = 400
+_SINGLE = 1e-4  # relative: more than decoding in single precision adds to any estimate
 
 
 @dataclass
 class Support:
-    """Fitted items: positions among the candidates, ids; values and shrinkage float64 [n, batches], as `refit`."""
+    """The fitted items: positions among the candidates, and ids.
+
+    `values` and `shrinkage` are float64 [n, batches], as for `kernels.refit`.
+    """
 
     positions: I64
     ids: U64
@@ -78,15 +87,15 @@ class Support:
 
 
 class LeaveOneOut(NamedTuple):
-    """Items as if each were fitted, given all others: float64 [n], frequencies.
+    """The values of items as if each were fitted, given all others: float64 [n], frequencies.
 
     Attributes:
-        values: e, what the fit gives the item if it is on the support: its frequency plus an error.
-        share: b, the share of the item's own mass that the others' fit leaves in the residual; the
-            error's standard deviation is proportional to 1 / sqrt(b).
-        fitted: bool [n], whether it is on the support.
-        estimate: what is released: fitted value plus mean residual, so off the support b * e; or e,
-            where so much is fitted that b is small.
+        values: e, the value that the fit gives an item on the support: its frequency plus an error.
+        share: b, the share of the item's own mass that the fit of the others leaves in the
+            residual. The standard deviation of the error is proportional to 1 / sqrt(b).
+        fitted: bool [n], whether the item is on the support.
+        estimate: the value that is released. It is the fitted value plus the mean residual, which
+            is b * e off the support. Where so much is fitted that b is small, it is e.
     """
 
     values: F64
@@ -100,11 +109,11 @@ class Fit:
 
     Args:
         landed: the sums.
-        candidates: who may be on the support.
+        candidates: the items that may be on the support.
         most: the largest support.
         rng: draws phantoms and probes.
-        threshold: standard deviations by which a fitted item stands out; by the number of
-            candidates if None.
+        threshold: standard deviations by which a fitted item stands out; if None, it follows from
+            the number of candidates.
         progress: called with the candidates looked at so far, and how many such looks there are.
     """
 
@@ -134,6 +143,8 @@ class Fit:
                 SELECTED, -NormalDist().inv_cdf(min(0.5, FALSE_ITEMS / candidates.size))
             )
         self.selected = self.threshold = threshold
+        # The ladder chooses by the paper's estimates; the polish by the value each item would have
+        # if it were fitted, in units of its own standard deviation.
         for rung in THRESHOLDS:
             self._climb(max(rung, threshold))
         scale = np.inf
@@ -150,16 +161,17 @@ class Fit:
     # ---- the ladder ----
 
     def _climb(self, threshold: float) -> None:
-        """Choose the support anew by the paper's decoder of the residual, at a threshold, and fit it."""
+        """Choose the support anew, by the residual's medians at a threshold, and fit it."""
         medians = self.landed.decoder(self.residual, "median", self.candidates.size)
         sigma = _TO_SIGMA * median(np.abs(medians.at(self.phantoms[:_FEW_PHANTOMS])))
-        # Half a client: in the exact regime nothing is left, and every item would stand out of a
-        # noise of zero.
+        # Half a client: where recovery is exact nothing is left, and every item would stand out of
+        # a noise of 0.
         floor = max(threshold * sigma, self._half_a_client)
         fitted = self.fitted
         positions, totals = [], []
         if floor > (1 + _SINGLE) * self.landed.largest_median(self.residual):
-            # So few columns, or so high a rung: only what is fitted already can be above it.
+            # No median of the residual reaches the floor, so only fitted items can exceed it: the
+            # look at all candidates is saved.
             self._report(self.candidates.size)
             estimates = medians.at(self.support.ids) + fitted
             hits = np.flatnonzero(estimates > floor)
@@ -176,7 +188,8 @@ class Fit:
                 totals.append(estimates[hits])
         found, found_totals = np.concatenate(positions), np.concatenate(totals)
         ids, ties = self.candidates.ids(found), np.zeros(len(found))
-        # medians tie where the width is small: all rows tell more
+        # Medians tie where the width is small. The mean over all rows tells more, so it breaks the
+        # ties, and the ids break the rest: the answer must not depend on the machine.
         if len(np.unique(found_totals)) < len(found):
             ties = self.landed.decoder(self.residual, "mean", len(found)).at(ids)
             _, of, place = np.intersect1d(found, self.support.positions, return_indices=True)
@@ -184,15 +197,16 @@ class Fit:
         self._fit(found[np.lexsort((ids, -ties, -found_totals))[: self.most]], SWEEPS)
 
     def _look(self, decoder: Decoder) -> Iterator[tuple[int, F64]]:
-        """Decode all candidates, and say how far that is."""
+        """Decode all candidates, and report the progress."""
         for start, values in self.candidates.decoded(decoder):
             yield start, values
             self._report(len(values))
 
     def _report(self, candidates: int) -> None:
-        """Say how far the looks are, so many candidates further."""
+        """Report that this number of further candidates was looked at."""
         self._looked += candidates
         if self._progress is not None:
+            # Further polishes are not foreseen: the progress then stays at its end.
             total = (len(THRESHOLDS) + POLISHES) * self.candidates.size
             self._progress(min(self._looked, total), total)
 
@@ -201,7 +215,10 @@ class Fit:
         return 0.5 / self.landed.num_clients
 
     def _fit(self, positions: I64, sweeps: int) -> None:
-        """Fit these candidates, in this order: items that stay start from their values, newcomers from 0."""
+        """Fit these candidates, in this order.
+
+        Items that stay on the support start from their values, new ones from 0.
+        """
         old = self.support
         order = np.argsort(old.positions)
         values = np.zeros((len(positions), old.values.shape[1]))
@@ -213,7 +230,7 @@ class Fit:
             stays = old.positions[at] == positions
             values[stays] = old.values[at[stays]]
             leaving[at[stays]] = False
-        if leaving.any():
+        if leaving.any():  # their mass returns to the residual, so that others may explain it
             self.landed.add(self.residual, old.ids[leaving], old.values[leaving])
         self.support = Support(positions, self.candidates.ids(positions), values, shrinkage)
         self._places = self.landed.places(self.support.ids)
@@ -222,16 +239,18 @@ class Fit:
     # ---- the polish ----
 
     def _probe(self) -> None:
-        """Learn what share of an item's own mass a cell keeps after the fit, by what the support has in that cell.
+        """Learn the share of an item's own mass that a cell keeps after the fit.
 
-        Given its shrinkage the fit is linear, residual = (1 - H) sums. The share is a diagonal
+        With its shrinkage fixed the fit is linear, residual = (1 - H) sums. The share is a diagonal
         entry of 1 - H: the mean of g * (1 - H) g over independent normal cells g. It depends on the
-        cell almost only through its load.
+        cell almost only through its load, which is how much of the support lies there. So the cells
+        are grouped by load, and few probes are enough.
         """
         landed, support = self.landed, self.support
         cells, signs = self._places
         weights = landed.weights
-        # how far a batch's value follows its cells
+        # How far the value of a batch follows its own cells: fully where it is not shrunk, and
+        # otherwise through the mean over batches, in which it has its weight.
         moved = support.shrinkage + (1.0 - support.shrinkage) * weights
         batches = len(weights)
         load = np.zeros(landed.frequencies.shape if landed.fresh else landed.frequencies.shape[:2])
@@ -268,7 +287,7 @@ class Fit:
         loads, shares = _falling(load.reshape(-1), kept.reshape(-1) / probes)
         self._least_share = float(shares.min())
         self._shares = landed.cell_mean(np.interp(load, loads, shares))
-        # On the support: what the cells would keep if this item alone left.
+        # On the support it is the share that the cells would keep if this item alone left.
         if landed.fresh:
             own = np.interp(
                 np.maximum(load.reshape(-1)[cells] - moved[:, None, :], 0.0), loads, shares
@@ -281,14 +300,17 @@ class Fit:
         self._order = np.argsort(support.ids)
 
     def _calibrate(self, phantoms: U64) -> None:
-        """Read the scale of errors from ids that nobody holds: the .95 quantile of their z is that of a normal."""
+        """Read the scale of the errors from ids that no client holds.
+
+        It is such that the .95 quantile of their z is that of a normal variable.
+        """
         self.share = self._shares.at(phantoms)
         self.null = self._means.at(phantoms) / np.sqrt(self.share)
         self.scale = max(quantile(np.abs(self.null), 0.95) / _NORMAL_95, _TINY)
         self.shrinks = float(self.share.mean()) >= _SHRUNK_FROM
 
     def leave_one_out(self, ids: Ids) -> LeaveOneOut:
-        """Return what the fit says of any ids, candidates or not."""
+        """Return the leave-one-out values of any ids, candidates or not."""
         left, share = ask(self._means, ids), ask(self._shares, ids)
         places, index = self._find(ids)
         values = left / share
@@ -301,7 +323,7 @@ class Fit:
         return LeaveOneOut(values, share, fitted, estimates)
 
     def estimates(self, ids: Ids) -> F64:
-        """Return what is released of any ids: float64 [n], frequencies."""
+        """Return the estimates, as they are released, of any ids: float64 [n], frequencies."""
         if not self.shrinks:
             return self.leave_one_out(ids).estimate
         found = ask(self._means, ids)
@@ -318,7 +340,7 @@ class Fit:
     def _find(self, ids: Ids) -> tuple[I64, I64]:
         """Return the places of fitted items among the ids, and their places on the support."""
         known = self.support.ids
-        if isinstance(ids, range):
+        if isinstance(ids, range):  # by subtraction mod 2^64: nothing of the size of the range
             offsets = known - np.uint64(ids.start % 2**64)
             index = np.flatnonzero(offsets < np.uint64(len(ids)))
             return offsets[index].astype(np.int64), index
@@ -330,10 +352,13 @@ class Fit:
         return places, index[places]
 
     def standing_out(self, least: float) -> tuple[I64, LeaveOneOut, F64]:
-        """Return positions, values and z of all candidates that are fitted, or have z = e sqrt(b) / scale > least.
+        """Return positions, values and z = e sqrt(b) / scale of the candidates that stand out.
 
-        And of a few more; of those with e below half a client, none need be there.
+        They are all that are fitted or have z > `least`, and a few more. Candidates with e below
+        half a client may be missing: they are never chosen.
         """
+        # b differs by candidate. Its least value bounds the mean residual b e from below, so that
+        # one comparison sorts out most of the candidates.
         floor = max(
             least * self.scale * self._least_share**0.5, self._half_a_client * self._least_share
         )
@@ -343,7 +368,7 @@ class Fit:
         return positions, items, items.values * np.sqrt(items.share) / self.scale
 
     def _polish(self) -> None:
-        """Choose the support anew by z, and fit it."""
+        """Choose the support anew by z, and fit it with the largest values first."""
         positions, items, z = self.standing_out(self.threshold)
         ids = self.candidates.ids(positions)
         chosen = np.flatnonzero((z > self.threshold) & (items.values > self._half_a_client))
@@ -353,11 +378,15 @@ class Fit:
         self._fit(positions[chosen], POLISH_SWEEPS)
 
     def _settle(self) -> None:
-        """Say how good the fit is, and find the threshold in force: larger where the bound on the support decided."""
+        """Find how good the fit is, and the threshold in force.
+
+        The threshold is larger than the given one where the bound on the support decided which
+        items were fitted.
+        """
         root = np.sqrt(self.share)
         self.error = quantile(np.abs(self.null * root if self.shrinks else self.null / root), 0.999)
-        # What one phantom in a thousand would be given; standard deviation of the worst determined
-        # fitted item.
+        # `error` is the estimate that one phantom in a thousand exceeds; `worst` the standard
+        # deviation of the fitted item that is determined worst.
         self.least_own_share = float(self.own_shares.min()) if len(self.own_shares) else 1.0
         self.worst = self.scale / self.least_own_share**0.5
         if len(self.support.positions) < 0.98 * self.most:
@@ -369,11 +398,11 @@ class Fit:
 
 
 class JointDecoder:
-    """Decode the landed sums of a campaign jointly.
+    """Decodes the landed sums of a campaign jointly.
 
-    Rounds of one batch (all rounds, for shared) count as one. Rounds may be missing and unequal:
-    batch m with n_m of the N clients weighs n_m / N. Noise in the sums needs no option: its level
-    is read from them. Deterministic.
+    Rounds of one batch (under schedule "shared": all rounds) count as one. Rounds may be missing
+    and unequal: batch m with n_m of the N clients weighs n_m / N. Noise in the sums needs no
+    option, since its level is read from them. The same sums always give the same estimates.
 
     Args:
         sketches: landed sums, all of one spec, at most one per round.
@@ -388,7 +417,8 @@ class JointDecoder:
     >>> from fedtally.sketch import SketchSpec
     >>> spec = SketchSpec(rows=3, width=64, schedule="shared", num_rounds=1, seed=bytes(32))
     >>> sketch = CountSketch(spec, 0)
-    >>> sketch.add(np.arange(1, 9, dtype=np.uint64), np.array([900, 700, 500, 400, 300, 200, 100, 50]))
+    >>> counts = np.array([900, 700, 500, 400, 300, 200, 100, 50])
+    >>> sketch.add(np.arange(1, 9, dtype=np.uint64), counts)
     >>> decoder = JointDecoder([sketch], IntegerRange(1, 1000))
     >>> np.rint(decoder.range(1, 8)).astype(int).tolist()
     [900, 700, 500, 400, 300, 200, 100, 50]
@@ -406,6 +436,7 @@ class JointDecoder:
             np.abs(MedianDecoder(sketches, expected=NUM_PHANTOMS).at(self.fit.phantoms))
             / self.num_clients
         )
+        # Where the fit is worse than the paper's decoder, on the same phantoms, that one answers.
         self.fallback = None
         if self.fit.error > quantile(phantoms, 0.999) + 0.5 / self.num_clients:
             self.fallback = MedianDecoder(sketches, expected=domain.size)
@@ -420,15 +451,13 @@ class JointDecoder:
         return self._counts(ids) if self.fallback is None else self.fallback.at(ids)
 
     def range(self, first_id: int, count: int) -> F64:
-        """Return the estimated counts of the ids first_id, first_id + 1, ...
-        (mod 2^64): float64 [count].
-        """
+        """Return the estimated counts of the ids from `first_id` on (mod 2^64): float64 [count]."""
         if self.fallback is not None:
             return self.fallback.range(first_id, count)
         return self._counts(range(first_id, first_id + count))
 
     def _counts(self, ids: Ids) -> F64:
-        """Return estimated counts; where nothing is left in the residual but rounding, as integers."""
+        """Return estimated counts; they are integers where the residual holds only rounding."""
         counts = self.fit.estimates(ids)
         counts *= self.num_clients
         if self.fit.scale * self.num_clients > _ROUNDING:
@@ -438,10 +467,10 @@ class JointDecoder:
 
 
 def _best_fit(landed: Landed, candidates: Candidates, progress: Progress | None) -> Fit:
-    """Return the best of fits with smaller and smaller bounds, until one is well conditioned.
+    """Return the best of fits with ever smaller bounds, up to the first well-conditioned one.
 
     A support that fills with false items (few rows, light tails) makes the fit ill-conditioned:
-    some fitted items are then hardly told from their neighbours. Their shares say so.
+    some fitted items can then hardly be told from their neighbours, which their shares show.
     """
     best: Fit | None = None
     for most in (LARGEST_SUPPORT[landed.several], *SMALLER_SUPPORTS):
@@ -456,7 +485,10 @@ def _best_fit(landed: Landed, candidates: Candidates, progress: Progress | None)
 
 
 def generator(seed: bytes, purpose: bytes) -> np.random.Generator:
-    """Return the generator of a decoder's own draws, so that the same sums give the same answers."""
+    """Return the generator of a decoder's own draws.
+
+    Its seed follows from the sketches' seed, so that the same sums give the same answers.
+    """
     return np.random.default_rng(
         int.from_bytes(
             hashlib.shake_256(b"fedtally/1/recovery\x00" + purpose + b"\x00" + seed).digest(32),
@@ -466,10 +498,11 @@ def generator(seed: bytes, purpose: bytes) -> np.random.Generator:
 
 
 def left_by(cells: I64, signs: npt.NDArray[np.int8], drawn: F64) -> F64:
-    """Return what the fit of one batch leaves of many draws: what `kernels.refit` does, written as matrices.
+    """Return the residuals of many draws after the fit of one batch.
 
-    A sweep gives each item what the others leave of it, those before it with their new values: x =
-    c - U x - L x, with the parts of the Gram matrix above and below its diagonal, which is 1.
+    This does the same as `kernels.refit`, written as matrices. In a sweep each item gets the part
+    that the others leave, where the items before it have their new values already: x = c - U x -
+    L x, with the parts U and L of the Gram matrix above and below its diagonal, which is 1.
 
     Args:
         cells: int64 [n, rows], where each item lies among all cells, in the order of the sweep.
@@ -493,7 +526,10 @@ def left_by(cells: I64, signs: npt.NDArray[np.int8], drawn: F64) -> F64:
 
 
 def _falling(loads: F64, kept: F64) -> tuple[F64, F64]:
-    """Return mean load and mean share kept of at most eleven groups of cells by load, the share made not to rise."""
+    """Return the mean load and the mean kept share of at most eleven groups of cells by load.
+
+    A share that rises with the load is noise of the probes, so it is lowered to the one before it.
+    """
     loaded = loads > 1e-12
     if not loaded.any():
         return np.zeros(1), np.ones(1)
@@ -505,5 +541,6 @@ def _falling(loads: F64, kept: F64) -> tuple[F64, F64]:
     used = np.flatnonzero(np.bincount(group, minlength=len(edges) + 1))
     means = (np.bincount(group, loads[loaded], len(edges) + 1) / size)[used]
     shares = (np.bincount(group, kept[loaded], len(edges) + 1) / size)[used]
-    # A cell where nothing is fitted keeps all, exactly.
+    # A cell where nothing is fitted keeps all, exactly. 0.02 is a lower bound, since
+    # errors are divided by the share.
     return np.append(0.0, means), np.clip(np.minimum.accumulate(np.append(1.0, shares)), 0.02, 1.0)

@@ -1,4 +1,7 @@
-"""The landed sums of a campaign as one linear system: which cells an item touches, with which signs, in which round."""
+"""The landed sums of a campaign as one linear system.
+
+It says which cells an item touches, with which signs, in which round.
+"""
 
 from __future__ import annotations
 
@@ -20,11 +23,11 @@ I64 = npt.NDArray[np.int64]
 I8 = npt.NDArray[np.int8]
 U64 = npt.NDArray[np.uint64]
 Ids = U64 | range  # a range counts mod 2^64
-BLOCK = 1 << 18
+BLOCK = 1 << 18  # candidates that are decoded at once, to bound the memory: 2 MiB a float64 array
 
 
 class Decoder(Protocol):
-    """What gives every id a number: the decoders of `kernels`, and sums of them."""
+    """Gives every id a number: a decoder of `kernels`, or a sum of several."""
 
     def at(self, ids: U64) -> F64:
         """Return the numbers of chosen ids: float64 [n]."""
@@ -39,7 +42,7 @@ def ask(decoder: Decoder, ids: Ids) -> F64:
 
 
 class Summed:
-    """Decoders whose numbers add up."""
+    """A decoder that adds the numbers of several decoders."""
 
     def __init__(self, parts: Sequence[Decoder]) -> None:
         self._parts = list(parts)
@@ -63,21 +66,21 @@ class Landed:
     """The landed sums, by batches of rounds with equal hashes.
 
     Attributes:
-        spec: of all sketches.
+        spec: the spec of all sketches.
         fresh: whether every batch has locations of its own.
-        clients: float64 [batches], clients of each; a batch that did not land has none.
-        weights: float64 [batches], their shares of all clients.
-        num_clients: all clients.
-        frequencies: float64 [rows, width, batches], sums divided by clients: the batches of one
-            cell lie together.
+        clients: float64 [batches], the clients of each batch; a batch that did not land has none.
+        weights: float64 [batches], the shares of all clients.
+        num_clients: the number of all clients.
+        frequencies: float64 [rows, width, batches], sums divided by clients. The batches of one
+            cell lie together in memory.
     """
 
     def __init__(self, spec: SketchSpec, sketches: Sequence[CountSketch]) -> None:
         batch_of = {s.round: spec.schedule.batch_of(s.round, spec.num_rounds) for s in sketches}
         self.spec = spec
         self.fresh = spec.schedule.kind is ScheduleKind.FRESH
-        # Elsewhere the place of a batch says which sign bit is its: batches that did not land keep
-        # theirs.
+        # Under other schedules the place of a batch is the place of its sign bit. So batches that
+        # did not land keep their places.
         kept = sorted(batch_of.values()) if self.fresh else range(spec.num_batches)
         place = {batch: index for index, batch in enumerate(kept)}
         self.clients = np.zeros(len(place))
@@ -91,6 +94,7 @@ class Landed:
             )
         self.num_clients = int(self.clients.sum())
         self.weights = self.clients / self.clients.sum()
+        # Batches that did not land are all 0: dividing them by 1 leaves them so.
         self.frequencies /= np.maximum(self.clients, 1.0)
         if self.fresh:
             self._tables = [spec.round_hash(batch).location[None] for batch in kept]
@@ -107,19 +111,22 @@ class Landed:
 
     @property
     def effective(self) -> float:
-        """How many batches of equal size would spread the clients as much."""
+        """The number of batches of equal size that would spread the clients as much."""
         return 1.0 / float(self.weights @ self.weights)
 
     @property
     def cells(self) -> int:
-        """Counters of one sketch."""
+        """The number of counters of one sketch."""
         return self.spec.rows * self.spec.width
 
     def places(self, ids: U64) -> tuple[I64, I8]:
-        """Return where items lie: cells int64 [n, rows, batches or 1] and signs int8 [n, rows, batches].
+        """Return where items lie: their cells and signs.
 
-        A cell is an index into `frequencies` seen as one dimension, of its first batch where the
-        batches share locations.
+        A cell is an index into `frequencies` seen as one dimension. Where the batches share
+        locations, it is the index of the first batch.
+
+        Returns:
+            Cells int64 [n, rows, batches or 1] and signs int8 [n, rows, batches].
         """
         rows, width, batches = self.frequencies.shape
         base = np.arange(rows)[:, None] * width
@@ -144,13 +151,19 @@ class Landed:
         )
 
     def add(self, frequencies: F64, ids: U64, values: F64) -> None:
-        """Add items' signed values, float64 [n, batches], to their cells, in place."""
+        """Add the signed values of items, float64 [n, batches], to their cells, in place."""
         cells, signs = self.places(ids)
         offsets = np.arange(signs.shape[2]) if cells.shape[2] == 1 else 0
         np.add.at(frequencies.reshape(-1), cells + offsets, signs * values[:, None, :])
 
     def with_items(self, ids: U64, values: F64) -> Self:
-        """Return these sums with further items in them: values float64 [n, batches], per client of the batch."""
+        """Return these sums with further items in them.
+
+        Args:
+            ids: uint64 [n].
+            values: float64 [n, batches], counts divided by the clients of the batch.
+        """
+        # A copy that shares the tables: making them anew would take longer than the rest.
         other = object.__new__(type(self))
         other.__dict__.update(self.__dict__)
         other.frequencies = self.frequencies.copy()
@@ -158,10 +171,10 @@ class Landed:
         return other
 
     def decoder(self, residual: F64, fold: Literal["median", "mean"], expected: int) -> Decoder:
-        """Return what estimates frequencies from a residual: by the paper's medians, or by the mean over all rows.
+        """Return a decoder that estimates frequencies from a residual.
 
-        Single precision: its rounding, 1e-7 of what is left in an item's cells, is nothing beside
-        that itself.
+        It takes the paper's medians or the mean over all rows. It works in single precision: the
+        rounding, 1e-7 of the residual in an item's cells, is nothing beside that residual.
 
         Args:
             residual: float64 [rows, width, batches].
@@ -177,7 +190,9 @@ class Landed:
         return kernels.Decoder(sums, self._tables[0], expected, fold)
 
     def largest_median(self, residual: F64) -> float:
-        """Return what no id's median over rows exceeds: the median of the largest that a cell of each row can give.
+        """Return a value that no id's median over rows exceeds.
+
+        It is the median over rows of the largest value that a cell of the row can give.
 
         Args:
             residual: float64 [rows, width, batches].
@@ -190,7 +205,7 @@ class Landed:
         return median(largest)
 
     def rows(self) -> list[Decoder]:
-        """Return, for each row, what estimates frequencies from that row alone."""
+        """Return, for each row, a decoder that estimates frequencies from that row alone."""
         sums = np.ascontiguousarray(np.moveaxis(self.frequencies * self.weights, 2, 0))
         found: list[Decoder] = []
         for row in range(self.spec.rows):
@@ -209,10 +224,12 @@ class Landed:
         return found
 
     def cell_mean(self, values: F64) -> Decoder:
-        """Return what gives the mean of `values` over an item's cells, batches by weight.
+        """Return a decoder that gives the mean of `values` over an item's cells.
+
+        Batches are weighted by their clients.
 
         Args:
-            values: float64 [rows, width], or for fresh [rows, width, batches].
+            values: float64 [rows, width], or [rows, width, batches] under schedule "fresh".
         """
         if self.fresh:
             weighted = np.ascontiguousarray(np.moveaxis(values * self.weights, 2, 0), np.float32)
@@ -229,7 +246,9 @@ class Landed:
 
 
 class Candidates:
-    """The ids that may be heavy, by position: a domain's, or some of them, and further ids after these.
+    """The ids that may be heavy, by position.
+
+    They are the ids of a domain, or some of them, and possibly further ids after these.
 
     Args:
         domain: the candidate items.
@@ -242,7 +261,7 @@ class Candidates:
 
     @property
     def size(self) -> int:
-        """How many."""
+        """The number of candidates."""
         return self._listed + len(self._extra)
 
     def with_extra(self, extra: U64, only: U64 | None = None) -> Candidates:
@@ -279,7 +298,7 @@ class Candidates:
             yield self._listed, self._extra
 
     def decoded(self, decoder: Decoder) -> Iterator[tuple[int, F64]]:
-        """Yield (first position, numbers of the candidates from there on) in blocks that cover all candidates."""
+        """Yield (first position, numbers of the candidates from there on), block by block."""
         for start, ids in self.blocks():
             yield start, ask(decoder, ids)
 
@@ -289,12 +308,15 @@ class Candidates:
         taken = self._extra if self._ids is None else np.concatenate([self._ids, self._extra])
         while len(found) < count:
             drawn = rng.integers(0, 2**64, count, dtype=np.uint64)
-            if self._ids is None:
+            if (
+                self._ids is None
+            ):  # the difference wraps mod 2^64: one comparison excludes the range
+                # The difference wraps mod 2^64, so that one comparison is enough.
                 drawn = drawn[drawn - np.uint64(self._first) >= np.uint64(self._listed)]
             if len(taken):
                 drawn = drawn[~np.isin(drawn, taken)]
+            # Sorted and without repetitions; `np.unique` takes five times as long.
             found = np.sort(np.concatenate([found, drawn]))
-            found = found[
-                np.append(True, found[1:] != found[:-1])[: len(found)]
-            ]  # `np.unique` takes five times as long
+            found = found[np.append(True, found[1:] != found[:-1])[: len(found)]]
+        # The first `count` of the sorted ids would be the smallest ones: shuffle before the cut.
         return rng.permutation(found)[:count]

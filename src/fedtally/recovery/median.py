@@ -1,19 +1,21 @@
-"""The paper's decoders: medians over rows (Wu, Zhu, Kairouz, Braverman 2023, algorithms 1 and 2 and section 3).
+"""The paper's decoders: medians over rows.
 
-The estimated count of item j, by schedule, from the sums S_m of the rounds that landed:
+They are algorithms 1 and 2 and section 3 of Wu, Zhu, Kairouz and Braverman (2023). The estimated
+count of an item, by schedule, from the sums S_m of the rounds that landed is:
 
 - shared: median over rows of sign * sum over rounds of S_m;
 - fresh: sum over rounds of the median over rows of sign_m * S_m;
 - hybrid: median over rows of the sum over rounds of sign_m * S_m;
 - batched: rounds are summed within a batch, then as hybrid over the batches.
 
-A frequency is the estimated count over the clients of all landed rounds. So every round weighs by
-its number of clients, and unequal or missing rounds need no correction: what is estimated is the
-frequency among all clients that took part. For an even number of rows the median is the mean of the
-two middle values. Row estimates are exactly unbiased, since signs are pairwise independent; so is
-their median (for odd and even rows) under fully random signs, whose errors are symmetric.
-Tabulation signs are 3-wise independent: what that costs is measured by `python -m experiments
-hashing`.
+A frequency is the estimated count divided by the clients of all landed rounds. So every round has
+the weight of its clients, and unequal or missing rounds need no correction: the estimate is that of
+the frequency among all clients that took part. For an even number of rows the median is the mean of
+the two middle values.
+
+Row estimates are exactly unbiased, since signs are pairwise independent. Under fully random signs
+their errors are symmetric, so the median is unbiased, too, for odd and even rows. Tabulation signs
+are 3-wise independent; `python -m experiments hashing` measures the price of that.
 """
 
 from __future__ import annotations
@@ -31,16 +33,17 @@ from fedtally.sketch.hashing import tabulation_tables
 
 F64 = npt.NDArray[np.float64]
 U64 = npt.NDArray[np.uint64]
-SCAN_BLOCK = 1 << 18
+SCAN_BLOCK = 1 << 18  # ids that a scan decodes at once, to bound the memory
 
 
 class MedianDecoder:
-    """Decode the landed sums of a campaign's rounds by medians.
+    """Decodes the landed sums of a campaign's rounds by medians.
 
     Args:
         sketches: landed sums, all of one spec, at most one per round; rounds may be missing and
             differ in their number of clients.
-        expected: about how many ids will be asked for.
+        expected: about how many ids will be asked for. For many ids it pays to prepare larger
+            tables; the estimates are the same.
 
     Raises:
         InvalidInputError: no sketch, or two of one round.
@@ -65,16 +68,14 @@ class MedianDecoder:
         return _sum(part.at(ids) for part in self._parts)
 
     def range(self, first_id: int, count: int) -> F64:
-        """Return the estimated counts of the ids first_id, first_id + 1, ...
-        (mod 2^64): float64 [count].
-        """
+        """Return the estimated counts of the ids from `first_id` on (mod 2^64): float64 [count]."""
         return _sum(part.range(first_id, count) for part in self._parts)
 
     def scan(self, first_id: int, count: int, threshold: float) -> tuple[U64, F64]:
-        """Return the ids in first_id, first_id + 1, ... whose estimated count is at least `threshold`, with their
-        counts.
+        """Return the ids whose estimated count is at least `threshold`, and these counts.
 
-        Memory is bounded by what is found, not by `count`.
+        The ids that are looked at are the `count` ids from `first_id` on. Memory is bounded by the
+        number of ids that are found, not by `count`.
         """
         _validate.integer(0, count=count)
         found: list[tuple[U64, F64]] = []
@@ -130,14 +131,14 @@ def _steps(count: int) -> Iterator[tuple[int, int]]:
 def _decoders(
     spec: SketchSpec, sketches: Sequence[CountSketch], expected: int
 ) -> list[kernels.Decoder]:
-    """Return the decoders whose estimates add up: one per round for fresh, one for all batches elsewhere."""
+    """Return the decoders whose estimates add up: for fresh one per round, otherwise one in all."""
     if spec.schedule.kind is ScheduleKind.FRESH:
         return [
             kernels.Decoder(s.counters[None], spec.round_hash(s.round).location[None], expected)
             for s in sketches
         ]
-    # Sums of integers stay exact integers, unless huge weights could overflow int64: then floating
-    # point, to 53 bits.
+    # Sums of integers stay exact integers. Where huge weights could overflow int64, they are
+    # floating-point numbers of 53 bits instead.
     largest = sum(float(np.abs(sketch.counters.astype(np.float64)).max()) for sketch in sketches)
     sums: npt.NDArray[Any] = np.zeros(
         (spec.num_batches, spec.rows, spec.width), np.int64 if largest < 2**62 else np.float64

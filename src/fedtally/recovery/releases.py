@@ -1,38 +1,10 @@
-"""How many releases: the error of a campaign under differential privacy, as a function of the number of batches.
+"""The error of a campaign under differential privacy, as a function of its number of batches.
 
-Rounds that are added up before anything is opened share their noise, but their signs too: with m
-batches the tail of the population cancels in part, and each of m releases has noise. The variance
-of what one row says of a light item is, in squared frequencies (Wu, Zhu, Kairouz and Braverman
-2023, section 3, with noise),
+Rounds that are added up before anything is opened share their noise, but their signs, too. More
+batches cancel more of the population's tail, and each release has noise of its own. So there is a
+best number of batches. docs/releases.md has the model, equation (1), and its limits.
 
-    V(m) = T^2 sum_b (r_b / M)^2 / W + H / W + n D^2 z^2 / N^2.              (1)
-
-T is the l2 norm of the tail; r_b of the M rounds are in batch b, so that the sum is 1/m for equal
-batches. H is what adding up does not change: the variance of the tail's frequencies between rounds,
-summed over items, over M; for rounds of one distribution that is the tail's mass over N. n is the
-number of releases, z the noise multiplier (Balle and Wang 2018) and
-D the l2 sensitivity of all releases together. Rounds are of one distribution, or of distributions
-in no order: an item that occurs in one batch alone is cancelled by none.
-
-- A trusted aggregator, or two servers, add up first: n = m. Where a client takes part once, D does
-  not depend on m, and V is least at m* = N T / (z D sqrt(W)). With k participations, D^2 is that of
-  one times about k r, for r = min(k, the most rounds of a batch): up to M / k batches m* holds as
-  it stands; beyond, m D^2 stays about what it was there.
-- One server opens every round, whatever the signs: n = M, and V is least where every round has its
-  own, m = M.
-
-The standard deviation of an item's error is sqrt(V / L) for the mean of L rows, and c_L times that
-for their median, c_L / sqrt(L) being that of a median of L normals. So it would be if rows were
-normal. But heavy items, which T leaves out, spoil some rows altogether, and with few rows they
-decide the median's largest error: it then asks for far more batches than m*, which is right for the
-typical one. Where frequencies are known, or a guess at them, `errors_by_law` needs no such
-approximation. For joint recovery there is no other way: what is its tail depends on m, by the fixed
-point of `error_model`.
-
-z is that of Gaussian noise. Exact Skellam noise of one-item clients needs a little less: 0.5 % less
-at epsilon 1 and 5 rows, 20 % at epsilon 8. With a clip it is proven by a Gaussian
-(docs/privacy-proofs/skellam.md). Rounding adds 1/12 to the variance of a Gaussian. So this module
-predicts and chooses; what is private, `fedtally.privacy.accounting` says.
+This module predicts and chooses. How private a campaign is, `fedtally.privacy.accounting` computes.
 """
 
 from __future__ import annotations
@@ -55,33 +27,35 @@ from fedtally.recovery.error_model import Prediction, median_of_normals, predict
 
 F64 = npt.NDArray[np.float64]
 Fold = Literal["median", "mean"]
-HEAD = 0.3  # of the width: so many items are the head, not the tail, of a population
-MIN_EPSILON, MAX_EPSILON = 1e-6, 1e3
+HEAD = 0.3  # the share of the width that is the number of a population's head items: see tail_norm
+MIN_EPSILON, MAX_EPSILON = 1e-6, 1e3  # the range in which the noise multiplier is computed
 
 
 @dataclass(frozen=True)
 class Release:
-    """What is opened of a campaign, and how private that shall be.
+    """The sums that a campaign opens, and how private they must be.
 
     With rounded Gaussian noise the rounds of a batch are added up before anything is opened, by a
     trusted aggregator or by two servers, each of which adds all of the noise. With Skellam noise
     one server opens every round.
 
     Args:
-        event: what a client is exposed to; its variance and per_opening are not looked at.
+        event: the exposure of a client. Its variance and per_opening are not used.
         epsilon: the target, 1e-6 .. 1e3.
         delta: the target, in (0, 1).
-        num_clients: of all rounds together; a client that takes part twice counts twice.
-        num_rounds: M, of equal size; at least event.participations.
-        provision: the variance of the shares that are in a sum over what is accounted, at least 1:
-            survivors / (min_survivors - C).
+        num_clients: the clients of all rounds together; a client that takes part twice counts
+            twice.
+        num_rounds: M, the rounds, of equal size; at least event.participations.
+        provision: the variance of the noise that is in a sum over the variance that is accounted,
+            at least 1. It is survivors / (min_survivors - C), since all survivors add noise.
 
     Raises:
         InvalidInputError: a value is out of its range.
 
     >>> event = Event("rounded-gaussian", rows=16, relation="zero-out", participations=4)
     >>> release = Release(event, epsilon=1.0, delta=1e-6, num_clients=1_000_000, num_rounds=64)
-    >>> [round(release.noise(batches), 1) for batches in (1, 16, 32, 64)]  # a client in 4, 4, 2 + 2, or 1 + 1 + 1 + 1
+    >>> # a client's 4 rounds are in batches of 4, of 4, of 2 + 2, or of 1 + 1 + 1 + 1
+    >>> [round(release.noise(batches), 1) for batches in (1, 16, 32, 64)]
     [67.6, 67.6, 47.8, 33.8]
     """
 
@@ -100,7 +74,7 @@ class Release:
             raise InvalidInputError(
                 f"provision belongs to the shares of skellam noise, got {self.provision:g}"
             )
-        noise_multiplier(self.epsilon, self.delta)
+        noise_multiplier(self.epsilon, self.delta)  # raises where epsilon or delta is out of range
 
     @property
     def adds_up(self) -> bool:
@@ -118,16 +92,22 @@ class Release:
         return _noise(self, min(self.event.participations, most if self.adds_up else 1))
 
     def noise_variance(self, num_batches: int) -> float:
-        """Return the variance that noise alone gives to what one row says, in squared frequencies."""
+        """Return the variance of one row's estimates by noise alone, in squared frequencies."""
         return self.num_releases(num_batches) * (self.noise(num_batches) / self.num_clients) ** 2
 
     def concentration(self, num_batches: int) -> float:
-        """Return the sum over batches of their squared shares of the rounds: 1/m, or more where m does not divide M."""
+        """Return the sum over batches of their squared shares of the rounds.
+
+        It is 1/m, or more where m does not divide M.
+        """
         most, larger, smaller = self._sizes(num_batches)
         return (larger * most**2 + smaller * (most - 1) ** 2) / self.num_rounds**2
 
     def _sizes(self, num_batches: int) -> tuple[int, int, int]:
-        """Return the most rounds of a batch, how many batches have so many, and how many have one less."""
+        """Return the most rounds of a batch, the number of such batches, and that of smaller ones.
+
+        The smaller batches have one round less.
+        """
         num_batches = _validate.integer(1, self.num_rounds, num_batches=num_batches)
         most = -(-self.num_rounds // num_batches)
         smaller = most * num_batches - self.num_rounds
@@ -137,9 +117,10 @@ class Release:
 @lru_cache(maxsize=256)
 def _noise(release: Release, per_release: int) -> float:
     event = release.event
-    # these are certified for rounds opened one by one
+    # The bound on collisions is certified for rounds that are opened one by one only.
     collisions = event.collisions if per_release == 1 else None
     sensitivity = replace(event, per_release=per_release, collisions=collisions).l2_sensitivity
+    # Each of two servers adds all of the noise, since the other may subtract its own.
     copies = 2 if release.adds_up and event.trust is Trust.DISTRIBUTED else 1
     return (
         noise_multiplier(release.epsilon, release.delta)
@@ -152,11 +133,10 @@ def _noise(release: Release, per_release: int) -> float:
 
 
 def tail_norm(frequencies: npt.ArrayLike, width: int) -> float:
-    """Return T: the l2 norm of all frequencies but the 0.3 W largest.
+    """Return T: the l2 norm of all frequencies except the 0.3 W largest.
 
-    A row's median, or a fit, is not disturbed by few heavy items: these are what is left out. The
-    share was chosen in the study of the paper's decoder, where m* is then right within a factor of
-    2.
+    A few heavy items do not disturb a median over rows, or a fit, so they are left out. The share
+    was chosen in the study of the paper's decoder, where m* is then right within a factor of 2.
 
     >>> tail_norm([0.6, 0.3, 0.04, 0.03], width=7)
     0.05
@@ -169,15 +149,17 @@ def tail_norm(frequencies: npt.ArrayLike, width: int) -> float:
 def row_variance(
     release: Release, num_batches: int, width: int, tail_norm: float, spread: float | None = None
 ) -> float:
-    """Return V(m), equation (1): the variance of what one row says of a light item, in squared frequencies.
+    """Return V(m), equation (1): the variance of a light item's estimate from one row.
+
+    It is in squared frequencies.
 
     Args:
-        release: what is opened.
+        release: the sums that are opened, and their privacy.
         num_batches: m, 1 .. M.
         width: W.
         tail_norm: T, of frequencies.
-        spread: H. None: 1 / N, from above that of rounds of one distribution and clients of one
-            item.
+        spread: H. None stands for 1 / N, an upper bound for rounds of one distribution and clients
+            that hold one item each.
 
     >>> release = Release(Event("rounded-gaussian", 16, "zero-out"), 1.0, 1e-6, 1_000_000, 64)
     >>> [f"{row_variance(release, m, 500, tail_norm=0.006, spread=0.0):.2e}" for m in (1, 16, 64)]
@@ -199,11 +181,10 @@ def errors_by_tail(
     fold: Fold = "median",
     spread: float | None = None,
 ) -> dict[int, Prediction]:
-    """Return what every number of batches, 1 ..
-    M, makes of errors, from the norm of the tail alone.
+    """Return the error for every number of batches, 1 .. M, from the norm of the tail alone.
 
     Args:
-        release: what is opened.
+        release: the sums that are opened, and their privacy.
         width: W.
         tail_norm: T, of frequencies.
         candidates: d.
@@ -233,18 +214,19 @@ def errors_by_law(
     candidates: int | None = None,
     batches: Iterable[int] | None = None,
 ) -> dict[int, Prediction]:
-    """Return what numbers of batches make of errors, from the population's frequencies: see `error_model`.
+    """Return the errors for several numbers of batches, from the population's frequencies.
 
-    Batches of unequal size are taken as so many equal ones, rounded, as spread the rounds alike.
+    They come from `error_model`. Batches of unequal size are replaced by the number of equal ones
+    that spreads the rounds alike.
 
     Args:
-        release: what is opened; clients hold one item each.
+        release: the sums that are opened, and their privacy; clients hold one item each.
         width: W.
-        frequencies: [d], expected, in any order, together at most 1.
+        frequencies: [d], the expected frequencies in any order, together at most 1.
         recovery: "joint" or "median".
         candidates: size of the domain where it is larger than d.
-        batches: numbers of batches besides 1 and M. None: some about a factor of sqrt(2) apart, so
-            that the best of them is at most 1 % above the best of all where (1) holds.
+        batches: numbers of batches besides 1 and M. None stands for numbers about a factor of
+            sqrt(2) apart. The best of them is at most 1 % above the best of all where (1) holds.
 
     >>> release = Release(Event("rounded-gaussian", 16, "zero-out"), 1.0, 1e-6, 1_000_000, 64)
     >>> distribution = np.arange(1, 100_001.0) ** -1.1
@@ -259,7 +241,7 @@ def errors_by_law(
     )
     found = {}
     for m in sorted(choices):
-        equal = round(1 / release.concentration(m))
+        equal = round(1 / release.concentration(m))  # m itself where it divides M
         found[m] = predict(
             frequencies,
             rows=release.event.rows,
@@ -275,7 +257,9 @@ def errors_by_law(
 
 
 def numbers_of_batches(num_rounds: int) -> set[int]:
-    """Return numbers of batches about a factor of sqrt(2) apart; where batches hold few rounds, of sizes so far apart.
+    """Return numbers of batches about a factor of sqrt(2) apart.
+
+    Where a batch holds few rounds, the sizes of the batches are about that far apart instead.
 
     >>> sorted(numbers_of_batches(20))
     [1, 2, 3, 4, 5, 6, 7, 8, 10, 11, 16, 20]
@@ -286,7 +270,7 @@ def numbers_of_batches(num_rounds: int) -> set[int]:
 
 
 class Best(NamedTuple):
-    """The best number of batches, and errors: there, of one batch, and of a batch for every round."""
+    """The best number of batches, its error, and the errors of one batch and of M batches."""
 
     num_batches: int
     error: Prediction
@@ -295,7 +279,7 @@ class Best(NamedTuple):
 
 
 def best_releases(curve: Mapping[int, Prediction]) -> Best:
-    """Return where the largest error is least, of equal ones the most batches.
+    """Return the number of batches with the least `linf`; of equal ones, the most batches.
 
     Args:
         curve: from `errors_by_tail` or `errors_by_law`.
@@ -306,18 +290,19 @@ def best_releases(curve: Mapping[int, Prediction]) -> Best:
     return Best(best, curve[best], curve[min(curve)], curve[max(curve)])
 
 
-# ---- what noise alone leaves ----
+# ---- the error that noise alone leaves ----
 
 
 def noise_floor(release: Release, num_batches: int, candidates: int, fold: Fold = "mean") -> float:
-    """Return the largest error, a frequency, that noise alone leaves: exceeded in half of all campaigns.
+    """Return the largest error that noise alone leaves, a frequency.
 
-    A wider sketch does not go below it; joint recovery, which shrinks what it does not fit, does by
-    a few percent. For one-item clients it hardly depends on the rows (Pagh and Thorup 2022), nor
-    therefore on the sketch.
+    Half of all campaigns exceed it.
+    No wider sketch goes below it. Joint recovery goes below it by a few percent, since it shrinks
+    the items that it does not fit. For clients of one item each the error hardly depends on the
+    rows (Pagh and Thorup 2022), and so hardly on the sketch.
 
     Args:
-        release: what is opened.
+        release: the sums that are opened, and their privacy.
         num_batches: m, 1 .. M.
         candidates: d.
         fold: "mean" for joint recovery, "median" for the paper's decoder.
@@ -334,13 +319,13 @@ def noise_floor(release: Release, num_batches: int, candidates: int, fold: Fold 
 def clients_needed(
     target: float, release: Release, num_batches: int, candidates: int, fold: Fold = "mean"
 ) -> int:
-    """Return the fewest clients at which noise alone leaves a largest error of at most `target`, a frequency.
+    """Return the fewest clients at which noise alone leaves a largest error of at most `target`.
 
-    They are necessary; the sketch must be wide enough besides.
+    So many are necessary, not sufficient: the sketch must be wide enough, too.
 
     Args:
-        target: above 0.
-        release: its num_clients is not looked at.
+        target: a frequency above 0.
+        release: its num_clients is not used.
         num_batches: as in `noise_floor`, like all that follows.
         candidates: d.
         fold: "mean" or "median".
@@ -358,19 +343,19 @@ def clients_needed(
 def epsilon_needed(
     target: float, release: Release, num_batches: int, candidates: int, fold: Fold = "mean"
 ) -> float:
-    """Return the least epsilon at which noise alone leaves a largest error of at most `target`: from above, to 1e-9.
+    """Return the least epsilon at which noise alone leaves a largest error of at most `target`.
 
-    1e-6 where less would do.
+    It is found from above, to a relative 1e-9. The answer is 1e-6 where less would do.
 
     Args:
-        target: above 0.
-        release: its epsilon is not looked at.
+        target: a frequency above 0.
+        release: its epsilon is not used.
         num_batches: as in `noise_floor`, like all that follows.
         candidates: d.
         fold: "mean" or "median".
 
     Raises:
-        InvalidInputError: even epsilon 1000 does not do.
+        InvalidInputError: even epsilon 1000 leaves a larger error.
 
     >>> release = Release(Event("rounded-gaussian", 16, "zero-out"), 1.0, 1e-6, 189_933, 64)
     >>> round(epsilon_needed(1e-4, release, 1, 100_000), 4)
@@ -386,7 +371,7 @@ def epsilon_needed(
     low, high = MIN_EPSILON, MAX_EPSILON
     if noise_multiplier(low, release.delta) <= goal:
         return low
-    while high > low * (1 + 1e-9):
+    while high > low * (1 + 1e-9):  # by the geometric mean: the range covers nine powers of ten
         middle = math.sqrt(low * high)
         low, high = (
             (middle, high) if noise_multiplier(middle, release.delta) > goal else (low, middle)
@@ -407,7 +392,9 @@ def _target(target: float) -> float:
 
 
 def item_factor(rows: int, fold: Fold = "median") -> float:
-    """Return the standard deviation of the median, or mean, of independent standard normals: c_L / sqrt(L).
+    """Return the standard deviation of the median, or mean, of independent standard normals.
+
+    For the median of L it is c_L / sqrt(L).
 
     >>> [round(item_factor(rows) * rows**0.5, 3) for rows in (1, 2, 5, 15, 16, 65)]
     [1.0, 1.0, 1.198, 1.235, 1.203, 1.249]
@@ -420,10 +407,9 @@ def item_factor(rows: int, fold: Fold = "median") -> float:
 
 
 def largest_factor(rows: int, candidates: int, fold: Fold = "median") -> float:
-    """Return what the largest of so many independent medians, or means, of standard normals exceeds in half of cases.
+    """Return the median of the largest of many medians, or means, of standard normals, in size.
 
-    In size. It is the median of the largest, as everywhere in `error_model`; its expectation is 1 %
-    more.
+    It is the median, as everywhere in `error_model`; the expectation is 1 % more.
 
     >>> [round(largest_factor(rows, 100_000) * rows**0.5, 2) for rows in (1, 5, 16)]
     [4.5, 5.49, 5.46]

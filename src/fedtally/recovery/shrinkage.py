@@ -1,14 +1,14 @@
-"""Estimates of small expected squared error: posterior means under the frequencies' own distribution.
+"""Estimates with a small expected squared error: means given the estimates of all candidates.
 
-Most candidates are rare, and the estimate of a rare item is mostly noise. How frequencies are
-distributed can be read from all estimates together, since the distribution of the noise is known;
-then each estimate is replaced by what the item's frequency is on average, given that estimate:
-empirical Bayes (Robbins 1956), as Stephens (Biostatistics 2017) does it.
-The l_2 error falls several times. In return estimates are biased towards zero near the noise, and
-the largest single error may grow somewhat. Items far above the noise hardly change.
+Most candidates are rare, and the estimate of a rare item is mostly noise. The distribution of the
+noise is known, so the distribution of the frequencies can be read from all estimates together. Then
+each estimate is replaced by the mean frequency of items with that estimate. This is empirical Bayes
+(Robbins 1956) in the form of Stephens (Biostatistics 2017). The l2 error falls several times. In
+return, estimates near the noise are biased towards 0, and the largest single error may grow
+somewhat. Items far above the noise hardly change.
 
-The distribution is a mixture of a point at zero and normal components with means rising
-geometrically, their weights of maximum likelihood. docs/recovery.md has the reasons and the
+The distribution is a mixture of a point at 0 and of normal components with geometrically rising
+means. Their weights are those of maximum likelihood. docs/recovery.md has the reasons and the
 figures.
 """
 
@@ -27,18 +27,20 @@ from fedtally.recovery.joint import NUM_PHANTOMS, JointDecoder, generator
 from fedtally.recovery.linear_system import BLOCK, F64, U64, Candidates, Ids, ask
 from fedtally.recovery.median import MedianDecoder
 
-_GRID = (0.3, 0.3)  # means of the prior's components: first step and growth of the steps
-_WIDTH = 0.35  # of a component, as a share of the step that ends at its mean
-_BINS = (0.15, 0.08)  # of the values seen
-# standard deviations of the components of the median's noise: the smallest, and their ratio
+# Lengths are in standard deviations of the noise.
+_GRID = (0.3, 0.3)  # means of the prior's components: the first step, and the growth of the steps
+_WIDTH = 0.35  # the width of a component, as a share of the step that ends at its mean
+_BINS = (0.15, 0.08)  # of the values: the first step, and the growth of the steps
+# Standard deviations of the components of the median's noise: the smallest, and their ratio.
 _SIZES = (0.2, 1.4)
-# deviations; what lies further out are ghosts of the heaviest items, which do not see their own
+# Phantoms further out share cells with the heaviest items. Those items do not disturb themselves,
+# so their ghosts are left out of the distribution of the noise.
 _FURTHEST = 10.0
-_STEPS = 500
-_RISE = 0.01  # of the log-likelihood in one step, below which the weights are taken as found
+_STEPS = 500  # the most steps of expectation-maximization
+_RISE = 0.01  # of the log-likelihood: after a step that gains less the weights are good enough
 _EXACT = 0.01  # clients: a noise below it leaves nothing to shrink
-_NORMAL_95 = 1.959964  # .95 quantile of |x|, x normal
-_TINY = 1e-300
+_NORMAL_95 = 1.959964  # the .95 quantile of |x| for a standard normal x
+_TINY = 1e-300  # instead of a density of 0, which has no logarithm
 
 
 class Noise(NamedTuple):
@@ -52,30 +54,32 @@ NORMAL = Noise(np.ones(1), np.ones(1))
 
 
 class ShrunkDecoder:
-    """Shrink the estimates of another decoder to posterior means, of counts that are not negative.
+    """Shrinks the estimates of another decoder to posterior means of nonnegative counts.
 
-    Behind `JointDecoder` the leave-one-out values are shrunk, whose noise is normal and of known
-    scale for each item; behind `MedianDecoder` (or a joint decoder that fell back to it) the
-    estimates, with the distribution of the noise learned
-    from ids held by nobody. Larger values never give smaller results at equal scale. Deterministic.
-    All candidates are decoded once in advance, in blocks.
+    For a `JointDecoder` the leave-one-out values are shrunk: their noise is normal, with a known
+    scale for each item. For a `MedianDecoder` (or a joint decoder that fell back to it) the
+    estimates are shrunk: the distribution of their noise is learned from ids that no client holds.
+    At equal scale a larger value never gives a smaller result. The same sums always give the same
+    results. All candidates are decoded once in advance, in blocks.
 
     Attributes:
-        spec: of the sketches.
-        num_clients: of all landed rounds.
-        noise: standard deviation of the noise, in clients; of an item that shares no cell with a
-            fitted one.
+        spec: the spec of the sketches.
+        num_clients: the clients of all landed rounds.
+        noise: the standard deviation of the noise, in clients, of an item that shares no cell with
+            a fitted one.
 
     Args:
-        decoder: whose estimates to shrink.
-        domain: the candidate items, whose distribution counts; any id may be asked for.
+        decoder: the decoder whose estimates are shrunk.
+        domain: the candidate items, from which the distribution is learned; any id may be asked
+            for.
 
     Raises:
         InvalidInputError: another kind of decoder.
 
     >>> from fedtally.domain import IntegerRange
     >>> from fedtally.sketch import CountSketch, SketchSpec
-    >>> sketch = CountSketch(SketchSpec(rows=5, width=50, schedule="shared", num_rounds=1, seed=bytes(32)), 0)
+    >>> spec = SketchSpec(rows=5, width=50, schedule="shared", num_rounds=1, seed=bytes(32))
+    >>> sketch = CountSketch(spec, 0)
     >>> counts = np.append([900, 700], np.ones(998, int))
     >>> sketch.add(np.arange(1, 1001, dtype=np.uint64), counts)
     >>> joint = JointDecoder([sketch], IntegerRange(1, 1000))
@@ -112,7 +116,8 @@ class ShrunkDecoder:
             for _, ids in candidates.blocks():
                 seen += binned(self._standard(ids)[0], self._values)
             means = posterior_means(seen, self._values, distribution, _axis(largest, *_GRID))
-            # Beyond the last bin a value moves as much as there: by next to nothing.
+            # Moves, not means, are interpolated: a value beyond the last bin moves as much as the
+            # bin does, which is next to nothing.
             self._moves = means - self._values
 
     def at(self, ids: U64) -> F64:
@@ -120,9 +125,7 @@ class ShrunkDecoder:
         return self._in_blocks(ids)
 
     def range(self, first_id: int, count: int) -> F64:
-        """Return the posterior mean counts of the ids first_id, first_id + 1, ...
-        (mod 2^64): float64 [count].
-        """
+        """Return the posterior means for the ids from `first_id` on (mod 2^64): float64 [count]."""
         return self._in_blocks(range(first_id, first_id + _validate.integer(0, count=count)))
 
     def _in_blocks(self, ids: Ids) -> F64:
@@ -136,7 +139,7 @@ class ShrunkDecoder:
         return found
 
     def _standard(self, ids: Ids) -> tuple[F64, F64 | float]:
-        """Return values in standard deviations of their noise, float64 [n], and those, in clients."""
+        """Return values in standard deviations of their noise, and these deviations, in clients."""
         if self._fit is None:
             return ask(self._decoder, ids) / self.noise, self.noise
         items = self._fit.leave_one_out(ids)
@@ -145,10 +148,11 @@ class ShrunkDecoder:
 
 
 def noise_distribution(phantoms: F64) -> Noise:
-    """Return the distribution of the noise in what ids held by nobody are given, up to 10 standard deviations.
+    """Return the distribution of the noise, up to 10 standard deviations.
 
     Args:
-        phantoms: float64 [n], in units of about their standard deviation.
+        phantoms: float64 [n], estimates of ids that no client holds, in units of about their
+            standard deviation.
 
     >>> distribution = noise_distribution(np.random.default_rng(0).normal(size=20_000))
     >>> bool(abs(np.sqrt(distribution.shares @ distribution.stddevs**2) - 1) < 0.02)
@@ -167,14 +171,17 @@ def noise_distribution(phantoms: F64) -> Noise:
 
 
 def posterior_means(seen: F64, values: F64, noise: Noise, grid: F64) -> F64:
-    """Return the mean of what lies behind each value, which does not fall from one value to the next.
+    """Return the mean of the truth given each value.
+
+    The means do not fall from one value to the next.
 
     Args:
         seen: float64 [n], how often each value was seen.
         values: float64 [n], rising.
-        noise: added to the truth to give the value.
-        grid: float64 [k], rising from 0: means of the truth's components, the first a point, the
-            others normal with a deviation in proportion to the step that ends there.
+        noise: the distribution of the noise, which is added to the truth to give the value.
+        grid: float64 [k], rising from 0: the means of the truth's components. The first component
+            is a point, the others are normal with a deviation in proportion to the step that ends
+            at their mean.
     """
     spread = _WIDTH * np.diff(grid, prepend=0.0)
     away = values[:, None] - grid
@@ -185,20 +192,24 @@ def posterior_means(seen: F64, values: F64, noise: Noise, grid: F64) -> F64:
         density = share / np.sqrt(variance) * np.exp(-0.5 * away**2 / variance)
         likelihood += density
         moments += density * np.maximum(grid + away * spread**2 / variance, 0.0)
-    # One further item, spread over the components: what was not seen is rare, but not impossible.
+    # One further item, spread over the components: unseen values are rare, but not impossible.
     weights = mixing_weights(likelihood, seen, 1.0 / len(grid))
     marginal = np.maximum(likelihood @ weights, _TINY)
+    # Noise of several components can make the mean fall from one value to the next, where a larger
+    # value is more likely an outlier. Users would not understand an order that changes.
     rising: F64 = isotonic_regression(moments @ weights / marginal, weights=marginal).x
     return rising
 
 
 def mixing_weights(likelihood: F64, seen: F64, pseudo: float = 0.0) -> F64:
-    """Return the weights of maximum likelihood of a mixture's components: float64 [k], by expectation-maximization.
+    """Return the weights of maximum likelihood of a mixture's components: float64 [k].
+
+    They are found by expectation-maximization.
 
     Args:
-        likelihood: float64 [n, k], of each value under each component.
-        seen: float64 [n], how often each value was seen; some.
-        pseudo: values that every component gets beyond those seen.
+        likelihood: float64 [n, k], the density of each value under each component.
+        seen: float64 [n], how often each value was seen; at least one was.
+        pseudo: the number of values that every component gets in addition to those seen.
 
     >>> mixing_weights(np.eye(2), np.array([3.0, 1.0])).tolist()
     [0.75, 0.25]
@@ -219,7 +230,7 @@ def mixing_weights(likelihood: F64, seen: F64, pseudo: float = 0.0) -> F64:
 
 
 def binned(x: F64, values: F64) -> F64:
-    """Return how many of x lie nearest to each value, of those at either side: float64 [len(values)].
+    """Return how many of x lie nearest to each value, or beyond it at either end.
 
     >>> binned(np.array([-9.0, 0.4, 0.6, 2.0]), np.array([0.0, 1.0])).tolist()
     [2.0, 2.0]
@@ -238,7 +249,10 @@ def both_sides(axis: F64) -> F64:
 
 
 def _axis(largest: float, first: float, growth: float) -> npt.NDArray[np.float64]:
-    """Return points from 0 past `largest`: steps of `first` near 0, further out of that share of the point."""
+    """Return points from 0 past `largest`.
+
+    The steps are `first` near 0, and further out the share `growth` of the point.
+    """
     steps = np.ceil(np.arcsinh(largest * growth / first) / growth)
     points: F64 = first / growth * np.sinh(growth * np.arange(steps + 2))
     return points

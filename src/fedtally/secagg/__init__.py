@@ -1,1 +1,1 @@
-"""Secure summation without input or output: from bytes to bytes, no sockets, clock or randomness of its own."""
+"""Secure summation, sans-IO: bytes to bytes, without sockets, clock or randomness of its own."""

@@ -1,4 +1,4 @@
-"""The allow-list: the Ed25519 keys of those who may take part, in one order for everybody."""
+"""The allow-list: the Ed25519 keys of the clients that may take part, in one order for all."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ from fedtally import _validate
 from fedtally.crypto.keys import RejectedError, check_identity
 from fedtally.errors import InvalidInputError
 
-MAX_KEYS = 2**20
+MAX_KEYS = 2**20  # as many as a roster may have clients: a bitmap of 128 KiB
 
 
 class AllowList:
-    """Ed25519 public keys in strictly ascending order of their bytes; the place of a key is its rank.
+    """Ed25519 public keys in strictly ascending order of their bytes.
 
-    A client takes it from its own policy, from whoever registered the identities, never from the
-    server that sums.
+    The place of a key is its rank. A client takes the list from the party that registered the
+    identities, never from the server that sums: that server could add identities of its own.
 
     Args:
-        keys: 32 bytes each, ascending, none twice; 1 .. 2^20 of them. `sorted(set(keys))` makes it
-            so.
+        keys: 1 .. 2^20 keys of 32 bytes each, ascending, none twice. `sorted(set(keys))` makes
+            them so.
 
     Raises:
-        InvalidInputError: a key is not of 32 bytes, or of low order, or they are not in order.
+        InvalidInputError: a key is not of 32 bytes, or of low order, or the keys are not in order.
 
     >>> people = AllowList([bytes([rank]) * 32 for rank in (7, 8, 9)])
     >>> len(people), people.rank(bytes([9]) * 32), people.digest.hex()[:8]
@@ -35,12 +35,15 @@ class AllowList:
         self._keys = list(keys)
         _validate.integer(1, MAX_KEYS, keys_in_the_allow_list=len(self._keys))
         for place, key in enumerate(self._keys):
+            # Under a key of low order one signature holds for every message: anybody could sign as
+            # that identity.
             try:
                 check_identity(key)
             except RejectedError as error:
                 raise InvalidInputError(
                     f"key {place} of the allow-list is not valid: {error}"
                 ) from error
+            # strictly: one identity that is listed twice would count as two clients
             if place and key <= self._keys[place - 1]:
                 raise InvalidInputError(
                     f"the allow-list must be in strictly ascending order, and key {place} is not"
@@ -63,7 +66,7 @@ class AllowList:
         """Return the place of a key.
 
         Raises:
-            InvalidInputError: it is not in the list.
+            InvalidInputError: the key is not in the list.
         """
         if key not in self:
             raise InvalidInputError(

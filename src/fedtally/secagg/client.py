@@ -1,10 +1,15 @@
-"""A client of secure summation: from the bytes that the server sends to those that it answers, sans-IO.
+"""A client of secure summation, sans-IO: it takes the server's bytes and returns its answers.
+
+docs/protocol.md specifies every byte and check; its "Claim of `active`" has a table of the checks
+that carry the proof, a to j. Comments here name the check, and the attack that it stops. The
+protocol is that of Bonawitz et al. 2017 (double masks, Shamir recovery, consistency check), with
+the ring of Bell et al. 2020 in `semi_honest`.
 
 >>> from fedtally.crypto.keys import Secret, SigningKey
 >>> from fedtally.secagg.params import ClientPolicy
 >>> pinned = Pinned(server_key=SigningKey(Secret(bytes(32))).public, fingerprint=bytes(32), round=0)
->>> policy = ClientPolicy(adversary="semi-honest", min_honest=50)
->>> client = Client(policy, pinned, lambda invite: np.zeros(1), journal=MemoryJournal(), random=bytes)
+>>> policy, journal = ClientPolicy(adversary="semi-honest", min_honest=50), MemoryJournal()
+>>> client = Client(policy, pinned, lambda invite: np.zeros(1), journal=journal, random=bytes)
 >>> client.state, client.receive(b"noise", now=0)
 (<ClientState.NEW: 'new'>, None)
 """
@@ -45,30 +50,33 @@ from fedtally.secagg.messages import (
 from fedtally.secagg.packing import pack
 from fedtally.secagg.params import Adversary, ClientPolicy, Parameters
 
-_B, _KEY = (
-    slice(0, shamir.SECRET_ELEMENTS),
-    slice(shamir.SECRET_ELEMENTS, 2 * shamir.SECRET_ELEMENTS),
-)
+# The two secrets of a client lie side by side in one array, so that one sharing serves both: b, the
+# seed of the self mask, and the seed of the mask key. No holder may ever give both away.
+_B = slice(0, shamir.SECRET_ELEMENTS)
+_KEY = slice(shamir.SECRET_ELEMENTS, 2 * shamir.SECRET_ELEMENTS)
 
 
 class Journal(Protocol):
-    """What a client must remember whatever happens to it.
+    """The facts that a client must remember through crashes.
 
-    Sessions are remembered by identity (a device), across all its items: nobody is in a session
-    twice. That an item is spent is remembered by item. Both calls return only once the fact is
-    durable, and neither is ever undone.
+    Sessions are remembered for each identity (a device), across all its items: no identity is in a
+    session twice. That an item is spent is remembered for each item. Both calls return only once
+    the fact is durable, and neither is ever undone.
     """
 
     def begin(self, session: bytes, not_after: int) -> bool:
-        """Record a session before it begins; False if it was recorded before (it may be forgotten after not_after)."""
+        """Record a session before it begins; return False if it was recorded before.
+
+        The record may be forgotten after `not_after`.
+        """
 
     def spend(self, session: bytes) -> bool:
-        """Mark the item as spent, in one atomic step; False if it was."""
+        """Mark the item as spent, in one atomic step; return False if it was spent before."""
 
 
 @dataclass
 class MemoryJournal:
-    """A journal that ends with the process: for simulations, where an item does not outlive it either.
+    """A journal that ends with the process, for simulations: there an item ends with it, too.
 
     >>> journal = MemoryJournal()
     >>> journal.begin(b"1", 9), journal.begin(b"1", 9), journal.spend(b"1"), journal.spend(b"2")
@@ -79,24 +87,24 @@ class MemoryJournal:
     is_spent: bool = False
 
     def begin(self, session: bytes, not_after: int) -> bool:
-        """Record a session; False if it was recorded before."""
+        """Record a session; return False if it was recorded before."""
         new = session not in self.sessions
         self.sessions.add(session)
         return new
 
     def spend(self, session: bytes) -> bool:
-        """Mark the item as spent; False if it was."""
+        """Mark the item as spent; return False if it was spent before."""
         fresh, self.is_spent = not self.is_spent, True
         return fresh
 
 
 @dataclass(frozen=True)
 class Pinned:
-    """What a client knows beforehand, and not from the server that sums.
+    """The facts that a client knows beforehand, from a source other than the server that sums.
 
     Args:
         server_key: the Ed25519 key that the Plan names; Invites are signed with it.
-        fingerprint: of the Plan, 32 bytes.
+        fingerprint: the fingerprint of the Plan, 32 bytes.
         allow_list: the identities that may take part; None in `semi_honest`.
         parameters: those of the Plan; None leaves them to the policy alone.
         round: the one that the client takes part in, 0 .. 2^32 - 1, and that its journal books.
@@ -114,18 +122,19 @@ class Pinned:
             value = getattr(self, name)
             if not isinstance(value, bytes) or len(value) != keys.KEY_BYTES:
                 raise InvalidInputError(f"{name} must be {keys.KEY_BYTES} bytes")
+        # under a key of low order anybody can sign: the pin would hold nothing
         keys.check_identity(self.server_key)
 
 
 class Invitation(NamedTuple):
-    """What a verified Invite says: from `read_invite`.
+    """The terms of a verified Invite: from `read_invite`.
 
     Attributes:
         session: 32 bytes.
-        round: the one that it is for.
+        round: the round that it is for.
         not_before: Unix seconds.
         not_after: Unix seconds.
-        parameters: of the cohort.
+        parameters: the parameters of the cohort.
     """
 
     session: bytes
@@ -137,16 +146,17 @@ class Invitation(NamedTuple):
 
 @dataclass(repr=False)
 class _Secrets:
-    """What must be forgotten when a session ends, however it ends; nothing of it prints."""
+    """The secrets of a session. They are wiped when it ends, however it ends, and never print."""
 
     elements: shamir.U32 | None = None  # b and the seed of the mask key
     mask_key: ExchangeKey | None = None
     encryption_key: ExchangeKey | None = None
-    unsealing: list[Secret] = field(default_factory=list)  # what opens the shares of each neighbour
+    unsealing: list[Secret] = field(default_factory=list)  # keys of each neighbour's sealed shares
     own_share: shamir.U32 | None = None
     held: shamir.U32 | None = None  # the shares of the neighbours, [k, 10]
 
     def wipe(self) -> None:
+        # in place: to drop an array leaves its bytes in freed memory
         for array in (self.elements, self.own_share, self.held):
             if array is not None:
                 array.fill(0)
@@ -161,29 +171,29 @@ class _Secrets:
 class Client:
     """One client in one session.
 
-    It takes one message of each type, once, in the order of `messages.EXCHANGES`. A byte-identical
-    copy of the last one is answered again and changes nothing; bytes that are no frame of this
-    session are dropped; anything else of the wrong type or content ends the session for good, and
-    every secret is wiped. A client that was restarted has no way back into its session.
+    It takes one message of each type, once, in the order of `messages.EXCHANGES`. It answers a
+    byte-identical copy of the last message again, and changes nothing. It drops bytes that are no
+    frame of this session. Any other message of the wrong type or content ends the session for good,
+    and every secret is wiped. A client that was restarted has no way back into its session.
 
     Args:
-        policy: what the client demands of the parameters.
-        pinned: what it knows beforehand.
+        policy: the demands of the client on the parameters.
+        pinned: what the client knows beforehand.
         contribution: returns the vector that is to be summed for an Invite: integers [V], each of
-            which fits the modulus; called at most once, after all checks and just before the item
-            is spent.
-        journal: what is remembered durably.
+            which fits the modulus. It is called at most once, after all checks and just before the
+            item is spent.
+        journal: remembers sessions and the spent item durably.
         random: returns as many uniform bytes as it is asked for, from a cryptographic source.
         identity: the client's key in the allow-list; only and always in `active`.
 
     Attributes:
-        state: how far it is.
+        state: how far the session is.
         invite: the terms of the session, from its start.
         code: why the session ended, if it did without a result.
         reason: the same in words, for the client's owner alone; "" if it did not.
         result: what the server announced in the end.
 
-    One thread at a time: that nothing is answered twice rests on `receive` being whole.
+    Use it from one thread at a time: two calls of `receive` at once could answer twice.
     """
 
     def __init__(
@@ -202,7 +212,8 @@ class Client:
                 "identity and allow_list both go with the adversary active, and the policy says"
                 f" {policy.adversary}"
             )
-        # `active`: the rank; `semi_honest`: the index, once there is a roster
+        # The number in the header of each message. `active`: the rank in the allow-list;
+        # `semi_honest`: the index, once there is a roster.
         self._sender = wire.UNLISTED
         if identity is not None and pinned.allow_list is not None:
             self._sender = pinned.allow_list.rank(identity.public)
@@ -218,13 +229,15 @@ class Client:
         self._last, self._reply = b"", b""
 
     def __getstate__(self) -> None:
+        # A copy could answer a second roster or a second bitmap in the same session (checks a, g):
+        # then both secrets of the client would be open.
         raise InvalidInputError("the state of a client is secret: it cannot be copied or pickled")
 
     def receive(self, data: bytes, now: int) -> bytes | None:
-        """Take what came from the server; return the answer, or None if there is none.
+        """Take a message of the server; return the answer, or None if there is none.
 
         Args:
-            data: whatever came.
+            data: the bytes that came; any bytes are allowed.
             now: the time, Unix seconds.
 
         Raises:
@@ -242,17 +255,22 @@ class Client:
             self._session = message.session
         if message.session != self._session:
             return None
+        # The same bytes get the stored bytes: a network may deliver a message twice. To compute the
+        # answer anew would draw new secrets and encrypt twice under one key and nonce.
         seen = hashlib.sha256(data).digest()
         if seen == self._last:
             return self._reply
         if self.state is ClientState.DONE:
             self._conclude(message)
             return None
+        # Aborted before the message is looked at, and in the next state only once the answer
+        # exists: an exception anywhere leaves a client that answers nothing more.
         before, self.state = self.state, ClientState.ABORTED
         try:
             reply, after = self._handle(before, message, now)
         except RemoteProtocolError as error:
             self._end(error.code, str(error))
+            # an Abort is never answered, or two sides would send each other Aborts for ever
             return (
                 None if message.kind is Kind.ABORT else self._frame(Kind.ABORT, bytes([error.code]))
             )
@@ -263,11 +281,14 @@ class Client:
         return reply
 
     def confirms(self, total: npt.NDArray[np.int64], salt: bytes) -> bool:
-        """Tell whether a published sum is the one that the server announced, for this client's survivors.
+        """Tell whether a published sum is the one that the server announced to this client.
+
+        The digest also holds the survivors that this client unmasked for, so that a sum over others
+        is not confirmed.
 
         Args:
             total: int64 [V].
-            salt: 32 bytes, published with it.
+            salt: 32 bytes, published with it; not of a sum that gets its noise after this.
 
         Raises:
             LocalProtocolError: no result was announced to this client.
@@ -279,15 +300,18 @@ class Client:
         return wire.result_digest(self._ctx2, self._alive, salt, total) == self.result.digest
 
     def abandon(self) -> None:
-        """Leave: end the session and wipe its secrets.
-        The server need not be told, it sees a dropout.
+        """End the session and wipe its secrets.
+
+        The server need not be told: it sees a dropout.
         """
         self._end(AbortCode.INTERNAL)
 
     # ---- the state machine ----
 
     def _is_invited(self, message: wire.Frame, data: bytes) -> bool:
-        """Tell whether this is an Invite by the server's key: anything else may be anybody's."""
+        """Tell whether this is an Invite that the server's key signed."""
+        # Anything else may come from anybody. It is dropped, not aborted on: a stranger could keep
+        # a client out of every session otherwise.
         return _signed_terms(message, data, self._pinned.server_key) is not None
 
     def _handle(
@@ -298,12 +322,15 @@ class Client:
             raise RemoteProtocolError(AbortCode.VERSION)
         if message.kind is Kind.ABORT:
             raise RemoteProtocolError(wire.decode_abort(message.body))
+        # Check a and g: the table has each kind once, so that no second Roster and no second
+        # Survivors gets an answer. Two of either would open both secrets of a client.
         step = TRANSITIONS[self._policy.adversary][state].get(message.kind)
         if step is None:
             raise RemoteProtocolError(AbortCode.WRONG_STATE)
         if self.invite is not None and now > self.invite.not_after:
             raise RemoteProtocolError(AbortCode.EXPIRED)
         body = self._body(message, now)
+        # All that is left to do is to repeat the answer: secrets that are gone cannot leak.
         if step.after is ClientState.DONE:
             self._forget()
         return self._frame(step.reply, body), step.after
@@ -322,7 +349,7 @@ class Client:
                 return self._unmask(self._confirmed(message.body))
 
     def _conclude(self, message: wire.Frame) -> None:
-        """Take note of how the session ended; there is nothing left to protect."""
+        """Note how the session ended; the secrets are wiped, so that no check is needed."""
         if message.version != wire.VERSION:
             return
         with suppress(RemoteProtocolError):
@@ -343,7 +370,7 @@ class Client:
     def _forget(self) -> None:
         self._secrets.wipe()
         self._secrets = _Secrets()
-        self._identity = None  # the caller's: it goes on
+        self._identity = None  # dropped, not wiped: the caller's key serves other sessions
 
     @property
     def _parameters(self) -> Parameters:
@@ -360,39 +387,56 @@ class Client:
         terms, _ = wire.split_invite(message.body)
         self.invite = invite = wire.decode_terms(terms)
         self._check_invite(invite, now)
+        # Every key, commitment and signature below is bound to the session and its terms: an advert
+        # or a share of another session, or under weaker parameters, does not verify.
         self._ctx = wire.context(self._session, terms)
+        # Check a: durable before the advert leaves. A client that is restarted, or runs twice,
+        # would else advertise twice, and the server could build two rosters around it.
         if not self._journal.begin(self._session, invite.not_after):
             raise RemoteProtocolError(AbortCode.SESSION_SEEN)
+        # Double masks (Bonawitz et al. 2017): the self mask of b hides the vector if the server
+        # calls a client dead, opens its pair masks, and its vector then comes late.
         mine = self._secrets
         mine.elements = shamir.random_elements(2 * shamir.SECRET_ELEMENTS, self._random)
         with _Seed(mine.elements[_KEY]) as seed:
             mine.mask_key = keys.mask_key(seed, self._ctx)
+        # A key pair of its own for sealing: the mask key is opened if the client drops out, and
+        # shares that were sealed with it would open with it.
         secret = Secret(self._random(keys.KEY_BYTES))
         mine.encryption_key = ExchangeKey(secret)
         secret.wipe()
+        # The server checks what the shares give against it: a wrong b would take a wrong mask off,
+        # and spoil the sum.
         with _Seed(mine.elements[_B]) as seed:
             commitment = keys.commitment(seed, self._ctx)
         self._public = Advert(
             mine.mask_key.public,
             mine.encryption_key.public,
             commitment,
-            self._random(wire.NONCE_BYTES),
+            self._random(wire.NONCE_BYTES),  # it makes the roster's digest fresh
             b"",
         )
         self._advert = b"".join(self._public)
+        # Check b: the signature holds ctx, so that the advert is of this session alone. Without it
+        # the server could put its own keys in the place of every neighbour's.
         if self._identity is not None:
             self._advert += self._identity.sign(Label.ADVERTISE, self._ctx, self._advert)
         return self._advert
 
     def _check_invite(self, invite: Invite, now: int) -> None:
+        # The server chooses the parameters. The policy is the client's own, so that the server
+        # cannot talk it into a cohort that is too small or a threshold that is too low.
         try:
             self._policy.check_invite(invite.parameters)
         except InvalidInputError as error:
             raise RemoteProtocolError(AbortCode.POLICY, str(error)) from error
+        # the journal forgets a session after not_after, and secrets stay in memory until then
         if invite.not_after - invite.not_before > (most := self._policy.max_seconds):
             raise RemoteProtocolError(
                 AbortCode.POLICY, f"a session may last at most {most} seconds by this policy"
             )
+        # Check b: the list by its digest, or the server could add identities of its own (Sybils).
+        # The fingerprint: the sum is of the plan, with its noise, that the client agreed to.
         listed = (
             bytes(keys.KEY_BYTES)
             if self._pinned.allow_list is None
@@ -406,7 +450,9 @@ class Client:
             raise RemoteProtocolError(
                 AbortCode.POLICY, "the Invite has other parameters than its plan"
             )
-        if invite.round != self._pinned.round:  # what is booked must be what is sent
+        # The client's record of privacy booked one round. A vector for another one would be
+        # charged to the wrong round, or not at all.
+        if invite.round != self._pinned.round:
             reason = (
                 f"the Invite is for round {invite.round}, and the client joined round"
                 f" {self._pinned.round}"
@@ -423,6 +469,8 @@ class Client:
         mine, slots = self._secrets, range(self._graph.neighbours)
         assert mine.elements is not None and mine.encryption_key is not None
         threshold = self._graph.threshold
+        # Shamir 1979: fewer than t holders learn nothing of either secret. Both are shared with one
+        # threshold at the same points; a holder later gives its share of one of them alone.
         coefficients = shamir.random_elements((threshold - 1) * len(mine.elements), self._random)
         shares = shamir.split(
             mine.elements, coefficients.reshape(threshold - 1, -1), len(slots) + 1
@@ -431,6 +479,9 @@ class Client:
         sealed = []
         for slot in slots:
             peer_key = self._neighbour_keys[slot].encryption_key
+            # Check c: each key is bound to ctx2, both public keys, both indexes and the direction.
+            # So a share that is moved to another roster, swapped with another one, or reflected to
+            # its dealer does not open.
             shared = mine.encryption_key.exchange(peer_key)
             up, down = keys.share_keys(
                 shared,
@@ -442,16 +493,20 @@ class Client:
             )
             shared.wipe()
             share = Secret(shares[slot].astype("<u4").tobytes())
+            # `up` seals one plaintext ever, which is what allows AES-GCM with a fixed nonce
             sealed.append(keys.seal(up, share))
             share.wipe()
             mine.unsealing.append(down)
+        # The coefficients and all shares together are the secrets themselves. The encryption key
+        # would give the keys of every sealed share.
         coefficients.fill(0)
         shares.fill(0)
         mine.encryption_key.wipe()
         return b"".join(sealed)
 
     def _take_roster(self, body: bytes) -> Sequence[bytes]:
-        """Take a Roster, `semi_honest`; return the neighbours' adverts."""
+        """Take a Roster in `semi_honest`; return the neighbours' adverts."""
+        # n, the index and the digest are the server's word: in this profile it follows the protocol
         roster = wire.decode_roster(body, self._parameters)
         self._n, self._index, self._sender = roster.n, roster.own_index, roster.own_index
         self._check_size()
@@ -459,18 +514,23 @@ class Client:
         return roster.adverts
 
     def _take_full_roster(self, body: bytes) -> Sequence[bytes]:
-        """Take a Roster, `active`: everybody's advert, signed; return the neighbours' adverts."""
+        """Take a Roster in `active`, with all signed adverts; return the neighbours' adverts."""
         identities = self._pinned.allow_list
         assert identities is not None
+        # Check b: a bitmap over the pinned list cannot name an identity twice, nor one outside it
         roster = wire.decode_full_roster(body, len(identities))
         ranks = np.flatnonzero(roster.members)
         self._n = len(ranks)
         self._check_size()
+        # Check a: a roster without this client, or with another advert of it, is one that the
+        # server built around another client.
         own = np.flatnonzero(ranks == self._sender)
         if not len(own) or roster.adverts[own[0]] != self._advert:
             raise _invalid_roster("the client's own advert is not in the roster")
         self._index = int(own[0])
         self._roster_keys = [identities.key(int(rank)) for rank in ranks]
+        # Check b: all signatures, not those of neighbours alone, since ctx2 vouches for the whole
+        # roster. The own one was compared byte for byte.
         for index, (key, advert) in enumerate(zip(self._roster_keys, roster.adverts, strict=True)):
             if index != self._index:
                 _verify_advert(key, self._ctx, advert)
@@ -482,6 +542,9 @@ class Client:
         return [roster.adverts[index] for index in self._neighbours]
 
     def _check_size(self) -> None:
+        # With the real n, since a ring that is safe at n_max may be cut at a smaller n. In `active`
+        # check j: t follows from n such that 2t > n + C, and two sets of t clients have an honest
+        # client in common.
         try:
             self._parameters.check_roster(self._n)
         except InvalidInputError as error:
@@ -489,18 +552,24 @@ class Client:
 
     def _enter(self, ctx2: bytes) -> None:
         """Settle on a roster: there is no other in this session."""
+        # Check a: the state machine takes one Roster, and every later key and signature holds ctx2.
+        # The ring follows from ctx2, so that no server can choose a client's neighbours directly.
         self._ctx2 = ctx2
         self._graph = self._parameters.graph(self._n)
         self._neighbours = Neighbourhood(self._parameters, self._n, ctx2).of(self._index)
 
     def _check_adverts(self, adverts: Sequence[bytes]) -> list[Advert]:
-        """Return the neighbours' keys: canonical, not of low order, none of them twice or the client's own."""
+        """Return the neighbours' adverts, if all public keys are valid and pairwise different."""
         found = [wire.decode_advert(advert, self._policy.adversary) for advert in adverts]
         points = [
             key
             for advert in (self._public, *found)
             for key in (advert.mask_key, advert.encryption_key)
         ]
+        # A point of low order would make a shared key that everybody can compute (RFC 7748, section
+        # 6.1). check_point also refuses a second encoding of a key, so that comparing bytes is
+        # enough. A key that occurs twice is one party in two places: it would hold two shares, and
+        # count twice towards every threshold.
         try:
             distinct = {keys.check_point(point) for point in points}
         except RejectedError as error:
@@ -513,8 +582,13 @@ class Client:
 
     def _mask(self, body: bytes) -> bytes:
         inbox = wire.decode_inbox(body, self._graph.neighbours)
+        # Check e: this bitmap alone says which edges carry masks. If edges depended on what opens,
+        # a dealer of garbage would make an edge that one end has and the other has not.
         self._present = inbox.present
         self._open(inbox)
+        # Check d, before the vector exists: a client without honest neighbours in its own roster is
+        # isolated, and a server that holds all its masks reads its vector. Shares count that opened
+        # under this ctx2, not those that the server says came.
         ready = 1 + int(self._opened.sum())
         if ready < self._graph.threshold or (
             self._is_active and ready < self._parameters.min_survivors
@@ -522,22 +596,27 @@ class Client:
             raise RemoteProtocolError(AbortCode.TOO_FEW_OPENED)
         vector = self._vector()
         try:
+            # Durable before the vector leaves, in one atomic step among all processes: an item in
+            # two sums would show by their difference, and cost privacy that nobody charged. It is
+            # never undone, since the vector of an aborted round may still be opened.
             if not self._journal.spend(self._session):
                 raise RemoteProtocolError(AbortCode.ITEM_SPENT)
             self._add_masks(vector)
         except BaseException:
-            vector.fill(0)  # it may not be masked yet
+            vector.fill(0)  # it may not be masked yet, and the traceback would hold it
             raise
         return pack(vector, self._parameters.bits)
 
     def _open(self, inbox: Inbox) -> None:
         """Open what the neighbours sealed.
-        One that sent nonsense keeps its edge and is not counted.
+
+        A neighbour that sent nonsense keeps its edge, and is not counted.
         """
         k = self._graph.neighbours
         self._opened = np.zeros(k, np.bool_)
         self._secrets.held = held = np.zeros((k, 2 * shamir.SECRET_ELEMENTS), np.uint32)
         for slot, sealed in zip(np.flatnonzero(inbox.present).tolist(), inbox.sealed, strict=True):
+            # Not an abort: one corrupt neighbour could stop every round of its neighbours
             with suppress(RejectedError, shamir.ShareError):
                 share = keys.unseal(self._secrets.unsealing[slot], sealed)
                 try:
@@ -545,7 +624,7 @@ class Client:
                 finally:
                     share.wipe()
                 self._opened[slot] = True
-        for key in self._secrets.unsealing:
+        for key in self._secrets.unsealing:  # also those of neighbours that sent nothing
             key.wipe()
 
     def _vector(self) -> Lanes:
@@ -565,17 +644,21 @@ class Client:
             )
             del given  # it is not masked, and the traceback would hold it
             raise LocalProtocolError(f"the contribution must be integers [{length}], got {got}")
+        # An entry beyond it would wrap around the modulus, and the sum would be silently wrong.
+        # max and min, not abs: the absolute value of the least int64 is negative.
         if int(given.max()) > most or int(given.min()) < -most:
             del given
             raise LocalProtocolError(
                 f"every entry of the contribution must be within +-{most}, for {bits} bits"
             )
+        # The checksum entries are the ones: they sum to the number of survivors if, and but for
+        # 2^-64 only if, every mask was taken off.
         vector = np.ones(length + self._parameters.checksum_entries, lane(bits))
         vector[:length] = given.astype(vector.dtype)
         return vector
 
     def _add_masks(self, vector: Lanes) -> None:
-        """Add the own mask and, in the order of indexes, plus or minus that of every neighbour who is present."""
+        """Add the self mask, and add or subtract the pair mask of every present neighbour."""
         mine, masking = self._secrets, Masking(vector)
         assert mine.elements is not None and mine.mask_key is not None
         with _Seed(mine.elements[_B]) as seed:
@@ -587,12 +670,16 @@ class Client:
                 shared, self._ctx2, self._index, self._public.mask_key, peer, peer_key
             )
             shared.wipe()
+            # the smaller index adds what the larger subtracts, so that both cancel in the sum
             masks.append((self._index < peer, mask))
         for adds, key in masks:
             (masking.add if adds else masking.subtract)(key)
             key.wipe()
         masking.wipe()
+        # 2^b divides the lane's modulus, so that one reduction after all masks is enough
         vector &= vector.dtype.type(2**self._parameters.bits - 1)
+        # The client never needs its own secrets again: others hold shares of them, and it holds its
+        # own share of b. A leak of its memory from here on does not unmask its vector.
         mine.mask_key.wipe()
         mine.elements.fill(0)
 
@@ -604,37 +691,57 @@ class Client:
         self._alive = alive
         if not self._is_active:
             return self._unmask(alive)
+        # Consistency check (Bonawitz et al. 2017). A lying server would show each client another
+        # bitmap. Check g: one signature per session, on the bitmap that passed all checks.
         assert self._identity is not None
         return self._identity.sign(Label.CONFIRM, self._ctx2, wire.bitmap_digest(alive))
 
     def _check_survivors(self, alive: Bits) -> None:
+        """Raise unless it is safe to unmask for these survivors: check f of the claim."""
         near = alive[self._neighbours]
+        # It sent its vector. If it is called dead all the same, its mask key is about to be opened.
         if not alive[self._index]:
             raise RemoteProtocolError(AbortCode.OWN_BIT_DEAD)
+        # No pair mask with an absent neighbour is in the vector. Called alive, it would be a ghost
+        # that pads the set of survivors, with secrets that the server got in another roster.
         if (near & ~self._present).any():
             raise RemoteProtocolError(AbortCode.REVIVED)
+        # A sum over few clients is close to one client's vector, and has too little of their noise.
         if int(alive.sum()) < self._parameters.min_survivors:
             raise RemoteProtocolError(AbortCode.BELOW_MIN_SURVIVORS)
-        # not those whose shares came from another roster
+        # Survivors whose shares opened, and no others: those of another roster have other keys and
+        # do not open here, so that ghosts are not counted.
         helpers = 1 + int((near & self._opened).sum())
         if helpers < self._graph.threshold:
             raise RemoteProtocolError(AbortCode.BELOW_THRESHOLD)
-        # The ring anew: kept since the Roster, the order of all clients would be the largest thing
-        # that a client holds.
+        # Survivors in two gaps of the ring may all be corrupt. If the other survivors fall apart
+        # into two arcs there, the server gets a sum for each arc (Bell et al. 2020 need the graph
+        # of honest survivors connected). docs/protocol.md, "Whole".
+        # The ring is built anew: kept since the Roster, the order of all clients would be the
+        # largest thing that a client holds.
         if not Neighbourhood(self._parameters, self._n, self._ctx2).is_whole(alive):
             raise RemoteProtocolError(AbortCode.RING_CUT)
+        # the size of the sum against a lying server: these clients are provably in this roster
         if self._is_active and helpers < self._parameters.min_survivors:
             raise RemoteProtocolError(AbortCode.BELOW_MIN_SURVIVORS)
 
     def _confirmed(self, body: bytes) -> Bits:
-        """Return the survivors once t clients among them, itself included, have signed the very same."""
+        """Return the survivors, if t of them, this client included, signed the same bitmap.
+
+        Check h: with 2t > n + C any two such sets have an honest client in common, which signs one
+        bitmap. So there is one bitmap, and no client has both of its secrets opened.
+        """
         confirmations = wire.decode_confirmations(body, self._n)
         what, valid = wire.bitmap_digest(self._alive), 1
         for index, signature in zip(
             np.flatnonzero(confirmations.signers).tolist(), confirmations.signatures, strict=True
         ):
+            # The client counted itself already. One that is dead on this bitmap refuses to sign it,
+            # if it is honest.
             if index == self._index or not self._alive[index]:
                 continue
+            # An invalid signature is not counted, and is no reason to abort: a corrupt client could
+            # stop the round with it.
             with suppress(RejectedError):
                 keys.verify(self._roster_keys[index], signature, Label.CONFIRM, self._ctx2, what)
                 valid += 1
@@ -643,7 +750,11 @@ class Client:
         return self._alive
 
     def _unmask(self, alive: Bits) -> bytes:
-        """Return, for every neighbour whose shares opened, either that of b or that of the key, never both."""
+        """Return, for every neighbour whose shares opened, its share of b or of the key.
+
+        Never both, check i: b of a survivor, whose pair masks cancel; the key of a dead client,
+        whose self mask then still hides its vector, should it come late.
+        """
         assert self._secrets.held is not None and self._secrets.own_share is not None
         held, near = self._secrets.held[self._opened], alive[self._neighbours[self._opened]]
         shares = np.where(near[:, None], held[:, _B], held[:, _KEY])
@@ -653,13 +764,13 @@ class Client:
 def read_invite(data: bytes, *, server_key: bytes, fingerprint: bytes) -> Invitation | None:
     """Return what a verified Invite says, so that a client knows which round it is asked to join.
 
-    Nothing is recorded, and nothing is said of whether to join: a `Client` that is pinned to the
-    round decides that.
+    This call records nothing and checks no policy: a `Client` that is pinned to the round decides
+    whether to join.
 
     Args:
-        data: whatever came.
+        data: the bytes that came; any bytes are allowed.
         server_key: the Ed25519 key that the Plan names, 32 bytes.
-        fingerprint: of the Plan, 32 bytes.
+        fingerprint: the fingerprint of the Plan, 32 bytes.
 
     Returns:
         None if the bytes are no Invite of this version that the key has signed for this plan: they
@@ -688,11 +799,13 @@ def read_invite(data: bytes, *, server_key: bytes, fingerprint: bytes) -> Invita
 
 
 def _signed_terms(message: wire.Frame, data: bytes, server_key: bytes) -> bytes | None:
-    """Return the terms of an Invite that the server's key has signed with its header; None for all else."""
+    """Return the terms of an Invite if the server's key has signed them, else None."""
     if message.kind is not Kind.INVITE:
         return None
     try:
         terms, signature = wire.split_invite(message.body)
+        # With the header, and so with the session: signed terms could else be replayed under a
+        # session of an attacker's choice.
         keys.verify(server_key, signature, Label.INVITE, data[: wire.HEADER.size], terms)
     except (RemoteProtocolError, RejectedError):
         return None

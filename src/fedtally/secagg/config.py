@@ -1,8 +1,8 @@
-"""What a plan says of secure summation: which protocol sums a round, between whom, and under whose keys.
+"""The terms of secure summation in a plan: the protocol, its parameters and its public keys.
 
 Terms may lack their keys: a plan is sized before anybody has made any, and its sizes do not depend
-on them. `missing_keys` names what is lacking, `add_keys` adds it, and nothing may be summed before
-that.
+on them. `missing_keys` names the keys that are lacking, `add_keys` adds them, and nothing may be
+summed before that.
 """
 
 from __future__ import annotations
@@ -21,13 +21,17 @@ from fedtally.secagg.two_server import TwoServerParameters
 from fedtally.secagg.wire import upload_bytes
 
 KEYS = ("server_key", "helper_key", "allow_list")  # of either protocol: what a sized plan may lack
-# X25519's base point, where sizes are computed before there is a key; what is sealed to it,
-# everybody can open.
+# X25519's base point, in the place of a key where sizes are computed before there is one. Anybody
+# can open what is sealed to it, since the shared secret is the public ephemeral key: never send
+# such bytes.
 _STAND_IN = (9).to_bytes(KEY_BYTES, "little")
 
 
 class SecureSum(StrEnum):
-    """The closed list of ways to sum a round: `IDEAL` trusts one server with the vectors, the others are protocols."""
+    """The closed list of ways to sum a round.
+
+    `IDEAL` trusts one server with the vectors; the others are protocols.
+    """
 
     IDEAL = "ideal"
     SECAGG = "secagg"
@@ -51,13 +55,13 @@ class SecureSum(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class SecAggConfig:
-    """A round's cohorts sum among themselves, with one server (``fedtally-secagg/1``).
+    """The cohorts of a round sum among themselves, with one server (``fedtally-secagg/1``).
 
     Args:
-        parameters: of every cohort.
-        server_key: the Ed25519 public key that signs Invites, 32 bytes; None: not there yet.
-        allow_list: the digest of the identities that may take part, 32 bytes, in `active` alone;
-            None: not there yet, or, in `semi-honest`, none.
+        parameters: the parameters of every cohort.
+        server_key: the Ed25519 public key that signs Invites, 32 bytes. None: not there yet.
+        allow_list: the digest of the identities that may take part, 32 bytes, in `active` alone.
+            None: not there yet, or, in `semi-honest`, not used.
 
     Raises:
         InvalidInputError: a key or the digest is not valid, or the graph protects no roster of the
@@ -72,6 +76,7 @@ class SecAggConfig:
 
     def __post_init__(self) -> None:
         check_key("server_key", self.server_key)
+        # both ends: a client refuses the roster of an unsafe size, after the campaign has begun
         for n in (self.parameters.n_min, self.parameters.n_max):
             self.parameters.check_roster(n)
         if self.allow_list is not None and self.parameters.adversary is not Adversary.ACTIVE:
@@ -87,7 +92,7 @@ class SecAggConfig:
 
     @property
     def missing_keys(self) -> tuple[str, ...]:
-        """Those of `needed_keys` that are not there yet."""
+        """The names of `needed_keys` that are not there yet."""
         return _missing(self)
 
     @property
@@ -116,7 +121,7 @@ class SecAggConfig:
         return upload_bytes(self.parameters, self.parameters.n_max)
 
     def summary(self) -> dict[str, Any]:
-        """Return what a reader of a sum must know of how it was made, as JSON-able values."""
+        """Return how the sum was made, for its readers, as JSON-able values."""
         graph = self.parameters.graph(self.parameters.n_max)
         return {
             "method": str(self.method),
@@ -130,7 +135,10 @@ class SecAggConfig:
         }
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the terms as JSON-able values, keys in hexadecimal; a key that is not there is left out."""
+        """Return the terms as JSON-able values, keys in hexadecimal.
+
+        A key that is not there is left out.
+        """
         values = dataclasses.asdict(self.parameters) | {"adversary": str(self.parameters.adversary)}
         return {"method": str(self.method), **values, **_hex_keys(self)}
 
@@ -146,9 +154,10 @@ class SecAggConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class TwoServerConfig:
-    """Clients report to two servers that do not collude; the fields are those of `TwoServerParameters`.
+    """Clients report to two servers that do not collude.
 
-    `helper_key` and `allow_list` are None where they are not there yet.
+    The fields are those of `TwoServerParameters`; `helper_key` and `allow_list` are None where they
+    are not there yet.
     """
 
     length: int
@@ -177,7 +186,7 @@ class TwoServerConfig:
 
     @property
     def missing_keys(self) -> tuple[str, ...]:
-        """Those of `needed_keys` that are not there yet."""
+        """The names of `needed_keys` that are not there yet."""
         return _missing(self)
 
     def parameters(self, fingerprint: bytes) -> TwoServerParameters:
@@ -196,9 +205,12 @@ class TwoServerConfig:
 
     @property
     def sizing(self) -> TwoServerParameters:
-        """Parameters of the same bounds and sizes, under keys that everybody knows: to count bytes, not to run."""
+        """Parameters of the same bounds and sizes, to count bytes, never to run.
+
+        Their keys are known to everybody.
+        """
         numbers = {name: getattr(self, name) for name in _names(self) - set(KEYS)}
-        nobody = bytes(KEY_BYTES)
+        nobody = bytes(KEY_BYTES)  # no digest of any list
         return TwoServerParameters(
             helper_key=_STAND_IN, allow_list=nobody, fingerprint=nobody, **numbers
         )
@@ -215,11 +227,11 @@ class TwoServerConfig:
 
     @property
     def upload_bytes(self) -> int:
-        """What a client sends, to both servers together."""
+        """The bytes that a client sends, to both servers together."""
         return self.sizing.report_bytes
 
     def summary(self) -> dict[str, Any]:
-        """Return what a reader of a sum must know of how it was made, as JSON-able values."""
+        """Return how the sum was made, for its readers, as JSON-able values."""
         return {
             "method": str(self.method),
             "corrupt": self.corrupt,
@@ -228,7 +240,10 @@ class TwoServerConfig:
         }
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the terms as JSON-able values, keys in hexadecimal; a key that is not there is left out."""
+        """Return the terms as JSON-able values, keys in hexadecimal.
+
+        A key that is not there is left out.
+        """
         numbers = {
             f.name: getattr(self, f.name) for f in dataclasses.fields(self) if f.name not in KEYS
         }
@@ -261,7 +276,7 @@ def terms_from_dict(values: Any) -> Terms:
     >>> terms_from_dict({"method": "trust me"})
     Traceback (most recent call last):
     ...
-    fedtally.errors.InvalidInputError: secure_sum.method must be secagg or two-server, got 'trust me'
+    fedtally.errors.InvalidInputError: secure_sum.method must be secagg or two-server, got ...
     """
     if not isinstance(values, Mapping):
         raise InvalidInputError(f"secure_sum must be a table, got {type(values).__name__}")
@@ -277,7 +292,7 @@ def needed_keys(method: str, adversary: Adversary = Adversary.SEMI_HONEST) -> tu
 
     Args:
         method: "ideal", "secagg" or "two-server".
-        adversary: of "secagg".
+        adversary: the profile, which matters for "secagg" alone.
 
     >>> needed_keys("secagg"), needed_keys("two-server"), needed_keys("ideal")
     (('server_key',), ('helper_key', 'allow_list'), ())
@@ -289,15 +304,15 @@ def needed_keys(method: str, adversary: Adversary = Adversary.SEMI_HONEST) -> tu
 def check_keys(method: str, adversary: Adversary, given: Mapping[str, bytes]) -> None:
     """Refuse keys that a secure sum does not use, or that are not valid.
 
-    A key of another protocol says that the plan is not what whoever gives it believes.
+    A caller that gives a key of another protocol mistakes the plan for another one.
 
     Args:
         method: "ideal", "secagg" or "two-server".
-        adversary: of "secagg".
+        adversary: the profile, which matters for "secagg" alone.
         given: keys by their names.
 
     Raises:
-        InvalidInputError: which it does not use, or which is not valid.
+        InvalidInputError: names the keys that are not used, or the one that is not valid.
     """
     needed = needed_keys(method, adversary)
     surplus = [name for name in given if name not in needed]
@@ -312,14 +327,17 @@ def check_keys(method: str, adversary: Adversary, given: Mapping[str, bytes]) ->
 
 
 def check_key(name: str, value: Any) -> None:
-    """Refuse a key that is not one: of another length, not in its one form, or one that everybody has the secret of.
+    """Refuse bytes that are not a valid key.
+
+    A key is refused if it has another length, is not in canonical form, or has low order, so that
+    anybody knows a secret of it.
 
     Args:
         name: one of `KEYS`.
-        value: 32 bytes; None: not there yet.
+        value: 32 bytes, or None where the key is not there yet.
 
     Raises:
-        InvalidInputError: why.
+        InvalidInputError: says what is wrong with the key.
     """
     if value is None:
         return
@@ -335,19 +353,21 @@ def add_keys(terms: Terms, given: Mapping[str, bytes]) -> Terms:
     """Return the terms with keys that were not there.
 
     Args:
-        terms: of a plan.
-        given: keys by their names, some or all of `terms.missing_keys`; one that is there may be
+        terms: the terms of a plan.
+        given: keys by their names, some or all of `terms.missing_keys`. A key that is there may be
             given again.
 
     Raises:
-        InvalidInputError: a key is not valid, is none that the protocol uses, or differs from the
-            one that is there.
+        InvalidInputError: a key is not valid, is not used by the protocol, or differs from the one
+            that is there.
     """
     adversary = (
         terms.parameters.adversary if isinstance(terms, SecAggConfig) else Adversary.SEMI_HONEST
     )
     check_keys(terms.method, adversary, given)
     for name, value in given.items():
+        # Clients pin the fingerprint of a plan, which holds its keys. A plan whose keys can change
+        # would let its last holder put in a server of its own.
         there = getattr(terms, name)
         if there is not None and there != value:
             raise InvalidInputError(
@@ -366,19 +386,20 @@ def remove_keys(terms: Terms) -> Terms:
 
 
 def check_terms(terms: Terms, counters: int, max_items: int, most: int, noise: int) -> None:
-    """Refuse terms that do not fit sketches of so many counters, of clients of at most so many items.
+    """Refuse terms that do not fit the sketches of a plan.
 
     Args:
-        terms: of a plan.
+        terms: the terms of the plan.
         counters: rows times width.
         max_items: the most items of a client.
-        most: clients in what is opened at once, at most.
-        noise: what noise may add to a counter, at most.
+        most: the most clients in a sum that is opened.
+        noise: the most that noise may add to a counter.
 
     Raises:
-        InvalidInputError: another length, sums that could overflow, or more clients asked for than
-            a round has.
+        InvalidInputError: the length differs, sums could overflow, or the terms ask for more
+            clients than a round has.
     """
+    # A sum that wraps around the modulus is silently wrong, so every bound below is exact
     least = terms.parameters.n_min if isinstance(terms, SecAggConfig) else terms.min_batch
     if least > most:
         raise InvalidInputError(
@@ -389,6 +410,7 @@ def check_terms(terms: Terms, counters: int, max_items: int, most: int, noise: i
         raise InvalidInputError(
             f"secure_sum.noise must be {noise}, that of the plan's privacy, got {terms.noise}"
         )
+    # a client that could not report its sketch would show by that what it holds
     if isinstance(terms, TwoServerConfig) and terms.largest_entry != max_items:
         raise InvalidInputError(
             f"secure_sum.largest_entry must be max_items, {max_items}: who could not report else"

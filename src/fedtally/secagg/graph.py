@@ -1,8 +1,8 @@
-"""Who is whose neighbour in a roster: a ring in an order that nobody chooses, or everybody.
+"""The neighbours in a roster: a ring in an order that nobody chooses, or the complete graph.
 
 A client deals its shares to the holders at the points x = 1 .. k, which are its neighbours, and
-keeps x = k + 1. In every message neighbours come in the order of x, as seen from the client whose
-message it is: slot x - 1.
+keeps the share at x = k + 1. In every message neighbours come in the order of x, as seen from the
+client whose message it is: slot x - 1.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from fedtally.secagg.messages import Bits
 from fedtally.secagg.params import Parameters, is_whole_ring
 
 I64 = npt.NDArray[np.int64]
-_BLOCK = 16
+_BLOCK = 16  # bytes by which a client is placed: of 2^20 clients two tie with a chance of 2^-88
 
 
 class Neighbourhood:
@@ -27,7 +27,7 @@ class Neighbourhood:
     Complete graph: x = (holder - owner) mod n.
 
     Args:
-        parameters: of the session.
+        parameters: the parameters of the session.
         n: clients in the roster.
         ctx2: the context of the roster, 32 bytes.
 
@@ -47,6 +47,8 @@ class Neighbourhood:
         self.n = n
         self.neighbours, self.threshold = k, _ = parameters.graph(n)
         self._corrupt = parameters.corrupt
+        # The two ends of an edge have different slots for it, and `mirror` translates. With a wrong
+        # slot a share would be combined at another holder's point.
         if parameters.is_complete:
             self._order = self._position = np.arange(n)
             self._offsets = np.arange(1, n)
@@ -68,21 +70,22 @@ class Neighbourhood:
         return found
 
     def is_whole(self, alive: Bits) -> bool:
-        """Tell whether C corrupt clients, fixed before the ring, part these survivors with at most 2^-41: [n].
+        """Tell whether the honest clients among these survivors, [n], are surely connected.
 
-        It does not matter who chose the survivors, or how (docs/protocol.md, "Claim of
-        `semi_honest`").
+        C corrupt clients, fixed before the ring is drawn, part them with a probability of at most
+        2^-41, however the survivors were chosen (docs/protocol.md, "Claim of `semi_honest`").
         """
         cut = self.weakest_cut(alive)
         return cut is None or is_whole_ring(self.n, self._corrupt, self.neighbours, cut)
 
     def weakest_cut(self, alive: Bits) -> int | None:
-        """Return the fewest of the survivors, [n], without whom the others are in two parts; None: nothing parts them.
+        """Return the fewest survivors, of [n], without which the others are in two parts.
 
-        A ring is in two parts where two gaps, of k/2 successive places each, have no survivor, and
-        both sides between them have one. A gap that does not follow a survivor can be moved back
-        over dead places until it does: no survivor comes into it, and none leaves the sides. So
-        only gaps that follow a survivor are tried, each with the best of its partners: O(n log n).
+        It is None if nothing parts them. A ring is in two parts where two gaps, of k/2 successive
+        places each, have no survivor, and both sides between them have one. A gap that does not
+        follow a survivor can be moved back over dead places until it does: no survivor comes into
+        it, and none leaves the sides. So only gaps that follow a survivor are tried, each with the
+        best of its partners: O(n log n).
         """
         n, half = self.n, self.neighbours // 2
         # the first place of the other gap: half + 1 .. n - half - 1 places further
@@ -104,9 +107,14 @@ class Neighbourhood:
 
 
 def _ring_order(n: int, ctx2: bytes) -> tuple[I64, I64]:
-    """Return the order (place -> index) and the places (index -> place): by blocks as integers, ties by index."""
+    """Return the order (place -> index) and the places (index -> place) of the ring.
+
+    Clients are sorted by their blocks as 128-bit integers, ties by index.
+    """
+    # The key follows from ctx2, hence from every advert: the server cannot place a client, since
+    # any change to the roster draws all places anew.
     blocks = np.frombuffer(expand(ring_order_key(ctx2), _BLOCK * n), "<u8").reshape(n, 2)
-    order = np.lexsort((blocks[:, 0], blocks[:, 1]))
+    order = np.lexsort((blocks[:, 0], blocks[:, 1]))  # the last key is the most significant half
     position = np.empty(n, np.int64)
     position[order] = np.arange(n)
     return order, position

@@ -1,8 +1,8 @@
 """The messages of ``fedtally-secagg/1``, and the one table that says in which order they come.
 
-The server asks and a client answers, in a few exchanges (`EXCHANGES`); a client takes in every
-state exactly one type of message, once. Whatever is not in the table is an error. `diagram` draws
-it for docs/protocol.md.
+The server asks and a client answers, in a few exchanges (`EXCHANGES`). In every state a client
+takes exactly one type of message, once; a type that is not in the table is an error. `diagram`
+draws the table for docs/protocol.md.
 """
 
 from __future__ import annotations
@@ -38,8 +38,10 @@ class Kind(IntEnum):
 
 
 class AbortCode(IntEnum):
-    """Why a round ends without a result; a function of public data only."""
+    """The reason why a round ends without a result; a function of public data only."""
 
+    # Never of a vector or a secret: a server that may provoke Aborts would learn a bit of it each.
+    # The numbers travel, so that none is ever reused.
     MALFORMED = 1
     VERSION = 2
     WRONG_STATE = 3
@@ -62,7 +64,7 @@ class AbortCode(IntEnum):
 
     @property
     def meaning(self) -> str:
-        """What happened, in words.
+        """The reason in words.
 
         >>> AbortCode.REVIVED.meaning
         'a client that was absent is said to have survived'
@@ -99,7 +101,7 @@ _MEANINGS = {
 
 
 class LocalProtocolError(FedtallyError):
-    """Refuse a call that the caller should not have made: out of turn, or with input that cannot be summed."""
+    """Refuse a call that comes out of turn, or whose input cannot be summed."""
 
 
 class RemoteProtocolError(FedtallyError):
@@ -111,7 +113,7 @@ class RemoteProtocolError(FedtallyError):
 
 
 class ClientState(Enum):
-    """What a client has done last."""
+    """The last step that a client has taken."""
 
     NEW = "new"
     ADVERTISED = "advertised"
@@ -123,7 +125,7 @@ class ClientState(Enum):
 
 
 class ServerState(Enum):
-    """What the server waits for, until it closes the phase."""
+    """The replies that the server waits for, until it closes the phase."""
 
     ADVERTISE = "advertise"
     SHARE = "share"
@@ -135,7 +137,7 @@ class ServerState(Enum):
 
 
 class Exchange(NamedTuple):
-    """What the server sends in a phase, what a client that is `before` answers, and where it is then."""
+    """A request of the server in a phase, and the reply that takes a client to its next state."""
 
     phase: ServerState
     request: Kind
@@ -155,6 +157,8 @@ _FIRST = (
         ServerState.COLLECT, Kind.INBOX, ClientState.SHARED, Kind.MASKED_INPUT, ClientState.MASKED
     ),
 )
+# `active` has one exchange more, the consistency check of Bonawitz et al. 2017: without it a lying
+# server could show each client another set of survivors.
 EXCHANGES: dict[Adversary, tuple[Exchange, ...]] = {
     Adversary.SEMI_HONEST: (
         *_FIRST,
@@ -184,9 +188,10 @@ TRANSITIONS: dict[Adversary, dict[ClientState, dict[Kind, Exchange]]] = {
     adversary: {step.before: {step.request: step} for step in steps}
     for adversary, steps in EXCHANGES.items()
 }
-"""By profile, a client's state and the type of what arrives: what is answered.
-An Abort is taken from the first answer on, and a Result by a client that is done; both are answered
-with nothing.
+"""The exchange for each profile, state of a client and type of message.
+
+Besides, a client takes an Abort from its first answer on, and a Result once it is done. It answers
+neither.
 """
 
 
@@ -196,17 +201,19 @@ def phase(adversary: Adversary, state: ServerState) -> Exchange:
 
 
 def next_phase(adversary: Adversary, state: ServerState) -> ServerState:
-    """Return what follows when the server closes a phase.
+    """Return the phase that follows when the server closes a phase.
 
-    >>> next_phase(Adversary.ACTIVE, ServerState.COLLECT), next_phase(Adversary.SEMI_HONEST, ServerState.COLLECT)
-    (<ServerState.CONFIRM: 'confirm'>, <ServerState.UNMASK: 'unmask'>)
+    >>> next_phase(Adversary.ACTIVE, ServerState.COLLECT)
+    <ServerState.CONFIRM: 'confirm'>
+    >>> next_phase(Adversary.SEMI_HONEST, ServerState.COLLECT)
+    <ServerState.UNMASK: 'unmask'>
     """
     phases = [*(step.phase for step in EXCHANGES[adversary]), ServerState.DONE]
     return phases[phases.index(state) + 1]
 
 
 class Invite(NamedTuple):
-    """What a session is: its parameters, its time (Unix seconds), its round and whose campaign it is."""
+    """The terms of a session: parameters, times (Unix seconds), round, plan and allow-list."""
 
     parameters: Parameters
     not_before: int
@@ -227,7 +234,7 @@ class Advert(NamedTuple):
 
 
 class Roster(NamedTuple):
-    """`semi_honest`: the client's place, and the adverts of its neighbours by x, as they were sent."""
+    """In `semi_honest`: the client's place, and its neighbours' adverts by x, as they were sent."""
 
     n: int
     own_index: int
@@ -236,28 +243,31 @@ class Roster(NamedTuple):
 
 
 class FullRoster(NamedTuple):
-    """`active`: who of the allow-list takes part, and the adverts of all of them in that order, as they were sent."""
+    """In `active`: the members of the allow-list in the roster, and their adverts in that order."""
 
     members: Bits
     adverts: Sequence[bytes]
 
 
 class Inbox(NamedTuple):
-    """Which neighbours shared, by x, and what those sealed for the client."""
+    """The neighbours that shared, by x, and what each of them sealed for the client."""
 
     present: Bits
     sealed: Sequence[bytes]
 
 
 class Confirmations(NamedTuple):
-    """Which of the roster confirmed the survivors, and their signatures in that order."""
+    """The clients of the roster that confirmed the survivors, and their signatures in order."""
 
     signers: Bits
     signatures: Sequence[bytes]
 
 
 class Unmask(NamedTuple):
-    """The client's share of its own b, whose shares it gives, by x, and these: uint32 [given, 5]."""
+    """The client's share of its own b, and those that it gives of neighbours: uint32 [given, 5].
+
+    `given` says for which neighbours, by x.
+    """
 
     own: npt.NDArray[np.uint32]
     given: Bits
@@ -265,14 +275,14 @@ class Unmask(NamedTuple):
 
 
 class Result(NamedTuple):
-    """How many clients are in the sum, and a salted hash of it."""
+    """The number of clients in the sum, and a salted hash of the sum."""
 
     survivors: int
     digest: bytes
 
 
 class Outcome(NamedTuple):
-    """What a session gave the server: the sum, int64 [V], and who is in it, by roster index."""
+    """The sum of a session, int64 [V], and the clients that are in it, by roster index."""
 
     total: npt.NDArray[np.int64]
     alive: Bits
@@ -305,7 +315,7 @@ def _spoken(kind: Kind) -> str:
     return kind.name.replace("_", " ").title().replace(" ", "")
 
 
-# What reports call the stages, by what clients answer in them.
+# The names of the stages in reports, by the replies of clients in them.
 STAGES = {
     Kind.ADVERTISE: "advertise keys",
     Kind.SHARES: "share keys",

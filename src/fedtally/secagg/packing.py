@@ -1,4 +1,4 @@
-"""The codec of vectors of b-bit integers, 1 <= b <= 64: between lanes in memory and bytes on the wire.
+"""The codec of vectors of b-bit integers, 1 <= b <= 64: lanes in memory, bytes on the wire.
 
 b is a sum of powers of two. Each of them, the largest first, is the width w of a plane, which holds
 w binary digits of every entry: the first plane the lowest ones, the next plane those above them. So
@@ -31,7 +31,9 @@ _U8 = npt.NDArray[np.uint8]
 
 @lru_cache(maxsize=64, typed=True)
 def packed_length(entries: int, bits: int) -> int:
-    """Return how many bytes a vector takes: ceil(entries * bits / 8), and up to 2 more where 8 does not divide bits.
+    """Return how many bytes a vector takes.
+
+    They are ceil(entries * bits / 8), and up to 2 more where 8 does not divide bits.
 
     Args:
         entries: at least 1.
@@ -72,6 +74,7 @@ def pack(vector: Lanes, bits: int) -> bytes:
         raise InvalidInputError(
             f"vector must be {dtype} [at least one entry] for {bits} bits, got {got}"
         )
+    # a higher bit would be lost without a sign
     if int(vector.max()) >> bits:
         raise InvalidInputError(
             f"every entry must be below 2^{bits}; reduce the vector mod 2^{bits} first"
@@ -91,7 +94,9 @@ def pack(vector: Lanes, bits: int) -> bytes:
 
 
 def unpack(data: bytes, entries: int, bits: int) -> Lanes:
-    """Return the vector that `pack` encoded; for 16, 32 and 64 bits it is a read-only view of the data.
+    """Return the vector that `pack` encoded.
+
+    For 16, 32 and 64 bits it is a read-only view of the data.
 
     Args:
         data: packed_length(entries, bits) bytes.
@@ -131,8 +136,8 @@ def centred(vector: Lanes, bits: int) -> npt.NDArray[np.int64]:
     >>> centred(np.array([1, 255, 128], "<u2"), 8).tolist()
     [1, -1, -128]
     """
+    # shifted up, the highest of the bits is the sign; the arithmetic shift brings it down again
     spare = 64 - bits
-    # brings the sign down
     return (vector.astype(np.uint64) << np.uint64(spare)).view(np.int64) >> spare
 
 
@@ -173,6 +178,7 @@ def _unpack_plane(data: bytes, start: int, entries: int, width: int) -> npt.NDAr
     else:
         digits = (packed >> np.arange(0, 8, width, dtype=np.uint8)[:, None]).reshape(-1)
         digits &= np.uint8((1 << width) - 1)
+    # one encoding for each vector: padding that is set would be a second one
     if any(digits[entries:].tobytes()):
         raise InvalidInputError(
             f"the bits after {entries} digits of {width} bits must be zero: not what pack writes"

@@ -1,23 +1,27 @@
-"""The parameters of secure summation: who masks with whom, how many shares open a secret, how many bits a counter has.
+"""The parameters of secure summation: the graph of masks, the threshold of shares, the modulus.
 
-A planner searches (`proposal`); a client does not: it evaluates predicates on what a server
-proposes (`ClientPolicy`, `Parameters.check_roster`), in exact integer arithmetic, so that no
+A planner searches (`proposal`). A client does not: it evaluates predicates on the parameters that a
+server proposes (`ClientPolicy`, `Parameters.check_roster`), in exact integer arithmetic, so that no
 rounding decides.
 
 n clients are in the roster, of which at most C are corrupt, an absolute number. In the ring every
-client has k neighbours, the k/2 next ones on both sides of a random order; in the complete graph
-everybody is everybody's neighbour. A secret of a client is opened by t of its k + 1 holders, itself
-included. That a client with t corrupt neighbours exists anywhere, or that corrupt clients part the
-survivors of a ring, has a probability of at most 2^-40 (sigma), split evenly, whoever drops out:
-`is_whole_ring` is asked about the survivors that there are. That dropouts by chance within
-max_dropout end a round has one of about 2^-20 (eta) for each reason. (Bell, Bonawitz, Gascon,
-Lepoint and Raykova 2020, SecAgg+; the cut by corrupt and absent clients, which is asked of a roster
-beforehand, as in `graph_parameter_finder` of google-parfait/federated-compute.)
+client has k neighbours, the k/2 next ones on both sides in a random order. In the complete graph
+every two clients are neighbours. t of the k + 1 holders of a client's secret, itself included, open
+it.
+
+Two events would open more than the sum: a client has t corrupt neighbours, or corrupt clients part
+the survivors of a ring. Together they have a probability of at most 2^-40 (sigma), split evenly,
+whichever clients drop out: `is_whole_ring` is evaluated on the actual survivors. Dropouts by chance
+within max_dropout end a round with a probability of about 2^-20 (eta) for each reason. Sources:
+Bell, Bonawitz, Gascon, Lepoint and Raykova 2020 (SecAgg+); for the cut by corrupt and absent
+clients, which is evaluated on a roster beforehand, `graph_parameter_finder` of
+google-parfait/federated-compute.
 
 >>> import dataclasses
 >>> parameters = Parameters(
-...     adversary=Adversary.SEMI_HONEST, n_min=1000, n_max=1000, corrupt=50, max_dropout_ppm=50_000, min_survivors=950,
-...     ring_neighbours=36, ring_threshold=19, length=20_000, bits=16)
+...     adversary=Adversary.SEMI_HONEST, n_min=1000, n_max=1000, corrupt=50,
+...     max_dropout_ppm=50_000, min_survivors=950, ring_neighbours=36, ring_threshold=19,
+...     length=20_000, bits=16)
 >>> parameters.graph(1000), parameters.checksum_entries
 (Graph(neighbours=36, threshold=19), 4)
 >>> policy = ClientPolicy(adversary="semi-honest", max_corrupt=0.05, min_honest=500)
@@ -26,7 +30,7 @@ beforehand, as in `graph_parameter_finder` of google-parfait/federated-compute.)
 >>> dataclasses.replace(parameters, ring_threshold=12).check_roster(1000)
 Traceback (most recent call last):
 ...
-fedtally.secagg.params.UnsafeParametersError: 36 neighbours with threshold 12 among 1000 clients are not safe ...
+fedtally.secagg.params.UnsafeParametersError: 36 neighbours with threshold 12 among 1000 clients ...
 """
 
 from __future__ import annotations
@@ -40,14 +44,16 @@ from fedtally import _validate
 from fedtally.crypto.prg import MAX_BITS, MAX_STREAM_BYTES, lane
 from fedtally.errors import InvalidInputError
 
+# sigma: the ring fails to protect with a probability of at most 2^-40 (Bell et al. 2020 take the
+# same). It is statistical: nobody can repeat the draw of a ring, so 40 bits are enough.
 SECURITY_BITS = 40
-CORRECTNESS_BITS = 20
-MIN_CLIENTS = 3
-MAX_CLIENTS = 2**20
-MAX_ACTIVE_CLIENTS = 1000
+CORRECTNESS_BITS = 20  # eta: a failure costs a round and no privacy, so that 2^-20 is enough
+MIN_CLIENTS = 3  # in a sum of 2, each client knows the other's vector
+MAX_CLIENTS = 2**20  # of a roster, and bits of its bitmaps
+MAX_ACTIVE_CLIENTS = 1000  # each client verifies a signature of every other
 MAX_COMPLETE_CLIENTS = 2**12  # of the complete graph: the shares of n^2 pairs are 320 MiB then
 MAX_NEIGHBOURS = 2**15  # thresholds up to which secret sharing is exact
-PPM = 1_000_000
+PPM = 1_000_000  # fractions travel as whole parts per million, so that all clients round alike
 
 NoiseKind = Literal["discrete-gaussian", "skellam"]
 
@@ -57,7 +63,10 @@ class UnsafeParametersError(InvalidInputError):
 
 
 class Adversary(StrEnum):
-    """Against whom a profile protects: `SEMI_HONEST` a server that follows the protocol, `ACTIVE` one that lies."""
+    """The server that a profile protects against.
+
+    `SEMI_HONEST`: a server that follows the protocol. `ACTIVE`: a server that lies.
+    """
 
     SEMI_HONEST = "semi-honest"
     ACTIVE = "active"
@@ -88,7 +97,7 @@ class Graph(NamedTuple):
 
 
 def corrupt_clients(max_corrupt: float, n_max: int) -> int:
-    """Return C = max(1, ceil(max_corrupt * n_max)), with the fraction in whole parts per million.
+    """Return C = max(1, ceil(max_corrupt * n_max)), the fraction in whole parts per million.
 
     >>> corrupt_clients(0.05, 1000), corrupt_clients(0.0, 10)
     (50, 1)
@@ -97,7 +106,10 @@ def corrupt_clients(max_corrupt: float, n_max: int) -> int:
 
 
 def complete_threshold(n: int, corrupt: int) -> int:
-    """Return t = floor((n + C) / 2) + 1: two sets of t clients have more than C in common, an honest one therefore.
+    """Return t = floor((n + C) / 2) + 1, the threshold of the complete graph.
+
+    Two sets of t clients have more than C clients in common, and so an honest one. An honest client
+    confirms one set of survivors: so no two sets both reach t.
 
     >>> complete_threshold(3, 1), complete_threshold(1000, 50)
     (3, 526)
@@ -106,7 +118,9 @@ def complete_threshold(n: int, corrupt: int) -> int:
 
 
 def integrity_lanes(bits: int) -> int:
-    """Return how many entries of constant 1 pass with probability 2^-64 at most when a mask is wrong: ceil(64 / b).
+    """Return the number of checksum entries: ceil(64 / b).
+
+    With so many entries of constant 1 a wrong mask passes with a probability of at most 2^-64.
 
     >>> integrity_lanes(16), integrity_lanes(11)
     (4, 6)
@@ -115,7 +129,9 @@ def integrity_lanes(bits: int) -> int:
 
 
 def modulus_bits(n: int, largest_entry: int = 1, noise: int = 0, *, multiple: int = 8) -> int:
-    """Return b: enough bits for every sum of n clients and its noise, ceil(log2(2 (n B + tau) + 1)), rounded up.
+    """Return b, enough bits for every sum of n clients and its noise.
+
+    It is ceil(log2(2 (n B + tau) + 1)), rounded up to a multiple.
 
     Args:
         n: invited clients.
@@ -145,16 +161,17 @@ def modulus_bits(n: int, largest_entry: int = 1, noise: int = 0, *, multiple: in
 
 
 def noise_bound(stddev: float, length: int, kind: NoiseKind = "skellam") -> int:
-    """Return tau, which no entry of the total noise exceeds, except with probability 2^-40 for the whole vector.
+    """Return tau, a bound on every entry of the total noise.
 
-    The discrete Gaussian, and a sum of them, is sub-Gaussian (Canonne, Kamath and Steinke 2020):
-    tau = sigma sqrt(2 (ln 2V + 40 ln 2)). For Skellam noise of variance v, E[exp(s Z)] = exp(v
-    (cosh s - 1)); the best s is asinh(tau / v), and tau the root of tau asinh(tau / v) - sqrt(tau^2
-    + v^2) + v = ln 2V + 40 ln 2.
+    It fails with a probability of 2^-40 for the whole vector; then an entry of the sum may wrap
+    around. The discrete Gaussian, and a sum of them, is sub-Gaussian (Canonne, Kamath and Steinke
+    2020): tau = sigma sqrt(2 (ln 2V + 40 ln 2)). For Skellam noise of variance v, E[exp(s Z)] =
+    exp(v (cosh s - 1)). The best s is asinh(tau / v), and tau is the root of tau asinh(tau / v) -
+    sqrt(tau^2 + v^2) + v = ln 2V + 40 ln 2.
 
     Args:
         stddev: sigma of the largest possible total, when nobody drops out: the intended sigma times
-            sqrt(n / (min_survivors - C)). 0: no noise.
+            sqrt(n / (min_survivors - C)). 0 stands for no noise.
         length: V, entries of the vector.
         kind: the distribution.
 
@@ -179,7 +196,10 @@ def noise_bound(stddev: float, length: int, kind: NoiseKind = "skellam") -> int:
 
 
 def _chernoff_root(variance: float, exponent: float, least: float) -> float:
-    """Return the tau at which the bound of Skellam noise has this exponent, rounded up; `least` is below it."""
+    """Return the tau at which Chernoff's bound of Skellam noise has this exponent, from above.
+
+    `least` is a value below it.
+    """
 
     def excess(tau: float) -> float:
         ratio = tau / variance
@@ -199,14 +219,14 @@ def _chernoff_root(variance: float, exponent: float, least: float) -> float:
 
 
 def is_safe_ring(n: int, corrupt: int, absent: int, graph: Graph) -> bool:
-    """Tell whether a ring protects, exactly: each of the two bad events has a probability of at most 2^-41.
+    """Tell whether each of the two bad events of a ring has a probability of at most 2^-41.
 
     Args:
         n: clients in the roster.
         corrupt: C.
-        absent: clients that may be missing, taken as drawn without a look at the ring;
-            `is_whole_ring` is asked of those that are, whoever chose them.
-        graph: k, even, and t, with 2 <= t <= k <= n - 2; another one is not safe.
+        absent: the clients that may be missing. They are taken as drawn without a look at the ring;
+            `is_whole_ring` is evaluated later on those that are missing, however they were chosen.
+        graph: k, even, and t, with 2 <= t <= k <= n - 2. Any other graph is not safe.
 
     >>> is_safe_ring(1000, 100, 100, Graph(48, 27)), is_safe_ring(1000, 100, 100, Graph(300, 27))
     (True, False)
@@ -227,11 +247,11 @@ def is_safe_ring(n: int, corrupt: int, absent: int, graph: Graph) -> bool:
 
 
 def is_whole_ring(n: int, corrupt: int, k: int, cut: int) -> bool:
-    """Tell whether C corrupt clients part a ring of which this is the weakest cut with at most 2^-41, in integers.
+    """Tell whether C corrupt clients part a ring with a probability of at most 2^-41, in integers.
 
-    They do only if two of its gaps hold `cut` corrupt clients or more. Two gaps are k of n clients
-    that do not depend on who is corrupt, and there are n (n - k - 1) / 2 pairs: a bound on the ring
-    alone, whoever drops out.
+    They part a ring whose weakest cut is `cut` only if two of its gaps hold that many corrupt
+    clients or more. Two gaps are k of n clients, drawn regardless of which clients are corrupt, and
+    there are n (n - k - 1) / 2 pairs. So it bounds the ring alone, whichever clients drop out.
 
     >>> is_whole_ring(1000, 50, 36, 20), is_whole_ring(1000, 50, 36, 19)
     (True, False)
@@ -265,12 +285,14 @@ def tail_at_most(population: int, marked: int, drawn: int, least: int, odds: int
 
 @dataclass(frozen=True, kw_only=True)
 class Parameters:
-    """What a cohort agrees on, public and consistent; whether it is safe is for `ClientPolicy` and `check_roster`.
+    """The public parameters that a cohort agrees on, consistent with each other.
+
+    `ClientPolicy` and `check_roster` decide whether they are safe.
 
     Args:
         adversary: the profile.
         n_min: the fewest clients in a roster, at least 3.
-        n_max: the most: 2^20, in the complete graph 2^12, `active` 1,000.
+        n_max: the most clients in a roster: 2^20, in the complete graph 2^12, in `active` 1,000.
         corrupt: C, the most corrupt clients in the cohort, below min_survivors; at least 1 if
             semi-honest.
         max_dropout_ppm: parts per million of the roster that may drop out after it; below a
@@ -310,6 +332,7 @@ class Parameters:
         bounded(MIN_CLIENTS, MAX_ACTIVE_CLIENTS if active else MAX_CLIENTS, "n_max")
         bounded(MIN_CLIENTS, self.n_max, "n_min")
         bounded(1, self.n_min, "min_survivors")
+        # at least 1 without an allow-list: nobody can rule out that a client is the server's own
         bounded(0 if active else 1, self.n_max, "corrupt")
         if self.corrupt >= self.min_survivors:
             raise InvalidInputError(
@@ -317,6 +340,7 @@ class Parameters:
                 "a sum needs honest clients"
             )
         bounded(0, PPM - 1, "max_dropout_ppm")
+        # with n - 1 neighbours it is the complete graph, which has its own threshold
         bounded(0, min(self.n_min - 2, MAX_NEIGHBOURS), "ring_neighbours")
         bounded(min(2, self.ring_neighbours), self.ring_neighbours, "ring_threshold")
         if self.ring_neighbours % 2:
@@ -333,11 +357,13 @@ class Parameters:
             )
         if active:
             self._check_survivors()
+        # the least bits, for entries of 1: the plan knows real entries and noise, and asks for more
         bounded(modulus_bits(self.n_max, multiple=1), MAX_BITS, "bits")
         bounded(1, MAX_STREAM_BYTES // lane(self.bits).itemsize - self.checksum_entries, "length")
 
     def _check_survivors(self) -> None:
-        """C clients that stay silent must neither open nor stop a round; one that deals garbage does stop it."""
+        """Refuse a `min_survivors` at which C silent clients could open or stop a round."""
+        # One client that deals garbage can still stop it: docs/protocol.md, "What is not claimed".
         fewest = complete_threshold(self.n_max, self.corrupt)
         most = self.n_min - share_of(self.max_dropout_ppm, self.n_min, up=True) - self.corrupt
         if not fewest <= self.min_survivors <= most:
@@ -350,7 +376,7 @@ class Parameters:
 
     @property
     def is_complete(self) -> bool:
-        """Whether everybody is everybody's neighbour."""
+        """Whether every two clients are neighbours."""
         return self.ring_neighbours == 0
 
     @property
@@ -360,22 +386,33 @@ class Parameters:
 
     @property
     def honest_survivors(self) -> int:
-        """The fewest honest clients in a sum: min_survivors - C, by which each sizes its share of the noise."""
+        """The fewest honest clients in a sum: min_survivors - C.
+
+        Each client sizes its share of the noise by it, so that shares of corrupt clients, which may
+        be missing, are not counted on.
+        """
         return self.min_survivors - self.corrupt
 
     def graph(self, n: int) -> Graph:
-        """Return the neighbours and the threshold in a roster of n clients; of the complete graph both depend on n."""
+        """Return the neighbours and the threshold in a roster of n clients.
+
+        In the complete graph both depend on n.
+        """
         if self.is_complete:
             return Graph(n - 1, complete_threshold(n, self.corrupt))
         return Graph(self.ring_neighbours, self.ring_threshold)
 
     def absent(self, n: int) -> int:
-        """Return how many of n clients may be missing: max_dropout of them, or all but min_survivors if more."""
+        """Return how many of n clients may be missing.
+
+        They are max_dropout of n, or all but min_survivors if that is more.
+        """
         return max(share_of(self.max_dropout_ppm, n), n - self.min_survivors)
 
     def check_roster(self, n: int) -> None:
         """Refuse a roster whose real size makes the graph unsafe.
-        For a client, after `ClientPolicy.check_invite`.
+
+        A client calls it after `ClientPolicy.check_invite`.
 
         Raises:
             UnsafeParametersError: n is not within n_min .. n_max, or the ring does not protect n
@@ -398,14 +435,15 @@ class Parameters:
 
 @dataclass(frozen=True, kw_only=True)
 class ClientPolicy:
-    """What a client demands of a server's parameters, before it allocates anything.
+    """The demands of a client on a server's parameters, checked before it allocates anything.
 
     Args:
         adversary: the profile; another one is refused.
         min_honest: the fewest honest clients in a sum, min_survivors - C; at least 2, since one is
             no crowd.
-        max_corrupt: the fraction of n_max that may be corrupt at the least.
-        corrupt: the clients that may be corrupt at the least, as many as the allow-list may hold.
+        max_corrupt: the least fraction of n_max that the parameters must allow to be corrupt.
+        corrupt: the least number of corrupt clients that they must allow, as many as the
+            allow-list may hold.
         min_clients: the fewest clients in a roster.
         max_clients: the most.
         max_neighbours: the most neighbours; every one costs an exchange of keys and a mask.
@@ -451,7 +489,8 @@ class ClientPolicy:
     def check_invite(self, parameters: Parameters) -> None:
         """Refuse parameters that are weaker, or larger, than this policy allows.
 
-        The real size of the roster is not known yet: `Parameters.check_roster` follows when it is.
+        Weaker ones protect too little; larger ones let a server exhaust a client's memory. The real
+        size of the roster is not known yet: `Parameters.check_roster` follows when it is.
 
         Raises:
             UnsafeParametersError: names the parameter, its value and the bound.

@@ -1,11 +1,12 @@
-"""The planner of secure summation: the cheapest graph that protects a cohort and bears its dropouts.
+"""The planner of secure summation: the cheapest graph that protects and bears the dropouts.
 
-Only whoever plans a campaign searches; a client evaluates the predicates of `params` on what it is
-told.
+Only the planner of a campaign searches. A client evaluates the predicates of `params` on the
+parameters that it is given.
 
 >>> from fedtally.secagg.params import corrupt_clients
->>> parameters = propose(1000, length=20_000, bits=16, corrupt=corrupt_clients(0.05, 1000), max_dropout=0.05)
->>> parameters.graph(1000), parameters.corrupt, parameters.min_survivors, parameters.checksum_entries
+>>> corrupt = corrupt_clients(0.05, 1000)
+>>> parameters = propose(1000, length=20_000, bits=16, corrupt=corrupt, max_dropout=0.05)
+>>> parameters.graph(1000), corrupt, parameters.min_survivors, parameters.checksum_entries
 (Graph(neighbours=36, threshold=19), 50, 950, 4)
 """
 
@@ -37,7 +38,7 @@ from fedtally.secagg.params import (
     tail_at_most,
 )
 
-_LOOKS = 1000  # sizes of the roster that a ring is tried at
+_LOOKS = 1000  # sizes of the roster that a ring is tried at: bounds the time of a search
 
 
 def propose(
@@ -60,16 +61,18 @@ def propose(
         n_max: invited clients.
         length: V.
         bits: b, from `modulus_bits`.
-        corrupt: C; `corrupt_clients` makes it of a fraction.
+        corrupt: C; `corrupt_clients` computes it from a fraction.
         max_dropout: a fraction of the roster.
         adversary: the profile.
-        n_min: the smallest roster; default n_max.
-        min_survivors: default what is left of n_min after max_dropout, in `active` less C.
+        n_min: the smallest roster; by default n_max.
+        min_survivors: by default what is left of n_min after max_dropout, in `active` less C.
 
     Raises:
         InvalidInputError: no parameters bear so many corrupt clients and dropouts.
 
-    >>> propose(1000, length=100, bits=16, corrupt=50, max_dropout=0.1, adversary="active").graph(1000)
+    >>> found = propose(
+    ...     1000, length=100, bits=16, corrupt=50, max_dropout=0.1, adversary="active")
+    >>> found.graph(1000)
     Graph(neighbours=999, threshold=526)
     """
     adversary, dropout = Adversary.parse(adversary), ppm_of(max_dropout=max_dropout)
@@ -90,6 +93,7 @@ def propose(
         length=length,
         bits=bits,
     )
+    # never a ring in `active`: a server that lies cuts an arc off (docs/protocol.md, "Why no ring")
     if adversary is Adversary.SEMI_HONEST:
         ring = _find_ring_between(n_min, n_max, corrupt, dropout, min_survivors)
         if ring is not None:
@@ -108,12 +112,12 @@ def propose(
 def _find_ring_between(
     n_min: int, n_max: int, corrupt: int, dropout: int, min_survivors: int
 ) -> Graph | None:
-    """Return the cheapest ring for all sizes of a roster: for both ends, and for those between where that is too weak.
+    """Return the cheapest ring for all sizes of a roster.
 
-    What may be absent is rounded to whole clients, and corrupt clients weigh most in the smallest
-    roster while the largest has most gaps, so that a size between can be the hardest by a little.
-    Every size of a range of fewer than 2,000 is looked at, and about 1,000 of them of a larger
-    range.
+    It is searched for both ends of the range, and again with each size between that it does not
+    serve. Absent clients are rounded to whole ones, corrupt clients weigh most in the smallest
+    roster, and the largest has most gaps, so that a size between can be the hardest by a little.
+    Every size of a range of fewer than 2,000 is tried, and about 1,000 sizes of a larger range.
     """
 
     def cohort(n: int) -> _Cohort:
@@ -135,7 +139,7 @@ def _find_ring_between(
 
 
 class _Cohort(NamedTuple):
-    """A size of the roster that a ring must serve: `absent` must not cut it, `dropouts` must not stop it."""
+    """A size of the roster, whose ring `absent` must not cut and `dropouts` must not stop."""
 
     n: int
     corrupt: int
@@ -144,7 +148,7 @@ class _Cohort(NamedTuple):
 
 
 def _serves(ring: Graph, cohort: _Cohort) -> bool:
-    """Tell whether a ring protects a cohort, and bears its dropouts but for 2^-20 for each reason."""
+    """Tell whether a ring protects a cohort and bears its dropouts, but for 2^-20 a reason."""
     n, corrupt, absent, dropouts = cohort
     k, threshold = ring
     return (
@@ -164,24 +168,26 @@ def _find_ring(
     others: int = 1,
     stays_whole: bool = False,
 ) -> Graph | None:
-    """Return the ring of the fewest neighbours that serves every cohort, with the lowest threshold, or None.
+    """Return the ring of the fewest neighbours that serves every cohort, or None.
 
-    A threshold is above all corrupt neighbours that a client may have, and within all that surely
-    survive. The lowest such one rises with k, and the highest by no more than one a neighbour (a
-    further draw without replacement adds 0 or 1): where they are g apart, no k below k + g will do.
-    So it is with the survivors of two gaps and those that `is_whole_ring` asks for. The quantiles
-    are floating-point numbers and suggest a threshold; integers decide, as for the client.
+    It has the lowest threshold. A threshold must be above the number of corrupt neighbours that a
+    client may have, and at most the number of neighbours that surely survive. The lowest threshold
+    rises with k, and the highest by no more than one for each neighbour (a further draw without
+    replacement adds 0 or 1). So where they are g apart, no k below k + g is enough. The same holds
+    for the survivors of two gaps and those that `is_whole_ring` demands. The quantiles are
+    floating-point numbers and suggest a threshold; integers decide, as for the client.
 
     Args:
-        cohorts: what the ring must serve.
+        cohorts: the sizes of the roster that the ring must serve.
         least_threshold: the lowest threshold for k neighbours of which so many may be corrupt.
-        others: a client's neighbours are drawn from n - 1 others; 0: from n, as in the published
-            search.
-        stays_whole: dropouts by chance pass `is_whole_ring` but for 2^-20; the published search has
-            no such check.
+        others: 1 if a client's neighbours are drawn from n - 1 others; 0 if from n, as in the
+            published search.
+        stays_whole: whether dropouts by chance must pass `is_whole_ring` but for 2^-20. The
+            published search has no such check.
     """
     odds, top = 2 ** (SECURITY_BITS + 1), min(MAX_NEIGHBOURS, *(cohort.n - 2 for cohort in cohorts))
-    whole = bisect_left(  # the chance of a cut falls with k
+    # The chance of a cut falls with k, so that the least k without one is found by bisection
+    whole = bisect_left(
         range(2, top + 1, 2),
         True,
         key=lambda k: all(is_cut_below(c.n, c.corrupt + c.absent, k, odds) for c in cohorts),
@@ -201,6 +207,8 @@ def _find_ring(
             if stays_whole
             else lowest - highest
         )
+        # The quantiles are floating-point numbers. What protects is decided in integers, as by the
+        # client, which would refuse the plan otherwise.
         if short <= 0 and all(
             tail_at_most(c.n - others, c.corrupt, k, lowest, odds * c.n) for c in cohorts
         ):
@@ -210,7 +218,10 @@ def _find_ring(
 
 
 def _short_of_whole(cohort: _Cohort, k: int) -> int:
-    """Return how many survivors two gaps lack, by chance but for 2^-20, of those that `is_whole_ring` asks for."""
+    """Return how many survivors two gaps lack of those that `is_whole_ring` demands.
+
+    That many are lacking by chance, but for a probability of 2^-20.
+    """
     n, corrupt, _, dropouts = cohort
     pairs = n * (n - k - 1) / 2
     left = k - _quantile(n, dropouts, k, 1 / (2**CORRECTNESS_BITS * pairs))
@@ -218,7 +229,7 @@ def _short_of_whole(cohort: _Cohort, k: int) -> int:
 
 
 def _quantile(population: int, marked: int, drawn: int, probability: float) -> int:
-    """Return the smallest x with P[Hyper(population, marked, drawn) > x] <= probability, but for rounding."""
+    """Return the least x with P[Hyper(population, marked, drawn) > x] <= probability, rounded."""
 
     def log_factorial(x: int) -> float:
         return math.lgamma(x + 1)

@@ -1,9 +1,13 @@
-"""The server of secure summation: from the bytes that clients send to those that they are asked with, sans-IO.
+"""The server of secure summation, sans-IO: it takes the clients' bytes and returns its requests.
 
 The server adds up masked vectors as they come and holds none of them. It closes a phase when its
-caller says so, and what it then tells the clients can never change: it is written down before the
-first byte of it leaves, a restored server says the very same, and inputs that come late are refused
-for ever. A second version of what one of these messages says would open both secrets of a client.
+caller says so. What it then tells the clients can never change: it is written down before the first
+byte of it leaves, a restored server says the very same, and inputs that come late are refused for
+ever. A second version of one of these messages would open both secrets of a client.
+
+docs/protocol.md specifies every byte and check. In `semi_honest` privacy rests on this server; in
+`active` it rests on the clients' checks, and those here keep one bad client from stopping a round.
+The protocol is that of Bonawitz et al. 2017, with the ring of Bell et al. 2020 in `semi_honest`.
 """
 
 from __future__ import annotations
@@ -25,6 +29,7 @@ from fedtally.secagg import wire
 from fedtally.secagg.allow_list import AllowList
 from fedtally.secagg.graph import Neighbourhood
 from fedtally.secagg.messages import (
+    EXCHANGES,
     AbortCode,
     Bits,
     Confirmations,
@@ -46,21 +51,23 @@ from fedtally.secagg.params import Adversary, Parameters
 from fedtally.secagg.unmasking import Unmasking
 
 SCHEMA = "fedtally-secagg-checkpoint/1"
-ClientId = int | str
+ClientId = int | str  # the types that JSON gives back as they were, for the checkpoint
+# The salt of the result's digest. Without 32 unknown bytes a reader of the announcement could try
+# out likely sums before the sum is published.
 SALT_BYTES = 32
 _ENDED = (ServerState.DONE, ServerState.ABORTED)
 
 
 class Closing(NamedTuple):
-    """What closing the phase now would do.
+    """The outcome that closing the phase now would have.
 
     Attributes:
         code: None if the next phase follows, else why the round would be aborted.
         short: the clients for whose secrets too few holders are left.
-        answered: how many have answered.
-        asked: how many have, or still can; those who said that they abort cannot. Once all have
-            answered there is nothing to wait for. Before that, waiting in UNMASK gives shares to
-            spare, against wrong ones.
+        answered: the number of clients that have answered.
+        asked: the number of clients that have answered or still can; a client that sent an Abort
+            cannot. Once all have answered there is nothing to wait for. Before that, waiting in
+            UNMASK gives shares to spare, against wrong ones.
     """
 
     code: AbortCode | None
@@ -70,9 +77,10 @@ class Closing(NamedTuple):
 
 
 class Blame(NamedTuple):
-    """A share that was wrong: dealt wrongly by its owner or given wrongly by its holder, which cannot be told apart.
+    """A share that was wrong, by the pair of clients that it went between.
 
-    So an honest client is named wherever the other one of the pair lied: a dealer can have all its
+    Either its owner dealt it wrongly or its holder gave it wrongly; nobody can tell which. So an
+    honest client is named wherever the other one of the pair lied: a dealer can have all its
     holders named. `holder` is None where the shares that were given do not give the secret that the
     owner committed to.
     """
@@ -85,36 +93,38 @@ class Server:
     """One session of one cohort.
 
     Args:
-        parameters: what the cohort agrees on.
+        parameters: the parameters of the cohort.
         session: 32 uniform bytes that were never used before.
         signing_key: the key that the Plan pins.
-        fingerprint: of the Plan, 32 bytes.
+        fingerprint: the fingerprint of the Plan, 32 bytes.
         round: the round of the campaign.
         not_before: Unix seconds.
         not_after: Unix seconds; the session ends then.
         salt: 32 uniform bytes, published with the result and not before.
-        random: returns as many uniform bytes as it is asked for, from a cryptographic source; asked
-            once in `semi_honest`, for the order of the roster, when everybody is in it.
-        allow_list: who may take part; only and always in `active`.
-        journal: writes a checkpoint durably before it returns; None: a server that crashes abandons
+        random: returns as many uniform bytes as it is asked for, from a cryptographic source. It is
+            asked once in `semi_honest`, for the order of the roster, after the last advert.
+        allow_list: the identities that may take part; only and always in `active`.
+        journal: writes a checkpoint durably before it returns. None: a server that crashes abandons
             the session.
         reserve: called with this server before the session enters the unmasking phase, from which
-            on its sum can be opened; and after each restart from there on, before the server can
-            say anything. If it raises, the session is closed, and the caller gets the error.
+            on its sum can be opened, and after each restart in that phase or later, before the
+            server can send anything. If it raises, the session is closed, and the caller gets the
+            error.
 
     Attributes:
-        state: what it waits for.
+        state: the phase that the session is in.
         invite: the Invite, the same bytes for everybody.
         code: why the round was aborted.
         outcome: the sum, when it is done.
-        blamed: wrong shares that were met while unmasking; those beyond the first t are looked at
-            only if one of these is wrong, and of a holder that was caught no more. It accuses
-            pairs, not clients: a client that deals bad shares puts the names of honest holders
-            here, and a holder that lies the name of an honest dealer. Who is in one pair alone may
-            be the victim of the other; exclude nobody on the word of one round.
+        blamed: wrong shares that were met while unmasking. Shares beyond the first t are looked at
+            only if one of the first t is wrong. Blame accuses pairs, not clients: a client that
+            deals bad shares puts the names of honest holders here, and a holder that lies the name
+            of an honest dealer. Exclude nobody on the word of one round.
+        refusal: why the last `receive` refused a message; None: it took the message, or the bytes
+            were no message of this session.
 
-    One thread at a time. `can_close` costs a pass over all neighbours: ask it when a deadline is
-    near, not after each message.
+    Use it from one thread at a time. `can_close` takes a pass over all neighbours: call it when a
+    deadline is near, not after each message.
     """
 
     def __init__(
@@ -154,6 +164,8 @@ class Server:
         unsigned = wire.frame(
             Kind.INVITE, session, wire.SERVER, terms + bytes(keys.SIGNATURE_BYTES)
         )
+        # The signature covers the header, which has the session: without it signed terms could be
+        # replayed in a session of an attacker's.
         header = unsigned[: wire.HEADER.size]
         self._begin(
             header + terms + signing_key.sign(Label.INVITE, header, terms),
@@ -186,6 +198,7 @@ class Server:
         self.invite, self.state = invite, ServerState.ADVERTISE
         self.code: AbortCode | None = None
         self.outcome: Outcome | None = None
+        self.refusal: AbortCode | None = None
         self.blamed: list[Blame] = []
         self._session, self._terms = message.session, wire.decode_terms(terms)
         self._ctx = wire.context(self._session, terms)
@@ -202,7 +215,7 @@ class Server:
         self._adverts: list[bytes] = []
         self._ranks: list[int] = []  # of the clients in the allow-list, `active` alone
         self._places: dict[ClientId, int] = {}
-        self._points: set[bytes] = set()
+        self._points: set[bytes] = set()  # all public keys so far: none may come twice
         self._present = self._alive = self._signers = np.zeros(0, np.bool_)
         self._sealed = np.zeros((0, 0, wire.SEALED_BYTES), np.uint8)  # by client and slot
         self._signatures: dict[int, bytes] = {}
@@ -219,36 +232,54 @@ class Server:
 
     @property
     def terms(self) -> Invite:
-        """What its Invite says: the parameters, the times, the round and the plan."""
+        """The terms of its Invite: the parameters, the times, the round and the plan."""
         return self._terms
 
     @property
     def clients(self) -> tuple[ClientId, ...]:
-        """Who is in the roster, by index; before there is one, who has advertised so far."""
+        """The clients of the roster, by index; before there is one, those that have advertised."""
         return tuple(self._clients)
 
+    @property
+    def awaited(self) -> tuple[ClientId, ...]:
+        """Who has been asked in this phase and has neither answered nor aborted.
+
+        Nobody while clients advertise: the server does not know whom its caller invited.
+        """
+        return tuple(self._clients[place] for place in np.flatnonzero(self._waiting).tolist())
+
     def receive(self, client: ClientId, data: bytes) -> bool:
-        """Take what a client sent; whether it counts. Nothing that a client sends is an exception.
+        """Take a message of a client; return whether it counts.
+
+        No bytes of a client raise an exception.
 
         Args:
-            client: who sent it, as the transport knows; the same in all messages of a session.
-            data: whatever came.
+            client: the sender, as the transport knows it; the same in all messages of a session.
+            data: the bytes that came; any bytes are allowed.
 
         Raises:
             LocalProtocolError: `client` is no int or str, which a checkpoint could not hold.
         """
+        return self.receive_frame(client, wire.parse(data))
+
+    def receive_frame(self, client: ClientId, message: wire.Frame | None) -> bool:
+        """Take a frame that is parsed already, as `receive` does. None: the bytes were no frame."""
         if type(client) not in (int, str):
             raise LocalProtocolError(
                 f"a client must be named by an int or a str, got {type(client).__name__}"
             )
-        message = wire.parse(data)
+        self.refusal = None
         if message is None or message.session != self._session or self.state in _ENDED:
             return False
+        # Dropped without an answer or an effect: a client whose message was refused may send
+        # another, and one that sends nonsense cannot end the session of the others.
         try:
             self._take(client, message)
-        except (RemoteProtocolError, RejectedError):
-            return False
-        return True
+        except RemoteProtocolError as error:
+            self.refusal = error.code
+        except RejectedError:  # a signature or a key that does not hold
+            self.refusal = AbortCode.ROSTER_INVALID
+        return self.refusal is None
 
     def _take(self, client: ClientId, message: wire.Frame) -> None:
         if message.version != wire.VERSION:
@@ -258,6 +289,8 @@ class Server:
                 raise RemoteProtocolError(AbortCode.WRONG_STATE)
             self._add_client(client, message)
             return
+        # The connection and the sender in the header must agree, or one client could answer for
+        # another and have it counted as alive.
         place = self._places.get(client)
         if place is None or message.sender not in self._senders(place, message.kind):
             raise RemoteProtocolError(AbortCode.MALFORMED, "the sender is not who it says")
@@ -265,6 +298,8 @@ class Server:
             wire.decode_abort(message.body)
             self._waiting[place] = False
             return
+        # One answer of each client in each phase: a second vector would be added to the total, and
+        # a second Unmask could hold the other secret's shares.
         if (
             message.kind is not phase(self._parameters.adversary, self.state).reply
             or not self._waiting[place]
@@ -274,7 +309,8 @@ class Server:
         self._waiting[place], self._answered[place] = False, True
 
     def _senders(self, place: int, kind: Kind) -> tuple[int, ...]:
-        """Return what a client may call itself: whoever aborts at its roster has no index yet in `semi_honest`."""
+        """Return the senders that a client may write into a header."""
+        # In `semi_honest` a client that aborts at its Roster has no index yet
         if self._is_active:
             return (self._ranks[place],)
         return (place, wire.UNLISTED) if kind is Kind.ABORT else (place,)
@@ -294,7 +330,7 @@ class Server:
                 self._add_secrets(place, message.body)
 
     def _add_client(self, client: ClientId, message: wire.Frame) -> None:
-        """Take an Advertise: signed by an identity that has not advertised before, of keys that nobody else has."""
+        """Take an Advertise of an identity that is new, and of keys that nobody else has."""
         advert = wire.decode_advert(message.body, self._parameters.adversary)
         if len(self._clients) >= self._parameters.n_max:
             raise RemoteProtocolError(AbortCode.TOO_FEW_CLIENTS, "the roster is full")
@@ -305,6 +341,7 @@ class Server:
                     AbortCode.MALFORMED, "a client has no index before the roster"
                 )
         else:
+            # one identity, one place: else a corrupt client would hold several shares of a secret
             if rank >= len(self._allow_list) or rank in self._ranks:
                 raise RemoteProtocolError(
                     AbortCode.ROSTER_INVALID, "no such identity, or one that is in the roster"
@@ -313,6 +350,8 @@ class Server:
             keys.verify(
                 self._allow_list.key(rank), advert.signature, Label.ADVERTISE, self._ctx, signed
             )
+        # Clients refuse a roster with a key twice or a key of low order (RFC 7748, section 6.1).
+        # Refused here, such an advert costs its sender its place and not all others the round.
         points = {keys.check_point(advert.mask_key), keys.check_point(advert.encryption_key)}
         if len(points) < 2 or points & self._points:
             raise RemoteProtocolError(AbortCode.ROSTER_INVALID, "a key occurs twice")
@@ -325,6 +364,8 @@ class Server:
 
     def _add_vector(self, body: bytes) -> None:
         length = self._parameters.length + self._parameters.checksum_entries
+        # Added at once and not kept: a vector that is stored could be unmasked by itself if both
+        # secrets of its client ever got out. `unpack` raises before it adds anything.
         try:
             self._total += unpack(body, length, self._parameters.bits)
         except InvalidInputError as error:
@@ -332,6 +373,7 @@ class Server:
 
     def _add_signature(self, place: int, signature: bytes) -> None:
         key = self._roster_key(place)
+        # Verified here so that a bad signature does not count: clients want t valid ones
         keys.verify(key, signature, Label.CONFIRM, self._ctx2, wire.bitmap_digest(self._alive))
         self._signatures[place] = signature
 
@@ -360,9 +402,13 @@ class Server:
         return Closing(code, tuple(self._clients[place] for place in short), answered, asked)
 
     def _verdict(self) -> tuple[AbortCode | None, list[int]]:
-        """Return why the phase cannot be followed by the next, and which clients would be left without holders."""
+        """Return why the next phase cannot follow, and which clients would lack holders.
+
+        Each check is one that clients would abort at later, or one without which the sum could not
+        be opened. Made here, it ends the round before it costs the clients anything more.
+        """
         p, n = self._parameters, len(self._clients)
-        threshold = p.graph(max(n, 3)).threshold
+        threshold = p.graph(max(n, 3)).threshold  # of fewer than 3 clients there is no graph
         match self.state:
             case ServerState.ADVERTISE:
                 try:
@@ -372,11 +418,15 @@ class Server:
             case ServerState.SHARE:
                 if int(self._answered.sum()) < max(threshold, p.min_survivors):
                     return AbortCode.TOO_FEW_CLIENTS, []
-                if not self._graph.is_whole(self._answered):  # before an item is spent
+                # Gaps in the ring that corrupt clients could turn into a cut (Bell et al. 2020):
+                # checked before any client spends its item, and in COLLECT again, since others may
+                # have left.
+                if not self._graph.is_whole(self._answered):
                     return AbortCode.RING_CUT, []
             case ServerState.COLLECT:
                 if int(self._answered.sum()) < p.min_survivors:
                     return AbortCode.BELOW_MIN_SURVIVORS, []
+                # also of the dead, whose pair masks have to come off
                 short = self._short(self._answered)
                 if short:
                     return AbortCode.BELOW_THRESHOLD, short
@@ -419,24 +469,33 @@ class Server:
             if code is not None:
                 raise RemoteProtocolError(code)
             following = next_phase(self._parameters.adversary, self.state)
+            # Charged before anything is sent that can open the sum. The other way round, a crash
+            # in between would give a sum away that no ledger has.
             if following is ServerState.UNMASK:
                 self._make_reservation()
             self._commit()
             self._enter(following)
+            # written before the caller can ask for `outgoing` of the new phase, and in here: what
+            # interrupts the server now ends the session, too
+            self._save()
         except RemoteProtocolError as error:
             self._end(error.code)
+            self._save()
         except BaseException:
             self._end(AbortCode.INTERNAL)
             raise
-        self._save()
 
     def _make_reservation(self) -> None:
-        """Ask whoever keeps the books: what the server says from the unmasking phase on opens the sum."""
+        """Call `reserve`: the messages of the unmasking phase open the sum, which costs privacy."""
         if self._reserve is not None:
             self._reserve(self)
 
     def _save(self) -> None:
-        """Write the checkpoint before anything of the phase can leave; without it nothing does."""
+        """Write the checkpoint before anything of the phase can leave.
+
+        A server that sent a bitmap and then lost it could close COLLECT again with another one. The
+        two together open both secrets of a client. So without a checkpoint the session ends.
+        """
         try:
             if self._journal is not None:
                 self._journal(self.checkpoint())
@@ -453,6 +512,7 @@ class Server:
 
     def _end(self, code: AbortCode) -> None:
         self.state, self.code = ServerState.ABORTED, code
+        self.outcome = None  # its checkpoint was not written
         self._drop_inputs()
 
     def _drop_inputs(self) -> None:
@@ -464,12 +524,16 @@ class Server:
         self._unmasking = None
 
     def _drop_sealed(self) -> None:
-        """Erase the sealed shares; a view of none of them would keep them all."""
+        """Erase the sealed shares.
+
+        They serve no further phase, and would open with the clients' encryption keys.
+        """
         self._sealed.fill(0)
+        # a new array: an empty view of the old one would keep all its memory
         self._sealed = np.zeros((0, 0, wire.SEALED_BYTES), np.uint8)
 
     def _commit(self) -> None:
-        """Make what the phase has gathered final."""
+        """Make final what the phase has gathered: later messages cannot change it."""
         match self.state:
             case ServerState.ADVERTISE:
                 self._settle_roster()
@@ -497,8 +561,9 @@ class Server:
     def _settle_roster(self) -> None:
         """Settle the order of the clients: by identity in `active`, else drawn.
 
-        It makes ctx2, hence the ring. Drawn after the last advert it cannot be chosen by who comes,
-        or when.
+        The order makes ctx2, hence the ring. Drawn after the last advert, it cannot be steered by
+        corrupt clients that choose when they come, in order to be neighbours of one client (t of
+        them would hold its secrets) or to fill two gaps of the ring.
         """
         n = len(self._clients)
         by = self._ranks if self._is_active else self._drawn(n)
@@ -509,7 +574,9 @@ class Server:
         self._index_roster()
 
     def _drawn(self, n: int) -> list[bytes]:
-        """Return 16 uniform bytes for each client: that any two are equal has a probability below 2^-88."""
+        """Return 16 uniform bytes for each client, by which they are sorted."""
+        # Two are equal with a probability below 2^-88 for up to 2^20 clients; a tie would favour
+        # the client that came first.
         size = 16 * n
         drawn = self._random(size)
         if not isinstance(drawn, bytes) or len(drawn) != size:
@@ -529,8 +596,10 @@ class Server:
         self._graph = Neighbourhood(self._parameters, n, self._ctx2)
 
     def _enter(self, state: ServerState) -> None:
-        """Begin a phase: nobody has answered it."""
+        """Begin a phase, which no client has answered yet."""
         n, self.state = len(self._clients), state
+        # Each phase asks only clients that answered the one before: a client that was declared dead
+        # must not come back, since its mask key may be open.
         asked = {ServerState.SHARE: np.ones(n, np.bool_), ServerState.COLLECT: self._present}.get(
             state, self._alive
         )
@@ -560,9 +629,10 @@ class Server:
     # ---- what goes to clients ----
 
     def outgoing(self) -> Iterator[tuple[ClientId, bytes]]:
-        """Yield what the phase asks of each client, or how the round ended; the same bytes however often.
+        """Yield the request of the phase to each client, or the end of the round.
 
-        While clients advertise there is nobody to ask yet: the `invite` goes to whoever may come.
+        The bytes are the same at each call. While clients advertise there is nobody to ask yet: the
+        `invite` goes to any client that may come.
         """
         if self.state is ServerState.ABORTED:
             assert self.code is not None
@@ -611,6 +681,7 @@ class Server:
         for place in np.flatnonzero(self._present).tolist():
             peers = self._graph.of(place)
             present = self._present[peers]
+            # The slot of an edge differs between its ends: `mirror` gives the one at the sender
             sealed = shares[peers[present], self._graph.mirror[present]].tobytes()
             body = wire.encode_inbox(Inbox(present, [sealed]))
             yield self._clients[place], wire.frame(Kind.INBOX, self._session, wire.SERVER, body)
@@ -623,7 +694,11 @@ class Server:
     # ---- after a crash ----
 
     def checkpoint(self) -> bytes:
-        """Return what must survive a crash: everything that was made final, nothing that came since."""
+        """Return what must survive a crash: all that was made final, and nothing that came since.
+
+        The signing key is not in it, nor anything that a client gave in UNMASK: a stolen checkpoint
+        opens no client's vector.
+        """
         state = self.state
         clients = [] if state is ServerState.ADVERTISE else self._clients
         sealed = self._sealed[self._present] if state is ServerState.COLLECT else self._sealed[:0]
@@ -666,24 +741,25 @@ class Server:
         journal: Callable[[bytes], None] | None = None,
         reserve: Callable[[Server], None] | None = None,
     ) -> Server:
-        """Return the server that wrote the checkpoint, at the beginning of the phase that it was in.
+        """Return the server that wrote the checkpoint, at the beginning of its phase.
 
-        What it had been sent in that phase is lost; the clients give the same answers to the same
-        `outgoing`.
+        The answers that it had received in that phase are lost. The clients give the same answers
+        to the same `outgoing`.
 
         Args:
-            checkpoint: the last that was written.
+            checkpoint: the last one that was written.
             random: as for a new one.
             allow_list: as for a new one.
             journal: as for a new one.
-            reserve: as for a new one; it is asked again if the sum could be opened when the
+            reserve: as for a new one; it is called again if the sum could be opened when the
                 checkpoint was written.
 
         Raises:
-            UnreadableFileError: this is no checkpoint, or of another allow-list.
+            UnreadableFileError: the bytes are no checkpoint, or one of another allow-list.
             Exception: what `reserve` raised, as it was.
         """
         try:
+            # no pickles: a checkpoint is not authenticated, and a pickle runs what its author wants
             with np.load(io.BytesIO(checkpoint), allow_pickle=False) as file:
                 arrays = {name: file[name] for name in file.files}
             facts = json.loads(arrays["facts"].tobytes())
@@ -697,12 +773,14 @@ class Server:
             ):
                 raise ValueError("another allow-list")
             server._resume(facts, arrays)
-        except Exception as error:  # whatever zip, NumPy and JSON raise on damaged bytes: a list would never be whole
+        # zip, NumPy and JSON raise many types on damaged bytes: no list of them would be whole
+        except Exception as error:
             raise UnreadableFileError(
                 f"this is not a checkpoint of a session with this allow-list: {error}"
             ) from error
         if server.state in (ServerState.UNMASK, ServerState.DONE):
-            server._make_reservation()  # the process before may have died, or had other books
+            # before anything is sent: the process before may have died, or had other books
+            server._make_reservation()
         return server
 
     def _resume(self, facts: dict[str, Any], arrays: dict[str, npt.NDArray[Any]]) -> None:
@@ -716,6 +794,10 @@ class Server:
             arrays["signers"],
         )
         n, state = len(self._clients), ServerState(facts["state"])
+        if state not in _ENDED and state not in {
+            step.phase for step in EXCHANGES[self._parameters.adversary]
+        }:
+            raise ValueError("this adversary has no such phase")
         if len(self._adverts) != n or len(self._ranks) != (n if self._is_active else 0):
             raise ValueError("as many adverts, and ranks in `active`, as clients are needed")
         if any(len(bits) not in (0, n) for bits in (self._present, self._alive, self._signers)):

@@ -1,9 +1,9 @@
 """Taking the masks off: from the shares that survivors gave to the sum of their vectors.
 
-Of a survivor the seed b of its own mask is opened; of a client that shared and did not survive, the
-seed of its mask key, from which follow the masks that its neighbours added for it. Every secret is
-verified before it is used: by the commitment, or by the public key. Where the first shares do not
-give it, all of them are decoded with errors.
+Of a survivor the server opens b, the seed of its self mask. Of a client that shared and did not
+survive it opens the seed of its mask key, from which follow the masks that its neighbours added for
+it (Bonawitz et al. 2017). Every secret is verified before it is used: by the commitment, or by the
+public key. Where the first shares do not give it, all of them are decoded with errors.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from fedtally.secagg.messages import AbortCode, Bits, RemoteProtocolError, Unmas
 from fedtally.secagg.packing import centred
 from fedtally.secagg.params import Parameters
 
-_OWNERS = 1024  # whose shares are gathered at a time
+_OWNERS = 1024  # clients whose shares are gathered at a time: bounds memory to a few MiB
 
 I64 = npt.NDArray[np.int64]
 
@@ -32,17 +32,17 @@ class Unmasking:
     """The shares that have come, and what they open.
 
     Args:
-        parameters: of the session.
-        ctx: its context, 32 bytes.
+        parameters: the parameters of the session.
+        ctx: the context of the session, 32 bytes.
         ctx2: the context of its roster, 32 bytes.
-        graph: who is whose neighbour.
+        graph: the neighbours in the roster.
         adverts: by index, as they were sent.
-        present: who dealt shares: [n].
-        alive: whose vectors are in the total: [n], a part of `present`.
+        present: the clients that dealt shares: [n].
+        alive: the clients whose vectors are in the total: [n], a part of `present`.
 
     Attributes:
-        blamed: pairs (owner, holder) whose share was found wrong; (owner, None) where nothing gives
-            the owner's secret.
+        blamed: pairs (owner, holder) whose share was found wrong; (owner, None) where no shares
+            give the owner's secret.
     """
 
     def __init__(
@@ -62,7 +62,7 @@ class Unmasking:
         # by holder and slot; the last is the share of its own
         self._given = np.zeros((graph.n, holders), np.bool_)
         self._shares = np.zeros((graph.n, holders, shamir.SECRET_ELEMENTS), np.uint32)
-        self._caught = np.zeros(graph.n, np.bool_)  # who gave a wrong share, or was dealt one
+        self._caught = np.zeros(graph.n, np.bool_)  # holders of a share that was wrong
         self.blamed: list[tuple[int, int | None]] = []
 
     def __getstate__(self) -> None:
@@ -86,7 +86,7 @@ class Unmasking:
         return np.flatnonzero(self._present & (holders < self._graph.threshold)).tolist()
 
     def open(self, total: Lanes) -> I64:
-        """Take the masks off the total of the survivors' vectors, in place; return their sum, int64 [V].
+        """Take the masks off the survivors' total, in place; return the sum, int64 [V].
 
         Raises:
             RemoteProtocolError: a secret cannot be opened, or a mask is left.
@@ -95,6 +95,8 @@ class Unmasking:
         for start in range(0, len(present), _OWNERS):
             owners = present[start : start + _OWNERS]
             for owner, secret in zip(owners.tolist(), self._secrets(owners), strict=True):
+                # A survivor's pair masks with other survivors cancel; those with the dead come off
+                # with the dead one's key.
                 if self._alive[owner]:
                     mask = keys.self_mask_key(secret, self._ctx2, owner)
                     masking.subtract(mask)
@@ -106,6 +108,8 @@ class Unmasking:
         self.wipe()
         bits, checksum_entries = self._parameters.bits, self._parameters.checksum_entries
         total &= total.dtype.type(2**bits - 1)
+        # Every client added 1 to each of these entries. A wrong, missing or extra mask is uniform
+        # on all 64 bits of them together, and passes with a probability of 2^-64 at most.
         if (total[-checksum_entries:] != int(self._alive.sum()) % 2**bits).any():
             raise RemoteProtocolError(AbortCode.CHECKSUM_WRONG)
         return centred(total[:-checksum_entries], bits)
@@ -122,6 +126,7 @@ class Unmasking:
                 peer_key = self._adverts[peer].mask_key
                 shared = key.exchange(peer_key)
                 mask = keys.pair_mask_key(shared, self._ctx2, dead, key.public, peer, peer_key)
+                # the survivor added it where its index is smaller, and subtracted it otherwise
                 (masking.subtract if peer < dead else masking.add)(mask)
                 shared.wipe()
                 mask.wipe()
@@ -172,7 +177,10 @@ class Unmasking:
         ]
 
     def _gather(self, owners: I64) -> tuple[Bits, shamir.U32]:
-        """Return which holders gave a share of each owner's secret, [owners, k + 1], and the shares, by x."""
+        """Return which holders gave a share of each owner's secret, and the shares.
+
+        Both are by owner and x: [owners, k + 1].
+        """
         peers, mirror = (
             np.array([self._graph.of(owner) for owner in owners.tolist()]),
             self._graph.mirror,
@@ -182,12 +190,13 @@ class Unmasking:
         return given, shares
 
     def _is_committed(self, owner: int, secret: Secret) -> bool:
+        """Tell whether a secret is the one that its owner advertised."""
         if self._alive[owner]:
             return keys.commitment(secret, self._ctx) == self._adverts[owner].commitment
         return keys.mask_key(secret, self._ctx).public == self._adverts[owner].mask_key
 
     def _decode(self, owner: int, points: I64, shares: shamir.U32, holders: I64) -> Secret:
-        """Return a secret of which some shares are wrong, and blame these.
+        """Return a secret of which some shares are wrong, and blame the pairs of these shares.
 
         Raises:
             RemoteProtocolError: too many are wrong.
@@ -195,6 +204,7 @@ class Unmasking:
         try:
             elements, wrong = shamir.decode(points, shares, self._graph.threshold)
             secret = Secret(shamir.to_bytes(elements))
+            # the shares may lie on one polynomial that is not the owner's: a dealer can do that
             if not self._is_committed(owner, secret):
                 raise shamir.DecodingError("the secret is not what its owner committed to")
         except shamir.DecodingError as error:

@@ -1,9 +1,10 @@
-"""Bytes <-> messages of ``fedtally-secagg/1``, and the digests that bind them to one session and one roster.
+"""The bytes of the messages of ``fedtally-secagg/1``, and the digests that bind them.
 
 A frame is a header of 48 bytes and a body whose length the receiver knows beforehand or computes
-from its first bytes; integers are little-endian, bitmaps have their least significant bit first and
+from its first bytes. Integers are little-endian; bitmaps have their least significant bit first and
 padding bits of zero. Everything has one encoding, and the decoders refuse any other: what they
-take, the encoders give back byte for byte.
+take, the encoders give back byte for byte. With two encodings of one message, two clients could
+sign different bytes that mean the same, or compare equal keys as different.
 """
 
 from __future__ import annotations
@@ -38,12 +39,13 @@ from fedtally.secagg.params import Adversary, Parameters
 
 MAGIC, VERSION = b"FTSA", 1
 SESSION_BYTES = 32
-# senders that are no index: a client that has none yet, and the server
+# Senders that are no index: a client that has none yet, and the server. A roster has at most 2^20
+# clients, so that no index reaches them.
 UNLISTED, SERVER = 2**32 - 1, 2**32 - 2
 HEADER = struct.Struct(f"<4sBBH{SESSION_BYTES}sII")
-NONCE_BYTES = 16
+NONCE_BYTES = 16  # random in each advert, so that no two rosters have one digest
 ADVERT_BYTES = 3 * KEY_BYTES + NONCE_BYTES
-SEALED_BYTES = 2 * shamir.SECRET_BYTES + TAG_BYTES
+SEALED_BYTES = 2 * shamir.SECRET_BYTES + TAG_BYTES  # the shares of both secrets in one ciphertext
 
 _INVITE = struct.Struct("<QBBIIIIIBIIQQI32s32s")
 _ROSTER = struct.Struct("<II32s")
@@ -124,6 +126,7 @@ def unpack_bits(data: bytes, count: int) -> Bits:
         np.frombuffer(_sized(data, bitmap_bytes(count)), np.uint8), bitorder="little"
     ).view(np.bool_)
     if bits[count:].any():
+        # a second encoding of the same bitmap would have another digest
         raise malformed("the padding bits of a bitmap must be zero")
     return bits[:count]
 
@@ -219,21 +222,22 @@ def advert_bytes(adversary: Adversary) -> int:
 
 
 def decode_advert(body: bytes, adversary: Adversary) -> Advert:
-    """Return the parts of an advert; what they are worth is checked elsewhere."""
+    """Return the parts of an advert; its keys and its signature are not checked here."""
     _sized(body, advert_bytes(adversary))
     return Advert(body[:32], body[32:64], body[64:96], body[96:ADVERT_BYTES], body[ADVERT_BYTES:])
 
 
 def encode_roster(roster: Roster) -> bytes:
-    """Return the body of a Roster, `semi_honest`."""
+    """Return the body of a Roster of `semi_honest`."""
     return _ROSTER.pack(roster.n, roster.own_index, roster.digest) + b"".join(roster.adverts)
 
 
 def decode_roster(body: bytes, parameters: Parameters) -> Roster:
-    """Return a Roster, `semi_honest`; the number of adverts is what the graph demands of its n."""
+    """Return a Roster of `semi_honest`, if it has as many adverts as the graph demands of its n."""
     if len(body) < _ROSTER.size:
         raise malformed("a roster is too short")
     n, index, digest_of_all = _ROSTER.unpack_from(body)
+    # before n is used: it sizes the body, and a lying n would ask for a graph of any size
     if not parameters.n_min <= n <= parameters.n_max or index >= n:
         raise RemoteProtocolError(
             AbortCode.ROSTER_INVALID, f"index {index} among {n} clients is not possible"
@@ -243,22 +247,26 @@ def decode_roster(body: bytes, parameters: Parameters) -> Roster:
 
 
 def encode_full_roster(roster: FullRoster) -> bytes:
-    """Return the body of a Roster, `active`."""
+    """Return the body of a Roster of `active`."""
     return pack_bits(roster.members) + b"".join(roster.adverts)
 
 
 def decode_full_roster(body: bytes, identities: int) -> FullRoster:
-    """Return a Roster, `active`, over an allow-list of so many identities."""
+    """Return a Roster of `active`, over an allow-list of so many identities."""
     return FullRoster(*_split_bitmap(body, identities, ADVERT_BYTES + SIGNATURE_BYTES))
 
 
 def adverts_digest(adverts: Sequence[bytes]) -> bytes:
-    """Return the digest of all adverts of a roster, as they were sent, in order of index: 32 bytes."""
+    """Return the digest of all adverts of a roster, in order of index, as they were sent."""
     return digest(Label.ADVERTS, len(adverts).to_bytes(4, "little"), *adverts)
 
 
 def roster_context(ctx: bytes, n: int, members: Bits | None, digest_of_adverts: bytes) -> bytes:
-    """Return ctx2, the digest of a session and its roster: 32 bytes; `members` is None in `semi_honest`."""
+    """Return ctx2, the digest of a session and its roster: 32 bytes.
+
+    `members` is None in `semi_honest`. Keys of shares, pair masks, self masks and confirmations
+    hold it, so that nothing of one roster is worth anything in another.
+    """
     listed = b"" if members is None else bitmap_digest(members)
     return digest(Label.ROSTER_CONTEXT, ctx, n.to_bytes(4, "little"), listed, digest_of_adverts)
 
@@ -337,7 +345,10 @@ def decode_result(body: bytes) -> Result:
 
 
 def result_digest(ctx2: bytes, alive: Bits, salt: bytes, total: npt.NDArray[np.int64]) -> bytes:
-    """Return the salted digest of a sum, 32 bytes; without the salt, which is published with it, it says nothing."""
+    """Return the salted digest of a sum: 32 bytes.
+
+    The salt is published with the sum. Before that the digest says nothing of the sum.
+    """
     return digest(Label.RESULT, ctx2, bitmap_digest(alive), salt, total.astype("<i8").tobytes())
 
 
@@ -355,9 +366,8 @@ def decode_abort(body: bytes) -> AbortCode:
 def upload_bytes(parameters: Parameters, n: int) -> int:
     """Return the most that a client sends in a session with a roster of n, frames and all.
 
-    >>> from fedtally.secagg.params import corrupt_clients
     >>> from fedtally.secagg.proposal import propose
-    >>> cohort = propose(1000, length=20_000, bits=16, corrupt=corrupt_clients(0.05, 1000), max_dropout=0.05)
+    >>> cohort = propose(1000, length=20_000, bits=16, corrupt=50, max_dropout=0.05)
     >>> upload_bytes(cohort, 1000)
     43073
     """
@@ -384,7 +394,7 @@ def message_bytes(
     """Return the bytes of every message of a session that ends with a sum, frames and all, by type.
 
     Args:
-        parameters: of the session.
+        parameters: the parameters of the session.
         n: clients in the roster.
         identities: in the allow-list, in `active`.
         dealers: the client's neighbours that dealt shares; None: all.

@@ -1,12 +1,12 @@
-"""What one client may contribute to a round: so many items, and a sketch of so large a norm.
+"""The bounds on one client's contribution to a round: its number of items, and its sketch's norm.
 
-A client of more items drops some, which it draws. `bound_items` is the rule; `bound_items_of_each`
-is the same rule for many clients at once, which a simulation needs.
+A client that exceeds a bound drops some items at random. `bound_items` is the rule;
+`bound_items_of_each` is the same rule for many clients at once, which a simulation needs.
 
 The hashes are public, so a client knows the sketch of its items before it sends anything. The bound
-on the norm, the clip, holds for every input, also for items chosen to collide: privacy rests on it
-(docs/privacy-proofs/clip.md). What is dropped is drawn without looking at the hashes; at the
-default norm hardly anything is.
+on the norm, the clip, holds for every input, even for items that were chosen to collide: privacy
+rests on it (docs/privacy-proofs/clip.md). The items to drop are drawn without looking at the
+hashes. At the default norm hardly any are dropped.
 
 Norms are squared integers, compared with the exact square of the clip's norm: no rounding lets a
 sketch pass.
@@ -27,18 +27,19 @@ from fedtally.sketch.count_sketch import SketchSpec
 
 I64 = npt.NDArray[np.int64]
 U64 = npt.NDArray[np.uint64]
-# of one client: squared norms stay below 2^50, and what `_increments` sorts below 2^63
+# The most items of one client. With it squared norms stay below 2^50, and the keys that
+# `_increments` sorts below 2^63.
 MAX_ITEMS = 1 << 20
-_BLOCK = 1 << 17
+_BLOCK = 1 << 17  # items that are handled at once, to bound the memory
 
 
 class Clip(NamedTuple):
     """The bound on the norm of the sketch that one client's items have in a round.
 
     Attributes:
-        spec: of the sketch.
+        spec: the spec of the sketch.
         round: 0 .. num_rounds - 1.
-        norm: the largest l2 norm, at least 0; nothing is left below sqrt(rows).
+        norm: the largest l2 norm, at least 0. Below sqrt(rows) no item at all may stay.
     """
 
     spec: SketchSpec
@@ -47,7 +48,9 @@ class Clip(NamedTuple):
 
     @property
     def largest_square(self) -> int:
-        """The largest squared norm that is not above the norm: the floor of its square, of which nothing is lost.
+        """The largest squared norm that the clip allows: the exact floor of the norm's square.
+
+        As squared norms are integers, it loses nothing against the square itself.
 
         Raises:
             InvalidInputError: the norm is no number of at least 0.
@@ -57,10 +60,10 @@ class Clip(NamedTuple):
 
 
 def squared_norm(spec: SketchSpec, round: int, ids: U64) -> int:
-    """Return the squared l2 norm of the sketch that one client's items have in a round: exact.
+    """Return the exact squared l2 norm of the sketch that one client's items have in a round.
 
     Args:
-        spec: of the sketch.
+        spec: the spec of the sketch.
         round: 0 .. num_rounds - 1.
         ids: uint64 [n], n <= 2^20.
 
@@ -74,23 +77,25 @@ def squared_norm(spec: SketchSpec, round: int, ids: U64) -> int:
 def bound_items(
     ids: U64, max_items: int, random: Callable[[int], bytes], clip: Clip | None = None
 ) -> U64:
-    """Return those of a client's items that it contributes to a round: the rule, which every client follows.
+    """Return those of a client's items that it contributes to a round.
 
-    All of them where they are at most `max_items` and keep to the clip. Else they are put in an
-    order that is drawn uniformly and without regard to the hashes, all but the first `max_items`
-    are dropped, and then one by one from the end until the rest keeps to the clip.
+    All items stay if there are at most `max_items` and they keep to the clip. Otherwise they are
+    put in an order that is drawn uniformly, without regard to the hashes. All but the first
+    `max_items` are dropped. Then items are dropped one by one from the end until the rest keeps to
+    the clip.
 
     Args:
         ids: uint64 [n], distinct.
-        max_items: the most items, at least 0; with a clip, at most 2^20 are left by it.
-        random: returns as many uniform bytes as it is asked for; asked only where items are
+        max_items: the most items, at least 0. With a clip it must leave at most 2^20 items.
+        random: returns as many uniform bytes as it is asked for; called only where items are
             dropped.
-        clip: what bounds the norm of their sketch; None: nothing does.
+        clip: the bound on the norm of their sketch, or None.
 
     Returns:
         uint64 [kept], in the order of `ids`.
 
-    >>> clip = Clip(SketchSpec(rows=3, width=2, schedule="shared", num_rounds=1, seed=bytes(32)), round=0, norm=3.0)
+    >>> spec = SketchSpec(rows=3, width=2, schedule="shared", num_rounds=1, seed=bytes(32))
+    >>> clip = Clip(spec, round=0, norm=3.0)
     >>> len(bound_items(np.array([4, 5], np.uint64), 2, np.random.default_rng(0).bytes, clip))
     1
     >>> len(bound_items(np.arange(9, dtype=np.uint64), 4, np.random.default_rng(0).bytes))
@@ -100,9 +105,12 @@ def bound_items(
         clip is None or squared_norm(clip.spec, clip.round, ids) <= clip.largest_square
     ):
         return ids
+    # Sorting distinct random words gives every order of the items the same probability.
     order = np.argsort(draw_words(len(ids), random))[:max_items]
     if clip is not None:
         squares = np.cumsum(_increments(clip.spec, clip.round, ids[order], _nobody_else(order)))
+        # The longest beginning that keeps to the clip. The norm may fall again where items cancel
+        # each other, so it is the last fitting place, not the place before the first misfit.
         order = order[: np.max(np.flatnonzero(squares <= clip.largest_square), initial=-1) + 1]
     return ids[np.sort(order)]
 
@@ -110,16 +118,18 @@ def bound_items(
 def bound_items_of_each(
     ids: U64, starts: I64, max_items: int, words: Callable[[I64], U64], clip: Clip | None = None
 ) -> npt.NDArray[np.bool_]:
-    """Return which items of many clients stay by the rule of `bound_items`: given the same words, the same ones.
+    """Return which items of many clients stay by the rule of `bound_items`.
+
+    Given the same words, the same items stay.
 
     Args:
         ids: uint64 [items]; client i holds the distinct ids[starts[i] : starts[i + 1]].
         starts: int64 [clients + 1], from 0 to `items`, not falling.
-        max_items: the most items of one client; with a clip, at most 2^20 are left by it.
-        words: from some of the clients, int64, rising, to one word for each of their items, uint64,
-            client by client: the words of one client differ, and its items are ordered by them.
-            Asked only for those who drop items.
-        clip: what bounds the norm of each one's sketch; None: nothing does.
+        max_items: the most items of one client. With a clip it must leave at most 2^20 items.
+        words: returns, for some of the clients (int64, rising), one word for each of their items,
+            uint64, client by client. The words of one client differ, and its items are ordered by
+            them. Called only for clients that drop items.
+        clip: the bound on the norm of each client's sketch, or None.
 
     Returns:
         bool [items].
@@ -131,7 +141,7 @@ def bound_items_of_each(
     sizes = np.diff(starts)
     drops = sizes > max_items
     if clip is not None:
-        few = np.flatnonzero(~drops)  # whoever has too many items drops some anyway
+        few = np.flatnonzero(~drops)  # clients with too many items drop some anyway
         drops[_exceeding(clip, ids, starts, few)] = True
     stays = np.ones(len(ids), np.bool_)
     dropping = np.flatnonzero(drops)
@@ -140,8 +150,8 @@ def bound_items_of_each(
         places = places_of(block, starts)
         places = places[np.lexsort((words(block), owners))]
         stays[places] = False
-        # The owners are in order, so that an item's place in its client's order is its distance
-        # from the first one's.
+        # The owners are in order, so an item's place in its client's order is its distance from
+        # that client's first item.
         rank = np.arange(len(owners)) - np.searchsorted(owners, owners)
         places, owners, rank = (part[rank < max_items] for part in (places, owners, rank))
         if clip is not None:
@@ -154,7 +164,9 @@ def bound_items_of_each(
 
 
 def places_of(clients: I64, starts: I64) -> I64:
-    """Return where the items of some clients are, client by client: int64, where client i's are from starts[i] on.
+    """Return the places of the items of some clients, client by client: int64.
+
+    Client i's items are at starts[i] to starts[i + 1] - 1.
 
     >>> places_of(np.array([0, 2]), np.array([0, 3, 4, 6])).tolist()
     [0, 1, 2, 4, 5]
@@ -165,27 +177,27 @@ def places_of(clients: I64, starts: I64) -> I64:
 
 
 def draw_words(count: int, random: Callable[[int], bytes]) -> U64:
-    """Return distinct random words, uint64 [count], each order of them as likely.
-    If two are equal, all are redrawn.
-    """
+    """Return distinct random words, uint64 [count], of which each order is equally likely."""
     while True:
+        # If two are equal, all are drawn again: replacing one alone would favour some orders.
         words = np.frombuffer(random(8 * count), "<u8", count)
         if np.all(np.diff(np.sort(words))):
             return words
 
 
 def exceeding(clip: Clip, ids: U64, starts: I64) -> I64:
-    """Return the clients of a round whose sketch has a norm above the clip's, and who must drop items for it.
+    """Return the clients of a round that must drop items because their sketch exceeds the clip.
 
     Args:
-        clip: of each one's sketch.
+        clip: the bound on each client's sketch.
         ids: uint64 [items]; client i holds ids[starts[i] : starts[i + 1]], at most 2^20.
         starts: int64 [clients + 1], from 0 to `items`, not falling.
 
     Returns:
         int64 [found], rising.
 
-    >>> clip = Clip(SketchSpec(rows=3, width=2, schedule="shared", num_rounds=1, seed=bytes(32)), round=0, norm=3.0)
+    >>> spec = SketchSpec(rows=3, width=2, schedule="shared", num_rounds=1, seed=bytes(32))
+    >>> clip = Clip(spec, round=0, norm=3.0)
     >>> exceeding(clip, np.array([5, 4, 5, 3, 5], np.uint64), np.array([0, 1, 3, 5])).tolist()
     [1]
     """
@@ -196,7 +208,8 @@ def _exceeding(clip: Clip, ids: U64, starts: I64, clients: I64) -> I64:
     """Return which of these clients exceed the clip."""
     sizes, most = starts[clients + 1] - starts[clients], clip.largest_square
     _validate.integer(0, MAX_ITEMS, items=np.max(sizes, initial=0))
-    is_suspect = clip.spec.rows * sizes**2 > most  # k items have a squared norm of at most k^2 rows
+    # k items have a squared norm of at most k^2 rows. Most clients are cleared without hashing.
+    is_suspect = clip.spec.rows * sizes**2 > most
     suspects = clients[is_suspect]
     found = [
         block[_squared_norms(clip, ids, starts, block) > most]
@@ -206,6 +219,7 @@ def _exceeding(clip: Clip, ids: U64, starts: I64, clients: I64) -> I64:
 
 
 def _nobody_else(items: npt.NDArray[Any]) -> I64:
+    """Return the owners of one client's items for `_increments`: the same for all of them."""
     _validate.integer(0, MAX_ITEMS, items=len(items))
     return np.zeros(len(items), np.int64)
 
@@ -228,7 +242,10 @@ def _squared_norms(clip: Clip, ids: U64, starts: I64, clients: I64) -> I64:
 
 
 def _running_squares(clip: Clip, ids: U64, owners: I64) -> I64:
-    """Return the squared norm of the sketch of each item and its owner's items before it; `owners` do not fall."""
+    """Return, for each item, the squared norm of the sketch of it and its owner's items before it.
+
+    `owners` do not fall.
+    """
     increments = _increments(clip.spec, clip.round, ids, owners)
     squares = np.cumsum(increments)
     first = np.searchsorted(owners, owners)
@@ -236,27 +253,29 @@ def _running_squares(clip: Clip, ids: U64, owners: I64) -> I64:
 
 
 def _increments(spec: SketchSpec, round: int, ids: U64, owners: I64) -> I64:
-    """Return by how much each item raises the squared norm of the sketch of its owner's items before it: int64 [n].
+    """Return how much each item adds to the squared norm of its owner's items before it: int64 [n].
 
-    A counter c that becomes c + s, s = +1 or -1, adds 1 + 2 s c to the sum of squares; c is the sum
-    of the signs that came before in its cell. Sorted by owner, cell and position, these are running
-    sums.
+    A counter c that becomes c + s, where s is +1 or -1, adds 1 + 2 s c to the sum of squares. Here
+    c is the sum of the signs that came before in its cell. Sorted by owner, cell and position,
+    these are running sums.
     """
     location, sign, bit = spec.round_hash(round)
     shift = len(ids).bit_length()
     positions = np.arange(len(ids))
-    increments = np.full(len(ids), spec.rows)
+    increments = np.full(len(ids), spec.rows)  # the 1 of every row
     for row in range(spec.rows):
         words = kernels.hash_words(location[row : row + 1], ids)[0]
         signs = kernels.signs(
             words if sign is location else kernels.hash_words(sign[row : row + 1], ids)[0], bit
         )
+        # Cell and position in one integer: one sort of these is faster than a stable sort by cell.
         keys = np.sort(
             (owners * spec.width + kernels.locations(words, spec.width)) << shift | positions
         )
         order, cells = keys & ((1 << shift) - 1), keys >> shift
         added = signs[order]
         before = np.cumsum(added) - added
+        # The running sum goes on over all cells: subtract its value where each cell begins.
         first = np.flatnonzero(np.diff(cells, prepend=-1))
         before -= np.repeat(before[first], np.diff(first, append=len(ids)))
         increments[order] += 2 * added * before

@@ -1,8 +1,8 @@
 """Integer count sketches: encode, accumulate, merge, save.
 
 An item of id x adds sign_l(x) * weight to the cell (l, location_l(x)) of every row l. A sketch is
-linear: the sum of the clients' sketches is the sketch of all their items, which is what secure
-summation reveals. Everything is exact int64 arithmetic.
+linear: the sum of the clients' sketches is the sketch of all their items. Secure summation reveals
+that sum alone. All arithmetic is exact, on int64.
 """
 
 from __future__ import annotations
@@ -22,17 +22,18 @@ from fedtally.sketch.schedule import Schedule, ScheduleKind
 
 SCHEMA = "fedtally-sketch/1"
 MAX_ROUNDS = 1 << 20
-NOISED_BY = ("aggregator", "clients", "servers")  # the members of `privacy.config.NoiseBy`
-_MAX_WEIGHT = 2**62
+# The members of `privacy.config.NoiseBy`, which this package must not import.
+NOISED_BY = ("aggregator", "clients", "servers")
+_MAX_WEIGHT = 2**62  # of a sketch: two sums below it can be added without overflow
 _FINGERPRINT = re.compile("[0-9a-f]{64}")
 
 
 class NoiseMark(NamedTuple):
-    """Whose noise of differential privacy is in a sum, and how much: as a plan says.
+    """The mark of a sum that holds noise of differential privacy, as a plan says.
 
     Attributes:
-        by: who adds it.
-        plan: the fingerprint of the plan.
+        by: the party that adds the noise, one of NOISED_BY.
+        plan: the fingerprint of the plan, which says how much noise.
     """
 
     by: str
@@ -43,7 +44,13 @@ class NoiseMark(NamedTuple):
 
 
 class RoundHash(NamedTuple):
-    """The hashes of one round: tables uint32 [rows, 8, 256] and the bit of the sign word that is the sign."""
+    """The hashes of one round.
+
+    Attributes:
+        location: uint32 [rows, 8, 256], the tables whose words give the cells.
+        sign: uint32 [rows, 8, 256], the tables whose words give the signs.
+        sign_bit: the bit of such a word that is the sign.
+    """
 
     location: npt.NDArray[np.uint32]
     sign: npt.NDArray[np.uint32]
@@ -52,15 +59,16 @@ class RoundHash(NamedTuple):
 
 @dataclass(frozen=True)
 class SketchSpec:
-    """What two sketches must share to be added or decoded together.
+    """The values that two sketches must share to be added or decoded together.
 
     Args:
-        rows: 1 .. 1024; odd numbers have a true median, an even number averages the two middle
-            rows.
+        rows: 1 .. 1024. An odd number has a true median; for an even number the two middle rows are
+            averaged.
         width: counters per row, 1 .. 2^24.
-        schedule: which hashes in which round, or its name.
-        num_rounds: planned rounds, counted from 0.
-        seed: 32 bytes, public, fixed after the cohort rules are.
+        schedule: the schedule, or its name: it says which hashes each round has.
+        num_rounds: the number of planned rounds; they are counted from 0.
+        seed: 32 bytes, public. It must be fixed after the cohort rules are: nobody may choose the
+            clients in view of the hashes.
 
     >>> spec = SketchSpec(rows=5, width=200, schedule="hybrid", num_rounds=10, seed=bytes(32))
     >>> sketch = CountSketch(spec, round=3)
@@ -85,17 +93,18 @@ class SketchSpec:
             object.__setattr__(
                 self, name, _validate.integer(1, most, **{name: getattr(self, name)})
             )
-        self.schedule.num_batches(self.num_rounds)
+        self.schedule.num_batches(self.num_rounds)  # raises if there are more batches than rounds
         hashing.check_seed(self.seed)
 
     @property
     def num_batches(self) -> int:
-        """How many sets of signs the rounds use."""
+        """The number of sets of signs that the rounds use."""
         return self.schedule.num_batches(self.num_rounds)
 
     def round_hash(self, round: int) -> RoundHash:
         """Return the hashes of a round, counted from 0."""
         _validate.integer(0, self.num_rounds - 1, round=round)
+        # A fresh round has one batch, so its location tables give the sign, too, in bit 0.
         if self.schedule.kind is ScheduleKind.FRESH:
             own = hashing.tabulation_tables(hashing.round_seed(self.seed, round), self.rows)
             return RoundHash(own, own, 0)
@@ -105,16 +114,16 @@ class SketchSpec:
 
 
 class CountSketch:
-    """The counters of one round: one client's contribution or the sum of many.
+    """The counters of one round: one client's contribution, or the sum of many.
 
     Attributes:
-        spec: what it can be combined with.
-        round: its round, counted from 0.
+        spec: the spec; only sketches of the same spec can be combined.
+        round: the round, counted from 0.
         counters: int64 [rows, width].
-        num_clients: how many clients' contributions are in it.
-        noise: whose noise of differential privacy is in the counters, by which plan; None:
-            nobody's, they are exact. What adds noise sets it, and nothing else does. It protects
-            from mistakes, not from forgers: a file of a sketch is data that anybody can write.
+        num_clients: the number of clients whose contributions are in it.
+        noise: the mark of the noise of differential privacy that is in the counters, or None where
+            they are exact. Only code that adds noise sets it. It protects from mistakes, not from
+            forgers: anybody can write a file of a sketch.
     """
 
     def __init__(self, spec: SketchSpec, round: int) -> None:
@@ -135,20 +144,21 @@ class CountSketch:
         counts: npt.NDArray[np.int64] | None = None,
         num_clients: int | None = None,
     ) -> None:
-        """Add items, each `counts` times (once if absent).
+        """Add items, each `counts` times, or once if `counts` is absent.
 
         Args:
             ids: uint64 [n]; ids may repeat.
-            counts: int64 [n], not negative: how many clients hold each item.
-            num_clients: how many clients these items come from; one client per item if absent.
+            counts: int64 [n], not negative: the number of clients that hold each item.
+            num_clients: the number of clients that these items come from; one client for each item
+                if absent.
 
         Raises:
-            InvalidInputError: a negative count or a wrong dtype, or noise is in the counters
-                already; the sketch is unchanged.
+            InvalidInputError: a count is negative, a dtype is wrong, or noise is in the counters
+                already. The sketch is then unchanged.
         """
         whole = None if counts is None else _clients_per_item(counts)
         given = None if num_clients is None else _validate.integer(0, num_clients=num_clients)
-        self._accumulate(ids, whole)  # refuses what could overflow before it adds
+        self._accumulate(ids, whole)  # refuses weights that could overflow before it adds
         self.num_clients += (
             (len(ids) if whole is None else int(whole.sum())) if given is None else given
         )
@@ -156,9 +166,10 @@ class CountSketch:
     def add_range(
         self, first_id: int, counts: npt.NDArray[np.int64], num_clients: int | None = None
     ) -> None:
-        """Do as `add` for the ids first_id, first_id + 1, ... (mod 2^64) with one count each.
+        """Do the same as `add` for the ids from `first_id` on (mod 2^64), with one count each.
 
-        >>> sketch = CountSketch(SketchSpec(rows=3, width=64, schedule="shared", num_rounds=1, seed=bytes(32)), round=0)
+        >>> spec = SketchSpec(rows=3, width=64, schedule="shared", num_rounds=1, seed=bytes(32))
+        >>> sketch = CountSketch(spec, round=0)
         >>> sketch.add_range(1, np.array([5, 0, 2]))
         >>> sketch.num_clients
         7
@@ -176,18 +187,19 @@ class CountSketch:
         ids: npt.NDArray[np.uint64] | None = None,
         num_clients: int = 1,
     ) -> None:
-        """Add a vector of signed integer weights: the sketch then recovers the sum of the clients' vectors.
+        """Add a vector of signed integer weights, so that decoding recovers the clients' sum.
 
-        The paper's vector-recovery remark: nothing in the estimators needs weights to be counts.
-        Real-valued vectors are scaled to integers by the caller, since sums must be exact under
-        secure summation.
+        The estimators need no weight to be a count, as the paper remarks on vector recovery. The
+        caller must scale real-valued vectors to integers, since sums must be exact under secure
+        summation.
 
         Args:
             weights: int64 [n].
             ids: uint64 [n], the coordinates; 0 .. n-1 if absent.
-            num_clients: how many clients' vectors are summed in `weights`.
+            num_clients: the number of clients whose vectors are summed in `weights`.
 
-        >>> sketch = CountSketch(SketchSpec(rows=5, width=64, schedule="shared", num_rounds=1, seed=bytes(32)), round=0)
+        >>> spec = SketchSpec(rows=5, width=64, schedule="shared", num_rounds=1, seed=bytes(32))
+        >>> sketch = CountSketch(spec, round=0)
         >>> sketch.encode_vector(np.array([3, 0, -7]))
         >>> sketch.num_clients
         1
@@ -201,8 +213,8 @@ class CountSketch:
         """Add another sketch of the same spec and round.
 
         Raises:
-            IncompatibleError: the specs or rounds differ, or whose noise is in them; this sketch is
-                unchanged.
+            IncompatibleError: the specs, the rounds or the marks of noise differ. This sketch is
+                then unchanged.
         """
         check_compatible(self.spec, other.spec)
         if self.round != other.round:
@@ -216,6 +228,7 @@ class CountSketch:
                 " not add up: nobody could say how private that is; add exact sums first, and then"
                 " their noise"
             )
+        # By the largest counters, not by total weights, which a sum does not know any more.
         self._check_total(_largest(other.counters))
         self.counters += other.counters
         self.num_clients += other.num_clients
@@ -225,7 +238,7 @@ class CountSketch:
         _archive.write(path, SCHEMA, self._meta(), {"counters": self.counters})
 
     def to_bytes(self) -> bytes:
-        """Return the bytes of the file that `save` writes: what a ledger keeps."""
+        """Return the bytes of the file that `save` writes, which a ledger keeps."""
         return _archive.pack(SCHEMA, self._meta(), {"counters": self.counters})
 
     def _meta(self) -> dict[str, Any]:
@@ -249,7 +262,8 @@ class CountSketch:
         Raises:
             UnreadableFileError: it is damaged, or something else.
 
-        >>> sketch = CountSketch(SketchSpec(rows=3, width=64, schedule="shared", num_rounds=1, seed=bytes(32)), round=0)
+        >>> spec = SketchSpec(rows=3, width=64, schedule="shared", num_rounds=1, seed=bytes(32))
+        >>> sketch = CountSketch(spec, round=0)
         >>> sketch.add(np.array([7], np.uint64))
         >>> CountSketch.from_bytes(sketch.to_bytes())
         CountSketch(round=0, rows=3, width=64, num_clients=1)
@@ -286,7 +300,10 @@ class CountSketch:
         kernels.accumulate(self.counters, *self.spec.round_hash(self.round), ids, counts)
 
     def _check_exact(self) -> None:
-        """Refuse to add clients to a sum with noise: who sees it before and after sees them without any."""
+        """Refuse to add clients to a sum with noise.
+
+        The difference between the sum before and after would show them without any noise.
+        """
         if self.noise is not None:
             raise InvalidInputError(
                 f"the counters hold the noise of {self.noise} already: add all clients first, and"
@@ -294,7 +311,10 @@ class CountSketch:
             )
 
     def _check_total(self, added: float) -> None:
-        """Refuse what could overflow int64 before a counter is touched; `added` is the most that one counter gains."""
+        """Refuse weights that could overflow int64, before a counter is touched.
+
+        `added` is the most that one counter gains.
+        """
         total = _largest(self.counters) + added
         if total >= _MAX_WEIGHT:
             raise InvalidInputError(
@@ -304,7 +324,7 @@ class CountSketch:
 
 
 def _integers(**named: Any) -> npt.NDArray[np.int64]:
-    """Return the named column as int64 [n]; the keyword is the name in the message."""
+    """Return the named column as int64 [n]; errors name it by the keyword."""
     [(name, values)] = named.items()
     try:
         array = np.asarray(values)
@@ -312,7 +332,7 @@ def _integers(**named: Any) -> npt.NDArray[np.int64]:
         raise InvalidInputError(
             f"{name} must be integers in one dimension, got rows of unequal length"
         ) from None
-    if array.size == 0 and array.ndim == 1:
+    if array.size == 0 and array.ndim == 1:  # NumPy makes an empty list float64
         return array.astype(np.int64)
     if array.ndim != 1 or array.dtype.kind not in "iu":
         raise InvalidInputError(
@@ -334,10 +354,12 @@ def _clients_per_item(counts: npt.ArrayLike) -> npt.NDArray[np.int64]:
 
 
 def _weight(counts: npt.NDArray[np.int64]) -> float:
+    # In floating point: the sum of int64 could overflow, and the absolute value of -2^63 does.
     return float(np.abs(counts.astype(np.float64)).sum())
 
 
 def _largest(counters: npt.NDArray[np.int64]) -> float:
+    # Not through np.abs, which would copy all counters and overflow at -2^63.
     return float(max(int(counters.max()), -int(counters.min())))
 
 
@@ -360,7 +382,7 @@ def noise_mark(values: Any) -> NoiseMark | None:
 
 
 def check_compatible(first: SketchSpec, second: SketchSpec) -> None:
-    """Raise IncompatibleError, naming what differs, unless the two specs are equal."""
+    """Raise IncompatibleError, naming the differences, unless the two specs are equal."""
     names = ("rows", "width", "schedule", "num_rounds", "seed")
     differing = [name for name in names if getattr(first, name) != getattr(second, name)]
     if differing:

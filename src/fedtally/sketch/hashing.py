@@ -1,7 +1,7 @@
-"""From a seed to hash tables: simple tabulation, exactly 3-wise independent (docs/sketch.md; Patrascu and Thorup 2012).
+"""Hash tables from a seed, for simple tabulation, which is exactly 3-wise independent.
 
-One 32-bit word per (row, id) gives the location from its upper 24 bits and up to 8 signs from its
-low 8 bits.
+See docs/sketch.md, and Patrascu and Thorup (2012). One 32-bit word for each (row, id) gives the
+location from its upper 24 bits, and up to 8 signs from its low 8 bits.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from fedtally import _validate
 from fedtally.errors import InvalidInputError
 
 SEED_BYTES = 32
-SIGNS_PER_GROUP = 8
-_TABLE_BYTES = 8 * 256 * 4
+SIGNS_PER_GROUP = 8  # the low 8 bits of a word; its upper 24 give the location
+_TABLE_BYTES = 8 * 256 * 4  # of a row: for each byte of an id and each of its values a uint32
 
 
 def check_seed(seed: bytes) -> bytes:
@@ -41,8 +41,8 @@ def tabulation_tables(
     Args:
         seed: 32 bytes.
         rows: at least 1.
-        group: which 8 signs; group 0 also gives the location.
-        purpose: 0 for sketches.
+        group: the group of 8 signs; group 0 also gives the location.
+        purpose: 0 for sketches. Other purposes give independent tables of the same seed.
 
     >>> tabulation_tables(bytes(32), 2).shape
     (2, 8, 256)
@@ -59,7 +59,7 @@ def tabulation_tables(
         for row in range(rows)
     )
     tables = np.frombuffer(raw, "<u4").astype(np.uint32).reshape(rows, 8, 256)
-    tables.flags.writeable = False
+    tables.flags.writeable = False  # the cache hands the same array to all callers
     return tables
 
 

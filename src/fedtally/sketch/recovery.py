@@ -1,6 +1,6 @@
-"""The names of the decoders, and how many rows of a sketch each needs: what a plan must know of them.
+"""The names of the decoders, and how many rows of a sketch each needs.
 
-What else is known of a decoder stands in `fedtally.recovery.decoding.DECODERS`.
+A plan must know no more of them. Everything else stands in `fedtally.recovery.decoding.DECODERS`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,10 @@ _WHY = (
 
 
 class Recovery(StrEnum):
-    """How landed sums are decoded: `JOINT` fits the heavy items together, `MEDIAN` is the paper's decoder."""
+    """The decoder of landed sums.
+
+    `JOINT` fits the heavy items together, `MEDIAN` is the paper's decoder.
+    """
 
     JOINT = "joint"
     MEDIAN = "median"
@@ -28,7 +31,7 @@ class Recovery(StrEnum):
 
         Args:
             name: its name.
-            argument: what the name was given as, for the error.
+            argument: the argument that held the name, for the error.
 
         Raises:
             InvalidInputError: there is no such decoder.
@@ -45,15 +48,15 @@ class Recovery(StrEnum):
 
     @property
     def fewest_rows(self) -> int:
-        """The fewest rows that it needs.
+        """The fewest rows that the decoder needs.
 
-        Joint recovery needs three: with one row nothing tells a heavy item from another candidate
-        of its cell; with two, not which of both cells lies.
+        Joint recovery needs three. With one row nothing tells a heavy item from another candidate
+        of its cell. With two rows that disagree, nothing tells which of them is right.
         """
         return _FEWEST_ROWS[self]
 
     def check_rows(self, rows: int) -> None:
-        """Raise InvalidInputError unless sketches of so many rows can be decoded so.
+        """Raise InvalidInputError unless the decoder can decode sketches of this number of rows.
 
         >>> Recovery.JOINT.check_rows(1)  # doctest: +ELLIPSIS
         Traceback (most recent call last):

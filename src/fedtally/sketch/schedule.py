@@ -1,4 +1,4 @@
-"""Which hashes a round uses.
+"""The schedules, which say which hashes each round uses.
 
 | schedule   | locations | signs                                   |
 |------------|-----------|-----------------------------------------|
@@ -18,7 +18,8 @@ from itertools import pairwise
 from fedtally import _validate
 from fedtally.errors import InvalidInputError
 
-AUTO = "auto"  # no schedules yet: `fedtally.planner.choice.schedules` says what they become
+# These are not schedules yet: `fedtally.planner.choice.schedules` replaces them by schedules.
+AUTO = "auto"
 BATCHED_AUTO = "batched:auto"
 
 
@@ -33,7 +34,7 @@ class ScheduleKind(Enum):
 
 @dataclass(frozen=True)
 class Schedule:
-    """A schedule; `batches` is its number of batches, for `batched` alone.
+    """A schedule; `batches` is its number of batches, and only `batched` has one.
 
     >>> Schedule.parse("batched:4")
     Schedule(kind=<ScheduleKind.BATCHED: 'batched'>, batches=4)
@@ -75,7 +76,7 @@ class Schedule:
         return self.kind.value if self.batches is None else f"{self.kind.value}:{self.batches}"
 
     def num_batches(self, num_rounds: int) -> int:
-        """Return how many sets of signs `num_rounds` rounds use.
+        """Return the number of sets of signs that `num_rounds` rounds use.
 
         Raises:
             InvalidInputError: more batches than rounds.
@@ -104,7 +105,8 @@ class Schedule:
 
     def batch_of(self, round: int, num_rounds: int) -> int:
         """Return the batch of a round.
-        Batches are consecutive rounds, their sizes differ by at most one, the larger ones come
+
+        Batches are consecutive rounds. Their sizes differ by at most one, and the larger ones come
         first.
 
         >>> [Schedule.parse("batched:3").batch_of(m, 7) for m in range(7)]

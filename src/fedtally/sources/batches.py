@@ -13,20 +13,21 @@ import numpy.typing as npt
 from fedtally.errors import InvalidInputError
 from fedtally.sources.values import as_counts, as_pairs, as_values
 
-_LISTED = 30
+_LISTED = 30  # columns that a message lists
 
 
 @dataclass(frozen=True)
 class Columns:
-    """Name the column of each part: the item (or a latitude and a longitude column), client, round and count.
+    """The columns that hold the item, the client, the round and the count.
 
     Args:
-        item: a column, a pair (latitude, longitude), or None for the only column left over or the
-            one called ``item``.
-        client: rows with equal values are one client; without it each row is a client.
-        round: natural rounds.
-        count: each row stands for that many clients; not with `client`.
-        others: the table's columns that play no part, once these are known; see `resolve`.
+        item: a column, or a pair (latitude, longitude). None stands for the only column that is
+            left over, or the one called ``item``.
+        client: the client's column: rows with equal values are one client. Without it each row is a
+            client.
+        round: the column of natural rounds.
+        count: the column that says for how many clients a row stands; not with `client`.
+        others: the table's columns that play no part, once they are known; see `resolve`.
 
     >>> Columns(count="n").resolve(["word", "n"], "words.csv").item
     'word'
@@ -51,7 +52,7 @@ class Columns:
 
     @property
     def items(self) -> tuple[str, ...]:
-        """Return the one or two columns of the item; empty if not chosen yet."""
+        """The one or two columns of the item; empty if they are not chosen yet."""
         if self.item is None:
             return ()
         return self.item if isinstance(self.item, tuple) else (self.item,)
@@ -66,12 +67,14 @@ class Columns:
         return list(dict.fromkeys([*self.items, *others]))
 
     def resolve(self, available: Sequence[str], where: str) -> Columns:
-        """Return the same with the item column chosen, after checking that each column exists and is unique.
+        """Return the same with the item column chosen.
+
+        Each column must exist, and only once.
 
         >>> Columns().resolve(["a", "b"], "x.csv")
         Traceback (most recent call last):
         ...
-        fedtally.errors.InvalidInputError: x.csv: which column is the item? It has the columns 'a', 'b' (--item)
+        fedtally.errors.InvalidInputError: x.csv: which column is the item? It has the columns ...
         """
         listed = _listing(available)
         chosen = self
@@ -102,13 +105,14 @@ def _listing(names: Sequence[str]) -> str:
 
 
 class Itemless(NamedTuple):
-    """Rows that name everything but an item: clients who may take part and hold nothing.
+    """Rows that lack the item alone: clients that may take part and hold nothing.
 
     Attributes:
-        number: of rows.
+        number: the number of rows.
         clients: as in `Batch`.
         rounds: as in `Batch`.
-        counts: returns those of `Batch`, or raises InvalidInputError; None for one each.
+        counts: returns the counts as in `Batch`, or raises InvalidInputError; None for one each. It
+            is a function because only some callers need them, and errors are theirs alone.
     """
 
     number: int
@@ -125,12 +129,13 @@ class Batch:
         items: Arrow array of text (string or large_string) or of integers (any width).
         clients: the same kinds, or None if each row is a client.
         rounds: the same kinds, or None.
-        counts: int64[n], at least 0: how many clients each row stands for; None for one each.
-        missing: rows dropped from this batch because the item, client or round was missing.
-        bytes_read: of the source so far, for progress; compressed bytes where it is compressed.
-        itemless: those of the missing rows that lack the item alone; None if there is none.
-        others: names of the columns that the source has and that play no part; empty where it does
-            not say.
+        counts: int64[n], at least 0, the number of clients that each row stands for; None for one
+            each.
+        missing: the rows dropped from this batch because the item, client or round was missing.
+        bytes_read: the bytes of the source read so far, for progress; compressed bytes where it is
+            compressed.
+        itemless: those of the missing rows that lack the item alone, or None.
+        others: the names of the columns that play no part; empty where the source does not say.
     """
 
     items: Any
@@ -149,18 +154,18 @@ class Batch:
 
 @dataclass(frozen=True, eq=False)
 class Source:
-    """Something that yields batches of items.
+    """A source of items, which yields them in batches.
 
     Attributes:
-        name: what messages call it.
-        read: yields the batches; private is as in `batches`, and then there is one batch at least:
-            it says which columns there are, and need not have rows.
-        size_bytes: what `Batch.bytes_read` ends at (about); None if unknown, as for standard input.
-        synthetic_size: d for a synthetic population, whose items are the integers 1..d; None
-            otherwise.
-        about: what a reader of the numbers should know of the source.
-        rows_are_clients: whether a row is a client by the source's own making, so that nobody has
-            several.
+        name: the name of the source in messages.
+        read: yields the batches; its argument is `private` as in `batches`. With `private` there is
+            at least one batch, perhaps without rows, so that the columns are known.
+        size_bytes: about the last `Batch.bytes_read`; None if unknown, as for standard input.
+        synthetic_size: d for a synthetic population, whose items are the integers 1..d; otherwise
+            None.
+        about: a note on the origin of the data, for readers of the answer.
+        rows_are_clients: whether the source makes every row a client of its own, so that no client
+            has several rows.
         repeatable: whether `batches` may be called again, for the same rows; False for standard
             input and pipes.
     """
@@ -177,11 +182,11 @@ class Source:
         """Yield the rows, in order, in bounded memory.
 
         Args:
-            private: read each row by itself: what a row holds changes no other one and ends
-                nothing, and a value that cannot be read is missing; and count rows that lack the
-                item alone as rows.
-            may_be_empty: let there be no row. With `private` a batch without rows says which
-                columns there are.
+            private: read each row by itself. Then the content of a row changes no other row and
+                never ends the run, and a value that cannot be read is missing. Rows that lack the
+                item alone count as rows.
+            may_be_empty: allow a source without rows. With `private` a batch without rows still has
+                the columns.
 
         Raises:
             InvalidInputError: values that cannot be used, a missing column, or (at the end) no row
@@ -200,6 +205,7 @@ class Source:
             yield batch
         if may_be_empty:
             return
+        # Two messages, as two mistakes are likely: a wrong column, and a wrong file.
         if not rows and missing:
             raise InvalidInputError(
                 f"{self.name}: the item, client or round is missing in all of its {missing} rows"
@@ -229,14 +235,16 @@ def to_batch(
         table: record batch that has all of `columns`.
         columns: which columns to take; resolved.
         where: the source, for messages.
-        bytes_read: passed on.
+        bytes_read: as in `Batch`.
         private: as in `Source.batches`.
 
     >>> import pyarrow as pa
     >>> table = pa.record_batch({"word": ["a", None, "b"], "n": [1, 2, 3]})
     >>> batch = to_batch(table, Columns("word", count="n"), "words", 0)
-    >>> batch.items.to_pylist(), batch.counts.tolist(), batch.missing, batch.itemless.counts().tolist()
-    (['a', 'b'], [1, 3], 1, [2])
+    >>> batch.items.to_pylist(), batch.counts.tolist()
+    (['a', 'b'], [1, 3])
+    >>> batch.missing, batch.itemless.counts().tolist()
+    (1, [2])
     """
     import pyarrow.compute as pc
 
@@ -255,6 +263,7 @@ def to_batch(
         for name in (columns.client, columns.round)
     )
     counts = None if columns.count is None else table.column(columns.count)
+    # The counts are read last, of the rows that are kept: a bad count in a dropped row is no error.
     what, itemless = f"{where}: column {columns.count!r}", None
     named = _valid(clients, rounds)
     if items.null_count or named is not None:
@@ -278,7 +287,7 @@ def to_batch(
 
 
 def _valid(*parts: Any) -> Any:
-    """Return which rows lack none of the columns that are there; None: all."""
+    """Return which rows lack none of the columns that are given, or None if no row does."""
     import pyarrow.compute as pc
 
     masks = [pc.is_valid(part) for part in parts if part is not None and part.null_count]

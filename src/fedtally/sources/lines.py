@@ -1,24 +1,22 @@
 """Text tables under differential privacy: every line is a row, and is read by itself.
 
-Arrow reads a CSV as one stream: a quote that one client leaves open swallows the rows of the
-clients after it, a byte that is no text ends the file, and a number in a column of text ends the
-run. Under privacy whatever one client wrote may change nothing but what that client holds. So here
+Arrow reads a CSV as one stream. A quote that one client leaves open swallows the rows of the
+clients after it. A byte that is no text ends the file, and a number in a column of text ends the
+run. Under privacy a client's data must change only what that client holds. So here
 
-* a line ends at a line feed, also within quotes, and its carriage returns at the end are dropped;
+* a line ends at a line feed, even within quotes, and carriage returns at its end are dropped;
 * a line is decoded, and cut into fields, by itself;
-* whatever names its client, round or count is read from the outside inwards: columns before the
-  item from the start of the line, columns after it from the end. What is left is the item, whatever
-  bytes it has. So none of them may stand between the two columns of an item. They must be written
-  as tables are: a field that holds a delimiter, or a quote at its start or end, is in quotes, and
-  quotes in it are doubled. Nobody can tell whether ``x,"3,TV 44"`` is of a client ``3,TV 44`` or an
-  item ``x,"3``;
+* the client, round and count are read from the outside inwards: columns before the item from the
+  start of the line, columns after it from the end. The rest is the item, whatever bytes it has. So
+  none of these columns may stand between the two columns of an item. They must be written as tables
+  are: a field that holds a delimiter, or a quote at its start or end, is in quotes, and quotes in
+  it are doubled. Otherwise ``x,"3,TV 44"`` could be of a client ``3,TV 44`` or an item ``x,"3``;
 * of a line above 64 MiB the first and the last 32 MiB are read, with a mark between them that is no
-  text: it hides the item it stands in, and not whose that is. In JSON lines the row is often
-  nobody's then;
-* what cannot be read is missing: without an item the row's client holds nothing, without its client
-  or round the row is nobody's;
-* which columns there are is taken from what is public, the header or the options, and never from a
-  row.
+  text. The mark hides the item that it stands in, but not the client. In JSON lines the row often
+  belongs to nobody then;
+* a value that cannot be read is missing. Without its item the row's client holds nothing; without
+  its client or round the row belongs to nobody;
+* the columns are taken from public information, the header or the options, and never from a row.
 """
 
 from __future__ import annotations
@@ -34,9 +32,10 @@ from fedtally.sources.batches import Columns, no_rows
 from fedtally.sources.streams import ByteStream
 from fedtally.sources.values import of_objects
 
-_LONGEST_LINE = 1 << 26  # bytes that are held; of a longer line its ends are, half of them each
+_LONGEST_LINE = 1 << 26  # bytes that are held; of a longer line its two ends, half of them each
+# Possessive repeats (*+) never go back: a hostile field cannot make the time quadratic.
 _QUOTED = re.compile(r'"((?:[^"]|"")*+)"')
-_TOKEN = re.compile(r'"(?:[^"\\]|\\.)*+"|[\[\]{}]')  # of JSON, as far as its depth goes
+_TOKEN = re.compile(r'"(?:[^"\\]|\\.)*+"|[\[\]{}]')  # the parts of JSON that tell its depth
 
 
 class _Ends(NamedTuple):
@@ -57,8 +56,7 @@ def check_encoding(encoding: str) -> None:
     >>> check_encoding("utf-16")
     Traceback (most recent call last):
     ...
-    fedtally.errors.InvalidInputError: with epsilon each line is read by itself, which utf-16 does not allow: one \
-client's bytes could change what another holds; convert the file, for instance with iconv -f utf-16 -t utf-8
+    fedtally.errors.InvalidInputError: with epsilon each line is read by itself, which utf-16 ...
     """
     if "\n".encode(encoding) != b"\n":
         raise InvalidInputError(
@@ -71,18 +69,18 @@ client's bytes could change what another holds; convert the file, for instance w
 def check_fields(encoding: str) -> None:
     """Refuse an encoding in which a byte of one field could change the characters of the next.
 
-    That leaves UTF-8, where what is no text is skipped byte by byte, and encodings of one byte a
-    character.
+    UTF-8 is left, where bytes that are no text are skipped one by one, and encodings with one byte
+    for each character.
 
     >>> check_fields("latin-1")
     >>> check_fields("gbk")
     Traceback (most recent call last):
     ...
-    fedtally.errors.InvalidInputError: with epsilon each field is read by itself, which gbk does not allow: the bytes \
-of an item could change whose it is; convert the file, for instance with iconv -f gbk -t utf-8
+    fedtally.errors.InvalidInputError: with epsilon each field is read by itself, which gbk ...
     """
     if line_encoding(encoding) == "utf-8":
         return
+    # Whether every pair of bytes decodes as its two bytes do alone.
     try:
         alone = [bytes([byte]).decode(encoding, "surrogateescape") for byte in range(256)]
         pairs = bytes(
@@ -104,21 +102,23 @@ of an item could change whose it is; convert the file, for instance with iconv -
 def rows_of_csv(
     columns: Columns, delimiter: str, width: int | None, places: dict[str, int], is_single: bool
 ) -> Callable[[str], Row | None]:
-    """Return what reads a line of a CSV; None: the line is no row.
+    """Return a function that reads a line of a CSV, and returns None where the line is no row.
 
     Args:
         columns: resolved.
-        delimiter: between fields.
-        width: how many columns the header names; None: there is none, and all are counted from the
-            start.
-        places: of the columns that are named, from 0; those of clients, rounds and counts not
-            between items.
+        delimiter: the character between fields.
+        width: the number of columns that the header names. Without a header it is None, and columns
+            are counted from the start of the line.
+        places: the places, from 0, of the columns that are named. Those of clients, rounds and
+            counts must not stand between items.
         is_single: whether all columns are the item's, so that a blank line is a row whose item is
             missing.
 
     >>> read = rows_of_csv(Columns("item", client="user"), ",", 2, {"item": 0, "user": 1}, False)
-    >>> read('tea,ann'), read('"tea,ann'), read('a,b,"Lee, Ann"')
-    ({'item': 'tea', 'user': 'ann'}, {'item': None, 'user': 'ann'}, {'item': None, 'user': 'Lee, Ann'})
+    >>> read('tea,ann'), read('"tea,ann')
+    ({'item': 'tea', 'user': 'ann'}, {'item': None, 'user': 'ann'})
+    >>> read('a,b,"Lee, Ann"')
+    {'item': None, 'user': 'Lee, Ann'}
     """
     items = [places[name] for name in columns.items]
 
@@ -136,15 +136,19 @@ def rows_of_csv(
 def _outside_in(
     line: str, delimiter: str, first: int, last: int, width: int | None
 ) -> list[str | None]:
-    """Return the fields of a line, None for those that cannot be read: those of the item, first to last, at last."""
+    """Return the fields of a line, None for each that cannot be read.
+
+    The fields of the item, from place `first` to `last`, are read after all others.
+    """
     own = last - first + 1
     behind = 0 if width is None else width - 1 - last
     before, rest = _fields(line, first, delimiter)
     after: list[str] = []
     if rest is not None and behind:
+        # The line is read backwards from its end: a reversed field in quotes has the same form.
         turned, rest = _fields(rest[::-1], behind, delimiter)
         rest = None if rest is None else rest[::-1]
-        # Of a line that is too short nothing says which fields it lacks.
+        # Nothing tells which fields a line lacks that is too short.
         after = [] if rest is None else [field[::-1] for field in reversed(turned)]
     held: list[str] = []
     if rest is not None:
@@ -161,12 +165,13 @@ def _outside_in(
 def _fields(
     text: str, number: int, delimiter: str, strict: bool = False
 ) -> tuple[list[str], str | None]:
-    """Return the first fields of a line, at most so many, and what follows the delimiter behind them; None: the end.
+    """Return the first fields of a line, at most `number`, and the rest after their delimiter.
 
-    A field that starts with a quote ends at the quote that closes it. Where none does, or something
-    else follows it, the quote is a character like others; or, if `strict`, there is no field.
-    Unless `strict`, more of the line must follow a field in quotes that holds a delimiter: else
-    what closes it may be a quote in an item.
+    The rest is None at the end of the line. A field that starts with a quote ends at the quote that
+    closes it. Where no quote closes it, or something else follows that quote, the quote is a
+    character like others; or, if `strict`, there is no field. Unless `strict`, more of the line
+    must follow a field in quotes that holds a delimiter. Otherwise the quote that closes it may be
+    one in an item.
 
     >>> _fields('"Lee, Ann",tea', 1, ","), _fields('"Ann,tea"', 1, ",")
     ((['Lee, Ann'], 'tea'), (['"Ann'], 'tea"'))
@@ -190,7 +195,9 @@ def _fields(
 
 
 def row_of_json(columns: Columns) -> Callable[[str], Row | None]:
-    """Return what reads a line of JSON lines; a line that is no object is a row that holds nothing.
+    """Return a function that reads a line of JSON lines.
+
+    A line that is no object is a row that holds nothing. A blank line is no row.
 
     >>> row_of_json(Columns("item", client="user"))('{"user": 7, "item": "tea", "x": [1]}')
     {'item': 'tea', 'user': '7'}
@@ -203,7 +210,7 @@ def row_of_json(columns: Columns) -> Callable[[str], Row | None]:
         if not line.strip():
             return None
         try:
-            # digits as they are, of numbers of any size
+            # Integers stay the digits that were written: float64 could not hold them all.
             found = json.loads(line, parse_int=str, strict=False)
         except RecursionError:
             return read(_shallow(line))
@@ -215,7 +222,7 @@ def row_of_json(columns: Columns) -> Callable[[str], Row | None]:
 
 
 def _shallow(line: str) -> str:
-    """Return an object without what its lists and objects hold: no value may hide the others by its depth."""
+    """Return an object with its lists and objects emptied, so that none is too deep to be read."""
     kept, depth, start = [], 0, 0
     for token in _TOKEN.finditer(line):
         step = {"[": 1, "{": 1, "]": -1, "}": -1}.get(token[0], 0)
@@ -234,14 +241,16 @@ def tables(
     encoding: str,
     block_size: int,
 ) -> Iterator[Any]:
-    """Yield the rows of a stream's lines as record batches of the named columns, all text; first one without rows.
+    """Yield the rows of a stream's lines as record batches of the named columns, all text.
+
+    The first batch has no rows, so that the columns of an empty table are known.
 
     Args:
-        stream: of the file's own bytes.
-        read: returns the row of a line; None: the line is no row.
+        stream: the stream of the file's own bytes.
+        read: returns the row of a line, or None where the line is no row.
         columns: resolved.
-        encoding: of a line.
-        block_size: how many bytes are read at a time.
+        encoding: the encoding of a line.
+        block_size: the number of bytes that are read at once.
     """
     import pyarrow as pa
 
@@ -265,11 +274,14 @@ def first_line(stream: ByteStream, encoding: str) -> str:
     return ""
 
 
-_UNREADABLE = "\udcff"  # no text
+_UNREADABLE = "\udcff"  # a lone surrogate, which is no text: the field that holds it is missing
 
 
 def _decoded(line: Line, encoding: str) -> str:
-    """Return a line as text, in which a byte that is none stands as a lone surrogate: its field cannot be read."""
+    """Return a line as text, with a lone surrogate for each byte that is no text.
+
+    The field with such a byte cannot be read later, but the others can.
+    """
     *before, last = line if isinstance(line, _Ends) else (line,)
     parts = [*before, last.rstrip(b"\r\n")]
     try:
@@ -279,8 +291,10 @@ def _decoded(line: Line, encoding: str) -> str:
 
 
 def _blocks(stream: ByteStream, block_size: int) -> Iterator[list[Line]]:
-    """Yield the lines of a stream.
-    What is held of one depends on that line alone, not on where blocks end.
+    """Yield the lines of a stream, block by block.
+
+    A long line is cut by its own length alone, not by where blocks end: otherwise the rows before a
+    line could change its reading.
     """
     rest: Line = b""
     while block := stream.read(block_size):
@@ -294,7 +308,7 @@ def _blocks(stream: ByteStream, block_size: int) -> Iterator[list[Line]]:
 
 
 def _held(line: Line, more: bytes) -> Line:
-    """Return a line, of which more was read: whole, or its ends if it is too long."""
+    """Return a line to which more was added: the whole line, or its ends if it is too long."""
     half = _LONGEST_LINE // 2
     if isinstance(line, _Ends):
         return _Ends(line.first, (line.last + more)[-half:])
@@ -303,7 +317,7 @@ def _held(line: Line, more: bytes) -> Line:
 
 
 def line_encoding(encoding: str) -> str:
-    """Return the name under which a line is decoded: a byte order mark is at the start of a file alone.
+    """Return the encoding of a line: only a file starts with a byte order mark, not a line.
 
     >>> line_encoding("utf-8-sig"), line_encoding("latin-1")
     ('utf-8', 'latin-1')

@@ -1,4 +1,4 @@
-"""Columns in memory (lists, NumPy, Arrow, pandas, Polars) -> a source."""
+"""Sources of columns in memory: lists, NumPy, Arrow, pandas, Polars."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from fedtally.errors import InvalidInputError
 from fedtally.sources.batches import Batch, Columns, Source, no_rows, to_batch
 from fedtally.sources.values import of_objects
 
-_ROWS = 1 << 20
+_ROWS = 1 << 20  # of a batch
 
 
 def from_items(
@@ -22,16 +22,16 @@ def from_items(
     Args:
         items: list, tuple, NumPy array, Arrow array, pandas or Polars series of text or integers,
             or a NumPy float array (n, 2) of latitudes and longitudes. None (and NaN beside text) is
-            missing. A container that is no column, by its type and dimensions, is refused also
-            where no value may be.
-        clients: column of the same length; equal values are one client. Without it each item is a
+            missing. A container that is no column, by its type and dimensions, is always refused,
+            even where values are not judged.
+        clients: a column of the same length; equal values are one client. Without it each item is a
             client.
-        rounds: column of the same length.
-        counts: whole numbers: how many clients each item stands for; not with `clients`.
+        rounds: a column of the same length.
+        counts: whole numbers, the number of clients that each item stands for; not with `clients`.
 
     Raises:
-        InvalidInputError: columns of unequal length, of several types, of floats, or that are no
-            columns.
+        InvalidInputError: a column of several types or of floats, columns of unequal length, or a
+            value that is no column.
 
     >>> [batch] = from_items(["tea", "rice", "tea"], counts=[3, 0, 2]).batches()
     >>> batch.items.to_pylist(), batch.counts.tolist()
@@ -56,7 +56,7 @@ def from_items(
     def read(private: bool) -> Iterator[Batch]:
         table = pa.table({name: _column(values, name, private) for name, values in held.items()})
         done, size = 0, table.get_total_buffer_size()
-        if private:  # which columns there are is known without rows
+        if private:  # the columns are known even without rows
             yield to_batch(no_rows(table.schema), columns, "items", 0, private)
         for part in table.to_batches(max_chunksize=_ROWS):
             done += part.num_rows
@@ -75,7 +75,7 @@ def _is_pair(items: Any) -> bool:
 
 
 def _sequence(values: Any, name: str) -> Any:
-    """Return a column as something that has a length and can be read again."""
+    """Return a column that has a length and can be read again."""
     if isinstance(values, (str, bytes)):
         raise InvalidInputError(
             f"{name} must be a column such as a list, got one value {values!r}; write [{values!r}]"
@@ -87,7 +87,7 @@ def _sequence(values: Any, name: str) -> Any:
         )
     if isinstance(values, bytearray | memoryview):  # its bytes would be read as integers
         raise _no_column(values, name)
-    # by its form, also where no value may be refused
+    # The form is no value: it may be refused even where no value may be.
     if isinstance(values, np.ndarray) and values.ndim != 1:
         raise InvalidInputError(
             f"{name} must be a 1-dimensional array (coordinates: floats [n, 2]), got {values.ndim}"
@@ -130,7 +130,10 @@ def _column(values: Any, name: str, private: bool) -> Any:
 
 
 def _objects(values: Any) -> list[Any] | None:
-    """Return a column whose values need not be of one type, Python objects, as a list; None for others."""
+    """Return a column of Python objects, which may be of several types, as a list.
+
+    The answer is None for other columns.
+    """
     if isinstance(values, list | tuple):
         return list(values)
     kind = getattr(values, "dtype", None)
@@ -154,5 +157,5 @@ def _arrow(values: Any) -> Any:
         values = list(values)
     try:
         return _arrow(pa.array(values, from_pandas=True))
-    except OverflowError:
+    except OverflowError:  # beyond int64, but perhaps not beyond 64 bits
         return _arrow(pa.array(values, pa.uint64(), from_pandas=True))

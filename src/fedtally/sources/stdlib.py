@@ -1,4 +1,4 @@
-"""Data that is on every machine: the words of Python's own standard library.
+"""A source of data that is on every machine: the words of Python's own standard library.
 
 Each line of its source files is a client and holds one of the line's words, drawn uniformly.
 Nothing is downloaded; the words and their number depend on the version of Python.
@@ -18,20 +18,16 @@ import numpy.typing as npt
 from fedtally.errors import UnreadableFileError
 from fedtally.sources.batches import Batch, Source
 
-_LEFT_OUT = {
-    "test",
-    "tests",
-    "site-packages",
-    "dist-packages",
-    "_bundled",
-    "encodings",
-}  # no code of the library: tests, guests, tables
-_MAX_BYTES = 1 << 24
+# Folders that hold no code of the library itself, but tests, packages of others and tables.
+_LEFT_OUT = {"test", "tests", "site-packages", "dist-packages", "_bundled", "encodings"}
+_MAX_BYTES = 1 << 24  # of source that is read
 _LETTERS = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz_"
 
 
 def library_source(rng: np.random.Generator, folder: Path | None = None) -> Source:
-    """Return the source whose clients are the lines of the standard library; at most 16 MiB of it are read.
+    """Return the source whose clients are the lines of the standard library.
+
+    At most 16 MiB of it are read.
 
     Args:
         rng: draws the word of each line.
@@ -70,6 +66,7 @@ def _text(root: Path) -> bytes:
 def _files(root: Path) -> Iterator[Path]:
     """Yield the library's source files, in an order that does not depend on the file system."""
     for folder, folders, names in os.walk(root):
+        # In place: os.walk then leaves these folders out, and visits the others in this order.
         folders[:] = sorted(set(folders) - _LEFT_OUT)
         yield from (Path(folder, name) for name in sorted(names) if name.endswith(".py"))
 
@@ -92,6 +89,7 @@ def _one_word_a_line(data: bytes, rng: np.random.Generator) -> Any:
 def _words(letters: npt.NDArray[np.uint8]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
     is_start, is_part = np.zeros(256, np.bool_), np.zeros(256, np.bool_)
     is_start[list(_LETTERS)] = is_part[list(_LETTERS + b"0123456789")] = True
+    # Runs begin and end where "is part of a word" changes: even places are starts, odd ones ends.
     edges = np.flatnonzero(np.diff(is_part[letters], prepend=False, append=False))
     starts, ends = edges[::2], edges[1::2]
     kept = is_start[letters[starts]] & (ends - starts > 1)

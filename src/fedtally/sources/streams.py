@@ -1,4 +1,4 @@
-"""Bytes of a file or of standard input, decompressed and as UTF-8, and what reading errors mean."""
+"""The bytes of a file or of standard input as UTF-8, and the errors of reading them."""
 
 from __future__ import annotations
 
@@ -14,14 +14,16 @@ from typing import IO, Any, cast
 
 from fedtally.errors import InvalidInputError, UnreadableFileError
 
-_GZIP = b"\x1f\x8b"
+_GZIP = b"\x1f\x8b"  # the first two bytes of every gzip file
 _BOM = codecs.BOM_UTF8
 _CHUNK = 1 << 20
 
 
 @contextmanager
 def reading(name: str, encoding: str) -> Iterator[None]:
-    """Turn whatever Arrow, gzip, a codec or the system raises into an `UnreadableFileError` that says what to do.
+    """Turn every error of Arrow, gzip, a codec or the system into an `UnreadableFileError`.
+
+    Its message says what to do.
 
     >>> with reading("x.csv.gz", "utf8"):
     ...     gzip.decompress(b"no gzip")
@@ -45,6 +47,7 @@ def _explain(error: Exception, encoding: str) -> str:
         return (
             f"is no {encoding} text ({text}); say which encoding it is, such as --encoding latin-1"
         )
+    # Arrow's errors have no codes: its messages are all that tells them apart.
     if "straddl" in text:
         return (
             "has a row that is longer than a block: is the delimiter right, is a quote left open,"
@@ -58,16 +61,18 @@ def _explain(error: Exception, encoding: str) -> str:
 
 
 class ByteStream(io.RawIOBase):
-    """Read a path, or ``-``, as UTF-8 bytes: gunzipped if it is gzip, transcoded, without byte order mark.
+    """Reads a file, or standard input, as UTF-8 bytes.
+
+    The bytes are decompressed if they are gzip, transcoded, and freed of a byte order mark.
 
     Args:
-        path: file or ``-``; standard input is left open.
-        encoding: None leaves the bytes as they are.
-        gzipped: demand gzip, or take the bytes as they are; None: gzip is recognised by its first
-            two bytes.
+        path: a file or ``-``; standard input is left open.
+        encoding: the encoding of the file; None leaves the bytes as they are.
+        gzipped: True to demand gzip, False to take the bytes as they are. With None gzip is
+            recognised by its first two bytes.
 
     Attributes:
-        watch: if set, called with the bytes of every `read`, in order.
+        watch: if set, it is called with the bytes of every `read`, in order.
     """
 
     def __init__(self, path: str, encoding: str | None, *, gzipped: bool | None = None) -> None:
@@ -86,12 +91,13 @@ class ByteStream(io.RawIOBase):
         self._ended = False
         self._total = 0
         self.watch: Callable[[bytes], None] | None = None
+        # After transcoding every byte order mark is that of UTF-8.
         if encoding is not None and self.peek(len(_BOM)) == _BOM:
             self.read(len(_BOM))
 
     @property
     def position(self) -> int:
-        """Return the bytes taken from the file so far (compressed ones, where the file knows its position)."""
+        """The bytes taken from the file so far, compressed ones if the file knows its position."""
         return self._file.tell() if self._owned and self._file.seekable() else self._total
 
     def readable(self) -> bool:
@@ -113,7 +119,7 @@ class ByteStream(io.RawIOBase):
         return taken
 
     def take_line(self) -> bytes:
-        """Take the bytes up to the next line feed, with it; or all, if there is none."""
+        """Take the bytes up to the next line feed, with it, or all if there is none."""
         size = _CHUNK
         while True:
             head = self.peek(size)
@@ -121,11 +127,12 @@ class ByteStream(io.RawIOBase):
                 return self.read(end)
             if len(head) < size:
                 return self.read(len(head))
-            size *= 2
+            size *= 2  # so that a long line is not searched from its start for every chunk
 
     def _fill(self, size: int) -> None:
         parts, have = [self._ready], len(self._ready)
         while have < size and not self._ended:
+            # A pipe may return fewer bytes than asked for; only an empty block is the end.
             block = self._bytes.read(min(size - have, _CHUNK))
             self._total += len(block)
             self._ended = not block
@@ -144,6 +151,7 @@ class ByteStream(io.RawIOBase):
 
 def _standard_input() -> IO[bytes]:
     stream: Any = sys.stdin.buffer
+    # Tests, and programs that embed Python, replace standard input by streams without `peek`.
     return stream if hasattr(stream, "peek") else io.BufferedReader(stream)
 
 
@@ -153,7 +161,7 @@ def check_encoding(encoding: str) -> None:
     >>> check_encoding("utf9")
     Traceback (most recent call last):
     ...
-    fedtally.errors.InvalidInputError: unknown encoding 'utf9'; use utf8, latin-1, cp1252, utf-16 or another of Python's
+    fedtally.errors.InvalidInputError: unknown encoding 'utf9'; use utf8, latin-1, cp1252, ...
     """
     try:
         "a".encode(encoding)

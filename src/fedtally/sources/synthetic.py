@@ -1,20 +1,20 @@
 """Synthetic populations: clients that draw their items independently from a known distribution.
 
-A population is written ``family:name=value,...``; its items are the integers 1..d, item i being the
-i-th most frequent:
+A population is written ``family:name=value,...``. Its items are the integers 1..d; item i is the
+i-th most frequent one:
 
-================ ============================================================
-================================== ``zipf``         f_i proportional to i^-a
-a=1.1, d=100000, n=150000 ``geometric``    f_i proportional to q^i
-q=0.5, d=100000, n=150000 ``zipf-log``     f_i proportional to 1 / (i log(i + 1)^b)
-b=2, d=100000, n=150000 ``uniform``      items 1..k equally likely, the others absent
-k=d, d=100000, n=150000 ``profile:NAME`` interpolated between ranks measured from a real data set
-n=150000 ================ ============================================================
-==================================
+================ =================================================== =========================
+``zipf``         f_i proportional to i^-a                            a=1.1, d=100000, n=150000
+``geometric``    f_i proportional to q^i                             q=0.5, d=100000, n=150000
+``zipf-log``     f_i proportional to 1 / (i log(i + 1)^b)            b=2, d=100000, n=150000
+``uniform``      items 1..k equally likely, the others absent        k=d, d=100000, n=150000
+``profile:NAME`` interpolated between ranks measured from real data  n=150000
+================ =================================================== =========================
 
-The first three are the families in the paper's examples of the width that suffices. The paper
-writes the third as i^-1 log(i)^-b, which is infinite at i = 1; here the logarithm is that of i + 1.
-n is the number of clients, of one item each.
+The last column has the parameters and their defaults. n is the number of clients, of one item each.
+The first three families are those in the paper's examples of the width that suffices. The paper
+writes the third as i^-1 log(i)^-b, which is infinite at i = 1, so here the logarithm is that of
+i + 1.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ from fedtally.sources.batches import Batch, Source
 
 Floats = npt.NDArray[np.float64]
 
-MAX_SIZE = 2**28
-MAX_CLIENTS = 10**15
-_CHUNK = 1 << 16
+MAX_SIZE = 2**28  # items: 2 GiB for the distribution
+MAX_CLIENTS = 10**15  # counts of so many clients are exact in float64
+_CHUNK = 1 << 16  # items of a block: see `draw`
 _SIZES = {"d": 100_000, "n": 150_000}
 
 FAMILIES: dict[str, dict[str, float | None]] = {
@@ -51,9 +51,10 @@ FAMILIES: dict[str, dict[str, float | None]] = {
 
 @dataclass(frozen=True)
 class Population:
-    """A distribution over 1..size and a number of clients; `weight` maps ranks (float64) to unnormalised frequencies.
+    """A distribution over 1..size and a number of clients.
 
-    `about` says what the distribution was measured from, where it was.
+    `weight` maps ranks (float64) to frequencies that need not sum to 1. `about` names the data from
+    which the distribution was measured, if it was.
     """
 
     size: int
@@ -100,6 +101,7 @@ def _parameters(words: list[str], family: str) -> dict[str, float | None]:
             )
         if name in values:
             raise InvalidInputError(f"{family}: {name} is given twice")
+        # As an int where it is one: a float of 2^53 and more would not be exact.
         try:
             values[name] = int(number)
         except ValueError:
@@ -114,7 +116,7 @@ def _parameters(words: list[str], family: str) -> dict[str, float | None]:
 
 def _whole(values: dict[str, float | None], name: str, maximum: int) -> int:
     value = values[name]
-    if isinstance(value, float) and value.is_integer():
+    if isinstance(value, float) and value.is_integer():  # 1e6 is a common way to write a million
         value = int(value)
     return _validate.integer(1, maximum, **{name: value})
 
@@ -164,6 +166,7 @@ def _profile(name: str, clients: int) -> tuple[int, int, Callable[[Floats], Floa
         )
     rank, frequency = np.log(measured[name]["rank"]), np.log(measured[name]["frequency"])
     about = f"synthetic clients; frequencies measured from {measured[name]['measured_from']}"
+    # Between the measured ranks the curve is straight on two logarithmic axes, like a power law.
     return (
         measured[name]["support"],
         clients,
@@ -183,8 +186,9 @@ def is_synthetic(text: str) -> bool:
 
 
 def frequencies(text: str) -> Floats:
-    """Return the distribution of a synthetic population: float64[d], the frequency of item i at index i - 1; it sums
-    to 1.
+    """Return the distribution of a synthetic population, float64[d].
+
+    The frequency of item i is at index i - 1, and the sum is 1.
 
     >>> frequencies("zipf:a=1,d=3").round(4).tolist()
     [0.5455, 0.2727, 0.1818]
@@ -206,12 +210,12 @@ def _frequencies(population: Population) -> Floats:
 def draw(
     population: Population, rng: np.random.Generator
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """Draw every client's item: the items that occur, ascending, and how many clients hold each.
+    """Draw every client's item; return the items that occur, ascending, and their clients' numbers.
 
-    One multinomial in two steps, first over blocks of items and then within each: the same
-    distribution, and the rounding
-    errors of NumPy's conditional binomials stay within a block. Items of frequency 0 never occur.
-    Time O(d); memory 8 bytes * d for the distribution and 16 for each item that occurs.
+    This is one multinomial in two steps, first over blocks of items and then within each block. The
+    distribution is the same, but the rounding errors of NumPy's conditional binomials stay within a
+    block. Items of frequency 0 never occur. The time is O(d). The memory is 8 bytes * d for the
+    distribution and 16 bytes for each item that occurs.
 
     >>> items, counts = draw(Population.parse("geometric:n=1000"), np.random.default_rng(0))
     >>> int(items[0]), int(counts.sum())
@@ -225,6 +229,7 @@ def draw(
     items, counts = [], []
     for start, total in zip(starts[in_block > 0], in_block[in_block > 0], strict=True):
         block = distribution[start : start + _CHUNK]
+        # NumPy gives what rounding leaves over to the last entry, even if its frequency is 0.
         possible = np.flatnonzero(block)
         drawn = rng.multinomial(total, _normalised(block[possible]))
         items.append(possible[drawn > 0] + start + 1)
@@ -238,7 +243,9 @@ def _normalised(weights: Floats) -> Floats:
 
 
 def synthetic_source(text: str, rng: np.random.Generator) -> Source:
-    """Return the source of a synthetic population; it is drawn once, by the first reading, and is one batch.
+    """Return the source of a synthetic population.
+
+    It is one batch, which the first reading draws. Later readings yield the same batch.
 
     >>> synthetic_source("profile:foursquare-us", np.random.default_rng(0)).synthetic_size
     646

@@ -1,4 +1,7 @@
-"""CSV, TSV, JSON lines, Parquet and plain text -> batches, block by block."""
+"""Readers of CSV, TSV, JSON lines, Parquet and plain text, block by block.
+
+`private_tables` has those that read every row by itself, for differential privacy.
+"""
 
 from __future__ import annotations
 
@@ -10,95 +13,22 @@ import stat
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 import numpy as np
 
 from fedtally.errors import InvalidInputError, UnreadableFileError
-from fedtally.sources import lines
+from fedtally.sources import private_tables
 from fedtally.sources.batches import Batch, Columns, Source, no_rows, to_batch
-from fedtally.sources.streams import ByteStream, check_encoding, reading
+from fedtally.sources.layout import Layout, Tables, is_named_gzip
+from fedtally.sources.streams import ByteStream, reading
 
-_FORMATS = {
-    "csv": "csv",
-    "tsv": "tsv",
-    "tab": "tsv",
-    "json": "json",
-    "jsonl": "json",
-    "ndjson": "json",
-    "parquet": "parquet",
-    "pq": "parquet",
-    "text": "text",
-}
-_PEEK = 1 << 16
+_PEEK = 1 << 16  # bytes that are looked at before the format is believed
+# Bytes of a line, or of a field in quotes, beyond which the file is taken for something else. Until
+# it ends, a line or field is held in memory.
 _LONGEST_LINE = 1 << 26
 _LONGEST_FIELD = 1 << 26
-
-_Tables = Iterator[tuple[Any, Columns, int]]  # record batch, resolved columns, bytes read so far
-
-
-@dataclass(frozen=True)
-class Layout:
-    """How a table is written.
-
-    `block_size` is how many bytes are read at a time. It bounds the length of a row of CSV or JSON,
-    and the memory: Arrow reads those two 32 blocks ahead.
-
-    >>> Layout.detect("clicks.tsv.gz", Columns()).format
-    'tsv'
-    >>> Layout.detect("-", Columns()).format, Layout.detect("-", Columns(item="url")).format
-    ('text', 'csv')
-    """
-
-    format: str
-    delimiter: str = ","
-    header: bool = True
-    encoding: str = "utf8"
-    block_size: int = 1 << 22
-
-    @classmethod
-    def detect(
-        cls,
-        path: str,
-        columns: Columns,
-        *,
-        format: str | None = None,
-        delimiter: str | None = None,
-        header: bool = True,
-        encoding: str = "utf8",
-    ) -> Layout:
-        """Choose the format from the options and the suffix, and check that the options fit it."""
-        check_encoding(encoding)
-        if format is None:
-            suffix = os.path.splitext(path.lower().removesuffix(".gz"))[1]
-            chosen = _FORMATS.get(suffix[1:]) or ("csv" if columns.names() or delimiter else "text")
-        elif format in _FORMATS:
-            chosen = _FORMATS[format]
-        else:
-            raise InvalidInputError(
-                f"format must be csv, tsv, json, parquet or text, got {format!r}"
-            )
-        if chosen == "text" and columns.names():
-            raise InvalidInputError(
-                f"plain text has one item a line and no column {columns.names()[0]!r}; use"
-                " --format csv"
-            )
-        if chosen not in ("csv", "tsv") and delimiter:
-            raise InvalidInputError(
-                f"the format {chosen} has no delimiter; leave it out, or use --format csv"
-            )
-        return cls(chosen, _delimiter(delimiter, chosen), header, encoding)
-
-
-def _delimiter(delimiter: str | None, format: str) -> str:
-    chosen = {None: "\t" if format == "tsv" else ",", "\\t": "\t"}.get(delimiter, delimiter)
-    if chosen is None or len(chosen) != 1 or not chosen.isascii() or chosen in '"\r\n':
-        raise InvalidInputError(
-            f"delimiter must be one ASCII character such as ';', got {delimiter!r}"
-        )
-    return chosen
 
 
 def table_source(path: str, columns: Columns, layout: Layout) -> Source:
@@ -119,7 +49,7 @@ def table_source(path: str, columns: Columns, layout: Layout) -> Source:
     def read(private: bool) -> Iterator[Batch]:
         nonlocal reads
         reads += 1
-        if size is None and reads > 1:
+        if size is None and reads > 1:  # the first reading took the bytes of the pipe away
             raise InvalidInputError(f"{name} can be read only once: save it to a file first")
         with reading(name, layout.encoding):
             readers = _READERS | _PRIVATE_READERS if private else _READERS
@@ -130,7 +60,7 @@ def table_source(path: str, columns: Columns, layout: Layout) -> Source:
 
 
 def _file_size(path: str) -> int | None:
-    """Return the size of a regular file, None of a pipe."""
+    """Return the size of a regular file, or None for a pipe."""
     try:
         status = os.stat(path)
     except OSError as error:
@@ -140,13 +70,9 @@ def _file_size(path: str) -> int | None:
     return status.st_size if stat.S_ISREG(status.st_mode) else None
 
 
-def _is_named_gzip(path: str) -> bool:
-    return path.lower().endswith(".gz")
-
-
 @contextmanager
 def _open_text(path: str, layout: Layout, name: str) -> Iterator[ByteStream]:
-    with ByteStream(path, layout.encoding, gzipped=_is_named_gzip(path) or None) as stream:
+    with ByteStream(path, layout.encoding, gzipped=is_named_gzip(path) or None) as stream:
         start = stream.peek(_PEEK)
         if start.startswith(b"PAR1"):
             raise UnreadableFileError(f"{name} is a Parquet file: use --format parquet")
@@ -158,7 +84,7 @@ def _open_text(path: str, layout: Layout, name: str) -> Iterator[ByteStream]:
         yield stream
 
 
-def _read_csv(path: str, columns: Columns, layout: Layout, name: str) -> _Tables:
+def _read_csv(path: str, columns: Columns, layout: Layout, name: str) -> Tables:
     with _open_text(path, layout, name) as stream:
         header = _first_row(stream, layout)
         if not header:
@@ -167,8 +93,9 @@ def _read_csv(path: str, columns: Columns, layout: Layout, name: str) -> _Tables
             header if layout.header else [str(position) for position in range(1, len(header) + 1)]
         )
         resolved = columns.resolve(names, name)
-        # blank lines before it are no rows
+        # Blank lines before the first row are no rows.
         is_single = len(names) == 1 and stream.peek(1)[:1] not in (b"\n", b"\r")
+        # Arrow does not say that a quote was left open, so the bytes that it takes are watched.
         quotes = stream.watch = _Quotes(layout.delimiter)
         for batch in _csv_reader(
             stream, resolved.names(), None if layout.header else names, layout, is_single
@@ -179,11 +106,14 @@ def _read_csv(path: str, columns: Columns, layout: Layout, name: str) -> _Tables
 
 
 class _Quotes:
-    """Follow the quotes of a CSV: Arrow takes what follows an open quote, to the next one or the end, for one value.
+    """Follows the quotes of a CSV to find one that is left open.
 
-    A quote at the start of a field opens it; two inside it stand for one; the one that closes it is
-    followed by a delimiter or the end of a line. Elsewhere (5" wide) a quote is a character like
-    others.
+    Arrow takes everything from an open quote to the next quote, or to the end, for one value. So a
+    single open quote would silently swallow rows.
+
+    A quote at the start of a field opens it. Two quotes inside it stand for one. The quote that
+    closes it is followed by a delimiter or the end of a line. Elsewhere (5" wide) a quote is a
+    character like others.
     """
 
     def __init__(self, delimiter: str) -> None:
@@ -198,15 +128,14 @@ class _Quotes:
         if self._broken:
             return
         self._rest = self._behind(self._rest + taken)
-        # The last quote may be half of a pair, or what a delimiter would follow: it waits for the
-        # next bytes.
+        # The last quote may be half of a pair, or close the field: only the next bytes tell.
         inside = self._rest[1:].replace(b'""', b"").removesuffix(b'"')
         self._broken = self._rest.startswith(b'"') and (
             b'"' in inside or len(self._rest) > _LONGEST_FIELD
         )
 
     def check(self, name: str, ended: bool = False) -> None:
-        """Raise UnreadableFileError if a quote was closed in the middle of a field or, at the end, is open."""
+        """Raise UnreadableFileError if a quote was closed inside a field, or is open at the end."""
         if self._broken or (ended and self._behind(self._rest + b"\n")):
             raise UnreadableFileError(
                 f'{name}: a quote (") that starts a field is not closed at the end of one; close'
@@ -214,7 +143,7 @@ class _Quotes:
             )
 
     def _behind(self, data: bytes) -> bytes:
-        """Return what follows the whole fields at the start."""
+        """Return the bytes that follow the whole fields at the start."""
         whole = self._whole.match(data)
         return data[whole.end() :] if whole else data
 
@@ -228,13 +157,12 @@ def _csv_reader(
     file: Any = pa.PythonFile(stream, mode="r")
     return arrow_csv.open_csv(
         file,
-        # One thread: Arrow then knows the number of a broken row, and reading is not what takes the
-        # time.
+        # With one thread Arrow knows the number of a broken row. Reading takes little of the time.
         read_options=arrow_csv.ReadOptions(
             block_size=layout.block_size, use_threads=False, column_names=names
         ),
-        # Quoted line breaks cost no time here, and without this a block that ends inside quotes
-        # would be cut wrongly. In the only column an empty line is a row whose item is missing.
+        # Without newlines_in_values a block that ends inside quotes would be cut wrongly. In the
+        # only column of a table an empty line is a row whose item is missing.
         parse_options=arrow_csv.ParseOptions(
             delimiter=layout.delimiter, newlines_in_values=True, ignore_empty_lines=not is_single
         ),
@@ -254,7 +182,7 @@ def _first_row(stream: ByteStream, layout: Layout) -> list[str]:
     return next((row for row in rows if row), [])
 
 
-def _read_text(path: str, columns: Columns, layout: Layout, name: str) -> _Tables:
+def _read_text(path: str, columns: Columns, layout: Layout, name: str) -> Tables:
     with _open_text(path, layout, name) as stream:
         for lines in _lines(stream, layout.block_size, name):
             yield lines, Columns("item"), stream.position
@@ -279,7 +207,10 @@ def _lines(stream: ByteStream, block_size: int, name: str) -> Iterator[Any]:
 
 
 def _split(data: bytes) -> Any:
-    """Return the lines of whole-line data as a record batch; a blank line is a missing item."""
+    """Return the lines of data that ends with a line as a record batch.
+
+    A blank line is a missing item.
+    """
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -295,7 +226,7 @@ def _split(data: bytes) -> Any:
     return pa.record_batch({"item": items})
 
 
-def _read_json(path: str, columns: Columns, layout: Layout, name: str) -> _Tables:
+def _read_json(path: str, columns: Columns, layout: Layout, name: str) -> Tables:
     import pyarrow as pa
     import pyarrow.json as arrow_json
 
@@ -314,8 +245,8 @@ def _read_json(path: str, columns: Columns, layout: Layout, name: str) -> _Table
                 read_options=arrow_json.ReadOptions(
                     block_size=layout.block_size, use_threads=False
                 ),
-                # An explicit schema: Arrow's guess makes timestamps of strings and may change from
-                # block to block.
+                # Without a schema Arrow guesses: it makes timestamps of some strings, and may guess
+                # differently from block to block.
                 parse_options=arrow_json.ParseOptions(
                     explicit_schema=schema, unexpected_field_behavior="ignore"
                 ),
@@ -327,7 +258,10 @@ def _read_json(path: str, columns: Columns, layout: Layout, name: str) -> _Table
 
 @contextmanager
 def _json_rows(name: str) -> Iterator[list[int]]:
-    """Say after how many rows of the file reading failed: Arrow counts them within a block."""
+    """Add to an error of Arrow the number of rows that were read before it.
+
+    Arrow itself counts the rows within a block.
+    """
     import pyarrow as pa
 
     rows: list[int] = []
@@ -346,6 +280,7 @@ def _sample(stream: ByteStream, layout: Layout, name: str) -> list[dict[str, Any
     """Return the objects of the first block, which decide the columns and their types."""
     size = max(_PEEK, layout.block_size)
     head = stream.peek(size)
+    # Unless the file ends in it, the last line of the block is cut: leave it out.
     whole = head if len(head) < size else head[: head.rfind(b"\n") + 1]
     rows = []
     for number, line in enumerate(whole.splitlines(), start=1):
@@ -380,6 +315,7 @@ def _json_type(column: str, columns: Columns, sample: Sequence[dict[str, Any]], 
         raise InvalidInputError(
             f"{name}: column {column!r} holds lists or objects: one plain value a row is needed"
         )
+    # Coordinates are float64 even where the first block holds whole numbers only.
     if kinds == {int} and not (isinstance(columns.item, tuple) and column in columns.item):
         return pa.uint64() if max(values) >= 2**63 else pa.int64()
     if kinds and kinds <= {int, float}:
@@ -394,20 +330,20 @@ def _json_type(column: str, columns: Columns, sample: Sequence[dict[str, Any]], 
 
 def _read_parquet(
     path: str, columns: Columns, layout: Layout, name: str, *, private: bool = False
-) -> _Tables:
+) -> Tables:
     import pyarrow as pa
     import pyarrow.parquet as parquet
 
     size = 0 if path == "-" else _file_size(path) or 0
-    rows, done = max(1, layout.block_size // 64), 0
+    rows, done = max(1, layout.block_size // 64), 0  # as if a row took 64 bytes
     with (
         _seekable(path) as place,
         parquet.ParquetFile(place, pre_buffer=False, buffer_size=1 << 20) as file,
     ):
         resolved = columns.resolve(file.schema_arrow.names, name)
         if private:
-            _check_plain(file.schema_arrow, resolved, name)
-            # Which columns there are is known without rows.
+            private_tables.check_plain(file.schema_arrow, resolved, name)
+            # The columns are known even without rows.
             yield (
                 no_rows(
                     pa.schema([file.schema_arrow.field(column) for column in resolved.names()])
@@ -420,21 +356,9 @@ def _read_parquet(
             yield batch, resolved, size * done // file.metadata.num_rows
 
 
-def _check_plain(schema: Any, columns: Columns, name: str) -> None:
-    """Refuse categories: Parquet's reader ends where one of their values is no text, before it can be left out."""
-    import pyarrow as pa
-
-    for column in columns.names():
-        if pa.types.is_dictionary(schema.field(column).type):
-            raise InvalidInputError(
-                f"{name}: with epsilon column {column!r} must not be of categories (a dictionary),"
-                " which cannot be read value by value: write it as plain text"
-            )
-
-
 @contextmanager
 def _seekable(path: str) -> Iterator[Any]:
-    """Give the path, or a temporary copy of a stream: Parquet is read from its end."""
+    """Yield the path, or a temporary copy of a stream, since Parquet is read from its end."""
     if path != "-" and _file_size(path) is not None and not path.lower().endswith(".gz"):
         yield path
         return
@@ -446,112 +370,12 @@ def _seekable(path: str) -> Iterator[Any]:
         yield copy
 
 
-def _read_private_csv(path: str, columns: Columns, layout: Layout, name: str) -> _Tables:
-    if not layout.header:
-        _check_headless(columns, name)
-    lines.check_fields(layout.encoding)
-    with _open_lines(path, layout, has_header=layout.header) as stream:
-        encoding = lines.line_encoding(layout.encoding)
-        names = columns.names()
-        width = None
-        if layout.header:
-            head = lines.first_line(stream, encoding)
-            if not head:  # no row tells it: a table of nobody has a header as well
-                raise InvalidInputError(f"{name} is empty: it has no rows, and no header")
-            if "\0" in head:
-                raise UnreadableFileError(
-                    f"{name} is no text: its header holds NUL bytes; is it a table?"
-                )
-            names = next(csv.reader([head], delimiter=layout.delimiter))
-            columns, width = columns.resolve(names, name), len(names)
-            places = {column: names.index(column) for column in columns.names()}
-            _check_order(columns, places, name)
-        else:
-            places = {column: int(column) - 1 for column in names}
-        # A blank line is whose item is blank, where nothing else can stand in a line.
-        is_single = set(places) == set(columns.items) and width in (None, len(places))
-        read = lines.rows_of_csv(columns, layout.delimiter, width, places, is_single)
-        for table in lines.tables(stream, read, columns, encoding, layout.block_size):
-            yield table, columns, stream.position
-
-
-def _check_headless(columns: Columns, name: str) -> None:
-    """Refuse a table without a header whose columns the options do not say: no row may."""
-    if columns.item is None:
-        raise InvalidInputError(
-            f"{name}: with epsilon a row must not say which columns there are: name the item by its"
-            " place (--item 1)"
-        )
-    for column in columns.names():
-        if not re.fullmatch("[1-9][0-9]{0,5}", column):
-            raise InvalidInputError(
-                f"{name} has no column {column!r}; without a header they are called 1, 2, ..."
-            )
-    others = [
-        int(column)
-        for column in (columns.client, columns.round, columns.count)
-        if column is not None
-    ]
-    if max(others, default=0) > min(int(column) for column in columns.items):
-        raise InvalidInputError(
-            f"{name}: with epsilon and without a header clients, rounds and counts must stand"
-            " before the item, or what an item holds could change them: add a header line, or"
-            " reorder the columns"
-        )
-
-
-def _check_order(columns: Columns, places: dict[str, int], name: str) -> None:
-    """Refuse clients, rounds and counts between the columns of an item: what it holds could hide them."""
-    items = [places[column] for column in columns.items]
-    for column in columns.names():
-        if min(items) < places[column] < max(items):
-            first, last = (repr(part) for part in columns.items)
-            raise InvalidInputError(
-                f"{name}: with epsilon the column {column!r} must not stand between {first} and"
-                f" {last}, or what an item holds could change it: put it before or after both"
-            )
-
-
-@contextmanager
-def _open_lines(path: str, layout: Layout, has_header: bool = False) -> Iterator[ByteStream]:
-    """Open a text table whose lines are read one by one: only a header, which is public, may tell what the file is."""
-    lines.check_encoding(layout.encoding)
-    utf8 = "utf8" if lines.line_encoding(layout.encoding) == "utf-8" else None
-    zipped = _is_named_gzip(path)
-    with ByteStream(path, utf8, gzipped=(zipped or None) if has_header else zipped) as stream:
-        yield stream
-
-
-def _read_private_json(path: str, columns: Columns, layout: Layout, name: str) -> _Tables:
-    if columns.item is None:
-        raise InvalidInputError(
-            f"{name}: with epsilon a row must not say which columns there are: name the item's"
-            " (--item)"
-        )
-    with _open_lines(path, layout) as stream:
-        read = lines.row_of_json(columns)
-        for table in lines.tables(
-            stream, read, columns, lines.line_encoding(layout.encoding), layout.block_size
-        ):
-            yield table, columns, stream.position
-
-
-def _read_private_text(path: str, columns: Columns, layout: Layout, name: str) -> _Tables:
-    item = Columns("item")
-    with _open_lines(path, layout) as stream:
-        encoding = lines.line_encoding(layout.encoding)
-        for table in lines.tables(
-            stream, lambda line: {"item": line}, item, encoding, layout.block_size
-        ):
-            yield table, item, stream.position
-
-
-_Reader = Callable[[str, Columns, Layout, str], _Tables]
+_Reader = Callable[[str, Columns, Layout, str], Tables]
 _PRIVATE_READERS: dict[str, _Reader] = {
-    "csv": _read_private_csv,
-    "tsv": _read_private_csv,
-    "json": _read_private_json,
-    "text": _read_private_text,
+    "csv": private_tables.read_csv,
+    "tsv": private_tables.read_csv,
+    "json": private_tables.read_json,
+    "text": private_tables.read_text,
     "parquet": partial(_read_parquet, private=True),
 }
 _READERS: dict[str, _Reader] = {

@@ -1,11 +1,12 @@
-"""What a value is, whatever the format: Arrow columns and Python objects -> text or integers.
+"""The text or integer that each value becomes, from Arrow columns and Python objects.
 
-There is one reading. Text stays as it is. A value that has a type becomes one text, whatever holds
-it: Parquet, Arrow, pandas, Polars or a list. A CSV has no types: it gives the same items where its
-writer writes that text. The package's docstring lists what becomes what, and which writers differ.
+Every format has the same reading. Text stays as it is. A value that has a type becomes one text, no
+matter whether it comes from Parquet, Arrow, pandas, Polars or a list. A CSV has no types: it gives
+the same items where its writer writes that text. The package's docstring lists the texts, and the
+writers that differ.
 
 With `private`, no value ends the reading, and none changes how another one is read: a value that
-cannot be read is missing. What a column's *type* says is public and may be refused.
+cannot be read is missing. The *type* of a column is public, so a type may be refused.
 """
 
 from __future__ import annotations
@@ -21,18 +22,18 @@ import numpy.typing as npt
 from fedtally.errors import InvalidInputError
 
 _COUNT_BOUND = 2**63
-_EXACT_FLOAT = 2.0**53  # up to which every integer is a float
-_SHOWN = 60
-_ZONE = r"(Z|[+-][0-9]{4})?$"  # of a time as Arrow writes it
+_EXACT_FLOAT = 2.0**53  # float64 holds every integer up to this one
+_SHOWN = 60  # characters of a value in a message
+_ZONE = r"(Z|[+-][0-9]{4})?$"  # the zone of a time as Arrow writes it
 
 
 def as_values(column: Any, what: str, private: bool = False) -> Any:
-    """Return an Arrow column as text or integers; what is missing is null.
+    """Return an Arrow column as text or integers, with missing values as null.
 
     Args:
         column: Arrow array of any type.
-        what: the column, for messages.
-        private: let a value that cannot be read be missing.
+        what: the name of the column in messages.
+        private: whether a value that cannot be read is missing, not an error.
 
     Raises:
         InvalidInputError: a type that has no reading; and, unless `private`, a value that cannot be
@@ -60,7 +61,7 @@ def as_values(column: Any, what: str, private: bool = False) -> Any:
             f"{what} holds values of type {kind}: choose one plain column, one value a row"
         )
     if kinds.is_floating(kind):
-        # Privately always text: the type of a column must not depend on one of its values.
+        # Always text if private: the type of a column must not depend on one of its values.
         text = _float_text(column) if private else _whole(column, what)
     elif private:
         text = _each(column, lambda part: _text(part, what), pa.ArrowInvalid, pa.large_string())
@@ -79,7 +80,7 @@ def as_values(column: Any, what: str, private: bool = False) -> Any:
 
 
 def as_pairs(parts: Sequence[Any], names: Sequence[str], where: str, private: bool = False) -> Any:
-    """Return two columns as one of text, `lat,lon`; a pair lacks what either part lacks."""
+    """Return two columns as one of text, `lat,lon`; a pair that lacks a part is missing."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -96,8 +97,9 @@ def as_counts(column: Any, what: str, private: bool = False) -> npt.NDArray[np.i
 
     Args:
         column: Arrow array.
-        what: the column, for messages.
-        private: let a row whose count is missing or no count stand for nobody, 0.
+        what: the name of the column in messages.
+        private: whether a count that is missing or cannot be read is 0, not an error: its row then
+            stands for nobody.
 
     Raises:
         InvalidInputError: the column's type holds no counts; and, unless `private`, a value that is
@@ -119,7 +121,7 @@ def as_counts(column: Any, what: str, private: bool = False) -> npt.NDArray[np.i
 
 
 def _countable() -> tuple[Callable[[Any], bool], ...]:
-    """Return what tells the types that may hold counts."""
+    """Return the tests of the types that may hold counts."""
     from pyarrow import types
 
     texts = (types.is_string, types.is_large_string, types.is_string_view)
@@ -141,6 +143,7 @@ def _counts(column: Any, what: str) -> npt.NDArray[np.int64]:
     elif kinds.is_decimal(kind):
         column = _parsed(column, column, what)
     numbers: npt.NDArray[Any] = column.to_numpy(zero_copy_only=False)
+    # NaN fails every comparison, so it does not fit.
     fits = (numbers >= 0) & (numbers < _COUNT_BOUND)
     if numbers.dtype.kind == "f":
         fits &= np.floor(numbers) == numbers
@@ -150,9 +153,10 @@ def _counts(column: Any, what: str) -> npt.NDArray[np.int64]:
 
 
 def of_objects(values: Sequence[Any]) -> Any:
-    r"""Return Python objects as an Arrow column: integers if all are, else text; what has no reading is null.
+    r"""Return Python objects as an Arrow column: integers if all are integers, otherwise text.
 
-    Each object is read by itself: the type of one never changes what another becomes.
+    An object that has no reading is null. Each object is read by itself, so that the type of one
+    never changes the text of another.
 
     >>> of_objects(["tea", 7, None, 7.5, [1], "\ud800", b"rice"]).to_pylist()
     ['tea', '7', None, '7.5', None, None, 'rice']
@@ -162,7 +166,7 @@ def of_objects(values: Sequence[Any]) -> Any:
     import pyarrow as pa
 
     plain = [_plain(value) for value in values]
-    # By identity: what a class says of its own hash and equality is its own.
+    # By identity: the class of an object may define its own hash and equality, or raise there.
     types = {id(type(value)): type(value) for value in plain if value is not None}
     is_whole = all(kind is int for kind in types.values())
     if is_whole and all(value is None or -(2**63) <= value < 2**63 for value in plain):
@@ -182,7 +186,7 @@ def _plain(value: Any) -> Any:
         return value
     try:
         return value.item()
-    except Exception:  # whatever a class raises, its object has no reading
+    except Exception:  # a class may raise anything: its object has no reading
         return None
 
 
@@ -214,20 +218,18 @@ def _alone(value: Any) -> Any:
 
     try:
         return pa.array([value])
-    except (
-        Exception
-    ):  # whatever an object of one client raises: it is read alone, so nothing else is hidden
+    # An object of a client may raise anything. It is read alone, so no other error is hidden here.
+    except Exception:
         return pa.nulls(1)
 
 
 def _writable(text: str) -> str | None:
-    """Return a text that UTF-8 can write, as a plain one; None for others, as with a lone surrogate."""
+    """Return a text as a plain str, or None where UTF-8 cannot write it (a lone surrogate)."""
     try:
         text.encode()
-        return str.encode(text).decode()  # whatever a class of its own gives, text
-    except (
-        Exception
-    ):  # such a class may raise anything: the value is read alone, so nothing else is hidden
+        return str.encode(text).decode()  # past the methods of a subclass of str
+    # Such a subclass may raise anything. The value is read alone, so no other error is hidden here.
+    except Exception:
         return None
 
 
@@ -241,7 +243,7 @@ def _digits(number: int) -> str | None:
 def _each(column: Any, convert: Callable[[Any], Any], error: type[Exception], kind: Any) -> Any:
     """Return a column converted to a type, with null for every value that cannot be.
 
-    A part that fails is halved until what fails stands alone.
+    A part that fails is halved until the values that fail stand alone.
     """
     import pyarrow as pa
 
@@ -250,6 +252,7 @@ def _each(column: Any, convert: Callable[[Any], Any], error: type[Exception], ki
     except error:
         if len(column) == 1:
             return pa.nulls(1, kind)
+    # An empty column cannot fail, so the halves get shorter until one value is left.
     middle = len(column) // 2
     return pa.concat_arrays(
         [_each(part, convert, error, kind) for part in (column[:middle], column[middle:])]
@@ -257,7 +260,10 @@ def _each(column: Any, convert: Callable[[Any], Any], error: type[Exception], ki
 
 
 def _text(column: Any, what: str) -> Any:
-    """Return a column of any plain type but numbers as text; an ArrowInvalid says that a value cannot be read."""
+    """Return a column of any plain type except numbers as text.
+
+    It raises ArrowInvalid where a value cannot be read.
+    """
     import pyarrow as pa
 
     kinds, kind = pa.types, column.type
@@ -270,12 +276,15 @@ def _text(column: Any, what: str) -> Any:
             raise InvalidInputError(
                 f"{what} is of type {kind}: cast it to integers or text first"
             ) from error
-    column.validate(full=True)
+    column.validate(full=True)  # Arrow takes the bytes of a file for UTF-8 without a look at them
     return _shortest(column) if kinds.is_timestamp(kind) or kinds.is_time(kind) else column
 
 
 def _shortest(times: Any) -> Any:
-    """Return times as Arrow writes them without zeros at the end of the second, and zones as +01:00."""
+    """Return times without zeros at the end of the second, and with zones as +01:00.
+
+    They are given as Arrow writes them.
+    """
     import pyarrow.compute as pc
 
     for pattern, instead in (
@@ -298,7 +307,10 @@ def _float_text(column: Any) -> Any:
 
 
 def _whole(column: Any, what: str) -> Any:
-    """Return floating-point numbers as integers, NaN as missing: what an integer becomes beside a missing one."""
+    """Return floating-point numbers as integers, NaN as missing.
+
+    Many tables hold integers as floats in columns where a value is missing.
+    """
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -318,7 +330,10 @@ def _whole(column: Any, what: str) -> Any:
 
 
 def _decoded(column: Any) -> Any:
-    """Return the values of a dictionary column; Arrow cannot take from views, which is what Polars' categories are."""
+    """Return the values of a dictionary column.
+
+    Arrow cannot take from views, so these are cast first; the categories of Polars are views.
+    """
     import pyarrow as pa
 
     values = column.dictionary
@@ -334,7 +349,7 @@ def _is_view(kind: Any) -> bool:
 
 
 def _parsed(column: Any, written: Any, what: str) -> Any:
-    """Cast to int64, all at once; where that fails, find the value."""
+    """Cast to int64, all at once; where that fails, name the first value that cannot be cast."""
     import pyarrow as pa
 
     try:

@@ -1,1 +1,1 @@
-"""Studies: they run campaigns again and again, and ask whether what was planned and guaranteed was true."""
+"""Studies run campaigns again and again, to test what was planned and guaranteed."""

@@ -1,8 +1,8 @@
-"""What CPU operations take on this machine, measured in seconds: small rounds, draws and decoders, run for real.
+"""The CPU seconds of operations on this machine, measured on small rounds, draws and decoders.
 
-Every stage of a small round takes a known number of each operation (`planner.costs`) and was seen to
-take some time; the times of the operations are those that explain all stages best, by non-negative
-least squares of relative errors.
+Every stage of a small round takes a known number of each operation (`planner.costs`) and a measured
+time. The times of the operations are those that explain all stages best, by non-negative least
+squares of relative errors.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from fedtally.crypto import shamir
 from fedtally.crypto.keys import KEY_BYTES, Label, Secret, SigningKey
 from fedtally.crypto.prg import Masking
 from fedtally.domain import IntegerRange
-from fedtally.engines.local.campaign import key_bytes
+from fedtally.engines.local.seeds import key_bytes
 from fedtally.errors import InvalidInputError
 from fedtally.plan import Plan
 from fedtally.planner.bill import lines_of_sum
@@ -50,9 +50,9 @@ from fedtally.secagg.server import ClientId
 from fedtally.secagg.unmasking import Unmasking
 from fedtally.sketch import CountSketch, Schedule
 
-REPORTS = "reports"  # a client makes both in one step
-_IGNORED = 2e-4  # seconds: what takes less is hardly measured
-TURNS = 3  # the shortest of which counts
+REPORTS = "reports"  # a stage of its own: a client makes both reports in one step
+_IGNORED = 2e-4  # seconds: a stage that takes less is hardly measured, and gets little weight
+TURNS = 3  # the shortest counts, since other programs only make a turn longer
 _CLIENTS = 100_000  # of a campaign that is decoded
 _SECAGG, _TWO_SERVERS = Summation("secagg"), Summation("two-server")
 ROUNDS = (
@@ -125,7 +125,7 @@ def campaign(
 
 
 def run_round(plan: Plan, keys: Keys, dropout: float) -> list[Seen]:
-    """Run the one round of a plan with a secure sum; return what each stage of clients and servers took."""
+    """Run the one round of a plan with a secure sum; return the seconds of each stage and party."""
     agreed, clock = plan.secure_sum, Clock()
     ids = np.arange(1, plan.num_clients + 1, dtype=np.uint64)
     people = [FrequencyClient.of_ids(plan, ids[i : i + 1]) for i in range(plan.num_clients)]
@@ -239,7 +239,7 @@ def landed(
     plan = Plan(rows, width, Schedule.parse(schedule), num_rounds, *sizes, domain, 1, bytes(32))
     distribution = np.cumsum(np.arange(1, candidates + 1.0) ** -exponent)
     sketches = [CountSketch(plan.spec, number) for number in range(num_rounds)]
-    # every so many-th client of a row of all, from another one each round
+    # the clients, sorted by item, are dealt to the rounds in turn
     for number, sketch in enumerate(sketches):
         upto = np.floor(
             distribution / distribution[-1] * (_CLIENTS // num_rounds) + number / num_rounds
@@ -249,7 +249,7 @@ def landed(
 
 
 def decode(sums: Sums, recovery: str) -> Seen:
-    """Decode all candidates; return what it took."""
+    """Decode all candidates; return the operations and the seconds."""
     size, heavy = sums.plan.domain_size, None
     start = time.process_time()
     decoder = kind_of(recovery).make(sums.sketches, IntegerRange(1, size), None)
@@ -261,7 +261,10 @@ def decode(sums: Sums, recovery: str) -> Seen:
 
 
 def _single_operations() -> Iterator[Seen]:
-    """Yield what whole stages of small rounds do not tell: noise, signatures, masks, and what grows as a square."""
+    """Yield the times of operations that small rounds do not tell apart.
+
+    They are noise, signatures, masks, and operations whose number grows as a square.
+    """
     key, size = bytes(KEY_BYTES), 1 << 17
     for noise, scans in ((skellam(0.3), True), (rounded_gaussian(300.0), False)):
         noise.draw(Secret(key), 1)
@@ -298,7 +301,7 @@ def _timed(work: Work, run: Callable[[], object]) -> Seen:
 
 
 def _take_shares(parameters: Parameters, n: int) -> None:
-    """Keep the shares that everybody gives of everybody, as a server does when it opens a sum."""
+    """Keep the shares that all clients give of all others, as a server that opens a sum does."""
     everybody, given = np.ones(n, np.bool_), np.ones(n - 1, np.bool_)
     shares = np.ones((n - 1, shamir.SECRET_ELEMENTS), np.uint32)
     body = wire.encode_unmask(Unmask(shares[0], given, shares))
@@ -311,7 +314,7 @@ def _take_shares(parameters: Parameters, n: int) -> None:
 
 
 def measure() -> Iterator[Seen]:
-    """Run everything in turns; yield what each stage took in the best."""
+    """Run everything in turns; yield each stage with its shortest time."""
     turns = []
     sums = [
         (
@@ -335,7 +338,10 @@ def measure() -> Iterator[Seen]:
 
 
 def fit(seen: Sequence[Seen]) -> dict[str, float]:
-    """Return the seconds of every operation that explain best what was seen, in the sum of squared relative errors."""
+    """Return the seconds of every operation that explain best the times that were seen.
+
+    Best is the least sum of squared relative errors.
+    """
     from scipy.optimize import nnls
 
     names = list(OPERATIONS)
@@ -349,9 +355,9 @@ def fit(seen: Sequence[Seen]) -> dict[str, float]:
 
 
 def calibrate() -> Host:
-    """Return what operations take here, measured in a few seconds of CPU.
+    """Return the seconds of operations here, measured in a few seconds of CPU.
 
-    Whatever else the machine does meanwhile makes them longer: the shortest of some turns counts.
+    Other programs make a turn longer, so that the shortest of some turns counts.
     """
     with undisturbed():
         seen = list(measure())
@@ -360,7 +366,7 @@ def calibrate() -> Host:
 
 @contextmanager
 def undisturbed() -> Iterator[None]:
-    """Keep the garbage collector from walking over all objects whenever somebody makes one."""
+    """Keep the garbage collector from running within: it would be measured with the operation."""
     was_enabled = gc.isenabled()
     gc.collect()
     gc.disable()
@@ -382,14 +388,14 @@ def default_path() -> Path:
 
 
 def save(host: Host, path: str | os.PathLike[str] | None = None) -> Path:
-    """Write a calibration, whole or not at all; return where.
+    """Write a calibration, whole or not at all; return its path.
 
     Args:
-        host: what was measured.
+        host: the calibration.
         path: a file in a folder that exists; None: `default_path`, whose folder is made.
 
     Raises:
-        InvalidInputError: it cannot be written there.
+        InvalidInputError: the file cannot be written.
     """
     target = default_path() if path is None else Path(path)
     if path is None:
@@ -405,10 +411,12 @@ def save(host: Host, path: str | os.PathLike[str] | None = None) -> Path:
 
 
 def load(path: str | os.PathLike[str] | None = None) -> Host | None:
-    """Return the calibration that was saved; None: there is none, or one with other kernels or another version.
+    """Return the calibration that was saved, if it is of these kernels and this version.
+
+    It is None if there is no such calibration.
 
     Args:
-        path: None: `default_path`.
+        path: the file; None: `default_path`.
 
     Raises:
         InvalidInputError: the file is damaged, or cannot be read.

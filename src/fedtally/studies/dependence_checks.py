@@ -1,8 +1,7 @@
-"""Does the noise of one counter follow from that of others?
-Tests whose false alarms are known or bounded.
+"""Tests of whether the noise of one counter follows from others; their false alarms are bounded.
 
 Noise of the right distribution hides nothing where an attacker knows a sum of it: noise whose rows
-add up to 0 leaves the sum of each row exact. So these are compared with what independent draws do:
+add up to 0 leaves the sum of each row exact. So these are compared with independent draws:
 
 - the sums of each row, of each release and of each campaign: by their rank under the convolved
   distribution (`Ranks`), and whether they are even;
@@ -28,12 +27,13 @@ from fedtally.studies.noise_checks import Check, Distribution, Ranks, binomial, 
 I64 = npt.NDArray[np.int64]
 F64 = npt.NDArray[np.float64]
 Distributions = Sequence[Sequence[Distribution]]  # of each release in each campaign
-_TAILS = (0.995, 0.95, 0.12, 1e-3)  # depths of sums: 0 is deeper than the first
-_CELLS = 64  # sizes that are counted, at most
-_MOST_ROWS = 2048  # that are compared in pairs
-_MOST_COUNTERS = 8192  # that are compared in pairs
-_BLOCK = 512
-_USEFUL = 1e-9  # pairs are compared where full agreement is less likely
+# depths of sums: a sum that is always 0 is deeper than the first
+_TAILS = (0.995, 0.95, 0.12, 1e-3)
+_CELLS = 64  # the most ranges of sizes that are counted
+_MOST_ROWS = 2048  # rows that are compared in pairs: bounds time
+_MOST_COUNTERS = 8192  # counters that are compared in pairs: bounds time
+_BLOCK = 512  # counters of one product of matrices: bounds memory
+_USEFUL = 1e-9  # pairs are compared where even full agreement is less likely by chance
 
 
 def dependence_checks(
@@ -42,9 +42,9 @@ def dependence_checks(
     """Check that counters of a campaign have independent noise.
 
     Args:
-        noise: of each release: int64 [campaigns, rows * width].
-        distributions: of each release in each campaign.
-        rows: of the sketch.
+        noise: the noise of each release: int64 [campaigns, rows * width].
+        distributions: the distribution of each release in each campaign.
+        rows: the rows of the sketch.
         rng: breaks ties.
     """
     found = _sums(noise, distributions, rows, rng)
@@ -101,10 +101,10 @@ def _sums(
 def _ranked(
     sums: I64, addends: Sequence[Distribution], number: int, rng: np.random.Generator
 ) -> tuple[Ranks, bool]:
-    """Return the ranks of sums of so many draws of each distribution, and whether such a sum is even half of the time.
+    """Return the ranks of sums of draws, and whether such a sum is even half of the time.
 
-    A sum of a variance above 1e8 is ranked as Gaussian: its fourth cumulant is below 1e-8 of the
-    squared variance.
+    A sum has `number` draws of each distribution. A sum of a variance above 1e8 is ranked as
+    Gaussian: its fourth cumulant is below 1e-8 of the squared variance.
     """
     variance = number * sum(distribution.variance for distribution in addends)
     if variance > 1e8:
@@ -130,11 +130,11 @@ def _of_sums(ranks: Ranks, name: str, failure: str) -> Check:
 def _coins(
     noise: Sequence[I64], distributions: Distributions, parts: int, rng: np.random.Generator
 ) -> npt.NDArray[np.int8]:
-    """Return whether each part of a release has many or few draws of each size: int8 [campaigns, parts, cells - 1].
+    """Return whether each part of a release has many or few draws of each size.
 
-    Cells are ranges of absolute values of about the same probability. The number in a cell, given
-    those in the cells before it, is binomial; ties are broken at random, so that "many" is a fair
-    coin, independent of all others.
+    The coins are int8 [campaigns, parts, cells - 1]. Cells are ranges of absolute values of about
+    the same probability. The number in a cell, given those in the cells before it, is binomial;
+    ties are broken at random, so that "many" is a fair coin, independent of all others.
     """
     first = _folded(distributions[0][0])
     middles = np.cumsum(first) - first / 2
@@ -159,7 +159,7 @@ def _coins(
 
 
 def _masses(distribution: Distribution, cells: I64, number: int) -> F64:
-    """Return the probability of each cell; values beyond the last are in it: float64 [number]."""
+    """Return the probability of each cell, float64 [number]; the last has all larger values."""
     own = _folded(distribution)
     places = cells[np.minimum(np.arange(len(own)), len(cells) - 1)]
     found = np.zeros(number)
@@ -175,10 +175,10 @@ def _folded(distribution: Distribution) -> F64:
 def _equal_pairs(noise: Sequence[I64], distributions: Distributions) -> Check:
     """Check how many pairs of counters have the same noise, or the opposite one, in every campaign.
 
-    Of N counters, m pairs that share none are equal with a probability of at most (N (N - 1) / 2 *
-    p)^m / m!, where p is that of one pair: as many choices of m pairs as that, and independent
-    pairs. Draws of two distributions agree with at most the larger of the probabilities for two
-    draws of either (Cauchy and Schwarz).
+    Of N counters, m pairs without a common counter are equal with a probability of at most (N (N -
+    1) / 2 * p)^m / m!, where p is that of one pair: there are at most so many choices of m pairs,
+    and the pairs are independent. Draws of two distributions agree with at most the larger of the
+    probabilities for two draws of either (Cauchy and Schwarz).
     """
     absolute = np.ascontiguousarray(np.abs(np.concatenate(noise, axis=1)).T)
     log_p = sum(
@@ -196,7 +196,7 @@ def _equal_pairs(noise: Sequence[I64], distributions: Distributions) -> Check:
 def _correlated_pairs(
     noise: Sequence[I64], distributions: Distributions, rng: np.random.Generator
 ) -> list[Check]:
-    """Check each two counters over the campaigns, where there are enough campaigns to show something."""
+    """Check each two counters over the campaigns, where there are enough to show something."""
     parts = [
         Ranks.joined(
             [Ranks.of(one, distribution, rng) for one, distribution in zip(own, each, strict=True)]

@@ -1,16 +1,14 @@
-"""Does noise have the distribution that it should have? Tests whose false alarms are known exactly.
+"""Tests of whether noise has its distribution, whose false alarms are known exactly.
 
-A draw is compared with its distribution by its *rank*: the side (above or below the middle) and the
-depth, the probability of a
-draw at least as far out, ties broken at random. If the distribution is right, sides are fair coins
-and depths uniform on (0, 1),
-all independent, whatever the distribution, be it another one for each draw. So each test counts
-successes of a binomial of known
-probability, and no approximation is in its p-value; the test of the whole distribution is the
-inequality of Dvoretzky, Kiefer and Wolfowitz with Massart's constant, a bound as well. (That two
-releases have the same values in another order is so unlikely that its probability need not be known
-closely.) Several tests of a kind are one check, whose probability is the smallest times their
-number (Bonferroni).
+A draw is compared with its distribution by its *rank*: the side (above or below the middle), and
+the depth (the probability of a draw at least as far out), ties broken at random. If the
+distribution is right, sides are fair coins and depths are uniform on (0, 1), all independent,
+whatever the distribution, be it another one for each draw. So each test counts successes of a
+binomial of known probability, and no approximation is in its p-value. The test of the whole
+distribution is the inequality of Dvoretzky, Kiefer and Wolfowitz with Massart's constant, a bound
+as well. (That two releases have the same values in another order is so unlikely that its
+probability need not be known closely.) Several tests of a kind are one check, whose probability is
+the smallest times their number (Bonferroni).
 """
 
 from __future__ import annotations
@@ -27,17 +25,22 @@ from scipy import fft, special, stats
 
 I64 = npt.NDArray[np.int64]
 F64 = npt.NDArray[np.float64]
-_TAILS = (0.9, 0.5, 0.12, 1e-3, 1e-6)  # depths: of 0.12 small changes of the scale move the most
+# Depths at which draws are counted: near the middle, and far out. Small changes of the scale move
+# the number at 0.12 the most, in its standard errors.
+_TAILS = (0.9, 0.5, 0.12, 1e-3, 1e-6)
 _SCALE_TAIL = 0.12
 _REACH = 12  # standard deviations, beyond which a distribution has less than 1e-32
-_LINE = 1 << 20  # draws in which repetitions are looked for
-_MOST_RELEASES = 2048  # that are compared in pairs
-_CANDIDATES = 64  # distances that are looked at closely
-_POWER = 0.99
+_LINE = 1 << 20  # draws in which repetitions are looked for: bounds memory
+_MOST_RELEASES = 2048  # releases that are compared in pairs: bounds time
+_CANDIDATES = 64  # distances whose exact tails are computed: the others agree less
+_POWER = 0.99  # of `detectable_scale`
 
 
 class Check(NamedTuple):
-    """One check: `probability` bounds that of what was found, or worse, for noise of the right distribution."""
+    """One check of noise.
+
+    `probability` bounds the probability of this result, or a worse one, for right noise.
+    """
 
     name: str
     probability: float
@@ -57,7 +60,7 @@ class Distribution:
     @classmethod
     @lru_cache(maxsize=64)
     def rounded_gaussian(cls, variance: float) -> Self:
-        """Return that of a Gaussian, rounded to integers.
+        """Return the distribution of a Gaussian, rounded to integers.
 
         >>> round(Distribution.rounded_gaussian(4.0).variance, 4)
         4.0833
@@ -69,7 +72,7 @@ class Distribution:
     @classmethod
     @lru_cache(maxsize=64)
     def skellam(cls, variance: float) -> Self:
-        """Return that of the difference of two Poisson numbers: e^-v I_k(v).
+        """Return the distribution of the difference of two Poisson numbers: e^-v I_k(v).
 
         >>> round(Distribution.skellam(4.0).variance, 4)
         4.0
@@ -80,10 +83,10 @@ class Distribution:
     @classmethod
     @lru_cache(maxsize=64)
     def of_sum(cls, distributions: tuple[Distribution, ...], number: int) -> Self:
-        """Return that of the sum of so many independent draws of each distribution.
+        """Return the distribution of the sum of so many independent draws of each distribution.
 
-        By Fourier transforms, which are wrong by about 1e-16: probabilities far in the tails are
-        not exact.
+        It is computed by Fourier transforms, which err by about 1e-16: probabilities far in the
+        tails are not exact.
         """
         variance = number * sum(distribution.variance for distribution in distributions)
         widest = number * sum(len(distribution.pmf) - 1 for distribution in distributions)
@@ -97,12 +100,12 @@ class Distribution:
             around = np.zeros(size)
             around[: len(distribution.pmf)] = distribution.pmf
             around[-len(distribution.pmf) + 1 :] += distribution.pmf[:0:-1]
-            # of a symmetric distribution it is real
+            # the transform of a symmetric distribution is real
             found = found * fft.rfft(around).real ** number
         return cls(np.maximum(fft.irfft(found, size)[: reach + 1], 0.0))
 
     def times(self, number: int) -> Distribution:
-        """Return that of the sum of so many independent draws."""
+        """Return the distribution of the sum of so many independent draws."""
         return self if number == 1 else Distribution.of_sum((self,), number)
 
     @property
@@ -111,7 +114,7 @@ class Distribution:
         return 2 * float((np.arange(len(self.pmf)) ** 2 * self.pmf).sum())
 
     def depths(self, draws: I64, uniform: F64) -> F64:
-        """Return the probability of a draw as far out as each one, ties by uniform numbers; 0 beyond the reach."""
+        """Return the depth of each draw, ties broken by uniform numbers; 0 beyond the reach."""
         above = np.append(np.cumsum(self.pmf[:0:-1])[::-1], 0.0)  # of more than k
         far = np.minimum(np.abs(draws), len(self.pmf))
         above, own = np.append(above, 0.0)[far], np.append(self.pmf, 0.0)[far]
@@ -126,14 +129,15 @@ class Ranks(NamedTuple):
 
     @classmethod
     def of(cls, draws: I64, distribution: Distribution, rng: np.random.Generator) -> Self:
-        """Return the ranks of one campaign's draws under their distribution; a draw of 0 is on either side by lot."""
+        """Return the ranks of one campaign's draws under their distribution."""
+        # a draw of 0 is on either side by lot, so that sides are fair coins
         lots = np.where(rng.integers(0, 2, draws.shape) == 1, 1, -1)
         side = np.where(draws == 0, lots, np.sign(draws)).astype(np.int8)
         return cls(side[None], distribution.depths(draws, rng.random(draws.shape))[None])
 
     @classmethod
     def joined(cls, parts: Sequence[Ranks]) -> Self:
-        """Return those of several campaigns."""
+        """Return the ranks of several campaigns."""
         return cls(
             np.concatenate([part.side for part in parts]),
             np.concatenate([part.depth for part in parts]),
@@ -167,7 +171,7 @@ class Ranks(NamedTuple):
         ]
 
     def _distance(self) -> float:
-        """Return a bound on the probability of so large a distance from the distribution (Massart 1990)."""
+        """Return a bound on the probability of so large a distance (Massart 1990)."""
         n = self.side.size
         if not n:
             return 1.0
@@ -183,7 +187,7 @@ def checks_of(releases: Sequence[Ranks], exact: Sequence[I64], rows: int) -> lis
     Args:
         releases: the ranks of each release: [campaigns, rows * width].
         exact: the sums without noise, of the same shapes.
-        rows: of the sketch.
+        rows: the rows of the sketch.
     """
     found: list[Check] = []
     for k, (ranks, sums) in enumerate(zip(releases, exact, strict=True)):
@@ -252,7 +256,7 @@ def _pairs(features: npt.NDArray[np.int8], name: str) -> Check:
 
 
 def of_products(vectors: npt.NDArray[Any], name: str, failure: str) -> Check:
-    """Check that each two of the vectors of signs agree in half of their entries: [vectors, entries]."""
+    """Check that each two vectors of signs, [vectors, entries], agree in half of their entries."""
     number, n = vectors.shape
     if number < 2:
         return Check(name, 1.0, failure)
@@ -267,9 +271,9 @@ def shared_with(sides: npt.NDArray[np.int8], releases: Sequence[Ranks], failure:
     """Check that one more draw of each campaign does not go with that of any counter.
 
     Args:
-        sides: int8 [campaigns], of that draw.
+        sides: the sides of that draw: int8 [campaigns].
         releases: as for `checks_of`.
-        failure: what is wrong if it does.
+        failure: the sentence that says what is wrong if it does.
     """
     counters = np.concatenate([ranks.side for ranks in releases], axis=1).astype(np.float64)
     n = len(sides)
@@ -278,14 +282,14 @@ def shared_with(sides: npt.NDArray[np.int8], releases: Sequence[Ranks], failure:
 
 
 def reordered(noise: Sequence[I64], distribution: Distribution) -> Check:
-    """Check that no two releases have the same noise in another order, as of one key that is laid out in two ways.
+    """Check that no two releases have the same noise in another order.
 
-    Two independent releases have as many draws of each value with at most the probability of the
-    likeliest numbers.
+    They would if one key were used twice and laid out in two ways. Two independent releases have as
+    many draws of each value with at most the probability of the likeliest numbers.
 
     Args:
-        noise: of each release of each campaign: int64 [rows * width] each.
-        distribution: of them all, or about.
+        noise: the noise of each release of each campaign: int64 [rows * width] each.
+        distribution: the distribution of all of it, or about that.
     """
     n = len(noise[0])
     expected = n * np.concatenate([distribution.pmf[:0:-1], distribution.pmf])
@@ -300,14 +304,14 @@ def reordered(noise: Sequence[I64], distribution: Distribution) -> Check:
 
 
 def unchanging(noise: Sequence[I64], distributions: Sequence[Sequence[Distribution]]) -> Check:
-    """Check that no counter has the same noise in every campaign, as one that gets none.
+    """Check that no counter has the same noise in every campaign, as a counter without noise has.
 
-    Of independent draws all are equal with at most the product of the masses of the likeliest value
-    of each but one; so much for each counter of all releases is a union bound.
+    Independent draws are all equal with at most the product of the masses of the likeliest value of
+    each draw but one. The sum of that over all counters is a union bound.
 
     Args:
-        noise: of each release: int64 [campaigns, rows * width].
-        distributions: of each release in each campaign.
+        noise: the noise of each release: int64 [campaigns, rows * width].
+        distributions: the distribution of each release in each campaign.
     """
     probability, is_found = 0.0, False
     for draws, own in zip(noise, distributions, strict=True):
@@ -319,12 +323,12 @@ def unchanging(noise: Sequence[I64], distributions: Sequence[Sequence[Distributi
 
 
 def campaigns_to_see_unchanging(counters: int, distribution: Distribution, level: float) -> int:
-    """Return in how many campaigns one of so many counters without noise is certainly seen by `unchanging`.
+    """Return the number of campaigns in which `unchanging` certainly sees a counter without noise.
 
     Args:
-        counters: of all releases of a campaign.
-        distribution: of the noise, not that of a constant.
-        level: below which a check fails.
+        counters: the counters of all releases of a campaign.
+        distribution: the distribution of the noise, not that of a constant.
+        level: the probability below which a check fails.
 
     >>> campaigns_to_see_unchanging(1200, Distribution.rounded_gaussian(90.0), 1e-8)
     10
@@ -333,17 +337,18 @@ def campaigns_to_see_unchanging(counters: int, distribution: Distribution, level
 
 
 def weighted_tail(excess: float, weights: I64, distributions: Sequence[Distribution]) -> float:
-    """Return a bound on the probability that a weighted sum of independent draws reaches `excess`: Chernoff's.
+    """Return Chernoff's bound on the probability that a weighted sum of draws reaches `excess`.
 
-    Any point of the exponent gives a bound; that of a Gaussian is taken, up to 7 standard
-    deviations of the sum, where what distributions lack beyond their reach changes nothing.
+    Any exponent gives a bound. The best one for a Gaussian is taken, up to 7 standard deviations of
+    the sum, where the mass that distributions lack beyond their reach changes nothing.
 
     Args:
-        excess: what is reached.
-        weights: int64 [n], of the draws of each distribution, not all 0.
-        distributions: n draws of each.
+        excess: the value that the sum reaches.
+        weights: the weights of the draws of each distribution, not all 0: int64 [n].
+        distributions: the distributions, with n independent draws each.
 
-    >>> round(weighted_tail(100.0, np.array([1, -2, 1]), [Distribution.rounded_gaussian(100.0)] * 4), 4)
+    >>> distributions = [Distribution.rounded_gaussian(100.0)] * 4
+    >>> round(weighted_tail(100.0, np.array([1, -2, 1]), distributions), 4)
     0.1247
     """
     sizes, numbers = np.unique(np.abs(weights[weights != 0]), return_counts=True)
@@ -365,11 +370,12 @@ def weighted_tail(excess: float, weights: I64, distributions: Sequence[Distribut
 
 
 def _repeats(line: npt.NDArray[np.int8], name: str) -> Check:
-    """Check that signs do not repeat at any distance, within a release or over releases and campaigns in one line.
+    """Check that signs do not repeat at any distance, in one line of releases and campaigns.
 
     The products of fair signs at one distance are fair and independent signs themselves.
     """
     n = len(line)
+    # the sums of these products at all distances, by one Fourier transform
     padded = np.zeros(2 * n)
     padded[:n] = line
     power = np.abs(np.fft.rfft(padded)) ** 2
@@ -390,15 +396,15 @@ def binomial(count: Any, n: Any, p: float) -> Any:
 def epsilon_bound(
     yes: npt.NDArray[np.bool_], no: npt.NDArray[np.bool_], delta: float, false_alarm: float
 ) -> float:
-    """Return what epsilon is at least, from how often something was seen in each of two worlds.
+    """Return a lower bound on epsilon, from how often something was seen in each of two worlds.
 
-    By the bounds of Clopper and Pearson on both probabilities, each wrong with half of
-    `false_alarm` at most.
+    It follows from the bounds of Clopper and Pearson on both probabilities, each of which is wrong
+    with a probability of at most half of `false_alarm`.
 
     Args:
-        yes: where it should be seen.
-        no: where it should not.
-        delta: of the guarantee.
+        yes: whether it was seen, in each trial of the world where it should be.
+        no: whether it was seen, in each trial of the other world.
+        delta: the delta of the guarantee.
         false_alarm: the probability that the bound is too large.
 
     >>> seen, not_seen = np.ones(100, bool), np.zeros(100, bool)
@@ -419,18 +425,19 @@ def epsilon_bound(
 
 
 def detectable_scale(counters: int, level: float) -> float | None:
-    """Return by which share smaller noise is seen in one release 99 times in 100; None: so few counters never show it.
+    """Return the least share that the noise of a release can lack and be found so 99 times in 100.
 
-    That is for Gaussian noise; others are close to it unless they are small.
+    It is None if so few counters never show it. It is for Gaussian noise; other noise is close to
+    it unless its variance is small.
 
     Args:
-        counters: of the release, over all campaigns.
-        level: below which a check fails.
+        counters: the counters of the release, over all campaigns.
+        level: the probability below which a check fails.
     """
     allowed = int(stats.binom.ppf(level / len(_TAILS) / 2, counters, _SCALE_TAIL)) - 1
     if allowed < 0:
         return None
-    # of being far out, at which so few are seen
+    # the probability of being far out at which so few are seen, or fewer, 99 times in 100
     probability = float(special.bdtri(allowed, counters, _POWER))
     scale = stats.norm.isf(_SCALE_TAIL / 2) / stats.norm.isf(probability / 2)
     return float(1 - scale)

@@ -1,9 +1,9 @@
-"""The study behind `fedtally simulate`: schedules and widths compared over repeats on one population.
+"""The study behind `fedtally simulate`: schedules and widths compared on one population.
 
-The items are read once. Every repeat draws anew the round of each client and the hash seed; within
+The items are read once. Every repeat draws anew the round of each client and the hash seed. Within
 a repeat all methods and widths see the same rounds and the same seed, so that their differences are
-not those of the draws. A client holds one item (drawn from its own, where it has several). The
-errors are those of all candidates against the truth among all clients.
+not those of the draws. A client holds one item, drawn from its own where it has several. The errors
+are those of all candidates against the truth among all clients.
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ from fedtally.campaign.books import MemoryBooks
 from fedtally.campaign.server import FrequencyServer
 from fedtally.crypto.keys import KEY_BYTES, Secret
 from fedtally.domain import Domain
-from fedtally.engines.local.campaign import campaign_seed, encode, key_bytes, read, true_counts
+from fedtally.engines.local.campaign import encode, read, true_counts
+from fedtally.engines.local.seeds import campaign_seed, key_bytes
 from fedtally.engines.local.simulation import Simulation
 from fedtally.engines.local.tally import RoundTally, split
 from fedtally.errors import InvalidInputError
@@ -38,28 +39,27 @@ from fedtally.secagg.config import SecureSum
 from fedtally.sketch import Schedule
 from fedtally.sources import Source
 
-EXACT = ("one-hot", "binary")
+EXACT = ("one-hot", "binary")  # methods without an error of hashing: only their bytes differ
 F64 = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True)
 class Study:
-    """What is compared.
+    """The methods and widths that are compared.
 
     Args:
-        methods: schedules (shared, fresh, hybrid, batched:B); "one-hot" and "binary", which are
+        methods: schedules (shared, fresh, hybrid, batched:B). "one-hot" and "binary", which are
             exact and have a cost alone, are always added.
         widths: counters per row; each schedule is tried with each.
-        rows: rows of the sketches.
-        num_rounds: rounds over which the clients are split.
-        repeats: how often the draws are repeated.
-        recovery: how the sums are decoded, "median" or "joint".
-        epsilon: add the noise that makes a campaign (epsilon, delta)-differentially private
-            (zero-out); None: none.
-        delta: None: 1e-6, or a tenth of one over the number of clients if that is less.
+        rows: the rows of the sketches.
+        num_rounds: the rounds over which the clients are split.
+        repeats: the number of repeats.
+        recovery: the decoder of the sums, "median" or "joint".
+        epsilon: the epsilon (zero-out) for which noise is added. None: no noise.
+        delta: the delta. None: 1e-6, or a tenth of one over the number of clients if that is less.
         trust: "central", which noises the sum of the rounds that share their hashes, or
             "distributed", which noises every round by the clients' shares.
-        seed: of all draws; from the operating system if None.
+        seed: the seed of all draws; from the operating system if None.
 
     >>> Study(methods=("batched:4",), num_rounds=2)
     Traceback (most recent call last):
@@ -101,7 +101,7 @@ class Study:
 
     @cached_property
     def privacy(self) -> Privacy | None:
-        """The differential privacy whose noise is added; None: none."""
+        """The differential privacy whose noise is added, or None."""
         if self.epsilon is None:
             return None
         return resolve_privacy(
@@ -109,12 +109,15 @@ class Study:
             epsilon=self.epsilon,
             delta=self.delta,
             trust=self.trust,
-            not_private=True,
+            not_private=True,  # a study compares with the truth
         )
 
     @property
     def cells(self) -> list[tuple[str, int | None]]:
-        """Every schedule with every width, then the exact methods, which have none: they say what bytes buy."""
+        """Every schedule with every width, then the exact methods, which have no width.
+
+        The exact methods show what bytes buy.
+        """
         schedules = [method for method in self.methods if method not in EXACT]
         return [
             *((method, width) for method in schedules for width in self.widths),
@@ -123,7 +126,10 @@ class Study:
 
 
 class Measurement(NamedTuple):
-    """The errors of all candidates' frequencies in one repeat: the largest, and the root of the sum of squares."""
+    """The errors of all candidates' frequencies in one repeat.
+
+    `linf` is the largest, `l2` the root of the sum of squares.
+    """
 
     method: str
     width: int | None
@@ -134,7 +140,7 @@ class Measurement(NamedTuple):
 
 
 class Spread(NamedTuple):
-    """How a figure varies over the repeats."""
+    """The spread of a figure over the repeats."""
 
     mean: float
     median: float
@@ -142,7 +148,10 @@ class Spread(NamedTuple):
 
 
 class Comparison(NamedTuple):
-    """What is said of a method and width; `secure_sum` says whether secure summation can hide a client's message."""
+    """The figures of a method and width.
+
+    `secure_sum` says whether secure summation can hide a client's message.
+    """
 
     method: str
     width: int | None
@@ -154,7 +163,7 @@ class Comparison(NamedTuple):
 
 @dataclass(frozen=True)
 class StudyResult:
-    """What a study measured, of which population."""
+    """The measurements of a study, and its population."""
 
     study: Study
     domain: Domain
@@ -163,7 +172,7 @@ class StudyResult:
     measurements: tuple[Measurement, ...]
 
     def comparisons(self) -> list[Comparison]:
-        """Return mean, median and 90 % quantile of the errors of every method and width, in the order of the study."""
+        """Return mean, median and 90 % quantile of the errors of every method and width."""
         return [self._comparison(method, width) for method, width in self.study.cells]
 
     def _comparison(self, method: str, width: int | None) -> Comparison:
@@ -200,7 +209,7 @@ def tidy(
     epsilon: float | None,
     settings: Mapping[str, int],
 ) -> Any:
-    """Return a `pyarrow.Table` of measurements, one a row, and of what is the same for all of them."""
+    """Return a `pyarrow.Table` with a row for each measurement, and the settings in each row."""
     import pyarrow as pa
 
     columns = {name: [getattr(m, name) for m in measurements] for name in Measurement._fields}
@@ -238,8 +247,8 @@ def run(
     """Run a study on a source.
 
     Args:
-        source: where the items come from.
-        study: what is compared.
+        source: the source of the items.
+        study: the methods and widths to compare.
         domain: as in `Request`.
         outside: as in `Simulation`.
         progress: called as (stage, done, total or None); stages are "read" (bytes) and "simulate"
@@ -250,7 +259,8 @@ def run(
 
     >>> from fedtally.sources import from_items
     >>> words = from_items(["the", "of"], counts=[60, 40])
-    >>> found = run(words, Study(methods=("hybrid",), widths=(256,), num_rounds=3, repeats=2, seed=1))
+    >>> study = Study(methods=("hybrid",), widths=(256,), num_rounds=3, repeats=2, seed=1)
+    >>> found = run(words, study)
     >>> [(c.method, c.bytes_per_client, c.linf.median) for c in found.comparisons()]
     [('hybrid', 1120, 0.0), ('one-hot', 2, 0.0), ('binary', 1, 0.0)]
     """
@@ -287,7 +297,7 @@ def _measurements(
     for repeat in range(study.repeats):
         rounds = split(population.everybody, study.num_rounds, rng)
         cohort = max(part.num_clients for part in rounds)
-        seed = rng.bytes(32)
+        seed = rng.bytes(32)  # one for all methods and widths, so that they differ by nothing else
 
         sizes = [part.num_clients for part in rounds]
 
@@ -360,12 +370,14 @@ def _errors(
 def _exact_errors(
     population: _Population, rounds: Sequence[RoundTally], noise: F64
 ) -> tuple[float, float]:
-    """Return the errors of the sum of all one-hot vectors, which is also what the binary messages add up to.
+    """Return the errors of the sum of all one-hot vectors.
+
+    The binary messages add up to the same sum.
 
     Args:
-        population: of the study.
+        population: the population of the study.
         rounds: the same clients, in rounds.
-        noise: of every candidate's count; empty for none.
+        noise: the noise of every candidate's count; empty for none.
     """
     counted = true_counts(population.domain, rounds)
     differences = counted.at(population.truth.positions) - population.truth.counts
@@ -376,7 +388,8 @@ def _exact_errors(
 def _one_hot_noise(
     plan: Plan, population: _Population, rounds: Sequence[RoundTally], random: Random
 ) -> F64:
-    """Return the noise that makes the sum of one-hot vectors as private: of a plan of one row; none without privacy."""
+    """Return the noise that makes the sum of one-hot vectors as private; none without privacy."""
+    # a one-hot vector changes one counter by 1, as a sketch of one row does
     terms = plan.privacy
     if terms is None:
         return np.empty(0)

@@ -1,14 +1,15 @@
 """The study behind `fedtally simulate --plan`: does a plan meet its target?
 
-Every repeat is a campaign of the plan on exactly as many clients as it is for. Where the source has
-that many, they are its own; else they are drawn from them with replacement. Rounds are drawn anew,
-and so are the hashes, since a target is about hashes that nobody has chosen. The noise is the
-plan's. Sums are ideal: a secure sum has the same ones; where clients or servers add the noise
-before it, it is that of all of them.
+Every repeat is a campaign of the plan on exactly as many clients as the plan is for. Where the
+source has that many, they are its own; else they are drawn from the source's with replacement.
+Rounds are drawn anew, and so are the hashes, since a target is about hashes that nobody has chosen.
+The noise is the plan's. Sums are ideal, since a secure sum gives the same; where clients or servers
+add the noise before it, the noise of all of them is added.
 
-The target is that the largest error exceeds `linf` with a probability of at most p. It is tested:
-it is taken as kept unless the number of repeats beyond is above the 99 % quantile of
-Binomial(repeats, p), so that a plan that keeps it is found missed in at most 1 of 100 such studies.
+The target is that the largest error exceeds `linf` with a probability of at most p. The study tests
+it: the plan is taken to keep its target unless more repeats exceed it than the 99 % quantile of
+Binomial(repeats, p). So a plan that keeps its target is found to miss it in at most 1 of 100 such
+studies.
 """
 
 from __future__ import annotations
@@ -29,8 +30,9 @@ from fedtally.campaign.release import is_noised_before
 from fedtally.campaign.server import FrequencyServer
 from fedtally.crypto.keys import KEY_BYTES, Secret
 from fedtally.domain import Domain
-from fedtally.engines.local.campaign import campaign_seed, encode, key_bytes, read, true_counts
+from fedtally.engines.local.campaign import encode, read, true_counts
 from fedtally.engines.local.clipping import clip_rounds
+from fedtally.engines.local.seeds import campaign_seed, key_bytes
 from fedtally.engines.local.simulation import Simulation
 from fedtally.engines.local.tally import Histogram, Members, RoundTally, split, tally_members
 from fedtally.errors import InvalidInputError
@@ -39,7 +41,6 @@ from fedtally.plan import Plan
 from fedtally.planner import Campaign, Frequencies
 from fedtally.planner.privacy import Random
 from fedtally.privacy.config import NoiseBy
-from fedtally.privacy.events import Relation
 from fedtally.recovery.decoding import DECODERS, Decoding, kind_of
 from fedtally.result import RARE_ITEMS, Progress, Result, check_export_path
 from fedtally.secagg.config import SecAggConfig
@@ -47,9 +48,9 @@ from fedtally.sketch import CountSketch, Recovery
 from fedtally.sources import Source
 from fedtally.studies.schedules import Measurement, tidy, write_table
 
-LEVEL = 0.99  # of the test: how often a plan that meets its target is found to keep it, at least
-POWER = 0.9
-_FEW = 20  # campaigns that say what neighbouring widths of few counters do
+LEVEL = 0.99  # how often a plan that meets its target is found to keep it, at least
+POWER = 0.9  # how often a plan that misses it by `detectable` is found to miss it
+_FEW = 20  # campaigns for the error of neighbouring widths, where it is simulated: a curve, no test
 _ROUNDING = 1e-9  # an error of exactly the target does not exceed it, nor a quantile itself
 I64 = npt.NDArray[np.int64]
 F64 = npt.NDArray[np.float64]
@@ -57,18 +58,18 @@ F64 = npt.NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Trial:
-    """What is simulated.
+    """The campaigns that are simulated.
 
     Args:
-        plan: of the campaigns.
-        repeats: how many there are.
-        recovery: how sums are decoded, "median" or "joint"; None: as the plan's target says, else
-            joint from 3 rows on.
-        seed: of all draws; from the operating system if None.
+        plan: the plan of the campaigns.
+        repeats: the number of campaigns.
+        recovery: the decoder, "median" or "joint". None: as the plan's target says, else joint from
+            3 rows on.
+        seed: the seed of all draws; from the operating system if None.
 
     >>> domain = {"kind": "range", "size": 2, "public": True}
-    >>> plan = Plan(rows=3, width=4, schedule="shared", num_rounds=1, num_clients=9, max_round_clients=9, domain=domain,
-    ...             max_items=1, seed=bytes(32))
+    >>> plan = Plan(rows=3, width=4, schedule="shared", num_rounds=1, num_clients=9,
+    ...             max_round_clients=9, domain=domain, max_items=1, seed=bytes(32))
     >>> str(Trial(plan).decoder)
     'joint'
     >>> Trial(plan, repeats=0)
@@ -89,7 +90,7 @@ class Trial:
 
     @property
     def decoder(self) -> str:
-        """How sums are decoded: "joint" or "median"."""
+        """The decoder of the sums: "joint" or "median"."""
         if self.recovery is not None:
             return self.recovery
         if self.plan.target is not None:
@@ -98,7 +99,8 @@ class Trial:
 
     @cached_property
     def study_plan(self) -> Plan:
-        """The plan, marked as not private if it has differential privacy: the truth is looked at."""
+        """The plan, marked as not private if it has differential privacy."""
+        # the study compares with the truth, so that its outputs must not pass for private ones
         privacy = self.plan.privacy
         return (
             self.plan
@@ -111,12 +113,12 @@ class Verdict(NamedTuple):
     """Whether a target is met.
 
     Attributes:
-        exceeded: repeats whose largest error is above the target.
-        repeats: of how many.
+        exceeded: the number of repeats whose largest error is above the target.
+        repeats: the number of all repeats.
         allowed: the most that a plan that meets the target has, but for 1 of 100 such studies.
         met: whether there are no more.
-        detectable: the probability of exceeding from which a plan is found to miss it 9 times in 10
-            or more; None: so few repeats never show it.
+        detectable: the probability of exceeding the target from which a plan is found to miss it 9
+            times in 10 or more. None: so few repeats never show it.
     """
 
     exceeded: int
@@ -129,8 +131,10 @@ class Verdict(NamedTuple):
     def of(cls, exceeded: int, repeats: int, probability: float) -> Self:
         """Test whether the probability of exceeding is at most so much.
 
-        >>> Verdict.of(3, 50, 0.1).met, Verdict.of(11, 50, 0.1).met, Verdict.of(1, 1, 0.1).detectable
-        (True, False, None)
+        >>> Verdict.of(3, 50, 0.1).met, Verdict.of(11, 50, 0.1).met
+        (True, False)
+        >>> print(Verdict.of(1, 1, 0.1).detectable)
+        None
         >>> found = Verdict.of(3, 50, 0.1)
         >>> found.allowed, round(found.detectable, 2)
         (10, 0.29)
@@ -144,16 +148,16 @@ class Verdict(NamedTuple):
 
 @dataclass(frozen=True)
 class TrialResult:
-    """What was measured, of which population.
+    """The measurements of a trial, and its population.
 
     Attributes:
-        trial: what was simulated.
+        trial: the campaigns that were simulated.
         domain: the candidates.
-        num_clients: of the source.
-        distribution: of the source; None where clients hold several items each, of which the error
-            model knows nothing.
-        measurements: one of each repeat.
-        warnings: what the reader must know.
+        num_clients: the clients of the source.
+        distribution: the frequencies of the source. None where clients hold several items each, for
+            which there is no error model.
+        measurements: one for each repeat.
+        warnings: sentences for the reader of the result.
     """
 
     trial: Trial
@@ -193,8 +197,9 @@ class TrialResult:
 
     @property
     def predicted_failure(self) -> float | None:
-        """The predicted probability that the largest error exceeds the plan's target; None without target or
-        distribution.
+        """The predicted probability that the largest error exceeds the plan's target.
+
+        It is None without a target or a distribution.
         """
         plan = self.trial.plan
         if plan.target is None or self.distribution is None:
@@ -211,12 +216,14 @@ class TrialResult:
     def curve(
         self, probability: float, reach: float = 3.0, points: int = 13
     ) -> list[tuple[float, float]]:
-        """Return bytes per client and predicted largest error of neighbouring widths, at the plan's rows.
+        """Return bytes per client and predicted largest error of neighbouring widths.
+
+        The rows are the plan's.
 
         Args:
-            probability: with which the error is exceeded.
-            reach: by which the widths differ from the plan's at most.
-            points: how many widths.
+            probability: the probability with which the error is exceeded.
+            reach: the largest factor between a width and the plan's.
+            points: the number of widths.
         """
         plan = self.trial.plan
         factors = np.geomspace(1 / reach, reach, points)
@@ -262,8 +269,8 @@ def run(
     """Simulate campaigns of a plan on a source.
 
     Args:
-        source: where the clients come from.
-        trial: what is simulated.
+        source: the source of the clients.
+        trial: the campaigns to simulate.
         domain: as in `Request`; of the plan's size.
         outside: as in `Simulation`.
         progress: called as (stage, done, total or None); stages are "read" (bytes) and "simulate"
@@ -273,8 +280,9 @@ def run(
         InvalidInputError: data that cannot be used, or of another domain.
 
     >>> from fedtally.sources import from_items
-    >>> plan = Plan(rows=5, width=64, schedule="hybrid", num_rounds=2, num_clients=100, max_round_clients=80,
-    ...             max_items=1, domain={"kind": "strings", "size": 2, "public": False}, seed=bytes(32))
+    >>> domain = {"kind": "strings", "size": 2, "public": False}
+    >>> plan = Plan(rows=5, width=64, schedule="hybrid", num_rounds=2, num_clients=100,
+    ...             max_round_clients=80, max_items=1, domain=domain, seed=bytes(32))
     >>> found = run(from_items(["the", "of"], counts=[60, 40]), Trial(plan, repeats=3, seed=1))
     >>> found.errors.tolist(), found.is_drawn, found.verdict
     ([0.0, 0.0, 0.0], False, None)
@@ -348,7 +356,10 @@ def _populations(
 
 
 def _drawn(people: RoundTally, number: int, rng: np.random.Generator) -> RoundTally:
-    """Return so many of clients of one item each, or none, drawn with replacement; all, once, if there are so many."""
+    """Return so many clients, of one item or none each, drawn with replacement.
+
+    If there are exactly so many, they are all of them, once.
+    """
     if people.num_clients == number:
         return people
     weights = np.append(people.counts, people.num_clients - people.counts.sum())
@@ -359,7 +370,7 @@ def _drawn(people: RoundTally, number: int, rng: np.random.Generator) -> RoundTa
 def _split_members(
     members: Members, number: int, num_rounds: int, rng: np.random.Generator
 ) -> list[RoundTally]:
-    """Return the rounds of so many clients, drawn as in `_drawn`, each in a round drawn uniformly."""
+    """Return the rounds of so many clients, drawn as in `_drawn`, each in a uniform round."""
     own = members.num_clients
     clients = np.arange(own) if own == number else rng.integers(0, own, number)
     drawn = rng.integers(0, num_rounds, number)
@@ -373,7 +384,8 @@ def _split_members(
 def _of(members: Members, clients: I64) -> Members:
     """Return some of the clients; one may be there several times.
 
-    >>> _of(Members(np.array([3, 5, 7], np.uint64), np.array([0, 1, 3])), np.array([1, 1, 0])).ids.tolist()
+    >>> members = Members(np.array([3, 5, 7], np.uint64), np.array([0, 1, 3]))
+    >>> _of(members, np.array([1, 1, 0])).ids.tolist()
     [5, 7, 5, 7, 3]
     """
     sizes = np.diff(members.starts)[clients]
@@ -383,13 +395,14 @@ def _of(members: Members, clients: I64) -> Members:
 
 
 def _fits(plan: Plan, rounds: Sequence[RoundTally]) -> bool:
-    """Say whether a campaign could have these rounds: not too large for its sums, nor too small for its noise."""
+    """Tell whether a campaign of the plan could run with these rounds."""
+    # too large a round overflows its sum, and too small a one has too little of the clients' noise
     sizes = [part.num_clients for part in rounds]
     privacy = plan.privacy
     honest = 0
     if privacy is not None and privacy.noised_by is NoiseBy.CLIENTS and plan.secure_sum is None:
         honest = privacy.event.honest_survivors or 0
-    is_hidden = privacy is not None and privacy.event.relation is Relation.ADD_REMOVE
+    is_hidden = privacy is not None and privacy.event.relation.hides_number
     return (max(sizes) <= plan.max_round_clients or is_hidden) and min(
         size for size in sizes if size
     ) >= honest
@@ -427,10 +440,10 @@ def _measured(
 
 
 def _noised(plan: Plan, sketches: list[CountSketch], random: Random) -> list[CountSketch]:
-    """Return what is released of the sums, as if they had been made by the plan's secure sum.
+    """Return the released sums, as if the plan's secure sum had made them.
 
     Args:
-        plan: of the campaign.
+        plan: the plan of the campaign.
         sketches: the sums of all rounds that have clients, which change.
         random: returns as many uniform bytes as it is asked for.
     """
@@ -448,7 +461,7 @@ def _noised(plan: Plan, sketches: list[CountSketch], random: Random) -> list[Cou
 def _summed_with_noise(
     plan: Plan, sketches: list[CountSketch], random: Random
 ) -> list[CountSketch]:
-    """Return the secure sum of each release of a plan whose clients, or two servers, add the noise before it."""
+    """Return the secure sum of each release, with the noise that clients or two servers add."""
     terms = plan.privacy
     assert terms is not None
     opened = []

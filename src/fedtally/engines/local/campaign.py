@@ -1,16 +1,14 @@
-"""A whole campaign in one process: every client simulated.
+"""A whole campaign in one process, in which every client is simulated.
 
 source -> batches -> ids -> rounds -> sums -> released sketches -> result
 """
 
 from __future__ import annotations
 
-import hashlib
-import itertools
 import os
 import secrets
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
@@ -20,9 +18,10 @@ import numpy.typing as npt
 from fedtally.campaign.books import LedgerBooks, MemoryBooks
 from fedtally.campaign.server import FrequencyServer
 from fedtally.domain import Domain, IntegerRange, parse
-from fedtally.engines.local import unit
+from fedtally.engines.local import notes, unit
 from fedtally.engines.local.clipping import clip_rounds
 from fedtally.engines.local.cohorts import sum_rounds
+from fedtally.engines.local.encoding import Declared, FromInput
 from fedtally.engines.local.pilot import (
     MIN_CLIENTS,
     PILOT_SHARE,
@@ -35,22 +34,22 @@ from fedtally.engines.local.pilot import (
     pilot_size,
     possible_events,
 )
+from fedtally.engines.local.seeds import campaign_seed, key_bytes, simulation_rng
 from fedtally.engines.local.simulation import Simulation, Sizing
-from fedtally.engines.local.tally import Declared, Drawn, FromInput, RoundTally, Tally, attendance
+from fedtally.engines.local.tally import RoundTally, Tally, attendance
 from fedtally.errors import InvalidInputError, MemoryLimitError
 from fedtally.plan import Plan
 from fedtally.planner.draft import DEFAULT_ROWS, Draft, fit_existing
 from fedtally.planner.proposal import chosen_for
 from fedtally.planner.secure_sum import Keys
-from fedtally.privacy import NOT_PRIVATE, guarantees_little
 from fedtally.privacy.events import Relation
 from fedtally.recovery.intervals import order_statistic
 from fedtally.result import Progress, Result, Truth, physical_memory
 from fedtally.sketch import CountSketch
 from fedtally.sources import Source, from_items
 
-DEFAULT_MEMORY = 1 << 30
-# the landed sums and, at the peak of the intervals of fresh rounds, 207 bytes more
+DEFAULT_MEMORY = 1 << 30  # bytes of client rows that are held before they go to files
+# Measured: the landed sums take 8, and the intervals of fresh rounds at their peak 207 more.
 _BYTES_PER_COUNTER = 220
 
 
@@ -60,19 +59,19 @@ def estimate(
     """Estimate how frequent each item is among simulated clients, through sketches.
 
     Args:
-        items: list, NumPy array, Arrow array, pandas or Polars series of text or integers, one item
-            a row; or a float array (n, 2) of latitudes and longitudes for a grid.
-        clients: rows with equal values are one client; without it each row is a client.
-        rounds: natural rounds; without it clients are split at random.
-        counts: how many clients each row stands for; not with `clients`.
-        options: those of `Simulation.of`: the fields of `Request` and of `Simulation`, dropout and
-            not_private.
+        items: a list, NumPy array, Arrow array, pandas or Polars series of text or integers, one
+            item a row; or a float array (n, 2) of latitudes and longitudes for a grid.
+        clients: the client of each row; None: each row is a client of its own.
+        rounds: the natural round of each row; None: clients are split over rounds at random.
+        counts: the number of clients that each row stands for; not with `clients`.
+        options: the options of `Simulation.of`: the fields of `Request` and of `Simulation`,
+            `dropout` and `not_private`.
 
     Returns:
         The estimates of all candidates.
 
     Raises:
-        InvalidInputError: what cannot be estimated, and why.
+        InvalidInputError: data or options that cannot be used.
 
     >>> words = ["the"] * 50 + ["of"] * 30 + ["and"] * 20
     >>> result = estimate(words, num_rounds=2, rows=5, width=256, seed=7, evaluate=True)
@@ -89,15 +88,16 @@ def run(source: Source, simulation: Simulation, progress: Progress | None = None
     """Run a campaign on a source.
 
     Args:
-        source: where the items come from.
-        simulation: what is asked.
+        source: the source of the items.
+        simulation: the campaign that is asked for.
         progress: called as (stage, done, total or None); stages are "read" (bytes), "encode"
-            (rounds), "recover" (looks at candidates).
+            (rounds), "sum" (clients), "recover" (looks at candidates).
 
     Raises:
         InvalidInputError: data or options that cannot be used; nothing is written.
     """
     report, spec = progress or (lambda *_: None), simulation.spec
+    # refused now, and not after the work: an option that no result of this campaign can answer
     if spec.decoding.confidence and spec.decoding.intervals == "order":
         order_statistic(spec.rows or DEFAULT_ROWS, spec.decoding.confidence)
     spec.decoding.check_domain(declared(spec.domain, source))
@@ -111,7 +111,8 @@ def run(source: Source, simulation: Simulation, progress: Progress | None = None
         domain = encoder.domain()
     pilot: list[RoundTally] = []
     if spec.tau is not None:
-        # one, for pilot and campaign
+        # A default delta depends on the number of clients. It is fixed before the pilot is taken
+        # out, so that pilot and campaign have the same one.
         spec = spec.with_delta(sum(part.num_clients for part in rounds))
         pilot_site = _Site(
             simulation, domain, campaign_seed(b"pilot" + seed), b"pilot ", books, report
@@ -136,6 +137,7 @@ def run(source: Source, simulation: Simulation, progress: Progress | None = None
                 sized = _choose_size(draft, simulation, pilot_site, pilot, rounds)
             chosen = draft.for_bytes() if sized is None else sized.chosen
             plan, keys = draft.finish(chosen, site.keys, report)
+    # before the sums are made, and before a ledger is charged for an answer that cannot be decoded
     _check_memory(plan, len(rounds))
     sketches, rounds, traffic = site.land(plan, keys, rounds, timings)
     truth, attended = (
@@ -148,11 +150,11 @@ def run(source: Source, simulation: Simulation, progress: Progress | None = None
         sketches,
         truth=truth,
         warnings=[
-            *_warnings(
+            *notes.warnings(
                 source, domain, tally, plan, spec.recovery_of(domain.size, plan.rows), attended
             ),
             *unit.notes(source, tally, plan, has_ledger=simulation.ledger is not None),
-            *_of_cohorts(plan, traffic),
+            *notes.of_cohorts(plan, traffic),
         ],
         decoding=spec.decoding,
         missing=0 if spec.is_private else tally.missing,
@@ -160,7 +162,7 @@ def run(source: Source, simulation: Simulation, progress: Progress | None = None
         draw=(
             None
             if spec.is_private or tally.drawn is None
-            else drawn_away(tally.drawn, plan.max_items)
+            else notes.drawn_away(tally.drawn, plan.max_items)
         ),
         secure_sum=traffic,
         sizing=None if sized is None or plan.target is None else sized.document(plan.target),
@@ -170,7 +172,7 @@ def run(source: Source, simulation: Simulation, progress: Progress | None = None
     if simulation.evaluate:
         with _timed(timings, "evaluate"):
             result.evaluate(simulation.top)
-    # else how long it took could tell how much a client holds
+    # the seconds of a private run could tell how much a client holds
     if spec.is_not_private or not spec.is_private:
         result.timings = timings
     return result
@@ -185,15 +187,17 @@ class _Landed(NamedTuple):
 
 
 class _Site:
-    """Where the rounds of a campaign, or of its pilot, are summed: with draws and keys of its own.
+    """The place where a campaign's rounds, or those of its pilot, are summed.
+
+    Each has draws and keys of its own: the noise of the pilot must tell nothing of the campaign's.
 
     Args:
-        simulation: what is asked.
+        simulation: the campaign that is asked for.
         domain: the candidates.
-        seed: of the hashes.
-        purpose: draws of another purpose have nothing in common with these.
-        books: are charged.
-        report: is called as in `run`.
+        seed: the seed of the hashes.
+        purpose: the name of the draws; those of two names have nothing in common.
+        books: the books that are charged.
+        report: called as in `run`.
     """
 
     def __init__(
@@ -210,26 +214,27 @@ class _Site:
         self._summation = spec.summation
         self.keys = key_bytes(own, purpose + b"keys")
         self._random = key_bytes(own, purpose + b"run")
-        self.rng = _simulation_rng(
+        self.rng = simulation_rng(
             seed, own, is_private=spec.is_private, has_plan=spec.plan is not None
         ).spawn(1)[0]
 
     def land(
         self, plan: Plan, keys: Keys | None, rounds: list[RoundTally], timings: dict[str, float]
     ) -> _Landed:
-        """Sum the rounds as the plan says, and add the noise."""
+        """Sum the rounds by the protocol of the plan, and release the sums with their noise."""
         contributed, traffic = clip_rounds(plan, rounds, self._random(32)), None
         server = FrequencyServer(plan, self.books)
         if keys is None:
             with _timed(timings, "encode"):
                 for sketch in encode(plan, self.domain, contributed, self.report):
-                    if sketch.num_clients:
+                    if sketch.num_clients:  # a round in which nobody takes part does not land
                         server.land_plain(sketch)
         else:
             with _timed(timings, "sum"):
                 alive, traffic = sum_rounds(
                     server, contributed, self._summation, keys, self.rng, self._random, self.report
                 )
+            # the truth is that of the clients in the sums, and not of those that dropped out
             rounds = [r.of(who) for r, who in zip(rounds, alive, strict=True)]
         with _timed(timings, "noise"):
             sketches = server.release(self._random)
@@ -253,8 +258,10 @@ def _draw_pilot(
             " natural rounds: split the clients over num_rounds (--rounds), use the sizing minimax,"
             " or a plan of fedtally plan"
         )
+    # A generator of its own: the campaign's draws are the same with a pilot of another size.
     pilot, rest = draw_pilot(rounds, simulation.pilot_share or PILOT_SHARE, rng.spawn(1)[0])
-    # What natural rounds differ by shows where each is released by itself, and has some clients.
+    # Natural rounds may differ. The pilot shows by how much if each of its rounds has enough
+    # clients. A private pilot is one release, because each release costs noise.
     if spec.is_private or not are_natural or min(part.num_clients for part in pilot) < MIN_CLIENTS:
         pilot = merge_rounds(pilot)
     if simulation.sizing_method is Sizing.TWO_PHASE:
@@ -272,14 +279,15 @@ def _choose_size(
     """Return schedule and size of the sketch for a target; run the pilot for it.
 
     Args:
-        draft: the campaign's plan to be.
-        simulation: what is asked.
-        site: the pilot's.
-        pilot: its rounds; none where the sizing needs none.
-        rounds: of the campaign.
+        draft: the draft of the campaign's plan.
+        simulation: the campaign that is asked for.
+        site: the place where the pilot is summed.
+        pilot: the rounds of the pilot; none where the sizing needs no pilot.
+        rounds: the rounds of the campaign.
 
     Raises:
-        InvalidInputError: the target is out of reach; how it would come within reach is said.
+        InvalidInputError: no plan meets the target; the error names the smallest changes with which
+            one would.
     """
     sizing = simulation.sizing_method
     plan: Plan | None = None
@@ -291,6 +299,7 @@ def _choose_size(
         try:
             chosen, size = chosen_for(draft, distribution)
         except InvalidInputError as error:
+            # There is no campaign, and yet the budget is smaller than before: the reader must know.
             spent = (
                 ""
                 if simulation.ledger is None
@@ -326,11 +335,11 @@ def _frequencies(domain: Domain, rounds: Sequence[RoundTally]) -> npt.NDArray[np
 def _books(
     ledger: str | os.PathLike[str] | None, population: str, given: str | None
 ) -> MemoryBooks:
-    """Return the books of a run: of the ledger that is charged, or in memory.
+    """Return the books of a run: those of a ledger, or books in memory.
 
     Args:
-        ledger: where what is released is charged; None: nowhere.
-        population: whose budget is charged.
+        ledger: the path or URL of the ledger that is charged; None: none is.
+        population: the population that is charged.
         given: the fingerprint of the plan that was given, if any.
     """
     if ledger is None:
@@ -338,66 +347,16 @@ def _books(
     return LedgerBooks(
         ledger,
         population,
-        owner=secrets.token_hex(32),
+        owner=secrets.token_hex(32),  # a new owner: no other run may land releases of this one
         clock=lambda: int(time.time()),
         fingerprint=given,
-    )
-
-
-def campaign_seed(seed: int | str | bytes | None) -> bytes:
-    """Return the 32 bytes from which a campaign's hashes are derived: of a seed that a person chose, or new ones.
-
-    >>> campaign_seed(1) == campaign_seed("1"), campaign_seed(None) == campaign_seed(None)
-    (True, False)
-    """
-    if seed is None:
-        return secrets.token_bytes(32)
-    raw = seed if isinstance(seed, bytes) else str(seed).encode()
-    return hashlib.shake_256(b"fedtally/1/campaign\x00" + raw).digest(32)
-
-
-def key_bytes(seed: int | str | bytes | None, purpose: bytes) -> Callable[[int], bytes]:
-    """Return where the keys and the noise of a simulation come from: the operating system, or a seed that was chosen.
-
-    Args:
-        seed: that was chosen, or None.
-        purpose: two streams of one seed for two purposes have nothing in common.
-    """
-    if seed is None:
-        return secrets.token_bytes
-    counted = itertools.count()
-    chosen = b"fedtally/1/simulated keys\x00" + purpose + b"\x00" + campaign_seed(seed)
-    return lambda size: hashlib.shake_256(chosen + next(counted).to_bytes(8, "little")).digest(size)
-
-
-def _simulation_rng(
-    seed: bytes, own: int | str | bytes | None, *, is_private: bool, has_plan: bool
-) -> np.random.Generator:
-    """Return the generator of the simulated draws (rounds, items of a client), which no hash depends on.
-
-    The seed of the hashes is public. A private run draws from a seed that is not.
-
-    Args:
-        seed: of the hashes.
-        own: the seed that was chosen, or None.
-        is_private: whether the campaign is.
-        has_plan: whether the hashes are those of a plan, so that their seed is not that which was
-            chosen.
-    """
-    chosen = seed if not has_plan or own is None else campaign_seed(own)
-    if is_private and own is None:
-        chosen = secrets.token_bytes(32)
-    return np.random.default_rng(
-        int.from_bytes(
-            hashlib.shake_256(b"fedtally/1/simulation\x00" + chosen).digest(32), "little"
-        )
     )
 
 
 def read(
     source: Source, simulation: Simulation, seed: bytes, report: Callable[..., None]
 ) -> tuple[Tally, Declared | FromInput]:
-    """Return the source's rows, counted, and what encoded them."""
+    """Return the counted rows of the source, and the encoder of its items."""
     spec = simulation.spec
     domain = declared(spec.domain, source)
     if (domain is None or not domain.public) and spec.is_private and not spec.is_not_private:
@@ -411,7 +370,7 @@ def read(
         FromInput(seed) if domain is None else Declared(domain, outside, spec.is_private)
     )
     asked = spec.plan.num_rounds if spec.plan is not None else spec.num_rounds
-    rng = _simulation_rng(
+    rng = simulation_rng(
         seed, simulation.seed, is_private=spec.is_private, has_plan=spec.plan is not None
     )
     tally: Tally | None = None
@@ -449,7 +408,7 @@ def read(
                 max_rounds=spec.max_rounds if natural else None,
             )
         tally.add(batch)
-        if not spec.is_private:  # how many bytes rows take tells what is in them
+        if not spec.is_private:  # the bytes that rows take tell what is in them
             report("read", batch.bytes_read, source.size_bytes)
     if tally is None:  # no batch, not even one that says which columns there are
         raise InvalidInputError(f"{source.name} is empty: it has no rows")
@@ -457,7 +416,7 @@ def read(
 
 
 def declared(domain: Domain | str | None, source: Source) -> Domain | None:
-    """Return the domain that is declared, or a synthetic source's own; None: the distinct items of the input."""
+    """Return the declared domain, or a synthetic source's own; None: the items of the input."""
     if domain is None:
         return None if source.synthetic_size is None else IntegerRange(1, source.synthetic_size)
     if isinstance(domain, Domain):
@@ -473,9 +432,10 @@ def declared(domain: Domain | str | None, source: Source) -> Domain | None:
 def encode(
     plan: Plan, domain: Domain, rounds: Sequence[RoundTally], report: Callable[..., None]
 ) -> Iterator[CountSketch]:
-    """Yield the sketch that lands in each round: the ideal secure sum."""
+    """Yield the sketch that lands in each round, as an ideal secure sum would make it."""
     for number, tally in enumerate(rounds):
         sketch = CountSketch(plan.spec, number)
+        # where many of a range's items are held, adding all in order is faster than some by id
         if domain.first_id is not None and len(tally.ids) * 4 > domain.size:
             dense = np.zeros(domain.size, np.int64)
             dense[(tally.ids - np.uint64(domain.first_id)).astype(np.int64)] = tally.counts
@@ -503,101 +463,17 @@ def true_counts(domain: Domain, rounds: Sequence[RoundTally]) -> Truth:
     if domain.first_id is not None:
         positions = (ids - np.uint64(domain.first_id)).astype(np.int64)
     else:
+        # ids of text are fingerprints, in no order: they are sorted to be searched
         all_ids = domain.ids(0, domain.size)
         order = np.argsort(all_ids)
         found = np.minimum(np.searchsorted(all_ids, ids, sorter=order), domain.size - 1)
         positions = order[found]
-        candidates = all_ids[positions] == ids
+        candidates = all_ids[positions] == ids  # an id that is no candidate's found a neighbour
         positions, counts = positions[candidates], counts[candidates]
     distinct, inverse = np.unique(positions, return_inverse=True)
     totals = np.zeros(len(distinct), np.int64)
     np.add.at(totals, inverse, counts)
     return Truth(distinct, totals)
-
-
-def _warnings(
-    source: Source,
-    domain: Domain,
-    tally: Tally,
-    plan: Plan,
-    recovery: str,
-    attended: Sequence[int] | None,
-) -> list[str]:
-    notes = []
-    if source.about:
-        notes.append(source.about)
-    if not domain.public:
-        notes.append(
-            "the candidate items are the distinct items of the input itself: "
-            "in a real campaign they must be public, declared beforehand"
-        )
-    if domain.collision_probability:
-        notes.append(
-            "items are hashed to 61 bits: two candidates share an id with probability at most"
-            f" {domain.collision_probability:.1g}"
-        )
-    if plan.privacy is not None:
-        notes += _privacy_warnings(plan, plan.num_clients if attended is None else sum(attended))
-    elif tally.missing:
-        notes.append(f"dropped for want of an item, client or round: {tally.missing:,} of the rows")
-    if tally.outside and plan.privacy is None:
-        notes.append(f"dropped for being outside the domain: {tally.outside:,} of the rows")
-    if plan.domain_size <= plan.rows * plan.width:
-        notes.append(
-            "a one-hot vector is no larger than this sketch, without collisions: give the sketch"
-            " fewer bytes"
-        )
-    if plan.rows % 2 == 0 and recovery == "median":
-        notes.append(
-            f"{plan.rows} rows: the median is the mean of the two middle rows; odd numbers resist"
-            " collisions better"
-        )
-    return notes
-
-
-def drawn_away(drawn: Drawn, max_items: int) -> dict[str, Any]:
-    """Return what a result says of the bound on the items of a client, JSON-able."""
-    return {
-        "max_items": max_items,
-        "pairs": drawn.pairs,
-        "drawn_away": drawn.pairs - drawn.kept,
-        "share_with_several": drawn.several / max(1, drawn.clients),
-        "max_items_for_all": max(1, drawn.most),
-    }
-
-
-def _of_cohorts(plan: Plan, traffic: Mapping[str, Any] | None) -> list[str]:
-    """Return what to say where a round's sum is opened in parts, each with the noise of a whole."""
-    if traffic is None or plan.privacy is None or not plan.privacy.by_clients:
-        return []
-    number = traffic["cohorts"]
-    if number <= plan.num_rounds:
-        return []
-    note = (
-        f"{number:,} cohorts are opened, each with all the noise of a round: larger ones"
-        " (max_cohort) are better"
-    )
-    return [note]
-
-
-def _privacy_warnings(plan: Plan, clients: int) -> list[str]:
-    """Return what a private run of so many clients must say; nothing that depends on what clients hold."""
-    terms = plan.privacy
-    assert terms is not None
-    notes = []
-    if terms.not_private:
-        notes.append(
-            f"{NOT_PRIVATE}: a seed, the truth or the input's own items may show what the noise"
-            " hides; the figures are those of a private run"
-        )
-    if large := guarantees_little(terms.epsilon):
-        notes.append(large)
-    if terms.delta * clients >= 1:  # of a run marked not_private: a plan refuses it else
-        notes.append(
-            f"delta {terms.delta:g} is not below 1 / {clients:,} clients: publishing the item of"
-            " one client drawn at random would be as private"
-        )
-    return notes
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""The bound on a client's items, in the simulation of many."""
+"""The clip of clients' sketches, for all simulated clients of a round at once."""
 
 from __future__ import annotations
 
@@ -15,13 +15,15 @@ from fedtally.sketch.clip import Clip, bound_items_of_each, draw_words
 
 
 def clip_rounds(plan: Plan, rounds: Sequence[RoundTally], key: bytes) -> list[RoundTally]:
-    """Return the rounds without the items by which clients exceed the plan's clip; all of them, if it has none.
+    """Return the rounds without the items by which clients exceed the plan's clip.
+
+    A plan without a clip changes nothing.
 
     Args:
-        plan: of the campaign.
-        rounds: with members, if the plan has a clip.
-        key: 32 uniform bytes; what a client drops depends on them, its place and its own items
-            alone.
+        plan: the plan of the campaign.
+        rounds: the rounds, with members if the plan has a clip.
+        key: 32 uniform bytes. The items that a client drops depend only on them, on its place and
+            on its own items.
     """
     clips = [plan.clip(number) for number in range(len(rounds))]
     return [
@@ -51,6 +53,6 @@ def _clip_round(tally: RoundTally, max_items: int, clip: Clip, key: bytes) -> Ro
 
 
 def _stream(key: bytes) -> Callable[[int], bytes]:
-    """Return a source of bytes that a key determines, other ones at each call."""
+    """Return a source of bytes that a key determines; each call gives other bytes."""
     calls = itertools.count()
     return lambda size: hashlib.shake_256(key + next(calls).to_bytes(8, "little")).digest(size)

@@ -1,8 +1,8 @@
-"""Rounds summed by the real protocol: every simulated client is a state machine, every message bytes.
+"""Rounds summed by the real protocol: each simulated client is a state machine that sends bytes.
 
-A round is split at random into cohorts of about one size. Of each cohort a share of the clients
-drop out, at a stage drawn for each. What lands are the sums over the survivors; the sketches that
-these would have made in the clear are made too, and the two must be equal.
+A round is split at random into cohorts of about one size. A share of each cohort's clients drop
+out, each at a stage that is drawn for it. The sums over the survivors land. The same sums are also
+made in the clear, and the two must be equal.
 """
 
 from __future__ import annotations
@@ -33,18 +33,23 @@ from fedtally.secagg.params import ClientPolicy, Parameters
 from fedtally.secagg.server import ClientId
 from fedtally.sketch import CountSketch
 
-_TICKS = 256  # steps of clients between two reports of progress
+_TICKS = 256  # steps of clients between two reports of progress, which cost more than a step
 
 _Stage = TypeVar("_Stage")
 I64 = npt.NDArray[np.int64]
 
 
 class AbortedRoundError(FedtallyError):
-    """Say that a round could not be finished safely, and why; nothing was learnt from it."""
+    """A round could not be finished safely; nothing was learnt from it."""
 
 
 class Summed(NamedTuple):
-    """How the rounds were summed: who of each round is in its sum, and the JSON-able traffic."""
+    """The outcome of secure summation.
+
+    Attributes:
+        survivors: for each round, the places of the clients in its sum.
+        traffic: the traffic, JSON-able.
+    """
 
     survivors: list[I64]
     traffic: dict[str, Any]
@@ -62,13 +67,13 @@ def sum_rounds(
     """Sum every round by the protocol of the server's plan; the sums land in the server.
 
     Args:
-        server: of a plan with a secure sum.
-        rounds: with their members, whose items are within the bounds of the plan.
-        summation: how.
-        keys: of which the plan names the public ones.
-        rng: draws cohorts, dropouts and their stages.
-        random: returns as many uniform bytes as it is asked for: keys, masks and noise.
-        report: called as ("sum", clients done, of all).
+        server: the server of a plan with a secure sum.
+        rounds: the rounds with their members, whose items are within the bounds of the plan.
+        summation: the sizes of cohorts and the share of dropouts.
+        keys: the private keys whose public ones the plan names.
+        rng: the generator of cohorts, dropouts and their stages.
+        random: returns as many uniform bytes as it is asked for, for keys, masks and noise.
+        report: called as ("sum", clients done, all clients).
 
     Raises:
         AbortedRoundError: a round cannot be finished.
@@ -84,12 +89,12 @@ def sum_rounds(
 
 
 def _by_cohorts(server: FrequencyServer, rounds: Sequence[RoundTally], run: _Run) -> list[I64]:
-    """Sum every round in cohorts; return which of its clients are in the sum."""
+    """Sum every round in cohorts; return the places of the clients in each sum."""
     plan, survivors = server.plan, []
     for number, tally in enumerate(rounds):
         assert tally.members is not None
         alive = [np.zeros(0, np.int64)]
-        order = run.rng.permutation(tally.num_clients)
+        order = run.rng.permutation(tally.num_clients)  # which clients sum together is chance
         run.begin_round()
         for size in run.summation.sizes(tally.num_clients):
             cohort, order = order[:size], order[size:]
@@ -105,7 +110,7 @@ def _by_cohorts(server: FrequencyServer, rounds: Sequence[RoundTally], run: _Run
 def _cohort(
     server: FrequencyServer, number: int, people: Sequence[FrequencyClient], run: _Run
 ) -> npt.NDArray[np.intp]:
-    """Sum one cohort; return which of its clients are in the sum."""
+    """Sum one cohort; return the places of its clients in the sum."""
     now, agreed, traffic = int(time.time()), run.secagg, run.traffic
     cohort = CohortRun.begin(
         server,
@@ -131,9 +136,10 @@ def _cohort(
     ]
     leaves = run.dropouts(len(people), [step.phase for step in exchanges[1:]])
 
+    # `drive` runs both sides in turn and counts each frame, as a network would carry it.
     def ask(i: ClientId, frame: bytes) -> bytes | None:
         client = clients[int(i)]
-        if leaves.get(int(i)) is session.state:
+        if leaves.get(int(i)) is session.state:  # the client goes away before it answers this
             client.abandon()
         traffic.carry(cohort.stage, "down", len(frame))
         start = time.process_time()
@@ -161,7 +167,10 @@ def _cohort(
 
 
 def _policy(parameters: Parameters) -> ClientPolicy:
-    """Return the policy of a simulated client: what its plan says, and not one client less."""
+    """Return the policy of a simulated client, as strict as its plan.
+
+    Real clients choose their policies themselves. The simulated ones accept exactly the plan.
+    """
     return ClientPolicy(
         adversary=parameters.adversary,
         min_honest=parameters.honest_survivors,
@@ -175,7 +184,7 @@ def _policy(parameters: Parameters) -> ClientPolicy:
 
 
 def _by_two_servers(server: FrequencyServer, rounds: Sequence[RoundTally], run: _Run) -> list[I64]:
-    """Sum the rounds of every release by two servers; return which clients of each round are in a sum."""
+    """Sum every release by two servers; return the places of each round's clients in a sum."""
     plan, survivors = server.plan, [np.zeros(0, np.int64) for _ in rounds]
     for number, release in enumerate(plan.releases):
         people, places = [], []
@@ -193,6 +202,7 @@ def _by_two_servers(server: FrequencyServer, rounds: Sequence[RoundTally], run: 
             continue
         with run.cohort(len(people)):
             alive = _two_server_batch(server, number, people, run)
+        # `alive` numbers the clients of all rounds of the release in one sequence
         starts = np.cumsum([0, *map(len, places)])
         for round, order, start in zip(release, places, starts, strict=False):
             survivors[round] = order[alive[(alive >= start) & (alive < start + len(order))] - start]
@@ -202,7 +212,7 @@ def _by_two_servers(server: FrequencyServer, rounds: Sequence[RoundTally], run: 
 def _two_server_batch(
     server: FrequencyServer, release: int, people: Sequence[tuple[int, FrequencyClient]], run: _Run
 ) -> npt.NDArray[np.intp]:
-    """Sum the clients of one release, each with its round, by two servers; return which of them are in the sum."""
+    """Sum the clients of one release, each with its round; return their places in the sum."""
     agreed, allow_list, traffic = run.two_server, run.keys.allow_list, run.traffic
     assert allow_list is not None
     policy = two_server.BatchPolicy(
@@ -235,6 +245,7 @@ def _two_server_batch(
         traffic.server_seconds += time.process_time() - sent
     with traffic.serving():
         total = leader.finish(helper.answer(leader.query(helper.offer())))
+    # A client whose report reached only one of the servers is in no sum: the two agree on that.
     kept = np.array([i for i in range(len(people)) if i not in leaves], np.intp)
     server.land_batch(leader)
     traffic.add(server.plan.releases[release].start, len(people), len(kept), total)
@@ -242,7 +253,7 @@ def _two_server_batch(
 
 
 class _Run:
-    """What all cohorts of a simulation share."""
+    """The state that all cohorts of a simulation share: keys, draws, traffic and progress."""
 
     def __init__(
         self,
@@ -272,11 +283,11 @@ class _Run:
         return self._agreed
 
     def begin_round(self) -> None:
-        """Let the identities be used again: a round's clients are others than those of the round before."""
+        """Let the identities be used again: another round has other clients."""
         self._taken = 0
 
     def begin(self, total: int, report: Callable[[str, int, int | None], None]) -> None:
-        """Say how many clients there are in all rounds, and where progress is reported."""
+        """Start the progress of so many clients in all rounds."""
         self._total, self._report, self._done = total, report, 0
 
     @contextmanager
@@ -296,14 +307,14 @@ class _Run:
             )
 
     def take_identities(self, count: int) -> Sequence[SigningKey | None]:
-        """Return identities that no client of the round has yet; None for each where there are none."""
+        """Return identities that no client of the round has yet; None each if none are needed."""
         if not self.keys.identities:
             return [None] * count
         self._taken += count
         return self.keys.identities[self._taken - count : self._taken]
 
     def dropouts(self, count: int, stages: Sequence[_Stage]) -> dict[int, _Stage]:
-        """Draw who of a cohort drops out, and at which of the stages."""
+        """Draw the clients of a cohort that drop out, each with one of the stages."""
         gone = self.rng.permutation(count)[: int(self.summation.dropout * count)]
         self.traffic.dropouts += len(gone)
         when = self.rng.integers(0, len(stages), len(gone))
@@ -311,14 +322,14 @@ class _Run:
 
 
 class _Sum(NamedTuple):
-    """What secure sums of a round add up to: int64 [rows * width], and over how many clients."""
+    """The total of a round's secure sums, int64 [rows * width], and the number of its clients."""
 
     total: I64
     num_clients: int
 
 
 class Traffic:
-    """What the protocol did and cost, for the reader of the result."""
+    """The messages, the dropouts and the time of the protocol, for the reader of the result."""
 
     def __init__(self, plan: Plan, summation: Summation) -> None:
         self._plan, self._summation = plan, summation
@@ -327,7 +338,7 @@ class Traffic:
         self._sums: dict[int, _Sum] = {}  # by the first round of what was opened together
         self._survivors, self._fewest = 0, MAX_CLIENTS
         self._is_equal = False
-        # else it is part of what a private run shows
+        # Seconds could tell how much a client holds, so a private run does not show them.
         self._is_timed = plan.privacy is None or plan.privacy.not_private
         self.dropouts = 0
         self.client_seconds = self.server_seconds = 0.0
@@ -340,7 +351,7 @@ class Traffic:
 
     @contextmanager
     def serving(self) -> Iterator[None]:
-        """Count the time of what a server does within."""
+        """Count the CPU time within as the server's."""
         start = time.process_time()
         yield
         self.server_seconds += time.process_time() - start
@@ -354,10 +365,10 @@ class Traffic:
         self._sums[round] = _Sum(before.total + total, before.num_clients + survivors)
 
     def compare(self, rounds: Sequence[RoundTally], survivors: Sequence[I64]) -> None:
-        """Check that the secure sums are those that the survivors would have made in the clear.
+        """Check that the secure sums equal the survivors' sums in the clear.
 
         Raises:
-            FedtallyError: they are not: an error of this program.
+            FedtallyError: they differ, which is an error of this program.
         """
         together = self._plan.releases if self._summation.method == "two-server" else []
         opened = {release.start: release for release in together}
@@ -374,7 +385,8 @@ class Traffic:
                 raise FedtallyError(
                     f"the secure sum of round {first} is not the plain sum: please report this"
                 )
-            found.total.fill(0)  # of a central plan it is exact
+            # Under a central plan the sum is exact: it must not outlive its release with noise.
+            found.total.fill(0)
         self._is_equal = True
 
     def to_dict(self) -> dict[str, Any]:

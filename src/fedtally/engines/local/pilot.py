@@ -1,9 +1,9 @@
-"""Before a campaign: how large its sketch is to be, from a target, by what a pilot of other clients shows.
+"""The size of a campaign's sketch for a target, from a pilot of other clients.
 
 The clients of the pilot are drawn uniformly; none of them is in the campaign that follows. Under
 differential privacy the pilot is a release of its own: noised, and charged, like the campaign. A
-client is in one of the two, so that both together cost it what one of them costs; a ledger, which
-does not know who was where, adds them up.
+client is in one of the two, so both together cost it no more than one of them. A ledger adds them
+up nonetheless: it does not know which client was where.
 """
 
 from __future__ import annotations
@@ -27,16 +27,19 @@ from fedtally.sketch import CountSketch
 if TYPE_CHECKING:
     from fedtally.planner import Frequencies, Size
 
-PILOT_SHARE = 0.1
+PILOT_SHARE = 0.1  # of the clients, unless another share is asked for
+# of plans whose cost is looked at before the width is known: an event does not depend on the width
 _USUAL_WIDTH = 200
-MIN_CLIENTS = 30  # of a pilot: fewer tell nothing
+MIN_CLIENTS = 30  # of a pilot: the frequencies of fewer are chance
 F64 = npt.NDArray[np.float64]
 
 
 def draw_pilot(
     rounds: Sequence[RoundTally], share: float, rng: np.random.Generator
 ) -> tuple[list[RoundTally], list[RoundTally]]:
-    """Return a pilot's rounds, so large a share of every round's clients, drawn uniformly, and what is left of them.
+    """Return the rounds of a pilot, and the rounds without its clients.
+
+    The pilot is a share of every round's clients, drawn uniformly.
 
     >>> everybody = RoundTally(100, np.array([3, 5], np.uint64), np.array([40, 50]))
     >>> [pilot], [rest] = draw_pilot([everybody], 0.2, np.random.default_rng(0))
@@ -62,9 +65,10 @@ def _parted(
         order = rng.permutation(tally.num_clients)
         return _some(tally, np.sort(order[:number])), _some(tally, np.sort(order[number:]))
     held = np.append(tally.counts, tally.num_clients - tally.counts.sum())
+    # Clients of one item each are drawn without replacement by drawing how many hold each item.
     taken = rng.multivariate_hypergeometric(held, number, method="marginals")
     pilot, rest = _of_counts(tally, taken), _of_counts(tally, held - taken)
-    if tally.names is not None:  # whose the counts are is not kept: any so many of the clients
+    if tally.names is not None:  # counts do not say whose they are: any clients will do
         names = tally.names[rng.permutation(tally.num_clients)]
         return pilot._replace(names=names[:number]), rest._replace(names=names[number:])
     return pilot, rest
@@ -111,11 +115,13 @@ def check_enough(rounds: Sequence[RoundTally]) -> None:
 
 
 def pilot_size(sizing: Sizing, max_bytes: int | None) -> dict[str, Any]:
-    """Return rows, width and bytes of the pilot's sketch: as wide as the paper's, or what the usual bytes buy.
+    """Return rows, width and bytes of the pilot's sketch.
+
+    It is as wide as the paper's, or as wide as the usual number of bytes allows.
 
     Args:
-        sizing: how the campaign's sketch is found.
-        max_bytes: upload per client of the campaign, as asked.
+        sizing: the way to find the campaign's sketch.
+        max_bytes: the upload per client that the campaign was asked for.
     """
     from fedtally.planner import Pilot
 
@@ -129,7 +135,10 @@ def pilot_size(sizing: Sizing, max_bytes: int | None) -> dict[str, Any]:
 
 
 def possible_events(draft: Draft) -> list[Event]:
-    """Return what the campaign after a pilot may cost: with the fewest and the most rows that may be chosen."""
+    """Return the events that the campaign after a pilot may have, with the fewest and most rows.
+
+    A ledger looks at them before the pilot: a campaign that cannot be paid for needs no pilot.
+    """
     from fedtally import theory
 
     spec = draft.spec
@@ -142,11 +151,11 @@ def possible_events(draft: Draft) -> list[Event]:
 
 
 def frequencies_of(plan: Plan, sketches: Sequence[CountSketch], domain: Domain) -> Frequencies:
-    """Return what a pilot tells of the frequencies.
+    """Return the frequencies that a pilot shows.
 
     Args:
-        plan: of the pilot.
-        sketches: its sums, with their noise.
+        plan: the plan of the pilot.
+        sketches: the sums of the pilot, with their noise.
         domain: the candidates.
     """
     from fedtally.planner import Frequencies
@@ -160,16 +169,16 @@ def frequencies_of(plan: Plan, sketches: Sequence[CountSketch], domain: Domain) 
 def paper_size(
     draft: Draft, sizing: Sizing, sketches: Sequence[CountSketch], frequencies: Callable[[], F64]
 ) -> tuple[Chosen, Size]:
-    """Return the sketch by one of the paper's ways.
+    """Return the size of the sketch by one of the paper's ways.
 
     Args:
-        draft: a plan to be, with a target.
-        sizing: which way.
-        sketches: of the pilot: one, where the way needs it.
-        frequencies: returns the true ones, for the way that knows them.
+        draft: the draft of the campaign's plan, with a target.
+        sizing: the way.
+        sketches: the sums of the pilot: one, where the way needs it.
+        frequencies: returns the true frequencies, for the way that knows them.
 
     Raises:
-        InvalidInputError: it is larger than the bytes that are given.
+        InvalidInputError: the sketch takes more bytes than are given.
     """
     from fedtally import planner
 
@@ -201,13 +210,13 @@ def paper_size(
 
 
 class Sized(NamedTuple):
-    """A sketch that was chosen for a target, and how.
+    """The sketch that was chosen for a target.
 
     Attributes:
         chosen: schedule, rows and width.
-        size: how these came about.
+        size: the way to them, with its prediction.
         pilot: the plan of the pilot; None: there was none.
-        sketches: the pilot's sums, with their noise.
+        sketches: the sums of the pilot, with their noise.
     """
 
     chosen: Chosen
@@ -216,10 +225,10 @@ class Sized(NamedTuple):
     sketches: Sequence[CountSketch]
 
     def document(self, target: Target) -> dict[str, Any]:
-        """Return what a result says of it, JSON-able.
+        """Return the field `sizing` of a result, JSON-able.
 
         Args:
-            target: of the campaign's plan.
+            target: the target of the campaign's plan.
         """
         pilot, about = self.pilot, None
         if pilot is not None:

@@ -1,4 +1,4 @@
-"""What is asked of a campaign whose clients are simulated: the campaign, and what only a simulation has."""
+"""The options of a campaign whose clients are simulated: its own, and those of the simulation."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from fedtally.planner.request import CampaignSpec, Request, check_flag
 
 
 class Sizing(StrEnum):
-    """The closed list of ways to find the sketch for a target: `MODEL` is ours, the others are the paper's."""
+    """The ways to find the sketch for a target: `MODEL` is this package's, the rest the paper's."""
 
     MODEL = "model"
     TWO_PHASE = "two-phase"
@@ -47,18 +47,18 @@ class Simulation:
     """A campaign whose clients are simulated. `Simulation.of` makes it of options.
 
     Args:
-        spec: what is asked of the campaign, with the share of its clients that drop out, and
-            whether it may use what is not private.
-        seed: of hashes and draws: an int, text or bytes; from the operating system if None.
+        spec: the campaign that is asked for, with the share of its clients that drop out, and the
+            permission to use the truth, a seed or the input's own items where it is private.
+        seed: the seed of hashes and draws: an int, text or bytes; None: from the operating system.
         evaluate: compare with the truth, which a simulation knows.
-        outside: what becomes of items outside a declared domain: "error" (the default) or "drop"
-            (with epsilon).
-        memory: bytes of client rows held in memory before they go to disk (1 GiB).
+        outside: the fate of items outside a declared domain: "error" (the default) or "drop" (the
+            default with epsilon).
+        memory: the bytes of client rows that are held before they go to disk (1 GiB).
         top: the k of the evaluation (20).
-        ledger: where what is released is charged: a path or URL; None: nowhere.
-        sizing: how the sketch for tau is found: "model" (the default, from a pilot), or the paper's
-            "two-phase" (from a pilot), "minimax", "linear" or "oracle" (from the truth).
-        pilot_share: of the clients, who are the pilot and not in the campaign (0.1).
+        ledger: the path or URL of the ledger that is charged; None: none is.
+        sizing: the way to find the sketch for tau: "model" (the default, from a pilot), or the
+            paper's "two-phase" (from a pilot), "minimax", "linear" or "oracle" (from the truth).
+        pilot_share: the share of the clients that are the pilot, and not in the campaign (0.1).
 
     Raises:
         InvalidInputError: options are out of bounds, or do not go together.
@@ -90,12 +90,13 @@ class Simulation:
 
     @classmethod
     def of(cls, **options: Any) -> Self:
-        """Return what options ask for: the fields of `Request`, and those here.
+        """Return the simulation that options ask for.
 
-        Two more are facts of the campaign that only a simulation may ask for.
-        dropout: the share of each cohort's clients that drop out of it (0).
-        not_private: with epsilon, allow what is not private: a seed, the truth, the input's own
-        items as candidates.
+        Options are the fields of `Request` and of this class, and two more:
+
+        - `dropout`: the share of each cohort's clients that drop out of it (0);
+        - `not_private`: with epsilon, allow a seed, the truth, and the input's own items as
+          candidates. The result is marked not private.
 
         Raises:
             InvalidInputError: an option is unknown or out of bounds, or some do not go together.
@@ -103,8 +104,8 @@ class Simulation:
         >>> Simulation.of(epsilon=1.0, seed=7)
         Traceback (most recent call last):
         ...
-        fedtally.errors.InvalidInputError: seed is not for a private run: whoever knows a seed can take the noise off; \
-leave it out, or mark it with not_private
+        fedtally.errors.InvalidInputError: seed is not for a private run: whoever knows a seed can \
+take the noise off; leave it out, or mark it with not_private
         """
         unknown = [name for name in options if name not in OPTIONS]
         if unknown:
@@ -117,7 +118,7 @@ leave it out, or mark it with not_private
 
     @property
     def sizing_method(self) -> Sizing:
-        """How the sketch for tau is found."""
+        """The way to find the sketch for tau."""
         return Sizing.MODEL if self.sizing is None else Sizing.parse(self.sizing)
 
     @property
@@ -127,7 +128,10 @@ leave it out, or mark it with not_private
 
     @property
     def needs_clients(self) -> bool:
-        """Whether it must be known what each client holds: to send it, to clip it, or to draw a pilot."""
+        """Whether counts of items do not suffice, and the items of each client are needed.
+
+        They are needed to send them by a protocol, to clip them, or to draw a pilot of clients.
+        """
         spec = self.spec
         is_clipped = spec.is_private and (spec.max_items > 1 or spec.plan is not None)
         return not spec.summation.is_ideal or is_clipped or (self.pilots and spec.max_items > 1)
@@ -181,6 +185,7 @@ leave it out, or mark it with not_private
             )
 
 
+# The options of `Simulation.of`, from three places: those of a request, two marks, those above.
 _ASKED = tuple(each.name for each in fields(Request))
 _MARKS = ("dropout", "not_private")
 OPTIONS = (*_ASKED, *_MARKS, *(each.name for each in fields(Simulation) if each.name != "spec"))

@@ -1,34 +1,31 @@
-"""From batches of rows to each round's histogram of item ids, in memory bounded by the distinct items (and by a spill
-to disk for clients).
+"""Batches of rows, counted into a histogram of item ids for each round.
 
-A sketch is linear, so the sum of a round's client sketches depends on how many clients contribute
-each item and on nothing else. The local engine therefore counts first and encodes the counts: the
-sums are exactly those of encoding client by client.
+A sketch is linear, so the sum of a round's client sketches depends only on how many clients
+contribute each item. The local engine therefore counts first and encodes the counts: the sums are
+exactly those of encoding client by client. Memory grows with the distinct items, not with the rows;
+rows of named clients beyond a bound go to disk.
 """
 
 from __future__ import annotations
 
 import re
-import tempfile
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
-from typing import IO, Any, NamedTuple
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from fedtally.domain import Domain, IntegerSet, Strings, fingerprint_key, fingerprints
-from fedtally.domain.columns import as_integers, as_text, text_chunks
+from fedtally.engines.local.client_rows import ClientRows, bound_clients
+from fedtally.engines.local.encoding import Declared, FromInput, client_keys
 from fedtally.errors import InvalidInputError
 from fedtally.plan import MAX_CLIENTS
-from fedtally.sketch.clip import bound_items_of_each, places_of
 from fedtally.sources import Batch
 
 U64 = npt.NDArray[np.uint64]
 I64 = npt.NDArray[np.int64]
+# A column with more values is hardly one of rounds. Each value costs a histogram and a sketch.
 MAX_NATURAL_ROUNDS = 1 << 16
-_BUCKETS = 64
-_ROW_BYTES = 4 * 8
 
 
 class Members(NamedTuple):
@@ -46,7 +43,7 @@ class Members(NamedTuple):
 
     @property
     def num_clients(self) -> int:
-        """How many clients there are."""
+        """The number of clients."""
         return len(self.starts) - 1
 
     def of(self, client: int) -> U64:
@@ -63,10 +60,15 @@ class Members(NamedTuple):
 
 
 class RoundTally(NamedTuple):
-    """One round: its number of clients and how many of them contribute each id (sorted, distinct).
+    """The counts of one round.
 
-    `members` are these clients one by one, where they were asked for; `names`, uint64
-    [num_clients], tell the clients apart in the same order, where one may be in several rounds.
+    Attributes:
+        num_clients: the number of clients, with those that hold nothing.
+        ids: the ids that somebody contributes, sorted and distinct.
+        counts: the number of clients that contribute each id.
+        members: the clients one by one, where they were asked for.
+        names: a number for each client, in the order of `members`, uint64 [num_clients]. It tells
+            clients apart where one may be in several rounds.
     """
 
     num_clients: int
@@ -84,14 +86,14 @@ class RoundTally(NamedTuple):
 
 
 class Drawn(NamedTuple):
-    """What the bound on a client's items drew away: (client, item) pairs, in each round of the client.
+    """The effect of the bound on a client's items, in pairs of a client and an item of it.
 
     Attributes:
-        clients: how many there are; one counts in each of its natural rounds.
-        several: how many of them hold more than one item.
-        pairs: distinct pairs before the draw.
-        kept: pairs that are counted.
-        most: the most items of one client, the bound that keeps all.
+        clients: the number of clients; one counts in each of its natural rounds.
+        several: the number of them that hold more than one item.
+        pairs: the number of distinct pairs before the draw.
+        kept: the number of pairs that are counted.
+        most: the most items of one client: with that bound all pairs would count.
     """
 
     clients: int
@@ -102,7 +104,9 @@ class Drawn(NamedTuple):
 
 
 def attendance(rounds: Sequence[RoundTally]) -> list[int] | None:
-    """Return how many clients are in exactly k of the rounds, at place k - 1; None where nobody can be in two.
+    """Return the number of clients in exactly k of the rounds, at place k - 1.
+
+    It is None where no client can be in two rounds.
 
     >>> parts = [np.array([7, 8], np.uint64), np.array([8, 9], np.uint64)]
     >>> attendance([RoundTally(2, part, np.array([1, 1]), names=part) for part in parts])
@@ -118,7 +122,8 @@ def attendance(rounds: Sequence[RoundTally]) -> list[int] | None:
 def tally_members(members: Members) -> RoundTally:
     """Return the tally of all members of a round.
 
-    >>> tally_members(Members(np.array([5, 3, 5], np.uint64), np.array([0, 2, 2, 3]))).counts.tolist()
+    >>> members = Members(np.array([5, 3, 5], np.uint64), np.array([0, 2, 2, 3]))
+    >>> tally_members(members).counts.tolist()
     [1, 2]
     """
     ids, counts = np.unique(members.ids, return_counts=True)
@@ -126,7 +131,10 @@ def tally_members(members: Members) -> RoundTally:
 
 
 class Histogram:
-    """Counts by id; added piece by piece, merged whenever as much is pending as is known.
+    """Counts by id, added piece by piece.
+
+    Pieces are merged when as many ids are pending as are known. So the cost of sorting stays in
+    proportion to the rows, however many pieces there are.
 
     >>> histogram = Histogram()
     >>> histogram.add(np.array([7, 3, 7], np.uint64), np.array([1, 1, 5]))
@@ -143,6 +151,7 @@ class Histogram:
         """Add `counts` (one each if None) of ids that may repeat."""
         self._pending.append((ids, np.ones(len(ids), np.int64) if counts is None else counts))
         self._waiting += len(ids)
+        # a million on top: merging a few at a time is not worth a sort
         if self._waiting > len(self._ids) + (1 << 20):
             self._merge()
 
@@ -164,111 +173,19 @@ class Histogram:
         self._ids, self._counts = ids[first], np.add.reduceat(counts[order], first)
 
 
-class Declared:
-    """Encode by a declared domain; items outside it are an error, or dropped; or whatever cannot be read is outside."""
-
-    def __init__(self, domain: Domain, outside: str, unreadable: bool = False) -> None:
-        self._domain = domain
-        self._drop = outside == "drop"
-        self._inside = domain.inside if unreadable else domain.contains
-
-    def encode(self, items: Any) -> tuple[U64, npt.NDArray[np.bool_] | None]:
-        """Return the ids and which rows they come from (None: all)."""
-        if not self._drop:
-            return self._domain.encode(items), None
-        inside = self._inside(items)
-        if inside.all():
-            return self._domain.encode(items), None
-        return self._domain.encode(items.filter(inside)), inside
-
-    def domain(self) -> Domain:
-        """Return the domain."""
-        return self._domain
-
-
-class FromInput:
-    """Encode what the input itself holds and remember its distinct items: integers by value, text by fingerprint."""
-
-    def __init__(self, seed: bytes) -> None:
-        self._seed = seed
-        self._integers: bool | None = None
-        self._known = np.empty(0, np.uint64)
-        self._pending: list[U64] = []
-        self._text: list[Any] = []
-        self._text_ids: list[U64] = []
-
-    def encode(self, items: Any) -> tuple[U64, None]:
-        """Return the ids of all rows."""
-        integers = _is_integer(items)
-        if self._integers not in (None, integers):
-            raise InvalidInputError(
-                "some batches of the input hold integers and some text; give the items one type, or"
-                " declare a --domain"
-            )
-        self._integers = integers
-        if integers:
-            values, fits = as_integers(items)
-            if not fits.all():
-                raise InvalidInputError(
-                    "an item is an integer beyond 64 bits with sign; write such items as text"
-                )
-            ids = values.view(np.uint64)
-            self._remember(np.unique(ids), None)
-            return ids, None
-        parts = [self._encode_text(chunk) for chunk in text_chunks(items)]
-        return np.concatenate(parts) if parts else np.empty(0, np.uint64), None
-
-    def domain(self) -> Domain:
-        """Return the distinct items met so far as a domain that is not public, in order of id."""
-        if self._integers:
-            return IntegerSet(self._merged().view(np.int64))
-        import pyarrow as pa
-
-        ids = np.concatenate(self._text_ids)
-        _, first = np.unique(ids, return_index=True)
-        return Strings(pa.concat_arrays(self._text).take(pa.array(first)), self._seed)
-
-    def _encode_text(self, chunk: Any) -> U64:
-        encoded = chunk.dictionary_encode()
-        distinct = as_text(encoded.dictionary)
-        ids = fingerprints(distinct, fingerprint_key(self._seed))
-        self._remember(ids, distinct)
-        rows: U64 = ids[encoded.indices.to_numpy()]
-        return rows
-
-    def _remember(self, ids: U64, text: Any) -> None:
-        new = np.ones(len(ids), np.bool_)
-        if len(self._known):
-            where = np.minimum(np.searchsorted(self._known, ids), len(self._known) - 1)
-            new = self._known[where] != ids
-        if not new.any():
-            return
-        self._pending.append(ids[new])
-        if text is not None:
-            self._text.append(text.filter(new))
-            self._text_ids.append(ids[new])
-        if sum(map(len, self._pending)) > len(self._known) + (1 << 16):
-            self._merged()
-
-    def _merged(self) -> U64:
-        self._known = np.unique(np.concatenate([self._known, *self._pending]))
-        self._pending = []
-        return self._known
-
-
 class Tally:
-    """Count a source's batches into rounds.
+    """The counts of a source's batches, by round.
 
     Args:
-        encoder: items -> ids.
-        num_rounds: rounds to split the clients over, each client's drawn uniformly; None where the
-            rows name their rounds.
+        encoder: the encoder of items to ids.
+        num_rounds: the number of rounds to split the clients over, each client's drawn uniformly;
+            None where the rows name their rounds.
         max_items: the most items that one client contributes, drawn uniformly from its distinct
             items.
-        rng: for the draws.
-        memory: bytes of client rows held before they go to temporary files.
+        rng: the generator of these draws.
+        memory: the bytes of client rows that are held before they go to temporary files.
         keep_itemless: let clients whose items are missing, or outside the domain, take part with
-            nothing.
+            nothing. Under privacy they must: who is left out would show.
         max_rounds: the most rounds that one client takes part in, drawn uniformly from those that
             its rows name; None: all of them.
     """
@@ -290,17 +207,18 @@ class Tally:
         self._rng = rng
         self._keep_itemless = keep_itemless
         self._max_rounds = max_rounds
+        # keys the fingerprints of clients' names: nobody can choose names that collide
         self._client_key = rng.spawn(1)[0].integers(0, 2**64, 4, np.uint64).tobytes()
         self._labels: dict[Any, int] = {}
         self._histograms: dict[int, Histogram] = {}
         self._itemless: Counter[int] = Counter()  # clients by round
-        self._pairs = _ClientRows(memory)
+        self._pairs = ClientRows(memory)
         self._by_client = False
         self.has_counts = False
         self.others: tuple[str, ...] = ()
         self.drawn: Drawn | None = None
         self.missing = self.outside = 0
-        self._most_clients = 0.0  # a bound: a client of several rows counts once for each
+        self._most_clients = 0.0  # an upper bound: a client of several rows counts once for each
 
     @property
     def is_bounded_by_client(self) -> bool:
@@ -348,7 +266,7 @@ class Tally:
         if clients is not None:
             self._by_client = True
             self._pairs.add(
-                _client_keys(clients, self._client_key),
+                client_keys(clients, self._client_key),
                 ids,
                 np.zeros(len(ids), np.uint64) if labels is None else labels,
             )
@@ -370,11 +288,14 @@ class Tally:
             )
 
     def _add_itemless(self, clients: Any, rounds: Any, counts: I64) -> None:
-        """Count clients who hold nothing, or further rows of clients who may hold something."""
+        """Count rows without an item: each is a client that holds nothing, unless it is named.
+
+        A named client may hold an item in another row.
+        """
         labels = np.zeros(len(counts), np.uint64) if rounds is None else self._round_numbers(rounds)
         if clients is not None:
             self._by_client = True
-            self._pairs.add(_client_keys(clients, self._client_key), None, labels)
+            self._pairs.add(client_keys(clients, self._client_key), None, labels)
             return
         for number in np.unique(labels).tolist():
             self._itemless[number] += int(counts[labels == number].sum())
@@ -417,7 +338,13 @@ class Tally:
         )
 
     def _from_clients(self, num_rounds: int, places: U64, individuals: bool) -> list[RoundTally]:
-        """Return the rounds of bounded clients; `places` says where each round, numbered as met, comes in order."""
+        """Return the rounds of named clients, each bounded to its items and rounds.
+
+        Args:
+            num_rounds: the number of rounds.
+            places: the place in order of each round, which are numbered as they were met.
+            individuals: also return the members of each round.
+        """
         histograms, clients = (
             [Histogram() for _ in range(num_rounds)],
             np.zeros(num_rounds, np.int64),
@@ -426,9 +353,10 @@ class Tally:
         names: list[list[U64]] = [[] for _ in range(num_rounds)]
         drawn = Drawn(0, 0, 0, 0, 0)
         keys = self._rng.integers(0, 2**64, 3, np.uint64)
+        # all rows of a client are in one bucket, so each bucket can be bounded by itself
         for rows in self._pairs.buckets():
             rows[:, 1] = places[rows[:, 1].astype(np.intp)]
-            ids, sizes, participants, who, before = _bound_clients(
+            ids, sizes, participants, who, before = bound_clients(
                 rows, self._max_items, keys, self._num_rounds, self._max_rounds
             )
             drawn = Drawn(
@@ -478,7 +406,9 @@ class Tally:
 
 
 def _in_order(labels: Iterable[Any]) -> list[Any]:
-    """Return the labels of rounds in order: by number where all are numbers, also as text, else by text.
+    """Return the labels of rounds in order: by number if all are numbers, else by text.
+
+    Numbers may be written as text.
 
     >>> _in_order(["10", "9", "1"]), _in_order(["b", "10", "a"])
     (['1', '9', '10'], ['10', 'a', 'b'])
@@ -490,7 +420,7 @@ def _in_order(labels: Iterable[Any]) -> list[Any]:
 
 
 def split(everybody: RoundTally, num_rounds: int, rng: np.random.Generator) -> list[RoundTally]:
-    """Return the rounds of clients of one item each, or of none, every client drawing its round uniformly.
+    """Return the rounds of clients that hold at most one item, each client's round drawn uniformly.
 
     >>> everybody = RoundTally(9, np.array([3, 5], np.uint64), np.array([4, 5]))
     >>> sum(part.num_clients for part in split(everybody, 3, np.random.default_rng(0)))
@@ -501,6 +431,8 @@ def split(everybody: RoundTally, num_rounds: int, rng: np.random.Generator) -> l
         [],
     )
     for left in range(num_rounds, 0, -1):
+        # Of the clients not yet in a round, each is in this one with probability 1 / left. Clients
+        # of one item cannot be told apart, so their number in the round is all there is to draw.
         drawn = remaining if left == 1 else rng.binomial(remaining, 1.0 / left)
         remaining = remaining - drawn
         held, itemless = drawn[:-1], int(drawn[-1])
@@ -515,7 +447,7 @@ def _one_each(tally: RoundTally) -> Members:
 
 
 def _joined(parts: list[tuple[U64, I64]]) -> Members:
-    """Return the members of a round from (ids, how many of them each client holds) of its parts."""
+    """Return the members of a round from its parts: (ids, the number of them for each client)."""
     ids = np.concatenate([np.empty(0, np.uint64), *(ids for ids, _ in parts)])
     sizes = np.concatenate([np.zeros(1, np.int64), *(sizes for _, sizes in parts)])
     return Members(ids, np.cumsum(sizes))
@@ -524,161 +456,3 @@ def _joined(parts: list[tuple[U64, I64]]) -> Members:
 def _units(ids: U64, counts: I64, itemless: int) -> RoundTally:
     """Return the tally of clients that hold one item each, and of some that hold none."""
     return RoundTally(int(counts.sum()) + itemless, ids, counts)
-
-
-def _bound_clients(
-    rows: U64, max_items: int, keys: U64, num_rounds: int | None, max_rounds: int | None
-) -> tuple[U64, I64, I64, U64, I64]:
-    """Bound every client of a bucket to `max_items` distinct items a round, drawn uniformly.
-
-    What is drawn for a client depends on its own rows and the keys alone, not on the order of the
-    input, nor on others: one client's items change nothing but its own part, which is what privacy
-    rests on.
-
-    Args:
-        rows: uint64 [n, 4]: client, round, whether there is an item, its id. A client in two
-            natural rounds takes part twice.
-        max_items: the bound.
-        keys: uint64 [3], uniform.
-        num_rounds: draw each client's round from so many, or None to keep the rows' own.
-        max_rounds: of the rows' own rounds keep at most so many of each client, drawn uniformly.
-
-    Returns:
-        The ids that are contributed, client by client; how many are each client's; the round of
-        each client; the client itself; and how many items it has in that round before the draw.
-    """
-    if not len(rows):
-        nothing = np.empty(0, np.int64)
-        return np.empty(0, np.uint64), nothing, nothing, np.empty(0, np.uint64), nothing
-    rows = rows[np.lexsort((rows[:, 3], rows[:, 2], rows[:, 1], rows[:, 0]))]
-    rows = rows[np.concatenate([[True], np.any(rows[1:] != rows[:-1], axis=1)])]
-    if max_rounds is not None:
-        rows = rows[_in_drawn_rounds(rows, max_rounds, keys[2])]
-    first = np.flatnonzero(np.concatenate([[True], np.any(rows[1:, :2] != rows[:-1, :2], axis=1)]))
-    who = rows[first, 0]
-    if num_rounds is None:
-        drawn = rows[first, 1].astype(np.int64)
-    else:
-        drawn = ((_mixed(keys[1], who) >> np.uint64(11)) * (num_rounds / 2**53)).astype(np.int64)
-    has_item = rows[:, 2] > 0
-    before = np.add.reduceat(has_item, first, dtype=np.int64)
-    items, starts = rows[has_item], np.concatenate([np.zeros(1, np.int64), np.cumsum(before)])
-
-    def words(clients: I64) -> U64:
-        own = items[places_of(clients, starts)]
-        # one to one in the id: a client's words differ
-        return _mixed(keys[0], own[:, 0], own[:, 1], own[:, 3])
-
-    kept = bound_items_of_each(items[:, 3], starts, max_items, words)
-    sizes = np.diff(np.concatenate([np.zeros(1, np.int64), np.cumsum(kept)])[starts])
-    return items[kept, 3], sizes, drawn, who, before
-
-
-def _mixed(key: np.uint64, *columns: U64) -> U64:
-    """Return 64 bits of every row that look random, given a random key: the finalizer of SplitMix64 after each column.
-
-    Steele, Lea and Flood 2014, with Stafford's constants. Not a cryptographic function: it spreads,
-    it does not hide.
-    """
-    mixed = np.full(len(columns[0]), key)
-    for column in columns:
-        mixed ^= column
-        mixed += np.uint64(0x9E3779B97F4A7C15)
-        for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
-            mixed ^= mixed >> np.uint64(shift)
-            mixed *= np.uint64(factor)
-        mixed ^= mixed >> np.uint64(31)
-    return mixed
-
-
-def _in_drawn_rounds(rows: U64, max_rounds: int, key: np.uint64) -> npt.NDArray[np.bool_]:
-    """Return which rows, sorted by client and round, are in one of the rounds that are drawn for their client."""
-    starts = np.flatnonzero(np.concatenate([[True], np.any(rows[1:, :2] != rows[:-1, :2], axis=1)]))
-    clients = rows[starts, 0]
-    # Clients stay together, their rounds are shuffled.
-    order = np.lexsort((_mixed(key, clients, rows[starts, 1]), clients))
-    first = np.searchsorted(clients, clients)
-    kept = np.zeros(len(starts), np.bool_)
-    kept[order] = np.arange(len(starts)) - first < max_rounds
-    chosen: npt.NDArray[np.bool_] = np.repeat(kept, np.diff([*starts, len(rows)]))
-    return chosen
-
-
-class _ClientRows:
-    """Rows (client, round, whether there is an item, its id) in buckets by client, in memory and then in files.
-
-    The files, for what exceeds a bound on memory, have no name where the system allows it: whatever
-    ends this process, nothing of them is left.
-    """
-
-    def __init__(self, memory: int) -> None:
-        self._memory = memory
-        self._held: list[list[U64]] = [[] for _ in range(_BUCKETS)]
-        self._bytes = 0
-        self._files: list[IO[bytes]] = []
-
-    def add(self, clients: U64, ids: U64 | None, rounds: U64) -> None:
-        """Add rows; None for ids: rows without an item."""
-        bucket = (clients * np.uint64(0x9E3779B97F4A7C15)) >> np.uint64(
-            58
-        )  # the golden ratio spreads consecutive numbers
-        order = np.argsort(bucket, kind="stable")
-        held = np.full(len(clients), ids is not None, np.uint64)
-        rows = np.column_stack(
-            [clients, rounds, held, np.zeros_like(clients) if ids is None else ids]
-        )[order]
-        bounds = np.searchsorted(bucket[order], np.arange(_BUCKETS + 1, dtype=np.uint64))
-        for b in range(_BUCKETS):
-            if bounds[b] < bounds[b + 1]:
-                self._held[b].append(rows[bounds[b] : bounds[b + 1]])
-        self._bytes += len(rows) * _ROW_BYTES
-        if self._bytes > self._memory:
-            self._spill()
-
-    def buckets(self) -> Iterator[U64]:
-        """Yield every bucket's rows, uint64 [n, 4], and forget them."""
-        for b in range(_BUCKETS):
-            parts = self._held[b]
-            self._held[b] = []
-            if self._files:
-                with self._files[b] as file:
-                    file.seek(0)
-                    parts = [np.frombuffer(file.read(), np.uint64).reshape(-1, 4), *parts]
-            yield np.concatenate(parts) if parts else np.empty((0, 4), np.uint64)
-        self._files = []
-
-    def _spill(self) -> None:
-        try:
-            self._files = self._files or [_unnamed_file() for _ in range(_BUCKETS)]
-            for b, parts in enumerate(self._held):
-                for part in parts:
-                    self._files[b].write(part.tobytes())
-                self._files[b].flush()
-                self._held[b] = []
-        except OSError as error:
-            where = tempfile.gettempdir()
-            raise InvalidInputError(
-                f"cannot keep client rows in {where}: {error.strerror}; free space there, point"
-                " TMPDIR elsewhere, or raise the memory (--memory)"
-            ) from error
-        self._bytes = 0
-
-
-def _unnamed_file() -> IO[bytes]:
-    return tempfile.TemporaryFile(prefix="fedtally-")
-
-
-def _is_integer(items: Any) -> bool:
-    import pyarrow as pa
-
-    return bool(pa.types.is_integer(items.type))
-
-
-def _client_keys(clients: Any, key: bytes) -> U64:
-    """Return 64 bits for each client: integers themselves, text by fingerprint under a key that nobody could know."""
-    if _is_integer(clients):
-        keys: U64 = (
-            clients.to_numpy(zero_copy_only=False).astype(np.int64, copy=False).view(np.uint64)
-        )
-        return keys
-    return fingerprints(clients, fingerprint_key(key))

@@ -1,4 +1,4 @@
-"""What counts as one client, and what a reader of the answer must be told of it."""
+"""Notes for the reader of an answer on the unit that counts as one client."""
 
 from __future__ import annotations
 
@@ -10,14 +10,17 @@ from fedtally.plan import Plan
 from fedtally.sources import Source
 
 _PEOPLE = re.compile(
-    "account|client|customer|device|email|employee|guid|household|id|imei|member|msisdn|participant|patient|person|"
-    "phone|respondent|student|subject|subscriber|uid|user|userid|username|uuid|visitor"
+    "account|client|customer|device|email|employee|guid|household|id|imei|member|msisdn|participant|"
+    "patient|person|phone|respondent|student|subject|subscriber|uid|user|userid|username|uuid|"
+    "visitor"
 )
-_SHOWN = 3
+_SHOWN = 3  # names of columns in a note
 
 
 def looks_like_people(names: Sequence[str]) -> list[str]:
-    """Return those names of columns that usually name people or their devices, by their words alone.
+    """Return the names of columns that look as if they named people or their devices.
+
+    Only the words of a name are looked at: looking at the values would tell what clients hold.
 
     >>> looks_like_people(["word", "user_id", "clientId", "Patients", "valid", "idea"])
     ['user_id', 'clientId', 'Patients']
@@ -30,21 +33,22 @@ def looks_like_people(names: Sequence[str]) -> list[str]:
 
 
 def _words(name: str) -> list[str]:
+    # user_id, userId and user-id are two words each
     parted = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", " ", name)
     return [word for word in re.split(r"[\W_0-9]+", parted.lower()) if word]
 
 
 def notes(source: Source, tally: Tally, plan: Plan, *, has_ledger: bool) -> list[str]:
-    """Return what must be said of clients, rows and contributions.
+    """Return the notes on clients, rows and contributions.
 
-    Under privacy it depends on nothing that clients hold: on options, names of columns and the
-    plan.
+    Under privacy they depend on options, on names of columns and on the plan, and on nothing that
+    clients hold.
 
     Args:
-        source: of the rows.
-        tally: of its rows.
-        plan: of the campaign.
-        has_ledger: whether what it releases is charged to a ledger.
+        source: the source of the rows.
+        tally: the counts of its rows.
+        plan: the plan of the campaign.
+        has_ledger: whether a ledger is charged.
     """
     if plan.privacy is None:
         return _drawn_away(tally, plan.max_items)

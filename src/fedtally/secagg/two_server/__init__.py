@@ -1,14 +1,13 @@
-"""Two-server summation: a client sends one report; two servers that do not collude learn the sum of a batch of them.
+"""Two-server summation: each client sends one report, and two servers learn the sum of a batch.
 
-The leader gets the client's vector under a mask, the helper the seed of the mask, sealed to its
-key. A batch is opened
-once: the leader asks, the helper answers with the sum of the masks. Nothing but a sum over at least
-`min_batch - corrupt` honest identities leaves the pair, whichever of the two servers lies.
-docs/protocol_two_server.md has every byte, and what is not claimed: above all, nothing protects
-from clients that report false vectors.
+The leader gets the client's vector under a mask. The helper gets the seed of the mask, sealed to
+its key. A batch is opened once: the leader asks, and the helper answers with the sum of the masks.
+As long as the two do not collude, nothing but a sum over at least `min_batch - corrupt` honest
+identities leaves the pair, whichever of the two lies. docs/protocol_two_server.md has every byte,
+and what is not claimed: above all, nothing protects from clients that report false vectors.
 
-No input, output, clock or randomness: frames come and go as bytes. What a server must not forget is
-in its `Journal`.
+The modules have no input, output, clock or randomness: frames come and go as bytes. What a server
+must not forget is in its `Journal`.
 
 >>> import hashlib
 >>> import numpy as np
@@ -22,15 +21,16 @@ in its `Journal`.
 >>> people = [SigningKey(Secret(source(b"%d" % i)(32))) for i in range(3)]
 >>> allowed = AllowList(sorted(person.public for person in people))
 >>> parameters = TwoServerParameters(
-...     length=2, bits=8, n_max=10, min_batch=3, corrupt=1, helper_key=key.public, allow_list=allowed.digest,
-...     fingerprint=bytes(32))
+...     length=2, bits=8, n_max=10, min_batch=3, corrupt=1, helper_key=key.public,
+...     allow_list=allowed.digest, fingerprint=bytes(32))
 >>> policy = BatchPolicy(min_honest=2, corrupt=1)
 >>> leader = Leader(parameters, range(1), allowed, policy, MemoryJournal())
 >>> helper = Helper(parameters, range(1), allowed, policy, MemoryJournal(), key)
 >>> for i, person in enumerate(people):
 ...     item = np.array([1, -1]) * (-1) ** i
 ...     report = make_report(
-...         parameters, item, round=0, identity=person, policy=policy, random=source(b"client %d" % i))
+...         parameters, item, round=0, identity=person, policy=policy,
+...         random=source(b"client %d" % i))
 ...     print(leader.receive(report.leader), helper.receive(report.helper))
 accepted accepted
 accepted accepted

@@ -1,4 +1,4 @@
-"""What goes to two servers: the parameters, the report of a client, and the bytes of every message."""
+"""The reports of two-server summation: parameters, a client's report, the bytes of messages."""
 
 from __future__ import annotations
 
@@ -36,6 +36,7 @@ from fedtally.secagg.params import (
 )
 from fedtally.secagg.wire import HEADER, MAGIC, SERVER, UNLISTED, VERSION
 
+# ids are random, so that 2^20 of them differ but for 2^-88; seeds and salts must not be guessed
 ID_BYTES, SEED_BYTES, SALT_BYTES = 16, 32, 32
 SEALED_BYTES = SEED_BYTES + hpke.OVERHEAD_BYTES
 LEADER, HELPER = SERVER, SERVER - 1
@@ -63,13 +64,15 @@ class Kind(IntEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class TwoServerParameters:
-    """What clients and both servers agree on, public and consistent; whether it is safe is for `BatchPolicy`.
+    """The public parameters that clients and both servers agree on, consistent with each other.
+
+    `BatchPolicy` decides whether they are safe.
 
     Args:
         length: V, entries of the vector without checksum entries; with them at most 2^30 bytes.
         bits: b, at most 64, enough for sums of n_max entries of `largest_entry` and `noise`.
         n_max: the most reports in a batch, at most 2^20.
-        min_batch: the fewest, at least 2 more than corrupt.
+        min_batch: the fewest reports in a batch, at least 2 more than corrupt.
         corrupt: C, the most identities of the allow-list that are corrupt.
         helper_key: the helper's public key, 32 bytes.
         allow_list: the digest of the identities that may report, 32 bytes.
@@ -100,6 +103,7 @@ class TwoServerParameters:
 
         bounded(2, MAX_CLIENTS, "n_max")
         bounded(0, self.n_max - 2, "corrupt")
+        # two honest clients at least: the sum of one, less what corrupt ones put in, is its vector
         bounded(self.corrupt + 2, self.n_max, "min_batch")
         bounded(1, None, "largest_entry")
         bounded(0, None, "noise")
@@ -109,7 +113,7 @@ class TwoServerParameters:
         bounded(1, MAX_STREAM_BYTES // lane(self.bits).itemsize - self.checksum_entries, "length")
         exactly(KEY_BYTES, allow_list=self.allow_list)
         exactly(KEY_BYTES, fingerprint=self.fingerprint)
-        check_point(self.helper_key)
+        check_point(self.helper_key)  # a key of low order would seal every seed for everybody
 
     @property
     def checksum_entries(self) -> int:
@@ -128,7 +132,7 @@ class TwoServerParameters:
 
     @property
     def context(self) -> bytes:
-        """The digest of all of it, 32 bytes: it is in every message, and everything is bound to it."""
+        """The digest of all parameters, 32 bytes: every message has it, and every key holds it."""
         terms = _TERMS.pack(
             self.length,
             self.bits,
@@ -146,11 +150,11 @@ class TwoServerParameters:
 
 @dataclass(frozen=True, kw_only=True)
 class BatchPolicy:
-    """What one party demands, whatever the others say; each client and each server has its own.
+    """The demands of one party on the parameters; each client and each server has its own.
 
     Args:
         min_honest: the fewest honest identities in a sum, at least 2.
-        corrupt: how many identities of the allow-list may be corrupt.
+        corrupt: the number of identities of the allow-list that may be corrupt.
         max_clients: the most reports in a batch.
         max_length: the most entries of a vector.
     """
@@ -200,7 +204,7 @@ class BatchPolicy:
 
 @dataclass(frozen=True)
 class Report:
-    """What one client sends: one frame for each server.
+    """The report of one client: one frame for each server.
 
     Args:
         leader: for the leader alone, over a channel that the helper cannot read.
@@ -221,21 +225,22 @@ def make_report(
     random: Callable[[int], bytes],
 ) -> Report:
     """Return the report of a client.
-    It makes one in each range of rounds that is opened: of two, one is refused.
+
+    A client makes one report for each range of rounds that is opened; of two, one is refused.
 
     Args:
-        parameters: of the plan.
+        parameters: the parameters of the plan.
         vector: int64 [V], every entry within +-largest_entry.
         round: 0 .. 2^32 - 1.
         identity: the client's key; its public key is in the allow-list.
         policy: the client's own.
-        random: returns so many uniform bytes, never the same again.
+        random: returns as many uniform bytes as it is asked for, from a cryptographic source.
 
     Raises:
         UnsafeParametersError: the policy refuses the parameters.
-        InvalidInputError: the vector, the round, the identity or the randomness is not as above.
+        InvalidInputError: the vector, the round, the identity or the random bytes are not as above.
     """
-    policy.check(parameters)
+    policy.check(parameters)  # before anything of their size is allocated
     if not isinstance(identity, SigningKey):
         raise InvalidInputError(
             "identity must be the SigningKey that the client registered, whose public key is in"
@@ -244,10 +249,15 @@ def make_report(
     round = _validate.integer(0, 2**32 - 1, round=round)
     entries_within(parameters.length, parameters.largest_entry, vector=vector)
     id = exactly(ID_BYTES, random_id=random(ID_BYTES))
-    with ExitStack() as secrets:  # wiped in the end, and by an error, whose traceback holds them
+    with ExitStack() as secrets:  # wiped at the end, and by an error, whose traceback holds them
         seed = Secret(exactly(SEED_BYTES, random_seed=random(SEED_BYTES)))
         secrets.callback(seed.wipe)
+        # The helper gets the digest of the leader's part, and could try likely vectors against it
+        # with the mask that it knows: the salt stops that.
         salt = exactly(SALT_BYTES, random_salt=random(SALT_BYTES))
+        # HPKE (RFC 9180) with these fields as `info`: nobody can move the sealed seed to another
+        # plan, round or identity. Without the identity a corrupt client could sign a copy of this
+        # report as its own, and this client's vector would be in one batch twice.
         bound = Bound(parameters.context, id, round, identity.public)
         sealed = hpke.seal(parameters.helper_key, seed, Label.TWO_SERVER_SEED, *bound.fields)
         key, checksum_entries = mask_key(seed, bound), with_checksum(parameters, vector, 1)
@@ -260,6 +270,8 @@ def make_report(
             checksum_entries.fill(0)  # they may not be masked yet
             raise
     share = salt + packed(parameters, checksum_entries)
+    # One signature over both parts: no server can combine parts of two reports, and each sees that
+    # the other one got the part that the client meant.
     digests = part_digest(Kind.LEADER_REPORT, share), part_digest(Kind.HELPER_REPORT, sealed)
     signature = identity.sign(Label.TWO_SERVER_REPORT, *bound.fields, *digests)
     for_leader = HEAD.pack(id, round, identity.public, digests[1], signature) + share
@@ -274,7 +286,7 @@ def make_report(
 
 
 class Bound(NamedTuple):
-    """What every derived value and signature of a report is bound to."""
+    """The values that every derived key and signature of a report holds."""
 
     context: bytes
     id: bytes
@@ -288,7 +300,7 @@ class Bound(NamedTuple):
 
 
 class Part(NamedTuple):
-    """What one server gets of a report; `other` is the digest of what the other one gets."""
+    """The part of a report for one server; `other` is the digest of the other server's part."""
 
     bound: Bound
     other: bytes
@@ -302,7 +314,7 @@ def mask_key(seed: Secret, bound: Bound) -> Secret:
 
 
 def part_digest(kind: Kind, payload: bytes) -> bytes:
-    """Return the digest of what one server gets, which the other is told and the client signs."""
+    """Return the digest of one server's part, which the client signs and the other server gets."""
     return digest(Label.TWO_SERVER_PART, bytes([kind]), payload)
 
 
@@ -320,7 +332,7 @@ def frame_of(kind: Kind, context: bytes, sender: int, body: bytes) -> bytes:
 
 
 def body_of(frame: bytes, kind: Kind, context: bytes, sender: int, most: int) -> bytes | None:
-    """Return the body of a frame whose header is exactly this, if it has at most so many bytes, or None."""
+    """Return the body of a frame with exactly this header and at most so many bytes, or None."""
     if not isinstance(frame, bytes) or len(frame) > HEADER.size + most:
         return None
     body = frame[HEADER.size :]
@@ -349,6 +361,7 @@ def decode_ids(
     if first > last or len(body) != BATCH.size + ID_BYTES * count:
         raise BatchRefusedError(f"the {kind.name.lower()} is malformed")
     ids = [body[start : start + ID_BYTES] for start in range(BATCH.size, len(body), ID_BYTES)]
+    # one encoding of a batch, and no id twice: a report that counts twice would show
     if any(one >= other for one, other in itertools.pairwise(ids)):
         raise BatchRefusedError(
             f"the ids of the {kind.name.lower()} must be in strictly ascending order"

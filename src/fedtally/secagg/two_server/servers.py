@@ -54,7 +54,7 @@ _Held = TypeVar("_Held", bytes, Secret)
 
 
 class Outcome(StrEnum):
-    """What became of a report; all but the first leave no trace."""
+    """The outcome of a report; only an accepted one leaves a trace."""
 
     ACCEPTED = "accepted"
     CLOSED = "closed"
@@ -69,7 +69,7 @@ class Outcome(StrEnum):
 
 
 class BatchState(Enum):
-    """What a server does: it collects reports, as leader waits for the answer, and is done or, as leader, aborted."""
+    """The state of a server; only a leader waits for an answer, and only a leader aborts."""
 
     COLLECTING = "collecting"
     WAITING = "waiting"
@@ -78,7 +78,7 @@ class BatchState(Enum):
 
 
 class Journal(Protocol):
-    """What a server must never forget: values under names, each written once for ever.
+    """The facts that a server must never forget: values under names, each written once for ever.
 
     Each server has its own, and all its batches share it. A restart, a second process or a restored
     backup must not make it forget: the sums of two batches that overlap give their difference away,
@@ -90,11 +90,11 @@ class Journal(Protocol):
         """Return what is kept under a name, or None."""
 
     def keep(self, name: bytes, value: bytes) -> bytes:
-        """Keep a value under a name, unless one is kept there; return the one that is kept from now on.
+        """Keep a value under a name, unless one is kept there; return the one that is kept.
 
-        One transaction, on disk before it returns: of two processes that keep at once, both get the
-        value of one. After an error the caller does not know whether the value was kept, and sends
-        nothing.
+        It is one transaction, on disk before the call returns: of two processes that keep at once,
+        both get the value of one. After an error the caller does not know whether the value was
+        kept, and sends nothing.
         """
 
 
@@ -109,12 +109,12 @@ class MemoryJournal:
         return self._values.get(name)
 
     def keep(self, name: bytes, value: bytes) -> bytes:
-        """Keep a value under a name, unless one is kept there; return the one that is kept from now on."""
+        """Keep a value under a name, unless one is kept there; return the one that is kept."""
         return self._values.setdefault(name, value)
 
 
 class _Server(ABC, Generic[_Held]):
-    """Collects the reports of one batch: what is common to both servers."""
+    """The base of both servers: it collects the reports of one batch."""
 
     _kind: Kind
 
@@ -130,11 +130,13 @@ class _Server(ABC, Generic[_Held]):
         noise_source: bytes = b"caller",
     ) -> None:
         policy.check(parameters)
+        # a sum without noise would be taken for one with noise, and the other way round
         if (noise is None) != (parameters.noise == 0):
             raise InvalidInputError(
                 f"noise must {'be given' if noise is None else 'be None'}: the parameters are for"
                 f" noise up to {parameters.noise}"
             )
+        # another list could have identities of an attacker's, which pad a batch around one client
         if allow_list.digest != parameters.allow_list:
             raise InvalidInputError(
                 "the allow-list is not the one of these parameters; use that of the plan"
@@ -152,19 +154,21 @@ class _Server(ABC, Generic[_Held]):
         self._identities: set[bytes] = set()  # whose report is held
         self._held: dict[bytes, _Held] = {}  # by id
         self._counted: frozenset[bytes] = frozenset()  # ids in the batch, once it is closed
+        # A batch that was closed before a restart stays closed: a second one over other reports
+        # would give the difference of the two sums away.
         recorded = journal.kept(self._name_of_batch(rounds))
-        if recorded is not None:  # before a restart
+        if recorded is not None:
             self._check_noise_source(journal.kept(self._name_of_noise()))
             self._close(recorded)
 
     @property
     def state(self) -> BatchState:
-        """What this server does."""
+        """The state of this server."""
         return self._state
 
     @property
     def parameters(self) -> TwoServerParameters:
-        """What all reports and noise of the batch are by."""
+        """The parameters of all reports and of the noise of the batch."""
         return self._parameters
 
     @property
@@ -182,9 +186,10 @@ class _Server(ABC, Generic[_Held]):
         return len(self._held)
 
     def receive(self, frame: bytes) -> Outcome:
-        """Take the report of a client, whoever passed it on; a copy of one that was taken changes nothing.
+        """Take the report of a client; a copy of a report that was taken changes nothing.
 
-        "Accepted" is said after the report of that identity was written into the journal.
+        Any party may pass it on, since it is signed. "Accepted" is returned after the report of
+        that identity was written into the journal.
         """
         if self._state is not BatchState.COLLECTING:
             return Outcome.ACCEPTED if self._is_counted(frame) else Outcome.CLOSED
@@ -195,6 +200,8 @@ class _Server(ABC, Generic[_Held]):
         if refused is not None:
             return refused
         id, identity = part.bound.id, part.bound.identity
+        # One report of an identity in a range of rounds, for ever. With two it would count twice,
+        # and two batches that differ in its report would show the difference.
         name, this = self._name_of_report(identity), hashlib.sha256(frame).digest()
         if self._journal.kept(name) not in (None, this):
             return Outcome.SECOND_REPORT
@@ -204,18 +211,24 @@ class _Server(ABC, Generic[_Held]):
             return Outcome.ID_TAKEN
         if len(self) == self._parameters.n_max:
             return Outcome.FULL
+        # read before it is written into the journal: a report that cannot be read must not keep the
+        # identity's right one out
         try:
             held = self._take(part)
         except InvalidInputError:
             return Outcome.UNREADABLE
-        if self._journal.keep(name, this) != this:  # another process took another one meanwhile
+        # written before it counts; another process may have taken another report meanwhile
+        if self._journal.keep(name, this) != this:
             return Outcome.SECOND_REPORT
         self._held[id] = held
         self._identities.add(identity)
         return Outcome.ACCEPTED
 
     def _is_counted(self, frame: bytes) -> bool:
-        """Tell whether it is a copy of a report in the closed batch, whose sender may have missed the first answer."""
+        """Tell whether a frame is a copy of a report in the closed batch.
+
+        Its sender may have missed the first answer.
+        """
         part = self._parse(frame)
         if part is None or part.bound.id not in self._counted:
             return False
@@ -233,11 +246,13 @@ class _Server(ABC, Generic[_Held]):
         return Part(Bound(self._context, id, round, identity), other, signature, body[HEAD.size :])
 
     def _refuse(self, part: Part) -> Outcome | None:
-        """Return why it is no report of an identity in these rounds, or None."""
+        """Return the reason to refuse a report, or None."""
         if part.bound.round not in self._rounds:
             return Outcome.OTHER_ROUND
         if part.bound.identity not in self._allow_list:
             return Outcome.UNKNOWN_IDENTITY
+        # the digest of the own part is computed, that of the other part is believed: the signature
+        # holds both, the leader's first
         digests = [part.other, part_digest(self._kind, part.payload)]
         if self._kind is Kind.LEADER_REPORT:
             digests.reverse()
@@ -259,7 +274,7 @@ class _Server(ABC, Generic[_Held]):
 
     @abstractmethod
     def _take(self, part: Part) -> _Held:
-        """Return what is kept of a report, or raise InvalidInputError if it cannot be read."""
+        """Return what is kept of a report; raise InvalidInputError if it cannot be read."""
 
     def _check_batch(self, rounds: range, count: int) -> None:
         if rounds != self._rounds:
@@ -273,12 +288,12 @@ class _Server(ABC, Generic[_Held]):
             )
 
     def _make_reservation(self) -> None:
-        """Ask whoever keeps the books, before noise is drawn and before anything leaves that opens the sum."""
+        """Call `reserve`, before noise is drawn and before anything leaves that opens the sum."""
         if self._reserve is not None:
             self._reserve()
 
     def _noise(self) -> Lanes:
-        """Return a vector with new noise, and none in the checksum entries."""
+        """Return a vector with new noise, and no noise in the checksum entries."""
         parameters = self._parameters
         if self._draw is None:
             return with_checksum(parameters, np.zeros(parameters.length, np.int64), 0)
@@ -292,7 +307,8 @@ class _Server(ABC, Generic[_Held]):
         return b"noise" + self._context + _NUMBERS.pack(self._rounds[0], self._rounds[-1])
 
     def _check_noise_source(self, kept: bytes | None) -> None:
-        """Refuse a batch whose noise another kind of caller drew: it may be none, and the sum is marked as noised."""
+        """Refuse a batch whose noise another kind of caller drew."""
+        # It may have drawn none, and the sum would be marked as noised all the same
         if kept != self._noise_source:
             raise BatchRefusedError(
                 f"the batch of rounds {shown(self._rounds)} in this journal has noise of another"
@@ -308,10 +324,10 @@ class _Server(ABC, Generic[_Held]):
         )
 
     def _record(self, query: bytes, message: bytes) -> bytes:
-        """Keep a query with what goes with it, once for these rounds; return what is kept, perhaps by another process.
+        """Keep a query with its message, once for these rounds; return what is kept.
 
-        A round belongs to one range for ever, and a range has one batch: so a report is in one
-        batch at most.
+        Another process may have kept its own first. A round belongs to one range for ever, and a
+        range has one batch: so a report is in one batch at most.
 
         Raises:
             BatchRefusedError: a round is in another batch, or the batch has noise of another
@@ -331,7 +347,7 @@ class _Server(ABC, Generic[_Held]):
 
     @abstractmethod
     def _close(self, recorded: bytes) -> None:
-        """Go on from the batch that the journal keeps: take no more reports, and forget what was held."""
+        """Go on from the batch in the journal: take no more reports, and forget the held ones."""
 
     def _forget(self, query: bytes, state: BatchState) -> None:
         self._state = state
@@ -344,7 +360,7 @@ class _Server(ABC, Generic[_Held]):
 
 
 def _parts(entry: bytes, size: int) -> tuple[bytes, bytes]:
-    """Return the query of a recorded batch, and what goes with it, of so many bytes."""
+    """Return the query of a recorded batch, and its message of so many bytes."""
     end = _LENGTH.size + int.from_bytes(entry[: _LENGTH.size], "little")
     query, message = entry[_LENGTH.size : end], entry[end:]
     if len(message) != size:
@@ -358,17 +374,18 @@ class Helper(_Server[Secret]):
     """The server that holds the seeds of the masks, for one batch.
 
     Args:
-        parameters: of the plan.
+        parameters: the parameters of the plan.
         rounds: the rounds whose reports are in the batch.
-        allow_list: whose digest is in the parameters.
+        allow_list: the list whose digest is in the parameters.
         policy: the helper's own.
         journal: the helper's own.
         key: the secret key of `parameters.helper_key`.
         noise: draws int64 [V], within +-parameters.noise, anew at each call: the helper's own
             noise; None where the parameters have none.
-        reserve: called before each answer; if it raises, nothing was drawn, and nothing is said.
-        noise_source: who made `noise`. The journal keeps it beside the batch, and a server of
-            another source does not go on from that journal. `FrequencyServer` names the plan.
+        reserve: called before each answer; if it raises, nothing is drawn and nothing leaves.
+        noise_source: names the maker of `noise`. The journal keeps it beside the batch, and a
+            server of another source does not go on from that journal. `FrequencyServer` names the
+            plan.
 
     A batch of these rounds that the journal keeps is closed: its answer can be had again, and no
     other.
@@ -405,21 +422,26 @@ class Helper(_Server[Secret]):
         self._key = key
 
     def offer(self) -> bytes:
-        """Return the ids of the reports that are held, for the leader; more may come until a batch is answered."""
+        """Return the ids of the reports that are held, for the leader.
+
+        More reports may come until a batch is answered.
+        """
         return frame_of(
             Kind.OFFER, self._context, HELPER, encode_ids(self._rounds, sorted(self._held))
         )
 
     def answer(self, query: bytes) -> bytes:
-        """Return the sum of the masks of a batch, once; the same query again gets the same bytes, after a restart too.
+        """Return the sum of the masks of a batch, once.
+
+        The same query again gets the same bytes, also after a restart.
 
         Args:
-            query: of the leader.
+            query: the query of the leader.
 
         Raises:
-            BatchRefusedError: the query is malformed, of other rounds or other reports than are
-                held, has fewer than min_batch or more than n_max, overlaps another, or is the
-                second.
+            BatchRefusedError: the query is malformed, is of other rounds or other reports than are
+                held, has fewer than min_batch or more than n_max reports, overlaps another batch,
+                or is a second query.
             InvalidInputError: the noise that was drawn is of another type or shape, or too large.
             Exception: what `reserve` raised, as it was.
         """
@@ -428,10 +450,13 @@ class Helper(_Server[Secret]):
         if recorded is None:
             recorded = self._record(query, self._summed(rounds, ids))
         elif rounds == self._rounds:
-            self._make_reservation()  # whoever recorded the answer may have had other books
+            # the process that recorded the answer may have had other books
+            self._make_reservation()
         if rounds == self._rounds:
             self._close(recorded)
         asked, answer = _parts(recorded, self._answer_bytes)
+        # A second batch of the same rounds would differ from the first by few reports: the two sums
+        # would show those.
         if asked != query:
             raise BatchRefusedError(
                 "this batch was answered; there is no second query, only the same again"
@@ -439,7 +464,7 @@ class Helper(_Server[Secret]):
         return answer
 
     def _summed(self, rounds: range, ids: list[bytes]) -> bytes:
-        """Return the answer: the noise less the masks of these reports."""
+        """Return the answer: new noise less the masks of these reports."""
         self._check_batch(rounds, len(ids))
         unknown = sum(id not in self._held for id in ids)
         if unknown:
@@ -447,6 +472,9 @@ class Helper(_Server[Secret]):
                 f"{unknown} of {len(ids)} reports of the query are not held here"
             )
         self._make_reservation()
+        # Charged first: noise of a batch that could not be charged would be drawn again later, and
+        # two noises for one sum average. The noise is the helper's own, since the leader knows the
+        # noise that it drew itself.
         total = self._noise()
         masking = Masking(total)
         for id in ids:
@@ -469,7 +497,7 @@ class Helper(_Server[Secret]):
     def _take(self, part: Part) -> Secret:
         seed = self._key.open(part.payload, Label.TWO_SERVER_SEED, *part.bound.fields)
         key = mask_key(seed, part.bound)
-        seed.wipe()
+        seed.wipe()  # the key of the mask is all that the helper needs
         return key
 
 
@@ -477,18 +505,19 @@ class Leader(_Server[bytes]):
     """The server that holds the masked vectors, for one batch, and learns the sum.
 
     Args:
-        parameters: of the plan.
+        parameters: the parameters of the plan.
         rounds: the rounds whose reports are in the batch.
-        allow_list: whose digest is in the parameters.
+        allow_list: the list whose digest is in the parameters.
         policy: the leader's own.
         journal: the leader's own, which the helper must not see: with what the helper answered it
             gives the sum.
         noise: draws int64 [V], within +-parameters.noise, anew at each call: the leader's own
             noise; None where the parameters have none.
-        reserve: called before each query, and before an answer is taken; if it raises, nothing was
-            drawn, and nothing is said.
-        noise_source: who made `noise`. The journal keeps it beside the batch, and a server of
-            another source does not go on from that journal. `FrequencyServer` names the plan.
+        reserve: called before each query, and before an answer is taken; if it raises, nothing is
+            drawn and nothing leaves.
+        noise_source: names the maker of `noise`. The journal keeps it beside the batch, and a
+            server of another source does not go on from that journal. `FrequencyServer` names the
+            plan.
 
     A batch of these rounds that the journal keeps is closed: `resume` asks its query again.
 
@@ -502,12 +531,12 @@ class Leader(_Server[bytes]):
     _kind = Kind.LEADER_REPORT
 
     def query(self, offer: bytes) -> bytes:
-        """Close the batch, over the reports that both servers hold, and return the query for the helper.
+        """Close the batch over the reports that both servers hold; return the query.
 
         If another process closed the batch of these rounds meanwhile, its query is returned.
 
         Args:
-            offer: of the helper.
+            offer: the offer of the helper.
 
         Raises:
             BatchRefusedError: the offer is malformed or of other rounds, too few reports are
@@ -519,6 +548,8 @@ class Leader(_Server[bytes]):
         if self._state is not BatchState.COLLECTING:
             raise LocalProtocolError(f"this batch is {self._state.value}; a leader asks once")
         rounds, offered = decode_ids(self._parameters, offer, Kind.OFFER, HELPER)
+        # only reports that both hold: a mask without its vector, or a vector without its mask,
+        # would make the whole sum useless
         ids = [id for id in offered if id in self._held]
         self._check_batch(rounds, len(ids))
         self._make_reservation()
@@ -530,7 +561,7 @@ class Leader(_Server[bytes]):
         return self._query
 
     def resume(self) -> bytes:
-        """Return the query of the batch, as it was asked: after a restart, or if it was lost on its way.
+        """Return the query of the batch once more, after a restart or if it was lost on its way.
 
         Raises:
             LocalProtocolError: the batch is not closed yet.
@@ -565,14 +596,13 @@ class Leader(_Server[bytes]):
         """Return the sum of the batch, with the noise of both servers: int64 [V].
 
         Args:
-            answer: of the helper.
+            answer: the answer of the helper.
 
         Raises:
             BatchRefusedError: the answer is malformed or for another batch: it is dropped, and the
-                right one may follow. Or it is another one than the first, which is recorded before
-                it is looked into: a helper that could try several would learn from which are
-                refused. Or the sum is wrong: a lane does not count the reports, or an entry is
-                larger than they can make it; then the batch is lost.
+                right one may follow. Or it differs from the first answer. Or the sum is wrong: a
+                checksum entry does not count the reports, or an entry is larger than they can make
+                it; then the batch is lost.
             LocalProtocolError: the leader does not wait for an answer.
             Exception: what `reserve` raised, as it was; the same answer may follow.
         """
@@ -588,10 +618,14 @@ class Leader(_Server[bytes]):
             total = self._vector(body[32:]) + self._vector(self._share)
         except InvalidInputError as error:
             raise BatchRefusedError(f"the answer cannot be read: {error}") from error
+        # recorded before it is looked into: a helper that could try several answers would learn of
+        # the sum from which of them are refused
         self._hear_once(answer)
         entries, checksum_entries = np.split(
             centred(total, self._parameters.bits), [self._parameters.length]
         )
+        # If a mask is wrong, the checksum entries count the reports with a probability of 2^-64. An
+        # entry that no sketches can have shows a false vector, or a wrong answer of the helper.
         largest = self.count * self._parameters.largest_entry + self._parameters.noise
         if (
             not (checksum_entries == self.count).all()
@@ -620,7 +654,7 @@ class Leader(_Server[bytes]):
 
     def _take(self, part: Part) -> bytes:
         share = part.payload[SALT_BYTES:]
-        self._vector(share)  # it has one encoding
+        self._vector(share)  # refused now, not when the batch is opened and lost by it
         return share
 
     def _vector(self, packed: bytes) -> Lanes:

@@ -1,0 +1,283 @@
+"""The answer of `fedtally plan`, printed and drawn: the plan, its bill, and other sizes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from fedtally.cli.keys import lacking
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+    from rich.table import Table
+
+    from fedtally.planner.bill import Bill
+    from fedtally.planner.costs import Host
+    from fedtally.planner.proposal import Proposal
+
+_HARDLY = 0.1  # relative: so much more error is worth a note where it saves bytes
+
+
+def document(proposal: Proposal, host: Host | None, about: str) -> dict[str, Any]:
+    """Return the JSON document of a proposal.
+
+    Args:
+        proposal: the plan and what it was chosen for.
+        host: the measured speed of this machine; None: it was not measured.
+        about: the frequencies that the plan is for, in words.
+    """
+    from fedtally import report
+
+    chosen, target = proposal.plan, proposal.target
+    worst, cost = proposal.minimax
+    return {
+        "schema": "fedtally-proposal/1",
+        "plan": report.plan_fields(chosen),
+        "missing_keys": list(chosen.missing_keys),
+        "target": target.to_dict(),
+        "found": proposal.found,
+        "predicted_linf": proposal.linf,
+        "frequencies": about,
+        "message": proposal.size.message,
+        "privacy": report.privacy_fields(chosen),
+        "bill": proposal.bill(host).to_dict() | {"calibrated": host is not None},
+        "neighbours": [
+            {
+                "rows": other.rows,
+                "width": other.width,
+                "bytes_per_client": other.bytes_per_client,
+                "predicted_linf": e,
+            }
+            for other, e in proposal.neighbours
+        ],
+        "minimax": {"rows": worst.rows, "width": worst.width, "bytes_per_client": cost},
+    }
+
+
+def view(proposal: Proposal, host: Host | None, about: str) -> RenderableType:
+    """Return the terminal's view of a proposal; the arguments are those of `document`."""
+    from rich.console import Group
+    from rich.text import Text
+
+    from fedtally import report
+
+    chosen, target = proposal.plan, proposal.target
+    bill = proposal.bill(host)
+    sketch = f"{chosen.rows} rows x {chosen.width:,} counters of {chosen.modulus_bits} bits"
+    linf, expected = report.points(target.linf), report.points(proposal.linf)
+    chance = f"{100 * target.failure_probability:.3g} %"
+    how = {
+        "bytes": "the fewest bytes for that",
+        "error": "the smallest for these bytes",
+        "epsilon": "at the least epsilon",
+    }[proposal.found]
+    rows: list[tuple[str, RenderableType]] = [
+        (
+            "Target",
+            f"largest error of all frequencies {linf}, exceeded in at most {chance} of campaigns",
+        ),
+        ("", f"{how}; predicted {expected}, if frequencies are as below"),
+        ("Frequencies", about),
+        ("Upload", report.cost(chosen)),
+        *_privacy(proposal, bill),
+        *_secure_sum(proposal),
+        ("Clients", f"{chosen.num_clients:,} in {report.counted(chosen.num_rounds, 'round')}"),
+        ("Sketch", f"{sketch}, {chosen.schedule} schedule, {target.recovery} recovery"),
+        ("Plan", chosen.fingerprint[:16]),
+    ]
+    notes = [("Note", Text(text, style="yellow")) for text in _notes(proposal, host)]
+    title = (
+        f"Plan for {chosen.num_clients:,} clients and"
+        f" {report.counted(chosen.domain_size, 'candidate')}"
+    )
+    return Group(
+        report.heading(title),
+        Text(),
+        report.facts([*rows, *notes]),
+        Text(),
+        report.heading("What it costs"),
+        Text(),
+        _stages(bill),
+        Text(),
+        report.heading("What other sizes cost"),
+        Text(),
+        _neighbours(proposal, host),
+    )
+
+
+def _privacy(proposal: Proposal, bill: Bill) -> list[tuple[str, str]]:
+    """Return the rows on the plan's privacy; where clients add noise, on that of every cohort."""
+    from fedtally import report
+
+    if bill.method == "ideal":
+        return report.privacy_rows(proposal.plan)
+    return report.privacy_rows(proposal.plan, {"method": bill.method, "cohorts": bill.sums})
+
+
+def _secure_sum(proposal: Proposal) -> list[tuple[str, str]]:
+    from fedtally.secagg.config import SecAggConfig
+
+    agreed = proposal.plan.secure_sum
+    if agreed is None:
+        return [("Secure sum", "ideal: of a trusted server (--secure-sum names a protocol)")]
+    if not isinstance(agreed, SecAggConfig):
+        return [
+            (
+                "Secure sum",
+                f"two servers that do not collude; at least {agreed.min_batch:,} clients in a sum",
+            )
+        ]
+    p = agreed.parameters
+    graph = p.graph(p.n_max)
+    text = (
+        f"secagg, {p.adversary}: cohorts of {p.n_min:,} to {p.n_max:,} clients, {graph.neighbours}"
+        f" neighbours, up to {p.corrupt:,} corrupt, up to {p.max_dropout_ppm / 1e4:g} % may"
+        " drop out"
+    )
+    return [("Secure sum", text)]
+
+
+def _notes(proposal: Proposal, host: Host | None) -> list[str]:
+    from fedtally.recovery.decoding import kind_of
+
+    notes = [proposal.size.message] if proposal.size.message else []
+    if text := lacking(proposal.plan):
+        notes.append(text)
+    # nobody should send a sketch where the exact answer costs no more
+    if proposal.plan.bytes_per_client >= proposal.plan.one_hot_bytes_per_client:
+        notes.append("a one-hot vector is no larger than this sketch, and has no collisions")
+    least = min(kind_of(proposal.target.recovery).planned_rows)
+    if proposal.plan.rows < least:
+        notes.append(
+            f"with fewer than {least} rows campaigns differ more than is predicted: check it"
+            " against its target"
+        )
+    for other, error in proposal.neighbours:
+        if other.width < proposal.plan.width and error <= (1 + _HARDLY) * proposal.linf:
+            saved = 1 - other.bytes_per_client / proposal.plan.bytes_per_client
+            notes.append(
+                f"{other.rows} x {other.width:,} saves {saved:.0%} of the bytes: its error is"
+                " hardly larger"
+            )
+    if host is None:
+        notes.append("CPU is that of another machine: fedtally plan --calibrate measures this one")
+    return notes
+
+
+def _stages(bill: Bill) -> Table:
+    from fedtally import report
+
+    table = report.new_table()
+    table.add_column("stage", style="bold", no_wrap=True)
+    for name in ("a client\nsends", "\ngets", "\nCPU", "the server\ngets", "\nsends", "\nCPU"):
+        table.add_column(name, justify="right", no_wrap=True, vertical="bottom")
+    for stage in bill.stages:
+        table.add_row(
+            stage.stage,
+            _bytes(stage.upload_bytes),
+            _bytes(stage.download_bytes),
+            _seconds(stage.client_seconds),
+            _bytes(stage.received_bytes),
+            _bytes(stage.sent_bytes),
+            _seconds(stage.server_seconds),
+        )
+    table.add_row("decoding", "", "", "", "", "", _seconds(bill.decoding_seconds))
+    table.add_row(
+        "together",
+        _bytes(bill.upload_bytes),
+        _bytes(bill.download_bytes),
+        _seconds(bill.client_seconds),
+        _bytes(bill.received_bytes),
+        _bytes(bill.sent_bytes),
+        _seconds(bill.server_seconds + bill.decoding_seconds),
+        style="bold",
+    )
+    return table
+
+
+def _neighbours(proposal: Proposal, host: Host | None) -> Table:
+    from fedtally import report
+
+    table = report.new_table()
+    table.add_column("sketch", style="bold", no_wrap=True)
+    error_in_points = "largest\nerror in\npoints"
+    for name in ("a client\nsends", "\nCPU", "the server\ngets", "\nCPU", error_in_points):
+        table.add_column(name, justify="right", no_wrap=True, vertical="bottom")
+    # by width, and not by error: a wider sketch may have the larger predicted error by chance
+    listed = sorted(
+        [(proposal.plan, proposal.linf), *proposal.neighbours], key=lambda pair: pair[0].width
+    )
+    digits = report.decimals([error for _, error in listed])
+    for other, error in listed:
+        mark = " (the plan)" if other is proposal.plan else ""
+        cost = proposal.bill(host, other)
+        table.add_row(
+            f"{other.rows} x {other.width:,}{mark}",
+            report.size(cost.upload_bytes),
+            _seconds(cost.client_seconds),
+            report.size(cost.received_bytes),
+            _seconds(cost.server_seconds + cost.decoding_seconds),
+            report.points(error, digits).removesuffix(" points"),
+        )
+    worst, cost_of_worst = proposal.minimax
+    table.add_row(
+        f"{worst.rows} x {worst.width:,} (minimax)", report.size(cost_of_worst), "", "", "", ""
+    )
+    exact = "0.00" if proposal.plan.privacy is None else "noise"
+    table.add_row(
+        "one-hot vector", report.size(proposal.plan.one_hot_bytes_per_client), "", "", "", exact
+    )
+    return table
+
+
+def _bytes(number: int) -> str:
+    from fedtally import report
+
+    return report.size(number) if number else ""
+
+
+def _seconds(seconds: float) -> str:
+    """Return a time with two digits, in the unit that suits it.
+
+    >>> _seconds(0.0), _seconds(2.34e-5), _seconds(0.0123), _seconds(4.56), _seconds(456.0)
+    ('', '23 µs', '12 ms', '4.6 s', '7.6 min')
+    """
+    if seconds <= 0:
+        return ""
+    for limit, unit, factor in (
+        (1e-3, "µs", 1e6),
+        (1.0, "ms", 1e3),
+        (120.0, "s", 1.0),
+        (7200.0, "min", 1 / 60),
+    ):
+        if seconds < limit:
+            return (
+                f"{seconds * factor:.2g} {unit}"
+                if seconds * factor < 100
+                else f"{seconds * factor:.0f} {unit}"
+            )
+    return f"{seconds / 3600:.2g} h"
+
+
+def plot(proposal: Proposal, path: str) -> None:
+    """Draw the plan's error and bytes on the curves of other widths."""
+    from fedtally import charts, report
+
+    chosen, target = proposal.plan, proposal.target
+    exact = "one-hot (exact)" if chosen.privacy is None else "one-hot"
+    costs = {exact: float(chosen.one_hot_bytes_per_client)}
+    title = (
+        f"{report.counted(chosen.num_clients, 'client')} in"
+        f" {report.counted(chosen.num_rounds, 'round')}, {target.recovery} recovery\npredicted,"
+        f" exceeded in {100 * target.failure_probability:.3g} %"
+    )
+    mark = charts.Point(chosen.bytes_per_client, proposal.linf, proposal.linf, proposal.linf)
+    name = f"the plan, {chosen.rows} x {chosen.width:,}"
+    charts.error_against_bytes(
+        {},
+        costs,
+        title=title,
+        path=path,
+        marked={name: mark},
+        target=target.linf,
+        predicted=proposal.curves(),
+    )

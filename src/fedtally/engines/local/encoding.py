@@ -1,0 +1,143 @@
+"""Encoders of items to ids, by a declared domain or by the distinct items of the input itself."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from fedtally.domain import Domain, IntegerSet, Strings, fingerprint_key, fingerprints
+from fedtally.domain.columns import as_integers, as_text, text_chunks
+from fedtally.errors import InvalidInputError
+
+U64 = npt.NDArray[np.uint64]
+
+
+class Declared:
+    """The encoder of a declared domain.
+
+    Args:
+        domain: the domain.
+        outside: the fate of items outside it: "error" or "drop".
+        unreadable: count items that cannot be read as items outside, instead of an error. Under
+            privacy an error would show that somebody holds such an item.
+    """
+
+    def __init__(self, domain: Domain, outside: str, unreadable: bool = False) -> None:
+        self._domain = domain
+        self._drop = outside == "drop"
+        self._inside = domain.inside if unreadable else domain.contains
+
+    def encode(self, items: Any) -> tuple[U64, npt.NDArray[np.bool_] | None]:
+        """Return the ids, and a mask of the rows that they come from (None: all rows)."""
+        if not self._drop:
+            return self._domain.encode(items), None
+        inside = self._inside(items)
+        if inside.all():
+            return self._domain.encode(items), None
+        return self._domain.encode(items.filter(inside)), inside
+
+    def domain(self) -> Domain:
+        """Return the domain."""
+        return self._domain
+
+
+class FromInput:
+    """The encoder of the items that the input holds, which remembers the distinct ones.
+
+    The id of an integer is its value, that of a text its fingerprint.
+
+    Args:
+        seed: the seed of the campaign, which keys the fingerprints.
+    """
+
+    def __init__(self, seed: bytes) -> None:
+        self._seed = seed
+        self._integers: bool | None = None
+        self._known = np.empty(0, np.uint64)
+        self._pending: list[U64] = []
+        self._text: list[Any] = []
+        self._text_ids: list[U64] = []
+
+    def encode(self, items: Any) -> tuple[U64, None]:
+        """Return the ids of all rows."""
+        integers = is_integer(items)
+        if self._integers not in (None, integers):
+            raise InvalidInputError(
+                "some batches of the input hold integers and some text; give the items one type, or"
+                " declare a --domain"
+            )
+        self._integers = integers
+        if integers:
+            values, fits = as_integers(items)
+            if not fits.all():
+                raise InvalidInputError(
+                    "an item is an integer beyond 64 bits with sign; write such items as text"
+                )
+            ids = values.view(np.uint64)
+            self._remember(np.unique(ids), None)
+            return ids, None
+        parts = [self._encode_text(chunk) for chunk in text_chunks(items)]
+        return np.concatenate(parts) if parts else np.empty(0, np.uint64), None
+
+    def domain(self) -> Domain:
+        """Return the distinct items so far as a domain that is not public, in order of id."""
+        if self._integers:
+            return IntegerSet(self._merged().view(np.int64))
+        import pyarrow as pa
+
+        ids = np.concatenate(self._text_ids)
+        _, first = np.unique(ids, return_index=True)
+        return Strings(pa.concat_arrays(self._text).take(pa.array(first)), self._seed)
+
+    def _encode_text(self, chunk: Any) -> U64:
+        # the distinct texts of a chunk are few: only they are hashed
+        encoded = chunk.dictionary_encode()
+        distinct = as_text(encoded.dictionary)
+        ids = fingerprints(distinct, fingerprint_key(self._seed))
+        self._remember(ids, distinct)
+        rows: U64 = ids[encoded.indices.to_numpy()]
+        return rows
+
+    def _remember(self, ids: U64, text: Any) -> None:
+        new = np.ones(len(ids), np.bool_)
+        if len(self._known):
+            where = np.minimum(np.searchsorted(self._known, ids), len(self._known) - 1)
+            new = self._known[where] != ids
+        if not new.any():
+            return
+        self._pending.append(ids[new])
+        if text is not None:
+            self._text.append(text.filter(new))
+            self._text_ids.append(ids[new])
+        if sum(map(len, self._pending)) > len(self._known) + (1 << 16):
+            self._merged()
+
+    def _merged(self) -> U64:
+        self._known = np.unique(np.concatenate([self._known, *self._pending]))
+        self._pending = []
+        return self._known
+
+
+def is_integer(items: Any) -> bool:
+    """Return whether an Arrow array holds integers."""
+    import pyarrow as pa
+
+    return bool(pa.types.is_integer(items.type))
+
+
+def client_keys(clients: Any, key: bytes) -> U64:
+    """Return 64 bits for each client: an integer itself, or the fingerprint of a text.
+
+    Args:
+        clients: the names of the clients, an Arrow array.
+        key: the key of the fingerprints. Nobody must know it beforehand, or names could be chosen
+            that collide, and two clients would count as one.
+    """
+    if is_integer(clients):
+        keys: U64 = (
+            clients.to_numpy(zero_copy_only=False).astype(np.int64, copy=False).view(np.uint64)
+        )
+        return keys
+    return fingerprints(clients, fingerprint_key(key))

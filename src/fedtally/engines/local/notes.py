@@ -1,0 +1,107 @@
+"""Notes for the reader of an answer: on its candidates, dropped rows, sketch, noise and cohorts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from fedtally.domain import Domain
+from fedtally.engines.local.tally import Drawn, Tally
+from fedtally.plan import Plan
+from fedtally.privacy import NOT_PRIVATE, guarantees_little
+from fedtally.sources import Source
+
+
+def warnings(
+    source: Source,
+    domain: Domain,
+    tally: Tally,
+    plan: Plan,
+    recovery: str,
+    attended: Sequence[int] | None,
+) -> list[str]:
+    """Return the notes on candidates, dropped rows, the sketch and privacy.
+
+    Args:
+        source: the source of the rows.
+        domain: the candidates.
+        tally: the counted rows.
+        plan: the plan of the campaign.
+        recovery: the name of the decoder.
+        attended: the clients by the number of their rounds, as `Result.attendance` has them.
+    """
+    notes = []
+    if source.about:
+        notes.append(source.about)
+    if not domain.public:
+        notes.append(
+            "the candidate items are the distinct items of the input itself: "
+            "in a real campaign they must be public, declared beforehand"
+        )
+    if domain.collision_probability:
+        notes.append(
+            "items are hashed to 61 bits: two candidates share an id with probability at most"
+            f" {domain.collision_probability:.1g}"
+        )
+    if plan.privacy is not None:
+        notes += _privacy_warnings(plan, plan.num_clients if attended is None else sum(attended))
+    elif tally.missing:
+        notes.append(f"dropped for want of an item, client or round: {tally.missing:,} of the rows")
+    if tally.outside and plan.privacy is None:
+        notes.append(f"dropped for being outside the domain: {tally.outside:,} of the rows")
+    if plan.domain_size <= plan.rows * plan.width:
+        notes.append(
+            "a one-hot vector is no larger than this sketch, without collisions: give the sketch"
+            " fewer bytes"
+        )
+    if plan.rows % 2 == 0 and recovery == "median":
+        notes.append(
+            f"{plan.rows} rows: the median is the mean of the two middle rows; odd numbers resist"
+            " collisions better"
+        )
+    return notes
+
+
+def _privacy_warnings(plan: Plan, clients: int) -> list[str]:
+    """Return the notes of a private run of so many clients. None depends on what clients hold."""
+    terms = plan.privacy
+    assert terms is not None
+    notes = []
+    if terms.not_private:
+        notes.append(
+            f"{NOT_PRIVATE}: a seed, the truth or the input's own items may show what the noise"
+            " hides; the figures are those of a private run"
+        )
+    if large := guarantees_little(terms.epsilon):
+        notes.append(large)
+    if terms.delta * clients >= 1:  # a run marked not_private: any other plan refuses such a delta
+        notes.append(
+            f"delta {terms.delta:g} is not below 1 / {clients:,} clients: publishing the item of"
+            " one client drawn at random would be as private"
+        )
+    return notes
+
+
+def of_cohorts(plan: Plan, traffic: Mapping[str, Any] | None) -> list[str]:
+    """Return a note where a round is opened in cohorts, each with the noise of a whole round."""
+    if traffic is None or plan.privacy is None or not plan.privacy.by_clients:
+        return []
+    number = traffic["cohorts"]
+    if number <= plan.num_rounds:
+        return []
+    note = (
+        f"{number:,} cohorts are opened, each with all the noise of a round: larger ones"
+        " (max_cohort) are better"
+    )
+    return [note]
+
+
+def drawn_away(drawn: Drawn, max_items: int) -> dict[str, Any]:
+    """Return the field `draw` of a result, on the bound on a client's items, JSON-able."""
+    return {
+        "max_items": max_items,
+        "pairs": drawn.pairs,
+        "drawn_away": drawn.pairs - drawn.kept,
+        "share_with_several": drawn.several / max(1, drawn.clients),
+        "max_items_for_all": max(1, drawn.most),
+    }

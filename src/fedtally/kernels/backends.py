@@ -1,0 +1,112 @@
+"""The choice between the kernels' two implementations, and the threads that they may use.
+
+This module is the only place that chooses. The environment variable FEDTALLY_KERNELS forces one of
+``numpy``, ``baseline``, ``v3``, ``v4``; FEDTALLY_NUM_THREADS bounds the threads (default: the cores
+that this process may use).
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from functools import cache
+from typing import Any
+
+from fedtally import _validate
+from fedtally.errors import InvalidInputError
+
+try:
+    from fedtally.kernels import _native as native  # type: ignore[attr-defined,unused-ignore]
+except ImportError:  # built without a compiler
+    native = None  # type: ignore[assignment,unused-ignore]
+
+# Ids x rows for each thread: below this number a second thread costs more than it brings.
+PARALLEL_FROM = 1 << 16
+_alone: ContextVar[bool] = ContextVar("one_thread", default=False)
+
+
+def available_backends() -> tuple[str, ...]:
+    """Return the implementations that this installation and this processor can run, slowest first.
+
+    >>> available_backends()[0]
+    'numpy'
+    """
+    return ("numpy",) if native is None else ("numpy", *native.levels())
+
+
+def backend() -> str:
+    """Return the implementation in use: FEDTALLY_KERNELS, or the fastest that runs here.
+
+    Raises:
+        InvalidInputError: FEDTALLY_KERNELS names one that does not run here.
+    """
+    asked = os.environ.get("FEDTALLY_KERNELS", "")
+    names = available_backends()
+    if asked and asked not in names:
+        raise InvalidInputError(
+            f"FEDTALLY_KERNELS={asked} does not run here; choose one of {', '.join(names)} or"
+            " unset it"
+        )
+    return asked or names[-1]
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """Make the kernels that are called in this context use one thread.
+
+    Work in many small pieces gains nothing from more threads, which only cost CPU.
+    """
+    before = _alone.set(True)
+    try:
+        yield
+    finally:
+        _alone.reset(before)
+
+
+def num_threads() -> int:
+    """Return how many threads a kernel may use.
+
+    The number is FEDTALLY_NUM_THREADS or, where that is not set, the number of cores that this
+    process may use.
+    """
+    if _alone.get():
+        return 1
+    asked = os.environ.get("FEDTALLY_NUM_THREADS", "")
+    if not asked:
+        # The affinity, not the number of cores: a container is often allowed a few of them only.
+        return (
+            len(os.sched_getaffinity(0))
+            if hasattr(os, "sched_getaffinity")
+            else os.cpu_count() or 1
+        )
+    try:
+        return _validate.integer(1, 1024, FEDTALLY_NUM_THREADS=int(asked))
+    except ValueError:
+        raise InvalidInputError(
+            f"FEDTALLY_NUM_THREADS must be an integer from 1 to 1024, got {asked!r}"
+        ) from None
+
+
+def blocks(count: int, size: int) -> Iterator[slice]:
+    """Yield slices of at most `size` that cover 0 .. count."""
+    for start in range(0, count, size):
+        yield slice(start, min(count, start + size))
+
+
+def in_threads(work: Callable[[Any], None], jobs: Iterable[Any], threads: int) -> None:
+    """Do `work` on every job, in as many threads. The kernels release Python's lock meanwhile."""
+    if threads == 1:
+        for job in jobs:
+            work(job)
+    else:
+        list(_pool(threads).map(work, jobs))  # the list raises what a thread raised
+
+
+@cache
+def _pool(threads: int) -> Any:
+    # Imported late: most processes never need it, and it makes `import fedtally` slower.
+    from concurrent.futures import ThreadPoolExecutor
+
+    return ThreadPoolExecutor(threads, thread_name_prefix="fedtally")

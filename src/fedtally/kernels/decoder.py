@@ -1,0 +1,234 @@
+"""Estimates of many ids from sums of sketches, with tables that are prepared once."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from fedtally import _validate
+from fedtally.errors import InvalidInputError
+from fedtally.kernels import reference
+from fedtally.kernels.arguments import (
+    F32,
+    F64,
+    I64,
+    MAX_ROWS,
+    MAX_WIDTH,
+    U32,
+    U64,
+    check_ids,
+    range_ids,
+)
+from fedtally.kernels.backends import (
+    PARALLEL_FROM,
+    backend,
+    blocks,
+    in_threads,
+    native,
+    num_threads,
+)
+
+# float32 holds every integer up to 2^24: sums that stay below it are exact in half the memory.
+_FLOAT32_EXACT = 1 << 24
+# The cost of a gather, relative to one from the first-level cache, by the bytes of all tables of a
+# row (benchmarks/kernels.py).
+GATHER_COSTS = (
+    (1 << 15, 1.0),
+    (1 << 18, 2.0),
+    (1 << 20, 4.0),
+    (1 << 22, 8.0),
+    (1 << 26, 20.0),
+    (1 << 62, 40.0),
+)
+
+
+@dataclass(frozen=True)
+class Subtable:
+    """The sign patterns of consecutive batches, which are tabulated together.
+
+    Attributes:
+        group: the hash group whose word holds the signs.
+        shift: the bit of the word that is the first batch's sign.
+        bits: the number of batches.
+    """
+
+    group: int
+    shift: int
+    bits: int
+
+
+class Decoder:
+    """Estimates from sums of sketches, prepared once and asked often.
+
+    An estimate is the median, or mean, over rows of the sum over batches of sign * counter. For
+    sums of integers every median is exact: single precision is used where no intermediate value can
+    exceed 2^24, and otherwise double precision, which is exact below 2^53.
+
+    For each cell the sums under all patterns of signs are tabulated beforehand, for several batches
+    at once. Then an id costs one gather for each such table and row, instead of one for each batch.
+
+    Args:
+        sums: int64, float64, or float32 [batches, rows, width]; float32 is added in single
+            precision.
+        tables: uint32 [groups, rows, 8, 256]. Group 0 gives the location. Bit b % 8 of the word of
+            group b // 8 is the sign of batch b.
+        expected: about how many ids will be asked for; small numbers make preparation cheaper.
+        fold: "median" or "mean".
+        signed: whether values get signs. Without signs there is one batch, and an id's row gives
+            the value of its cell.
+    """
+
+    def __init__(
+        self,
+        sums: I64 | F64 | F32,
+        tables: U32,
+        expected: int = 1 << 20,
+        fold: Literal["median", "mean"] = "median",
+        signed: bool = True,
+    ) -> None:
+        if sums.dtype not in (np.int64, np.float64, np.float32) or tables.dtype != np.uint32:
+            raise InvalidInputError(
+                f"sums must be int64, float64 or float32 and tables uint32, got {sums.dtype} and"
+                f" {tables.dtype}"
+            )
+        if fold not in ("median", "mean"):
+            raise InvalidInputError(f"fold must be median or mean, got {fold!r}")
+        self._sums: Any = np.ascontiguousarray(sums)
+        self._tables = np.ascontiguousarray(tables, np.uint32)
+        self._fold, self._signed = fold, signed
+        if self._sums.ndim != 3 or 0 in self._sums.shape:
+            raise InvalidInputError(
+                "sums must be [batches, rows, width] with at least one each, got shape"
+                f" {sums.shape}"
+            )
+        batches, rows, width = self._sums.shape
+        if self._tables.shape != (-(-batches // 8), rows, 8, 256):
+            raise InvalidInputError(
+                f"tables must have shape {(-(-batches // 8), rows, 8, 256)}, got {tables.shape}"
+            )
+        if not signed and batches != 1:
+            raise InvalidInputError(f"values without signs must be of one batch, got {batches}")
+        _validate.integer(1, MAX_ROWS, rows=rows)
+        _validate.integer(1, MAX_WIDTH, width=width)
+        # The level is kept: the tables below have the form that the compiled kernels read.
+        self._level = backend()
+        if self._level != "numpy":
+            self._prepare(expected)
+
+    def at(self, ids: U64) -> F64:
+        """Return the estimate of each id: float64 [n]."""
+        ids = check_ids(ids)
+        if self._level == "numpy":
+            return reference.decode(self._sums, self._tables, ids, self._fold, self._signed)
+        return self._run(len(ids), ids, 0)
+
+    def range(self, first_id: int, count: int) -> F64:
+        """Return the estimates of the ids from `first_id` on (mod 2^64): float64 [count]."""
+        first_id, count = _validate.integer(first_id=first_id), _validate.integer(0, count=count)
+        if self._level == "numpy":
+            parts = [
+                self.at(range_ids(first_id + p.start, p.stop - p.start))
+                for p in blocks(count, reference.BLOCK)
+            ]
+            return np.concatenate(parts) if parts else np.empty(0)
+        return self._run(count, None, first_id)
+
+    def _run(self, count: int, ids: U64 | None, first_id: int) -> F64:
+        estimates = np.empty(count)
+        width, mean = self._sums.shape[2], self._fold == "mean"
+
+        def one(part: slice) -> None:
+            asked = None if ids is None else ids[part]
+            first = (first_id + part.start) % 2**64
+            native.decode(
+                self._level,
+                self._tables,
+                width,
+                self._layout,
+                self._values,
+                mean,
+                asked,
+                first,
+                estimates[part],
+            )
+
+        # One part for each thread: the tables are shared, and parts need nothing of each other.
+        rows = self._sums.shape[1]
+        threads = min(num_threads(), max(1, count * rows // PARALLEL_FROM))
+        in_threads(one, blocks(count, -(-count // threads) if count else 1), threads)
+        return estimates
+
+    def _prepare(self, expected: int) -> None:
+        _, rows, width = self._sums.shape
+        dtype = np.float32 if self._fits_float32() else np.float64
+        if not self._signed:  # no sign bits: the pattern of every cell is empty
+            self._values = self._sums.astype(dtype).reshape(-1)
+            self._layout = np.zeros((1, 3), np.uint32)
+            return
+        subtables = plan_subtables(self._sums.shape, np.dtype(dtype).itemsize, expected)
+        sizes = [rows * width << s.bits for s in subtables]
+        self._values = np.empty(sum(sizes), dtype)
+        for s, part in zip(subtables, np.split(self._values, np.cumsum(sizes)[:-1]), strict=True):
+            _fill_patterns(
+                part.reshape(rows, width, -1), self._sums[8 * s.group + s.shift :][: s.bits]
+            )
+        self._layout = np.array([(s.group, s.shift, s.bits) for s in subtables], np.uint32)
+
+    def _fits_float32(self) -> bool:
+        """Return whether float32 holds every partial sum exactly."""
+        if self._sums.dtype.kind == "f":
+            return bool(self._sums.dtype == np.float32)
+        largest = sum(max(int(batch.max()), -int(batch.min())) for batch in self._sums)
+        # For an even number of rows the two middle values are added before they are halved.
+        return largest * (2 if self._sums.shape[1] % 2 == 0 else 1) < _FLOAT32_EXACT
+
+
+def plan_subtables(shape: tuple[int, ...], itemsize: int, expected: int) -> list[Subtable]:
+    """Return the tables that make decoding cheapest: few large ones, or more that fit the caches.
+
+    All tables together take at most twice the memory of the sums, or 64 MiB if that is more.
+    """
+    batches, rows, width = shape
+    allowed = max(1 << 26, 2 * 8 * batches * rows * width)
+
+    def split(bits: int) -> list[Subtable]:
+        return [
+            Subtable(group, shift, min(bits, in_group - shift))
+            for group, in_group in enumerate(
+                min(8, batches - start) for start in range(0, batches, 8)
+            )
+            for shift in range(0, in_group, bits)
+        ]
+
+    def cost(bits: int) -> float:
+        subtables = split(bits)
+        cells = sum(width << s.bits for s in subtables)
+        size = cells * itemsize
+        gather = next(cost for bound, cost in GATHER_COSTS if size <= bound)
+        # In gathers from the first-level cache; filling a cell of a table costs about two.
+        return len(subtables) * gather * expected + 2.0 * cells
+
+    def fits(bits: int) -> bool:
+        return bits == 1 or sum(width << s.bits for s in split(bits)) * rows * itemsize <= allowed
+
+    return split(min(filter(fits, range(1, min(8, batches) + 1)), key=cost))
+
+
+def _fill_patterns(patterns: npt.NDArray[Any], batches: I64 | F64 | F32) -> None:
+    """Fill [rows, width, 2^bits] with the sums of the batches under each pattern of signs.
+
+    A batch is negated where its bit of the pattern is 1. So each further bit doubles the patterns:
+    the new half is the old one less twice the batch.
+    """
+    patterns[..., 0] = batches.sum(axis=0)
+    for b, batch in enumerate(batches):
+        done = 1 << b
+        np.subtract(
+            patterns[..., :done],
+            2 * batch[..., None],
+            out=patterns[..., done : 2 * done],
+            casting="unsafe",
+        )

@@ -1,0 +1,80 @@
+"""Exact draws from a distribution over integers, by inversion of its cumulative table."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+
+import numpy as np
+
+from fedtally import _validate
+from fedtally.errors import InvalidInputError
+from fedtally.kernels import reference
+from fedtally.kernels.arguments import I64, U64, check_ids
+from fedtally.kernels.backends import backend, native
+
+MAX_ENTRIES = 1 << 21
+_WORD = 2**64 - 1  # the largest 64-bit word
+# The fewest and the most bits of a word that find its slot in the guide table. Between them the
+# guide has at least 8 slots for each entry, so that few slots have two entries.
+_GUIDE_BITS = 10, 20
+
+
+class Inversion:
+    """Draws from a distribution over consecutive integers, by inversion of its cumulative table.
+
+    A draw is `first` plus the number of entries of the table that are at most u = 2^64 word + low
+    word. For uniform u the draw first + j has probability (cumulative[j] - cumulative[j - 1]) /
+    2^128. The word alone settles the draw unless it equals the upper half of an entry. Only then is
+    the low word needed.
+
+    Args:
+        cumulative: integers 0 .. 2^128 - 1 that do not fall, 1 .. 2^21 of them: 2^128 times the
+            distribution function, without the last 1.
+        first: the smallest draw, -2^62 .. 2^62.
+
+    >>> Inversion([2**127], 5).draw(np.array([2**63 - 1, 2**63 + 1], np.uint64)).tolist()
+    [5, 6]
+    """
+
+    def __init__(self, cumulative: Sequence[int], first: int) -> None:
+        _validate.integer(1, MAX_ENTRIES, entries=len(cumulative))
+        self._first = _validate.integer(-(1 << 62), 1 << 62, first=first)
+        if (
+            cumulative[0] < 0
+            or cumulative[-1] >= 1 << 128
+            or any(a > b for a, b in pairwise(cumulative))
+        ):
+            raise InvalidInputError("cumulative must be integers 0 .. 2^128 - 1 that do not fall")
+        upper = np.array([entry >> 64 for entry in cumulative], np.uint64)
+        self._cumulative = upper, np.array([entry & _WORD for entry in cumulative], np.uint64)
+        # 0 and 2^64 - 1 stand at the ends, so that the search needs no test for the ends of the
+        # table. A word that equals one of them counts as undecided, too.
+        inner = upper[(upper > 0) & (upper < _WORD)]
+        self._bounds = np.concatenate(
+            [np.array([0], np.uint64), inner, np.array([_WORD], np.uint64)]
+        )
+        # Less 1: the bound 0 is below every decided word, but no entry of the table.
+        self._base = self._first + int(np.count_nonzero(upper == 0)) - 1
+        bits = min(max(_GUIDE_BITS[0], len(inner).bit_length() + 3), _GUIDE_BITS[1])
+        slots = np.arange(1 << bits, dtype=np.uint64) << np.uint64(64 - bits)
+        self._guide = np.searchsorted(self._bounds, slots).astype(np.uint32)
+
+    def draw(self, words: U64, low: U64 | None = None, scan: bool = False) -> I64 | None:
+        """Return a draw for every word, or None where a word needs its low word and there is none.
+
+        Args:
+            words: uint64 [n], C-contiguous and writeable. Overwritten: the draws may take their
+                memory.
+            low: uint64 [n], or None. With them the reference draws.
+            scan: compare every word with every entry, so that time does not depend on the draw.
+
+        Returns:
+            int64 [n], or None: some word equals the upper half of an entry (or is 0 or 2^64 - 1).
+        """
+        words = check_ids(words)
+        if low is not None or backend() == "numpy":
+            low = None if low is None else check_ids(low)
+            return reference.invert(words, low, self._cumulative, self._first, scan)
+        tied = native.invert(backend(), self._bounds, self._guide, self._base, scan, words)
+        return None if tied else words.view(np.int64)

@@ -1,0 +1,93 @@
+"""What all bounds of the accountant share: the curve, the rounding margin and the input checks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from enum import StrEnum
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from fedtally import _validate
+from fedtally.errors import InvalidInputError
+from fedtally.privacy.events import Event
+
+F64 = npt.NDArray[np.float64]
+
+
+class Method(StrEnum):
+    """The method by which a bound was computed."""
+
+    ANALYTIC_GAUSSIAN = "analytic-gaussian"
+    DOMINATING_GAUSSIAN = "dominating-gaussian"
+    LOSS_DISTRIBUTION = "privacy-loss-distribution"
+    GAUSSIANS = "gaussian-composition"
+
+
+class Bound(NamedTuple):
+    """A curve of (epsilon, delta) that lies above the true one, in both directions.
+
+    Attributes:
+        method: the method that gave the curve.
+        epsilon: maps a delta to an epsilon.
+        deltas: maps epsilons to deltas.
+    """
+
+    method: Method
+    epsilon: Callable[[float], float]
+    deltas: Callable[[F64], F64]
+
+
+def with_margin(epsilon: float) -> float:
+    """Return epsilon plus a margin above the rounding errors of floating point."""
+    # dp-accounting finds epsilon by search and sums in floats. Its errors are about 1e-9 of
+    # epsilon, so that without the margin a "bound" could lie below the true value. Zero is kept:
+    # a mechanism that reveals nothing costs nothing.
+    return epsilon and epsilon * (1 + 1e-8) + 1e-11
+
+
+def checked_events(events: Event | Sequence[Event]) -> list[Event]:
+    """Return the events as a list, if they are of one relation and each has a variance.
+
+    Raises:
+        InvalidInputError: no events, several relations, or an event without variance.
+
+    >>> len(checked_events(Event("rounded-gaussian", 5, "zero-out", variance=9)))
+    1
+    """
+    found = [events] if isinstance(events, Event) else list(events)
+    if not found or not all(isinstance(event, Event) for event in found):
+        raise InvalidInputError(f"events must be one or more Event, got {found!r}")
+    check_relations({str(event.relation) for event in found})
+    for event in found:
+        _ = event.noise_variance  # raises where the variance is still to be found
+    return found
+
+
+def check_relations(relations: set[str]) -> None:
+    """Raise unless there is at most one relation.
+
+    >>> check_relations({"zero-out"})
+    """
+    # A guarantee says which data sets look alike. Two guarantees about different pairs of data
+    # sets say nothing about either pair together, so their epsilons must not be added.
+    if len(relations) > 1:
+        raise InvalidInputError(
+            f"events of several relations do not compose, got {' and '.join(sorted(relations))}: a"
+            " population has one, so use that of its first campaign (neighbours)"
+        )
+
+
+def checked_delta(delta: float) -> float:
+    """Return delta, if it lies between 0 and 1, exclusive.
+
+    >>> checked_delta(1.0)
+    Traceback (most recent call last):
+    ...
+    fedtally.errors.InvalidInputError: delta must lie between 0 and 1, exclusive, got 1
+    """
+    delta = _validate.real(0.0, 1.0, delta=delta)
+    if not 0.0 < delta < 1.0:
+        raise InvalidInputError(f"delta must lie between 0 and 1, exclusive, got {delta:g}")
+    return delta

@@ -1,0 +1,230 @@
+"""Privacy loss distributions: exact losses of integer noise, composed on one grid.
+
+Every step rounds upwards, so that the composed curve lies above the true one. Proofs:
+docs/privacy-proofs/skellam.md.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable, Sequence
+from functools import reduce
+from typing import Any, NamedTuple
+
+import numpy as np
+from scipy.special import ive, ndtr
+
+from fedtally.privacy.bounds import F64, Bound, Method, with_margin
+from fedtally.privacy.events import Event, Mechanism
+from fedtally.privacy.gaussian import gaussian_bound, gaussian_delta
+
+# Noise of a larger variance enters as the Gaussian that dominates it. Rounding a Gaussian changes
+# epsilon by less than 1e-5 of it there, and the Bessel functions of Skellam noise lose digits.
+_AS_GAUSSIAN = {Mechanism.ROUNDED_GAUSSIAN: 1e4, Mechanism.SKELLAM: 1e7}
+# Steps of the grid in one standard deviation of a privacy loss. More steps make epsilon less
+# pessimistic and convolutions slower: with 100 epsilon is 1e-4 above the exact value.
+_STEPS = 100.0
+# Steps in one standard deviation of the total, where there are few atoms: delta then has a kink at
+# every sum of losses, which a coarser grid would cut off.
+_STEPS_OF_TOTAL = 2000.0
+# Steps to choose from, relative to the largest: a grid on which most losses lie adds least.
+_CANDIDATES = np.linspace(0.5, 1.0, 500)
+_FEW_ATOMS = 64  # a distribution of more atoms than this has no kinks that matter
+_LONGEST_GRID = 2**17  # points of one loss in either direction: bounds memory and time
+# A tail below this is rounded up to a loss at the end of the grid: far below any delta in use.
+_NEGLIGIBLE = 1e-20
+_MATTERS = 1e-12  # the least mass of an atom that has a say in the choice of the step
+_VANISHING = 1e-290  # a probability below it has lost digits, since doubles end at 1e-308
+# The error of delta that one convolution may add, five times what was measured. It is passed to
+# dp-accounting as the mass that may be cut off, and added to every delta.
+_CONVOLUTION_ERROR = 1e-15
+_MOST_FOLDS = 2**18  # pairs: from there on their errors add up to more than small deltas
+_OVERFLOWS = 700.0  # e^epsilon is a finite double up to about 709
+
+
+class _Integer(NamedTuple):
+    """Integer noise of this distribution and variance, against itself shifted."""
+
+    mechanism: Mechanism
+    variance: float
+    shift: int
+
+
+class _Normal(NamedTuple):
+    """A Gaussian against itself shifted by mu standard deviations."""
+
+    mu: float
+
+
+class _Loss(NamedTuple):
+    """The privacy loss of a pair of distributions.
+
+    Attributes:
+        stddev: its standard deviation.
+        largest: a loss that is exceeded with negligible probability only.
+        deltas: maps epsilons to deltas.
+        atoms: the losses and their masses, where they are few.
+    """
+
+    stddev: float
+    largest: float
+    deltas: Callable[[F64], F64]
+    atoms: tuple[F64, F64] | None = None
+
+
+def loss_bound(events: Sequence[Event]) -> Bound | None:
+    """Return the curve of the events by their loss distributions.
+
+    It is None where loss distributions gain nothing over Gaussians, since no noise enters as
+    integers; where there are too many pairs; and where the noise is so little that the
+    distributions of a pair hardly overlap.
+
+    >>> event = Event("skellam", 5, "zero-out", variance=89.24, honest_survivors=100)
+    >>> bound = loss_bound([event])
+    >>> bound is not None and 0.9 < bound.epsilon(1e-6) < 1.0
+    True
+    """
+    folds = _folds(events)
+    return _composed(folds) if any(isinstance(pair, _Integer) for pair in folds) else None
+
+
+def _folds(events: Sequence[Event]) -> Counter[_Integer | _Normal]:
+    """Return the pairs of distributions that the events compose at worst, each with its number."""
+    folds: Counter[_Integer | _Normal] = Counter()
+    for event in events:
+        # With a clip the worst vector of that length is not known: the lemma behind `shifts`
+        # assumes that only the number of items bounds it.
+        if event.is_clipped or event.noise_variance > _AS_GAUSSIAN[event.mechanism]:
+            folds[_Normal(gaussian_bound(event))] += 1
+        else:
+            for shift, number in event.shifts.items():
+                folds[_Integer(event.mechanism, event.noise_variance, shift)] += number
+    return folds
+
+
+def _composed(folds: Counter[_Integer | _Normal]) -> Bound | None:
+    """Compose the pairs on one grid; return None if there are too many or one hardly overlaps.
+
+    Each pair is put on the grid from above by connecting the dots (Doroshenko et al. 2022). The
+    length of the steps decides how much is lost: see `_step`.
+    """
+    from dp_accounting.pld import pld_pmf
+
+    count = folds.total()
+    losses = {
+        pair: _normal_loss(pair) if isinstance(pair, _Normal) else _integer_loss(pair)
+        for pair in folds
+    }
+    if count > _MOST_FOLDS or any(math.isinf(loss.largest) for loss in losses.values()):
+        return None
+    step = _step([(losses[pair], number) for pair, number in folds.items()])
+
+    def composed(pair: _Integer | _Normal, number: int) -> Any:
+        ends = max(1, math.ceil(losses[pair].largest / step))
+        deltas: F64 = np.clip(losses[pair].deltas(step * np.arange(-ends, ends + 1.0)), 0.0, 1.0)
+        # Delta falls with epsilon but for rounding. Where it rose, a probability would be negative.
+        falling = np.minimum.accumulate(deltas)
+        one = pld_pmf.create_pmf_pessimistic_connect_dots_fixed_gap(
+            step, -ends, ends, falling
+        ).to_dense_pmf()
+        return one.self_compose(number) if number > 1 else one
+
+    total = reduce(
+        lambda a, b: a.compose(b, _CONVOLUTION_ERROR), (composed(*fold) for fold in folds.items())
+    )
+    error = count * _CONVOLUTION_ERROR
+
+    def epsilon(delta: float) -> float:
+        # what rounding may add to delta is taken off the target first
+        return (
+            with_margin(float(total.get_epsilon_for_delta(delta - error)))
+            if delta > error
+            else math.inf
+        )
+
+    def deltas(epsilons: F64) -> F64:
+        at = np.minimum(epsilons, _OVERFLOWS)
+        return np.minimum(1.0, np.asarray(total.get_delta_for_epsilon(at), np.float64) + error)
+
+    return Bound(Method.LOSS_DISTRIBUTION, epsilon, deltas)
+
+
+def _step(losses: Sequence[tuple[_Loss, int]]) -> float:
+    """Return the step of the grid for so many of each loss.
+
+    Connecting the dots splits a loss that lies at a fraction f of a step h between the ends of that
+    step, which adds a variance of about f (1 - f) h^2. Where losses are close to each other, 100
+    steps a standard deviation are enough. Where they are few, delta has a kink at every sum of
+    them. The grid is finer there: of the steps between h / 2 and h the one is taken that adds
+    least, so that most losses lie on the grid (docs/privacy-proofs/skellam.md).
+    """
+    count = sum(number for _, number in losses)
+    total = math.sqrt(sum(number * loss.stddev**2 for loss, number in losses))
+    step, least = (
+        total / math.sqrt(count) / _STEPS,
+        max(loss.largest for loss, _ in losses) / _LONGEST_GRID,
+    )
+    few = [(*loss.atoms, number) for loss, number in losses if loss.atoms is not None]
+    if not few:
+        return max(step, least)
+    # at least twice the least step, since half of it may be chosen
+    steps = max(min(step, total / _STEPS_OF_TOTAL), 2 * least) * _CANDIDATES
+    fractions = [np.mod(at / steps[:, None], 1.0) for at, _, _ in few]
+    added = sum(
+        number * (f * (1 - f)) @ mass for f, (_, mass, number) in zip(fractions, few, strict=True)
+    )
+    return float(steps[np.argmin(steps**2 * added)])
+
+
+def _normal_loss(pair: _Normal) -> _Loss:
+    # The loss is N(mu^2 / 2, mu^2): beyond ten standard deviations lies a mass of 1e-23
+    return _Loss(
+        pair.mu, pair.mu**2 / 2 + 10 * pair.mu, lambda epsilon: gaussian_delta(pair.mu, epsilon)
+    )
+
+
+def _integer_loss(pair: _Integer) -> _Loss:
+    """Return the loss of a log-concave distribution against itself shifted.
+
+    The loss rises with the outcome, so that its deltas are differences of tails.
+    """
+    distribution, shift = _distribution(pair.mechanism, pair.variance), pair.shift
+    tail = np.append(np.cumsum(distribution[::-1])[::-1], 0.0)  # [j]: at least the j-th outcome
+    overlap = len(distribution) - shift
+    # The noise is so little that the two distributions hardly meet: most outcomes tell them apart,
+    # and no grid holds their losses. Infinity says so.
+    if overlap <= 0 or tail[overlap] > 0.5:
+        return _Loss(0.0, math.inf, np.ones_like)
+    # at the outcomes from the shift-th on; it rises but for rounding
+    loss = np.maximum.accumulate(np.log(distribution[:overlap]) - np.log(distribution[shift:]))
+    mean = np.average(loss, weights=distribution[:overlap])
+    stddev = math.sqrt(np.average((loss - mean) ** 2, weights=distribution[:overlap]))
+    negligible = int(np.argmax(tail < _NEGLIGIBLE))
+    largest = max(float(loss[min(negligible, len(loss) - 1)]), stddev)
+
+    def deltas(epsilon: F64) -> F64:
+        # an outcome counts if its loss is above epsilon, and losses rise: so from one place on
+        first = np.searchsorted(loss, epsilon, side="right")
+        delta: F64 = tail[first] - np.exp(epsilon) * tail[first + shift]
+        return delta
+
+    matters = distribution[:overlap] > _MATTERS
+    atoms = (
+        (loss[matters], distribution[:overlap][matters]) if matters.sum() <= _FEW_ATOMS else None
+    )
+    return _Loss(stddev, largest, deltas, atoms)
+
+
+def _distribution(mechanism: Mechanism, variance: float) -> F64:
+    """Return the probabilities of the integers around 0, symmetric, until they vanish."""
+    stddev = math.sqrt(variance)
+    # A Gaussian falls below 1e-290 within 37 standard deviations. Skellam tails of small variances
+    # are heavier; 250 more integers hold them.
+    k = np.arange(math.ceil(38 * stddev) + 250, dtype=np.float64)
+    gaussian = mechanism is Mechanism.ROUNDED_GAUSSIAN
+    rounded = ndtr((0.5 - k) / stddev) - ndtr((-0.5 - k) / stddev)
+    half = np.asarray(rounded if gaussian else ive(k, variance), np.float64)
+    # cut before probabilities lose digits: quotients of such would be no losses
+    half = half[: int(np.argmin(np.append(half[1:], 0.0) > _VANISHING)) + 1]
+    return np.concatenate([half[:0:-1], half])

@@ -1,0 +1,410 @@
+"""Intervals around the leave-one-out values of a joint fit.
+
+The errors of these values are nearly normal, so the limits are those of normal variables with
+corrections. docs/recovery.md has the construction and its measured coverage.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+from scipy.special import log_ndtr, ndtr, ndtri
+
+from fedtally.recovery.joint import Fit, LeaveOneOut, generator
+from fedtally.recovery.limits import ROUNDING, Limits, list_tails, or_none
+from fedtally.recovery.linear_system import F64, U64, Ids
+
+# Kappa where it is not measured: for one batch of rounds, and for five or more. Both are the upper
+# end of what the experiments measured.
+KAPPA = (1.25, 1.06)
+# Known items that are added to measure kappa, as a share of one sketch's cells. More would spoil
+# the fit that they are to measure.
+_SPIKED = 0.03
+_SPIKES = (8, 300)  # the fewest and the most that are added at once
+_ALL_SPIKES = 150  # the number that all repeats together should add
+_MOST_REPEATS = 16  # each repeat decodes again, which takes as long as the first decoding
+_LEAST_SPIKES = 60  # with fewer usable ones kappa is not measured but taken as a constant
+# Clients. With less noise the floor of one client rules every interval, so kappa does not matter.
+_NOTHING = 0.01
+# Standard deviations from which an item that is not fitted may hold the largest error.
+_NEARLY = 2.5
+_UNSTABLE = 1.2  # factor on the constant kappa where added items spoil the fit
+# Growth of the noise that shows that the added items spoil the fit.
+_TIPPED = 1.3
+_MOST_CANDIDATES = 1 << 26  # in larger domains the repeated decodings would be felt
+# In larger domains only candidates that stand out by _CONTENDERS standard deviations are decoded
+# again. Kappa then differs by about its noise.
+_ALL_CANDIDATES = 1 << 18
+_CONTENDERS = 1.5
+# Factor on the half-width of the simultaneous band. It was measured on other seeds than those that
+# check the band (experiments/band.py).
+_BAND_SLACK = 1.06
+# The most standard deviations that the true frequency of an item which is not fitted may lie above
+# its value. Rarer errors are given up: without this bound the upper limits of all items just below
+# the threshold would grow for the sake of errors that hardly occur. Where it is more, the bound is
+# _BEYOND past the symmetric limit.
+_REACH = 3.5
+_BEYOND = 1.54
+# Standard deviations from the threshold beyond which the selection changes the limits no longer.
+_NORMAL_MAX = 8.0
+
+
+class Kappa(NamedTuple):
+    """The scale of fitted items' errors over that of phantoms, and its source in words.
+
+    The source is "" where no noise is left, so that the scale does not matter.
+    """
+
+    value: float
+    source: str
+
+
+class JointIntervals:
+    """Intervals around the leave-one-out values of a joint fit.
+
+    An item's leave-one-out value is e = f + error, where the error has standard deviation scale /
+    sqrt(b). There are three corrections:
+
+    - Heavy items see kappa times the scale that phantoms see, since the items to fit were chosen to
+      make the residual small.
+    - An item was fitted because its e was large, or not fitted because its e was small. Its limits
+      are those of a normal variable given that.
+    - No limit is closer than one client.
+
+    In a list an item's e was larger still. Its lower limit is that of a normal variable given that,
+    but no lower than the limit that holds however the list was chosen.
+
+    Attributes:
+        fit: the joint fit.
+        kappa: the scale of fitted items' errors over that of phantoms.
+
+    Args:
+        fit: the joint fit.
+        confidence: level of each interval, above 0 and below 1.
+        size: number of candidates.
+        kappa: the scale of fitted items over that of phantoms.
+        kind: as for `make_intervals`, but "order".
+    """
+
+    def __init__(
+        self, fit: Fit, confidence: float, size: int, kappa: Kappa, kind: str = "pointwise"
+    ) -> None:
+        self.fit, self._alpha = fit, 1.0 - confidence
+        self.kappa = kappa.value
+        self._kind, self._size = kind, size
+        self._one_client = 1.0 / fit.landed.num_clients + ROUNDING
+        about = ["all intervals hold at once"] if kind == "simultaneous" else []
+        if kappa.source:
+            about.append(
+                f"errors of fitted items are {kappa.value:.3g} times those of ids held by nobody"
+                f" ({kappa.source})"
+            )
+        self.about = "; ".join(about)
+        distribution = self._distribution = _PhantomLaw(fit)
+        # The tails are heavier than normal ones, which shows at high confidence.
+        self._stretch = distribution.excess(self._alpha / 2)
+        tail = self._alpha / (2 * size)  # Bonferroni: each of d intervals, on either side
+        self._band = (
+            _BAND_SLACK
+            * kappa.value
+            * float(np.std(fit.null))
+            * float(-ndtri(tail))
+            * distribution.excess(tail)
+        )
+        self.predicted_linf = self._largest_error(distribution, size)
+
+    def _largest_error(self, distribution: _PhantomLaw, size: int) -> float:
+        """Return the median of the largest error: the size that an expected ln 2 errors exceed.
+
+        The number of errors beyond a size is about a Poisson variable, which is 0 with probability
+        1/2 where its mean is ln 2. The largest error is most often that of a light item that stood
+        out by chance and was fitted: then nothing is left of it in the residual. Errors on the low
+        side, and those of heavy items, are not selected so. An item that nearly stood out and was
+        not fitted has an estimate that is too small by the part that other items absorbed.
+        """
+        fit = self.fit
+        share = float(fit.share.mean())
+        low = 1.0 if fit.shrinks else share
+        own = np.sqrt(fit.own_shares) / (self.kappa * fit.scale)
+        _, items, z = fit.standing_out(_NEARLY)
+        nearly = ~items.fitted & (z > _NEARLY)
+        lacking = (items.values - items.estimate)[nearly]
+        spread = fit.scale / np.sqrt(items.share[nearly])
+
+        def more_than_half(x: float) -> float:
+            light = (
+                (size - len(own))
+                * (distribution.beyond(x * low) + distribution.beyond(x * share / self.kappa))
+                / 2
+            )
+            unfitted = float(ndtr((lacking - x) / spread).sum())
+            return light + unfitted + 2.0 * float(ndtr(-x * own).sum()) - float(np.log(2.0))
+
+        # Beyond this bound no error is expected: each term is far out in the tail of one part.
+        most = (
+            60.0 * distribution.sd / share
+            + 10 / max(own.min(initial=np.inf), 1e-300)
+            + 10 * spread.max(initial=0.0)
+        )
+        return or_none(
+            _solve(more_than_half, most + lacking.max(initial=0.0)), fit.landed.num_clients
+        )
+
+    def at(self, ids: Ids) -> Limits:
+        """Return the limits of any ids, in frequencies."""
+        return self._limits(self.fit.leave_one_out(ids))
+
+    def centres(self, ids: Ids) -> F64:
+        """Return the leave-one-out values, in frequencies."""
+        return self.fit.leave_one_out(ids).values
+
+    def listed(self, ids: U64, threshold: float | None) -> Limits:
+        """Return the limits of the items of a list, in frequencies."""
+        items = self.fit.leave_one_out(ids)
+        low, high = self._limits(items)
+        if self._kind != "auto" or not len(ids):
+            return Limits(low, high)
+        # The threshold is one of estimates, and off the support an estimate is e or b e. So this is
+        # the e that an item had to reach to be listed.
+        shrunk = np.where(items.fitted | (not self.fit.shrinks), 1.0, items.share)
+        sd = self.fit.scale / np.sqrt(items.share)
+        reached = None if threshold is None else threshold / shrunk / sd
+        given, anyhow = list_tails(self._alpha / 2, len(ids), self._size, threshold)
+        most = float(-ndtri(anyhow)) * self._distribution.excess(anyhow)
+        z = items.values / sd
+        below = list_lows(z, items.fitted, self.fit.threshold, self.kappa, given, most, reached)
+        return Limits(np.minimum(low, items.values + (below - z) * sd), high)
+
+    def _limits(self, items: LeaveOneOut) -> Limits:
+        root = np.sqrt(items.share)
+        if self._kind == "simultaneous":
+            half = np.maximum(self._band / root, self._one_client)
+            return Limits(items.values - half, items.values + half)
+        sd = self.fit.scale / root
+        z = items.values / sd  # the selection depends on the value in units of its error
+        low, high = selective_limits(z, items.fitted, self.fit.threshold, self.kappa, self._alpha)
+        low, high = (
+            items.values + self._stretch * (low - z) * sd,
+            items.values + self._stretch * (high - z) * sd,
+        )
+        one = self._one_client
+        return Limits(np.minimum(low, items.values - one), np.maximum(high, items.values + one))
+
+
+def kappa_of(fit: Fit) -> Kappa:
+    """Return the scale of fitted items' errors over that of phantoms, measured with known items.
+
+    Ids that no client holds are added to the sums, with values like those of the fitted items and
+    Poisson numbers of clients in every round. The whole decoding is repeated, and the errors of
+    these items are compared with what the fit itself gave the same ids. Where the added items spoil
+    the fit, fewer are added. In domains that are too large to be decoded again, it is a constant.
+    """
+    landed = fit.landed
+    one, many = KAPPA
+    # Linear in the effective number of rounds between the two measured values.
+    constant = many + (one - many) * max(0.0, (5.0 - landed.effective) / 4.0)
+    if fit.candidates.size > _MOST_CANDIDATES:
+        return Kappa(constant, "a constant, not measured here")
+    if fit.scale * landed.num_clients < _NOTHING:
+        return Kappa(1.0, "")
+    rng = generator(landed.spec.seed, b"kappa")
+    z = fit.fitted * np.sqrt(fit.own_shares) / fit.scale
+    pool = fit.fitted[z > fit.threshold + 3]
+    # Items close above the threshold are left out of the pool: whether the repeated fit finds them
+    # is chance, and items that it misses would look like errors. Too few are filled up with others.
+    if len(pool) < 20:
+        sd = max(fit.scale / float(np.sqrt(fit.share.mean())), 2.0 / landed.num_clients)
+        pool = np.append(pool, np.linspace(fit.threshold + 4, fit.threshold + 20, 20) * sd)
+    only = None
+    if fit.candidates.size > _ALL_CANDIDATES:
+        only = fit.candidates.ids(fit.standing_out(_CONTENDERS)[0])
+    number = int(np.clip(_SPIKED * landed.cells, *_SPIKES))
+    repeats = int(np.clip(-(-_ALL_SPIKES // number), 2, _MOST_REPEATS))
+    errors: list[F64] = []
+    nulls: list[F64] = []
+    for _ in range(repeats):
+        ids = fit.candidates.fresh_ids(rng, number)
+        counts = rng.poisson(rng.choice(pool, number)[:, None] * landed.clients)
+        spiked = landed.with_items(ids, counts / np.maximum(landed.clients, 1.0))
+        again = Fit(
+            spiked, fit.candidates.with_extra(ids, only), fit.most + number, rng, fit.selected
+        )
+        # The added items tipped the fit over: this turn measures something else.
+        if again.scale > _TIPPED * fit.scale:
+            number = max(1, number // 2)
+            continue
+        after, before = again.leave_one_out(ids), fit.leave_one_out(ids)
+        errors.append(
+            (after.values - counts.sum(axis=1) / landed.num_clients) * np.sqrt(after.share)
+        )
+        nulls.append(before.values * np.sqrt(before.share))
+    if sum(map(len, nulls)) < _LEAST_SPIKES:
+        return Kappa(_UNSTABLE * constant, "a constant: added items spoil the fit")
+    most = 4.0 * fit.scale  # larger errors are clipped: one outlier would rule the mean of squares
+    seen, null = (
+        float(np.sqrt(np.mean(np.clip(np.concatenate(v), -most, most) ** 2)))
+        for v in (errors, nulls)
+    )
+    added = f"{sum(map(len, nulls))} known items were added, and decoded again"
+    return Kappa(max(1.0, seen / null) if null > 0 else 1.0, added)
+
+
+def selective_limits(
+    z: F64, fitted: npt.NDArray[np.bool_], threshold: float, kappa: float, alpha: float
+) -> tuple[F64, F64]:
+    """Return limits of the means of which values z are seen, in standard deviations.
+
+    An item is fitted exactly where its z exceeds the threshold. The limits take that selection into
+    account.
+
+    Args:
+        z: float64 [n], values over their standard deviation.
+        fitted: bool [n].
+        threshold: c, in the same unit.
+        kappa: the factor by which the unit is too small at and above the threshold. For light items
+            the factor is 1, and linear in z between.
+        alpha: probability of error, half on each side.
+    """
+    grow = _growth(z, threshold, kappa)
+    z, c = z / grow, threshold / grow
+    half = float(-ndtri(alpha / 2))
+    low, high = z - half, z + half
+    gaps, below, above = _selection_table(alpha / 2)
+    gap = z - c
+    # A fitted item near the threshold may be a light one that stood out by chance: its lower limit
+    # falls, but not below 0 on this account, since no frequency is negative.
+    near = fitted & (gap < _NORMAL_MAX)
+    reached = np.interp(np.maximum(gap[near], gaps[0]), gaps, below) + c[near]
+    low[near] = np.minimum(low[near], np.maximum(reached, np.minimum(low[near], 0.0)))
+    # An item near the threshold that was not fitted may be a heavy one that fell short by chance.
+    near = ~fitted & (gap > -_NORMAL_MAX)
+    reached = np.interp(np.maximum(-gap[near], gaps[0]), gaps, above) + c[near]
+    high[near] = np.maximum(high[near], np.minimum(reached, z[near] + max(_REACH, half + _BEYOND)))
+    return low * grow, high * grow
+
+
+def list_lows(
+    z: F64,
+    fitted: npt.NDArray[np.bool_],
+    threshold: float,
+    kappa: float,
+    tail: float,
+    most: float,
+    reached: F64 | None,
+) -> F64:
+    """Return lower limits of means whose values z were listed because they are large.
+
+    Args:
+        z: float64 [n], values over their standard deviation.
+        fitted: bool [n], whether an item was fitted, so that z exceeds the fit's threshold, too.
+        threshold: the threshold of the fit, in the same unit.
+        kappa: as for `selective_limits`.
+        tail: the probability of a limit that is too high, given that z reached its threshold.
+        most: the furthest that a limit lies below z.
+        reached: float64 [n], the least z that is listed; None where it is not known.
+
+    Returns:
+        float64 [n], in standard deviations.
+    """
+    grow = _growth(z, threshold, kappa)
+    z = z / grow
+    if reached is None:
+        return (z - most) * grow
+    cut = np.where(fitted, np.maximum(reached, threshold), reached) / grow
+    gaps, below, _ = _selection_table(tail)
+    gap = z - cut
+    low = np.where(gap < _NORMAL_MAX, np.interp(gap, gaps, below) + cut, z + ndtri(tail))
+    return np.maximum(low, z - most) * grow
+
+
+def _growth(z: F64, threshold: float, kappa: float) -> F64:
+    """Return the factor on the standard deviation: 1 up to z = 1, kappa from the threshold on."""
+    grown: F64 = 1.0 + (kappa - 1.0) * np.clip((z - 1.0) / (threshold - 1.0), 0.0, 1.0)
+    return grown
+
+
+def _selection_table(tail: float) -> tuple[F64, F64, F64]:
+    """Return distances from the threshold, and the lower and upper limits of the mean at each.
+
+    The limits are one-sided and relative to the threshold. For an item that was fitted at distance
+    g above, the limit is the mean lam with P(Z >= g | Z >= 0) = tail for Z ~ N(lam, 1). For an item
+    that was not fitted at g below, it is the mean with P(Z <= -g | Z <= 0) = tail; by symmetry this
+    is the negative of the first.
+    """
+    gaps = np.linspace(0.005, _NORMAL_MAX, 600)
+    # Bounds for the bisection: at the smallest distance the limit is about log(tail) / 0.005.
+    low, high = np.full(gaps.shape, -2000.0), np.full(gaps.shape, 20.0)
+    for _ in range(70):
+        middle = (low + high) / 2
+        # In logarithms: for means far below 0 both probabilities underflow.
+        rare = log_ndtr(middle - gaps) - log_ndtr(middle) < np.log(tail)
+        low, high = np.where(rare, middle, low), np.where(rare, high, middle)
+    below = (low + high) / 2
+    return gaps, below, -below
+
+
+class _PhantomLaw:
+    """The distribution of the mean residual in the cells of an id that no client holds.
+
+    It is over the id's cells and signs, given the sums. Rows are independent, each a uniform cell
+    with uniform signs, so the cumulant function is exact. The tail follows from it by the
+    saddlepoint approximation of Lugannani and Rice (1980).
+    """
+
+    def __init__(self, fit: Fit) -> None:
+        landed = fit.landed
+        r = fit.residual * landed.weights / landed.spec.rows  # [rows, width, batches]
+        self.sd = max(float(np.sqrt(np.mean(r**2, axis=1).sum())), 1e-300)
+        # Of wide rows about 2^17 cells stand for all, to bound the time.
+        size = np.abs(r[:, :: max(1, r.size // (1 << 17))]) / self.sd
+        t = np.linspace(0.0, 16.0, 100)[1:]
+        cumulants = np.empty(len(t))
+        for i, value in enumerate(t):
+            each = value * size + np.log1p(np.exp(-2.0 * value * size)) - np.log(2.0)  # log cosh
+            # One cell for all batches unless the hashes are fresh: then each batch has its own.
+            if not landed.fresh:
+                each = each.sum(axis=2)
+            # The largest is taken out before exp, which would overflow.
+            peak = each.max(axis=1, keepdims=True)
+            cumulants[i] = (np.log(np.exp(each - peak).mean(axis=1)) + peak[:, 0]).sum()
+        slope = np.gradient(cumulants, t)
+        curve = np.gradient(slope, t)
+        # Far out one cell rules the sum: differences vanish, and the formula is no longer valid.
+        kept = (curve > 0) & (t * slope > cumulants)
+        t, slope, curve, cumulants = t[kept], slope[kept], curve[kept], cumulants[kept]
+        w = np.sqrt(2.0 * (t * slope - cumulants))
+        u = t * np.sqrt(curve)
+        density = np.exp(-(w**2) / 2) / np.sqrt(2 * np.pi)
+        tails = ndtr(-w) + density * (1.0 / u - 1.0 / w)
+        sound = (tails > 0) & (w > 0.5)  # near 0 the formula is a difference of large numbers
+        if sound.sum() > 1:
+            self._x, self._log_tail = slope[sound], np.minimum.accumulate(np.log(tails[sound]))
+        else:  # (almost) nothing is left in any cell: any law will do, since sd is (almost) 0
+            self._x = np.linspace(0.5, 16.0, 100)
+            self._log_tail = log_ndtr(-self._x)
+
+    def beyond(self, x: float) -> float:
+        """Return the probability that a phantom's value exceeds x in size."""
+        return float(2.0 * np.exp(np.interp(x / self.sd, self._x, self._log_tail, right=-np.inf)))
+
+    def excess(self, tail: float) -> float:
+        """Return how much further out a tail lies than a normal one of the same variance: >= 1.
+
+        That is the value exceeded with probability `tail`, over that of the normal distribution.
+        """
+        if tail > 0.05:  # the approximation is good in the tails only
+            return 1.0
+        x = np.interp(-np.log(tail), -self._log_tail, self._x)
+        return max(1.0, float(x / -ndtri(tail)))
+
+
+def _solve(falling: Callable[[float], float], high: float) -> float:
+    """Return where a falling function passes zero, by bisection on [0, high]."""
+    low = 0.0
+    for _ in range(100):
+        middle = (low + high) / 2
+        low, high = (middle, high) if falling(middle) > 0 else (low, middle)
+    return float((low + high) / 2)

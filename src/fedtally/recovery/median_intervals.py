@@ -1,0 +1,313 @@
+"""Intervals around the paper's estimates, and intervals from order statistics of the rows.
+
+Neither assumes normal errors: the error of a median over rows is rare and large, where the item
+shares cells with heavy items. The limits come from ids that no client holds, which suffer the same
+collisions. docs/recovery.md has the construction and its measured coverage.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cached_property
+
+import numpy as np
+from scipy.special import bdtr
+
+from fedtally.domain import Domain
+from fedtally.errors import InvalidInputError
+from fedtally.recovery.joint import NUM_PHANTOMS, generator
+from fedtally.recovery.limits import ROUNDING, Limits, list_tails, or_none
+from fedtally.recovery.linear_system import F64, U64, Candidates, Ids, Landed, ask
+from fedtally.recovery.median import MedianDecoder
+
+# The highest confidence at which the quantile of the phantoms is used. Above it too few of them lie
+# beyond the quantile, and the exact distribution takes over.
+_BY_PHANTOMS = 0.999
+# The number of sizes at which the distribution of the sum of several medians is tabulated (schedule
+# "fresh", or several results): a power of two, for the fast Fourier transform.
+_GRID = 1 << 16
+# The number of sums under chosen signs that stand for a row (schedule "hybrid"). All 2^batches
+# patterns of signs for every cell would be too many to sort.
+_SIGNED_SUMS = 1 << 20
+# The number of phantoms that stand for the distribution of the estimate in a list. It is larger
+# than NUM_PHANTOMS because a list's limits depend on rarer events than those of a named item.
+_LIST_PHANTOMS = 1 << 18
+_STEPS = 200  # lower limits that are tried for each item of a list
+_AT_ONCE = 4096  # items whose limits are tried together, to bound the memory: x _STEPS x 8 bytes
+
+
+class MedianIntervals:
+    """Intervals around the paper's estimates, of one width for all items named beforehand.
+
+    The width comes from ids that no client holds (phantoms). Pointwise intervals take the quantile
+    of their estimates. Simultaneous ones need rarer events, and take the exact distribution of a
+    phantom's estimate given the sums: rows are independent, each a uniform cell with uniform signs.
+    For an even number of rows its tail is bounded by that of the upper of the two middle rows. In a
+    list the lower limits come from the distribution of an estimate given that it reached the list.
+
+    Args:
+        decoders: of one result, or of several whose counts are added.
+        landed: the sums of each result.
+        domain: the candidate items.
+        confidence: of each interval, above 0 and below 1.
+        kind: as for `make_intervals`, except "order".
+    """
+
+    def __init__(
+        self,
+        decoders: Sequence[MedianDecoder],
+        landed: Sequence[Landed],
+        domain: Domain,
+        confidence: float,
+        kind: str = "pointwise",
+    ) -> None:
+        self.decoders, self.landed, self._size = decoders, landed, domain.size
+        self._num_clients = sum(decoder.num_clients for decoder in decoders)
+        self._domain, self._alpha, self._kind = domain, 1.0 - confidence, kind
+        if kind == "simultaneous":  # Bonferroni: each of the d intervals may fail with alpha / d
+            self.half = self._distribution.exceeded_with((1.0 - confidence) / domain.size)
+            self.about = "all intervals hold at once; the exact law of the median given the sums"
+        elif confidence > _BY_PHANTOMS:
+            self.half = self._distribution.exceeded_with(1.0 - confidence)
+            self.about = "one width, from the exact law of the median given the sums"
+        else:
+            phantoms = Candidates(domain).fresh_ids(
+                generator(landed[0].spec.seed, b"median"), NUM_PHANTOMS
+            )
+            self.half = float(np.quantile(np.abs(self._values(phantoms)), confidence))
+            self.about = f"one width, from what {NUM_PHANTOMS:,} ids held by nobody are given"
+
+    @cached_property
+    def _distribution(self) -> _MedianLaw:
+        return _MedianLaw(self.landed)
+
+    def _values(self, ids: Ids) -> F64:
+        """Return estimated frequencies."""
+        counts: F64 = np.sum([ask(decoder, ids) for decoder in self.decoders], axis=0)
+        return counts / self._num_clients
+
+    @cached_property
+    def predicted_linf(self) -> float:
+        """The median of the largest error; for an even number of rows an upper bound of it."""
+        return self._distribution.largest_of(self._size)
+
+    def at(self, ids: Ids) -> Limits:
+        """Return the limits of any ids, in frequencies."""
+        values = self._values(ids)
+        return Limits(values - self.half - ROUNDING, values + self.half + ROUNDING)
+
+    def centres(self, ids: Ids) -> None:
+        """Return None: the errors are rare and large, not normal."""
+
+    @cached_property
+    def _errors(self) -> F64:
+        """The sizes of the estimates of ids that no client holds, rising."""
+        rng = generator(self.landed[0].spec.seed, b"list")
+        drawn = Candidates(self._domain).fresh_ids(rng, _LIST_PHANTOMS)
+        errors: F64 = np.sort(np.abs(self._values(drawn)))
+        return errors
+
+    def listed(self, ids: U64, threshold: float | None) -> Limits:
+        """Return the limits of the items of a list, in frequencies.
+
+        Collisions with heavy items give the distribution of the errors long and uneven tails. So a
+        frequency may be plausible although a higher one is not, and no bisection finds the lowest.
+        Frequencies are tried one by one, upwards from the limit that holds however the list was
+        chosen. The lower limit is the first that is plausible.
+        """
+        low, high = self.at(ids)
+        if self._kind != "auto" or not len(ids):
+            return Limits(low, high)
+        values = (low + high) / 2
+        # Only low limits change: an item is in the list because its estimate is large.
+        given, anyhow = list_tails(self._alpha / 2, len(ids), self._size, threshold)
+        least = values - max(self._distribution.exceeded_with(2.0 * anyhow), self.half) - ROUNDING
+        if threshold is None:
+            return Limits(least, high)
+        found = np.empty(len(values))
+        for part in (slice(start, start + _AT_ONCE) for start in range(0, len(values), _AT_ONCE)):
+            tried = least[part, None] + (low - least)[part, None] * np.linspace(0.0, 1.0, _STEPS)
+            # P(error >= value - f | error >= threshold - f) >= given, written without a division
+            plausible = self._at_least(values[part, None] - tried) >= given * self._at_least(
+                threshold - tried
+            )
+            plausible[:, -1] = True  # the pointwise limit, if none below it is plausible
+            found[part] = np.take_along_axis(tried, plausible.argmax(axis=1)[:, None], axis=1)[:, 0]
+        return Limits(found, high)
+
+    def _at_least(self, x: F64) -> F64:
+        """Return the probability that an error is at least x."""
+        # The signs are symmetric, so half of the errors of each size lie on either side.
+        beyond = 1.0 - np.searchsorted(self._errors, np.abs(x) - ROUNDING) / len(self._errors)
+        return np.where(x > 0, beyond / 2, 1.0 - beyond / 2)
+
+
+class OrderIntervals:
+    """Intervals from order statistics of the rows, which assume no distribution of the errors.
+
+    Under random signs an item's row estimates are independent and symmetric about its frequency. So
+    the k-th smallest and the k-th largest of L rows enclose it with probability at least
+    1 - 2 P(Bin(L, 1/2) < k).
+    """
+
+    def __init__(self, landed: Landed, confidence: float, size: int) -> None:
+        rows = landed.spec.rows
+        self._k, level = order_statistic(rows, confidence)
+        self._rows, self._landed, self._size = landed.rows(), landed, size
+        self.about = (
+            f"order statistics {self._k} and {rows + 1 - self._k} of {rows} rows, level {level:.4g}"
+        )
+
+    def at(self, ids: Ids) -> Limits:
+        """Return the limits of any ids, in frequencies."""
+        estimates = np.stack([ask(row, ids) for row in self._rows])
+        ends = (self._k - 1, len(self._rows) - self._k)
+        ordered = np.partition(estimates, ends, axis=0)
+        return Limits(ordered[ends[0]] - ROUNDING, ordered[ends[1]] + ROUNDING)
+
+    def centres(self, ids: Ids) -> None:
+        """Return None: the errors are not assumed to be normal."""
+
+    def listed(self, ids: U64, threshold: float | None) -> Limits:
+        """Return the same limits as for items named beforehand, in frequencies."""
+        return self.at(ids)
+
+    @cached_property
+    def predicted_linf(self) -> float:
+        """The median of the medians' largest error; for an even number of rows an upper bound."""
+        return _MedianLaw([self._landed]).largest_of(self._size)
+
+
+def order_statistic(rows: int, confidence: float) -> tuple[int, float]:
+    """Return the k whose k-th smallest and largest rows hold with `confidence`, and their level.
+
+    The largest such k is returned, since it gives the shortest interval.
+
+    >>> order_statistic(9, 0.9)
+    (2, 0.9609375)
+
+    Raises:
+        InvalidInputError: too few rows.
+    """
+    levels = [1.0 - 2.0 * float(bdtr(k - 1, rows, 0.5)) for k in range(1, rows // 2 + 1)]
+    sound = [k for k, level in enumerate(levels, start=1) if level >= confidence]
+    if not sound:
+        needed = int(np.ceil(1.0 - np.log2(1.0 - confidence)))
+        best = f"; {rows} rows give at most {levels[0]:.4g}" if levels else ""
+        raise InvalidInputError(
+            f"order statistics need at least {needed} rows for a confidence of {confidence:.12g},"
+            f" the sketches have {rows}{best}: lower the confidence, or take another kind of"
+            " interval"
+        )
+    return sound[-1], levels[sound[-1] - 1]
+
+
+class _MedianLaw:
+    """The distribution of the paper's estimate of an id that no client holds, given the sums.
+
+    It is over the id's cells and signs. For several results with hashes of their own it is the
+    distribution of the estimate from all their clients.
+    """
+
+    def __init__(self, results: Sequence[Landed]) -> None:
+        self._num_clients = sum(landed.num_clients for landed in results)
+        # For each result (under schedule "fresh": for each of its rounds) and each row: the sizes
+        # of the cells' values, rising, so that a search in them counts the cells above a value.
+        self._sizes: list[list[F64]] = []
+        for landed in results:
+            weighted = (
+                landed.frequencies * landed.weights * (landed.num_clients / self._num_clients)
+            )
+            if landed.fresh:
+                self._sizes += [
+                    list(np.sort(np.abs(weighted[..., m]), axis=1))
+                    for m in range(weighted.shape[2])
+                ]
+            else:
+                rng = generator(landed.spec.seed, b"law")
+                self._sizes.append([_signed_sums(row, rng) for row in weighted])
+        if len(self._sizes) > 1:
+            self._grid, self._tail = self._convolved()
+
+    def largest_of(self, size: int) -> float:
+        """Return the median of the largest of `size` independent estimates."""
+        return or_none(self.exceeded_with(1.0 - 0.5 ** (1.0 / size)), self._num_clients)
+
+    def exceeded_with(self, probability: float) -> float:
+        """Return the size that is exceeded with this probability."""
+        if len(self._sizes) > 1:
+            return float(self._grid[np.argmax(self._tail <= probability)])
+        low, high = 0.0, max(float(row[-1]) for row in self._sizes[0])
+        for _ in range(60):  # halves the range to below the precision of float64
+            middle = (low + high) / 2
+            beyond = float(self._beyond(self._sizes[0], np.array([middle]))[0]) > probability
+            low, high = (middle, high) if beyond else (low, middle)
+        return high
+
+    def _beyond(self, sizes: list[F64], x: F64) -> F64:
+        """Return the probability that the median exceeds x in size.
+
+        It does so where at least half of the rows exceed x on the same side.
+        """
+        need = (len(sizes) + 1) // 2
+        # The probability that so many rows lie above x; the last entry stands for `need` or more.
+        reached = np.zeros((need + 1, len(x)))
+        reached[0] = 1.0
+        for row in sizes:
+            above = 0.5 * (1.0 - np.searchsorted(row, x, side="right") / len(row))
+            # Rows differ in their cells, so this is no binomial: the rows are added one by one.
+            up = reached[:-1] * above
+            reached[:-1] -= up
+            reached[1:] += up
+        both: F64 = np.minimum(2.0 * reached[-1], 1.0)
+        return both
+
+    def _convolved(self) -> tuple[F64, F64]:
+        """Return sizes, and the probability that the sum of the medians exceeds each of them.
+
+        The medians of rounds or results are independent, so the transforms of their distributions
+        are multiplied. Of more than a hundred a hundred stand for all, to bound the time.
+        """
+        step = (
+            float(max(sum(max(float(row[-1]) for row in sizes) for sizes in self._sizes), 1e-300))
+            / _GRID
+        )
+        edges: F64 = step * (np.arange(_GRID + 1.0) + 0.5)
+        reach = _GRID + len(self._sizes) + 1
+        transform = np.ones(reach + 1, complex)
+        taken = self._sizes[:: -(-len(self._sizes) // 100)]
+        for sizes in taken:
+            tails = self._beyond(sizes, edges)
+            # The probability of each size, rounded to a multiple of the step, on one side.
+            masses = -np.diff(tails) / 2
+            signed = np.zeros(2 * reach)
+            signed[0] = 1.0 - tails[0]
+            signed[1 : _GRID + 1] = masses
+            # Negative sums stand at the end of the array, as the transform wraps around.
+            signed[-1 : -_GRID - 1 : -1] = masses
+            transform *= np.fft.rfft(signed)
+        transform = (
+            transform.real ** (len(self._sizes) / len(taken))
+            if len(taken) < len(self._sizes)
+            else transform
+        )
+        # Rounding leaves tiny negative probabilities, which would make the tail rise.
+        density = np.maximum(np.fft.irfft(transform, 2 * reach)[1 : reach + 1], 0.0)
+        every: F64 = step * (np.arange(reach + 1.0) + 1.0)
+        return every, np.append(2.0 * np.cumsum(density[::-1])[::-1], 0.0)
+
+
+def _signed_sums(row: F64, rng: np.random.Generator) -> F64:
+    """Return the sizes of every cell's sums over batches under many signs, rising.
+
+    All patterns of signs are taken where these are few, random ones otherwise.
+    """
+    width, batches = row.shape
+    patterns = 1 << (batches - 1)  # the first sign is fixed: its flip changes no size
+    if batches - 1 > 20 or patterns * width > _SIGNED_SUMS:
+        signs = rng.choice(np.array([-1.0, 1.0]), (batches, max(1, _SIGNED_SUMS // width)))
+    else:
+        bits = np.arange(patterns) >> np.arange(batches)[:, None] & 1
+        signs = 1.0 - 2.0 * bits
+    sizes: F64 = np.sort(np.abs(row @ signs).reshape(-1))
+    return sizes

@@ -1,0 +1,351 @@
+"""The words and numbers of a report, as lines of text and as (name, text) rows.
+
+Shares of the clients are written in percent. The difference of two shares, such as an error, is
+written in percentage points: "an error of 0.1 %" could be read as a tenth of a percent of the
+frequency itself.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from fedtally.domain import Domain
+from fedtally.plan import Plan
+from fedtally.recovery.decoding import listed_kind, named_kind
+from fedtally.result import Estimate
+
+NO_PRIVACY = "no differential privacy: the sums of each round are exact"
+COVERS = "frequencies among the clients that took part"
+_MOST_DECIMALS = 6  # of a percentage: smaller errors are rounding
+
+
+def covers(kind: str) -> str:
+    """Return the frequencies for which intervals of a kind hold, in words.
+
+    >>> covers("simultaneous").partition("; ")[2]
+    'of all candidates at once, so also of a list chosen by its estimates'
+    """
+    which = {
+        "selective": "of a list chosen by its estimates, on average over its items",
+        "simultaneous": "of all candidates at once, so also of a list chosen by its estimates",
+    }
+    return (
+        f"{COVERS};"
+        f" {which.get(kind, 'of items named beforehand, not of a list chosen by its estimates')}"
+    )
+
+
+def level(confidence: float) -> str:
+    """Return a confidence in percent, never rounded to 100, which would promise too much.
+
+    >>> level(0.95), level(0.9999999)
+    ('95 %', '99.99999 %')
+    """
+    return f"{100 * confidence:.12g} %"
+
+
+def percent(share: float, digits: int = 2) -> str:
+    """Return a share of the clients in percent.
+
+    >>> percent(0.05126), percent(-1e-12)
+    ('5.13 %', '0.00 %')
+    """
+    return f"{100 * share:z.{digits}f} %"  # z: without a minus before a rounded 0
+
+
+def points(error: float, digits: int | None = None, signed: bool = False) -> str:
+    """Return the error of a frequency in percentage points.
+
+    Args:
+        error: the difference of two shares.
+        digits: the decimals to show; None: as many as `decimals` finds.
+        signed: write a plus, too.
+
+    >>> points(0.05126), points(-0.0001, 2, signed=True)
+    ('5.13 points', '-0.01 points')
+    """
+    digits = decimals([error]) if digits is None else digits
+    return f"{100 * error:{'+' if signed else ''}z.{digits}f} points"
+
+
+def decimals(shares: Iterable[float]) -> int:
+    """Return how many decimals of a percentage show two digits of the smallest share: 2 to 6.
+
+    >>> decimals([0.25, 0.031]), decimals([0.25, 0.000031])
+    (2, 4)
+    """
+    smallest = min((abs(share) for share in shares if share), default=1.0)
+    return min(_MOST_DECIMALS, max(2, 1 - math.floor(math.log10(100 * smallest))))
+
+
+def size(number: float) -> str:
+    """Return a number of bytes in decimal units, with three digits.
+
+    >>> size(17), size(31_987), size(282_878), size(1_500_000)
+    ('17 B', '32.0 kB', '283 kB', '1.50 MB')
+    """
+    for unit, bytes_ in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
+        if number >= 0.9995 * bytes_:  # what rounds to 1.00 of a unit is written in that unit
+            value = number / bytes_
+            return f"{value:,.{max(0, 2 - math.floor(math.log10(max(value, 1))))}f} {unit}"
+    return f"{number:.0f} B"
+
+
+def counted(number: int, noun: str) -> str:
+    """Return a number and its noun, in the plural unless the number is 1.
+
+    >>> counted(1, "client"), counted(12_000, "client")
+    ('1 client', '12,000 clients')
+    """
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+def cost(plan: Plan) -> str:
+    """Return what a client uploads, beside the cost of the two exact encodings, in words.
+
+    >>> plan = Plan(rows=7, width=8, schedule="shared", num_rounds=1, num_clients=50,
+    ...             max_round_clients=50, domain={"kind": "range", "size": 900, "public": True},
+    ...             max_items=1, seed=bytes(32))
+    >>> cost(plan).split("; ")[0]
+    '49 B per client (one-hot vector: 788 B'
+    >>> cost(plan).split("; ")[1]
+    'the item itself, binary: 2 B, but then the server would see it)'
+    """
+    per = "per client" if plan.num_rounds == 1 else "per client, in its round"
+    items = "the item itself, binary" if plan.max_items == 1 else "the items themselves, binary"
+    seen = "it" if plan.max_items == 1 else "them"
+    exact = (
+        f"one-hot vector: {size(plan.one_hot_bytes_per_client)}; {items}:"
+        f" {size(plan.binary_bytes_per_client)}"
+    )
+    return f"{size(plan.bytes_per_client)} {per} ({exact}, but then the server would see {seen})"
+
+
+def candidates(domain: Domain) -> str:
+    """Return what the candidate items are, and whether they are public, in words.
+
+    >>> from fedtally.domain import Dictionary, IntegerRange, Strings
+    >>> candidates(IntegerRange(1, 9)), candidates(Strings(["tea"], bytes(32)))
+    ('9 integers, public', '1 string, not public: taken from the input itself')
+    """
+    noun = {
+        "range": "integer",
+        "integers": "integer",
+        "dictionary": "item",
+        "strings": "string",
+        "grid": "cell",
+    }
+    known = "public" if domain.public else "not public: taken from the input itself"
+    return f"{counted(domain.size, noun.get(domain.kind, 'item'))}, {known}"
+
+
+def collisions(domain: Domain) -> str:
+    """Return the probability that two candidates share an id, in words.
+
+    It is empty where the ids are the items themselves.
+
+    >>> from fedtally.domain import IntegerRange, Strings
+    >>> collisions(IntegerRange(1, 9)), collisions(Strings(["tea", "milk"], bytes(32)))
+    ('', 'two candidates share a 61-bit id with probability at most 1e-18')
+    """
+    if not domain.collision_probability:
+        return ""
+    return (
+        "two candidates share a 61-bit id with probability at most"
+        f" {domain.collision_probability:.1g}"
+    )
+
+
+def guarantee(fields: Mapping[str, Any]) -> str:
+    """Return the guarantee that `privacy_fields` hold, in one line.
+
+    >>> guarantee({"epsilon": 1.00491, "delta": 1e-6, "neighbours": "zero-out", "trust": "central",
+    ...            "not_private": True, "mechanism": "rounded-gaussian"})
+    'not private: epsilon 1.005, delta 1e-06 (zero-out, central trust, rounded-gaussian noise)'
+    """
+    from fedtally.privacy import NOT_PRIVATE
+    from fedtally.privacy.accounting import rounded_up
+
+    numbers = f"epsilon {rounded_up(fields['epsilon']):g}, delta {rounded_up(fields['delta']):g}"
+    how = f"{fields['neighbours']}, {fields['trust']} trust, {fields['mechanism']} noise"
+    return f"{f'{NOT_PRIVATE}: ' if fields['not_private'] else ''}{numbers} ({how})"
+
+
+def privacy_rows(plan: Plan, traffic: Mapping[str, Any] | None = None) -> list[tuple[str, str]]:
+    """Return the rows on a plan's privacy and on the parties that see the sums.
+
+    Args:
+        plan: the plan.
+        traffic: the traffic of the secure sum, where it has happened.
+
+    >>> domain = {"kind": "range", "size": 900, "public": True}
+    >>> privacy_rows(Plan(rows=7, width=8, schedule="shared", num_rounds=1, num_clients=50,
+    ...                   max_round_clients=50, domain=domain, max_items=1, seed=bytes(32)))
+    [('Privacy', 'no differential privacy: the sums of each round are exact')]
+    """
+    seen = "" if traffic is None else f" ({_seen(traffic)})"
+    if plan.privacy is None:
+        return [("Privacy", f"{NO_PRIVACY}{seen}")]
+    from fedtally.privacy import guarantee_text
+
+    # Where clients add the noise, each cohort's sum holds noise of its own and is a release.
+    split = (traffic or {}).get("cohorts", 0) if plan.privacy.by_clients else 0
+    said = guarantee_text.sentences(
+        plan.privacy, num_releases=split or len(plan.releases), is_two_server=plan.is_two_server
+    )
+    rows = [("Privacy", said[0]), *(("", line) for line in said[1:])]
+    # Under central trust the server sees sums without noise, and the sentences above say so.
+    is_seen = traffic is not None and plan.privacy.event.trust == "distributed"
+    return [*rows, ("", _seen(traffic or {}))] if is_seen else rows
+
+
+def _seen(traffic: Mapping[str, Any]) -> str:
+    """Return which party sees which sums, in words."""
+    if traffic["method"] == "ideal":
+        return "ideal secure summation: the server would see these sums alone"
+    if traffic["method"] == "two-server":
+        return "the servers, unless they collude, see these sums alone"
+    # A result made by hand of landed sums has what the plan says, which knows no number of cohorts.
+    if "cohorts" not in traffic:
+        return "the server sees these sums alone, or those of the cohorts that add up to them"
+    sums = "these sums" if traffic["cohorts"] == 1 else "the sum of each cohort"
+    return f"the server sees {sums} alone"
+
+
+def sizing_rows(said: Mapping[str, Any] | None) -> list[tuple[str, str]]:
+    """Return the rows on the choice of a sketch's size; none where the size was given.
+
+    >>> sizing_rows({"sizing": "minimax", "tau": 0.001, "failure_probability": 0.1,
+    ...              "predicted_linf": None, "pilot": None, "message": ""})[0][1]
+    'by the formula minimax for a largest error of 0.10 points, which guarantees nothing'
+    """
+    if said is None:
+        return []
+    chance = f"exceeded in at most {100 * said['failure_probability']:.3g} % of campaigns"
+    tau = points(said["tau"])
+    if said["sizing"] == "model":
+        text = f"by model for a largest error of {tau}, {chance}"
+    else:  # only the model comes with a probability of failure
+        formula = f"by the formula {said['sizing']}"
+        text = f"{formula} for a largest error of {tau}, which guarantees nothing"
+    rows = [("Sized", text)]
+    pilot = said["pilot"]
+    if pilot is not None:
+        sketch = (
+            f"{pilot['rows']} x {pilot['width']:,} counters, {size(pilot['bytes_per_client'])} each"
+        )
+        who = counted(pilot["num_clients"], "client")
+        noised = f" and noised for epsilon {pilot['epsilon']:g}" if pilot.get("epsilon") else ""
+        rows.append(("", f"from a pilot of {who} ({sketch}), who are not in the estimates{noised}"))
+    return [*rows, *([("", said["message"])] if said["message"] else [])]
+
+
+def secure_sum_rows(traffic: Mapping[str, Any], unit: str = "client") -> list[tuple[str, str]]:
+    """Return the rows on the secure sum; none where it was ideal.
+
+    Args:
+        traffic: the traffic of the secure sum; fields that only a run knows may be missing.
+        unit: the noun for a part of a sum, "client" or "contribution".
+
+    >>> secure_sum_rows({"method": "ideal"})
+    []
+    """
+    if traffic["method"] == "ideal":
+        return []
+    bits = f"{traffic['bits']}-bit counters"
+    if "cohorts" not in traffic:
+        corrupt = f"up to {traffic['corrupt']:,} clients of a sum corrupt"
+        return [
+            ("Secure sum", _trust(traffic)),
+            ("", f"{corrupt}; {bits}; summed elsewhere, by the plan"),
+        ]
+    return [
+        ("Secure sum", _trust(traffic)),
+        ("", f"{_cohorts(traffic)}, up to {traffic['corrupt']:,} of each corrupt; {bits}"),
+        ("", _attendance(traffic, unit)),
+        ("Messages", _traffic(traffic, "up")),
+        ("", _traffic(traffic, "down")),
+        *_cpu(traffic),
+    ]
+
+
+def _cpu(traffic: Mapping[str, Any]) -> list[tuple[str, str]]:
+    # A private run has no seconds: they could tell how much a client holds.
+    if traffic["client_seconds"] is None:
+        return []
+    text = (
+        f"{1e3 * traffic['client_seconds']:.2g} ms a client, {traffic['server_seconds']:.2g} s at"
+        " the server"
+    )
+    return [("CPU", text)]
+
+
+def _trust(traffic: Mapping[str, Any]) -> str:
+    if traffic["method"] == "two-server":
+        return (
+            f"two servers that do not collude; at least {traffic['min_survivors']:,} clients in"
+            " a sum"
+        )
+    server = (
+        "that follows the protocol" if traffic["adversary"] == "semi-honest" else "that may lie"
+    )
+    return (
+        f"secagg against a server {server}: {traffic['neighbours']} neighbours, any"
+        f" {traffic['threshold']} of {traffic['neighbours'] + 1} shares open a mask, at least"
+        f" {traffic['min_survivors']:,} clients in a sum"
+    )
+
+
+def _cohorts(traffic: Mapping[str, Any]) -> str:
+    least, most = traffic["smallest_cohort"], traffic["largest_cohort"]
+    of = f"{most:,}" if least == most else f"{least:,} to {most:,}"
+    return f"{counted(traffic['cohorts'], 'cohort')} of {of} clients"
+
+
+def _attendance(traffic: Mapping[str, Any], unit: str) -> str:
+    gone = f"{traffic['dropouts']:,} dropped out" if traffic["dropouts"] else "nobody dropped out"
+    equal = (
+        "the sums equal the plain sums exactly"
+        if traffic["equals_plain_sum"]
+        else "not compared with plain sums"
+    )
+    return (
+        f"{traffic['survivors']:,} of {counted(traffic['clients'], unit)} in the sums, {gone};"
+        f" {equal}"
+    )
+
+
+def _traffic(traffic: Mapping[str, Any], way: str) -> str:
+    name = f"{way}load_bytes"
+    parts = [f"{stage['stage']} {size(stage[name])}" for stage in traffic["stages"] if stage[name]]
+    return f"{way} {size(traffic[name])} a client{': ' if parts else ''}{', '.join(parts)}"
+
+
+def covered(
+    confidence: float, asked: str, about: str, listed: Sequence[Estimate], named: Sequence[Estimate]
+) -> list[tuple[str, str]]:
+    """Return the rows on what intervals cover, on how they were made, and on what they leave out.
+
+    Args:
+        confidence: the confidence of the intervals.
+        asked: the kind of interval that was asked for.
+        about: how they were made, in words.
+        listed: estimates in a list that they chose themselves.
+        named: estimates of items named beforehand.
+    """
+    kinds = [listed_kind(asked)] * bool(listed) + [named_kind(asked)] * bool(named)
+    said = []
+    for kind in dict.fromkeys(kinds or [named_kind(asked)]):
+        each = " each" if kind in ("pointwise", "order") else ""
+        said.append(f"{level(confidence)}{each}, for {covers(kind)}")
+    rows = [("Intervals", said[0]), *(("", more) for more in [*said[1:], about] if more)]
+    sampling = max((e.sampling_error or 0.0 for e in [*listed, *named]), default=0.0)
+    if sampling:
+        text = (
+            "not in the intervals: the clients as a sample of a wider population, up to"
+            f" ± {points(sampling)} here"
+        )
+        rows.append(("Sampling", text))
+    return rows

@@ -1,0 +1,31 @@
+"""The answer of a campaign: estimates from landed sums, their errors, tables and files.
+
+The rooms are `result` (the answer itself), `estimates` (one item's), `evaluation` (the truth of a
+simulation, and the errors) and `files` (saved answers and exported tables).
+"""
+
+from fedtally.result.estimates import Estimate, clip_limits
+from fedtally.result.evaluation import Evaluation, Truth
+from fedtally.result.files import (
+    SCHEMA,
+    check_export_path,
+    check_table_fits,
+    physical_memory,
+    write_table,
+)
+from fedtally.result.result import RARE_ITEMS, Progress, Result
+
+__all__ = [
+    "RARE_ITEMS",
+    "SCHEMA",
+    "Estimate",
+    "Evaluation",
+    "Progress",
+    "Result",
+    "Truth",
+    "check_export_path",
+    "check_table_fits",
+    "clip_limits",
+    "physical_memory",
+    "write_table",
+]

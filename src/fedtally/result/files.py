@@ -1,0 +1,174 @@
+"""Results in files: saved answers, exported tables, and the memory that a table takes."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from fedtally import _archive, _validate
+from fedtally import domain as domains
+from fedtally.errors import InvalidInputError, MemoryLimitError, UnreadableFileError
+from fedtally.plan import Plan
+from fedtally.recovery.decoding import CONFIDENCE, Decoding
+from fedtally.result.evaluation import Evaluation
+from fedtally.sketch import CountSketch
+from fedtally.sketch.count_sketch import noise_mark
+
+if TYPE_CHECKING:
+    from fedtally.result.result import Result
+
+SCHEMA = "fedtally-result/1"
+# Of a table of all candidates: estimate, order, label and the row that is being written.
+_BYTES_PER_ROW = 96
+
+
+def save(result: Result, path: str | os.PathLike[str]) -> None:
+    """Write sums, plan and candidates of a result to one file, whole or not at all.
+
+    Estimates are not written: they are decoded from the sums again, in any way the reader asks for.
+    """
+    meta = {
+        "plan": result.plan.to_dict(),
+        "domain": result.domain.describe(),
+        "rounds": [sketch.round for sketch in result.sketches],
+        "num_clients": [sketch.num_clients for sketch in result.sketches],
+        "noise": [sketch.noise for sketch in result.sketches],
+        "recovery": result.recovery,
+        "objective": result.objective,
+        "confidence": result.confidence,
+        "intervals": result.interval_kind,
+        "warnings": list(result._warnings),
+        "missing": result.missing,
+        "secure_sum": result.secure_sum,
+        "sizing": result.sizing,
+        "timings": result.timings,
+        "attendance": result.attendance,
+        "draw": result.draw,
+        "evaluation": None if result.evaluation is None else result.evaluation._asdict(),
+    }
+    arrays = {f"domain_{name}": values for name, values in result.domain.arrays().items()}
+    # True counts are left out: a file may go to people that must not see them.
+    _archive.write(
+        path,
+        SCHEMA,
+        meta,
+        {"counters": np.stack([s.counters for s in result.sketches]), **arrays},
+    )
+
+
+def load(kind: type[Result], path: str | os.PathLike[str]) -> Result:
+    """Read a result of a kind that `save` wrote.
+
+    Raises:
+        UnreadableFileError: the file is missing, damaged, or of another kind.
+    """
+    _, meta, arrays = _archive.read(path, SCHEMA)
+    try:
+        plan = Plan.from_dict(meta["plan"])
+        parts = {
+            name.removeprefix("domain_"): values
+            for name, values in arrays.items()
+            if name.startswith("domain_")
+        }
+        sketches = _sketches(plan, meta, arrays["counters"])
+        result = kind(
+            plan,
+            domains.load(meta["domain"], parts),
+            sketches,
+            decoding=Decoding(  # files of earlier versions lack some of these
+                meta["recovery"],
+                meta.get("objective", "linf"),
+                meta.get("confidence", CONFIDENCE),
+                meta.get("intervals", "auto"),
+            ),
+            warnings=meta["warnings"],
+            missing=meta["missing"],
+            secure_sum=meta.get("secure_sum"),
+            sizing=meta.get("sizing"),
+            timings=meta["timings"],
+            attendance=meta["attendance"],
+            draw=meta["draw"],
+        )
+        if meta["evaluation"] is not None:
+            result.evaluation = Evaluation(**meta["evaluation"])
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        # a file is data of strangers: anything in it that a constructor refuses is damage
+        raise UnreadableFileError(f"{os.fspath(path)} is damaged: {error}") from error
+    return result
+
+
+def _sketches(plan: Plan, meta: Mapping[str, Any], counters: npt.NDArray[Any]) -> list[CountSketch]:
+    """Return the landed sums of a file, checked against its plan."""
+    rounds, clients, marks = meta["rounds"], meta["num_clients"], meta["noise"]
+    if (
+        counters.dtype != np.int64
+        or counters.shape != (len(rounds), plan.rows, plan.width)
+        or not len(clients) == len(marks) == len(rounds)
+    ):
+        raise InvalidInputError(f"counters of shape {counters.shape} do not fit the plan")
+    sketches = []
+    for round, num_clients, mark, values in zip(rounds, clients, marks, counters, strict=True):
+        sketch = CountSketch(plan.spec, round)
+        sketch.num_clients = _validate.integer(0, num_clients=num_clients)
+        sketch.noise = noise_mark(mark)
+        sketch.counters = np.ascontiguousarray(values)
+        sketches.append(sketch)
+    return sketches
+
+
+def check_export_path(path: str | os.PathLike[str]) -> None:
+    """Raise InvalidInputError unless `path` ends like a table that `Result.export` can write.
+
+    Commands call it before the work, and not when the answer is there.
+
+    >>> check_export_path("estimates.csv")
+    """
+    if not os.fspath(path).endswith((".csv", ".parquet")):
+        raise InvalidInputError(f"output must end in .csv or .parquet, got {os.fspath(path)}")
+
+
+def write_table(table: Any, path: str | os.PathLike[str]) -> None:
+    """Write a `pyarrow.Table` to a .csv or .parquet file, whole or not at all."""
+    with _archive.replacing(path) as temporary:
+        if os.fspath(path).endswith(".csv"):
+            import pyarrow.csv
+
+            pyarrow.csv.write_csv(table, temporary)
+        else:
+            import pyarrow.parquet
+
+            pyarrow.parquet.write_table(table, temporary)
+
+
+def check_table_fits(size: int, memory: int | None) -> None:
+    """Raise MemoryLimitError unless a table of `size` candidates fits into memory.
+
+    Args:
+        size: the number of candidates.
+        memory: the bytes that it may take; None: half of the machine's memory.
+
+    >>> check_table_fits(1000, memory=2**20)
+    """
+    limit = physical_memory() // 2 if memory is None else memory
+    if size * _BYTES_PER_ROW > limit:
+        raise MemoryLimitError(
+            f"a table of {size:,} candidates needs about {_shown(size * _BYTES_PER_ROW)}, more than"
+            f" the {_shown(limit)} allowed; ask for the top items or named ones, or raise the limit"
+            " (--memory)"
+        )
+
+
+def _shown(size: int) -> str:
+    return f"{size / 1e9:,.1f} GB" if size >= 1e8 else f"{size / 1e6:,.3f} MB"
+
+
+def physical_memory() -> int:
+    """Return the bytes of memory of this machine; 4 GiB where it does not say."""
+    try:
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (AttributeError, OSError, ValueError):  # no sysconf, or not these names of it
+        return 4 << 30

@@ -1,0 +1,584 @@
+"""The answer of a campaign: landed sums, decoded when somebody asks for estimates."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from fedtally import _validate
+from fedtally.domain import Domain
+from fedtally.errors import InvalidInputError, MissingExtraError
+from fedtally.plan import Plan
+from fedtally.privacy import NOT_PRIVATE
+from fedtally.recovery.decoding import (
+    MAX_ENUMERATED,
+    MAX_JOINT,
+    Decoding,
+    check_enumerable,
+    kind_of,
+    named_kind,
+)
+from fedtally.recovery.intervals import (
+    Intervals,
+    Limits,
+    NoisyNumberIntervals,
+    make_intervals,
+    sampling_error,
+)
+from fedtally.recovery.joint import JointDecoder
+from fedtally.recovery.linear_system import Decoder, Ids, ask
+from fedtally.recovery.median import MedianDecoder, check_landed
+from fedtally.recovery.shrinkage import ShrunkDecoder
+from fedtally.result import files
+from fedtally.result.estimates import Estimate, clip_limits
+from fedtally.result.evaluation import Evaluation, Truth, evaluate
+from fedtally.result.files import check_export_path, check_table_fits, write_table
+from fedtally.sketch import CountSketch, Recovery
+
+RARE_ITEMS = (
+    "joint recovery finds rare items too: without differential privacy, secure summation does not"
+    " protect them"
+)
+# Candidates that are decoded at once, so that memory is bounded: their estimates take 2 MiB.
+BLOCK = 1 << 18
+AS_USUAL = Decoding()
+
+F64 = npt.NDArray[np.float64]
+Progress = Callable[[str, int, int | None], None]
+
+
+class Result:
+    """The answer of a campaign: landed sums and what they say about the items.
+
+    Estimates are counts over the clients of all landed rounds; a client of several rounds counts in
+    each. A frequency is a count divided by the number of these contributions. The sums are kept,
+    and decoded when estimates are asked for.
+
+    Args:
+        plan: the campaign's plan.
+        domain: the candidate items.
+        sketches: the landed sums, at most one per round. If the plan has privacy, each sum holds
+            the noise of that plan and the mark of it.
+        decoding: how the sums are decoded.
+        truth: the true counts, where a simulation knows them and evaluation was asked for.
+        warnings: notes that a reader of the numbers needs.
+        missing: the number of rows that were dropped because they lacked an item, client or round.
+        secure_sum: how the sums were made, JSON-able; None: as the plan says.
+        sizing: how the sketch's size was chosen for a target, JSON-able; None: the size was given,
+            or follows from a number of bytes.
+        timings: the seconds of each stage.
+        attendance: at place k - 1, the number of clients that took part in exactly k rounds; None:
+            no client is in more than one.
+        draw: the number of items that the bound on a client's items dropped, JSON-able; None: none
+            were dropped, or the number is private.
+
+    Attributes:
+        decoding: how the sums are decoded, with the name of the decoder in place of "auto".
+        num_clients: the number of clients that took part, each counted once.
+        num_contributions: the number of sketches in the sums: a client of three rounds has three.
+            Frequencies are shares of them.
+
+    Raises:
+        InvalidInputError: nobody took part; `attendance` does not add up to the contributions in
+            the sums; or the plan guarantees privacy, and a sum has no noise or another plan's.
+
+    >>> import fedtally
+    >>> result = fedtally.estimate(["tea"] * 30 + ["milk"] * 10, seed=1)
+    >>> [(e.item, e.frequency) for e in result.top(2)]
+    [('tea', 0.75), ('milk', 0.25)]
+    >>> result.frequency("tea")
+    0.75
+    """
+
+    def __init__(
+        self,
+        plan: Plan,
+        domain: Domain,
+        sketches: Sequence[CountSketch],
+        *,
+        decoding: Decoding = AS_USUAL,
+        truth: Truth | None = None,
+        warnings: Sequence[str] = (),
+        missing: int = 0,
+        secure_sum: Mapping[str, Any] | None = None,
+        sizing: Mapping[str, Any] | None = None,
+        timings: Mapping[str, float] | None = None,
+        attendance: Sequence[int] | None = None,
+        draw: Mapping[str, Any] | None = None,
+    ) -> None:
+        self.plan = plan
+        self.domain = domain
+        check_landed(sketches)
+        self.sketches = list(sketches)
+        _check_noised(plan, self.sketches)
+        self.truth = truth
+        self._warnings = tuple(warnings)
+        self.missing = missing
+        planned = {"method": "ideal"} if plan.secure_sum is None else plan.secure_sum.summary()
+        self.secure_sum: dict[str, Any] = dict(secure_sum or planned)
+        self.draw = None if draw is None else dict(draw)
+        self.sizing = None if sizing is None else dict(sizing)
+        self.timings = dict(timings or {})
+        self.decoding = decoding.resolved(domain.size, plan.rows)
+        self.recovery, self.objective = self.decoding.recovery, self.decoding.objective
+        self.confidence, self.interval_kind = self.decoding.confidence, self.decoding.intervals
+        self.evaluation: Evaluation | None = None
+        self.num_contributions = sum(sketch.num_clients for sketch in self.sketches)
+        if self.num_contributions < 1:
+            raise InvalidInputError(
+                "no client took part in any landed round: there is no frequency to estimate"
+            )
+        self.attendance = (
+            [self.num_contributions]
+            if attendance is None
+            else [int(number) for number in attendance]
+        )
+        # k rounds of a client are k contributions
+        counted = sum(rounds * number for rounds, number in enumerate(self.attendance, start=1))
+        if counted != self.num_contributions or min(self.attendance) < 0:
+            raise InvalidInputError(
+                f"attendance must add up to the {self.num_contributions:,} contributions in the"
+                f" sums, got {counted:,}"
+            )
+        self.num_clients = sum(self.attendance)
+
+    def prepare(self, progress: Progress | None = None) -> None:
+        """Fit the decoder and calibrate the intervals now, not at the first question.
+
+        Args:
+            progress: called as ("recover", candidates looked at, candidates to look at).
+
+        Raises:
+            MemoryLimitError: joint recovery must enumerate the domain, and it is too large.
+            InvalidInputError: too few rows for the kind of interval.
+        """
+        self._progress = progress
+        _ = self.decoder, self.intervals
+        self._progress = None
+
+    # Reported to while `_recovered` fits. A cached property takes no arguments, so `prepare` leaves
+    # it here.
+    _progress: Progress | None = None
+
+    @cached_property
+    def _recovered(self) -> MedianDecoder | JointDecoder:
+        """The decoder before shrinkage. Intervals are built on it: shrinkage would bias them."""
+        kind, report = kind_of(self.recovery), self._progress
+        if kind.fits_items:
+            check_enumerable(self.domain)
+        return kind.make(
+            self.sketches,
+            self.domain,
+            None if report is None else lambda done, total: report("recover", done, total),
+        )
+
+    @cached_property
+    def decoder(self) -> Decoder:
+        """The decoder that turns the landed sums into estimated counts.
+
+        Raises:
+            MemoryLimitError: the domain is too large for joint recovery or shrinkage, which must
+                enumerate it.
+        """
+        if self.objective == "linf":
+            return self._recovered
+        check_enumerable(self.domain)
+        return ShrunkDecoder(self._recovered, self.domain)
+
+    @cached_property
+    def intervals(self) -> Intervals | None:
+        """The intervals that give items their limits; None where the confidence is 0.
+
+        Raises:
+            InvalidInputError: too few rows for order statistics.
+        """
+        if self.confidence == 0:
+            return None
+        made = make_intervals(
+            self._recovered, self.sketches, self.domain, self.confidence, self.interval_kind
+        )
+        terms = self.plan.privacy
+        if terms is None or terms.event.relation != "add-remove":
+            return made
+        # Under this relation the number of clients is noised, too, in each release. Shares of it
+        # are as uncertain as it is.
+        stddev = terms.stddev * len(self.sketches) ** 0.5
+        return NoisyNumberIntervals(made, stddev / self.num_contributions, self.confidence)
+
+    def decoded(
+        self,
+        *,
+        recovery: str | None = None,
+        objective: str | None = None,
+        confidence: float | None = None,
+        intervals: str | None = None,
+    ) -> Result:
+        """Return the answer of the same sums, decoded in another way; None keeps a setting.
+
+        >>> import fedtally
+        >>> result = fedtally.estimate(["tea"] * 30 + ["milk"] * 10, seed=1)
+        >>> result.decoded(recovery="median", confidence=0).top(1)[0].low is None
+        True
+        """
+        asked = {
+            "recovery": recovery,
+            "objective": objective,
+            "confidence": confidence,
+            "intervals": intervals,
+        }
+        changed: dict[str, Any] = {
+            name: value for name, value in asked.items() if value is not None
+        }
+        return Result(
+            self.plan,
+            self.domain,
+            self.sketches,
+            decoding=replace(self.decoding, **changed),
+            truth=self.truth,
+            warnings=self._warnings,
+            missing=self.missing,
+            secure_sum=self.secure_sum,
+            sizing=self.sizing,
+            attendance=self.attendance,
+            draw=self.draw,
+        )
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """Notes that a reader of the numbers needs, on the data and on how they are decoded."""
+        notes = list(self._warnings)
+        if self.unit == "contributions":
+            notes.append(
+                "a client of several rounds counts in each: frequencies are shares of"
+                f" {self.num_contributions:,} contributions of {self.num_clients:,} clients"
+            )
+        if kind_of(self.recovery).fits_items:
+            if self.plan.privacy is None:
+                notes.append(RARE_ITEMS)
+            # past the cached property: asking for warnings must not start a fit
+            decoder = self.__dict__.get("_recovered")
+            if isinstance(decoder, JointDecoder) and decoder.fallback is not None:
+                notes.append(
+                    "nothing stands out of the noise: the paper's decoder is better here, and"
+                    " answered instead"
+                )
+        elif self.plan.rows < Recovery.JOINT.fewest_rows:
+            notes.append(
+                f"with fewer than {Recovery.JOINT.fewest_rows} rows the paper's decoder is used:"
+                " joint recovery, several times as accurate, needs more"
+            )
+        elif MAX_JOINT < self.domain.size <= MAX_ENUMERATED:
+            notes.append(
+                f"more than {MAX_JOINT:,} candidates: by default the paper's decoder is used; joint"
+                " recovery (--recovery joint) is several times as accurate and looks at each"
+                " candidate ten times"
+            )
+        return tuple(notes)
+
+    def __repr__(self) -> str:
+        return (
+            f"Result(clients={self.num_clients:,}, candidates={self.domain.size:,},"
+            f" plan={self.plan.fingerprint[:12]})"
+        )
+
+    def top(
+        self, k: int = 20, min_frequency: float | None = None, progress: Progress | None = None
+    ) -> list[Estimate]:
+        """Return the k largest estimates, largest first, ties by position in the domain.
+
+        Estimates below half a client are left out, so the list may have fewer than k. The limits
+        allow for the fact that the estimates chose the list, unless another kind of interval was
+        asked for.
+
+        Args:
+            k: the length of the list, at least 0.
+            min_frequency: the smallest frequency to list.
+            progress: called as (stage, candidates done, candidates).
+
+        Raises:
+            MemoryLimitError: the domain is too large to enumerate; name items with `estimates`
+                instead.
+        """
+        _validate.integer(0, k=k)
+        floor = 0.5  # of a client: what rounds to none is no item to list
+        if min_frequency is not None:
+            floor = max(floor, _validate.real(min_frequency=min_frequency) * self.num_contributions)
+        positions, counts = np.empty(0, np.int64), np.empty(0)
+        for start, _, block in self.blocks(progress):
+            # Only estimates that could enter the list are sorted. Before k + 1 are known all could.
+            hits = np.flatnonzero(block >= max(floor, counts.min() if len(counts) > k else -np.inf))
+            positions, counts = (
+                np.concatenate([positions, hits + start]),
+                np.concatenate([counts, block[hits]]),
+            )
+            # One more than k: it is the estimate that the others had to exceed, on which the limits
+            # of a chosen list depend.
+            kept = np.lexsort((positions, -counts))[: k + 1]
+            positions, counts = positions[kept], counts[kept]
+        reached = float(counts[k]) if len(counts) > k else floor
+        positions, counts = positions[:k], counts[:k]
+        if not len(positions):
+            return []
+        labels = self.domain.labels(positions)
+        ids = self.domain.encode(labels)
+        # The limits belong to the estimate before shrinkage, and the list was chosen after it. So
+        # the value that the former had to reach is not known.
+        threshold = reached / self.num_contributions if self.objective == "linf" else None
+        limits = None if self.intervals is None else self.intervals.listed(ids, threshold)
+        return self._estimates(labels, counts, limits)
+
+    def estimates(self, items: Sequence[str | int]) -> list[Estimate]:
+        """Return the estimates of named items, in the order given.
+
+        In a domain of strings an item need not be a candidate.
+
+        Raises:
+            OutsideDomainError: an item is not in the domain.
+        """
+        named = [items] if isinstance(items, str) else list(items)
+        if not named:
+            return []
+        ids = self.domain.encode(named)
+        labels = (
+            [int(item) for item in named] if self.domain.kind in ("range", "integers") else named
+        )
+        return self._estimates(
+            labels, self.decoder.at(ids), None if self.intervals is None else self.intervals.at(ids)
+        )
+
+    def frequency(self, item: str | int) -> float:
+        """Return the estimated share of the clients that contribute the item; it may be below 0."""
+        return self.estimates([item])[0].frequency
+
+    def true_frequencies(self, items: Sequence[str | int]) -> list[float] | None:
+        """Return the true frequencies of named items; None if the truth is unknown.
+
+        They are shares among the clients that took part. An item outside the domain has 0.
+        """
+        if self.truth is None:
+            return None
+        # An item outside the domain is nobody's: the domain cannot locate it, and its count is 0.
+        candidates = (
+            [
+                item
+                for item, there in zip(items, self.domain.contains(list(items)), strict=True)
+                if there
+            ]
+            if items
+            else []
+        )
+        counts = (
+            {}
+            if not candidates
+            else dict(zip(candidates, self.truth.at(self.domain.locate(candidates)), strict=True))
+        )
+        return [float(counts.get(item, 0)) / self.num_contributions for item in items]
+
+    def frequencies(self, memory: int | None = None) -> F64:
+        """Return the estimated frequency of every candidate, by position: float64 [domain.size].
+
+        Args:
+            memory: the bytes that the table may take; half of the machine's memory by default.
+
+        Raises:
+            MemoryLimitError: the table would not fit.
+        """
+        check_table_fits(self.domain.size, memory)
+        return np.concatenate([block for _, _, block in self.blocks()]) / self.num_contributions
+
+    def limits(self, memory: int | None = None) -> Limits | None:
+        """Return the limits of every candidate's frequency, by position; None where there are none.
+
+        Each of the two arrays is float64 [domain.size]. The limits are those of items that were
+        named before anybody saw an estimate.
+
+        Raises:
+            MemoryLimitError: the table would not fit.
+        """
+        check_table_fits(self.domain.size, memory)
+        intervals = self.intervals
+        if intervals is None:
+            return None
+        parts = [intervals.at(self._ids(*block)) for block in self._block_bounds()]
+        return clip_limits(Limits(*(np.concatenate(ends) for ends in zip(*parts, strict=True))))
+
+    def to_arrow(self, memory: int | None = None) -> Any:
+        """Return a `pyarrow.Table` of every candidate, largest estimate first.
+
+        Its columns are the fields of `Estimate`. The limits are those of an item named beforehand,
+        not of a list, which the schema's metadata say in `intervals`. If the run is marked not
+        private, a further column `note` says so.
+        """
+        import pyarrow as pa
+
+        frequencies = self.frequencies(memory)
+        order = np.argsort(-frequencies, kind="stable")
+        nothing = pa.nulls(len(order), pa.float64())
+        limits = self.limits(memory)
+        columns = {
+            "item": pa.array(self.domain.labels(order)),
+            "frequency": frequencies[order],
+            "low": nothing if limits is None else limits.low[order],
+            "high": nothing if limits is None else limits.high[order],
+            "count": frequencies[order] * self.num_contributions,
+            "sampling_error": (
+                nothing if limits is None else self._sampling_error(frequencies[order])
+            ),
+        }
+        if self.not_private:
+            columns["note"] = pa.array([self.not_private] * len(order))
+        kind = None if limits is None else named_kind(self.interval_kind)
+        return pa.table(columns, metadata={} if kind is None else {"intervals": kind})
+
+    @property
+    def unit(self) -> str:
+        """The noun for the things that are counted: "clients" or "contributions".
+
+        They are contributions where a client may be in several rounds.
+        """
+        return "clients" if self.num_clients == self.num_contributions else "contributions"
+
+    @property
+    def not_private(self) -> str:
+        """The mark that every output of a run with `not_private` carries; "" for other runs."""
+        return (
+            NOT_PRIVATE if self.plan.privacy is not None and self.plan.privacy.not_private else ""
+        )
+
+    def _sampling_error(self, frequencies: F64) -> F64:
+        # Clients, not contributions, are the sample. Clients that hold the same in many rounds tell
+        # as much as fewer clients of one round each: (sum k)^2 / sum k^2 of them (Kish 1965).
+        squares = sum(rounds**2 * number for rounds, number in enumerate(self.attendance, start=1))
+        return sampling_error(
+            frequencies, max(1, self.num_contributions**2 // squares), self.confidence
+        )
+
+    def to_frame(self, memory: int | None = None) -> Any:
+        """Return a pandas data frame of every candidate, largest estimate first.
+
+        Raises:
+            MissingExtraError: pandas is not installed.
+        """
+        try:
+            import pandas  # noqa: F401
+        except ImportError:
+            raise MissingExtraError(
+                "data frames need pandas: pip install 'fedtally[pandas]'"
+            ) from None
+        return self.to_arrow(memory).to_pandas()
+
+    def export(self, path: str | os.PathLike[str], memory: int | None = None) -> None:
+        """Write all candidates' estimates to a .csv or .parquet file, largest first.
+
+        The file is written whole or not at all.
+
+        Raises:
+            InvalidInputError: another suffix, or a folder that cannot be written.
+            MemoryLimitError: the table would not fit.
+        """
+        check_export_path(path)
+        write_table(self.to_arrow(memory), path)
+
+    def plot(self, path: str | os.PathLike[str] | None = None, k: int = 20) -> Any:
+        """Return a matplotlib figure of the k largest estimates; write it to `path` if given.
+
+        Raises:
+            MissingExtraError: matplotlib is not installed.
+        """
+        from fedtally import charts
+
+        return charts.top_items(
+            self.top(k),
+            self.num_contributions,
+            confidence=self.confidence,
+            note=self.not_private,
+            unit=self.unit,
+            path=path,
+        )
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write sums, plan and candidates to one file, whole or not at all.
+
+        True counts are not written. Candidates are: in a domain `input` they are the clients' own
+        items.
+        """
+        files.save(self, path)
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Result:
+        """Read a result that `save` wrote.
+
+        Raises:
+            UnreadableFileError: the file is missing, damaged, or of another kind.
+        """
+        return files.load(cls, path)
+
+    def evaluate(self, k: int = 20) -> Evaluation:
+        """Compare all estimates with the truth, and keep the figures as `evaluation`.
+
+        Raises:
+            InvalidInputError: the truth is not known: the result was loaded from a file, or
+                evaluation was not asked for.
+        """
+        self.evaluation = evaluate(self, k)
+        return self.evaluation
+
+    def _block_bounds(self) -> Iterator[tuple[int, int]]:
+        """Yield the first position, and the one after the last, of each block of candidates."""
+        check_enumerable(self.domain)
+        for start in range(0, self.domain.size, BLOCK):
+            yield start, min(start + BLOCK, self.domain.size)
+
+    def _ids(self, start: int, stop: int) -> Ids:
+        """Return the ids of the candidates at the positions start .. stop-1."""
+        # ids of a range of integers are consecutive: the kernels need not be given an array
+        first = self.domain.first_id
+        return self.domain.ids(start, stop) if first is None else range(first + start, first + stop)
+
+    def blocks(self, progress: Progress | None = None) -> Iterator[tuple[int, Ids, F64]]:
+        """Yield (first position, ids, estimated counts) of consecutive candidates.
+
+        Args:
+            progress: called as ("decode", candidates done, candidates).
+        """
+        for start, stop in self._block_bounds():
+            ids = self._ids(start, stop)
+            yield start, ids, ask(self.decoder, ids)
+            if progress is not None:
+                progress("decode", stop, self.domain.size)
+
+    def _estimates(
+        self, items: Sequence[str | int], counts: F64, limits: Limits | None
+    ) -> list[Estimate]:
+        frequencies = counts / self.num_contributions
+        if limits is None:
+            return [
+                Estimate(item, f, None, None, count)
+                for item, f, count in zip(items, frequencies.tolist(), counts.tolist(), strict=True)
+            ]
+        low, high = clip_limits(limits)
+        columns = (frequencies, low, high, counts, self._sampling_error(frequencies))
+        return [
+            Estimate(item, *row)
+            for item, *row in zip(items, *(c.tolist() for c in columns), strict=True)
+        ]
+
+
+def _check_noised(plan: Plan, sketches: Sequence[CountSketch]) -> None:
+    """Refuse sums without the plan's noise: the answer would print a guarantee that it lacks."""
+    if plan.privacy is None:
+        return
+    for sketch in sketches:
+        if sketch.noise != plan.noise_mark:
+            held = f"holds noise of {sketch.noise}" if sketch.noise else "is exact"
+            raise InvalidInputError(
+                f"the plan guarantees differential privacy by noise of {plan.noise_mark}, and the"
+                f" sum of round {sketch.round} {held}: take the sums from what adds the noise"
+                " (FrequencyServer.release), or a plan without privacy"
+            )

@@ -1,0 +1,143 @@
+"""Readers of tables under differential privacy: no row may change another one, or end the run.
+
+The options or a public header say which columns there are. Text tables are read line by line (see
+`lines`), and Parquet in columns whose values are read one by one.
+"""
+
+from __future__ import annotations
+
+import csv
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from fedtally.errors import InvalidInputError, UnreadableFileError
+from fedtally.sources import lines
+from fedtally.sources.batches import Columns
+from fedtally.sources.layout import Layout, Tables, is_named_gzip
+from fedtally.sources.streams import ByteStream
+
+
+def read_csv(path: str, columns: Columns, layout: Layout, name: str) -> Tables:
+    """Yield the rows of a CSV or TSV."""
+    if not layout.header:
+        _check_headless(columns, name)
+    lines.check_fields(layout.encoding)
+    with _open_lines(path, layout, has_header=layout.header) as stream:
+        encoding = lines.line_encoding(layout.encoding)
+        names = columns.names()
+        width = None
+        if layout.header:
+            head = lines.first_line(stream, encoding)
+            if not head:  # reveals no row: a table without any rows has a header, too
+                raise InvalidInputError(f"{name} is empty: it has no rows, and no header")
+            if "\0" in head:
+                raise UnreadableFileError(
+                    f"{name} is no text: its header holds NUL bytes; is it a table?"
+                )
+            # The header is public, so it may be read as any CSV is.
+            names = next(csv.reader([head], delimiter=layout.delimiter))
+            columns, width = columns.resolve(names, name), len(names)
+            places = {column: names.index(column) for column in columns.names()}
+            _check_order(columns, places, name)
+        else:
+            places = {column: int(column) - 1 for column in names}
+        # Where the item is all that a line holds, a blank line is a row whose item is missing.
+        is_single = set(places) == set(columns.items) and width in (None, len(places))
+        read = lines.rows_of_csv(columns, layout.delimiter, width, places, is_single)
+        for table in lines.tables(stream, read, columns, encoding, layout.block_size):
+            yield table, columns, stream.position
+
+
+def _check_headless(columns: Columns, name: str) -> None:
+    """Refuse a table without a header unless the options say its columns, since no row may."""
+    if columns.item is None:
+        raise InvalidInputError(
+            f"{name}: with epsilon a row must not say which columns there are: name the item by its"
+            " place (--item 1)"
+        )
+    for column in columns.names():
+        if not re.fullmatch("[1-9][0-9]{0,5}", column):
+            raise InvalidInputError(
+                f"{name} has no column {column!r}; without a header they are called 1, 2, ..."
+            )
+    others = [
+        int(column)
+        for column in (columns.client, columns.round, columns.count)
+        if column is not None
+    ]
+    # Without a header nothing public tells the number of fields: only the start of a line is sure.
+    if max(others, default=0) > min(int(column) for column in columns.items):
+        raise InvalidInputError(
+            f"{name}: with epsilon and without a header clients, rounds and counts must stand"
+            " before the item, or what an item holds could change them: add a header line, or"
+            " reorder the columns"
+        )
+
+
+def _check_order(columns: Columns, places: dict[str, int], name: str) -> None:
+    """Refuse clients, rounds and counts between the columns of an item, which could hide them."""
+    items = [places[column] for column in columns.items]
+    for column in columns.names():
+        if min(items) < places[column] < max(items):
+            first, last = (repr(part) for part in columns.items)
+            raise InvalidInputError(
+                f"{name}: with epsilon the column {column!r} must not stand between {first} and"
+                f" {last}, or what an item holds could change it: put it before or after both"
+            )
+
+
+def read_json(path: str, columns: Columns, layout: Layout, name: str) -> Tables:
+    """Yield the rows of JSON lines."""
+    if columns.item is None:
+        raise InvalidInputError(
+            f"{name}: with epsilon a row must not say which columns there are: name the item's"
+            " (--item)"
+        )
+    with _open_lines(path, layout) as stream:
+        read = lines.row_of_json(columns)
+        for table in lines.tables(
+            stream, read, columns, lines.line_encoding(layout.encoding), layout.block_size
+        ):
+            yield table, columns, stream.position
+
+
+def read_text(path: str, columns: Columns, layout: Layout, name: str) -> Tables:
+    """Yield the rows of plain text, each one item."""
+    item = Columns("item")
+    with _open_lines(path, layout) as stream:
+        encoding = lines.line_encoding(layout.encoding)
+        for table in lines.tables(
+            stream, lambda line: {"item": line}, item, encoding, layout.block_size
+        ):
+            yield table, item, stream.position
+
+
+@contextmanager
+def _open_lines(path: str, layout: Layout, has_header: bool = False) -> Iterator[ByteStream]:
+    """Open a text table whose lines are read one by one.
+
+    Only the name, or a header, which is public, may tell whether the file is gzip. The first bytes
+    of a file without a header are those of a row.
+    """
+    lines.check_encoding(layout.encoding)
+    utf8 = "utf8" if lines.line_encoding(layout.encoding) == "utf-8" else None
+    zipped = is_named_gzip(path)
+    with ByteStream(path, utf8, gzipped=(zipped or None) if has_header else zipped) as stream:
+        yield stream
+
+
+def check_plain(schema: Any, columns: Columns, name: str) -> None:
+    """Refuse columns of categories in a Parquet file.
+
+    Its reader ends where one category is not text, before the value could be left out.
+    """
+    import pyarrow as pa
+
+    for column in columns.names():
+        if pa.types.is_dictionary(schema.field(column).type):
+            raise InvalidInputError(
+                f"{name}: with epsilon column {column!r} must not be of categories (a dictionary),"
+                " which cannot be read value by value: write it as plain text"
+            )

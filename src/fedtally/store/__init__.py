@@ -1,0 +1,61 @@
+"""Durable state: the operator's ledger and a client's own record. All SQL of the package is here.
+
+A `Ledger` lives in an SQLite file or in a PostgreSQL database, a `ClientRecord` in an SQLite file.
+Both give the same guarantees:
+
+- *Reserved before opened.* `reserve` and `take_part` return when the fact is on disk. From then on
+  it counts as spent, whatever happens next.
+- *Once.* A campaign has one owner: the run that charged it first. Only that owner can reserve a
+  release of its plan, again after a crash too. A release lands once. Primary keys enforce this even
+  against other programs that write. A landing is one row, which holds the noised sketch and stands
+  for its cost. The sum without noise has no column.
+- *At a constant price.* A campaign's row holds the cost of all campaigns of its population up to
+  it. So a reservation reads one of these rows, however many there are.
+- *One writer at a time.* A writing transaction first takes the lock of the whole database (`BEGIN
+  IMMEDIATE`; on PostgreSQL an advisory lock, at READ COMMITTED). Then it reads what was spent, and
+  adds to it.
+- *Append-only.* Triggers refuse to change or to delete a row. The owner of the database can drop
+  them: they protect from mistakes, not from the owner.
+- *Durable.* SQLite syncs file and folder at each commit; PostgreSQL commits synchronously. A copy
+  restored from a backup does not know what was spent since. Do not continue with it: start a
+  population of another name with a smaller grant.
+
+Times are arguments, Unix seconds. Importing this package imports SQLAlchemy, which is slow: import
+it inside the functions that need it.
+
+The rooms are `database` (connections, transactions, triggers), `ledger` and `client_record`.
+
+>>> import tempfile
+>>> from fedtally.privacy.budget import Charge
+>>> from fedtally.privacy.events import Event
+>>> with tempfile.TemporaryDirectory() as folder:
+...     ledger = Ledger.open(f"{folder}/ledger.db", create=True)
+...     _ = ledger.grant("phones", epsilon=2.0, delta=1e-6, time=0)
+...     event = Event("rounded-gaussian", 16, "zero-out", variance=16 * 4.2247**2)
+...     reservation = ledger.reserve(Charge("phones", "plan-a", 0, event), owner="run 1", time=1)
+...     landing = ledger.land(reservation, b"the noised sketch", owner="run 1", time=2)
+...     print(ledger.spent("phones"))
+...     print(ledger.sketch("plan-a", 0))
+epsilon 0.9999 at delta 1e-06 (zero-out, central trust, privacy-loss-distribution)
+b'the noised sketch'
+"""
+
+from fedtally.store.campaigns import Campaigns, CampaignStore, SavedSession
+from fedtally.store.client_record import ClientRecord, Journal
+from fedtally.store.database import SCHEMA_VERSION, WAIT_SECONDS, StoreError
+from fedtally.store.ledger import EXPORT, Landing, Ledger, Reservation
+
+__all__ = [
+    "EXPORT",
+    "SCHEMA_VERSION",
+    "WAIT_SECONDS",
+    "CampaignStore",
+    "Campaigns",
+    "ClientRecord",
+    "Journal",
+    "Landing",
+    "Ledger",
+    "Reservation",
+    "SavedSession",
+    "StoreError",
+]

@@ -1,0 +1,423 @@
+"""Databases of one kind and version: connections, transactions, triggers, and the grants.
+
+A ledger and a client's record both build on `Database`. Everything that differs between SQLite and
+PostgreSQL is here, so that the two know tables and rows alone.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, ClassVar, TypeVar
+
+import sqlalchemy as sa
+from sqlalchemy import event as hooks
+from sqlalchemy.exc import ArgumentError, DBAPIError, SQLAlchemyError
+
+from fedtally import _validate
+from fedtally.errors import FedtallyError, InvalidInputError, MissingExtraError, UnreadableFileError
+from fedtally.privacy.budget import Grant
+from fedtally.privacy.events import Event
+
+# Each change of a table raises it. A file of a newer version is refused, never guessed at.
+SCHEMA_VERSION = 1
+# A writer that waits longer for the lock fails. Writes take milliseconds: something hangs.
+WAIT_SECONDS = 30
+# The number of PostgreSQL's advisory lock, a signed 64-bit integer. It is derived from a name so
+# that other programs on the same database do not take the same number by chance.
+_LOCK = int.from_bytes(hashlib.sha256(b"fedtally ledger").digest()[:8], "big", signed=True)
+_LAST_SECOND = 2**62  # the largest time that is stored: it fits BigInteger with room to spare
+
+# Versions have a metadata of their own: each kind of database creates this table beside its own.
+_versions = sa.MetaData()
+schema = sa.Table(
+    "fedtally_schema",
+    _versions,
+    sa.Column("kind", sa.String(20), primary_key=True),
+    sa.Column("version", sa.Integer, nullable=False),
+)
+
+
+def time_column() -> sa.Column[int]:
+    """Return a new column of Unix seconds; a column belongs to one table."""
+    return sa.Column("time", sa.BigInteger, nullable=False)
+
+
+def grant_tables(metadata: sa.MetaData) -> tuple[sa.Table, sa.Table]:
+    """Return the tables of the populations, each with its one delta, and of their grants.
+
+    The delta stands with the population and not with a grant: epsilons add up at one delta alone.
+    """
+    populations = sa.Table(
+        "fedtally_populations",
+        metadata,
+        sa.Column("population", sa.String(200), primary_key=True),
+        sa.Column("delta", sa.Double, nullable=False),
+    )
+    grants = sa.Table(
+        "fedtally_grants",
+        metadata,
+        sa.Column("number", sa.Integer, primary_key=True),
+        sa.Column("population", sa.ForeignKey(populations.c.population), nullable=False),
+        sa.Column("epsilon", sa.Double, nullable=False),
+        time_column(),
+    )
+    return populations, grants
+
+
+class StoreError(FedtallyError):
+    """A database failed: it is locked, full, gone, or refused a statement.
+
+    The transaction was rolled back: either all of it was written, or nothing.
+    """
+
+
+class Database:
+    """A database of one kind and of this version, and its two kinds of transaction."""
+
+    _kind: ClassVar[str]
+    _beside: ClassVar[frozenset[str]] = frozenset()  # kinds that may lie in the same database
+    _metadata: ClassVar[sa.MetaData]
+
+    def __init__(self, engine: sa.Engine, name: str) -> None:
+        self._engine, self._name = engine, name
+
+    @property
+    def name(self) -> str:
+        """The path or the URL, without its password."""
+        return self._name
+
+    @contextmanager
+    def _transaction(self, *, write: bool) -> Iterator[sa.Connection]:
+        """Give a connection in a transaction; a writer holds the lock of the whole database."""
+        postgres = self._engine.dialect.name == "postgresql"
+        options: dict[str, Any] = {"fedtally_write": write}
+        if postgres and not write:
+            # all statements of a reader see one moment, as they do on SQLite
+            options |= {"isolation_level": "REPEATABLE READ", "postgresql_readonly": True}
+        with (
+            _failures(self._name),
+            self._engine.connect().execution_options(**options) as connection,
+            connection.begin(),
+        ):
+            if postgres and write:
+                connection.exec_driver_sql(f"SET LOCAL lock_timeout = '{WAIT_SECONDS}s'")
+                connection.execute(sa.select(sa.func.pg_advisory_xact_lock(_LOCK)))
+            yield connection
+
+    def _create(self) -> None:
+        """Create tables and triggers unless they are there, in one transaction.
+
+        Both databases roll back a CREATE TABLE: after a crash there are all tables or none.
+        """
+        with self._transaction(write=True) as connection:
+            if self._version(connection) is None:
+                _versions.create_all(connection)
+                self._metadata.create_all(connection)
+                tables = [
+                    table for table in self._metadata.sorted_tables if not table.info.get("changes")
+                ]
+                if len(self._versions(connection)) == 0:  # else it has its triggers
+                    tables.insert(0, schema)
+                for table in tables:
+                    for statement in _triggers(table, connection.dialect.name):
+                        connection.exec_driver_sql(statement)
+                connection.execute(
+                    sa.insert(schema).values(kind=self._kind, version=SCHEMA_VERSION)
+                )
+
+    def _check(self) -> None:
+        """Refuse a database that holds nothing yet, another kind, or a newer version."""
+        with self._transaction(write=False) as connection:
+            version = self._version(connection)
+        if version is None:
+            raise UnreadableFileError(f"{self._name} holds no {self._kind} yet")
+        if version > SCHEMA_VERSION:
+            raise UnreadableFileError(
+                f"{self._name} was written by a newer fedtally (schema {version}; this one knows"
+                f" {SCHEMA_VERSION}): install that version"
+            )
+
+    def _versions(self, connection: sa.Connection) -> dict[str, int]:
+        """Return the kinds that the database holds, each with its version."""
+        if not sa.inspect(connection).has_table(schema.name):
+            return {}
+        return {row.kind: row.version for row in connection.execute(sa.select(schema))}
+
+    def _version(self, connection: sa.Connection) -> int | None:
+        """Return the version that the database was made with; None where it holds nothing yet."""
+        versions = self._versions(connection)
+        others = versions.keys() - {self._kind} - self._beside
+        if others:
+            raise UnreadableFileError(f"{self._name} holds a {min(others)}, not a {self._kind}")
+        return versions.get(self._kind)
+
+
+class GrantDatabase(Database):
+    """A database that says what populations may spend."""
+
+    _populations: ClassVar[sa.Table]
+    _granted: ClassVar[sa.Table]
+
+    def grant(self, population: str, epsilon: float, delta: float, time: int) -> Grant:
+        """Grant a population a total epsilon, at its one total delta.
+
+        A later grant replaces the earlier. Charges stay: a smaller grant stops new campaigns, and
+        not the rounds of campaigns that were charged before.
+
+        Raises:
+            InvalidInputError: values out of bounds, or a delta other than the population's.
+        """
+        new, time = Grant(population, epsilon, delta), seconds(time)
+        with self._transaction(write=True) as connection:
+            known = self._grant(connection, population)
+            if known is None:
+                connection.execute(
+                    sa.insert(self._populations).values(population=population, delta=new.delta)
+                )
+            elif known.delta != new.delta:
+                raise InvalidInputError(
+                    f"population {population!r} has a total delta of {known.delta:g} for good, not"
+                    f" {new.delta:g}: grant with that"
+                )
+            values = {"population": population, "epsilon": new.epsilon, "time": time}
+            connection.execute(sa.insert(self._granted).values(**values))
+        return new
+
+    def granted(self, population: str) -> Grant | None:
+        """Return the total that a population may spend; None if nothing was granted."""
+        with self._transaction(write=False) as connection:
+            return self._grant(connection, population)
+
+    def _grant(self, connection: sa.Connection, population: str) -> Grant | None:
+        # rows are never changed: the grant with the highest number is the one that counts
+        query = (
+            sa.select(self._granted.c.epsilon, self._populations.c.delta)
+            .join_from(self._granted, self._populations)
+            .where(self._granted.c.population == population)
+            .order_by(self._granted.c.number.desc())
+            .limit(1)
+        )
+        row = connection.execute(query).first()
+        return None if row is None else Grant(population, row.epsilon, row.delta)
+
+
+_Opened = TypeVar("_Opened", bound=Database)
+
+
+def opened(kind: type[_Opened], url: sa.URL, create: bool) -> _Opened:
+    """Open a database of a kind, make its file and its tables first if asked, and check it.
+
+    Raises:
+        UnreadableFileError: there is none, or it is of another kind or of a newer version.
+        MissingExtraError: the driver for PostgreSQL is not installed.
+        StoreError: the database does not answer.
+    """
+    name = (
+        url.database
+        if url.get_backend_name() == "sqlite"
+        else url.render_as_string(hide_password=True)
+    )
+    assert name is not None
+    if url.get_backend_name() == "sqlite":
+        try:
+            if create:
+                # before SQLite makes the file: it would be readable by others
+                Path(name).touch(mode=0o600, exist_ok=True)
+            elif not Path(name).is_file():  # SQLite would make an empty one
+                raise UnreadableFileError(f"there is no {kind._kind} at {name}")
+        except OSError as error:
+            raise UnreadableFileError(f"cannot open {name}: {error.strerror}") from error
+    database = kind(_engine(url), name)
+    if create:
+        database._create()
+    database._check()
+    return database
+
+
+def url_of(location: str | os.PathLike[str]) -> sa.URL:
+    """Return the URL of a database from a path or from a URL with the name of any driver.
+
+    Raises:
+        InvalidInputError: no such URL, or one of neither SQLite nor PostgreSQL.
+    """
+    place = os.fspath(location)
+    if "://" not in place:
+        return file_url(place)
+    try:
+        url = sa.make_url(place)
+        backend = url.get_backend_name()
+    except (ArgumentError, ValueError):
+        # the place is not quoted, and the cause is cut off: both may hold a password
+        raise InvalidInputError(
+            "not a URL of a database: write postgresql://user@host/database or a path"
+        ) from None
+    if backend == "sqlite":
+        return file_url(url.database or "")
+    if backend not in ("postgresql", "postgres"):
+        raise InvalidInputError(f"a ledger is kept in SQLite or PostgreSQL, not in {backend}")
+    return url.set(drivername="postgresql+psycopg")
+
+
+def file_url(path: str) -> sa.URL:
+    """Return the URL of an SQLite file.
+
+    Raises:
+        InvalidInputError: the path names a database in memory, which a crash would erase.
+    """
+    if path in ("", ":memory:") or path.startswith("file:"):
+        raise InvalidInputError(
+            f"a database must outlive its process: give the path of a file, got {path!r}"
+        )
+    return sa.URL.create("sqlite", database=path)
+
+
+def _engine(url: sa.URL) -> sa.Engine:
+    """Return an engine that connects anew for each transaction.
+
+    Writes are rare, and a connection must not be shared by processes that fork. Errors hide the
+    values of a statement, which may be a client's items.
+    """
+    if url.get_backend_name() == "sqlite":
+        engine = sa.create_engine(
+            url, poolclass=sa.NullPool, hide_parameters=True, connect_args={"timeout": WAIT_SECONDS}
+        )
+        hooks.listen(engine, "connect", _prepare_sqlite)
+        hooks.listen(engine, "begin", _begin_sqlite)
+        return engine
+    try:
+        # READ COMMITTED: a writer that waited for the lock must read what the others committed
+        # meanwhile. A stricter level would show it the state from before the wait.
+        engine = sa.create_engine(
+            url, poolclass=sa.NullPool, hide_parameters=True, isolation_level="READ COMMITTED"
+        )
+    except ImportError:
+        raise MissingExtraError(
+            "PostgreSQL needs its driver: pip install 'fedtally[postgres]'"
+        ) from None
+    hooks.listen(engine, "connect", _prepare_postgres)
+    return engine
+
+
+def _prepare_sqlite(connection: Any, _: Any) -> None:
+    connection.isolation_level = None  # transactions begin where `_begin_sqlite` says
+    # EXTRA syncs the folder, too: a commit survives a loss of power. Foreign keys are off by
+    # default. A schema that is not trusted cannot call functions with side effects.
+    # What is deleted is overwritten, and no write-ahead log keeps a copy: a database that somebody
+    # put into that mode goes back.
+    for setting in (
+        "foreign_keys = ON",
+        "synchronous = EXTRA",
+        "trusted_schema = OFF",
+        "secure_delete = ON",
+        "journal_mode = DELETE",
+    ):
+        connection.execute(f"PRAGMA {setting}")
+
+
+def _begin_sqlite(connection: sa.Connection) -> None:
+    # A writer takes the lock before it reads. If it took it at its first write only, two writers
+    # could both read an old total and both add to it.
+    write = connection.get_execution_options()["fedtally_write"]
+    connection.exec_driver_sql("BEGIN IMMEDIATE" if write else "BEGIN")
+
+
+def _prepare_postgres(connection: Any, _: Any) -> None:
+    # Commits must be on disk when they return. The setting is raised where a server has it off, and
+    # left alone where it is stricter than "on".
+    switched_on = (
+        "SELECT set_config(name, 'on', false) FROM pg_settings WHERE name = 'synchronous_commit'"
+    )
+    with connection.cursor() as cursor:
+        cursor.execute(switched_on + " AND setting = 'off'")
+    connection.commit()
+
+
+@contextmanager
+def _failures(name: str) -> Iterator[None]:
+    """Turn the errors of SQLAlchemy and of the drivers into those of this package."""
+    try:
+        yield
+    except UnicodeDecodeError as error:
+        raise UnreadableFileError(f"{name} is damaged: it holds text that is none") from error
+    except SQLAlchemyError as error:
+        reason = (
+            str(error.orig if isinstance(error, DBAPIError) else error).strip().partition("\n")[0]
+        )
+        if "not a database" in reason:
+            raise UnreadableFileError(f"{name} is no database: {reason}") from error
+        raise StoreError(f"{name} failed: {reason}") from error
+
+
+def _triggers(table: sa.Table, dialect: str) -> Sequence[str]:
+    """Return the statements that make a table append-only."""
+    name, refusal = table.name, "fedtally: this table is append-only"
+    if dialect == "postgresql":
+        function = (
+            "CREATE OR REPLACE FUNCTION fedtally_refuse() RETURNS trigger LANGUAGE plpgsql AS $$"
+            f" BEGIN RAISE EXCEPTION '{refusal}' USING ERRCODE = 'integrity_constraint_violation';"
+            " END $$"
+        )
+        trigger = (
+            "CREATE TRIGGER {0}_{1} BEFORE {2} ON {0} FOR EACH {3} EXECUTE FUNCTION"
+            " fedtally_refuse()"
+        )
+        return [
+            function,
+            trigger.format(name, "kept", "UPDATE OR DELETE", "ROW"),
+            trigger.format(name, "whole", "TRUNCATE", "STATEMENT"),
+        ]
+    # SQLite's REPLACE deletes the old row without calling the trigger for DELETE. So an INSERT is
+    # refused too wherever a row with the same key is there.
+    taken = " OR ".join(
+        " AND ".join(f"{column} = NEW.{column}" for column in columns)
+        for columns in _unique_columns(table)
+    )
+    raised = f"BEGIN SELECT RAISE(ABORT, '{refusal}'); END"
+    replaced = f"WHEN EXISTS (SELECT 1 FROM {name} WHERE {taken})"  # noqa: S608 no values, names of tables alone
+    return [
+        f"CREATE TRIGGER {name}_update BEFORE UPDATE ON {name} {raised}",
+        f"CREATE TRIGGER {name}_delete BEFORE DELETE ON {name} {raised}",
+        f"CREATE TRIGGER {name}_insert BEFORE INSERT ON {name} {replaced} {raised}",
+    ]
+
+
+def _unique_columns(table: sa.Table) -> list[list[str]]:
+    """Return the columns of each primary key and each unique constraint, in a fixed order."""
+    unique = [
+        one
+        for one in table.constraints
+        if isinstance(one, sa.PrimaryKeyConstraint | sa.UniqueConstraint)
+    ]
+    # `constraints` is a set: without sorting, the text of a trigger would differ between runs
+    return sorted([column.name for column in one.columns] for one in unique)
+
+
+def event_to_json(event: Event) -> str:
+    """Return the text of an event, as a column keeps it."""
+    return json.dumps(event.to_dict(), sort_keys=True)
+
+
+def event_from_json(text: str) -> Event:
+    """Return the event of such a text.
+
+    Raises:
+        UnreadableFileError: the text was damaged.
+    """
+    try:
+        return Event.from_dict(json.loads(text))
+    except ValueError as error:
+        raise UnreadableFileError(f"an event of the store cannot be read: {error}") from error
+
+
+def seconds(time: int) -> int:
+    """Return a time in Unix seconds if it is one.
+
+    Raises:
+        InvalidInputError: below 0, too large, or not an integer.
+    """
+    return _validate.integer(0, _LAST_SECOND, time=time)

@@ -1,0 +1,488 @@
+"""The operator's ledger: grants to populations, charged campaigns, reserved and landed releases."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, NamedTuple, Self
+
+import sqlalchemy as sa
+from sqlalchemy.exc import IntegrityError
+
+from fedtally.errors import InvalidInputError, UnreadableFileError
+from fedtally.privacy.accounting import Composition, Guarantee
+from fedtally.privacy.budget import (
+    AlreadySpentError,
+    Charge,
+    Grant,
+    appearance,
+    check_campaign,
+    check_total,
+    checked_name,
+)
+from fedtally.store.database import (
+    GrantDatabase,
+    event_from_json,
+    event_to_json,
+    grant_tables,
+    opened,
+    seconds,
+    time_column,
+    url_of,
+)
+
+EXPORT = "fedtally-ledger/1"
+
+_ledger = sa.MetaData()
+_ledger_grants = grant_tables(_ledger)
+# The primary key gives a plan one event, one population and one owner, even if two writers meet.
+_campaigns = sa.Table(
+    "fedtally_campaigns",
+    _ledger,
+    sa.Column("plan", sa.String(200), primary_key=True),
+    sa.Column("population", sa.ForeignKey(_ledger_grants[0].c.population), nullable=False),
+    sa.Column("number", sa.Integer, nullable=False),  # in its population, from 1
+    sa.Column("owner", sa.String(200), nullable=False),
+    sa.Column("event", sa.Text, nullable=False),
+    # What the campaigns of the population cost together, up to this one. So a reservation reads one
+    # row, however many campaigns there are.
+    sa.Column("total", sa.Text, nullable=False),
+    time_column(),
+    # It keeps two campaigns from adding to the same total; its index finds the last row at once.
+    sa.UniqueConstraint("population", "number"),
+)
+_reservations = sa.Table(
+    "fedtally_reservations",
+    _ledger,
+    sa.Column("plan", sa.ForeignKey(_campaigns.c.plan), primary_key=True),
+    sa.Column("release", sa.Integer, primary_key=True, autoincrement=False),
+    time_column(),
+)
+# One row holds the noised sketch and says that the release landed: neither is there without the
+# other. The sum without noise has no column.
+_landings = sa.Table(
+    "fedtally_landings",
+    _ledger,
+    sa.Column("plan", sa.String(200), primary_key=True),
+    sa.Column("release", sa.Integer, primary_key=True, autoincrement=False),
+    sa.Column("sketch", sa.LargeBinary, nullable=False),
+    sa.Column("sha256", sa.String(64), nullable=False),
+    time_column(),
+    sa.ForeignKeyConstraint(["plan", "release"], [_reservations.c.plan, _reservations.c.release]),
+)
+
+
+class Reservation(NamedTuple):
+    """A release of a plan that counts as spent; only the owner of its campaign may open it."""
+
+    plan: str
+    release: int
+
+
+class Landing(NamedTuple):
+    """A release of which the ledger holds the noised sketch.
+
+    Attributes:
+        plan: the fingerprint of the plan.
+        release: the number of the release in the plan.
+        sha256: the hash of the noised sketch, in hexadecimal.
+        time: the time of the landing, Unix seconds.
+    """
+
+    plan: str
+    release: int
+    sha256: str
+    time: int
+
+
+class Ledger(GrantDatabase):
+    """The operator's books: grants, charged campaigns, reserved and landed releases.
+
+    Made by `open`. Several threads and processes may use one database, each through a `Ledger` of
+    its own.
+    """
+
+    _kind = "ledger"
+    _beside = frozenset({"campaigns"})
+    _metadata = _ledger
+    _populations, _granted = _ledger_grants
+
+    @classmethod
+    def open(cls, location: str | os.PathLike[str], *, create: bool = False) -> Self:
+        """Open a ledger.
+
+        Args:
+            location: the path of an SQLite file, or a URL: sqlite:///path or
+                postgresql://user@host/database.
+            create: make the file, or the tables in the database, if they are missing.
+
+        Raises:
+            UnreadableFileError: there is no ledger, or one of a newer version, or another file.
+            InvalidInputError: a URL of another database.
+            MissingExtraError: the driver for PostgreSQL is not installed.
+            StoreError: the database does not answer.
+        """
+        return opened(cls, url_of(location), create)
+
+    def reserve(self, charge: Charge, owner: str, time: int) -> Reservation:
+        """Reserve a release; call it before anything can be opened, and before noise is drawn.
+
+        When this returns the release is spent, even if the process dies in the next instant. The
+        first reservation of a plan charges its campaign, which belongs to that owner from then on.
+
+        The owner may reserve the release again, for another cohort of it or after a crash, until it
+        has landed. It must not draw a second noise for a sum of which something left. A reservation
+        takes the same time however full the ledger is.
+
+        Args:
+            charge: the release and its campaign.
+            owner: a name of this run of the campaign that no other run has, such as 32 random bytes
+                in hexadecimal.
+            time: now, Unix seconds.
+
+        Raises:
+            AlreadySpentError: the campaign belongs to another owner, or the release has landed.
+            OverspentError: the campaign costs more than the population has left.
+            InvalidInputError: nothing was granted; or as `budget.check_total` and
+                `budget.check_campaign`.
+        """
+        owner, time = checked_name(owner=owner), seconds(time)
+        with self._transaction(write=True) as connection, _taken(charge):
+            grant = self._grant(connection, charge.population)
+            if grant is None:
+                raise InvalidInputError(self._ungranted(connection, charge.population))
+            campaign = connection.execute(
+                sa.select(_campaigns).where(_campaigns.c.plan == charge.plan)
+            ).first()
+            if campaign is None:
+                self._begin(connection, grant, charge, owner, time)
+            elif self._is_repeated(connection, campaign, charge, owner):
+                return Reservation(charge.plan, charge.release)
+            connection.execute(
+                sa.insert(_reservations).values(plan=charge.plan, release=charge.release, time=time)
+            )
+        return Reservation(charge.plan, charge.release)
+
+    def _begin(
+        self, connection: sa.Connection, grant: Grant, charge: Charge, owner: str, time: int
+    ) -> None:
+        """Charge a campaign to its population, unless the grant does not cover it."""
+        before = _total(connection, grant)
+        total = (
+            Composition.of([charge.event], grant.delta)
+            if before is None
+            else before.plus(charge.event)
+        )
+        check_total(grant, total, charge.plan)
+        row = {
+            "plan": charge.plan,
+            "population": charge.population,
+            "number": total.campaigns,
+            "owner": owner,
+        }
+        texts = {
+            "event": event_to_json(charge.event),
+            "total": json.dumps(total.to_dict(), sort_keys=True),
+        }
+        connection.execute(sa.insert(_campaigns).values(**row, **texts, time=time))
+
+    def _is_repeated(
+        self, connection: sa.Connection, campaign: sa.Row[Any], charge: Charge, owner: str
+    ) -> bool:
+        """Return whether the owner reserved this release before; refuse others and a landed one."""
+        # the ledger keeps one event for all releases of a plan, so the release does not matter here
+        check_campaign(
+            Charge(campaign.population, campaign.plan, 0, event_from_json(campaign.event)), charge
+        )
+        if campaign.owner != owner:
+            raise _of_another_run(charge.plan, charge.release)
+        if connection.execute(_landed(charge.plan, charge.release)).first() is not None:
+            raise AlreadySpentError(
+                f"release {charge.release} of plan {charge.plan} has landed: it is not opened again"
+            )
+        at = (_reservations.c.plan == charge.plan) & (_reservations.c.release == charge.release)
+        return connection.execute(sa.select(_reservations).where(at)).first() is not None
+
+    def _ungranted(self, connection: sa.Connection, population: str) -> str:
+        alike = self._look_alikes(connection, population)
+        return (
+            f"nothing was granted to population {population!r}"
+            f"{f', which looks like {_quoted(alike)}' if alike else ''}: "
+            f"fedtally ledger grant --population {population} --epsilon ... --delta ..."
+        )
+
+    def look_alikes(self, population: str) -> list[str]:
+        """Return the populations whose names a person may mistake for this one.
+
+        Two names are two budgets. Ask before a population is granted or charged for the first time.
+        `budget.appearance` says which names look alike.
+        """
+        with self._transaction(write=False) as connection:
+            return self._look_alikes(connection, population)
+
+    def _look_alikes(self, connection: sa.Connection, population: str) -> list[str]:
+        names = connection.execute(sa.select(self._populations.c.population)).scalars()
+        alike = appearance(population)
+        return sorted(name for name in names if name != population and appearance(name) == alike)
+
+    def land(self, reservation: Reservation, sketch: bytes, owner: str, time: int) -> Landing:
+        """Keep the noised sketch of a reserved release for good.
+
+        Afterwards erase the sum without noise. After an error or a crash the same bytes may be
+        landed again, which changes nothing. Never draw the noise again.
+
+        Args:
+            reservation: the answer of `reserve`.
+            sketch: the noised sketch.
+            owner: the owner that reserved the release.
+            time: now, Unix seconds.
+
+        Raises:
+            AlreadySpentError: the campaign belongs to another owner, or another sketch landed for
+                that release.
+            InvalidInputError: the release was not reserved, or the sketch is empty.
+        """
+        return self.land_all({reservation: sketch}, owner, time)[0]
+
+    def land_all(
+        self, sketches: Mapping[Reservation, bytes], owner: str, time: int
+    ) -> list[Landing]:
+        """Keep the noised sketches of several releases as `land` keeps one: all of them or none."""
+        for sketch in sketches.values():
+            if not isinstance(sketch, bytes) or not sketch:
+                raise InvalidInputError(
+                    f"a sketch to land is bytes, and not empty, got {type(sketch).__name__}"
+                )
+        owner, time = checked_name(owner=owner), seconds(time)
+        with self._transaction(write=True) as connection:
+            return [
+                self._land(connection, reservation, sketch, owner, time)
+                for reservation, sketch in sketches.items()
+            ]
+
+    def _land(
+        self,
+        connection: sa.Connection,
+        reservation: Reservation,
+        sketch: bytes,
+        owner: str,
+        time: int,
+    ) -> Landing:
+        new = Landing(*reservation, hashlib.sha256(sketch).hexdigest(), time)
+        known = _campaigns.c
+        if connection.execute(
+            sa.select(known.owner).where(known.plan == new.plan)
+        ).scalar() not in (None, owner):
+            raise _of_another_run(new.plan, new.release)
+        found = connection.execute(_landed(*reservation)).first()
+        if found is not None:
+            # the caller did not see the answer of its first try: the same bytes are the same
+            # landing
+            if found.sha256 == new.sha256:
+                return Landing(*found)
+            raise AlreadySpentError(
+                f"another sketch landed for release {new.release} of plan {new.plan}: keep that"
+            )
+        at = (_reservations.c.plan == new.plan) & (_reservations.c.release == new.release)
+        if connection.execute(sa.select(_reservations).where(at)).first() is None:
+            raise InvalidInputError(
+                f"release {new.release} of plan {new.plan} was not reserved: reserve it, then open"
+            )
+        connection.execute(sa.insert(_landings).values(**new._asdict(), sketch=sketch))
+        return new
+
+    def landings(self, plan: str) -> list[Landing]:
+        """Return the landed releases of a plan, in order."""
+        with self._transaction(write=False) as connection:
+            return [Landing(*row) for row in connection.execute(_landed(plan))]
+
+    def reserved(self, plan: str) -> list[int]:
+        """Return the numbers of all reserved releases of a plan, landed or not, in order."""
+        known = _reservations.c
+        query = sa.select(known.release).where(known.plan == plan).order_by(known.release)
+        with self._transaction(write=False) as connection:
+            return [row.release for row in connection.execute(query)]
+
+    def sketch(self, plan: str, release: int) -> bytes:
+        """Return the noised sketch of a release that landed.
+
+        Raises:
+            InvalidInputError: the release did not land.
+            UnreadableFileError: the bytes are not those that landed.
+        """
+        at = (_landings.c.plan == plan) & (_landings.c.release == release)
+        with self._transaction(write=False) as connection:
+            row = connection.execute(
+                sa.select(_landings.c.sketch, _landings.c.sha256).where(at)
+            ).first()
+        if row is None:
+            raise InvalidInputError(f"release {release} of plan {plan} did not land")
+        if hashlib.sha256(row.sketch).hexdigest() != row.sha256:
+            raise UnreadableFileError(
+                f"the sketch of release {release} of plan {plan} is damaged in {self._name}"
+            )
+        return bytes(row.sketch)
+
+    def spent(self, population: str, planned: Sequence[Charge] = ()) -> Guarantee | None:
+        """Return what all charged campaigns of a population cost together; None if there are none.
+
+        Args:
+            population: the name of the population.
+            planned: charges of campaigns to come, each of another plan, that count too.
+        """
+        with self._transaction(write=False) as connection:
+            grant = self._grant(connection, population)
+            if grant is None:
+                return None
+            total = _total(connection, grant)
+        for charge in planned:
+            total = (
+                Composition.of([charge.event], grant.delta)
+                if total is None
+                else total.plus(charge.event)
+            )
+        return None if total is None else total.guarantee
+
+    def export(self, population: str | None = None) -> dict[str, Any]:
+        """Return all rows but the sketches, as they are at one moment, in JSON-able values.
+
+        Args:
+            population: the name of one population; None: all of them.
+
+        Raises:
+            InvalidInputError: the ledger does not know the population.
+        """
+        with self._transaction(write=False) as connection:
+
+            def rows(query: sa.Select[Any]) -> list[dict[str, Any]]:
+                return [dict(row) for row in connection.execute(query).mappings()]
+
+            deltas = rows(sa.select(self._populations).order_by(self._populations.c.population))
+            grants = rows(sa.select(self._granted).order_by(self._granted.c.number))
+            campaigns = rows(sa.select(_campaigns).order_by(_campaigns.c.number))
+            releases = rows(_releases())
+        documents = []
+        for named in deltas:
+            name = named["population"]
+            if population in (None, name):
+                own = [campaign for campaign in campaigns if campaign["population"] == name]
+                documents.append(
+                    _document(
+                        named, [row for row in grants if row["population"] == name], own, releases
+                    )
+                )
+        if population is not None and not documents:
+            raise InvalidInputError(f"{self._name} knows no population {population!r}")
+        return {"schema": EXPORT, "populations": documents}
+
+
+def _of_another_run(plan: str, release: int) -> AlreadySpentError:
+    return AlreadySpentError(
+        f"release {release} of plan {plan} is not to be had: another run charged this plan, and"
+        " what it reserved counts as spent, landed or not; go on with that run, or with a new plan"
+    )
+
+
+def _total(connection: sa.Connection, grant: Grant) -> Composition | None:
+    """Return the total that a population's last campaign holds; None if there is no campaign."""
+    known = _campaigns.c
+    query = sa.select(known.event, known.total).where(known.population == grant.population)
+    row = connection.execute(query.order_by(known.number.desc()).limit(1)).first()
+    return None if row is None else _composition(row.total, row.event, grant.delta)
+
+
+def _composition(total: str, event: str, delta: float) -> Composition:
+    try:
+        return Composition.from_dict(json.loads(total), event_from_json(event), delta)
+    except ValueError as error:
+        raise UnreadableFileError(f"a total of the store cannot be read: {error}") from error
+
+
+def _landed(plan: str, release: int | None = None) -> sa.Select[Any]:
+    """Return the query of a plan's landings, or of one of them, without the sketches."""
+    columns = _landings.c
+    query = sa.select(columns.plan, columns.release, columns.sha256, columns.time).where(
+        columns.plan == plan
+    )
+    return (
+        query.order_by(columns.release)
+        if release is None
+        else query.where(columns.release == release)
+    )
+
+
+def _releases() -> sa.Select[Any]:
+    """Return the query of all reservations, each with its landing, or nulls where it has none."""
+    at = (_reservations.c.plan == _landings.c.plan) & (
+        _reservations.c.release == _landings.c.release
+    )
+    return (
+        sa.select(
+            _reservations.c.plan,
+            _reservations.c.release,
+            _reservations.c.time.label("reserved"),
+            _landings.c.time.label("landed"),
+            _landings.c.sha256,
+        )
+        .outerjoin_from(_reservations, _landings, at)
+        .order_by(_reservations.c.plan, _reservations.c.release)
+    )
+
+
+def _document(
+    named: dict[str, Any],
+    grants: list[dict[str, Any]],
+    campaigns: list[dict[str, Any]],
+    releases: list[dict[str, Any]],
+) -> dict[str, Any]:
+    """Return the exported document of one population from its rows."""
+    last = campaigns[-1] if campaigns else None
+    total = (
+        None
+        if last is None
+        else _composition(last["total"], last["event"], named["delta"]).guarantee
+    )
+    return {
+        "population": named["population"],
+        "epsilon_granted": grants[-1]["epsilon"],
+        "delta": named["delta"],
+        "epsilon_spent": 0.0 if total is None else total.epsilon,
+        "statement": None if total is None else str(total),
+        "grants": [{"epsilon": row["epsilon"], "time": row["time"]} for row in grants],
+        "campaigns": [
+            {
+                "plan": row["plan"],
+                "owner": row["owner"],
+                "time": row["time"],
+                "event": json.loads(row["event"]),
+                "releases": [
+                    {name: value for name, value in one.items() if name != "plan"}
+                    for one in releases
+                    if one["plan"] == row["plan"]
+                ],
+            }
+            for row in campaigns
+        ],
+    }
+
+
+def _quoted(names: Sequence[str]) -> str:
+    return ", ".join(map(ascii, names))
+
+
+@contextmanager
+def _taken(charge: Charge) -> Iterator[None]:
+    """Turn a broken constraint into the refusal that it means.
+
+    A writer holds the lock of the whole database and looks first, so a constraint breaks only where
+    another program wrote without that lock.
+    """
+    try:
+        yield
+    except IntegrityError as error:
+        raise AlreadySpentError(
+            f"release {charge.release} of plan {charge.plan} was reserved by another writer"
+        ) from error

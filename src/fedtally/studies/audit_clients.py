@@ -1,0 +1,452 @@
+"""The clients of an audit: made up for a plan, so that every exact sum is known.
+
+Most clients hold any item. Some hold their items or not by the toss of a coin: what a release tells
+of the coin bounds epsilon from below. Crowds hold more than a client may contribute: they show
+whether the bounds on a client are enforced.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from fractions import Fraction
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from fedtally import kernels
+from fedtally.errors import InvalidInputError
+from fedtally.plan import Plan
+from fedtally.privacy.config import PrivacyConfig
+from fedtally.privacy.events import Relation, Trust
+from fedtally.secagg.config import SecAggConfig, TwoServerConfig
+from fedtally.sketch import CountSketch
+from fedtally.sources import from_items
+from fedtally.studies.noise_checks import Distribution
+
+_CROWD = 1024  # clients of a round that hold too much, where the plan leaves it open
+_STARTS = 16  # items with which the greedy choice of a crowd's items begins
+_CHOICES = 1024  # of an item, about, for all releases: bounds the time of that choice
+_MOST_OF_CROWDS = 16  # campaigns of each kind of crowd: where more are needed, there is no crowd
+_SEEN = 10.0  # standard deviations by which a crowd without its bound moves a release
+_CLIENTS = 64  # of a round, where the plan leaves it open
+_COINS = 512  # clients with a coin in a campaign, at most: more tell little and take longer
+I64 = npt.NDArray[np.int64]
+
+
+class Client(NamedTuple):
+    """A client that is made up.
+
+    Attributes:
+        rounds: the rounds that it is in.
+        held: its items, if its coin says yes.
+        other: its items, if its coin says no.
+        direction: what the releases differ by between the two; empty for a client without a coin.
+    """
+
+    rounds: tuple[int, ...]
+    held: tuple[int, ...]
+    other: tuple[int, ...]
+    direction: tuple[Moved, ...] = ()
+
+
+class Moved(NamedTuple):
+    """The counters of a release that a client moves, and by how much: int64 [moved] each."""
+
+    release: int
+    counters: I64
+    by: I64
+
+    @property
+    def square(self) -> float:
+        """The squared length."""
+        return float(self.by @ self.by)
+
+
+class Crowd(NamedTuple):
+    """Clients that all hold more than they may contribute, so that a missing bound shows.
+
+    Attributes:
+        bound: the bound that they exceed, "items" or "clip".
+        population: all clients of the crowd.
+        towards: for each release, the direction in which they would move it without that bound:
+            int64 [rows * width].
+        most: for each release, the largest product of one client's contribution with that
+            direction.
+        campaigns: the number of campaigns after which a missing bound is seen.
+    """
+
+    bound: str
+    population: Population
+    towards: Sequence[I64]
+    most: Sequence[float]
+    campaigns: int
+
+
+class Population(NamedTuple):
+    """The clients of a campaign, and the coins of those that have one.
+
+    Attributes:
+        names_rounds: whether rows name their rounds.
+        is_hidden: whether it is secret which clients take part: then a client whose coin says no
+            is not there.
+        outside: an item that is no candidate. Half of the clients without items hold it instead.
+    """
+
+    clients: Sequence[Client]
+    coins: npt.NDArray[np.bool_]
+    names_rounds: bool
+    is_hidden: bool
+    outside: int
+
+    def holding(self) -> Iterator[tuple[int, Client, tuple[int, ...]]]:
+        """Yield every client that takes part, with its number and its items."""
+        for i, (client, coin) in enumerate(zip(self.clients, self.coins.tolist(), strict=True)):
+            if coin or not (self.is_hidden and client.direction):
+                yield i, client, client.held if coin else client.other
+
+    def source(self) -> Any:
+        """Return the rows: one for each item, and one for a client without items."""
+        rows = [
+            (item, i, round)
+            for i, client, items in self.holding()
+            for round in client.rounds
+            # both ways to hold nothing of the domain must be counted alike
+            for item in items or (self.outside if i % 2 else None,)
+        ]
+        items, clients, rounds = (list(column) for column in zip(*rows, strict=True))
+        return from_items(items, clients=clients, rounds=rounds if self.names_rounds else None)
+
+
+class Design:
+    """Clients for the campaigns of a plan: as many as it takes, in rounds that are known.
+
+    Clients with a coin share no counter with each other, so that they are independent observations
+    of the noise.
+    """
+
+    def __init__(
+        self, plan: Plan, rng: np.random.Generator, *, clients: int | None, dropout: float
+    ) -> None:
+        self.plan, self.terms = plan, terms_of(plan)
+        self._asked, self._dropout = clients, dropout
+        # With real dropouts nobody knows whose items are in the exact sum. If all clients hold the
+        # same, the number of survivors gives it.
+        self.alike = dropout > 0
+        self.is_hidden = self.terms.event.relation.hides_number
+        self._releases_of_plan = plan.releases
+        self._release_of = {
+            round: k for k, rounds in enumerate(self._releases_of_plan) for round in rounds
+        }
+        self._ids = np.arange(1, plan.domain_size + 1, dtype=np.uint64)
+        self._hashes: dict[int, tuple[I64, I64]] = {}
+        places = self._places()
+        self.num_clients = len(places) if self.is_hidden else sum(0 in rounds for rounds in places)
+        self.clients = self._clients(places, rng)
+
+    def population(self, rng: np.random.Generator) -> Population:
+        """Return the clients with their coins tossed; clients without a coin always say yes."""
+        coins = rng.integers(0, 2, len(self.clients)).astype(np.bool_)
+        coins |= np.array([not client.direction for client in self.clients])
+        return Population(
+            self.clients, coins, not self.is_hidden, self.is_hidden, len(self._ids) + 1
+        )
+
+    def exact(self, population: Population) -> list[I64]:
+        """Return the sums of every release without noise: int64 [rows * width] each."""
+        held: dict[int, list[int]] = {}
+        for _, client, items in population.holding():
+            for round in client.rounds:
+                held.setdefault(round, []).extend(items)
+        totals = [
+            np.zeros(self.plan.rows * self.plan.width, np.int64) for _ in self._releases_of_plan
+        ]
+        for round, everything in held.items():
+            totals[self._release_of[round]] += self.sketch(round, everything)
+        return totals
+
+    def sketch(self, round: int, items: Sequence[int]) -> I64:
+        """Return the counters of some items in a round: int64 [rows * width]."""
+        sketch = CountSketch(self.plan.spec, round)
+        sketch.add(np.array(items, np.uint64))
+        return sketch.counters.reshape(-1)
+
+    def crowds(self, rng: np.random.Generator) -> list[Crowd]:
+        """Return crowds that exceed the bounds on a client.
+
+        There is none for a bound whose absence no crowd could show.
+        """
+        # The rounds of a client are drawn where nobody sees them, so that no direction is known.
+        if self.is_hidden and len(self._releases_of_plan) > 1:
+            return []
+        event = self.terms.event
+        more = event.max_items + 1
+        # The fewest items that show it. With a clip more items would be cut by the clip instead, so
+        # that a missing bound on items would not show.
+        numbers = [more] if event.is_clipped else [more << i for i in range(9)]
+        found = next(filter(None, (self._crowd("items", number, rng) for number in numbers)), None)
+        clip = self._crowd("clip", event.max_items, rng) if event.is_clipped else None
+        return [crowd for crowd in (found, clip) if crowd is not None]
+
+    def _crowd(self, bound: str, number: int, rng: np.random.Generator) -> Crowd | None:
+        """Return clients of so many items each, or None if too few or too short to be seen."""
+        if number > len(self._ids):
+            return None
+        held = [
+            self._together(rounds.start, number, 1 if bound == "clip" else -1, rng)
+            for rounds in self._releases_of_plan
+        ]
+        towards = [
+            self.sketch(rounds.start, own)
+            for rounds, own in zip(self._releases_of_plan, held, strict=True)
+        ]
+        places = self._places(_CROWD)
+        clients = [
+            Client(rounds, own, own)
+            for rounds in places
+            for own in (held[self._release_of[rounds[0]]],)
+        ]
+        sets = [
+            {
+                held[self._release_of[rounds[0]]]
+                for rounds in places
+                if any(self._release_of[r] == k for r in rounds)
+            }
+            for k in range(len(self._releases_of_plan))
+        ]
+        most = [
+            max(self._product(k, vector, own) for own in sets[k])
+            for k, vector in enumerate(towards)
+        ]
+        norm = math.sqrt(self._square())
+        needed = 0
+        for k, vector in enumerate(towards):
+            length = math.sqrt(float(vector @ vector))
+            # A client without this bound, but with the other one, contributes all that it holds,
+            # if its sketch is within the clip.
+            passes = bound == "clip" or not self.terms.event.is_clipped or length <= norm
+            gap = length**2 - most[k] if passes else 0.0
+            number_there = sum(self._release_of[r] == k for rounds in places for r in rounds)
+            noise = length * math.sqrt(law_of(self.terms, number_there).variance)
+            if gap * number_there * math.sqrt(_MOST_OF_CROWDS) < _SEEN * noise:
+                return None
+            needed = max(needed, math.ceil((_SEEN * noise / (gap * number_there)) ** 2))
+        population = Population(
+            clients,
+            np.ones(len(clients), np.bool_),
+            not self.is_hidden,
+            self.is_hidden,
+            len(self._ids) + 1,
+        )
+        return Crowd(bound, population, towards, most, needed)
+
+    def _square(self) -> int:
+        """Return the largest squared norm that the plan allows one contribution to a round."""
+        event = self.terms.event
+        most = event.max_items**2 * self.plan.rows
+        return (
+            most
+            if event.clip_norm is None
+            else min(most, max(1, math.floor(Fraction(event.clip_norm) ** 2)))
+        )
+
+    def _product(self, release: int, towards: I64, held: Sequence[int]) -> float:
+        """Return the largest product with a direction that the plan allows a client's items."""
+        cells, signs = self._hash(self._releases_of_plan[release].start)
+        places = np.array(held, np.intp) - 1
+        rows = np.arange(self.plan.rows)[:, None]
+        each = (towards.reshape(self.plan.rows, -1)[rows, cells[:, places]] * signs[:, places]).sum(
+            axis=0
+        )
+        best = np.sort(each[each > 0])[::-1][: self.terms.event.max_items]
+        # the inequality of Cauchy and Schwarz bounds what the clip allows
+        return min(float(best.sum()), math.sqrt(self._square() * float(towards @ towards)))
+
+    def _together(
+        self, round: int, number: int, sense: int, rng: np.random.Generator
+    ) -> tuple[int, ...]:
+        """Return `number` items whose sketch is long (`sense` 1) or short (-1).
+
+        They are the best of several greedy choices, each from another first item.
+        """
+        cells, signs = self._hash(round)
+        rows, best, best_square = np.arange(self.plan.rows)[:, None], (), -math.inf
+        starts = max(
+            1, min(_STARTS, len(self._ids), _CHOICES // (number * len(self._releases_of_plan)))
+        )
+        for first in rng.choice(self._ids, starts, replace=False).tolist():
+            found = [first]
+            away = self.sketch(round, found)
+            while len(found) < number:
+                lengths = sense * (away.reshape(self.plan.rows, -1)[rows, cells] * signs).sum(
+                    axis=0
+                )
+                lengths[np.array(found) - 1] = -(1 << 40)  # no item twice
+                found.append(int(lengths.argmax()) + 1)
+                away += self.sketch(round, found[-1:])
+            square = sense * int(away @ away)
+            if square > best_square:
+                best, best_square = tuple(found), square
+        return best
+
+    def _places(self, most_usual: int = _CLIENTS) -> list[tuple[int, ...]]:
+        """Return the rounds of each client.
+
+        A round has `most_usual` clients where the plan leaves their number open.
+        """
+        plan, together = self.plan, self.terms.event.participations
+        # The engine draws the rounds of these clients itself, so that 0 stands for any. There are
+        # so many that noise does not take their number to 0, where it would be cut off.
+        if self.is_hidden:
+            most = 24 * self.terms.stddev * math.sqrt(len(self._releases_of_plan))
+            return [(0,)] * (_CLIENTS + math.ceil(most))
+        least = min(plan.max_round_clients, math.ceil(self._fewest() / (1 - self._dropout)))
+        usual = min(most_usual, plan.max_round_clients) if plan.secure_sum is None else least
+        starting = min(
+            -(-max(least, self._asked or usual) // together), plan.max_round_clients // together
+        )
+        if starting < 1 or starting * together < least:
+            raise InvalidInputError(
+                f"the plan takes rounds of {least:,} to {plan.max_round_clients:,} clients, each of"
+                f" them in {together:,}: no even rounds can be made up; raise max_round_clients"
+            )
+        number = plan.num_rounds
+        return [
+            tuple(sorted((first + i) % number for i in range(together)))
+            for first in range(number)
+            for _ in range(starting)
+        ]
+
+    def _fewest(self) -> int:
+        """Return the fewest clients of a round that the plan takes."""
+        agreed = self.plan.secure_sum
+        if isinstance(agreed, SecAggConfig):
+            return agreed.parameters.n_min
+        if isinstance(agreed, TwoServerConfig):
+            return -(-agreed.min_batch // min(map(len, self._releases_of_plan)))
+        return self.terms.event.honest_survivors or 1
+
+    def _clients(self, places: list[tuple[int, ...]], rng: np.random.Generator) -> list[Client]:
+        # Nobody knows the rounds of a client. If none holds anything, the exact sums are 0.
+        if self.is_hidden and len(self._releases_of_plan) > 1:
+            return [Client(rounds, (), ()) for rounds in places]
+        pool, used = (
+            len(self._ids),
+            np.zeros((len(self._releases_of_plan), self.plan.rows, self.plan.width), np.bool_),
+        )
+        if self.alike:
+            common = self._worst(range(self.plan.num_rounds), None, np.ones(pool, np.bool_))
+            return [Client(rounds, common, common) for rounds in places]
+        found, left = [], dict.fromkeys(places, -(-_COINS // len(set(places))))
+        for rounds in places:
+            told = self._told_apart(rounds, used, rng) if left[rounds] else None
+            left[rounds] = 0 if told is None else left[rounds] - 1
+            usual = (int(rng.integers(1, pool + 1)),)
+            found.append(told or Client(rounds, usual, usual))
+        return found
+
+    def _told_apart(
+        self, rounds: tuple[int, ...], used: Any, rng: np.random.Generator
+    ) -> Client | None:
+        """Return a client with a coin, in counters that no other such client uses.
+
+        It is None if too few counters are left.
+        """
+        free = np.ones(len(self._ids), np.bool_)
+        rows = np.arange(self.plan.rows)[:, None]
+        for round in rounds:
+            free &= ~used[self._release_of[round]][rows, self._hash(round)[0]].any(axis=0)
+        # a random half of the items for each client, so that not all hold the same
+        free &= rng.permutation(len(free)) < len(free) / 2
+        held = self._worst(rounds, None, free)
+        other: tuple[int, ...] = ()
+        if self.terms.event.relation is Relation.REPLACE_ONE and held:
+            other = self._worst(rounds, held, free)
+        if not held or held == other:
+            return None
+        moved: dict[int, I64] = {}
+        for round in rounds:
+            k = self._release_of[round]
+            difference = self.sketch(round, held) - self.sketch(round, other)
+            moved[k] = moved.get(k, 0) + difference
+            for items in (held, other):
+                cells = self._hash(round)[0][:, np.array(items, np.intp) - 1]
+                used[k][rows, cells] = True
+        parts = ((k, np.flatnonzero(vector), vector) for k, vector in moved.items())
+        return Client(
+            rounds,
+            held,
+            other,
+            tuple(Moved(k, where, vector[where]) for k, where, vector in parts),
+        )
+
+    def _worst(
+        self, rounds: Sequence[int], against: tuple[int, ...] | None, free: Any
+    ) -> tuple[int, ...]:
+        """Return items of one client that make its sketch, less that of `against`, long.
+
+        Its sketch stays within the clip in all rounds. The items are taken one by one: the item
+        that adds the most, and of equal ones the first.
+        """
+        event = self.terms.event
+        most = math.inf if event.clip_norm is None else event.clip_norm**2
+        first, free = rounds[0], free.copy()
+        cells, signs = self._hash(first)
+        away = (
+            -self.sketch(first, against)
+            if against
+            else np.zeros(self.plan.rows * self.plan.width, np.int64)
+        )
+        found: list[int] = []
+        for _ in range(event.max_items):
+            lengths = (
+                away.reshape(self.plan.rows, -1)[np.arange(self.plan.rows)[:, None], cells] * signs
+            ).sum(axis=0)
+            for place in np.argsort(-np.where(free, lengths, -(1 << 40)), kind="stable")[
+                :8
+            ].tolist():
+                squares = [
+                    int((self.sketch(round, [*found, place + 1]) ** 2).sum()) for round in rounds
+                ]
+                if free[place] and max(squares) <= most:
+                    found.append(place + 1)
+                    away += self.sketch(first, [place + 1])
+                    free[place] = False
+                    break
+                free[place] = False
+        return tuple(found)
+
+    def _hash(self, round: int) -> tuple[I64, I64]:
+        """Return the cell and the sign of every candidate in a round: [rows, candidates]."""
+        if round not in self._hashes:
+            own = self.plan.spec.round_hash(round)
+            cells = kernels.locations(kernels.hash_words(own.location, self._ids), self.plan.width)
+            self._hashes[round] = (
+                cells,
+                kernels.signs(kernels.hash_words(own.sign, self._ids), own.sign_bit),
+            )
+        return self._hashes[round]
+
+
+def law_of(terms: PrivacyConfig, clients: int) -> Distribution:
+    """Return the distribution that the noise of a release must have, by the plan's numbers alone.
+
+    Args:
+        terms: the privacy terms of the plan.
+        clients: the number of clients in the release.
+    """
+    event = terms.event
+    if event.honest_survivors is not None:
+        # each client adds a share, and shares of Skellam noise add up to Skellam noise
+        return Distribution.skellam(event.noise_variance * clients / event.honest_survivors)
+    # each of two servers adds all of the noise, since the other one may not
+    return Distribution.rounded_gaussian(event.noise_variance).times(
+        2 if event.trust is Trust.DISTRIBUTED else 1
+    )
+
+
+def terms_of(plan: Plan) -> PrivacyConfig:
+    """Return the privacy terms of a plan that has some."""
+    assert plan.privacy is not None
+    return plan.privacy

@@ -1,0 +1,330 @@
+"""The evidence of an audit: the noise of all campaigns, and every check of it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from fedtally.plan import Plan
+from fedtally.result import Result
+from fedtally.studies.audit_clients import Crowd, Design, Population, law_of, terms_of
+from fedtally.studies.dependence_checks import dependence_checks
+from fedtally.studies.noise_checks import (
+    Check,
+    Distribution,
+    Ranks,
+    checks_of,
+    detectable_scale,
+    epsilon_bound,
+    reordered,
+    shared_with,
+    unchanging,
+    weighted_tail,
+)
+
+# The probability that a sound engine fails an audit, all checks together: rare enough that a
+# failure is looked into, and not run again until it passes.
+FALSE_ALARM = 1e-6
+# Thresholds between the two worlds of a coin, in standard deviations from the middle. Five are
+# enough for a bound that is near the best one, and each takes its part of the false alarms.
+_THRESHOLDS = (-2.0, -1.0, 0.0, 1.0, 2.0)
+I64 = npt.NDArray[np.int64]
+F64 = npt.NDArray[np.float64]
+
+
+class Release(NamedTuple):
+    """The measurements of one of the plan's releases, over all campaigns.
+
+    Attributes:
+        rounds: the rounds that are added up in it, from 0.
+        counters: the number of counters that were looked at.
+        planned: root of the mean square of the planned noise.
+        measured: root of the mean square of what was released less the exact sums.
+        positive: the share of positive noise, of all noise that is not 0.
+        correlation: the largest, in absolute value, with another release of the same campaign. If
+            the plan has one release only, that with the release of the next campaign.
+    """
+
+    rounds: range
+    counters: int
+    planned: float
+    measured: float
+    positive: float
+    correlation: float
+
+
+class Detection(NamedTuple):
+    """The lower bound on epsilon that follows from single clients.
+
+    Attributes:
+        bound: a lower bound on epsilon; 0 where the releases told nothing.
+        guaranteed: the epsilon that the plan guarantees.
+        clients: the number of clients with a coin, in all campaigns.
+        distance: the largest l2 distance that one of these clients made, in all releases together.
+        sensitivity: the l2 distance that the plan allows for.
+    """
+
+    bound: float
+    guaranteed: float
+    clients: int
+    distance: float
+    sensitivity: float
+
+
+class Findings(NamedTuple):
+    """The outcome of all checks: see `fedtally.studies.audit.AuditResult`."""
+
+    clients: int
+    releases: tuple[Release, ...]
+    checks: tuple[Check, ...]
+    detection: Detection | None
+    detectable: float | None
+    bounds: Mapping[str, int]
+
+
+class Evidence:
+    """The noise of all campaigns: what they released, less the exact sums."""
+
+    def __init__(self, plan: Plan, design: Design, rng: np.random.Generator) -> None:
+        self._plan, self._design, self._rng = plan, design, rng
+        self._terms = terms_of(plan)
+        self._releases = len(plan.releases)
+        self._residuals: list[list[I64]] = [[] for _ in range(self._releases)]
+        self._exact: list[list[I64]] = [[] for _ in range(self._releases)]
+        self._clients: list[list[int]] = [[] for _ in range(self._releases)]
+        self._numbers: list[int] = []
+        self._told: list[tuple[int | None, bool, F64]] = []
+        self._shown: list[Any] = []
+        self._crowds: dict[str, list[tuple[Crowd, list[float], list[Distribution]]]] = {}
+
+    def add_crowd(self, crowd: Crowd, result: Result) -> None:
+        """Add a campaign of clients that hold too much.
+
+        What is kept is by how much they move each release beyond what the plan allows.
+        """
+        found = {sketch.round: sketch for sketch in result.sketches}
+        excess, distributions = [], []
+        for rounds, towards, most in zip(
+            self._plan.releases, crowd.towards, crowd.most, strict=True
+        ):
+            sketch = found[rounds.start]
+            number = len(crowd.population.clients) if self._design.is_hidden else sketch.num_clients
+            excess.append(float(sketch.counters.reshape(-1) @ towards) - number * most)
+            distributions.append(self._distribution(number))
+        self._crowds.setdefault(crowd.bound, []).append((crowd, excess, distributions))
+
+    def _bounds(self) -> list[Check]:
+        """Check that no crowd moves a release by more than the plan lets its clients."""
+        checks = []
+        for bound, seen in self._crowds.items():
+            crowd = seen[0][0]
+            tails = [
+                weighted_tail(
+                    sum(excess[k] for _, excess, _ in seen),
+                    towards,
+                    [distributions[k] for _, _, distributions in seen],
+                )
+                for k, towards in enumerate(crowd.towards)
+            ]
+            failure = (
+                f"clients that hold too much ({bound}) move a release by more than the plan says"
+                " one client may"
+            )
+            checks.append(Check(f"bounds, {bound}", len(tails) * min(tails), failure))
+        return checks
+
+    def add(self, population: Population, result: Result) -> None:
+        """Add a campaign."""
+        found = {sketch.round: sketch for sketch in result.sketches}
+        exact = self._exact_sums(population, result)
+        for k, rounds in enumerate(self._plan.releases):
+            sketch = found[rounds.start]
+            self._residuals[k].append(sketch.counters.reshape(-1) - exact[k])
+            self._exact[k].append(exact[k])
+            self._clients[k].append(sketch.num_clients)
+        there = sum(1 for _ in population.holding())
+        self._numbers.append(sum(sketch.num_clients for sketch in result.sketches) - there)
+        self._shown.append(_shown(result, self._design.is_hidden))
+        self._tell(population)
+
+    def _exact_sums(self, population: Population, result: Result) -> list[I64]:
+        if not self._design.alike:
+            return self._design.exact(population)
+        held, numbers = (
+            population.clients[0].held,
+            {s.round: s.num_clients for s in result.sketches},
+        )
+        starts = [rounds.start for rounds in self._plan.releases]
+        return [numbers[start] * self._design.sketch(start, held) for start in starts]
+
+    def _tell(self, population: Population) -> None:
+        """Note what an attacker sees of each coin: about 1 where it says yes, and 0 where no.
+
+        The attacker knows everything but the coin, so that the noise along the client's direction
+        is all that is left to tell.
+        """
+        # The best test of two worlds with nearly Gaussian noise is the product with the direction
+        # between them, each release weighed by its variance.
+        variances = [self._distribution(clients[-1]).variance for clients in self._clients]
+        for client, coin in zip(population.clients, population.coins.tolist(), strict=True):
+            joint = np.zeros(2)
+            for moved in client.direction:
+                k = moved.release
+                own = (
+                    np.array([self._residuals[k][-1][moved.counters] @ moved.by, moved.square])
+                    / variances[k]
+                )
+                self._told.append((k, coin, np.array([own[0] / own[1] + coin, own[1]])))
+                joint += own
+            if client.direction:
+                self._told.append((None, coin, np.array([joint[0] / joint[1] + coin, joint[1]])))
+
+    def _distribution(self, clients: int) -> Distribution:
+        return law_of(self._terms, clients)
+
+    def findings(self) -> Findings:
+        """Check everything that was added."""
+        ranks = [
+            Ranks.joined(
+                [
+                    Ranks.of(noise, self._distribution(n), self._rng)
+                    for noise, n in zip(own, numbers, strict=True)
+                ]
+            )
+            for own, numbers in zip(self._residuals, self._clients, strict=True)
+        ]
+        checks = checks_of(ranks, [np.stack(own) for own in self._exact], self._plan.rows)
+        checks.append(
+            reordered(
+                [noise for own in self._residuals for noise in own],
+                self._distribution(self._clients[0][0]),
+            )
+        )
+        distributions = [
+            [self._distribution(number) for number in numbers] for numbers in self._clients
+        ]
+        noise = [np.stack(own) for own in self._residuals]
+        checks.append(unchanging(noise, distributions))
+        checks += dependence_checks(noise, distributions, self._plan.rows, self._rng)
+        checks += self._checks_of_the_rest(ranks)
+        checks += self._bounds()
+        counters = len(ranks[0].side) * ranks[0].side.shape[1]
+        return Findings(
+            self._design.num_clients,
+            tuple(map(self._release, range(self._releases), _correlations(self._residuals))),
+            tuple(checks),
+            self._detection(FALSE_ALARM / 2),  # the checks have the other half
+            detectable_scale(counters, failing_level(len(checks))),
+            {bound: len(seen) for bound, seen in self._crowds.items()},
+        )
+
+    def _checks_of_the_rest(self, ranks: list[Ranks]) -> list[Check]:
+        """Check what is shown besides the sums."""
+        if self._design.alike:  # how many drop out, and when, shows
+            return []
+        # 1 or 0, not a p-value: nothing here is random, so that any difference is a failure
+        same = all(shown == self._shown[0] for shown in self._shown)
+        failure = "what is said of a campaign depends on what clients hold"
+        found = [Check("shown", 1.0 if same else 0.0, failure)]
+        if self._design.is_hidden:
+            number = Ranks.of(
+                np.array(self._numbers), self._distribution(0).times(self._releases), self._rng
+            )
+            failure = "the number of clients has the noise of a counter"
+            return [
+                *found,
+                *number.checks("the number of clients"),
+                shared_with(number.side[0], ranks, failure),
+            ]
+        same = len(set(self._numbers)) == 1
+        return [
+            *found,
+            Check(
+                "clients", 1.0 if same else 0.0, "the number of clients depends on what they hold"
+            ),
+        ]
+
+    def _release(self, k: int, correlation: float) -> Release:
+        noise = np.stack(self._residuals[k]).astype(np.float64)
+        planned = np.mean([self._distribution(clients).variance for clients in self._clients[k]])
+        positive, negative = int((noise > 0).sum()), int((noise < 0).sum())
+        return Release(
+            self._plan.releases[k],
+            noise.size,
+            math.sqrt(planned),
+            math.sqrt(float(np.mean(noise**2))),
+            positive / max(1, positive + negative),
+            correlation,
+        )
+
+    def _detection(self, false_alarm: float) -> Detection | None:
+        if not self._told:
+            return None
+        groups = [None, *range(self._releases)] if self._releases > 1 else [None]
+        share = false_alarm / (2 * len(groups) * len(_THRESHOLDS))
+        delta, best = self._terms.delta, 0.0
+        for group in groups:
+            seen = [(coin, told) for k, coin, told in self._told if k == group]
+            if not seen:
+                continue
+            yes = np.array([told[0] for coin, told in seen if coin])
+            no = np.array([told[0] for coin, told in seen if not coin])
+            spread = 1 / math.sqrt(float(np.median([told[1] for _, told in seen])))
+            for step in _THRESHOLDS:
+                threshold = 0.5 + step * spread
+                above, below = (
+                    (yes > threshold, no > threshold),
+                    (no <= threshold, yes <= threshold),
+                )
+                best = max(best, *(epsilon_bound(*pair, delta, share) for pair in (above, below)))
+        longest = max(
+            sum(moved.square for moved in client.direction) for client in self._design.clients
+        )
+        if self._design.is_hidden:
+            longest += 1  # the number of clients, one more counter
+        number = sum(k is None for k, _, _ in self._told)
+        return Detection(
+            best, self._terms.epsilon, number, math.sqrt(longest), self._terms.event.l2_sensitivity
+        )
+
+
+def failing_level(checks: int) -> float:
+    """Return the probability below which one of so many checks fails.
+
+    >>> failing_level(50)
+    1e-08
+    """
+    # by Bonferroni's inequality; the other half of the false alarms is for the bound on epsilon
+    return FALSE_ALARM / (2 * checks)
+
+
+def _shown(result: Result, is_hidden: bool) -> Any:
+    """Return what a result says besides its sums: it must not depend on what clients hold."""
+    number = None if is_hidden else result.num_clients
+    found = (
+        number,
+        len(result.sketches),
+        result.warnings,
+        result.missing,
+        result.secure_sum,
+        result.sizing,
+    )
+    # Timings tell of what clients hold. A private result has none, so that they may be compared.
+    return found if result.not_private else (*found, result.timings)
+
+
+def _correlations(residuals: Sequence[Sequence[I64]]) -> list[float]:
+    """Return the largest correlation of each release, in absolute value: see `Release`."""
+    flat = np.stack([np.concatenate(own) for own in residuals]).astype(np.float64)
+    # one release only: compared with itself, moved on by one campaign
+    if len(flat) == 1:
+        flat = np.concatenate([flat, np.roll(flat, len(residuals[0][0]), axis=1)])
+    flat /= np.maximum(np.linalg.norm(flat, axis=1, keepdims=True), 1.0)
+    products = flat @ flat.T
+    np.fill_diagonal(products, 0.0)
+    largest: list[float] = products[np.arange(len(flat)), np.abs(products).argmax(axis=1)].tolist()
+    return largest[: len(residuals)]

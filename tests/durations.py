@@ -1,0 +1,161 @@
+"""Which tests are slow: a committed list, which keeps itself.
+
+`durations.json` gives the processor seconds of each test function, all its cases together, that
+takes a second or more. Its tests are marked `slow`, and a run leaves them out unless it says
+`--all`, chooses by the mark (`-m slow`), or names a test by its node id.
+
+A run fails where the list is wrong: a test that is not on it has taken four seconds of processor
+time, or it names a test that is no more. `python -m pytest --renew-durations` writes it anew.
+Processor time, not time by the clock, decides: other work on the machine hardly changes it.
+"""
+
+from __future__ import annotations
+
+import json
+import pydoc
+import time
+from collections import Counter
+from collections.abc import Generator
+from pathlib import Path
+from resource import RUSAGE_CHILDREN, getrusage
+
+import pytest
+
+from fedtally import kernels
+
+TESTS = Path(__file__).parent
+LIST = TESTS / "durations.json"
+BOUND = 1.0  # seconds, from which on a test function is on the list
+# Fewer seconds do not fail a run: on a busy machine, with another processor or under coverage a
+# test takes up to three times as long as where the list was made.
+TOLERANCE = 4 * BOUND
+_PROPERTY = "processor_seconds"
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    group = parser.getgroup("slow tests")
+    group.addoption("--all", action="store_true", help="run slow tests too")
+    group.addoption(
+        "--renew-durations",
+        action="store_true",
+        help=f"run slow tests too, and write what each took to tests/{LIST.name}",
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if not hasattr(config, "workerinput"):  # a worker of pytest-xdist hands on what it measures
+        config.pluginmanager.register(Durations(config))
+
+
+def listed() -> dict[str, float]:
+    """Return the list: a name as of `name_of`, and seconds."""
+    return json.loads(LIST.read_text(encoding="utf-8")) if LIST.exists() else {}
+
+
+def name_of(nodeid: str) -> str:
+    """Return the name of a test function: its file below tests/, and its name without its case.
+
+    An example of the package is named by where it stands, wherever the package is installed.
+    """
+    path, _, name = nodeid.partition("[")[0].partition("::")
+    if not path.startswith(f"{TESTS.name}/"):
+        return name
+    return f"{path.removeprefix(TESTS.name + '/')}::{name}"
+
+
+def is_there(name: str) -> bool:
+    """Return whether a listed test exists. Its file is read, because a run may leave it out."""
+    path, found, test = name.partition("::")
+    if not found:
+        return pydoc.locate(path) is not None
+    file = TESTS / path
+    kind, _, _ = test.partition("::")
+    text = file.read_text(encoding="utf-8") if file.exists() else ""
+    return any(start in text for start in (f"def {kind}(", f"class {kind}", f"\n{kind} = "))
+
+
+@pytest.hookimpl(tryfirst=True)  # pytest chooses by marks after this
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Mark slow tests, and leave them out where they are not asked for."""
+    slow, backends = listed(), kernels.available_backends()
+    for item in items:
+        callspec = getattr(item, "callspec", None)
+        if (
+            name_of(item.nodeid) in slow
+            # Kernels between the reference and the best are of other machines: CI runs them all.
+            or (callspec and callspec.params.get("backend") in backends[1:-1])
+        ):
+            item.add_marker(pytest.mark.slow)
+    if (
+        config.option.all
+        or config.option.renew_durations
+        or "slow" in config.option.markexpr
+        or any("::" in argument for argument in config.args)
+    ):
+        return
+    left_out = [item for item in items if item.get_closest_marker("slow")]
+    if left_out:
+        config.hook.pytest_deselected(items=left_out)
+        items[:] = [item for item in items if not item.get_closest_marker("slow")]
+
+
+def _processor_seconds() -> float:
+    """Return the processor time of this process, with its threads, and of children that ended."""
+    children = getrusage(RUSAGE_CHILDREN)
+    return time.process_time() + children.ru_utime + children.ru_stime
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Generator[None]:
+    """Measure a test without its fixtures, which several tests may share."""
+    start = _processor_seconds()
+    try:
+        yield
+    finally:
+        item.user_properties.append((_PROPERTY, _processor_seconds() - start))
+
+
+class Durations:
+    """Adds up what the tests of a run take, and compares it with the list at the end."""
+
+    def __init__(self, config: pytest.Config) -> None:
+        self.config = config
+        self.seconds: Counter[str] = Counter()
+        self.problems: list[str] = []
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        if report.when == "call":
+            self.seconds[name_of(report.nodeid)] += dict(report.user_properties).get(_PROPERTY, 0)
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_sessionfinish(self, session: pytest.Session) -> None:
+        if self.config.option.collectonly:
+            return
+        if self.config.option.renew_durations:
+            self.renew()
+        slow = listed()
+        self.problems = [f"{name}: there is no such test" for name in slow if not is_there(name)]
+        if len(kernels.available_backends()) > 1:  # without compiled kernels much is slower
+            self.problems += [
+                f"{name}: {seconds:.1f} s, and it is not on the list"
+                for name, seconds in self.seconds.most_common()
+                if seconds > TOLERANCE and name not in slow
+            ]
+        if self.problems and session.exitstatus == pytest.ExitCode.OK:
+            session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+    def renew(self) -> None:
+        """Write the list: of tests that did not run now it keeps what it says."""
+        kept = {name: seconds for name, seconds in listed().items() if is_there(name)}
+        kept |= {name: round(seconds, 1) for name, seconds in self.seconds.items()}
+        found = {name: seconds for name, seconds in sorted(kept.items()) if seconds >= BOUND}
+        LIST.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+
+    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
+        if self.problems:
+            terminalreporter.section(f"tests/{LIST.name} is out of date", red=True)
+            for problem in self.problems:
+                terminalreporter.line(problem)
+            terminalreporter.line(
+                "Make the test quicker, or renew the list: python -m pytest --renew-durations PATH"
+            )

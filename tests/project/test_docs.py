@@ -1,0 +1,54 @@
+"""The documents keep what they say: examples run, links lead somewhere."""
+
+import doctest
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
+
+
+@pytest.mark.parametrize(
+    ("page", "least"), [("library", 80), ("plan", 7), ("privacy", 3), ("paper-notes", 3)]
+)
+def test_examples_of_a_page_run(page, least):
+    outcome = doctest.testfile(str(ROOT / "docs" / f"{page}.md"), module_relative=False)
+    assert outcome.attempted >= least
+    assert outcome.failed == 0
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_lead_somewhere(page):
+    for target in re.findall(r"\]\(([^)#]+)\)", page.read_text(encoding="utf-8")):
+        if "://" not in target:
+            assert (page.parent / target).exists(), target
+
+
+# A full stop, a question mark or an exclamation mark with another word after it. A dot after a dot
+# ("0 .. 9", "...") is none, nor is that of an abbreviation or of somebody's initial.
+SENTENCE_END = re.compile(
+    r"(?<!\be\.g)(?<!\bi\.e)(?<!\bet al)(?<!\bcf)(?<!\b[A-Z])(?<!\.)[.!?][)\"'*_]* +(?=\S)"
+)
+
+
+def prose(page: str) -> list[str]:
+    """Return the lines outside code, tables, headings and generated parts, without list marks."""
+    page = re.sub(r"^ *```.*?^ *```", "", page, flags=re.MULTILINE | re.DOTALL)
+    page = re.sub(r"<!-- generated.*?<!-- end -->", "", page, flags=re.DOTALL)
+    page = re.sub(r"^ *([-*]|\d+\.) ", "", page, flags=re.MULTILINE)
+    page = re.sub(r"^\*\*[^*]+\*\* ", "", page, flags=re.MULTILINE)  # "**A lead.** The sentence."
+    page = re.sub(r"`[^`\n]+`", "code", page)
+    return [line for line in page.splitlines() if not re.match(r" *[|#]", line)]
+
+
+@pytest.mark.parametrize(
+    "page",
+    [page for page in PAGES if page.name not in ("CHANGELOG.md", "SECURITY.md", "design.md")],
+    ids=lambda page: page.name,
+)
+def test_a_line_holds_one_sentence(page):
+    """So that a change shows in a diff as the sentences that it changes."""
+    lines = prose(page.read_text(encoding="utf-8"))
+    assert [line for line in lines if SENTENCE_END.search(line)] == []

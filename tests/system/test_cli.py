@@ -1,0 +1,1020 @@
+"""The command line: what it prints, writes and refuses."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import click
+import numpy as np
+import pyarrow.csv
+import pyarrow.parquet
+import pytest
+
+from fedtally import __version__, kernels
+from fedtally.cli import main
+from fedtally.cli.app import cli, run
+from fedtally.cli.options import DECODERS, positive, size
+from fedtally.plan import Plan
+from fedtally.privacy.accounting import epsilon, privacy_loss
+from fedtally.result import Result
+from fedtally.sketch import CountSketch, Recovery, SketchSpec
+
+WORDS = ["the"] * 50 + ["of"] * 30 + ["and"] * 20
+COMMANDS = ["estimate", "demo", "plan", "simulate", "query", "merge", "inspect", "audit"]
+ENTRY = [sys.executable, "-c", "from fedtally.cli import main; main()"]
+
+Call = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture(autouse=True)
+def _terminal(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("COLUMNS", "100")
+    monkeypatch.setenv("FEDTALLY_NUM_THREADS", "1")
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.fixture
+def call(capsys: pytest.CaptureFixture[str]) -> Call:
+    def run_and_read(*arguments: str) -> tuple[int, str, str]:
+        code = run(arguments)
+        return code, *capsys.readouterr()
+
+    return run_and_read
+
+
+@pytest.fixture
+def words(tmp_path: Path) -> str:
+    file = tmp_path / "words.txt"
+    file.write_text("\n".join(WORDS) + "\n")
+    return str(file)
+
+
+def answered(call: Call, *arguments: str) -> dict[str, Any]:
+    code, out, err = call(*arguments, "--json")
+    assert (code, err) == (0, "")
+    document: dict[str, Any] = json.loads(out)
+    return document
+
+
+def test_help_lists_the_commands_in_groups(call: Call) -> None:
+    code, out, _ = call("--help")
+    assert code == 0
+    assert [m for m in re.findall(r"^  (\w+) ", out, re.M) if m in COMMANDS] == COMMANDS
+    assert all(f"\n{heading}:\n" in out for heading in ("Estimate", "Plan", "Files"))
+    assert "_FEDTALLY_COMPLETE" in out
+    assert call() == (0, out, "")
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_each_help_has_examples_that_parse(call: Call, command: str) -> None:
+    code, out, _ = call(command, "--help")
+    assert code == 0
+    assert "\\b" not in out  # click's mark for text that is not to be wrapped
+    examples = re.findall(
+        r"^  (?:.*\| )?fedtally (\S+) (.*)$|^  fedtally (demo)$",
+        out[out.index("Examples:") :],
+        re.M,
+    )
+    assert examples
+    for name, line, bare in examples:
+        arguments = line.split(" | ")[0].split()
+        with cli.commands[name or bare].make_context(name, arguments):
+            pass
+
+
+def test_help_imports_nothing_heavy() -> None:
+    check = (
+        "import sys; from fedtally.cli.app import run; run(['--help']); run(['estimate',"
+        " '--help']);sys.exit(sorted({'numpy', 'rich', 'pyarrow', 'matplotlib'} & set(sys.modules))"
+        " or 0)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", check], capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_options_name_every_decoder() -> None:
+    assert tuple(map(str, Recovery)) == DECODERS
+
+
+def test_version_names_the_kernels(call: Call) -> None:
+    assert call("--version") == (0, f"fedtally {__version__} (kernels: {kernels.backend()})\n", "")
+
+
+def test_estimate_prints_the_answer_its_cost_and_its_privacy(call: Call, words: str) -> None:
+    code, out, err = call(
+        "estimate", words, "--rows", "5", "--width", "128", "--seed", "1", "--evaluate"
+    )
+    assert (code, err) == (0, "")
+    assert re.search(r"1 +the +50\.00 % +49\.00 \.\. 51\.00 % +50\.00 % +\+0\.00 +50", out)
+    covered = (
+        "95 %, for frequencies among the clients that took part; of a list chosen by its estimates"
+    )
+    assert covered in " ".join(out.split())
+    assert "joint recovery finds rare items too" in " ".join(out.split())
+    assert "640 B per client (one-hot vector: 3 B; the item itself, binary: 1 B" in out
+    assert "no differential privacy" in out
+    assert "taken from the input itself" in out
+    assert "share an id with probability at most" in " ".join(out.split())
+    assert "\x1b" not in out
+    assert all(line == line.rstrip() for line in out.splitlines())
+
+
+def test_merge_answers_for_several_results(call: Call) -> None:
+    for seed in ("1", "2"):
+        assert (
+            call(
+                "estimate",
+                "zipf:d=500,n=2000",
+                "--seed",
+                seed,
+                "--save",
+                f"{seed}.fedtally",
+                "--top",
+                "0",
+            )[0]
+            == 0
+        )
+    code, out, err = call("merge", "1.fedtally", "2.fedtally", "--top", "3", "--query", "7")
+    assert (code, err) == (0, "")
+    assert "500 candidates, 4,000 clients" in out and "1.fedtally" in out
+    document = answered(call, "merge", "1.fedtally", "2.fedtally", "--top", "3", "--query", "7")
+    assert (document["schema"], document["num_clients"]) == ("fedtally-merged/1", 4000)
+    assert [len(document[name]) for name in ("results", "estimates", "queries")] == [2, 3, 1]
+    # What the two kinds of limits hold for is said here as it is of one result.
+    [alone] = [answered(call, "query", "1.fedtally", "7")["intervals"]]
+    shared = ("confidence", "kind", "list", "named")
+    assert {name: document["intervals"][name] for name in shared} == {
+        name: alone[name] for name in shared
+    }
+    said = " ".join(out.split())
+    for kind in ("list", "named"):
+        assert f"for {alone[kind]['covers']}" in said
+    assert document["intervals"]["about"] in said and "add up in squares" in said
+    code, _, err = call("merge", "1.fedtally")
+    assert code == 2 and "merge takes two results or more, got 1" in err
+
+
+def test_estimate_json_has_the_fields_of_its_schema(call: Call, words: str) -> None:
+    document = answered(
+        call, "estimate", words, "--rows", "5", "--width", "128", "--seed", "1", "--top", "2"
+    )
+    names = [
+        "schema",
+        "warnings",
+        "plan",
+        "num_contributions",
+        "draw",
+        "privacy",
+        "secure_sum",
+        "sizing",
+    ]
+    assert list(document) == [
+        *names,
+        "recovery",
+        "objective",
+        "intervals",
+        "estimates",
+        "evaluation",
+        "timings",
+    ]
+    assert document["schema"] == "fedtally-result/1"
+    assert document["privacy"] is None
+    assert document["evaluation"] is None
+    assert document["secure_sum"] == {"method": "ideal"}
+    assert (document["recovery"], document["objective"]) == ("joint", "linf")
+    about = document["intervals"]
+    assert (about["confidence"], about["kind"]) == (0.95, "auto")
+    assert (about["list"]["kind"], about["named"]["kind"]) == ("selective", "pointwise")
+    assert all("clients that took part" in about[which]["covers"] for which in ("list", "named"))
+    assert about["predicted_linf"] < 0.01
+    fingerprint = document["plan"].pop("fingerprint")
+    assert re.fullmatch("[0-9a-f]{64}", fingerprint)
+    assert document["plan"] == {
+        "rows": 5,
+        "width": 128,
+        "num_rounds": 1,
+        "schedule": "shared",
+        "num_clients": 100,
+        "domain_size": 3,
+        "domain_public": False,
+        "modulus_bits": 8,
+        "bytes_per_client": 640,
+        "one_hot_bytes_per_client": 3,
+        "binary_bytes_per_client": 1,
+    }
+    the, of = document["estimates"]
+    assert (the["item"], the["frequency"], the["count"]) == ("the", 0.5, 50.0)
+    assert (of["low"], of["high"]) == (pytest.approx(0.29), pytest.approx(0.31))  # one client
+    assert of["sampling_error"] == pytest.approx(0.0958, abs=1e-4)  # Wilson: .2189 to .3958
+    bare = answered(
+        call,
+        "estimate",
+        words,
+        "--width",
+        "128",
+        "--seed",
+        "1",
+        "--confidence",
+        "0",
+        "--recovery",
+        "median",
+    )
+    assert (bare["recovery"], bare["intervals"]) == ("median", None)
+    assert bare["estimates"][0] == {
+        "item": "the",
+        "frequency": 0.5,
+        "low": None,
+        "high": None,
+        "count": 50.0,
+        "sampling_error": None,
+    }
+
+
+def test_kinds_of_intervals(call: Call, words: str) -> None:
+    common = ("estimate", words, "--rows", "7", "--width", "256", "--seed", "1", "--rounds", "2")
+    for kind in ("pointwise", "simultaneous", "order"):
+        document = answered(call, *common, "--intervals", kind, "--confidence", "0.9")
+        assert document["intervals"]["kind"] == kind
+        assert all(e["low"] <= e["frequency"] <= e["high"] for e in document["estimates"])
+    code, _, err = call(*common[:3], "4", *common[4:], "--intervals", "order")
+    assert code == 2
+    assert (
+        "order statistics need at least 6 rows for a confidence of 0.95, the sketches have 4" in err
+    )
+    code, _, err = call(*common, "--confidence", "95")
+    assert (code, "below 1, got 95" in err) == (2, True)
+
+
+def test_evaluation_is_in_the_json(call: Call, words: str) -> None:
+    document = answered(
+        call, "estimate", words, "--width", "128", "--seed", "1", "--evaluate", "--top", "3"
+    )
+    expected = {
+        "linf": 0.0,
+        "l2": 0.0,
+        "coverage": 1.0,
+        "k": 3,
+        "precision_at_k": 1.0,
+        "recall_at_k": 1.0,
+    }
+    assert document["evaluation"] == expected
+
+
+def test_a_seed_repeats_a_run(call: Call) -> None:
+    arguments = ("estimate", "zipf:d=500,n=2000", "--rounds", "3", "--width", "50", "--seed", "a")
+    first, again, other = (answered(call, *arguments[:-1], seed) for seed in ("a", "a", "b"))
+    assert first["estimates"] == again["estimates"] != other["estimates"]
+    assert first["plan"] == again["plan"]
+
+
+def test_columns_counts_clients_and_rounds(call: Call, tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text(
+        "who;what;when;times\nu1;tea;1;3\nu1;tea;1;1\nu2;milk;2;2\nu3;;2;1\n"
+    )
+    table = ("estimate", "t.csv", "--delimiter", ";", "--width", "512", "--seed", "1")
+    counted = answered(call, *table, "--item", "what", "--count", "times")
+    assert {e["item"]: e["count"] for e in counted["estimates"]} == {"tea": 4, "milk": 2}
+    assert any("1 of the rows" in warning for warning in counted["warnings"])
+    by_client = answered(call, *table, "--item", "what", "--client", "who", "--round", "when")
+    assert {e["item"]: e["count"] for e in by_client["estimates"]} == {"tea": 1, "milk": 1}
+    assert by_client["plan"]["num_rounds"] == 2
+    assert by_client["plan"]["schedule"] == "hybrid"
+
+
+def test_max_items_bounds_what_a_client_contributes(call: Call, tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text("c,i\n" + "".join(f"u,{item}\n" for item in "abcd"))
+    shared = ("estimate", "t.csv", "--item", "i", "--client", "c", "--width", "4096", "--seed", "3")
+    for asked in (1, 3, 4):
+        document = answered(call, *shared, "--max-items", str(asked))
+        assert sum(e["count"] for e in document["estimates"]) == asked
+        assert document["plan"]["num_clients"] == 1
+
+
+def test_domains(call: Call, tmp_path: Path, words: str) -> None:
+    (tmp_path / "dictionary.txt").write_text("the\nof\n")
+    code, _, err = call("estimate", words, "--domain", "dictionary.txt")
+    assert code == 2
+    assert "20 of 100 items are outside" in err
+    kept = answered(
+        call, "estimate", words, "--domain", "dictionary.txt", "--outside", "drop", "--width", "99"
+    )
+    assert kept["plan"]["domain_public"] is True
+    assert kept["plan"]["num_clients"] == 80
+    (tmp_path / "points.csv").write_text("y,x\n40.71,-74.01\n40.72,-74.02\n34.0,-118.2\n")
+    grid = (
+        "--item",
+        "y,x",
+        "--domain",
+        "grid:25..50,-130..-60,0.1",
+        "--width",
+        "999",
+        "--top",
+        "1",
+    )
+    assert answered(call, "estimate", "points.csv", *grid)["estimates"][0]["item"] == "40.75,-74.05"
+
+
+def test_queries(call: Call, words: str) -> None:
+    document = answered(
+        call, "estimate", words, "--width", "512", "--top", "0", "--query", "of", "--query", "cola"
+    )
+    assert document["estimates"] == []
+    assert [q["item"] for q in document["queries"]] == ["of", "cola"]
+    huge = (
+        "estimate",
+        "zipf:d=50,n=500",
+        "--domain",
+        "range:1..999999999999999",
+        "--query",
+        "1",
+        "--width",
+        "512",
+    )
+    named = answered(call, *huge)
+    assert [q["item"] for q in named["queries"]] == [1]
+
+
+def test_min_frequency(call: Call, words: str) -> None:
+    kept = answered(call, "estimate", words, "--width", "512", "--min-frequency", "0.25")[
+        "estimates"
+    ]
+    assert [e["item"] for e in kept] == ["the", "of"]
+    _, out, _ = call("estimate", words, "--width", "512", "--min-frequency", "0.75")
+    assert "none is shown" in out
+
+
+def test_output_save_query_and_inspect(call: Call, words: str, tmp_path: Path) -> None:
+    run_once = ("estimate", words, "--width", "512", "--seed", "1", "--save", "r.fedtally")
+    assert call(*run_once, "--output", "all.csv", "--quiet")[2] == ""
+    assert "wrote all.parquet: all 3 estimates" in call(*run_once, "--output", "all.parquet")[2]
+    for table in (pyarrow.csv.read_csv("all.csv"), pyarrow.parquet.read_table("all.parquet")):
+        assert table.column("item").to_pylist() == ["the", "of", "and"]
+        assert table.column_names == ["item", "frequency", "low", "high", "count", "sampling_error"]
+    (tmp_path / "more.txt").write_text("and\r\n\nof\n")
+    asked = answered(call, "query", "r.fedtally", "the", "--items", "more.txt")
+    assert asked["schema"] == "fedtally-query/1"
+    assert [(e["item"], e["count"]) for e in asked["estimates"]] == [
+        ("the", 50),
+        ("and", 20),
+        ("of", 30),
+    ]
+    assert "50.00 %" in call("query", "r.fedtally", "the")[1]
+    asked = answered(
+        call, "query", "r.fedtally", "the", "--recovery", "median", "--confidence", "0"
+    )
+    assert (asked["recovery"], asked["intervals"], asked["estimates"][0]["low"]) == (
+        "median",
+        None,
+        None,
+    )
+    inside = answered(call, "inspect", "r.fedtally")
+    assert (inside["kind"], inside["num_clients_landed"], inside["domain_size"]) == (
+        "result",
+        100,
+        3,
+    )
+    assert (
+        inside["fingerprint"] == asked["fingerprint"] == Result.load("r.fedtally").plan.fingerprint
+    )
+
+
+def test_a_result_is_no_plan(call: Call, words: str) -> None:
+    call("estimate", words, "--width", "512", "--seed", "1", "--save", "r.fed", "--quiet")
+    code, out, err = call("audit", "r.fed")
+    assert (code, out) == (2, "")
+    assert (
+        "r.fed is no plan: give the text file, .toml or .json," in " ".join(err.split())
+        and "codec" not in err
+    )
+
+
+def test_nothing_is_said_of_errors_where_recovery_is_exact(call: Call, words: str) -> None:
+    call("estimate", words, "--width", "512", "--seed", "1", "--save", "r.fed", "--quiet")
+    code, out, _ = call("query", "r.fed", "the")
+    assert code == 0 and "recovery looks exact" in out and "errors of fitted items" not in out
+    assert answered(call, "query", "r.fed", "the")["intervals"]["about"] == ""
+
+
+def test_inspect_plans_and_sketches(call: Call, words: str) -> None:
+    call("estimate", words, "--width", "512", "--seed", "1", "--save", "r.fedtally", "--quiet")
+    plan = Result.load("r.fedtally").plan
+    for name in ("plan.toml", "plan.json"):
+        plan.save(name)
+        assert answered(call, "inspect", name)["fingerprint"] == plan.fingerprint
+        assert plan.fingerprint in call("inspect", name)[1]
+    sketch = CountSketch(
+        SketchSpec(rows=3, width=8, schedule="shared", num_rounds=1, seed=bytes(32)), 0
+    )  # type: ignore[arg-type]
+    sketch.save("a.sketch")
+    sketch.add(np.array([7], np.uint64))
+    sketch.save("b.sketch")
+    a, b = (answered(call, "inspect", name) for name in ("a.sketch", "b.sketch"))
+    assert (a["kind"], a["num_clients"], b["num_clients"], b["largest_cell"]) == ("sketch", 0, 1, 1)
+    assert a["fingerprint"] != b["fingerprint"]
+
+
+def test_inspect_writes_the_privacy_loss(call: Call) -> None:
+    private = ("estimate", "zipf:d=100,n=2000", "--epsilon", "1", "--top", "0", "--quiet")
+    assert call(*private, "--save", "p.fedtally")[0] == 0
+    plan = Result.load("p.fedtally").plan
+    plan.save("plan.toml")
+    assert plan.privacy is not None
+    expected = privacy_loss(plan.privacy.event)
+    for source, table in (("p.fedtally", "loss.csv"), ("plan.toml", "loss.parquet")):
+        assert call("inspect", source, "--privacy-loss", table)[0] == 0
+        read = pyarrow.csv.read_csv if table.endswith("csv") else pyarrow.parquet.read_table
+        found = read(table).to_pydict()
+        assert list(found) == ["loss", "probability", "delta"]
+        assert (
+            np.allclose(found["delta"], expected.delta, rtol=1e-12) and found["loss"][-1] == np.inf
+        )
+    call("estimate", "zipf:d=100,n=2000", "--seed", "1", "--save", "r", "--quiet")
+    Result.load("r").sketches[0].save("a.sketch")
+    for source, said in (("r", "r guarantees no"), ("a.sketch", "a.sketch guarantees no")):
+        code, out, err = call("inspect", source, "--privacy-loss", "no.csv")
+        assert (
+            (code, out) == (2, "")
+            and f"{said} differential privacy" in err
+            and not Path("no.csv").exists()
+        )
+    assert ".csv or .parquet" in call("inspect", "plan.toml", "--privacy-loss", "x.json")[2]
+    assert (
+        "it is read by this run" in call("inspect", "plan.toml", "--privacy-loss", "plan.toml")[2]
+    )
+
+
+def test_merge_says_what_private_results_cost_together(call: Call) -> None:
+    for name in ("1", "2"):
+        assert (
+            call(
+                "estimate",
+                "zipf:d=100,n=2000",
+                "--epsilon",
+                "1",
+                "--save",
+                name,
+                "--top",
+                "0",
+                "--quiet",
+            )[0]
+            == 0
+        )
+    assert (
+        call(
+            "estimate",
+            "zipf:d=100,n=2000",
+            "--seed",
+            "3",
+            "--save",
+            "exact",
+            "--top",
+            "0",
+            "--quiet",
+        )[0]
+        == 0
+    )
+    events = [Result.load(name).plan.privacy.event for name in ("1", "2")]  # type: ignore[union-attr]
+    cost = epsilon(events, 1e-6, adaptive=True)
+    assert f"Together a client in all of them: {cost}" in " ".join(
+        call("merge", "1", "2", "--top", "1")[1].split()
+    )
+    found = answered(call, "merge", "1", "2", "--top", "1")["together"]
+    assert (found["epsilon"], found["delta"], found["neighbours"]) == (
+        cost.epsilon,
+        1e-6,
+        "zero-out",
+    )
+    said = " ".join(call("merge", "1", "exact", "--top", "1")[1].split())
+    assert (
+        "a client in all of them: nothing is guaranteed: the sums of 1 of these 2 are exact" in said
+    )
+    assert answered(call, "merge", "1", "exact", "--top", "1")["together"]["epsilon"] is None
+
+
+def test_a_plan_sets_the_sizes(call: Call) -> None:
+    source = "zipf:d=100,n=1000"
+    answered(
+        call,
+        "estimate",
+        source,
+        "--rows",
+        "3",
+        "--width",
+        "77",
+        "--rounds",
+        "2",
+        "--seed",
+        "1",
+        "--save",
+        "r",
+    )
+    Result.load("r").plan.save("plan.toml")
+    document = answered(call, "estimate", source, "--plan", "plan.toml", "--seed", "1")
+    assert document["plan"]["fingerprint"] == Plan.load("plan.toml").fingerprint
+    code, _, err = call("estimate", source, "--plan", "plan.toml", "--rows", "5")
+    assert code == 2
+    assert "leave rows out" in err
+
+
+def test_standard_input(words: str) -> None:
+    with open(words, "rb") as file:
+        done = subprocess.run(
+            [*ENTRY, "estimate", "-", "--json", "--max-bytes", "1kB"],
+            stdin=file,
+            capture_output=True,
+            check=True,
+        )
+    assert json.loads(done.stdout)["estimates"][0]["item"] == "the"
+    assert done.stderr == b""
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["estimate"], "Missing argument 'INPUT'"),
+        (["estmate"], "No such command 'estmate'"),
+        (["estimate", "zipf:", "--epsilon", "0"], "epsilon must be 0.001 to 100, got 0"),
+        (["estimate", "zipf:", "--delta", "1e-9"], "delta goes with epsilon"),
+        (["estimate", "zipf:", "--epsilon", "1", "--seed", "1"], "mark it with not_private"),
+        (["estimate", "zipf:", "--epsilon", "1", "--evaluate"], "the truth is not private"),
+        (["estimate", "zipf:", "--epsilon", "1", "--domain", "input"], "declare a domain"),
+        (
+            ["estimate", "zipf:", "--epsilon", "1", "--neighbours", "add-remove"],
+            "add-remove needs max_clients",
+        ),
+        (
+            ["estimate", "zipf:", "--epsilon", "1", "--ledger", "nowhere.db"],
+            "no ledger at nowhere.db",
+        ),
+        (["estimate", "nowhere.csv"], "nowhere.csv"),
+        (["estimate", "zipf:", "--max-bytes", "12xB"], "write it as 32kB"),
+        (["estimate", "zipf:", "--rows", "0"], "'0' is no integer of 1 or more"),
+        (["estimate", "zipf:", "--schedule", "mixed"], "schedule must be"),
+        (["estimate", "zipf:", "--schedule", "batched:3"], "batches must be at most"),
+        (["estimate", "zipf:", "--domain", "nowhere.txt"], "no such file"),
+        (["estimate", "zipf:", "--output", "x.xls"], ".csv or .parquet"),
+        (["estimate", "zipf:", "--save", "nowhere/x"], "there is no folder"),
+        (["estimate", "zipf:", "--plot", "x.gif"], ".png, .svg or .pdf"),
+        (["estimate", "zipf:", "--top", "-1"], "top must be at least 0"),
+        (["estimate", "zipf:", "--plan", "nowhere.toml"], "nowhere.toml"),
+        (["estimate", "zipf:d=9,n=9", "--query", "apple"], "apple"),
+        (["estimate", "zipf:", "--memory", "9" * 400], "is no size"),
+        (["estimate", "x.txt", "--encoding", "undefined"], "unknown encoding"),
+        (["estimate", "zipf:", "--min-frequency", "nan"], "min_frequency must be finite"),
+        (["estimate", "zipf:", "--threads", "5000"], "--threads"),
+        (["query", "nowhere", "x"], "no file nowhere"),
+        (["inspect", "nowhere"], "no file nowhere"),
+        (["simulate", "zipf:", "--methods", "magic"], "methods are schedules"),
+        (["simulate", "zipf:", "--width", "wide"], "integers separated by commas"),
+        (["simulate", "zipf:", "--width", "9,9"], "distinct"),
+        (["simulate", "zipf:", "--methods", "batched:20"], "batches must be at most"),
+    ],
+)
+def test_bad_input_is_one_line_and_exit_2(call: Call, arguments: list[str], said: str) -> None:
+    code, out, err = call(*arguments)
+    assert (code, out) == (2, "")
+    assert err.startswith("error: ")
+    assert err.count("\n") == 1
+    assert said in err
+    code, out, err = call(*arguments, "--json")
+    document = json.loads(err)
+    assert (code, out) == (2, "")
+    assert (list(document), document["schema"]) == (["schema", "error"], "fedtally-error/1")
+    assert said in document["error"]["message"]
+    assert document["error"]["type"]
+
+
+def test_sizes_are_decimal_or_binary() -> None:
+    assert [size(text) for text in ("1", "1B", "1k", "1 KB", "1KiB", "2.5MB", "1GiB")] == [
+        1,
+        1,
+        1000,
+        1000,
+        1024,
+        2_500_000,
+        2**30,
+    ]
+    for text in ("", "kB", "-1", "0", "1e3", "0.1", "1TBB"):
+        with pytest.raises(click.BadParameter, match="is no size"):
+            size(text)
+    assert positive("007") == 7
+
+
+@pytest.mark.parametrize(
+    "given", [KeyboardInterrupt(), MemoryError(), OSError(28, "No space left on device")]
+)
+def test_what_fails_later(
+    call: Call, monkeypatch: pytest.MonkeyPatch, given: BaseException
+) -> None:
+    def fail(*_: object) -> None:
+        raise given
+
+    monkeypatch.setattr("fedtally.engines.local.campaign.run", fail)
+    code, out, err = call("estimate", "zipf:")
+    assert out == ""
+    assert code == (130 if isinstance(given, KeyboardInterrupt) else 1)
+    assert re.search("error: (interrupted|out of memory|.*No space left)", err)
+
+
+def test_ctrl_c_leaves_nothing_behind(tmp_path: Path) -> None:
+    arguments = ["simulate", "zipf:", "--repeats", "100000", "--output", "study.csv"]
+    process = subprocess.Popen(
+        [*ENTRY, *arguments],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        # where the caller ignores it
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+    )
+    try:
+        time.sleep(2)  # the run takes hours
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=30)
+    finally:
+        process.kill()
+    assert (process.returncode, out, err.strip()) == (130, b"", b"error: interrupted")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_ctrl_c_while_importing(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def interrupted(*_: object) -> int:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("fedtally.cli.app.run", interrupted)
+    with pytest.raises(SystemExit) as left:
+        main(["--version"])
+    assert (left.value.code, capsys.readouterr().err) == (130, "error: interrupted\n")
+
+
+def test_outputs_spare_the_input_and_each_other(call: Call, tmp_path: Path) -> None:
+    (tmp_path / "own.csv").write_text("item\na\nb\n")
+    for options in (
+        ["--output", "own.csv"],
+        ["--save", "./own.csv"],
+        ["--output", "x.csv", "--save", "x.csv"],
+        ["--save", ""],
+    ):
+        code, _, err = call("estimate", "own.csv", *options)
+        assert code == 2
+        assert "name another file" in err or "empty name" in err
+    (tmp_path / "dom.txt").write_text("a\nb\n")
+    assert call("estimate", "own.csv", "--domain", "dom.txt", "--save", "dom.txt")[0] == 2
+    assert (tmp_path / "dom.txt").read_text() == "a\nb\n"
+    (tmp_path / "dom.txt").unlink()
+    assert (tmp_path / "own.csv").read_text() == "item\na\nb\n"
+    assert [path.name for path in tmp_path.iterdir()] == ["own.csv"]
+
+
+def test_standard_input_is_not_overwritten(tmp_path: Path) -> None:
+    (tmp_path / "own.csv").write_text("item\na\n")
+    command = (
+        f"{sys.executable} -c 'from fedtally.cli import main; main()' estimate - --output own.csv <"
+        " own.csv"
+    )
+    done = subprocess.run(["sh", "-c", command], capture_output=True, check=False)
+    assert done.returncode == 2
+    assert b"name another file" in done.stderr
+    assert (tmp_path / "own.csv").read_text() == "item\na\n"
+
+
+def test_control_characters_of_the_data_do_not_reach_the_terminal(
+    call: Call, tmp_path: Path
+) -> None:
+    (tmp_path / "odd.csv").write_text("item,n\na,1\n\x1b]0;title\x07,x\n")
+    _, _, err = call("estimate", "odd.csv", "--item", "n", "--count", "item")
+    assert "\x1b" not in err
+    assert "\x07" not in err
+
+
+def test_items_named_in_a_file(call: Call, tmp_path: Path) -> None:
+    (tmp_path / "blank.txt").write_bytes(b" \n \nx\r\n\n")
+    answered(call, "estimate", "blank.txt", "--save", "blank.fed", "--seed", "1")
+    found = answered(call, "query", "blank.fed", "--items", "blank.txt")["estimates"]
+    assert [e["item"] for e in found] == [" ", " ", "x"]
+
+
+def test_named_integers(call: Call, tmp_path: Path) -> None:
+    (tmp_path / "i.txt").write_text("5\n6\n")
+    answered(call, "estimate", "i.txt", "--domain", "range:1..9", "--save", "i.fed", "--seed", "1")
+    assert [e["item"] for e in answered(call, "query", "i.fed", "5", "6")["estimates"]] == [5, 6]
+    for items, said in (
+        (["5", "x"], "'x' is none"),
+        (["5", "9" * 19], "outside the domain"),
+        (["5", "+5"], "is none"),
+    ):
+        code, _, err = call("query", "i.fed", *items)
+        assert code == 2
+        assert said in err
+
+
+@pytest.mark.parametrize("closed", ["0<&-", "1>&-", "2>&-"])
+def test_closed_streams(closed: str, words: str) -> None:
+    source = "-" if closed == "0<&-" else words
+    command = (
+        f"{sys.executable} -c 'from fedtally.cli import main; main()' estimate {source} --width 9"
+        f" {closed}"
+    )
+    done = subprocess.run(["sh", "-c", command], capture_output=True, check=False)
+    assert done.returncode == (2 if source == "-" else 0)
+    assert b"Traceback" not in done.stderr
+
+
+def test_a_closed_pipe_is_silent() -> None:
+    arguments = ["estimate", "zipf:d=30000,n=100000", "--top", "30000", "--json"]
+    buffered = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
+    process = subprocess.Popen(
+        [*ENTRY, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=buffered
+    )
+    assert process.stdout is not None
+    assert process.stderr is not None
+    process.stdout.readline()
+    process.stdout.close()
+    with process.stderr as stderr:
+        assert (process.wait(timeout=60), stderr.read()) == (1, b"")
+
+
+def test_errors_are_red_on_a_terminal_alone(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
+    monkeypatch.setattr("click.utils.should_strip_ansi", lambda *_: False)
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    assert "\x1b[31m" in call("inspect", "nowhere")[2]
+    monkeypatch.setenv("NO_COLOR", "1")
+    assert "\x1b" not in call("inspect", "nowhere")[2]
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--query", "51"], "outside the domain"),
+        (["--query", "abc"], "is none"),
+        (["--domain", "range:1..900000000000"], "too large to enumerate"),
+        (
+            ["--domain", "range:1..900000000000", "--recovery", "joint", "--query", "7"],
+            "too large to enumerate",
+        ),
+        (["--output", "all.csv", "--memory", "1kB"], "table of 50 candidates"),
+    ],
+)
+def test_nothing_is_spent_on_what_cannot_be_answered(
+    call: Call, tmp_path: Path, options: list[str], said: str
+) -> None:
+    (tmp_path / "items.csv").write_text("item\n" + "1\n" * 90)
+    books = str(tmp_path / "books.db")
+    ledger = ["--ledger", books, "--population", "phones"]
+    assert call("ledger", "grant", *ledger, "--epsilon", "2", "--delta", "1e-6")[0] == 0
+    private = [
+        "estimate",
+        str(tmp_path / "items.csv"),
+        "--domain",
+        "range:1..50",
+        "--epsilon",
+        "1",
+        *ledger,
+    ]
+    code, out, err = call(*private, *options)
+    assert (code, out) == (2, "") and said in err
+    assert (
+        json.loads(call("ledger", "export", "--ledger", books)[1])["populations"][0]["campaigns"]
+        == []
+    )
+    code, out, err = call(*private)
+    assert code == 0 and "has spent epsilon 1 at delta 1e-06" in err
+
+
+@pytest.mark.parametrize("option", ["--save", "--output", "--plot"])
+def test_a_ledger_is_not_overwritten(call: Call, tmp_path: Path, option: str) -> None:
+    books = tmp_path / "books.csv"
+    assert (
+        call(
+            "ledger",
+            "grant",
+            "--ledger",
+            str(books),
+            "--population",
+            "p",
+            "--epsilon",
+            "2",
+            "--delta",
+            "1e-6",
+        )[0]
+        == 0
+    )
+    before = books.read_bytes()
+    target = str(books) if option != "--plot" else f"{books}-wal"
+    code, _, err = call(
+        "estimate",
+        "zipf:",
+        "--epsilon",
+        "1",
+        "--population",
+        "p",
+        "--ledger",
+        str(books),
+        option,
+        target,
+    )
+    assert code == 2 and books.read_bytes() == before
+    assert "it is read by this run" in err or option == "--plot"
+
+
+def test_inspect_rounds_up_and_names_a_study(call: Call, tmp_path: Path) -> None:
+    saved = str(tmp_path / "saved")
+    private = [
+        "estimate",
+        "zipf:d=50,n=900",
+        "--epsilon",
+        "1.0049",
+        "--population",
+        "phones",
+        "--save",
+        saved,
+    ]
+    assert call(*private)[0] == 0
+    shown = " ".join(call("inspect", saved)[1].split())
+    assert (
+        "epsilon 1.005, delta 1e-06 (zero-out, central trust, rounded-gaussian noise); population"
+        " phones" in shown
+    )
+    assert call(*private, "--not-private")[0] == 0
+    assert "not private: epsilon 1.005" in " ".join(call("inspect", saved)[1].split())
+
+
+def test_the_input_is_no_public_list(call: Call, tmp_path: Path) -> None:
+    words = tmp_path / "words.txt"
+    words.write_text("tea\nmilk\n")
+    code, _, err = call("estimate", str(words), "--domain", str(words), "--epsilon", "1")
+    assert code == 2 and "is the input itself" in err
+    assert (
+        call("estimate", str(words), "--domain", str(words), "--epsilon", "1", "--not-private")[0]
+        == 0
+    )
+
+
+def test_a_private_result_says_so_wherever_it_is_read(call: Call, tmp_path: Path) -> None:
+    saved = str(tmp_path / "saved")
+    code, out, _ = call("estimate", "zipf:d=50,n=900", "--epsilon", "1", "--save", saved, "--json")
+    shown = json.loads(out)["privacy"]
+    assert (
+        code == 0
+        and 0.99 < shown["epsilon"] <= 1
+        and shown["trust"] == "central"
+        and shown["not_private"] is False
+    )
+    queried = json.loads(call("query", saved, "1", "--json")[1])
+    assert queried["privacy"] == json.loads(call("inspect", saved, "--json")[1])["privacy"] == shown
+    assert "epsilon 1, delta 1e-06 if one client" in " ".join(call("query", saved, "1")[1].split())
+
+
+def test_the_demo_with_privacy_is_a_study(call: Call) -> None:
+    code, out, _ = call("demo", "--epsilon", "4", "--json", "--seed", "1")
+    document = json.loads(out)
+    assert code == 0 and document["privacy"]["not_private"] and document["privacy"]["epsilon"] <= 4
+    assert any(note.startswith("not private") for note in document["warnings"])
+
+
+def test_a_comparison_with_privacy(call: Call, tmp_path: Path) -> None:
+    table = tmp_path / "study.csv"
+    options = [
+        "--epsilon",
+        "1",
+        "--repeats",
+        "1",
+        "--width",
+        "50",
+        "--methods",
+        "shared",
+        "--output",
+        str(table),
+    ]
+    code, out, _ = call("simulate", "zipf:d=50,n=900", *options)
+    assert code == 0 and "not private: the noise of epsilon 1" in " ".join(out.split())
+    assert table.read_text().count("not private") == 3
+    code, _, err = call("simulate", "zipf:d=50,n=900", "--delta", "1e-6")
+    assert code == 2 and "delta goes with epsilon" in err
+
+
+def test_demo_shows_the_truth_and_what_to_try_next(call: Call) -> None:
+    code, out, err = call("demo", "--seed", "1")
+    assert (code, err) == (0, "")
+    assert re.search(
+        r"1 +self +[0-9.]+ % +[0-9.]+ \.\. [0-9.]+ % +[0-9.]+ % +[+-][0-9.]+ +[0-9,]+\n", out
+    )
+    assert len(re.findall(r"^ *[0-9]+ +\w+ +-?[0-9.]+ %", out, re.M)) == 20
+    assert "no differential privacy" in out
+    assert "8.00 kB" in out or "7.9" in out
+    commands = re.findall(r"^  fedtally (.*)$", out[out.index("What to try next") :], re.M)
+    assert [line.split()[0] for line in commands] == [
+        "demo",
+        "demo",
+        "query",
+        "demo",
+        "simulate",
+        "estimate",
+    ]
+    for line in commands[1:]:
+        assert call(*line.split())[0] == 0
+
+
+def test_secure_sums_and_their_mistakes(call: Call) -> None:
+    small = (
+        "estimate",
+        "zipf:d=300,n=60",
+        "--rows",
+        "5",
+        "--width",
+        "40",
+        "--seed",
+        "1",
+        "--secure-sum",
+        "secagg",
+    )
+    code, out, _ = call(*small, "--dropout", "0.1", "--max-cohort", "30", "--json")
+    assert code == 0
+    account = json.loads(out)["secure_sum"]
+    assert (account["cohorts"], account["dropouts"], account["equals_plain_sum"]) == (2, 6, True)
+    code, out, _ = call(*small, "--adversary", "active")
+    assert code == 0
+    assert "secagg against a server that may lie" in out
+    for wrong, message in (
+        (("--dropout", "1"), "dropout must be at least 0 and below 1"),
+        (("--max-cohort", "3"), "protect nobody"),
+        (("--max-corrupt", "0.99"), "cannot be summed safely"),
+        (("--rounds", "30"), "a secure sum needs at least 3"),
+        (
+            ("--secure-sum", "two-server", "--adversary", "active"),
+            "goes with the secure sum secagg",
+        ),
+    ):
+        code, out, err = call(*small, *wrong)
+        assert (code, out) == (2, "")
+        assert message in err
+
+
+def test_simulate_prints_costs_and_what_binary_reveals(call: Call) -> None:
+    small = (
+        "simulate",
+        "zipf:d=300,n=2000",
+        "--methods",
+        "hybrid,shared",
+        "--width",
+        "40,80",
+        "--repeats",
+        "2",
+    )
+    code, out, err = call(*small, "--rounds", "4", "--seed", "1")
+    assert (code, err) == (0, "")
+    assert len(re.findall(r"^(?:hybrid|shared) +(?:40|80) ", out, re.M)) == 4
+    for said in ("l_inf", "l_2", "median", "90 %", "one-hot", "no differential privacy"):
+        assert said in out
+    assert "not compatible with secure summation: the server would see each item" in " ".join(
+        out.split()
+    )
+
+
+def test_simulate_json_and_tidy_table(call: Call) -> None:
+    small = (
+        "simulate",
+        "zipf:d=300,n=2000",
+        "--methods",
+        "hybrid,batched:2",
+        "--width",
+        "40",
+        "--repeats",
+        "3",
+    )
+    document = answered(call, *small, "--rounds", "4", "--seed", "1", "--output", "study.parquet")
+    assert document["schema"] == "fedtally-study/1"
+    methods = [(c["method"], c["width"], c["secure_sum"]) for c in document["comparisons"]]
+    exact = [("one-hot", None, True), ("binary", None, False)]
+    assert methods == [("hybrid", 40, True), ("batched:2", 40, True), *exact]
+    assert set(document["comparisons"][0]["linf"]) == {"mean", "median", "q90"}
+    table = pyarrow.parquet.read_table("study.parquet")
+    assert table.num_rows == 3 * 4
+    assert {"method", "width", "repeat", "linf", "l2", "bytes_per_client"} <= set(
+        table.column_names
+    )
+
+
+@pytest.mark.parametrize("columns", [80, 120])
+def test_answers_fit_the_terminal(
+    call: Call, monkeypatch: pytest.MonkeyPatch, columns: int
+) -> None:
+    monkeypatch.setenv("COLUMNS", str(columns))
+    for arguments in (
+        ["demo"],
+        ["simulate", "zipf:d=99,n=999", "--repeats", "2", "--methods", "batched:4"],
+    ):
+        _, out, _ = call(*arguments)
+        assert max(map(len, out.splitlines())) <= columns

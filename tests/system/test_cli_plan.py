@@ -1,0 +1,326 @@
+"""`fedtally plan` as a user sees it: what is printed, written and refused."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from fedtally.cli.app import run
+from fedtally.crypto.hpke import PrivateKey
+from fedtally.crypto.keys import Secret, SigningKey
+from fedtally.plan import Plan
+from fedtally.planner import REFERENCE
+from fedtally.studies import calibration
+
+FLEET = ("--clients", "50000", "--domain-size", "2000")
+Call = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture(autouse=True)
+def _quiet_host(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("COLUMNS", "100")
+    monkeypatch.setenv("FEDTALLY_NUM_THREADS", "1")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.fixture
+def call(capsys: pytest.CaptureFixture[str]) -> Call:
+    def run_and_read(*arguments: str) -> tuple[int, str, str]:
+        code = run(["plan", *arguments])
+        return code, *capsys.readouterr()
+
+    return run_and_read
+
+
+def words_of(text: str) -> str:
+    return " ".join(text.split())
+
+
+def test_a_plan_says_what_it_is_for_and_costs(call: Call) -> None:
+    code, out, err = call(*FLEET, "--tau", "0.005", "--output", "plan.toml")
+    assert code == 0
+    plan = Plan.load("plan.toml")
+    said = words_of(out)
+    assert "Plan for 50,000 clients and 2,000 candidates" in said
+    assert (
+        "largest error of all frequencies 0.50 points, exceeded in at most 10 % of campaigns"
+        in said
+    )
+    assert "assumed to fall like i^-1.1" in said
+    assert "no differential privacy" in said
+    assert f"{plan.rows} x {plan.width} (the plan)" in said
+    assert "(minimax)" in said and "one-hot vector" in said
+    assert "CPU is that of another machine" in said
+    assert plan.target is not None and plan.target.linf == 0.005
+    assert "wrote plan.toml: try fedtally simulate --plan plan.toml" in err
+    assert all(line == line.rstrip() for line in out.splitlines())
+
+
+def test_bytes_that_gain_little_are_said_to(call: Call) -> None:
+    noisy = (*FLEET, "--epsilon", "0.5", "--trust", "distributed", "--rows", "8")
+    note = "of the bytes: its error is hardly larger"
+    assert note in words_of(call(*noisy, "--max-bytes", "64kB")[1])
+    assert note not in words_of(call(*FLEET, "--max-bytes", "2kB", "--rows", "8")[1])
+
+
+def test_few_rows_are_said_to_say_less(call: Call) -> None:
+    note = "with fewer than 7 rows campaigns differ more than is predicted"
+    few, enough = (call(*FLEET, "--max-bytes", "2kB", "--rows", rows)[1] for rows in ("4", "7"))
+    assert note in words_of(few) and note not in words_of(enough)
+
+
+def test_clients_may_be_written_short(call: Call) -> None:
+    code, out, _ = call(
+        "--clients", "5e4", "--domain-size", "2_000", "--max-bytes", "2kB", "--rows", "8"
+    )
+    assert code == 0 and "Plan for 50,000 clients and 2,000 candidates" in out
+    code, _, err = call("--clients", "5e-4", "--domain-size", "2000")
+    assert code == 2 and "'5e-4' is no integer of 1 or more" in err
+
+
+def test_the_document_holds_what_is_printed(call: Call) -> None:
+    code, out, err = call(
+        *FLEET,
+        "--max-bytes",
+        "6kB",
+        "--epsilon",
+        "2",
+        "--rounds",
+        "4",
+        "--secure-sum",
+        "secagg",
+        "--json",
+    )
+    assert (code, err) == (0, "")
+    found = json.loads(out)
+    assert found["schema"] == "fedtally-proposal/1"
+    assert found["found"] == "error"
+    assert found["plan"]["bytes_per_client"] <= 6000
+    assert found["predicted_linf"] <= found["target"]["linf"]
+    assert found["privacy"]["epsilon"] <= 2
+    assert found["bill"]["method"] == "secagg"
+    assert found["bill"]["upload_bytes"] == sum(
+        stage["upload_bytes"] for stage in found["bill"]["stages"]
+    )
+    # the largest cohort's
+    assert abs(found["bill"]["upload_bytes"] - found["plan"]["bytes_per_client"]) <= 100
+    assert found["bill"]["calibrated"] is False
+    assert [other["width"] for other in found["neighbours"]] == sorted(
+        other["width"] for other in found["neighbours"]
+    )
+    assert set(found["minimax"]) == {"rows", "width", "bytes_per_client"}
+    assert found["missing_keys"] == ["server_key"]
+
+
+SECURE = (
+    "--clients",
+    "600",
+    "--domain-size",
+    "2000",
+    "--max-bytes",
+    "4kB",
+    "--rows",
+    "7",
+    "--secure-sum",
+)
+
+
+@pytest.mark.parametrize(
+    ("method", "option", "said"),
+    [
+        ("secagg", "--server-key", "without server_key (fedtally keys add --server-key)"),
+        (
+            "two-server",
+            "--helper-key",
+            "without helper_key (fedtally keys add --helper-key) and allow_list, the digest",
+        ),
+    ],
+)
+def test_a_plan_has_no_keys_but_those_that_are_given(
+    call: Call, method: str, option: str, said: str
+) -> None:
+    again = ("--seed", "1", "--output")
+    code, out, _ = call(*SECURE, method, *again, "plan.toml")
+    plan = Plan.load("plan.toml")
+    assert code == 0 and "not published: it can be simulated, and nobody may run it" in words_of(
+        out
+    )
+    assert said in words_of(out)
+    assert not any(
+        f"{name} =" in Path("plan.toml").read_text()
+        for name in ("server_key", "helper_key", "allow_list")
+    )
+    key = (
+        SigningKey(Secret(bytes(32))).public
+        if method == "secagg"
+        else PrivateKey(Secret(bytes(32))).public
+    )
+    code, out, _ = call(*SECURE, method, *again, "keyed.toml", option, key.hex())
+    keyed = Plan.load("keyed.toml")
+    assert keyed == plan.with_keys(**{option[2:].replace("-", "_"): key}, may_lack=True)
+    assert ("not published" in words_of(out)) == (method == "two-server")
+    assert keyed.fingerprint != plan.fingerprint and keyed.bytes_per_client == plan.bytes_per_client
+
+
+def test_two_of_three_find_the_third(call: Call) -> None:
+    code, out, _ = call(*FLEET, "--tau", "0.01", "--max-bytes", "2kB", "--json")
+    found = json.loads(out)
+    assert (code, found["found"]) == (0, "epsilon")
+    epsilon = found["privacy"]["epsilon"]
+    little = (
+        "--clients",
+        "1000",
+        "--domain-size",
+        "2000",
+        "--tau",
+        "0.01",
+        "--max-bytes",
+        "4kB",
+        "--json",
+    )
+    assert json.loads(call(*little)[1])["privacy"]["epsilon"] > 1
+    code, out, _ = call(
+        *FLEET, "--tau", "0.01", "--epsilon", str(round(1.2 * epsilon, 4)), "--json"
+    )
+    assert json.loads(out)["plan"]["bytes_per_client"] <= 2000
+    code, out, _ = call(
+        *FLEET, "--tau", "0.01", "--max-bytes", "2kB", "--epsilon", "none", "--json"
+    )
+    assert (code, json.loads(out)["privacy"]) == (0, None)
+
+
+def test_frequencies_may_be_like_others(call: Call, tmp_path: Path) -> None:
+    sizes = {}
+    for like in ("zipf:a=1.05,d=2000", "zipf:a=3,d=2000", "geometric:d=2000"):
+        code, out, _ = call(*FLEET, "--tau", "0.002", "--like", like, "--json")
+        assert code == 0
+        sizes[like] = json.loads(out)["plan"]["bytes_per_client"]
+    assert sizes["zipf:a=1.05,d=2000"] > 2 * sizes["zipf:a=3,d=2000"]
+    assert (
+        run(
+            [
+                "estimate",
+                "zipf:d=2000,n=5000",
+                "--save",
+                "old.fedtally",
+                "--quiet",
+                "--seed",
+                "1",
+                "--top",
+                "0",
+            ]
+        )
+        == 0
+    )
+    code, out, _ = call("--clients", "50000", "--like", "old.fedtally", "--tau", "0.005", "--json")
+    assert code == 0
+
+
+def test_results_that_are_not_private_choose_no_private_plan(call: Call) -> None:
+    assert (
+        run(
+            [
+                "estimate",
+                "zipf:d=2000,n=5000",
+                "--save",
+                "old.fedtally",
+                "--quiet",
+                "--seed",
+                "1",
+                "--top",
+                "0",
+            ]
+        )
+        == 0
+    )
+    like = ("--clients", "50000", "--like", "old.fedtally", "--tau", "0.02", "--epsilon", "1")
+    code, _, err = call(*like)
+    assert code == 2
+    assert "what chooses a private campaign must be public or noised" in err
+    code, out, _ = call(*like, "--not-private", "--json")
+    assert (code, json.loads(out)["privacy"]["not_private"]) == (0, True)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ((), "--clients is missing"),
+        (("--clients", "1000"), "--domain-size is missing"),
+        ((*FLEET, "--epsilon", "much"), "--epsilon must be a number or none, got 'much'"),
+        ((*FLEET, "--width", "5"), "No such option '--width'"),
+        ((*FLEET, "--like", "zipf:d=500", "--max-items", "3"), "is of clients of one item each"),
+        ((*FLEET, "--domain", "input"), "give --domain"),
+        ((*FLEET, "--like", "nothing.here"), "there is no such file"),
+        (
+            (*FLEET, "--like", "zipf:d=5000"),
+            "--like has 5,000 items, and there are 2,000 candidates",
+        ),
+        ((*FLEET, "--output", "plan.txt"), "must end in .toml or .json"),
+        ((*FLEET, "--tau", "2"), "tau must be above 0 and below 1, got 2"),
+        ((*FLEET, "--delta", "1e-6"), "delta goes with epsilon"),
+        (
+            (*FLEET, "--server-key", "77" * 32),
+            "the secure sum ideal has no server_key: it uses no key",
+        ),
+        (
+            (*FLEET, "--server-key", "77" * 32, "--secure-sum", "two-server"),
+            "two-server has no server_key",
+        ),
+        (
+            (*FLEET, "--helper-key", "77" * 32, "--secure-sum", "secagg"),
+            "secagg (semi-honest) has no helper_key",
+        ),
+        (
+            (*FLEET, "--server-key", "nowhere.pub", "--secure-sum", "secagg"),
+            "cannot read 'nowhere.pub'",
+        ),
+        (
+            (*FLEET, "--server-key", "00" * 32, "--secure-sum", "secagg"),
+            "server_key is no valid key",
+        ),
+        ((*FLEET, "--tau", "0.0001", "--epsilon", "0.5"), "any of these would do: tau 0.0"),
+        ((*FLEET, "--max-bytes", "4"), "buys no sketch of width 2: give at least 30"),
+    ],
+)
+def test_what_cannot_be_planned_is_one_line(
+    call: Call, arguments: tuple[str, ...], message: str
+) -> None:
+    code, out, err = call(*arguments)
+    assert (code, out) == (2, "")
+    assert message in err
+    assert len(err.splitlines()) == 1
+    assert not list(Path().glob("plan.*"))
+
+
+def test_a_calibrated_host_is_used(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
+    from dataclasses import replace
+
+    from fedtally import __version__, kernels
+
+    seconds = {name: 7 * value for name, value in REFERENCE.seconds.items()}
+    mine = replace(REFERENCE, kernels=kernels.backend(), version=__version__, seconds=seconds)
+    monkeypatch.setattr(calibration, "calibrate", lambda: mine)
+    _, before, _ = call(*FLEET, "--tau", "0.01", "--json")
+    code, out, err = call("--calibrate")
+    assert (code, out) == (0, "")
+    assert re.search(
+        r"what CPU \d+ operations of the protocol take here, 7 times .* \(7 to 7\)", err
+    )
+    _, after, _ = call(*FLEET, "--tau", "0.01", "--json")
+    bills = [json.loads(text)["bill"] for text in (before, after)]
+    assert [bill["calibrated"] for bill in bills] == [False, True]
+    assert bills[1]["client_seconds"] == pytest.approx(7 * bills[0]["client_seconds"])
+
+
+def test_the_chart_marks_the_plan(call: Call) -> None:
+    pytest.importorskip("matplotlib")
+    code, _, err = call(*FLEET, "--tau", "0.01", "--plot", "plan.svg")
+    assert code == 0
+    drawn = Path("plan.svg").read_text(encoding="utf-8")
+    assert re.search("the plan", drawn)
+    assert "wrote plan.svg" in err

@@ -1,0 +1,139 @@
+"""The decoders: each has one entry of the registry, and what chooses between them reads it
+there."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import replace
+
+import click
+import numpy as np
+import pytest
+
+from fedtally import planner
+from fedtally.cli.app import cli
+from fedtally.domain import IntegerRange
+from fedtally.errors import InvalidInputError, MemoryLimitError
+from fedtally.recovery import decoding, error_model
+from fedtally.recovery.decoding import AUTO, DECODERS, Decoding, kind_of, recovery_of
+from fedtally.recovery.intervals import JointIntervals, MedianIntervals, make_intervals
+from fedtally.sketch import CountSketch, Recovery, Schedule, SketchSpec
+
+
+def commands(command: click.Command) -> Iterator[click.Command]:
+    yield command
+    for one in getattr(command, "commands", {}).values():
+        yield from commands(one)
+
+
+def test_every_decoder_has_an_entry_and_an_error_model() -> None:
+    assert list(Recovery) == list(DECODERS) == list(error_model.MODELS)
+    assert json.dumps(list(Recovery)) == '["joint", "median"]'  # in files they are texts
+
+
+def test_the_command_line_offers_every_decoder() -> None:
+    choices = [
+        set(option.type.choices)
+        for command in commands(cli)
+        for option in command.params
+        if "--recovery" in option.opts and isinstance(option.type, click.Choice)
+    ]
+    assert len(choices) >= 4 and all(offered - {AUTO} == set(Recovery) for offered in choices)
+
+
+@pytest.mark.parametrize("recovery", list(Recovery))
+def test_a_decoder_is_made_from_its_entry_with_the_fewest_rows(recovery: Recovery) -> None:
+    domain = IntegerRange(1, 50)
+    spec = SketchSpec(recovery.fewest_rows, 400, Schedule.parse("shared"), 1, bytes(32))
+    sketch = CountSketch(spec, 0)
+    sketch.add(np.array([7], np.uint64), np.array([90]))
+    sketch.num_clients = 90
+    found = DECODERS[recovery].make([sketch], domain, None).range(1, 50)
+    assert found.argmax() == 6 and found[6] == pytest.approx(90, abs=1)
+    with pytest.raises(
+        InvalidInputError, match=f"{recovery} recovery needs at least {recovery.fewest_rows} rows"
+    ):
+        recovery.check_rows(recovery.fewest_rows - 1)
+
+
+def test_limits_come_from_the_entry_of_the_decoder(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A decoder that the registry does not know gets no limits."""
+    domain = IntegerRange(1, 50)
+    spec = SketchSpec(3, 400, Schedule.parse("shared"), 1, bytes(32))
+    sketch = CountSketch(spec, 0)
+    sketch.add(np.array([7], np.uint64), np.array([90]))
+    sketch.num_clients = 90
+    made = {name: kind.make([sketch], domain, None) for name, kind in DECODERS.items()}
+    expected = {Recovery.JOINT: JointIntervals, Recovery.MEDIAN: MedianIntervals}
+    for name, decoder in made.items():
+        assert decoding.kind_of_decoder(decoder) is DECODERS[name]
+        found = make_intervals(decoder, [sketch], domain)
+        assert type(found) is expected[name]
+    only_joint = {Recovery.JOINT: DECODERS[Recovery.JOINT]}
+    monkeypatch.setattr(decoding, "DECODERS", only_joint)
+    for kind in ("auto", "pointwise", "simultaneous", "order"):
+        with pytest.raises(
+            InvalidInputError, match="decoder must be a JointDecoder, got MedianDecoder"
+        ):
+            make_intervals(made[Recovery.MEDIAN], [sketch], domain, 0.5, kind)
+    sentinel = make_intervals(made[Recovery.JOINT], [sketch], domain)
+    other = replace(DECODERS[Recovery.MEDIAN], limits=lambda *_: sentinel)
+    monkeypatch.setattr(decoding, "DECODERS", {**only_joint, Recovery.MEDIAN: other})
+    assert make_intervals(made[Recovery.MEDIAN], [sketch], domain) is sentinel
+
+
+@pytest.mark.parametrize(
+    ("size", "rows", "expected"),
+    [(2**28, 3, "joint"), (2**28 + 1, 3, "median"), (10, 2, "median"), (2**64, 1, "median")],
+)
+def test_auto_is_the_first_that_will_do(size: int, rows: int, expected: str) -> None:
+    assert recovery_of("auto", size, rows) == expected
+    assert Decoding(confidence=0).resolved(size, rows) == Decoding(expected, confidence=0.0)
+
+
+def test_what_was_asked_for_is_checked_against_the_rows() -> None:
+    assert recovery_of("joint", 2**30, 3) == "joint"
+    for check in (lambda: recovery_of("joint", 10, 2), lambda: Decoding("joint").check_rows(2)):
+        with pytest.raises(InvalidInputError, match="joint recovery needs at least 3 rows, got 2"):
+            check()
+    Decoding().check_rows(2)
+
+
+def test_a_planner_searches_the_rows_of_the_entry(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With another entry other rows are searched, and other schedules tried."""
+    other = replace(kind_of("median"), planned_rows=range(4, 6), schedules=("fresh",))
+    monkeypatch.setattr(decoding, "DECODERS", {**DECODERS, Recovery.MEDIAN: other})
+    assert sorted(planner.Campaign(1000, recovery="median").searched_rows(None)) == [4, 5]
+    assert [
+        str(one) for one in planner.schedules("auto", 10, "median", noised_by_release=False)
+    ] == ["fresh"]
+
+
+def test_a_domain_that_a_decoder_must_enumerate_is_refused_if_it_is_too_large() -> None:
+    huge = IntegerRange(1, 2**37)
+    Decoding("median").check_domain(huge)
+    Decoding("auto").check_domain(huge)
+    Decoding("joint").check_domain(None)
+    for asked in (Decoding("joint"), Decoding("median", objective="l2")):
+        with pytest.raises(MemoryLimitError, match="is too large to enumerate"):
+            asked.check_domain(huge)
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"recovery": "oracle"}, "recovery must be auto, joint or median, got 'oracle'"),
+        ({"objective": "l1"}, "objective must be linf or l2, got 'l1'"),
+        (
+            {"intervals": "wide"},
+            "intervals must be auto, pointwise, simultaneous or order, got 'wide'",
+        ),
+        ({"confidence": 1.0}, "confidence must be at least 0 .no intervals. and below 1, got 1.0"),
+    ],
+)
+def test_decodings_that_are_none(values: dict[str, str | float], message: str) -> None:
+    with pytest.raises(InvalidInputError, match=message):
+        Decoding(**values)  # type: ignore[arg-type]
+    with pytest.raises(InvalidInputError, match="recovery must be joint or median, got 'oracle'"):
+        kind_of("oracle")

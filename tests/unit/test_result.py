@@ -1,0 +1,229 @@
+"""Results: tables, files, limits."""
+
+import csv
+
+import numpy as np
+import pytest
+
+import fedtally
+from fedtally import _archive
+from fedtally.errors import (
+    InvalidInputError,
+    MemoryLimitError,
+    MissingExtraError,
+    OutsideDomainError,
+    UnreadableFileError,
+)
+from fedtally.result import SCHEMA, Result
+
+WORDS = ["tea"] * 50 + ["milk"] * 30 + ["naïve café"] * 20
+
+
+@pytest.fixture
+def result():
+    return fedtally.estimate(WORDS, num_rounds=3, rows=5, width=128, seed=1, evaluate=True)
+
+
+def test_top_is_sorted_bounded_and_filtered(result):
+    assert [e.item for e in result.top()] == ["tea", "milk", "naïve café"]
+    assert [e.item for e in result.top(1)] == ["tea"]
+    assert result.top(0) == []
+    assert [e.item for e in result.top(min_frequency=0.25)] == ["tea", "milk"]
+    with pytest.raises(InvalidInputError, match="k must be at least 0"):
+        result.top(-1)
+
+
+def test_a_list_is_not_filled_up_with_items_that_nobody_holds():
+    codes = [200] * 500 + [404] * 60 + [503] * 5
+    result = fedtally.estimate(codes, domain="range:0..599", max_bytes=4000, seed=1, evaluate=True)
+    assert [e.item for e in result.top(20)] == [200, 404, 503]
+    assert (result.evaluation.precision_at_k, result.evaluation.recall_at_k) == (1.0, 1.0)
+    assert result.top(20, min_frequency=-1.0) == result.top(20)
+    private = fedtally.estimate(
+        [1] * 9,
+        domain="range:0..9",
+        width=64,
+        epsilon=0.01,
+        not_private=True,
+        seed=3,
+        evaluate=True,
+    )
+    assert all(e.count >= 0.5 for e in private.top(10))
+
+
+def test_top_across_blocks(monkeypatch):
+    items = np.random.default_rng(2).zipf(1.2, 4000) % 5000
+    whole = fedtally.estimate(
+        items, domain="range:0..4999", rows=5, width=64, seed=1, evaluate=True
+    )
+    top, evaluation = whole.top(50), whole.evaluation
+    monkeypatch.setattr("fedtally.result.result.BLOCK", 7)
+    assert whole.top(50) == top
+    assert whole.evaluate() == pytest.approx(evaluation)
+
+
+def test_items_named_later(result):
+    [unseen] = result.estimates(["coffee"])
+    assert abs(unseen.frequency) < 0.6
+    assert result.estimates([]) == []
+    assert result.frequency("tea") == 0.5
+    assert result.true_frequencies(["tea", "coffee"]) == [0.5, 0.0]
+    whole = fedtally.estimate([1, 2, 2], domain="range:1..9", rows=5, width=64, seed=1)
+    assert whole.estimates(["2"])[0].item == 2
+    with pytest.raises(OutsideDomainError, match="outside the domain"):
+        whole.frequency(10)
+    assert whole.true_frequencies([1]) is None
+    with pytest.raises(InvalidInputError, match="truth is not known"):
+        whole.evaluate()
+
+
+@pytest.mark.parametrize(
+    ("items", "domain"),
+    [
+        (WORDS, None),
+        (WORDS, fedtally.Dictionary(["tea", "milk", "naïve café", "gin"])),
+        ([5, -3, 5], None),
+        ([5, 3, 5], "range:0..9"),
+        (["40.05,-73.95", "40.05,-73.95", "25.0,-130.0"], "grid:25..50,-130..-60,0.1"),
+    ],
+)
+def test_files_round_trip(tmp_path, items, domain):
+    result = fedtally.estimate(
+        items, domain=domain, num_rounds=2, rows=5, width=128, seed=1, evaluate=True
+    )
+    result.save(tmp_path / "run.fed")
+    again = Result.load(tmp_path / "run.fed")
+    assert again.top(5) == result.top(5)
+    assert again.plan == result.plan
+    assert again.domain == result.domain
+    assert (again.evaluation, again.warnings, again.timings) == (
+        result.evaluation,
+        result.warnings,
+        result.timings,
+    )
+    assert again.truth is None
+
+
+def test_true_counts_are_not_saved(tmp_path, result):
+    result.save(tmp_path / "run.fed")
+    _, _, arrays = _archive.read(tmp_path / "run.fed", SCHEMA)
+    assert sorted(arrays) == ["counters", "domain_offsets", "domain_seed", "domain_utf8"]
+
+
+def test_damaged_files(tmp_path, result):
+    result.save(tmp_path / "run.fed")
+    whole = (tmp_path / "run.fed").read_bytes()
+    for cut in (0, 10, len(whole) // 2, len(whole) - 1):
+        (tmp_path / "cut.fed").write_bytes(whole[:cut])
+        with pytest.raises(UnreadableFileError):
+            Result.load(tmp_path / "cut.fed")
+    schema, meta, arrays = _archive.read(tmp_path / "run.fed")
+    for name, change in [
+        ("rounds", [0, 0, 1]),
+        ("rounds", [0, 1, 9]),
+        ("num_clients", [-1, 2, 3]),
+        ("num_clients", [1, 2]),
+        ("plan", {**meta["plan"], "width": 5}),
+        ("domain", {**meta["domain"], "kind": "no such"}),
+        ("evaluation", {"linf": 0}),
+    ]:
+        _archive.write(tmp_path / "bad.fed", schema, {**meta, name: change}, arrays)
+        with pytest.raises(UnreadableFileError, match="damaged"):
+            Result.load(tmp_path / "bad.fed")
+    result.sketches[0].save(tmp_path / "sketch.npz")
+    with pytest.raises(
+        UnreadableFileError, match="holds fedtally-sketch/1, expected fedtally-result/1"
+    ):
+        Result.load(tmp_path / "sketch.npz")
+
+
+def test_export(tmp_path, result):
+    result.export(tmp_path / "all.csv")
+    rows = list(csv.DictReader((tmp_path / "all.csv").read_text(encoding="utf-8").splitlines()))
+    assert [row["item"] for row in rows] == ["tea", "milk", "naïve café"]
+    assert [float(row["count"]) for row in rows] == [50, 30, 20]
+    # one client
+    assert [float(rows[0][name]) for name in ("low", "high")] == pytest.approx([0.49, 0.51])
+    result.export(tmp_path / "all.parquet")
+    import pyarrow.parquet
+
+    assert pyarrow.parquet.read_table(tmp_path / "all.parquet").equals(result.to_arrow())
+    with pytest.raises(
+        InvalidInputError, match=r"output must end in .csv or .parquet, got .*all.txt"
+    ):
+        result.export(tmp_path / "all.txt")
+    with pytest.raises(InvalidInputError, match="choose a folder that exists"):
+        result.export(tmp_path / "no" / "all.csv")
+
+
+def test_a_failed_export_leaves_the_old_file(tmp_path, result, monkeypatch):
+    import pyarrow.csv
+
+    def fail(*_):
+        raise RuntimeError("disk")
+
+    (tmp_path / "all.csv").write_text("old")
+    monkeypatch.setattr(pyarrow.csv, "write_csv", fail)
+    with pytest.raises(RuntimeError):
+        result.export(tmp_path / "all.csv")
+    assert (tmp_path / "all.csv").read_text() == "old"
+    assert [path.name for path in tmp_path.iterdir()] == ["all.csv"]
+
+
+def test_tables_that_do_not_fit():
+    result = fedtally.estimate([1, 2, 2], domain="range:1..1000000000000", rows=3, width=64, seed=1)
+    with pytest.raises(
+        MemoryLimitError, match="1,000,000,000,000 candidates needs about 96,000.0 GB"
+    ):
+        result.frequencies()
+    with pytest.raises(MemoryLimitError, match="too large to enumerate"):
+        result.top(3)
+    assert result.frequency(2) == pytest.approx(2 / 3)
+    small = fedtally.estimate([1, 2, 2], domain="range:1..1000", rows=3, width=64, seed=1)
+    with pytest.raises(MemoryLimitError, match="raise the limit"):
+        small.frequencies(memory=1000)
+
+
+def test_evaluation_of_a_last_short_block(monkeypatch):
+    monkeypatch.setattr("fedtally.result.result.BLOCK", 4)
+    result = fedtally.estimate(
+        [10] * 9 + [1], domain="range:1..10", rows=9, width=512, seed=1, evaluate=True
+    )
+    assert result.evaluation.linf == 0
+    assert result.true_frequencies([9, 10]) == [0.0, 0.9]
+
+
+def test_data_frame(result):
+    pandas = pytest.importorskip("pandas")
+    frame = result.to_frame()
+    assert isinstance(frame, pandas.DataFrame)
+    assert frame["frequency"].tolist() == [0.5, 0.3, 0.2]
+
+
+def test_a_missing_extra_names_its_install_command(result, monkeypatch):
+    monkeypatch.setitem(__import__("sys").modules, "pandas", None)
+    with pytest.raises(MissingExtraError, match=r"pip install 'fedtally\[pandas\]'"):
+        result.to_frame()
+
+
+def test_repr_names_no_item(result):
+    assert "tea" not in repr(result)
+    assert "tea" not in repr(result.domain)
+
+
+def test_shrunk_estimates_have_a_smaller_squared_error():
+    items = np.random.default_rng(13).zipf(1.4, 20_000) % 3000
+    options = {
+        "domain": "range:0..2999",
+        "num_rounds": 4,
+        "rows": 5,
+        "width": 100,
+        "seed": 1,
+        "evaluate": True,
+    }
+    plain, shrunk = (fedtally.estimate(items, objective=name, **options) for name in ("linf", "l2"))
+    assert shrunk.evaluation.l2 < 0.7 * plain.evaluation.l2
+    assert shrunk.evaluation.coverage == plain.evaluation.coverage
+    assert shrunk.decoded(objective="linf").top(3) == plain.top(3)
+    with pytest.raises(MemoryLimitError, match="objective linf"):
+        fedtally.estimate([1, 2, 2], domain="range:1..1000000000000", width=64, objective="l2")

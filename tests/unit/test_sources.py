@@ -1,0 +1,837 @@
+"""Tables, text, columns in memory and synthetic populations, and everything that can be wrong with
+them."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import io
+import json
+import os
+import threading
+import types
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as parquet
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fedtally.errors import InvalidInputError, UnreadableFileError
+from fedtally.sources import Columns, Source, frequencies, from_items, open_source
+from fedtally.sources.layout import Layout
+from fedtally.sources.synthetic import profiles
+from fedtally.sources.tables import table_source
+
+WORDS = ["007", "NA", "null", "café", ' "q" ', "a,b", "x\ty", "1.0", "true", "2020-01-01"]
+
+
+def collect(source: Source) -> dict[str, Any]:
+    """Return the whole source as lists, with the number of batches."""
+    batches = list(source.batches())
+    whole: dict[str, Any] = {
+        "items": [item for batch in batches for item in batch.items.to_pylist()],
+        "missing": sum(batch.missing for batch in batches),
+        "batches": len(batches),
+    }
+    for name in ("clients", "rounds", "counts"):
+        if getattr(batches[0], name) is not None:
+            whole[name] = [value for batch in batches for value in getattr(batch, name).tolist()]
+    return whole
+
+
+def write(path: Path, content: bytes | str) -> str:
+    path.write_bytes(content.encode() if isinstance(content, str) else content)
+    return str(path)
+
+
+def fails(path: str, message: str, columns: Columns | None = None, **options: Any) -> None:
+    with pytest.raises(InvalidInputError, match=message):
+        collect(open_source(path, columns, **options))
+
+
+def as_table(format: str, words: list[str]) -> bytes:
+    """Write the words as the column `item` of a table with another column."""
+    if format == "parquet":
+        sink = io.BytesIO()
+        parquet.write_table(pa.table({"other": [0] * len(words), "item": words}), sink)
+        return sink.getvalue()
+    if format == "text":
+        return "".join(f"{word}\n" for word in words).encode()
+    if format == "json":
+        return "".join(json.dumps({"other": 1.5, "item": word}) + "\n" for word in words).encode()
+    text = io.StringIO()
+    writer = csv.writer(text, delimiter={"csv": ",", "tsv": "\t"}[format])
+    writer.writerows([["other", "item"], *([1.5, word] for word in words)])
+    return text.getvalue().encode()
+
+
+# ------------------------------------------------------------------------------------------ formats
+
+
+@pytest.mark.parametrize("zipped", [False, True])
+@pytest.mark.parametrize(
+    ("suffix", "format"),
+    [
+        ("csv", "csv"),
+        ("tsv", "tsv"),
+        ("jsonl", "json"),
+        ("ndjson", "json"),
+        ("json", "json"),
+        ("parquet", "parquet"),
+        ("txt", "text"),
+    ],
+)
+def test_every_format_keeps_text_as_written(
+    tmp_path: Path, suffix: str, format: str, zipped: bool
+) -> None:
+    content = as_table(format, WORDS)
+    path = tmp_path / (f"words.{suffix}" + (".gz" if zipped else ""))
+    write(path, gzip.compress(content) if zipped else content)
+    source = open_source(path)
+    assert collect(source)["items"] == WORDS
+    assert collect(source)["items"] == WORDS  # readable again
+    assert source.size_bytes == path.stat().st_size
+    assert source.repeatable
+    assert source.synthetic_size is None
+    assert [batch.bytes_read for batch in source.batches()][-1] == source.size_bytes
+
+
+def test_the_format_option_and_the_content_win_over_the_name(tmp_path: Path) -> None:
+    path = write(tmp_path / "words.data", gzip.compress(as_table("tsv", WORDS)))
+    assert collect(open_source(path, format="tsv"))["items"] == WORDS
+
+
+@pytest.mark.parametrize("format", ["csv", "tsv", "json", "parquet", "text"])
+def test_standard_input(monkeypatch: pytest.MonkeyPatch, format: str) -> None:
+    content = io.BytesIO(as_table(format, WORDS))
+    monkeypatch.setattr("sys.stdin", types.SimpleNamespace(buffer=content))
+    source = open_source("-", format=format)
+    assert source.size_bytes is None
+    assert not source.repeatable
+    assert collect(source)["items"] == WORDS
+    with pytest.raises(InvalidInputError, match="only once"):
+        next(source.batches())
+
+
+def test_standard_input_is_text_until_a_column_or_delimiter_is_named(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def piped(columns: Columns | None = None, **options: Any) -> dict[str, Any]:
+        monkeypatch.setattr("sys.stdin", types.SimpleNamespace(buffer=io.BytesIO(b"a;b\n1;2\n")))
+        return collect(open_source("-", columns, **options))
+
+    assert piped()["items"] == ["a;b", "1;2"]
+    assert piped(Columns("a;b"))["items"] == ["1;2"]
+    assert piped(Columns("b"), delimiter=";")["items"] == ["2"]
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs named pipes")
+def test_a_pipe_is_read_whole(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+
+    def feed() -> None:
+        with pipe.open("wb") as end:
+            for number in range(20_000):
+                end.write(f"{number}\n".encode())
+
+    writer = threading.Thread(target=feed)
+    source = open_source(pipe)
+    writer.start()
+    assert collect(source)["items"] == [str(number) for number in range(20_000)]
+    writer.join()
+    assert source.size_bytes is None
+    assert not source.repeatable
+
+
+def test_roles_and_missing_values(tmp_path: Path) -> None:
+    path = write(tmp_path / "t.csv", "who,when,what\nu1,1,tea\n,1,rice\nu2,,rice\nu3,2,\nu4,2,NA\n")
+    whole = collect(open_source(path, Columns("what", client="who", round="when")))
+    assert whole == {
+        "items": ["tea", "NA"],
+        "missing": 3,
+        "batches": 1,
+        "clients": ["u1", "u4"],
+        "rounds": ["1", "2"],
+    }
+
+
+def test_text_lines(tmp_path: Path) -> None:
+    path = write(tmp_path / "t.txt", "\ufeffx\r\n\r\n  y \n\nlast")
+    assert collect(open_source(path)) == {
+        "items": ["x", "  y ", "last"],
+        "missing": 2,
+        "batches": 2,
+    }
+
+
+def test_the_official_check_in_file(tmp_path: Path) -> None:
+    rows = (
+        "0\t2010-10-19T23:55:27Z\t30.2359091167\t-97.7951395833\t22847\n"
+        "0\t2010-10-18T22:17:43Z\t\t-97.7\t420315\n"
+    )
+    path = write(tmp_path / "loc-gowalla_totalCheckins.txt.gz", gzip.compress(rows.encode()))
+    source = open_source(path, Columns(("3", "4"), client="1"), format="tsv", header=False)
+    assert collect(source) == {
+        "items": ["30.2359091167,-97.7951395833"],
+        "missing": 1,
+        "batches": 1,
+        "clients": ["0"],
+    }
+
+
+def test_pairs_of_floats(tmp_path: Path) -> None:
+    table = {"lat": [40.75, float("nan"), -1e-7], "lon": [-74, 2, None]}
+    parquet.write_table(pa.table(table), tmp_path / "t.parquet")
+    assert collect(open_source(tmp_path / "t.parquet", Columns(("lat", "lon"))))["items"] == [
+        "40.75,-74"
+    ]
+    path = write(tmp_path / "t.json", '{"lat": 40, "lon": -70.5}\n{"lat": 41.5, "lon": null}\n')
+    assert collect(open_source(path, Columns(("lat", "lon")))) == {
+        "items": ["40,-70.5"],
+        "missing": 1,
+        "batches": 1,
+    }
+    assert collect(from_items(np.array([[1.5, 2.0], [3.0, np.nan]])))["items"] == ["1.5,2"]
+
+
+def test_typed_columns_become_text_or_integers() -> None:
+    items = {
+        "dictionary": (pa.array(["a", "b"]).dictionary_encode(), ["a", "b"]),
+        "view": (pa.array(["a", "b"], pa.string_view()), ["a", "b"]),
+        "bytes": (pa.array([b"a", b"b"]), ["a", "b"]),
+        "uint64": (pa.array([1, 2**64 - 1], pa.uint64()), [1, 2**64 - 1]),
+        "int8": (pa.array([-1, 2], pa.int8()), [-1, 2]),
+        "bool": (pa.array([True, False]), ["true", "false"]),
+        "date": (pa.array([0, 1], pa.date32()), ["1970-01-01", "1970-01-02"]),
+        "timestamp": (
+            pa.array([0, 1], pa.timestamp("s")),
+            ["1970-01-01 00:00:00", "1970-01-01 00:00:01"],
+        ),
+    }
+    for name, (array, expected) in items.items():
+        assert collect(from_items(array))["items"] == expected, name
+
+
+def test_json_types_hold_for_the_whole_file(tmp_path: Path) -> None:
+    """Arrow's own guess would make timestamps of these strings and stumble over the late field."""
+    path = write(
+        tmp_path / "t.jsonl",
+        '{"item": "2020-01-01"}\n{"item": null}\n{"late": [1], "item": "x"}\n{"late": 2}\n',
+    )
+    assert collect(open_source(path)) == {"items": ["2020-01-01", "x"], "missing": 2, "batches": 1}
+    path = write(tmp_path / "big.jsonl", '{"item": 1}\n{"item": 18446744073709551615}\n')
+    assert collect(open_source(path))["items"] == [1, 2**64 - 1]
+
+
+def test_unused_columns_are_not_read(tmp_path: Path) -> None:
+    assert collect(open_source(write(tmp_path / "t.csv", b"item,x\na,\xff\n")))["items"] == ["a"]
+
+
+def test_encodings(tmp_path: Path) -> None:
+    for encoding in ("latin-1", "utf-16", "utf-8-sig"):
+        for kind in ("csv", "json", "text"):
+            path = write(tmp_path / "t", as_table(kind, WORDS).decode().encode(encoding))
+            assert collect(open_source(path, format=kind, encoding=encoding))["items"] == WORDS
+    fails(path, "unknown encoding 'utf9'", encoding="utf9")
+
+
+# ------------------------------------------------------------------------------------------ columns
+
+
+def test_item_column_default(tmp_path: Path) -> None:
+    assert collect(open_source(write(tmp_path / "a.csv", "word\nx\n")))["items"] == ["x"]
+    assert collect(open_source(write(tmp_path / "b.csv", "item,z\nx,1\n")))["items"] == ["x"]
+    assert collect(open_source(write(tmp_path / "c.csv", "word,n\nx,1\n"), Columns(count="n")))[
+        "items"
+    ] == ["x"]
+    assert collect(open_source(write(tmp_path / "d.csv", "x\ny\n"), header=False))["items"] == [
+        "x",
+        "y",
+    ]
+    fails(write(tmp_path / "e.csv", "a,b\nx,1\n"), r"which column is the item.*'a', 'b'")
+    fails(str(tmp_path / "e.csv"), r"no column 'c'; it has the columns 'a', 'b'", Columns("c"))
+    fails(
+        str(tmp_path / "e.csv"),
+        r"no column 'a'; it has the columns '1', '2'",
+        Columns("a"),
+        header=False,
+    )
+    fails(write(tmp_path / "f.csv", "a,a\nx,1\n"), "several columns called 'a'", Columns("a"))
+
+
+def test_one_column_may_play_two_parts(tmp_path: Path) -> None:
+    path = write(tmp_path / "t.csv", "a,b\nx,1\n")
+    assert collect(open_source(path, Columns("a", client="a")))["clients"] == ["x"]
+
+
+def test_columns_and_options_that_do_not_fit(tmp_path: Path) -> None:
+    with pytest.raises(InvalidInputError, match="cannot go with a client"):
+        Columns("a", client="b", count="c")
+    with pytest.raises(InvalidInputError, match="pair latitude, longitude"):
+        Columns(("a", "b", "c"))  # type: ignore[arg-type]
+    path = write(tmp_path / "t.txt", "x\n")
+    fails(path, "no column 'a'", Columns("a"), format="text")
+    fails(path, "no delimiter", format="json", delimiter=";")
+    fails(path, "one ASCII character", delimiter=";;")
+    fails(path, "format must be", format="xlsx")
+
+
+# ------------------------------------------------------------------------------------------- counts
+
+
+@pytest.mark.parametrize("count", ["-1", "1.5", "nan", "1e3", "abc", "9223372036854775808"])
+def test_bad_counts_in_text(tmp_path: Path, count: str) -> None:
+    path = write(tmp_path / "t.csv", f"item,n\nx,3\ny,{count}\n")
+    fails(
+        path,
+        rf"column 'n' must hold whole numbers from 0 to 2\^63 - 1, got '?{count}",
+        Columns(count="n"),
+    )
+
+
+@pytest.mark.parametrize("count", [-1, 1.5, float("nan"), float("inf"), 2**63])
+def test_bad_counts_in_memory(count: float) -> None:
+    with pytest.raises(
+        InvalidInputError, match=r"'counts' must hold whole numbers|misses the count in 1 rows"
+    ):
+        collect(from_items(["x", "y"], counts=[3, count]))
+
+
+def test_good_counts(tmp_path: Path) -> None:
+    path = write(tmp_path / "t.csv", "item,n\nx, 7 \ny,+8\nz,9.00\n,-5\nw,0\n")
+    whole = collect(open_source(path, Columns(count="n")))
+    assert whole["counts"] == [7, 8, 9, 0]
+    assert whole["missing"] == 1
+    assert collect(from_items(["x", "y"], counts=np.array([2.0, 0.0])))["counts"] == [2, 0]
+    assert collect(from_items(["x", "y"], counts=[0, 0]))["counts"] == [0, 0]
+    decimals = pa.array([2, 2**60]).cast(pa.decimal128(38, 0))
+    assert collect(from_items(["x", "y"], counts=decimals))["counts"] == [2, 2**60]
+
+
+def test_a_missing_count_is_an_error(tmp_path: Path) -> None:
+    fails(
+        write(tmp_path / "t.csv", "item,n\nx,1\ny,\n"),
+        "misses the count in 1 rows",
+        Columns(count="n"),
+    )
+    fails(
+        write(tmp_path / "t.json", '{"item":"x","n":1}\n{"item":"y"}\n'),
+        "misses the count",
+        Columns(count="n"),
+    )
+
+
+# --------------------------------------------------------------------------------------------------
+# unreadable files
+
+
+@pytest.mark.parametrize("suffix", ["csv", "jsonl", "txt", "txt.gz"])
+def test_nothing_to_read(tmp_path: Path, suffix: str) -> None:
+    fails(write(tmp_path / f"t.{suffix}", b""), "is empty: it has no rows")
+
+
+def test_no_rows(tmp_path: Path) -> None:
+    fails(write(tmp_path / "t.csv", "item,b\n"), "no rows")
+    fails(write(tmp_path / "u.csv", "\n\n\n"), "no rows")
+    fails(write(tmp_path / "t.txt", "\n\n"), "missing in all of its 2 rows")
+    parquet.write_table(pa.table({"item": pa.array([], pa.string())}), tmp_path / "t.parquet")
+    fails(str(tmp_path / "t.parquet"), "no rows")
+
+
+def test_paths_that_cannot_be_read(tmp_path: Path) -> None:
+    for path, message in [
+        (str(tmp_path / "nowhere.csv"), "No such file"),
+        (str(tmp_path), "is a directory"),
+        ("zip:a=1", "no synthetic source: these start with zipf:, geometric:"),
+    ]:
+        with pytest.raises(InvalidInputError, match=message):
+            open_source(path)  # before anything is read
+
+
+def test_ragged_rows_are_named(tmp_path: Path) -> None:
+    rows = ["item,b", *["x,1"] * 1000]
+    path = write(tmp_path / "short.csv", "\n".join([*rows, "y", *rows[1:]]))
+    small = Layout("csv", block_size=256)  # the number counts over blocks
+    with pytest.raises(UnreadableFileError, match="Row #1002: Expected 2 columns, got 1: y"):
+        collect(table_source(path, Columns(), small))
+    fails(
+        write(tmp_path / "long.csv", "\n".join([*rows, "y,1,2"])),
+        "Row #1002: Expected 2 columns, got 3",
+    )
+
+
+@pytest.mark.parametrize("suffix", ["csv", "txt", "jsonl"])
+def test_wrong_bytes_name_the_encoding_option(tmp_path: Path, suffix: str) -> None:
+    content = {"csv": b"item\ncaf\xe9\n", "txt": b"caf\xe9\n", "jsonl": b'{"item":"caf\xe9"}\n'}[
+        suffix
+    ]
+    fails(write(tmp_path / f"t.{suffix}", content), "--encoding")
+    fails(write(tmp_path / "h.csv", b"it\xe9m\nx\n"), "--encoding")
+    late = b'{"item":"x"}\n' * 9000 + b'{"item":"\xe9"}\n'
+    with pytest.raises(InvalidInputError, match="--encoding"):
+        collect(
+            table_source(
+                write(tmp_path / "late.jsonl", late), Columns(), Layout("json", block_size=4096)
+            )
+        )
+    fails(write(tmp_path / "a.txt", "café\n"), "--encoding", encoding="ascii")
+
+
+@pytest.mark.parametrize("suffix", ["csv", "txt", "jsonl"])
+def test_binary_files(tmp_path: Path, suffix: str) -> None:
+    fails(write(tmp_path / f"t.{suffix}", bytes(range(256)) * 4), "NUL bytes")
+    fails(write(tmp_path / f"p.{suffix}", as_table("parquet", ["x"])), "is a Parquet file")
+
+
+def test_damaged_gzip(tmp_path: Path) -> None:
+    intact = gzip.compress(np.random.default_rng(0).bytes(3000).hex().encode())
+    broken = intact[:100] + b"zzzzz" + intact[105:]
+    for content in (intact[:-20], broken, b"no gzip\n"):
+        fails(write(tmp_path / "t.txt.gz", content), "no intact gzip file")
+        fails(write(tmp_path / "t.csv.gz", content), "no intact gzip file")
+
+
+def test_no_parquet(tmp_path: Path) -> None:
+    fails(write(tmp_path / "t.parquet", "these bytes are something else"), "not a parquet file")
+    whole = as_table("parquet", ["x"] * 1000)
+    fails(write(tmp_path / "cut.parquet", whole[:-50]), "cannot be read")
+
+
+def test_json_that_is_not_one_object_a_line(tmp_path: Path) -> None:
+    fails(write(tmp_path / "a.json", '[{"item": 1}]'), "line 1, is no JSON object")
+    fails(write(tmp_path / "b.json", '{\n"item": 1\n}'), "line 1, is no JSON object")
+    fails(write(tmp_path / "c.json", '{"item": 1}\n{"item": "x"}'), r"several types \(int, str\)")
+    fails(write(tmp_path / "d.json", '{"item": [1]}'), "lists or objects")
+    fails(
+        write(tmp_path / "e.json", '{"item": 1}'),
+        "no column 'url'; it has the columns 'item'",
+        Columns("url"),
+    )
+    late = write(tmp_path / "f.json", '{"item": 1}\n' * 9000 + '{"item": "x"}\n')
+    with pytest.raises(
+        UnreadableFileError, match=r"after row 8\d\d\d: .*changed from number to string"
+    ):
+        collect(table_source(late, Columns(), Layout("json", block_size=4096)))
+
+
+def test_rows_longer_than_a_block(tmp_path: Path) -> None:
+    for kind in ("csv", "json"):
+        path = write(tmp_path / f"t.{kind}", as_table(kind, ["short", "x" * 1000]))
+        with pytest.raises(UnreadableFileError, match="longer than a block"):
+            collect(table_source(path, Columns("item"), Layout(kind, block_size=128)))
+    # lines of text may be longer
+    path = write(tmp_path / "t.txt", as_table("text", ["short", "x" * 1000]))
+    assert collect(table_source(path, Columns(), Layout("text", block_size=128)))["items"] == [
+        "short",
+        "x" * 1000,
+    ]
+
+
+@pytest.mark.parametrize(
+    ("column", "message"),
+    [
+        (pa.array([1.0, 2.5]), "floating-point numbers such as 2.5"),
+        (pa.array([[1], [2]]), "one plain column"),
+        (pa.array([b"a", b"\xff"]), "no UTF-8 text"),
+    ],
+)
+def test_columns_that_are_no_items(tmp_path: Path, column: Any, message: str) -> None:
+    parquet.write_table(pa.table({"item": column, "ok": ["a", "b"]}), tmp_path / "t.parquet")
+    fails(str(tmp_path / "t.parquet"), message)
+    fails(str(tmp_path / "t.parquet"), message, Columns("ok", client="item"))
+
+
+# ---------------------------------------------------------------------------------------- streaming
+
+text = st.text(st.characters(codec="utf-8", exclude_characters="\0\r"), max_size=20)
+
+
+@settings(max_examples=60)
+@given(
+    words=st.lists(text, min_size=1, max_size=60),
+    block_size=st.integers(256, 2000),
+    format=st.sampled_from("ctj"),
+)
+def test_blocks_do_not_matter(
+    tmp_path_factory: pytest.TempPathFactory, words: list[str], block_size: int, format: str
+) -> None:
+    """Line breaks within quotes, of any word, may fall on any block boundary."""
+    name = {"c": "csv", "t": "text", "j": "json"}[format]
+    if name == "text":
+        words = [word.replace("\n", "") for word in words]
+    words.append("end")
+    path = write(tmp_path_factory.mktemp("blocks") / "table", as_table(name, words))
+    whole = collect(table_source(path, Columns(), Layout(name, block_size=block_size)))
+    present = [word for word in words if word]  # empty text is missing in every format
+    assert whole["items"] == present
+    assert whole["missing"] == len(words) - len(present)
+
+
+@pytest.mark.parametrize("format", ["csv", "json", "parquet", "text"])
+def test_memory_is_bounded_by_the_block(tmp_path: Path, format: str) -> None:
+    """Arrow's CSV and JSON readers read 32 blocks ahead; Parquet decodes pages of 1 MiB whatever
+    the block is."""
+    block, words = 1 << 14, [f"{number:0120d}" for number in range(100_000)]
+    path = write(tmp_path / "t", as_table(format, words))
+    before, peak, seen, positions = pa.total_allocated_bytes(), 0, 0, []
+    for batch in table_source(path, Columns(), Layout(format, block_size=block)).batches():
+        peak = max(peak, pa.total_allocated_bytes() - before)
+        seen += len(batch)
+        positions.append(batch.bytes_read)
+    assert seen == len(words)
+    assert positions == sorted(positions)
+    assert len(positions) > 100
+    assert positions[0] < (1 << 16) + 40 * block  # of 12 MB: nothing waits for the end of the file
+    assert peak < (6 << 20 if format == "parquet" else (1 << 16) + 80 * block)
+
+
+def test_leaving_early_is_harmless(tmp_path: Path) -> None:
+    path = write(tmp_path / "t.csv.gz", gzip.compress(as_table("csv", ["x"] * 100_000)))
+    batches = table_source(path, Columns(), Layout("csv", block_size=4096)).batches()
+    assert len(next(batches)) > 0
+    batches.close()  # type: ignore[attr-defined]
+
+
+# --------------------------------------------------------------------------------------------------
+# columns in memory
+
+
+@pytest.mark.parametrize(
+    ("items", "expected"),
+    [
+        (["a", None, "b"], ["a", "b"]),
+        (("a", float("nan")), ["a"]),
+        ([3, -4, float("nan")], [3, -4]),
+        ([2**63, None], [2**63]),
+        (np.array(["ab", "c"]), ["ab", "c"]),
+        (np.array(["ab", None], dtype=object), ["ab"]),
+        (np.arange(3, dtype=np.uint8), [0, 1, 2]),
+        (pa.array(["x", None]), ["x"]),
+        (pa.chunked_array([["x"], ["y", "z"]]), ["x", "y", "z"]),
+        ((word for word in ["a", "b"]), ["a", "b"]),
+    ],
+)
+def test_from_items(items: Any, expected: list[Any]) -> None:
+    source = from_items(items)
+    whole = collect(source)
+    assert whole["items"] == expected
+    assert collect(source)["missing"] == whole["missing"]
+
+
+def test_pandas() -> None:
+    pd = pytest.importorskip("pandas")
+    assert collect(from_items(pd.Series(["a", None])))["items"] == ["a"]
+    assert collect(from_items(pd.Series(["a", None, float("nan")], dtype=object)))["missing"] == 2
+    assert collect(from_items(pd.Series([1, None], dtype="Int64")))["items"] == [1]
+    assert collect(from_items(pd.Series(["a", "b"], dtype="category")))["items"] == ["a", "b"]
+    assert collect(from_items(pd.Index([1, 2])))["items"] == [1, 2]
+    with pytest.raises(InvalidInputError, match="one plain column"):
+        collect(from_items(pd.DataFrame({"a": [1]})))
+    assert collect(from_items(pd.Series([1, None])))["items"] == [1]  # pandas makes floats of these
+    with pytest.raises(InvalidInputError, match="floating-point numbers such as 1.5"):
+        collect(from_items(pd.Series([1.5, None])))
+
+
+def test_polars() -> None:
+    pl = pytest.importorskip("polars")
+    assert collect(from_items(pl.Series(["a", None])))["items"] == ["a"]
+    assert collect(from_items(pl.Series([1, 2])))["items"] == [1, 2]
+    assert collect(from_items(pl.Series(["a", "b"], dtype=pl.Categorical)))["items"] == ["a", "b"]
+
+
+def test_parallel_columns_of_any_chunking() -> None:
+    items = pa.chunked_array([["x"], ["y", None]])
+    whole = collect(from_items(items, clients=[7, 8, 9], rounds=np.array(["a", "a", "b"])))
+    assert whole == {
+        "items": ["x", "y"],
+        "missing": 1,
+        "batches": 2,
+        "clients": [7, 8],
+        "rounds": ["a", "a"],
+    }
+    with pytest.raises(InvalidInputError, match="one length, got items 3, clients 2"):
+        from_items(items, clients=[1, 2])
+    with pytest.raises(InvalidInputError, match="cannot go with a client"):
+        from_items(["x"], clients=[1], counts=[1])
+
+
+@pytest.mark.parametrize(
+    ("items", "message"),
+    [
+        ("abc", "got one value 'abc'"),
+        ({"a": 1}, "its keys as items"),
+        (None, "got NoneType"),
+        ([1, "a"], "all text or all integers"),
+        (["a", 1], "all text or all integers"),
+        ([2**70], "beyond 64 bits"),
+        ([1.5], "floating-point numbers such as 1.5"),
+        (np.zeros((2, 3)), "1-dimensional"),
+        ([], "no rows"),
+        ([None], "missing in all"),
+    ],
+)
+def test_from_items_refuses(items: Any, message: str) -> None:
+    with pytest.raises(InvalidInputError, match=message):
+        collect(from_items(items))
+
+
+@pytest.mark.parametrize("private", [False, True])
+@pytest.mark.parametrize(
+    ("items", "message"),
+    [
+        (np.array([["tea"], ["rice"]], object), "1-dimensional"),
+        (np.array([[0.5, 1.5]], object), "1-dimensional"),
+        (np.array("tea"), "1-dimensional"),
+        (bytearray(b"tea"), "got bytearray"),
+        (memoryview(b"tea"), "got memoryview"),
+        (np.array([("tea",)], dtype=[("item", "U3")]), "all text or all integers"),
+        (np.array([1j]), "all text or all integers"),
+    ],
+)
+def test_what_is_no_column_is_refused_whatever_it_holds(
+    items: Any, message: str, private: bool
+) -> None:
+    with pytest.raises(InvalidInputError, match=message):
+        list(from_items(items).batches(private=private))
+
+
+def test_a_million_strings_come_in_few_batches() -> None:
+    whole = from_items([f"word {number}" for number in range(1_500_000)])
+    assert [len(batch) for batch in whole.batches()] == [1 << 20, 1_500_000 - (1 << 20)]
+
+
+# ---------------------------------------------------------------------------------------- synthetic
+
+LAWS = [
+    "zipf:a=1.3,d=2e5",
+    "geometric:q=0.9,d=500",
+    "zipf-log:b=1.5,d=1e5",
+    "uniform:k=70,d=1e5",
+    "profile:baby-names",
+]
+
+
+def chi_square(counts: Any, distribution: Any) -> tuple[float, float]:
+    """Return Pearson's statistic, in cells of expectation 20 or more, and a bound it exceeds with
+    probability 1e-6.
+
+    The bound is the tail of chi-square (Laurent and Massart 2000, lemma 1): D + 2 sqrt(D t) + 2 t
+    with t = ln 1e6.
+    """
+    expected = distribution * counts.sum()
+    cells = np.floor(np.cumsum(expected) / 20.0).astype(int)
+    cells = np.minimum(cells, cells[-1] - 1) if expected.sum() % 20 else cells
+    _, cells = np.unique(cells, return_inverse=True)
+    observed, mean = np.bincount(cells, counts), np.bincount(cells, expected)
+    keep = mean >= 10
+    freedom, t = keep.sum() - 1, np.log(1e6)
+    statistic = ((observed - mean)[keep] ** 2 / mean[keep]).sum()
+    return float(statistic), float(freedom + 2 * np.sqrt(freedom * t) + 2 * t)
+
+
+def drawn(text: str, seed: int) -> Any:
+    source = open_source(f"{text},n=3e5", rng=np.random.default_rng(seed))
+    [batch] = source.batches()
+    assert source.synthetic_size is not None
+    items = batch.items.to_numpy()
+    assert batch.items.type == pa.int64()
+    assert np.all(np.diff(items) > 0)
+    assert batch.counts is not None
+    assert batch.counts.min() > 0
+    assert batch.counts.sum() == 300_000
+    return np.bincount(items - 1, batch.counts, minlength=source.synthetic_size)
+
+
+@pytest.mark.parametrize("text", LAWS)
+def test_draws_follow_the_law(text: str) -> None:
+    distribution = frequencies(text)
+    statistic, bound = chi_square(drawn(text, 1), distribution)
+    assert statistic < bound
+    assert not drawn(text, 1)[distribution == 0].any()
+
+
+def test_draws_from_another_law_are_noticed() -> None:
+    statistic, bound = chi_square(drawn("zipf:a=1.32,d=2e5", 1), frequencies("zipf:a=1.3,d=2e5"))
+    assert statistic > bound
+
+
+def test_laws_are_what_they_say() -> None:
+    rank = np.arange(1, 1001, dtype=float)
+    for text, weight in [
+        ("zipf:a=2,d=1000", rank**-2),
+        ("geometric:q=0.5,d=1000", 0.5**rank),
+        ("zipf-log:b=3,d=1000", 1 / (rank * np.log(rank + 1) ** 3)),
+        ("uniform:k=10,d=1000", (rank <= 10) * 1.0),
+    ]:
+        np.testing.assert_allclose(frequencies(text), weight / weight.sum(), rtol=1e-12, atol=0)
+    assert len(frequencies("zipf:")) == 100_000
+
+
+@pytest.mark.parametrize("name", sorted(profiles()))
+def test_profiles_keep_what_was_measured(name: str) -> None:
+    """The interpolation passes through every measured point, up to the one factor that makes the
+    sum 1."""
+    measured = profiles()[name]
+    distribution = frequencies(f"profile:{name}")
+    assert len(distribution) == measured["support"] == measured["rank"][-1]
+    assert distribution.sum() == pytest.approx(1.0, abs=1e-9)
+    assert np.all(np.diff(distribution) <= 0)
+    factor = distribution[np.array(measured["rank"]) - 1] / np.array(measured["frequency"])
+    np.testing.assert_allclose(factor, factor[0], rtol=1e-9)
+    # twice the total variation from the real vectors, at most .023
+    assert abs(factor[0] - 1.0) < 0.05
+
+
+def test_a_population_is_drawn_once_and_by_its_generator() -> None:
+    source = open_source("zipf:n=1000", rng=np.random.default_rng(5))
+    first, again = collect(source), collect(source)
+    assert first == again == collect(open_source("zipf:n=1e3", rng=np.random.default_rng(5)))
+    assert first != collect(open_source("zipf:n=1e3", rng=np.random.default_rng(6)))
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("zipf:x=1", "unknown parameter 'x=1'; write name=value with name among a, d, n"),
+        ("zipf:1.1", "unknown parameter '1.1'"),
+        ("zipf:a=", "a must be a number"),
+        ("zipf:a=1,a=2", "a is given twice"),
+        ("zipf:a=nan", "a must be finite"),
+        ("zipf:a=-1", "a must be at least 0"),
+        ("zipf:d=0", "d must be at least 1"),
+        ("zipf:d=1.5", "d must be an integer"),
+        ("zipf:d=1e12", "d must be at most"),
+        ("zipf:n=inf", "n must be an integer"),
+        ("geometric:q=1", "q must lie strictly between"),
+        ("uniform:k=5,d=3", "k must be at most 3"),
+        ("profile:", "NAME among gowalla-us"),
+        ("profile:nowhere,n=5", "unknown profile 'nowhere'"),
+        ("profile:gowalla-us,d=4", "unknown parameter 'd=4'"),
+    ],
+)
+def test_synthetic_parameters(text: str, message: str) -> None:
+    with pytest.raises(InvalidInputError, match=message):
+        open_source(text, rng=np.random.default_rng(0))
+
+
+def test_synthetic_options() -> None:
+    with pytest.raises(InvalidInputError, match="pass rng="):
+        open_source("zipf:")
+    with pytest.raises(InvalidInputError, match="no columns"):
+        open_source("zipf:", Columns("item"), rng=np.random.default_rng(0))
+    with pytest.raises(InvalidInputError, match="known are zipf"):
+        frequencies("nothing:d=4")
+
+
+def test_a_large_population_with_zeros_in_its_tail() -> None:
+    """The distribution underflows to 0 after 1,100 items: none of the n draws may fall there, or be
+    lost."""
+    source = open_source("geometric:q=0.5,d=1e6,n=1e12", rng=np.random.default_rng(0))
+    [batch] = source.batches()
+    assert batch.counts is not None
+    assert batch.counts.sum() == 10**12
+    assert batch.items.to_pylist()[-1] < 80
+
+
+def quotes_close(text, delimiter=","):
+    """Say whether every quote that starts a field is closed at the end of one: a state machine over
+    characters."""
+    state, position = "start", 0
+    while position < len(text):
+        letter = text[position]
+        ends = letter in (delimiter, "\n", "\r")
+        if state == "start":
+            state = "quoted" if letter == '"' else "start" if ends else "plain"
+        elif state == "plain":
+            state = "start" if ends else "plain"
+        elif letter == '"' and text[position + 1 : position + 2] == '"':
+            position += 1
+        elif letter == '"':
+            following = text[position + 1 : position + 2]
+            if following not in ("", delimiter, "\n", "\r"):
+                return False
+            state = "plain"
+        position += 1
+    return state != "quoted"
+
+
+@settings(max_examples=400)
+@given(st.text(alphabet='a",\n\r', max_size=24), st.lists(st.integers(1, 5), max_size=12))
+def test_quotes_are_followed_exactly(text, cuts):
+    from fedtally.sources.tables import _Quotes
+
+    quotes, data = _Quotes(","), text.encode()
+    for cut in cuts:
+        quotes(data[:cut])
+        data = data[cut:]
+    quotes(data)
+    quotes(b"")
+    if quotes_close(text):
+        quotes.check("t.csv", ended=True)
+    else:
+        with pytest.raises(UnreadableFileError, match="a quote"):
+            quotes.check("t.csv", ended=True)
+
+
+OPEN = [
+    'item\n"hello\nworld\n',
+    'item\n"tea\ncoffee',
+    'item\nx\n"tea\n',
+    'n,item\n1,a\n2,"b\n3,c\n',
+    'item\n"oops\na\n"oops\nb\n',
+]
+
+
+@pytest.mark.parametrize("text", OPEN)
+def test_an_open_quote_is_said(tmp_path, text):
+    path = tmp_path / "t.csv"
+    path.write_text(text)
+    with pytest.raises(UnreadableFileError, match="quote"):
+        list(open_source(str(path), Columns("item")).batches())
+
+
+@pytest.mark.parametrize(
+    ("text", "items"),
+    [
+        ('item\n"two\nlines"\nx\n', ["two\nlines", "x"]),
+        ('item\n5" disk\nx\n', ['5" disk', "x"]),
+        ('item\n5"\n\ntea\n\n', ['5"', "tea"]),
+        ('item\n5"\n"a\nb"\n', ['5"', "a\nb"]),
+        ('\n\nitem\r\n5"\r\ntea\r\n', ['5"', "tea"]),
+        ('item\n"say ""hi"""\nx\n', ['say "hi"', "x"]),
+        ('item\nx\n"y"', ["x", "y"]),
+    ],
+)
+def test_fair_quotes_are_read(tmp_path, text, items):
+    path = tmp_path / "t.csv"
+    path.write_bytes(text.encode())
+    [batch] = open_source(str(path), Columns("item")).batches()
+    assert batch.items.to_pylist() == items
+
+
+def test_a_long_value_is_not_repeated_whole_in_the_error(tmp_path):
+    path = tmp_path / "t.csv"
+    path.write_text("item,n\na," + "x" * 100_000 + "\n")
+    with pytest.raises(InvalidInputError) as caught:
+        list(open_source(str(path), Columns("item", count="n")).batches())
+    assert len(str(caught.value)) < 300
+
+
+@pytest.mark.parametrize("line", ["[" * 100_000, '{"item": ' + "9" * 5000 + "}"])
+def test_hostile_json_lines(tmp_path, line):
+    path = tmp_path / "t.jsonl"
+    path.write_text(line + "\n")
+    with pytest.raises(InvalidInputError):
+        list(open_source(str(path), Columns("item")).batches())
+
+
+def test_an_empty_line_of_the_only_column_is_a_missing_item(tmp_path: Path) -> None:
+    (tmp_path / "one.csv").write_text("item\nthe\n\nof\n\n")
+    (tmp_path / "two.csv").write_text("item,n\nthe,1\n\nof,1\n")
+    assert collect(open_source(str(tmp_path / "one.csv")))["missing"] == 2
+    assert collect(open_source(str(tmp_path / "two.csv"), Columns("item")))["missing"] == 0

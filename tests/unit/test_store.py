@@ -1,0 +1,1011 @@
+"""The ledger and the client's record: under crashes and concurrent writers nothing is spent twice
+or lost.
+
+What follows runs on SQLite, and on PostgreSQL where there is a server: FEDTALLY_POSTGRES_URL (a
+role that may create schemas), or an installed one, which is started for the tests.
+FEDTALLY_REQUIRE_POSTGRES=1 makes its absence a failure.
+"""
+
+from __future__ import annotations
+
+import gc
+import hashlib
+import os
+import shutil
+import sqlite3
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import FrozenInstanceError
+from itertools import count
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, ClassVar
+
+import pytest
+import sqlalchemy as sa
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+from secagg_cohort import Cohort
+from sqlalchemy import event as hooks
+
+from fedtally.errors import FedtallyError, InvalidInputError, UnreadableFileError
+from fedtally.privacy import accounting
+from fedtally.privacy.budget import AlreadySpentError, Cap, Charge, Grant, OverspentError
+from fedtally.privacy.events import Event
+from fedtally.secagg.client import Journal as ClientJournal
+from fedtally.secagg.messages import AbortCode
+from fedtally.store import ClientRecord, Journal, Ledger, Reservation, StoreError, database
+from fedtally.store import ledger as ledgers
+
+EVENT = Event("rounded-gaussian", 16, "zero-out", variance=1e5, participations=3)
+SHARES = Event("skellam", 5, "zero-out", variance=2e5, honest_survivors=90, participations=2)
+PLAN: Any = SimpleNamespace(
+    fingerprint="plan-0", privacy=SimpleNamespace(population="phones", event=SHARES)
+)
+# the epsilon of 1 to 4 campaigns of EVENT at delta 1e-6: 0.0782, 0.1135, 0.1410, 0.1645
+ONE, THREE = 0.1, 0.15
+RUN = "run 1"
+BACKENDS = ["sqlite", pytest.param("postgresql", marks=pytest.mark.postgres)]
+_numbers = count()
+
+
+def charge(
+    plan: str = "plan-0", release: int = 0, event: Event = EVENT, population: str = "phones"
+) -> Charge:
+    return Charge(population, plan, release, event)
+
+
+# ---- databases to test on ----
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[str]:
+    """Give the URL of a database: the one that is named, or one of a server that is started
+    here."""
+    if named := os.environ.get("FEDTALLY_POSTGRES_URL"):
+        yield named
+        return
+    programs = _postgres_programs()
+    missing = (
+        "psycopg is not installed" if not _has_psycopg() else "no PostgreSQL server is installed"
+    )
+    if programs is None or not _has_psycopg():
+        if os.environ.get("FEDTALLY_REQUIRE_POSTGRES") == "1":
+            pytest.fail(f"FEDTALLY_REQUIRE_POSTGRES=1, and {missing}")
+        pytest.skip(f"{missing}; set FEDTALLY_POSTGRES_URL to use one that runs")
+    with tempfile.TemporaryDirectory(prefix="fedtally-pg-") as folder:
+        user = "postgres" if os.geteuid() == 0 else None  # the server refuses to run as root
+        if user:
+            shutil.chown(folder, user)
+
+        def call(*command: str) -> None:
+            subprocess.run(
+                command, check=True, user=user, cwd=folder, stdout=subprocess.DEVNULL, timeout=120
+            )
+
+        data, log = f"{folder}/data", f"{folder}/log"
+        call(f"{programs}/initdb", "-D", data, "-U", "fedtally", "-A", "trust", "--no-sync")
+        options = (
+            f"-F -c listen_addresses='' -c unix_socket_directories={folder} -c max_connections=50"
+        )
+        call(f"{programs}/pg_ctl", "-D", data, "-l", log, "-w", "-o", options, "start")
+        try:
+            yield f"postgresql://fedtally@/postgres?host={folder}"
+        finally:
+            call(f"{programs}/pg_ctl", "-D", data, "-m", "immediate", "-w", "stop")
+
+
+def _has_psycopg() -> bool:
+    try:
+        import psycopg  # noqa: F401
+    except ImportError:
+        return False
+    return True
+
+
+def _postgres_programs() -> str | None:
+    """Return the folder of initdb and pg_ctl."""
+    folders = sorted(map(str, Path("/usr/lib/postgresql").glob("*/bin")), reverse=True)
+    found = shutil.which("initdb", path=os.pathsep.join([*folders, os.environ.get("PATH", "")]))
+    return found and str(Path(found).resolve().parent)
+
+
+@pytest.fixture(autouse=True)
+def _no_sync(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> None:
+    """Spare the disk: what is tested is the end of processes, not of power."""
+    if request.node.name != "test_files_are_private_and_written_through":
+        prepare = database._prepare_sqlite
+
+        def unsynced(connection: sqlite3.Connection, other: object) -> None:
+            prepare(connection, other)
+            connection.execute("PRAGMA synchronous = OFF")
+
+        monkeypatch.setattr(database, "_prepare_sqlite", unsynced)
+
+
+@pytest.fixture(params=BACKENDS)
+def places(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Callable[[], str]]:
+    """Give a function that makes an empty place for a ledger."""
+    if request.param == "sqlite":
+        yield lambda: str(tmp_path / f"{next(_numbers)}.db")
+        return
+    url, made = sa.make_url(request.getfixturevalue("postgres")), []
+    admin = sa.create_engine(
+        url.set(drivername="postgresql+psycopg"),
+        isolation_level="AUTOCOMMIT",
+        poolclass=sa.NullPool,
+    )
+
+    def place() -> str:
+        made.append(f"fedtally_{os.getpid()}_{next(_numbers)}")
+        with admin.connect() as connection:
+            connection.exec_driver_sql(f"CREATE SCHEMA {made[-1]}")
+        inside = url.update_query_dict({"options": f"-csearch_path={made[-1]}"})
+        return inside.render_as_string(hide_password=False)
+
+    yield place
+    for name in made:
+        with admin.connect() as connection:
+            connection.exec_driver_sql(f"DROP SCHEMA {name} CASCADE")
+
+
+@pytest.fixture
+def ledger(places: Callable[[], str]) -> Ledger:
+    """Give a ledger that grants three campaigns of EVENT."""
+    return new_ledger(places())
+
+
+@pytest.fixture
+def record(tmp_path: Path) -> ClientRecord:
+    return ClientRecord.open(tmp_path / "record.db", create=True)
+
+
+def new_ledger(location: str, epsilon: float = THREE) -> Ledger:
+    made = Ledger.open(location, create=True)
+    made.grant("phones", epsilon, 1e-6, time=0)
+    return made
+
+
+# ---- what it keeps ----
+
+
+def test_from_a_grant_to_a_landing(ledger: Ledger) -> None:
+    assert ledger.granted("phones") == Grant("phones", THREE, 1e-6)
+    assert ledger.granted("tablets") is ledger.spent("phones") is ledger.spent("tablets") is None
+    reservation = ledger.reserve(charge(release=4), RUN, time=5)
+    assert reservation == ("plan-0", 4)
+    assert ledger.spent("phones") == accounting.epsilon(EVENT, 1e-6)  # before anything landed
+    assert ledger.landings("plan-0") == []
+    landing = ledger.land(reservation, b"noised", RUN, time=6)
+    assert landing == ("plan-0", 4, hashlib.sha256(b"noised").hexdigest(), 6)
+    assert ledger.landings("plan-0") == [landing]
+    assert ledger.sketch("plan-0", 4) == b"noised"
+    assert ledger.reserved("plan-0") == [4]
+    assert ledger.spent("phones") == accounting.epsilon(EVENT, 1e-6)
+
+
+def test_a_ledger_outlives_its_process(places: Callable[[], str]) -> None:
+    place = places()
+    new_ledger(place).reserve(charge(), RUN, time=1)
+    again = Ledger.open(place, create=True)  # what is there is kept
+    assert again.reserved("plan-0") == [0]
+    with pytest.raises(
+        AlreadySpentError, match="release 0 of plan plan-0 is not to be had: another run charged"
+    ):
+        again.reserve(charge(), "run 2", time=2)
+
+
+def test_what_was_not_granted_is_not_reserved(ledger: Ledger) -> None:
+    with pytest.raises(
+        InvalidInputError,
+        match="nothing was granted to population 'tablets'.*fedtally ledger grant",
+    ):
+        ledger.reserve(charge(population="tablets"), RUN, time=1)
+    for plan in range(3):
+        ledger.reserve(charge(f"plan-{plan}"), RUN, time=1)
+    with pytest.raises(
+        OverspentError, match="plan plan-3 would take population 'phones' to epsilon 0.1645 at"
+    ):
+        ledger.reserve(charge("plan-3"), RUN, time=1)
+    assert ledger.reserved("plan-3") == []
+    ledger.reserve(charge("plan-1", 1), RUN, time=1)  # charged with round 0
+    ledger.grant("phones", 1.0, 1e-6, time=2)
+    ledger.reserve(charge("plan-3"), RUN, time=3)
+    ledger.grant("phones", 0.1, 1e-6, time=4)  # the latest grant holds, not the largest
+    with pytest.raises(OverspentError):
+        ledger.reserve(charge("plan-4"), RUN, time=5)
+
+
+def test_its_owner_may_ask_again_for_a_release_that_did_not_land(
+    ledger: Ledger, places: Callable[[], str]
+) -> None:
+    first = ledger.reserve(charge(), RUN, time=1)
+    resumed = Ledger.open(ledger._engine.url.render_as_string(hide_password=False))
+    # the second cohort of a round, or a restart
+    assert resumed.reserve(charge(), RUN, time=9) == first
+    with pytest.raises(InvalidInputError, match="charged with another event"):
+        resumed.reserve(charge(event=SHARES), RUN, time=9)
+    assert ledger.export()["populations"][0]["campaigns"][0]["releases"][0]["reserved"] == 1
+    for release in (0, 1):  # a plan is run once: nobody else goes on with it
+        with pytest.raises(
+            AlreadySpentError, match=f"release {release} of plan plan-0 .* another run charged this"
+        ):
+            ledger.reserve(charge(release=release), "run 2", time=2)
+    ledger.land(first, b"noised", RUN, time=3)
+    for owner, why in (
+        (RUN, "has landed: it is not opened again"),
+        ("run 2", "another run charged"),
+    ):
+        with pytest.raises(AlreadySpentError, match=why):
+            ledger.reserve(charge(), owner, time=4)
+    assert ledger.reserve(charge(release=1), RUN, time=5) == ("plan-0", 1)
+    ledger.grant("phones", 1e-3, 1e-6, time=6)  # too small for anything new
+    assert ledger.reserve(charge(release=1), RUN, time=7) == ("plan-0", 1)
+    assert ledger.spent("phones") == accounting.epsilon(EVENT, 1e-6)
+    for owner in ("", " run", "run\n", "x" * 201, 5):
+        with pytest.raises(InvalidInputError, match="owner must be 1 to 200 printable"):
+            ledger.reserve(charge("plan-1"), owner, time=8)  # type: ignore[arg-type]
+
+
+def test_two_processes_of_one_run_land_one_sketch(ledger: Ledger) -> None:
+    twins = [ledger.reserve(charge(), RUN, time=1) for _ in range(2)]
+    ledger.land(twins[1], b"of the second", RUN, time=2)
+    with pytest.raises(AlreadySpentError, match="another sketch landed"):
+        ledger.land(twins[0], b"of the first", RUN, time=3)
+
+
+def test_nobody_lands_in_the_release_of_another_run(ledger: Ledger) -> None:
+    """A reservation is no key: anybody can write one down."""
+    ledger.reserve(charge(), RUN, time=1)
+    for owner in ("run 2", "RUN 1"):
+        with pytest.raises(
+            AlreadySpentError, match="release 0 of plan plan-0 .* another run charged this plan"
+        ):
+            ledger.land(Reservation("plan-0", 0), b"of another run", owner, time=2)
+    with pytest.raises(InvalidInputError, match="owner must be 1 to 200 printable"):
+        ledger.land(Reservation("plan-0", 0), b"of nobody", "", time=2)
+    assert ledger.landings("plan-0") == []
+    landing = ledger.land(Reservation("plan-0", 0), b"of its run", RUN, time=2)
+    with pytest.raises(AlreadySpentError, match="another run charged this plan"):
+        ledger.land(Reservation("plan-0", 0), b"of its run", "run 2", time=3)
+    assert ledger.landings("plan-0") == [landing]
+
+
+def test_what_a_reservation_costs_does_not_grow_with_the_campaigns(
+    places: Callable[[], str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Counted: statements, instructions of SQLite's machine, and campaigns that the accountant
+    looks at."""
+    ledger, steps, counted = new_ledger(places(), epsilon=20.0), [0], {"statements": 0, "bounds": 0}
+    bound = accounting.gaussian_bound
+
+    def noted(events: Event | Sequence[Event]) -> float:
+        counted["bounds"] += 1 if isinstance(events, Event) else len(events)
+        return bound(events)
+
+    def step() -> int:
+        steps[0] += 1
+        return 0
+
+    def statement(*_: object) -> None:
+        counted["statements"] += 1
+
+    monkeypatch.setattr(accounting, "gaussian_bound", noted)
+    hooks.listen(ledger._engine, "before_cursor_execute", statement)
+    if ledger._engine.dialect.name == "sqlite":
+        hooks.listen(
+            ledger._engine,
+            "connect",
+            lambda connection, _: connection.set_progress_handler(step, 1),
+        )
+
+    def cost(number: int) -> tuple[dict[str, int], int]:
+        steps[0], counted["statements"], counted["bounds"] = 0, 0, 0
+        ledger.reserve(charge(f"plan-{number}", event=event_of(number)), RUN, time=1)
+        return dict(counted), steps[0]
+
+    costs = [cost(number) for number in range(120)]
+    assert costs[1][0]["bounds"] == 1
+    assert all(found[0] == costs[1][0] for found in costs[1:])
+    few, many = (max(found[1] for found in costs[start : start + 20]) for start in (2, 100))
+    assert many <= few + 30  # a deeper tree takes a step or two more
+    total = ledger.spent("phones")
+    events = [event_of(number) for number in range(120)]
+    assert total is not None
+    assert total.epsilon == pytest.approx(
+        accounting.epsilon(events, 1e-6, adaptive=True).epsilon, rel=1e-12
+    )
+
+
+def event_of(number: int) -> Event:
+    """Return an event that no campaign of another number has."""
+    return Event("rounded-gaussian", 16, "zero-out", variance=1e6 + number)
+
+
+def test_the_total_is_that_of_the_events(ledger: Ledger) -> None:
+    """The running total against the accountant, which sees all events at once; also of what is only
+    planned."""
+    ledger.grant("phones", 5.0, 1e-6, time=0)
+    events: list[Event] = []
+    for number, event in enumerate([EVENT, SHARES, EVENT, SHARES, event_of(1)]):
+        planned = ledger.spent("phones", [charge(f"plan-{number}", event=event)])
+        ledger.reserve(charge(f"plan-{number}", event=event), RUN, time=1)
+        events.append(event)
+        expected = accounting.epsilon(events, 1e-6, adaptive=True)
+        assert ledger.spent("phones") == planned == expected
+        assert ledger.export()["populations"][0]["statement"] == str(expected)
+
+
+def test_populations_that_look_alike(ledger: Ledger) -> None:
+    ledger.grant("Cafe-1", 1.0, 1e-6, time=0)
+    assert ledger.look_alikes("phones") == ledger.look_alikes("tablets") == []
+    assert (
+        ledger.look_alikes("Phones")
+        == ledger.look_alikes("\N{CYRILLIC SMALL LETTER ER}hones")
+        == ["phones"]
+    )
+    assert ledger.look_alikes("caf\xe9 l") == ["Cafe-1"]
+    with pytest.raises(
+        InvalidInputError,
+        match="nothing was granted to population 'Phones', which looks like 'phones'",
+    ):
+        ledger.reserve(charge(population="Phones"), RUN, time=1)
+    with pytest.raises(InvalidInputError, match=r"population must be in Unicode form NFC, 'café'"):
+        ledger.grant("cafe\u0301", 1.0, 1e-6, time=0)
+
+
+def test_delta_is_granted_once(ledger: Ledger) -> None:
+    with pytest.raises(InvalidInputError, match="total delta of 1e-06 for good, not 1e-07"):
+        ledger.grant("phones", 1.0, 1e-7, time=1)
+    assert ledger.granted("phones") == Grant("phones", THREE, 1e-6)
+
+
+def test_a_plan_has_one_population_and_one_event(ledger: Ledger) -> None:
+    ledger.grant("tablets", 1.0, 1e-6, time=0)
+    ledger.reserve(charge(), RUN, time=1)
+    with pytest.raises(InvalidInputError, match="charged to population 'phones'"):
+        ledger.reserve(charge(release=1, population="tablets"), RUN, time=1)
+    with pytest.raises(InvalidInputError, match="charged with another event"):
+        ledger.reserve(charge(release=1, event=SHARES), RUN, time=1)
+
+
+def test_a_sum_lands_once(ledger: Ledger) -> None:
+    with pytest.raises(InvalidInputError, match="release 0 of plan plan-0 was not reserved"):
+        ledger.land(Reservation("plan-0", 0), b"noised", RUN, time=1)
+    reservation = ledger.reserve(charge(), RUN, time=1)
+    with pytest.raises(InvalidInputError, match="not empty"):
+        ledger.land(reservation, b"", RUN, time=2)
+    first = ledger.land(reservation, b"noised", RUN, time=2)
+    # the same bytes again: nothing new
+    assert ledger.land(reservation, b"noised", RUN, time=3) == first
+    with pytest.raises(AlreadySpentError, match="another sketch landed for release 0"):
+        ledger.land(reservation, b"noised otherwise", RUN, time=3)
+    assert ledger.sketch("plan-0", 0) == b"noised"
+    with pytest.raises(InvalidInputError, match="release 1 of plan plan-0 did not land"):
+        ledger.sketch("plan-0", 1)
+
+
+def test_constraints_hold_against_a_writer_who_asks_nobody(ledger: Ledger) -> None:
+    ledger.land(ledger.reserve(charge(), RUN, time=1), b"noised", RUN, time=2)
+    row = {"plan": "plan-0", "release": 0, "time": 9}
+    campaign = {
+        "plan": "plan-9",
+        "population": "phones",
+        "number": 2,
+        "owner": "x",
+        "event": "{}",
+        "total": "{}",
+    }
+    landing = {**row, "sketch": b"other", "sha256": "0" * 64}
+    for table, values in [
+        (ledgers._reservations, row),
+        (ledgers._landings, landing),
+        (ledgers._reservations, {**row, "plan": "plan-9"}),  # of no campaign
+        (ledgers._landings, {**landing, "release": 1}),  # of no reservation
+        (ledgers._campaigns, {**campaign, "population": "nobody", "time": 9}),
+        (ledgers._campaigns, {**campaign, "plan": "plan-0", "time": 9}),
+        (
+            ledgers._campaigns,
+            {**campaign, "number": 1, "time": 9},
+        ),  # beside the one that was counted
+    ]:
+        with pytest.raises(StoreError), ledger._transaction(write=True) as connection:
+            connection.execute(sa.insert(table).values(**values))
+
+
+def test_rows_are_never_changed(ledger: Ledger) -> None:
+    ledger.land(ledger.reserve(charge(), RUN, time=1), b"noised", RUN, time=2)
+    before = ledger.export()
+    tables = [table.name for table in (database.schema, *ledgers._ledger.sorted_tables)]
+    assert len(tables) == 6
+    statements = ["DELETE FROM {0}", "UPDATE {0} SET {1} = {1}"]
+    if ledger._engine.dialect.name == "sqlite":
+        statements += ["INSERT OR REPLACE INTO {0} SELECT * FROM {0}"]
+    else:
+        statements += ["TRUNCATE {0} CASCADE"]
+    columns = {
+        table.name: table.columns.keys()[-1]
+        for table in (database.schema, *ledgers._ledger.sorted_tables)
+    }
+    for table in tables:
+        for statement in statements:
+            with (
+                pytest.raises(StoreError, match="append-only"),
+                ledger._transaction(write=True) as connection,
+            ):
+                connection.exec_driver_sql(statement.format(table, columns[table]))
+    assert ledger.export() == before
+
+
+def test_export_holds_everything_but_the_sketches(ledger: Ledger) -> None:
+    ledger.grant("tablets", 2.0, 1e-7, time=0)
+    ledger.land(ledger.reserve(charge(), RUN, time=1), b"noised", RUN, time=2)
+    ledger.reserve(charge(release=1), RUN, time=3)
+    document = ledger.export()
+    assert [entry["population"] for entry in document["populations"]] == ["phones", "tablets"]
+    phones, tablets = document["populations"]
+    (campaign,) = phones.pop("campaigns")
+    total = accounting.epsilon(EVENT, 1e-6)
+    assert phones == {
+        "population": "phones",
+        "epsilon_granted": THREE,
+        "delta": 1e-6,
+        "epsilon_spent": total.epsilon,
+        "statement": str(total),
+        "grants": [{"epsilon": THREE, "time": 0}],
+    }
+    digest = hashlib.sha256(b"noised").hexdigest()
+    assert campaign["releases"] == [
+        {"release": 0, "reserved": 1, "landed": 2, "sha256": digest},
+        {"release": 1, "reserved": 3, "landed": None, "sha256": None},
+    ]
+    assert campaign["owner"] == RUN
+    assert Event.from_dict(campaign["event"]) == EVENT
+    assert (tablets["epsilon_spent"], tablets["statement"], tablets["campaigns"]) == (0.0, None, [])
+    assert ledger.export("tablets")["populations"] == [tablets]
+    with pytest.raises(InvalidInputError, match="knows no population 'nobody'"):
+        ledger.export("nobody")
+
+
+# ---- what it opens ----
+
+
+def test_a_newer_ledger_is_not_touched(places: Callable[[], str]) -> None:
+    place, old = places(), database.SCHEMA_VERSION
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(database, "SCHEMA_VERSION", old + 1)
+        new_ledger(place)
+    for create in (False, True):
+        with pytest.raises(
+            UnreadableFileError, match=rf"newer fedtally \(schema {old + 1}; this one knows {old}\)"
+        ):
+            Ledger.open(place, create=create)
+
+
+def test_what_is_no_ledger(places: Callable[[], str], tmp_path: Path) -> None:
+    with pytest.raises(UnreadableFileError, match="no ledger"):
+        Ledger.open(places())
+    ClientRecord.open(tmp_path / "record.db", create=True)
+    with pytest.raises(UnreadableFileError, match="holds a client record, not a ledger"):
+        Ledger.open(tmp_path / "record.db", create=True)
+    (tmp_path / "text").write_text("no database " * 1000)
+    for create in (False, True):
+        with pytest.raises(UnreadableFileError, match="is no database"):
+            Ledger.open(tmp_path / "text", create=create)
+    with pytest.raises(UnreadableFileError, match="cannot open"):
+        Ledger.open(tmp_path / "nowhere" / "ledger.db", create=True)
+
+
+@pytest.mark.parametrize(
+    ("location", "reason"),
+    [
+        ("mysql://me@host/books", "SQLite or PostgreSQL, not in mysql"),
+        ("sqlite://", "must outlive its process"),
+        (":memory:", "must outlive its process"),
+        ("sqlite:///file:x?mode=memory&uri=true", "must outlive its process"),
+        ("", "must outlive its process"),
+        ("://", "not a URL"),
+    ],
+)
+def test_places_that_are_refused(location: str, reason: str) -> None:
+    with pytest.raises(InvalidInputError, match=reason):
+        Ledger.open(location, create=True)
+
+
+def test_a_password_is_not_told() -> None:
+    pytest.importorskip("psycopg")
+    with pytest.raises(StoreError) as caught:
+        Ledger.open("postgresql://me:hunter2@127.0.0.1:1/books", create=True)
+    assert "hunter2" not in str(caught.value)
+    assert "127.0.0.1:1/books failed" in str(caught.value)
+
+
+def test_without_the_driver(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "psycopg", None)
+    with pytest.raises(FedtallyError, match=r"pip install 'fedtally\[postgres\]'"):
+        Ledger.open("postgresql://me@127.0.0.1:1/books")
+
+
+def test_damage_is_noticed(tmp_path: Path) -> None:
+    books = new_ledger(str(tmp_path / "books.db"))
+    books.land(books.reserve(charge(), RUN, time=1), b"noised", RUN, time=2)
+    books.grant("tablets", 1.0, 1e-6, time=0)
+    books.reserve(charge("plan-9", population="tablets"), RUN, time=2)
+    with sqlite3.connect(tmp_path / "books.db") as connection:  # as their owner can
+        connection.execute("DROP TRIGGER fedtally_landings_update")
+        connection.execute("DROP TRIGGER fedtally_campaigns_update")
+        connection.execute("UPDATE fedtally_landings SET sketch = x'00'")
+        connection.execute("UPDATE fedtally_campaigns SET event = '{' WHERE plan = 'plan-0'")
+        connection.execute("UPDATE fedtally_campaigns SET total = '{}' WHERE plan = 'plan-9'")
+    connection.close()
+    with pytest.raises(UnreadableFileError, match="release 0 of plan plan-0 is damaged"):
+        books.sketch("plan-0", 0)
+    with pytest.raises(UnreadableFileError, match="event of the store cannot be read"):
+        books.reserve(charge("plan-1"), RUN, time=3)
+    with pytest.raises(UnreadableFileError, match="total of the store cannot be read"):
+        books.reserve(charge("plan-1", population="tablets"), RUN, time=3)
+
+
+def test_files_are_private_and_written_through(tmp_path: Path) -> None:
+    books = new_ledger(str(tmp_path / "books.db"))
+    assert (tmp_path / "books.db").stat().st_mode & 0o777 == 0o600
+    with books._transaction(write=False) as connection:
+        for pragma, value in [("synchronous", 3), ("foreign_keys", 1), ("journal_mode", "delete")]:
+            assert connection.exec_driver_sql(f"PRAGMA {pragma}").scalar() == value
+
+
+def test_a_writer_waits_and_then_says_so(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(database, "WAIT_SECONDS", 1)
+    place = ledger._engine.url.render_as_string(hide_password=False)
+    other = Ledger.open(place)
+    with ledger._transaction(write=True):
+        with pytest.raises(StoreError, match="lock"):
+            other.reserve(charge(), RUN, time=1)
+        assert other.reserved("plan-0") == []  # who only reads does not wait
+    other.reserve(charge(), RUN, time=1)
+
+
+# ---- crashes and concurrent writers ----
+
+
+class Crash(BaseException):
+    """The end of a process, here of a call: nothing in the package catches it."""
+
+
+class Crashing:
+    """Raise at given steps; a step lies before and after each statement and each commit."""
+
+    def __init__(self, at: list[int]) -> None:
+        self.at, self.steps = sorted(at), 0
+
+    def watch(self, database: Ledger | ClientRecord) -> None:
+        engine, step = database._engine, lambda *_: self.step()
+        commit = engine.dialect.do_commit
+
+        def counted_commit(connection: object) -> None:
+            self.step()
+            commit(connection)
+            self.step()
+
+        hooks.listen(engine, "before_cursor_execute", step)
+        hooks.listen(engine, "after_cursor_execute", step)
+        engine.dialect.do_commit = counted_commit  # type: ignore[method-assign]
+
+    def step(self) -> None:
+        self.steps += 1
+        if self.at and self.steps >= self.at[0]:
+            self.at.pop(0)
+            raise Crash
+
+
+class Operator:
+    """Runs campaigns to their end, started again after each crash; it remembers what a witness
+    would have seen."""
+
+    ROUNDS: ClassVar = {"plan-0": 2, "plan-1": 1}
+
+    def __init__(self, place: str, crashing: Crashing) -> None:
+        self.place, self.crashing = place, crashing
+        self.drawn: dict[tuple[str, int], list[bytes]] = {}
+        self.acknowledged: dict[tuple[str, int], bytes] = {}
+        self.crashes = 0
+
+    def run(self) -> None:
+        while True:
+            try:
+                self.attempt()
+                return
+            except Crash:
+                self.crashes += 1
+            gc.collect(1)  # the end of a process closes its connections; a traceback may hold one
+            if self.drawn:
+                self.check(Ledger.open(self.place))
+
+    def attempt(self) -> None:
+        books = Ledger.open(self.place, create=True)
+        self.crashing.watch(books)
+        if books.granted("phones") is None:
+            books.grant("phones", ONE, 1e-6, time=0)
+        for plan, rounds in self.ROUNDS.items():
+            reserved = books.reserved(plan)  # and not landed: given up
+            for round in set(range(rounds)) - set(reserved):
+                self.open(books, plan, round)
+
+    def open(self, books: Ledger, plan: str, round: int) -> None:
+        try:
+            reservation = books.reserve(charge(plan, round), RUN, time=1)
+        except OverspentError:
+            return
+        drawn = self.drawn.setdefault((plan, round), [])
+        drawn.append(f"noise {self.crashing.steps}".encode())
+        books.land(reservation, drawn[-1], RUN, time=2)
+        self.acknowledged[plan, round] = drawn[-1]
+
+    def check(self, books: Ledger) -> None:
+        assert all(len(noises) == 1 for noises in self.drawn.values())
+        for (plan, round), sketch in self.acknowledged.items():
+            assert books.sketch(plan, round) == sketch
+        for plan in self.ROUNDS:
+            reserved, landed = (
+                books.reserved(plan),
+                {landing.release for landing in books.landings(plan)},
+            )
+            assert all(books.sketch(plan, round) == self.drawn[plan, round][0] for round in landed)
+            assert landed <= {round for name, round in self.drawn if name == plan} <= set(reserved)
+        total = books.spent("phones")
+        assert total is None or total.epsilon <= ONE
+
+
+def crash_at(place: str, at: list[int]) -> Operator:
+    operator = Operator(place, Crashing(at))
+    operator.run()
+    operator.check(Ledger.open(place))
+    return operator
+
+
+def test_a_crash_between_any_two_statements(places: Callable[[], str]) -> None:
+    calm = crash_at(places(), [])
+    assert calm.crashing.steps > 60 and not calm.crashes
+    assert list(calm.acknowledged) == [("plan-0", 0), ("plan-0", 1)]  # plan-1 is not paid for
+    lost = 0
+    for step in range(1, calm.crashing.steps + 1):
+        operator = crash_at(places(), [step])
+        assert operator.crashes == 1
+        lost += len(operator.acknowledged) < 2
+    # rounds that were reserved and given up, or whose answer was lost
+    assert 0 < lost < calm.crashing.steps / 2
+
+
+def test_a_crash_while_a_ledger_is_made(
+    places: Callable[[], str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_engine = database._engine
+
+    def made(at: list[int]) -> tuple[str, int]:
+        place, crashing = places(), Crashing(at)
+
+        def watched(url: sa.URL) -> sa.Engine:
+            engine = make_engine(url)
+            crashing.watch(Ledger(engine, "watched"))
+            return engine
+
+        with monkeypatch.context() as patch:
+            patch.setattr(database, "_engine", watched)
+            with suppress(Crash):
+                Ledger.open(place, create=True)
+        gc.collect(1)
+        return place, crashing.steps
+
+    steps = made([])[1]
+    assert steps > 50
+    for step in range(
+        1, steps + 1, 1 if "sqlite" in repr(make_engine(database.url_of(places()))) else 7
+    ):
+        place, _ = made([step])
+        assert new_ledger(place).reserve(charge(), RUN, time=1) == ("plan-0", 0)
+
+
+@settings(max_examples=10)
+@given(st.lists(st.integers(1, 200), max_size=8))
+@example(at=list(range(60, 100)))
+def test_many_crashes(at: list[int]) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        crash_at(f"{folder}/ledger.db", at)
+
+
+def test_two_writers_never_look_at_once(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
+    meeting, met, rule = threading.Barrier(2), [], ledgers.check_total
+
+    def waiting(*given: object) -> object:
+        with suppress(threading.BrokenBarrierError):
+            meeting.wait(0.5)
+            met.append(given)
+        return rule(*given)
+
+    monkeypatch.setattr(ledgers, "check_total", waiting)
+    writers = [
+        threading.Thread(target=ledger.reserve, args=(charge(f"plan-{n}"), RUN, 1))
+        for n in range(2)
+    ]
+    for writer in writers:
+        writer.start()
+    for writer in writers:
+        writer.join()
+    assert not met
+    assert ledger.spent("phones") == accounting.epsilon([EVENT, EVENT], 1e-6, adaptive=True)
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="the writers are forks")
+@pytest.mark.parametrize("seed", [1, 2])
+def test_eight_writers_that_die(places: Callable[[], str], tmp_path: Path, seed: int) -> None:
+    ledger = new_ledger(place := places())
+    script = Path(__file__).parent.parent / "store_writers.py"
+    environment = os.environ | {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
+    command = [sys.executable, str(script), place, str(tmp_path), str(seed)]
+    subprocess.run(command, check=True, timeout=120, env=environment)
+    lines = [
+        line.split() for log in tmp_path.glob("*.log") for line in log.read_text().splitlines()
+    ]
+    kinds = [line[0] for line in lines]
+    assert not [line for line in lines if line[0] == "failed"]
+    assert kinds.count("died") >= 4  # of 16 lives
+    drew = {
+        (plan, int(release)): digest
+        for kind, plan, release, digest in (x for x in lines if x[0] == "drew")
+    }
+    assert len(drew) == kinds.count("drew") >= 6  # noise once for each sum
+    assert {plan for plan, _ in drew} <= {
+        row["plan"] for row in ledger.export()["populations"][0]["campaigns"]
+    }
+    landed = {(x.plan, x.release): x.sha256 for n in range(5) for x in ledger.landings(f"plan-{n}")}
+    assert landed.items() <= drew.items()
+    acknowledged = {(line[1], int(line[2])): line[3] for line in lines if line[0] == "landed"}
+    assert acknowledged and acknowledged.items() <= landed.items()
+    campaigns = [n for n in range(5) if ledger.reserved(f"plan-{n}")]
+    assert len(campaigns) == 3  # as many as were granted, and all of them asked for
+    assert all(ledger.reserved(f"plan-{n}") == [0, 1, 2] for n in campaigns)
+    total = ledger.spent("phones")
+    assert total is not None and total.epsilon <= THREE
+
+
+# ---- the client's record ----
+
+
+def test_a_client_takes_part_as_often_as_it_promised(record: ClientRecord) -> None:
+    record.take_part("phones", "plan-0", 0, SHARES, time=1)
+    with pytest.raises(AlreadySpentError, match="took part in round 0"):
+        record.take_part("phones", "plan-0", 0, SHARES, time=1)
+    with pytest.raises(InvalidInputError, match="another event"):
+        record.take_part("phones", "plan-0", 1, EVENT, time=1)
+    with pytest.raises(InvalidInputError, match="charged to population 'phones'"):
+        record.take_part("tablets", "plan-0", 1, SHARES, time=1)
+    record.take_part("phones", "plan-0", 5, SHARES, time=1)
+    with pytest.raises(OverspentError, match="took part in 2 rounds of plan plan-0, of 2"):
+        record.take_part("phones", "plan-0", 6, SHARES, time=1)
+    record.take_part("phones", "plan-1", 6, SHARES, time=1)
+    assert record.participations("plan-0") == [0, 5]
+
+
+def test_without_privacy_only_rounds_and_items_are_counted(record: ClientRecord) -> None:
+    for round in range(5):
+        record.take_part("phones", "plan-0", round, None, time=1)
+    with pytest.raises(AlreadySpentError):
+        record.take_part("phones", "plan-0", 3, None, time=1)
+    with pytest.raises(InvalidInputError, match="without differential privacy before"):
+        record.take_part("phones", "plan-0", 5, SHARES, time=1)
+    record.take_part("phones", "plan-1", 0, SHARES, time=1)
+    with pytest.raises(
+        InvalidInputError,
+        match="plan-1 came with differential privacy before, and comes without it",
+    ):
+        record.take_part("phones", "plan-1", 1, None, time=1)
+    assert record.participations("plan-1") == [0]
+
+
+def test_an_item_is_contributed_once(record: ClientRecord) -> None:
+    record.take_part("phones", "plan-0", 0, SHARES, time=1, item="august")
+    with pytest.raises(AlreadySpentError, match="or with this item"):
+        record.take_part("phones", "plan-1", 0, SHARES, time=1, item="august")
+    record.take_part("phones", "plan-1", 0, SHARES, time=1, item="september")
+
+
+def test_an_owner_may_grant_less(record: ClientRecord) -> None:
+    record.grant("phones", accounting.epsilon(SHARES, 1e-6).epsilon * 1.1, 1e-6, time=0)
+    record.take_part("phones", "plan-0", 0, SHARES, time=1)
+    record.take_part("phones", "plan-0", 1, SHARES, time=1)
+    with pytest.raises(OverspentError, match="was granted"):
+        record.take_part("phones", "plan-1", 0, SHARES, time=1)
+
+
+OTHER = Event("rounded-gaussian", 4, "replace-one", variance=2e4, participations=2)
+
+
+def test_a_cap_holds_whatever_the_operator_names(record: ClientRecord) -> None:
+    """Four plans in four populations: each fits a grant of its own, and all together do not fit the
+    cap."""
+    one = accounting.epsilon(SHARES, 1e-6).epsilon
+    assert record.capped() is None
+    record.cap(1.6 * one, 1e-6, time=0)
+    assert record.capped() == Cap(1.6 * one, 1e-6)
+    for n in range(2):
+        record.take_part(f"population {n}", f"plan-{n}", 0, SHARES, time=1)
+    for population in ("population 0", "population 2", "anybody"):
+        with pytest.raises(
+            OverspentError, match="everything in this record to epsilon .*, and its cap is epsilon"
+        ):
+            record.take_part(population, "plan-2", 0, SHARES, time=1)
+    # counted in full with its first part
+    record.take_part("population 1", "plan-1", 1, SHARES, time=1)
+    assert record.participations("plan-2") == []
+    record.cap(2.5 * one, 1e-6, time=2)  # the owner has changed its mind
+    record.take_part("anybody", "plan-2", 0, SHARES, time=3)
+    record.cap(0.5 * one, 1e-6, time=4)
+    with pytest.raises(OverspentError, match="its cap is"):
+        # begun, and nevertheless more than the cap
+        record.take_part("anybody", "plan-2", 1, SHARES, time=5)
+
+
+def test_a_cap_counts_all_relations_as_its_own(record: ClientRecord) -> None:
+    together = [SHARES.under("replace-one"), OTHER]
+    total = accounting.epsilon(together, 1e-6, adaptive=True).epsilon
+    record.cap(total * 0.999, 1e-6, time=0, relation="replace-one")
+    record.take_part("phones", "plan-0", 0, SHARES, time=1)
+    with pytest.raises(OverspentError, match="replace-one"):
+        record.take_part("tablets", "plan-1", 0, OTHER, time=1)
+    record.cap(total, 1e-6, time=0, relation="replace-one")
+    record.take_part("tablets", "plan-1", 0, OTHER, time=1)
+
+
+def test_what_has_no_epsilon_is_refused_under_a_cap(record: ClientRecord) -> None:
+    record.cap(1.0, 1e-6, time=0)
+    with pytest.raises(
+        OverspentError, match="without differential privacy: what has no epsilon cannot be counted"
+    ):
+        record.take_part("phones", "plan-0", 0, None, time=1)
+    assert record.participations("plan-0") == []
+
+
+def test_what_had_no_epsilon_cannot_be_capped_afterwards(record: ClientRecord) -> None:
+    record.take_part("phones", "plan-0", 0, None, time=1)
+    with pytest.raises(InvalidInputError, match="part in plan plan-0, .* no cap covers it"):
+        record.cap(1.0, 1e-6, time=2)
+    record.take_part("phones", "plan-1", 0, None, time=3)  # there is no cap
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ((0.0, 1e-6, 0), "epsilon above 0"),
+        ((1.0, 0.0, 0), "delta from 1e-15"),
+        ((1.0, 1e-6, -1), "time must be at least 0"),
+        ((1.0, 1e-6, 0, "add-remove"), "add-remove hides the number of clients"),
+        ((1.0, 1e-6, 0, "none"), "relation must be one of"),
+    ],
+)
+def test_caps_have_bounds(record: ClientRecord, values: tuple[Any, ...], message: str) -> None:
+    with pytest.raises(InvalidInputError, match=message):
+        record.cap(*values)
+    record.take_part("phones", "plan-0", 0, None, time=1)
+
+
+def test_a_journal_stays_that_of_its_round(tmp_path: Path) -> None:
+    """`join` compares the round once: what is booked later must be the same."""
+    journal = Journal(ClientRecord.open(tmp_path / "client.db", create=True), PLAN, 0, time=1)
+    for name, value in (("round", 1), ("plan", PLAN), ("item", "tea")):
+        with pytest.raises(FrozenInstanceError):
+            setattr(journal, name, value)
+
+
+def test_a_journal_says_what_the_cap_refuses(record: ClientRecord) -> None:
+    """Also where events cannot be added up, which the operator may arrange: it is a refusal, not an
+    error."""
+    record.cap(1e-3, 1e-6, time=0)
+    journal = Journal(record, PLAN, 0, time=1)
+    assert not journal.spend(b"") and "its cap is epsilon 0.001" in journal.refusal
+    record.cap(1.0, 1e-14, time=0)
+    assert not journal.spend(b"") and "delta" in journal.refusal
+    assert record.participations(journal.fingerprint) == []
+
+
+def test_rows_of_a_record_are_never_changed(record: ClientRecord) -> None:
+    record.take_part("phones", "plan-0", 0, SHARES, time=1)
+    record.begin(b"session", 9)
+    record.cap(1.0, 1e-6, time=2)
+    for table in ("fedtally_participations", "fedtally_sessions", "fedtally_caps"):
+        with (
+            pytest.raises(StoreError, match="append-only"),
+            record._transaction(write=True) as connection,
+        ):
+            connection.exec_driver_sql(f"DELETE FROM {table}")
+
+
+def test_a_row_is_not_replaced_by_any_of_its_unique_columns(
+    record: ClientRecord, tmp_path: Path
+) -> None:
+    """REPLACE deletes without the trigger of DELETE, also by a unique column that is not the
+    primary key."""
+    record.take_part("phones", "plan-a", 0, EVENT, 1, item="photo 1")
+    # without an item: nothing is equal to a missing one
+    record.take_part("phones", "plan-a", 1, EVENT, 2)
+    ledger = Ledger.open(tmp_path / "ledger.db", create=True)
+    ledger.grant("phones", THREE, 1e-6, time=0)
+    ledger.reserve(charge(), RUN, time=1)
+    # one other primary key
+    other = "INSERT OR REPLACE INTO {0} SELECT {1} FROM {0} ORDER BY plan, time LIMIT 1"
+    for books, table, columns in (
+        (record, "fedtally_participations", "'plan-z', 7, population, event, item, time"),
+        (ledger, "fedtally_campaigns", "'plan-z', population, number, owner, event, total, time"),
+    ):
+        with books._transaction(write=False) as connection:
+            before = connection.exec_driver_sql(f"SELECT * FROM {table}").all()
+        with (
+            pytest.raises(StoreError, match="append-only"),
+            books._transaction(write=True) as connection,
+        ):
+            connection.exec_driver_sql(other.format(table, columns))
+        with books._transaction(write=False) as connection:
+            assert connection.exec_driver_sql(f"SELECT * FROM {table}").all() == before
+    assert record.participations("plan-a") == [0, 1]
+    # a second one without an item goes in as before
+    record.take_part("phones", "plan-b", 0, EVENT, 1)
+
+
+def test_a_client_that_crashes_never_sends_once_too_often(tmp_path: Path) -> None:
+    def live(place: Path, crashing: Crashing, sent: list[int]) -> None:
+        mine = ClientRecord.open(place, create=True)
+        crashing.watch(mine)
+        for round in range(6):
+            journal = Journal(mine, PLAN, round, time=1)
+            if journal.begin(f"{round} {crashing.steps}".encode(), 9) and journal.spend(b""):
+                sent.append(round)
+
+    def until_the_end(at: list[int]) -> tuple[int, int]:
+        place, sent, crashing = tmp_path / f"{next(_numbers)}.db", [], Crashing(at)
+        for _ in range(len(at) + 1):
+            try:
+                live(place, crashing, sent)
+                break
+            except Crash:
+                pass
+            gc.collect(1)
+        recorded = ClientRecord.open(place).participations("plan-0")
+        assert len(sent) == len(set(sent)) and set(sent) <= set(recorded) and len(recorded) == 2
+        return len(sent), crashing.steps
+
+    sent, steps = until_the_end([])
+    assert sent == 2
+    outcomes = [until_the_end([step])[0] for step in range(1, steps + 1)]
+    assert set(outcomes) == {1, 2}  # a crash may cost a participation, and never gives one
+
+
+def test_the_record_is_the_journal_of_a_secure_sum(record: ClientRecord) -> None:
+    def cohort(seed: int, round: int, item: str | None = None) -> tuple[Cohort, Journal]:
+        made = Cohort(5, seed=seed)
+        journal = Journal(record, PLAN, round, time=1, item=item)
+        durable: ClientJournal = journal
+        made.clients[0] = made.client(0, journal=durable)
+        return made, journal
+
+    assert cohort(1, 0)[0].run().outcome.survivors == 5
+    assert record.participations("plan-0") == [0]
+    again, journal = cohort(2, 0)  # another session that claims the same round
+    assert again.run().outcome.survivors == 4
+    assert again.clients[0].code is AbortCode.ITEM_SPENT
+    assert "took part in round 0" in journal.refusal
+    replayed, journal = cohort(1, 1)  # the same session again
+    replayed.run()
+    assert replayed.clients[0].code is AbortCode.SESSION_SEEN
+    assert cohort(3, 1)[0].run().outcome.survivors == 5
+    third, journal = cohort(4, 2)
+    assert third.run().outcome.survivors == 4
+    assert "of 2 that it may" in journal.refusal
+
+
+@pytest.mark.parametrize("session", [b"", bytes(65), "text"])
+def test_sessions_have_bounds(record: ClientRecord, session: object) -> None:
+    with pytest.raises(InvalidInputError, match="a session is 1 to 64 bytes"):
+        record.begin(session, 9)  # type: ignore[arg-type]

@@ -1,0 +1,314 @@
+"""Rows into rounds: what is counted is what the clients would have sent."""
+
+from collections import Counter
+from itertools import chain
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fedtally.domain import Dictionary, IntegerRange
+from fedtally.engines.local.encoding import Declared, FromInput
+from fedtally.engines.local.tally import Histogram, Tally
+from fedtally.errors import InvalidInputError, OutsideDomainError
+from fedtally.sources import from_items
+
+RANGE = IntegerRange(0, 99)
+
+
+def tally_of(source, *, encoder=None, num_rounds=1, max_items=1, seed=0, memory=1 << 30):
+    tally = Tally(
+        encoder or Declared(RANGE, "error"),
+        num_rounds,
+        max_items,
+        np.random.default_rng(seed),
+        memory,
+    )
+    for batch in source.batches():
+        tally.add(batch)
+    return tally
+
+
+def counts_of(rounds):
+    return [dict(zip(r.ids.tolist(), r.counts.tolist(), strict=True)) for r in rounds]
+
+
+@given(st.lists(st.lists(st.integers(0, 20)), max_size=6))
+def test_histogram_counts(parts):
+    histogram = Histogram()
+    for part in parts:
+        histogram.add(np.array(part, np.uint64), None)
+    ids, counts = histogram.finish()
+    assert dict(zip(ids.tolist(), counts.tolist(), strict=True)) == Counter(
+        chain.from_iterable(parts)
+    )
+    assert np.all(ids[1:] > ids[:-1])
+
+
+def test_histogram_merges_on_the_way():
+    histogram = Histogram()
+    expected = np.zeros(1000, np.int64)
+    rng = np.random.default_rng(5)
+    for _ in range(5):
+        part = rng.integers(0, 1000, 700_000)
+        expected += np.bincount(part, minlength=1000)
+        histogram.add(part.astype(np.uint64), None)
+    ids, counts = histogram.finish()
+    assert ids.tolist() == list(range(1000))
+    assert np.array_equal(counts, expected)
+
+
+def test_each_row_is_a_client():
+    [only] = tally_of(from_items([3, 3, 7])).finish()
+    assert only.num_clients == 3
+    assert counts_of([only]) == [{3: 2, 7: 1}]
+
+
+def test_counts_stand_for_clients():
+    [only] = tally_of(from_items([3, 7, 3], counts=[2, 0, 5])).finish()
+    assert only.num_clients == 7
+    assert counts_of([only]) == [{3: 7}]
+
+
+def test_random_rounds_partition_the_clients():
+    items = np.random.default_rng(1).integers(0, 100, 20_000)
+    rounds = tally_of(from_items(items), num_rounds=7).finish()
+    total = Counter()
+    for part in counts_of(rounds):
+        total.update(part)
+    assert total == Counter(items.tolist())
+    # Each client draws its round uniformly: sizes are binomial(20,000, 1/7), standard deviation
+    # 49.5; 6 of them fail with p < 1e-8.
+    assert all(abs(r.num_clients - 20_000 / 7) < 6 * 49.5 for r in rounds)
+
+
+def test_split_of_one_item_is_binomial():
+    """400 splits of 60 clients over 3 rounds have multinomial variance; a stratified split would
+    have none."""
+    sizes = np.array(
+        [
+            [r.num_clients for r in tally_of(from_items([1] * 60), num_rounds=3, seed=s).finish()]
+            for s in range(400)
+        ]
+    )
+    # chi-square with 2 * 400 degrees of freedom: mean 800, sd 40
+    chi2 = float(((sizes - 20) ** 2 / 20).sum())
+    assert abs(chi2 - 800) < 6 * 40
+
+
+def test_natural_rounds_are_ordered_by_label():
+    rounds = tally_of(
+        from_items([1, 2, 3, 3], rounds=[2021, 2019, 2020, 2019]), num_rounds=None
+    ).finish()
+    assert counts_of(rounds) == [{2: 1, 3: 1}, {3: 1}, {1: 1}]
+    named = tally_of(from_items([1, 2], rounds=["b", "a"]), num_rounds=None).finish()
+    assert counts_of(named) == [{2: 1}, {1: 1}]
+
+
+def test_a_client_contributes_a_set():
+    source = from_items([5, 5, 5, 6], clients=["a", "a", "a", "b"])
+    [only] = tally_of(source, max_items=10).finish()
+    assert only.num_clients == 2
+    assert counts_of([only]) == [{5: 1, 6: 1}]
+
+
+@settings(max_examples=30)
+@given(
+    st.lists(st.tuples(st.integers(0, 12), st.integers(0, 9)), min_size=1, max_size=60),
+    st.integers(1, 4),
+    st.integers(1, 3),
+)
+def test_bound_on_a_client(rows, max_items, num_rounds):
+    clients, items = zip(*rows, strict=True)
+    num_rounds = min(num_rounds, len(rows))
+    sets = {c: {i for k, i in rows if k == c} for c in clients}
+    rounds = tally_of(
+        from_items(list(items), clients=list(clients)), max_items=max_items, num_rounds=num_rounds
+    ).finish()
+    assert sum(r.num_clients for r in rounds) == len(sets)
+    assert sum(int(r.counts.sum()) for r in rounds) == sum(
+        min(max_items, len(s)) for s in sets.values()
+    )
+    assert all(r.counts.max(initial=0) <= r.num_clients for r in rounds)
+
+
+def test_the_draw_of_an_item_is_uniform():
+    """3,000 clients with the items 0..4 keep one each: counts are binomial(3000, 1/5), sd 21.9; 5
+    sd: p < 3e-6."""
+    clients, items = np.repeat(np.arange(3000), 5), np.tile(np.arange(5), 3000)
+    [only] = tally_of(from_items(items, clients=clients)).finish()
+    assert only.num_clients == 3000
+    assert np.all(np.abs(only.counts - 600) < 5 * 21.9)
+    assert len(only.counts) == 5
+
+
+def test_draws_depend_on_neither_order_nor_memory():
+    rng = np.random.default_rng(3)
+    clients, items = rng.integers(0, 500, 4000), rng.integers(0, 100, 4000)
+    order = rng.permutation(4000)
+    plain = tally_of(from_items(items, clients=clients), num_rounds=3, max_items=2).finish()
+    shuffled = tally_of(
+        from_items(items[order], clients=clients[order]), num_rounds=3, max_items=2
+    ).finish()
+    spilled = tally_of(
+        from_items(items, clients=clients), num_rounds=3, max_items=2, memory=1
+    ).finish()
+    assert counts_of(plain) == counts_of(shuffled) == counts_of(spilled)
+
+
+def test_spilled_rows_have_no_name_that_could_be_left_behind(tmp_path, monkeypatch):
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    tally = tally_of(from_items([1, 2, 3], clients=[1, 2, 3]), memory=1)
+    assert tally._pairs._files
+    assert not list(tmp_path.iterdir())
+    assert tally.finish()[0].num_clients == 3
+
+
+def test_rows_held_after_a_spill_are_counted_too():
+    from fedtally.sources import Batch
+
+    tally = Tally(Declared(RANGE, "error"), 1, 1, np.random.default_rng(0), memory=100 * 24)
+    # the second batch spills, the third stays
+    for clients in (range(100), range(100, 180), range(180, 230)):
+        keys = pa.array(list(clients))
+        tally.add(Batch(pa.array([7] * len(keys)), keys))
+    assert tally._pairs._files
+    assert any(tally._pairs._held)
+    assert counts_of(tally.finish()) == [{7: 230}]
+
+
+def test_a_full_disk_is_said(monkeypatch):
+    def full():
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("fedtally.engines.local.client_rows._unnamed_file", full)
+    with pytest.raises(
+        InvalidInputError, match="No space left on device; free space there, point TMPDIR elsewhere"
+    ):
+        tally_of(from_items([1], clients=[1]), memory=1)
+
+
+def test_the_round_of_a_client_is_uniform():
+    """30,000 clients over 3 rounds: each size is binomial(30,000, 1/3), sd 81.6; 5 sd: p < 2e-6 for
+    all three."""
+    rounds = tally_of(
+        from_items(np.zeros(30_000, int), clients=np.arange(30_000)), num_rounds=3
+    ).finish()
+    assert all(abs(r.num_clients - 10_000) < 5 * 81.6 for r in rounds)
+
+
+def test_the_draw_of_two_of_four_items_is_uniform():
+    """60,000 clients keep 2 of 4: each of the 6 pairs is binomial(60,000, 1/6), sd 91.3; items
+    30,000, sd 122.5."""
+    clients, items = np.repeat(np.arange(60_000), 4), np.tile(np.arange(4), 60_000)
+    [only] = tally_of(from_items(items, clients=clients), max_items=2).finish()
+    assert only.counts.sum() == 120_000
+    assert np.all(np.abs(only.counts - 30_000) < 5 * 122.5)
+
+
+def test_draws_with_natural_rounds_do_not_depend_on_the_order():
+    rng = np.random.default_rng(9)
+    clients, items, rounds = (
+        rng.integers(0, 300, 3000),
+        rng.integers(0, 100, 3000),
+        rng.integers(5, 12, 3000),
+    )
+    order = rng.permutation(3000)
+    plain = tally_of(
+        from_items(items, clients=clients, rounds=rounds), num_rounds=None, max_items=2
+    ).finish()
+    columns = {"clients": clients[order], "rounds": rounds[order]}
+    shuffled = tally_of(from_items(items[order], **columns), num_rounds=None, max_items=2).finish()
+    assert counts_of(plain) == counts_of(shuffled)
+
+
+@pytest.mark.parametrize(
+    "counts", [[2**62, 2**62, 2**62, 100], [2**63 - 1, 2**63 - 1, 3, 5], [2**40, 1]]
+)
+@pytest.mark.parametrize("outside", ["error", "drop"])
+def test_counts_that_could_overflow_are_refused(counts, outside):
+    items = [1] * (len(counts) - 1) + [2]
+    with pytest.raises(InvalidInputError, match="more than 1,099,511,627,776 clients"):
+        tally_of(from_items(items, counts=counts), encoder=Declared(IntegerRange(1, 1), outside))
+
+
+def test_more_rounds_than_clients():
+    with pytest.raises(
+        InvalidInputError,
+        match="num_rounds must be at most the number of clients, 2 clients, got 3",
+    ):
+        tally_of(from_items([1, 2]), num_rounds=3).finish()
+
+
+def test_natural_rounds_written_as_text_are_ordered_by_number():
+    labels = [str(year) for year in range(1, 13)]
+    rounds = tally_of(from_items(list(range(12)), rounds=labels[::-1]), num_rounds=None).finish()
+    assert [r.ids.tolist() for r in rounds] == [[i] for i in reversed(range(12))]
+
+
+def test_a_client_in_two_natural_rounds_takes_part_twice():
+    rounds = tally_of(
+        from_items([1, 2], clients=["a", "a"], rounds=[0, 1]), num_rounds=None
+    ).finish()
+    assert [r.num_clients for r in rounds] == [1, 1]
+
+
+def test_outside_the_domain():
+    with pytest.raises(
+        OutsideDomainError, match="1 of 3 items is outside the domain range:0..99, the first is 100"
+    ):
+        tally_of(from_items([1, 100, 2]))
+    tally = tally_of(from_items([1, 100, 2], counts=[1, 5, 1]), encoder=Declared(RANGE, "drop"))
+    assert tally.outside == 5
+    assert counts_of(tally.finish()) == [{1: 1, 2: 1}]
+    by_client = tally_of(from_items([1, 100], clients=[1, 2]), encoder=Declared(RANGE, "drop"))
+    assert by_client.finish()[0].num_clients == 1
+
+
+def test_input_domain_of_text_keeps_every_distinct_item():
+    encoder = FromInput(bytes(32))
+    words = [f"w{i % 997}" for i in range(5000)]
+    [only] = tally_of(from_items(words), encoder=encoder).finish()
+    domain = encoder.domain()
+    assert sorted(domain.labels(np.arange(domain.size))) == sorted(set(words))
+    assert np.array_equal(domain.ids(0, domain.size), only.ids)
+    assert not domain.public
+
+
+def test_input_domain_over_many_batches():
+    import pyarrow as pa
+
+    from fedtally.sources import Batch
+
+    encoder = FromInput(bytes(32))
+    rng = np.random.default_rng(2)
+    seen = set()
+    for _ in range(6):
+        words = [f"w{i}" for i in rng.integers(0, 200_000, 50_000)]
+        seen.update(words)
+        Tally(encoder, 1, 1, rng, 1 << 30).add(Batch(pa.array(words)))
+    domain = encoder.domain()
+    assert set(domain.labels(np.arange(domain.size))) == seen
+
+
+def test_input_domain_of_integers():
+    encoder = FromInput(bytes(32))
+    tally_of(from_items([5, -3, 5]), encoder=encoder)
+    domain = encoder.domain()
+    assert domain.labels(np.arange(domain.size)) == [-3, 5]
+
+
+def test_dictionary_encoder_drops_what_it_lacks():
+    tally = tally_of(
+        from_items(["tea", "gin", "tea"]), encoder=Declared(Dictionary(["tea", "milk"]), "drop")
+    )
+    assert counts_of(tally.finish()) == [{0: 2}]
+    assert tally.outside == 1
+
+
+def test_too_many_natural_rounds(monkeypatch):
+    monkeypatch.setattr("fedtally.engines.local.tally.MAX_NATURAL_ROUNDS", 3)
+    with pytest.raises(InvalidInputError, match="more than 3 distinct values; is it a round"):
+        tally_of(from_items([1] * 5, rounds=list(range(5))), num_rounds=None)
