@@ -56,7 +56,9 @@ _SMALL = (1e-300, math.exp(-1))  # tau of which growth is said
 
 
 def hardness(frequencies: npt.ArrayLike, tau: float) -> float:
-    """Return #{f >= tau} + sum of f^2 / tau^2 over f < tau: the width that tau takes, without its constant.
+    """Return the hardness: the width that tau takes, without its constant.
+
+    It is #{f >= tau} + sum of f^2 / tau^2 over f < tau.
 
     Equation (2), corollary "Oracle sketch size": with at least this width, `tail_error` is at most
     tau; with less than half of them it is not. It is sum min(1, f / tau)^2, so it is continuous,
@@ -100,7 +102,9 @@ def tau_reached(frequencies: npt.ArrayLike, width: float) -> float:
 
 
 def tail_norm(values: npt.ArrayLike, head: int) -> float:
-    """Return the l2 norm of all but the `head` largest: the root of the sum over i > W in the paper's bounds.
+    """Return the l2 norm of all but the `head` largest.
+
+    It is the root of the sum over i > W in the paper's bounds.
 
     Args:
         values: [d], each in [0, 1].
@@ -114,7 +118,9 @@ def tail_norm(values: npt.ArrayLike, head: int) -> float:
 
 
 def tail_error(frequencies: npt.ArrayLike, width: int) -> float:
-    """Return sqrt(1 / W sum_{i > W} f_i^2), f falling: E(W) of the paper, the error bound without constant and rows.
+    """Return E(W) of the paper: the error bound without constant and rows.
+
+    It is sqrt(1 / W sum_{i > W} f_i^2), f falling.
 
     tau_reached(f, 2 W) <= E(W) <= tau_reached(f, W), by the proof of the corollary "Oracle sketch
     size".
@@ -206,7 +212,7 @@ def width_oracle(
 
 
 def width_minimax(tau: float, num_clients: int, constant: float = 2.0) -> int:
-    """Return the width that suffices for an l_inf error of tau, whatever the frequencies: W = C min(2 / tau, n).
+    """Return the width that suffices for tau, whatever the frequencies: C min(2 / tau, n).
 
     Equation (3), corollary "Oracle sketch size". Rounded up; at least 2.
 
@@ -246,7 +252,9 @@ def width_linear(num_clients: int, constant: float = 2.0) -> int:
 def heterogeneity(
     round_frequencies: npt.ArrayLike, round_sizes: npt.ArrayLike | None = None
 ) -> F64:
-    """Return the heterogeneity vector of several rounds, float64 [d]: F_i = 1/M sqrt(sum_m (f_i^(m))^2), equation (5).
+    """Return the heterogeneity vector of several rounds, float64 [d], equation (5).
+
+    F_i = 1/M sqrt(sum_m (f_i^(m))^2).
 
     Its tail takes the place of the frequencies' in the bounds of fresh and hybrid rounds. f /
     sqrt(M) <= F <= f for their mean f: see `heterogeneity_range`.
@@ -269,7 +277,9 @@ def heterogeneity(
 
 
 def heterogeneity_range(frequencies: npt.ArrayLike, num_rounds: int) -> tuple[F64, F64]:
-    """Return the least and the largest heterogeneity of so many equal rounds with these frequencies: f / sqrt(M) and f.
+    """Return the least and the largest heterogeneity of rounds with these frequencies.
+
+    They are f / sqrt(M) and f, for M equal rounds.
 
     The least is that of homogeneous rounds, each with the frequencies of all: there hybrid errs by
     1 / sqrt(M) of what shared does. The largest is that of items which each occur in one round
@@ -304,7 +314,9 @@ def _shares(round_sizes: npt.ArrayLike | None, num_rounds: int) -> F64:
 def count_sketch_bound(
     frequencies: npt.ArrayLike, rows: int, width: int, p: float, constant: float, *, items: int = 1
 ) -> float:
-    """Return the error of one round, or of shared rounds: C sqrt(log(1/p) / L * 1/W * sum_{i > W} f_i^2), f falling.
+    """Return the error of one round, or of shared rounds.
+
+    C sqrt(log(1/p) / L * 1/W * sum_{i > W} f_i^2), f falling.
 
     Proposition 1 (theorem 4.1 of Minton and Price 2014): each item's error is below it with
     probability at least 1 - p. For so many items at once p is p / items, by the union bound: with
@@ -387,7 +399,9 @@ def fresh_bound(
     num_rounds: int,
     items: int = 1,
 ) -> float:
-    """Return the error of fresh rounds: C sqrt(log(1/p) log(M/p) / L * 1/W * sum_{i > W} F_i^2), F falling.
+    """Return the error of fresh rounds.
+
+    C sqrt(log(1/p) log(M/p) / L * 1/W * sum_{i > W} F_i^2), F falling.
 
     Theorem "Instance-specific bound" of the fresh sketch: sqrt(log(M/p)) times that of
     `hybrid_bound`, up to constants.
@@ -402,7 +416,8 @@ def fresh_bound(
         items: for how many items the bound holds at once, d for l_inf.
 
     >>> distribution = 2.0 ** -np.arange(1, 40)
-    >>> f"{fresh_bound(heterogeneity([distribution] * 9), 16, 20, 0.1, constant=2, num_rounds=9):.1e}"
+    >>> vector = heterogeneity([distribution] * 9)
+    >>> f"{fresh_bound(vector, 16, 20, 0.1, constant=2, num_rounds=9):.1e}"
     '6.6e-08'
     """
     num_rounds = _validate.integer(1, num_rounds=num_rounds)
@@ -416,7 +431,9 @@ def fresh_bound(
 
 
 def noise_stddev(rows: int, epsilon: float, delta: float, constant: float | None = None) -> float:
-    """Return the noise of the theorem "DP-hybrid sketch": c sqrt(L log(1/delta)) / epsilon, in counts, for a counter.
+    """Return the noise of the theorem "DP-hybrid sketch", in counts, for a counter.
+
+    It is c sqrt(L log(1/delta)) / epsilon.
 
     The standard deviation of Gaussian noise that makes the sums of all rounds, each client in one
     of them, (epsilon, delta)-private, for clients whose item is left out. Plans are calibrated, and
@@ -457,7 +474,9 @@ def private_bound(
     noise: float,
     items: int = 1,
 ) -> float:
-    """Return the error of hybrid rounds with noise: C sqrt(log(1/p) / L) (sqrt(1/W sum_{i > W} F_i^2) + s sqrt(M) / N).
+    """Return the error of hybrid rounds with noise.
+
+    C sqrt(log(1/p) / L) (sqrt(1/W sum_{i > W} F_i^2) + s sqrt(M) / N).
 
     Theorem "DP-hybrid sketch". With items = d, L = log(d / p) and the s of `noise_stddev` it is the
     paper's C (E(W) + c sqrt(log(d/p) log(1/delta)) / (n sqrt(M) epsilon)), where c is part of C.
@@ -490,8 +509,9 @@ def private_bound(
 def width_at_privacy_error(
     heterogeneity: npt.ArrayLike, *, num_clients: int, num_rounds: int, noise: float
 ) -> int:
-    """Return the width at which sketch error equals privacy error: beyond it, more width gains less than a factor of
-    two.
+    """Return the width at which sketch error equals privacy error.
+
+    Beyond it, more width gains less than a factor of two.
 
     The least W, from 2 on, at which the first term of `private_bound` is at most the second. Rows,
     p and C cancel.
@@ -503,7 +523,8 @@ def width_at_privacy_error(
         noise: s.
 
     >>> distribution = np.arange(1, 100_001.0) ** -1.1
-    >>> vector, noise = heterogeneity([distribution / distribution.sum()] * 10), noise_stddev(16, 0.5, 1e-6)
+    >>> vector = heterogeneity([distribution / distribution.sum()] * 10)
+    >>> noise = noise_stddev(16, 0.5, 1e-6)
     >>> width_at_privacy_error(vector, num_clients=1_000_000, num_rounds=10, noise=noise)
     173
     """
@@ -524,7 +545,7 @@ def _noise_of_row(num_clients: int, num_rounds: int, noise: float) -> float:
 
 
 def bits(counters: int, num_clients: int, constant: float = 1.0) -> float:
-    """Return the bits that a client sends for so many counters, C counters log2(n), as in equation (4).
+    """Return the bits of a client for so many counters, C counters log2(n): equation (4).
 
     The paper's order of magnitude, for comparison with `lower_bound_bits`; what a protocol sends,
     its plan says.
@@ -547,7 +568,9 @@ def bits(counters: int, num_clients: int, constant: float = 1.0) -> float:
 def lower_bound_bits(
     num_clients: int, domain_size: int, constant: float, *, delta: float | None = None
 ) -> float:
-    """Return the bits that every client must send in the worst case, by any algorithm of one round with secure sums.
+    """Return the bits that every client must send in the worst case.
+
+    By any algorithm of one round with secure sums.
 
     Chen et al. 2022, as the paper cites them: c n log d for the frequencies themselves; with
     privacy (their corollary 5.1), c n min(sqrt(log d / log(1/delta)), log d) for an l_inf error
@@ -559,8 +582,10 @@ def lower_bound_bits(
         constant: c, which exists; the paper does not give it.
         delta: of differential privacy, in (0, 1). None: without privacy.
 
-    >>> round(lower_bound_bits(1000, 100_000, constant=1)), round(lower_bound_bits(1000, 100_000, 1, delta=1e-6))
-    (11513, 913)
+    >>> round(lower_bound_bits(1000, 100_000, constant=1))
+    11513
+    >>> round(lower_bound_bits(1000, 100_000, constant=1, delta=1e-6))
+    913
     """
     domain_size = _validate.integer(2, domain_size=domain_size)
     num_clients = _validate.integer(1, domain_size, num_clients=num_clients)
@@ -574,7 +599,9 @@ def lower_bound_bits(
 
 
 def width_growth(family: Family, tau: float, exponent: float | None = None) -> float:
-    """Return what the width that meets tau grows like as tau falls, for the four families of the corollary "Examples".
+    """Return the growth of the width that meets tau, as tau falls.
+
+    For the four families of the corollary "Examples".
 
     ========== ============================= =======================
     geometric  f_i ~ 2^-i                    log(1/tau)

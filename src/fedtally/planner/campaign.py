@@ -60,8 +60,8 @@ class Campaign:
         """Return what a plan says: of its noise, all that there is when nobody drops out.
 
         >>> domain = {"kind": "range", "size": 1000, "public": True}
-        >>> plan = Plan(rows=7, width=200, schedule="hybrid", num_rounds=4, num_clients=8000, max_round_clients=2200,
-        ...             domain=domain, max_items=1, seed=bytes(32))
+        >>> plan = Plan(rows=7, width=200, schedule="hybrid", num_rounds=4, num_clients=8000,
+        ...             max_round_clients=2200, domain=domain, max_items=1, seed=bytes(32))
         >>> campaign = Campaign.from_plan(plan, "joint")
         >>> str(campaign.schedule), campaign.num_rounds, campaign.noise
         ('hybrid', 4, 0.0)
@@ -73,7 +73,10 @@ class Campaign:
         return cls(plan.num_clients, plan.schedule, rounds, recovery, noise)
 
     def trials(self, distribution: Frequencies, rows: int, width: int) -> Trials | None:
-        """Return the campaigns that say what so small a sketch does; None where the error model does."""
+        """Return the campaigns that say what a small sketch does.
+
+        None where the error model says it.
+        """
         schedule = Schedule.parse(self.schedule)
         if rows * width > MOST_CELLS or len(schedule.batches_of(self.num_rounds)) > 1:
             return None
@@ -81,7 +84,10 @@ class Campaign:
         return Trials.of(distribution, self.num_clients, self.recovery, noise, rows, width)
 
     def failure(self, distribution: Frequencies, tau: float, rows: int, width: int) -> float:
-        """Return the probability that the largest error exceeds tau, predicted or, of a small sketch, by trials."""
+        """Return the probability that the largest error exceeds tau.
+
+        It is predicted, or for a small sketch counted in trials.
+        """
         trials = self.trials(distribution, rows, width)
         return (
             self.modelled_failure(distribution, tau, rows, width)
@@ -145,7 +151,10 @@ class Campaign:
         return found
 
     def modelled_linf(self, distribution: Frequencies, p: float, rows: int, width: int) -> float:
-        """Return the largest error that is exceeded with probability p, by the error model, as `modelled_failure`."""
+        """Return the largest error that is exceeded with probability p, by the error model.
+
+        The same safeguard as in `modelled_failure` applies.
+        """
         found, known, narrower = 0.0, distribution, int(width / JUMP)
         # from below to the least error that is exceeded with p if items below it are alike
         for _ in range(_STEPS):
@@ -158,8 +167,9 @@ class Campaign:
         return found
 
     def _careful(self, distribution: Frequencies, tau: float) -> Frequencies:
-        """Return the distribution that joint recovery is planned with: rare items of which a pilot tells little are
-        alike.
+        """Return the distribution that joint recovery is planned with.
+
+        Rare items are taken to be alike, where a pilot tells little of them.
         """
         if not self._fits_items or distribution.fit is None:
             return distribution
@@ -229,7 +239,9 @@ class Campaign:
 
 
 def _rounded_up(noise: float) -> float:
-    """Return noise with three digits, no less: that of a plan and that which it was sized with share their trials.
+    """Return noise rounded up to three digits.
+
+    A plan, and the question that it was sized for, then share their trials.
 
     >>> _rounded_up(15.8047), _rounded_up(28.0), _rounded_up(0.0)
     (15.9, 28.0, 0.0)

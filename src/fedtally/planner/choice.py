@@ -1,4 +1,4 @@
-"""Which schedule, how many rows and what width: the smallest sketch that meets a target, or the best for bytes.
+"""The choice of schedule, rows and width: the fewest bytes for an error, or the reverse.
 
 **Schedules.** Where nothing is noised, rounds of new signs are at least as good as rounds that
 share them: collisions cancel. Noise changes that. Who adds noise once to every sum that is opened
@@ -94,7 +94,10 @@ class Question:
         )
 
     def linf(self, schedule: Schedule, rows: int, width: int) -> float:
-        """Return the largest error by the error model, exceeded with the share of failure_probability planned for."""
+        """Return the largest error by the error model.
+
+        It is exceeded with the share of failure_probability that is planned for.
+        """
         return self.campaign(schedule).modelled_linf(
             self.distribution, self.failure_probability * self.risk, rows, width
         )
@@ -113,7 +116,9 @@ class Question:
 def schedules(
     name: Schedule | str, num_rounds: int, recovery: str, *, noised_by_release: bool
 ) -> list[Schedule]:
-    """Return the schedules that a name stands for: one, or those that `auto` and `batched:auto` choose from.
+    """Return the schedules that a name stands for.
+
+    It is one schedule, or those that `auto` and `batched:auto` choose from.
 
     Args:
         name: of a schedule, "auto" or "batched:auto".
@@ -152,7 +157,8 @@ def smallest(question: Question, tau: float, *, with_linf: bool = True) -> Choic
         InvalidInputError: a value is out of its range.
         UnreachableError: no size meets the target.
 
-    >>> distribution = Frequencies.from_frequencies([2.0**-i for i in range(1, 40)], domain_size=1000)
+    >>> halves = [2.0**-i for i in range(1, 40)]
+    >>> distribution = Frequencies.from_frequencies(halves, domain_size=1000)
     >>> question = Question(distribution=distribution, num_clients=10_000, num_rounds=4,
     ...                     bytes_of=lambda rows, width, _: 2 * rows * width,
     ...                     schedules=schedules("auto", 4, "joint", noised_by_release=False))
@@ -177,7 +183,7 @@ def smallest(question: Question, tau: float, *, with_linf: bool = True) -> Choic
 
 
 def best(question: Question, max_bytes: int) -> Choice:
-    """Return the schedule, rows and width that have the smallest predicted largest error within a budget of bytes.
+    """Return the schedule, rows and width with the smallest predicted error within a budget.
 
     Raises:
         InvalidInputError: a value is out of its range.
@@ -201,7 +207,10 @@ def best(question: Question, max_bytes: int) -> Choice:
 def _in_turn(
     question: Question, sized: Callable[[Schedule], Size], cost: Callable[[Choice], float]
 ) -> Choice:
-    """Return the cheapest of the schedules and sizes that are chosen in turn, until the schedule stays."""
+    """Return the cheapest of the choices that come up until the schedule stays.
+
+    Schedule and size are chosen in turn.
+    """
     schedule = _least_noised(question)
     best = Choice(schedule, sized(schedule))
     found = best
@@ -215,7 +224,9 @@ def _in_turn(
 
 
 def reach(question: Question, rows: int, max_bytes: int | None = None) -> float:
-    """Return the smallest largest error that so many rows have, within max_bytes, or however wide; infinite for none.
+    """Return the smallest largest error that so many rows reach.
+
+    The width is that which max_bytes buys, or the largest. Infinite, if no width is bought.
 
     >>> distribution = Frequencies.from_frequencies([0.5, 0.25, 0.125], domain_size=1000)
     >>> question = Question(distribution=distribution, num_clients=10_000, num_rounds=1,
@@ -238,7 +249,9 @@ def reach(question: Question, rows: int, max_bytes: int | None = None) -> float:
 def least(
     suffices: Callable[[float], bool], low: float, high: float, ratio: float = 1.01
 ) -> float | None:
-    """Return the least value in [low, high] that suffices, from above within a ratio; None: not even `high` does.
+    """Return the least value in [low, high] that suffices, within a ratio.
+
+    None, if not even `high` suffices.
 
     >>> least(lambda x: x >= 3, 1.0, 100.0, 1.001) <= 3.003
     True
@@ -261,7 +274,10 @@ def _middle(question: Question) -> int:
 
 
 def _least_noised(question: Question) -> Schedule:
-    """Return the schedule with the least noise, of equal ones the first: if it does not meet a target, none does."""
+    """Return the schedule with the least noise, of equal ones the first.
+
+    If it does not meet a target, none does.
+    """
     rows = _middle(question)
     return min(question.schedules, key=lambda schedule: question.noise(rows, schedule))
 
@@ -269,7 +285,9 @@ def _least_noised(question: Question) -> Schedule:
 def best_schedule(
     question: Question, rows: int, width: int, now: Schedule | None = None
 ) -> Schedule:
-    """Return the schedule with the smallest error for the same bytes: another than there is if it is clearly better.
+    """Return the schedule with the smallest error for the same bytes.
+
+    The present schedule stays, unless another one is clearly better.
 
     They are tried one after the other, in both directions, as long as errors fall: over the number
     of batches the error first falls and then rises.

@@ -1,4 +1,4 @@
-"""A plan for what was asked, fitted to the clients that came or are expected; or a plan that exists, checked."""
+"""A plan for the clients that came or are expected; or a plan that exists, checked."""
 
 from __future__ import annotations
 
@@ -149,17 +149,26 @@ class Draft:
 
     @property
     def is_noised_once(self) -> bool:
-        """Whether noise is added once to whatever is opened, so that rounds are better added up first."""
+        """Whether noise is added once to each sum that is opened.
+
+        Rounds are then better added up first.
+        """
         noise_by = self.spec.noise_by
         return noise_by is not None and noise_by.is_once
 
     @property
     def noises_sums(self) -> bool:
-        """Whether there is noise in what is summed, by clients or by two servers, for which counters need room."""
+        """Whether there is noise in the vectors that are summed, by clients or by two servers.
+
+        Counters need room for it.
+        """
         return self.spec.noise_by in (NoiseBy.CLIENTS, NoiseBy.SERVERS)
 
     def sums(self, schedule: Schedule) -> list[int]:
-        """Return the clients of the secure sums: of each, or, where there is room, of the extreme ones."""
+        """Return the clients of each secure sum.
+
+        Where there is room, return those of the smallest and the largest sums alone.
+        """
         summation, asked = self.spec.summation, self.spec.privacy
         together = [range(i, i + 1) for i in range(self.num_rounds)]
         together = together if asked is None else asked.releases(schedule, self.num_rounds)
@@ -214,7 +223,10 @@ class Draft:
         )
 
     def _sharers(self, agreed: Terms | None) -> int | None:
-        """Return the fewest clients that count on each other's noise; None where clients add none."""
+        """Return the fewest clients that count on each other's noise.
+
+        None where clients add none.
+        """
         if self.spec.noise_by is not NoiseBy.CLIENTS:
             return None
         if agreed is None:
@@ -259,7 +271,10 @@ class Draft:
         return self.spec.relation is not Relation.ADD_REMOVE and min(self.sizes) > 0
 
     def bytes_of(self) -> Callable[[int, int, Schedule], int]:
-        """Return what gives the bytes that a client sends in its round, of rows, width and schedule, to a few."""
+        """Return a function of rows, width and schedule: the bytes of a client in its round.
+
+        They are right to a few bytes.
+        """
 
         @cache
         def bits_and_rest(schedule: Schedule) -> tuple[int, int]:
@@ -291,7 +306,10 @@ class Draft:
         return Schedule.parse("hybrid" if name in (AUTO, BATCHED_AUTO) else name)
 
     def _noise(self) -> Callable[[int, Schedule], float]:
-        """Return what gives the noise of a round's sum, of rows and a schedule: that of Gaussian accounting."""
+        """Return a function of rows and schedule: the noise of a round's sum.
+
+        It is that of Gaussian accounting.
+        """
         asked = self.spec.privacy
         if asked is None:
             return lambda *_: 0.0
@@ -392,7 +410,9 @@ class Draft:
 
 
 def round_size_bounds(expected: float) -> tuple[int, int]:
-    """Return how few and how many clients a round has that is drawn at random, but for a chance of about 1e-9.
+    """Return the fewest and the most clients of a round that is drawn at random.
+
+    A round is outside with a chance of about 1e-9.
 
     >>> round_size_bounds(10_000.0)
     (9400, 10600)
@@ -402,7 +422,10 @@ def round_size_bounds(expected: float) -> tuple[int, int]:
 
 
 def _public_sizes(sizes: Sequence[int], natural: bool) -> tuple[int, int]:
-    """Return the clients of all rounds, and of the largest; where rounds are drawn, the plan can be used again."""
+    """Return the clients of all rounds, and of the largest.
+
+    Where rounds are drawn at random, the largest has room, so that the plan can be used again.
+    """
     total, largest = sum(sizes), max(sizes)
     if not natural and len(sizes) > 1:
         largest = min(total, max(largest, round_size_bounds(total / len(sizes))[1]))
@@ -410,7 +433,7 @@ def _public_sizes(sizes: Sequence[int], natural: bool) -> tuple[int, int]:
 
 
 def find_widest(planned: Callable[[int], Plan], max_bytes: int) -> Plan:
-    """Return the plan of the largest width with which a client uploads at most so much in a round; at most 2^24.
+    """Return the plan of the largest width, up to 2^24, whose uploads keep a budget.
 
     Args:
         planned: returns the plan for a width.

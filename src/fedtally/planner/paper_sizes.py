@@ -89,7 +89,9 @@ def minimax(
     rows: int | None = None,
     constant: float = 2.0,
 ) -> Size:
-    """Return the paper's size for the worst frequencies (`theory.width_minimax`); arguments as for `oracle`.
+    """Return the paper's size for the worst frequencies (`theory.width_minimax`).
+
+    The arguments are those of `oracle`.
 
     >>> minimax(0.01, num_clients=17_500, domain_size=175_000).width
     400
@@ -109,7 +111,9 @@ def linear(
     rows: int | None = None,
     constant: float = 2.0,
 ) -> Size:
-    """Return a size linear in the number of clients (`theory.width_linear`); arguments as for `oracle`.
+    """Return a size linear in the number of clients (`theory.width_linear`).
+
+    The arguments are those of `oracle`.
 
     >>> linear(num_clients=17_500, domain_size=175_000).width
     35000
@@ -130,7 +134,9 @@ def two_phase(
     top: int = 20,
     constant: float = 2.0,
 ) -> Size:
-    """Return the paper's two-phase size: a power law is fitted to a pilot's largest estimates, and taken for the truth.
+    """Return the paper's two-phase size.
+
+    A power law is fitted to a pilot's largest estimates, and taken for the truth.
 
     Section 2, "A two-phase method for hyperparameter setup": the estimates are the medians, the fit
     is by least squares, the distribution ends where its mass is 1, the width is
@@ -166,7 +172,10 @@ def two_phase(
 
 
 def _two_phase_law(largest: F64, domain_size: int) -> F64:
-    """Return beta i^-alpha, least squares to the largest, cut off where its mass is 1: float64 [at most d]."""
+    """Return beta i^-alpha, fitted by least squares: float64 [at most d].
+
+    It is cut off where its mass is 1.
+    """
     logs = np.log(np.arange(1.0, len(largest) + 1))
 
     def beta(alpha: float) -> float:

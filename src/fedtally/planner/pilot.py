@@ -38,7 +38,9 @@ _CLEAR = 2.0  # standard errors from which rounds are taken to be of different d
 
 @dataclass(frozen=True)
 class Pilot:
-    """A small sketch of few clients, from which the frequencies are guessed; as in the paper's experiments.
+    """A small sketch of few clients, from which the frequencies are guessed.
+
+    The defaults are those of the paper's experiments.
 
     Args:
         share: of all clients, in (0, 1).
@@ -59,7 +61,10 @@ class Pilot:
         _validate.integer(2, width=self.width)
 
     def clients(self, num_clients: int) -> int:
-        """Return how many of so many clients take part in the pilot, and not in what follows; at least one."""
+        """Return how many clients take part in the pilot, at least one.
+
+        They take no part in what follows.
+        """
         return max(1, int(self.share * _validate.integer(1, num_clients=num_clients)))
 
     def spec(self, seed: bytes) -> SketchSpec:
@@ -178,7 +183,10 @@ class _Energy(NamedTuple):
 
 
 class _Tail(NamedTuple):
-    """Groups of items that do not stand out, the exponent of the power law, and their largest frequency."""
+    """The items that do not stand out.
+
+    Groups of them, the exponent of the power law, and the largest frequency.
+    """
 
     frequencies: F64
     numbers: F64
@@ -291,7 +299,7 @@ def _energy(pilot: _Pilot, heads: _Heads, noise: float) -> _Energy:
 def _shape(
     pilot: _Pilot, heads: _Heads, known: _Energy, ranks: tuple[int, int], largest_unseen: float
 ) -> _Tail:
-    """Return the power law over the ranks beyond the heavy list that has the tail's mass and energy.
+    """Return the power law beyond the heavy list with the tail's mass and energy.
 
     Args:
         pilot: decoded.
@@ -328,7 +336,9 @@ def _deconvolution(
     error: float,
     least: float,
 ) -> _Tail:
-    """Return the tail that the counts of clearly fitted items make likely, with the power law as the start.
+    """Return the tail that the counts of clearly fitted items make likely.
+
+    The power law is the start.
 
     Args:
         pilot: decoded.
@@ -362,7 +372,9 @@ def _deconvolution(
 
 
 def _without(fit: JointFit, kept: npt.NDArray[np.bool_]) -> tuple[F64, float]:
-    """Return the residual with only some of the support fitted, and the share that it keeps of what it does not know.
+    """Return the residual with only some of the support fitted, and the share that it keeps.
+
+    The share is that of what the fit does not know.
 
     Args:
         fit: of all.
@@ -378,7 +390,7 @@ def _without(fit: JointFit, kept: npt.NDArray[np.bool_]) -> tuple[F64, float]:
 def _fourth_powers(
     residual: F64, share: float, width: int, clients: int, light: F64, squared_error: F64
 ) -> tuple[float, float]:
-    """Return the sum of fourth powers of the counts of all items of the tail, and its standard error.
+    """Return the sum of fourth powers of the tail's counts, and its standard error.
 
     What cells hold has that sum as its fourth cumulant, over the width; normal noise has none.
 
@@ -410,7 +422,9 @@ def _largest(
     fourth: float,
     error: float,
 ) -> float:
-    """Return the largest frequency of the power law whose counts have this sum of fourth powers; at most `seen`.
+    """Return the largest frequency of the power law with this sum of fourth powers.
+
+    It is at most `seen`.
 
     `seen` itself, where that sum is not known well enough.
     """
@@ -438,7 +452,9 @@ def _effective(sketches: Sequence[CountSketch]) -> float:
 
 
 def _heterogeneity(fit: JointFit, sketches: Sequence[CountSketch]) -> tuple[float, float]:
-    """Return the heterogeneity of the largest fitted items over rounds, and its standard error; 1 if unknown.
+    """Return the heterogeneity of the largest fitted items, and its standard error.
+
+    It is 1 where nothing is known.
 
     Given what an item has in all rounds, its variance between them is unbiased, however the item
     was chosen.

@@ -15,7 +15,9 @@ STEEPEST = 10.0  # the largest exponent that is fitted: all mass is then at the 
 def power_law(
     first: int, last: int, mass: float, energy: float, most: float
 ) -> tuple[F64, F64, float]:
-    """Return frequencies and numbers of the ranks first..last of a power law, none above `most`, and its exponent.
+    """Return frequencies and numbers of the ranks first..last, and the exponent.
+
+    No frequency is above `most`.
 
     Of those with this mass, the one whose energy is nearest.
     """
@@ -39,7 +41,10 @@ def power_law(
 
 
 def ranks_between(first: int, last: int) -> tuple[F64, F64]:
-    """Return the ranks first..last, the first 200 one by one, the others in groups, and how many each stands for."""
+    """Return the ranks first..last, and how many each stands for.
+
+    The first 200 are told one by one, the others are in groups.
+    """
     few = min(last - first + 1, 200)
     if few == last - first + 1:
         return np.arange(first, last + 1.0), np.ones(few)

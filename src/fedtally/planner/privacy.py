@@ -1,4 +1,4 @@
-"""Differential privacy in a campaign: what is asked for, resolved once, and the terms that its plan gets.
+"""Differential privacy in a campaign: the request, resolved once, and the terms of a plan.
 
 With privacy, whatever chooses a parameter or names an item is public. What only a run marked
 not_private may use is refused elsewhere.
@@ -147,7 +147,9 @@ def resolve_privacy(
     neighbours: str = Relation.ZERO_OUT,
     **asked: Any,
 ) -> Privacy:
-    """Return the privacy that is asked for: who adds the noise is decided here, from trust and protocol.
+    """Return the privacy that is asked for.
+
+    Trust and protocol decide here who adds the noise.
 
     Args:
         method: how rounds are summed.
@@ -181,7 +183,10 @@ def resolve_privacy(
 
 
 def honest_clients(summation: Summation, num_clients: Sequence[int]) -> int:
-    """Return the fewest clients that count on each other's noise, where a trusted process stands in for secagg."""
+    """Return the fewest clients that count on each other's noise under an ideal sum.
+
+    A trusted process stands in for secagg there.
+    """
     sizes = [count for count in num_clients if count]
     least, corrupt = min(sizes), corrupt_clients(summation.max_corrupt, max(sizes))
     honest = least - int(summation.borne * least) - corrupt

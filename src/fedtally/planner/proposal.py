@@ -1,4 +1,4 @@
-"""From a target, a fleet and what is known of the frequencies to a plan, before any client is touched."""
+"""A plan for a target, a fleet and frequencies, before any client is touched."""
 
 from __future__ import annotations
 
@@ -67,7 +67,10 @@ class Proposal:
         return bill(plan or self.plan, host, recovery=self.target.recovery)
 
     def curves(self) -> dict[str, list[tuple[float, float]]]:
-        """Return predicted errors against the bytes of a client: of the plan's rows, and of the paper's decoder."""
+        """Return predicted errors against the bytes of a client.
+
+        There is a curve of the plan's rows, and one of the paper's decoder.
+        """
         rows = {
             self.target.recovery: self.plan.rows,
             Recovery.MEDIAN: kind_of(Recovery.MEDIAN).usual_rows,
@@ -154,7 +157,10 @@ def propose(
 
 
 def _with_exact_noise(draft: Draft, plan: Plan, distribution: Frequencies) -> tuple[Plan, float]:
-    """Return the plan, and its error, made wider where exact accounting asks for more noise than was planned with."""
+    """Return the plan, and its error.
+
+    The plan is made wider where exact accounting asks for more noise than was planned with.
+    """
     tau, budget, p = draft.spec.tau, draft.spec.max_bytes, draft.spec.failure_probability
     assert tau is not None
     linf = predict_linf(plan, distribution, draft.recovery, p, tau=tau)
@@ -259,7 +265,10 @@ def _for_bytes(draft: Draft, distribution: Frequencies) -> tuple[Chosen, Size]:
 
 
 def _target(linf: float, probability: float, recovery: str) -> Target:
-    """Return the target that a predicted error makes: rounded up to two digits, and at least 1e-9."""
+    """Return the target that a predicted error makes.
+
+    It is rounded up to two digits, and at least 1e-9.
+    """
     digits = 10.0 ** (math.floor(math.log10(max(linf, 1e-9))) - 1)
     return Target(
         float(f"{digits * math.ceil(max(linf, 1e-9) / digits):.3g}"), probability, recovery
@@ -295,7 +304,10 @@ def _minimax(draft: Draft, schedule: Schedule, tau: float) -> tuple[Size, int]:
 
 
 def _least_private(draft: Draft, distribution: Frequencies) -> Draft:
-    """Return the draft with the least epsilon, of two digits, at which its tau is met within max_bytes."""
+    """Return the draft with the least epsilon, of two digits, that meets its tau.
+
+    Its sketch keeps max_bytes.
+    """
     if draft.spec.privacy is None:
         raise InvalidInputError(
             "where epsilon is to be found, ask for privacy with any epsilon: it is replaced"
@@ -313,7 +325,10 @@ def _least_private(draft: Draft, distribution: Frequencies) -> Draft:
 
 
 def reaches(draft: Draft, distribution: Frequencies) -> bool:
-    """Whether some sketch, within max_bytes if there are, meets the draft's tau; of usual rows, to be quick."""
+    """Whether some sketch meets the draft's tau, within max_bytes if there are.
+
+    Only the usual rows are tried, to be quick.
+    """
     tau = draft.spec.tau
     assert tau is not None
     rows = draft.spec.rows or kind_of(draft.recovery).usual_rows
@@ -321,7 +336,7 @@ def reaches(draft: Draft, distribution: Frequencies) -> bool:
 
 
 def _unreachable(draft: Draft, distribution: Frequencies) -> InvalidInputError:
-    """Return the error that says why a target is out of reach, and which smallest change brings it within."""
+    """Return the error for a target out of reach, with the smallest changes that help."""
     ways = list(_ways(draft, distribution))
     out = f"any of these would do: {'; '.join(ways)}" if ways else "no single change of it would do"
     return InvalidInputError(f"tau {draft.spec.tau:g} {_why(draft)}; {out}")

@@ -1,4 +1,4 @@
-"""What is asked of a campaign before there are clients, and what that means: resolved once, checked together."""
+"""A request for a campaign, resolved and checked before there are clients."""
 
 from __future__ import annotations
 
@@ -233,7 +233,7 @@ class Request:
 
 @dataclass(frozen=True, kw_only=True)
 class CampaignSpec:
-    """What is asked of a campaign, resolved: checked facts, with every default that no client decides.
+    """A request for a campaign, resolved: with every default that no client decides.
 
     Attributes:
         domain: as in `Request`: which domain that is, the source says.
@@ -290,7 +290,7 @@ class CampaignSpec:
     def for_pilot(
         self, *, rows: int, width: int | None, max_bytes: int | None, num_rounds: int | None
     ) -> CampaignSpec:
-        """Return what is asked of a pilot before the campaign: a sketch of that size, with the same noise.
+        """Return the request for a pilot: a sketch of that size, with the same noise.
 
         No certificate is asked for, and under privacy each of a pilot's clients is in its one
         round.

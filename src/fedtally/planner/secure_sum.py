@@ -1,4 +1,4 @@
-"""How the rounds of a simulation are summed: what was asked for, the keys, and the terms that a plan gets."""
+"""The secure sum of a simulation: the request, the keys, and the terms of a plan."""
 
 from __future__ import annotations
 
@@ -102,7 +102,9 @@ class Summation:
         max_cohort: int | None = None,
         max_dropout: float | None = None,
     ) -> Summation:
-        """Return how rounds are summed: as a plan's terms say, where there are any, else as it is asked; None: default.
+        """Return how rounds are summed.
+
+        A plan's terms decide, if there are any, else the request. None stands for the default.
 
         Raises:
             InvalidInputError: something else is asked than what the plan says.
@@ -154,7 +156,9 @@ class Summation:
         return [small + 1] * larger + [small] * (number - larger)
 
     def sums(self, sizes: Sequence[int], releases: Sequence[range]) -> list[int]:
-        """Return the clients of each secure sum: two servers add up the rounds of a release, others sum by rounds.
+        """Return the clients of each secure sum.
+
+        Two servers add up the rounds of a release, other methods sum every round.
 
         Args:
             sizes: clients of each round.
@@ -165,7 +169,9 @@ class Summation:
         return [sum(sizes[release.start : release.stop]) for release in releases]
 
     def extremes(self, least: int, most: int) -> list[int]:
-        """Return numbers of clients from `least` to `most` whose cohorts have all sizes between which others lie.
+        """Return numbers of clients whose cohorts have the smallest and the largest sizes.
+
+        They are from `least` to `most`. All other cohorts lie between.
 
         >>> Summation("secagg", max_cohort=1000).extremes(1990, 2010)
         [1990, 2000, 2001, 2010]
@@ -184,7 +190,7 @@ class Summation:
 
 
 class Keys(NamedTuple):
-    """The keys of a simulated campaign: the server's, the helper's, and a registered identity for each client."""
+    """The keys of a simulated campaign, with a registered identity for each client."""
 
     server: SigningKey
     helper: PrivateKey
@@ -300,7 +306,10 @@ def check_cohorts(agreed: Terms, summation: Summation, num_clients: Sequence[int
 
 
 def replace_keys(agreed: Terms, keys: Keys) -> Terms:
-    """Return a plan's terms under the keys of a simulation, whichever it has: nobody else's keys are needed for one."""
+    """Return a plan's terms under the keys of a simulation.
+
+    The plan's own keys are not needed.
+    """
     listed = None if keys.allow_list is None else keys.allow_list.digest
     if isinstance(agreed, SecAggConfig):
         return replace(agreed, server_key=keys.server.public, allow_list=listed)

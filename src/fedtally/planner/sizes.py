@@ -66,7 +66,7 @@ def size_by_model(
     risk: float = RISK,
     with_linf: bool = True,
 ) -> Size:
-    """Return the smallest rows x width that are predicted to keep the largest error below tau, and a margin.
+    """Return the smallest rows x width that are predicted to keep tau, and a margin.
 
     Args:
         distribution: of the frequencies.
@@ -144,7 +144,9 @@ def _tried(
     width: int,
     margin: float,
 ) -> int | None:
-    """Return the least width that keeps tau in trials, and a margin; None where the error model is relied on.
+    """Return the least width that keeps tau in trials, and a margin.
+
+    None where the error model is relied on.
 
     Args:
         campaign: what is given.
@@ -229,7 +231,10 @@ def _guessed(distribution: Frequencies, tau: float, campaign: Campaign) -> str:
 
 
 def _smallest(fails: Callable[[int, int], bool], rows: Sequence[int]) -> tuple[int, int] | None:
-    """Return the rows and the width, from 2 on, that do not fail and have the fewest cells; None if all fail."""
+    """Return the rows and the width, from 2 on, with the fewest cells of those that do not fail.
+
+    None, if all fail.
+    """
     best: tuple[int, int] | None = None
     for one in rows:
         # Only a width that makes fewer cells is of interest: one look, where there is none.
@@ -265,7 +270,7 @@ def within(
     rows: Iterable[int] | int | None = None,
     risk: float = RISK,
 ) -> Size:
-    """Return the rows x width within a budget of bytes that have the smallest predicted largest error.
+    """Return the rows x width with the smallest predicted largest error within a budget.
 
     Args:
         distribution: of the frequencies.

@@ -1,4 +1,4 @@
-"""Campaigns that the planner runs for itself: the largest errors of sketches too small for an error model.
+"""Trial campaigns: the largest errors of sketches too small for an error model.
 
 With a hundred counters chance decides: whether two of a dozen heavy items share a cell, and which
 of them is fitted first. Means over such events, of which `fedtally.recovery.error_model` is made,
@@ -166,7 +166,7 @@ class Trials:
         return self._errors[repeat]
 
     def _worst_first(self, repeats: int) -> list[int]:
-        """Return the numbers, below `repeats`, of the campaigns that were run, the largest error first."""
+        """Return the campaigns below `repeats` that were run, the largest error first."""
         return sorted(
             (one for one in self._errors if one < repeats),
             key=lambda one: (-self._errors[one], one),
@@ -203,7 +203,9 @@ class Trials:
 
 @lru_cache(maxsize=4)
 def _items(distribution: Frequencies, num_clients: int, most: int) -> tuple[F64, float]:
-    """Return the expected frequencies of the heaviest items, float64 [most], and the others' sum of squared counts.
+    """Return the heaviest items' frequencies, and the others' sum of squared counts.
+
+    The frequencies are float64 [most].
 
     Groups of items of like frequency have numbers that are not whole: the sum of them is rounded,
     group by group.

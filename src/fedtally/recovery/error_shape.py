@@ -30,7 +30,9 @@ class Prediction:
 
 
 class Shape(NamedTuple):
-    """Sizes: batches are sets of signs; noise is the variance of one counter of the sum over all rounds.
+    """The sizes that decide the error: batches are sets of signs.
+
+    The noise is the variance of one counter of the sum over all rounds.
 
     Attributes:
         sizes: float64 [batches], in proportion to the clients of each.
@@ -53,7 +55,7 @@ class Shape(NamedTuple):
 
     @property
     def cancelling(self) -> float:
-        """M': in how many batches of equal size an item would have to occur for its collisions to cancel as they do."""
+        """In how many batches of equal size an item's collisions would cancel as they do: M'."""
         return self.batches / self.heterogeneity
 
 
@@ -84,7 +86,10 @@ def heterogeneity_of_batches(heterogeneity: float, batches: float, num_rounds: f
 
 
 def grouped(values: F64, numbers: F64, ratio: float) -> tuple[F64, F64]:
-    """Return means and sizes of groups of positive rising values, so many of each, within a ratio of each other."""
+    """Return means and sizes of groups of values within a ratio of each other.
+
+    The values are positive and rising, and there are so many of each.
+    """
     if not len(values):
         return np.empty(0), np.empty(0)
     group = np.floor((np.log(values) - np.log(values[0])) / np.log(ratio)).astype(np.int64)

@@ -29,6 +29,7 @@ from fedtally import kernels
 from fedtally.domain import Domain
 from fedtally.recovery.linear_system import F64, I64, U64, Candidates, Decoder, Ids, Landed, ask
 from fedtally.recovery.median import MedianDecoder, check_landed
+from fedtally.recovery.quantiles import median, quantile
 from fedtally.sketch import CountSketch, Recovery
 
 Progress = Callable[[int, int], None]
@@ -162,7 +163,7 @@ class Fit:
     def _climb(self, threshold: float) -> None:
         """Choose the support anew, by the residual's medians at a threshold, and fit it."""
         medians = self.landed.decoder(self.residual, "median", self.candidates.size)
-        sigma = _TO_SIGMA * float(np.median(np.abs(medians.at(self.phantoms[:_FEW_PHANTOMS]))))
+        sigma = _TO_SIGMA * median(np.abs(medians.at(self.phantoms[:_FEW_PHANTOMS])))
         # Half a client: where recovery is exact nothing is left, and every item would stand out of
         # a noise of 0.
         floor = max(threshold * sigma, self._half_a_client)
@@ -221,14 +222,14 @@ class Fit:
         old = self.support
         order = np.argsort(old.positions)
         values = np.zeros((len(positions), old.values.shape[1]))
-        shrinkage = np.ones_like(values)
+        shrinkage, leaving = np.ones_like(values), np.ones(len(old.positions), bool)
         if len(order):
             at = order[
                 np.minimum(np.searchsorted(old.positions, positions, sorter=order), len(order) - 1)
             ]
             stays = old.positions[at] == positions
             values[stays] = old.values[at[stays]]
-        leaving = ~np.isin(old.positions, positions)
+            leaving[at[stays]] = False
         if leaving.any():  # their mass returns to the residual, so that others may explain it
             self.landed.add(self.residual, old.ids[leaving], old.values[leaving])
         self.support = Support(positions, self.candidates.ids(positions), values, shrinkage)
@@ -305,7 +306,7 @@ class Fit:
         """
         self.share = self._shares.at(phantoms)
         self.null = self._means.at(phantoms) / np.sqrt(self.share)
-        self.scale = max(float(np.quantile(np.abs(self.null), 0.95)) / _NORMAL_95, _TINY)
+        self.scale = max(quantile(np.abs(self.null), 0.95) / _NORMAL_95, _TINY)
         self.shrinks = float(self.share.mean()) >= _SHRUNK_FROM
 
     def leave_one_out(self, ids: Ids) -> LeaveOneOut:
@@ -383,9 +384,7 @@ class Fit:
         items were fitted.
         """
         root = np.sqrt(self.share)
-        self.error = float(
-            np.quantile(np.abs(self.null * root if self.shrinks else self.null / root), 0.999)
-        )
+        self.error = quantile(np.abs(self.null * root if self.shrinks else self.null / root), 0.999)
         # `error` is the estimate that one phantom in a thousand exceeds; `worst` the standard
         # deviation of the fitted item that is determined worst.
         self.least_own_share = float(self.own_shares.min()) if len(self.own_shares) else 1.0
@@ -439,7 +438,7 @@ class JointDecoder:
         )
         # Where the fit is worse than the paper's decoder, on the same phantoms, that one answers.
         self.fallback = None
-        if self.fit.error > float(np.quantile(phantoms, 0.999)) + 0.5 / self.num_clients:
+        if self.fit.error > quantile(phantoms, 0.999) + 0.5 / self.num_clients:
             self.fallback = MedianDecoder(sketches, expected=domain.size)
 
     @property
@@ -534,7 +533,9 @@ def _falling(loads: F64, kept: F64) -> tuple[F64, F64]:
     loaded = loads > 1e-12
     if not loaded.any():
         return np.zeros(1), np.ones(1)
-    edges = np.unique(np.quantile(loads[loaded], np.linspace(0, 1, _GROUPS + 1)[1:]))
+    edges = np.unique(
+        [quantile(loads[loaded], share) for share in np.linspace(0, 1, _GROUPS + 1)[1:]]
+    )
     group = np.searchsorted(edges, loads[loaded])
     size = np.maximum(np.bincount(group, minlength=len(edges) + 1), 1)
     used = np.flatnonzero(np.bincount(group, minlength=len(edges) + 1))

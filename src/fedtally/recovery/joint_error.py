@@ -31,7 +31,7 @@ _SAME = 1e-6  # relative: scales this close are one
 
 
 def _drawn(frequencies: F64, plan: Shape, number: F64 | float = 1.0) -> tuple[F64, F64]:
-    """Return frequencies among the drawn clients, and how many items are expected to have each, 0 first."""
+    """Return frequencies among the drawn clients, 0 first, and expected numbers of items."""
     expected, number = frequencies * plan.clients, np.broadcast_to(number, frequencies.shape)
     few = expected <= _MANY
     rare, sizes = grouped(expected[few], number[few], _GROUP)
@@ -44,7 +44,10 @@ def _drawn(frequencies: F64, plan: Shape, number: F64 | float = 1.0) -> tuple[F6
 
 
 class _State(NamedTuple):
-    """What the decoder makes of scales: float64 [scales]; `implied` is what (1) returns, `left` is b'."""
+    """What the decoder makes of scales: float64 [scales].
+
+    `implied` is the right side of (1), `left` is b'.
+    """
 
     implied: F64
     threshold: F64
@@ -66,7 +69,7 @@ class _Ladder:
         return support
 
     def _threshold(self, s: F64) -> F64:
-        """Return the least thresholds of the decoder that leave no more items than may be fitted: [scales, 1]."""
+        """Return the least thresholds that leave no more items than may be fitted: [scales, 1]."""
         low = np.maximum(self.selected * s, 0.5 / self.plan.clients)
         full = np.flatnonzero(self._support(low, s) > self.most)
         if len(full):
@@ -156,7 +159,10 @@ class _Ladder:
 
 
 class _Fitted(NamedTuple):
-    """What joint recovery is expected to come to; `beyond`: how many items have an error above a size, in scales."""
+    """What joint recovery is expected to come to.
+
+    `beyond` says how many items have an error above a size, in scales.
+    """
 
     scale: float
     support: float
@@ -215,7 +221,9 @@ def _fitted(frequencies: F64, plan: Shape, number: F64 | float) -> _Fitted:
 
 
 def _normal_equivalent(size: F64, number: F64, plan: Shape) -> Callable[[F64], F64]:
-    """Return what gives a size of the noise, in its standard deviations, the normal size with the same tail.
+    """Return a function of sizes: the normal size with the same tail.
+
+    Sizes are in standard deviations of the noise.
 
     Args:
         size: float64 [groups], frequencies of items that are not fitted, in standard deviations of

@@ -14,6 +14,7 @@ import numpy.typing as npt
 from fedtally import kernels
 from fedtally.domain import Domain
 from fedtally.errors import InvalidInputError
+from fedtally.recovery.quantiles import median
 from fedtally.sketch import CountSketch, ScheduleKind, SketchSpec
 from fedtally.sketch.hashing import SIGNS_PER_GROUP, tabulation_tables
 
@@ -201,7 +202,7 @@ class Landed:
         largest = (
             sizes.max(axis=1) @ self.weights if self.fresh else (sizes @ self.weights).max(axis=1)
         )
-        return float(np.median(largest))
+        return median(largest)
 
     def rows(self) -> list[Decoder]:
         """Return, for each row, a decoder that estimates frequencies from that row alone."""

@@ -66,7 +66,10 @@ def _expected(frequencies: F64, plan: Shape, number: F64) -> tuple[F64, F64]:
 
 
 def _alike(plan: Shape) -> list[tuple[float, int]]:
-    """Return groups of batches of about equal size: the clients of all over those of one, and how many."""
+    """Return groups of batches of about equal size.
+
+    Each is the clients of all batches over those of one, and how many batches there are.
+    """
     cancelling = plan.cancelling
     if plan.heterogeneity > 1.0 and not plan.fresh:
         # The sizes of an item's own batches: all equal but the last, so that their effective number
@@ -110,13 +113,19 @@ def _exceeded_with(probability: float, expected: F64, numbers: F64, plan: Shape)
 
 
 def _tails(step: float, expected: F64, numbers: F64, plan: Shape) -> tuple[F64, F64]:
-    """Return sizes on a lattice, counts, and the probability that an estimate's error exceeds each."""
+    """Return sizes on a lattice, and the probability that an error exceeds each.
+
+    Sizes are in counts.
+    """
     t = _angles(step)
     blur = 0.0 if step == 1.0 else (_BLUR * step) ** 2
     items = tuple(expected.tolist())
 
     def median(noise: float, groups: list[tuple[float, int]]) -> tuple[F64, float]:
-        """Return the distribution of the median over rows of batches that share locations, and its step."""
+        """Return the distribution of the median over rows, and its step.
+
+        The batches share their locations.
+        """
         less: F64 = np.minimum(_less(step, items, tuple(groups)) / plan.width, 1 - 1e-12)
         log = -(noise + blur) * t * t / 2
         log += np.log1p(-less).T @ numbers
@@ -167,7 +176,10 @@ def _less(step: float, expected: tuple[float, ...], groups: tuple[tuple[float, i
 
 
 def _power(base: F64, exponent: int) -> F64:
-    """Return base**exponent, exponent at least 1, by squaring, which is much faster than numpy's."""
+    """Return base**exponent by squaring, for an exponent of at least 1.
+
+    NumPy's power is much slower.
+    """
     found = base if exponent % 2 else np.ones_like(base)
     while exponent := exponent // 2:
         base = base * base
@@ -177,7 +189,9 @@ def _power(base: F64, exponent: int) -> F64:
 
 
 def median_of_normals(rows: int) -> tuple[F64, F64]:
-    """Return sizes, rising, and the distribution on them of the median of so many independent standard normals.
+    """Return the distribution of the median of so many independent standard normals.
+
+    First its sizes, rising, then the probability of each.
 
     The normals are rounded to steps of 1/200, which changes quantiles by less than 2e-4 of
     themselves for up to 100 rows, by less than 2e-3 for up to 1,024.
@@ -192,8 +206,9 @@ def median_of_normals(rows: int) -> tuple[F64, F64]:
 
 
 def _law_of_median(row: F64, rows: int, step: float) -> tuple[F64, float]:
-    """Return the distribution of the median of rows, and its step; for even rows the mean of the two middle, on half
-    steps.
+    """Return the distribution of the median of rows, and its step.
+
+    For even rows it is the mean of the two middle ones, on half steps.
 
     Args:
         row: float64 [n], the distribution of one row on a lattice, 0 at n // 2.
