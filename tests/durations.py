@@ -43,6 +43,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    parts = config.option.keyword or config.option.markexpr or any("[" in a for a in config.args)
+    if config.option.renew_durations and parts:
+        raise pytest.UsageError("--renew-durations measures all cases of a test: leave -k, -m out")
     if not hasattr(config, "workerinput"):  # a worker of pytest-xdist hands on what it measures
         config.pluginmanager.register(Durations(config))
 

@@ -203,6 +203,10 @@ def test_a_plan_of_the_planner_runs(tmp_path):
 
 
 # ---- pilots ----
+#
+# The paper's decoder (`recovery="median"`) is planned by formula. For joint recovery the planner
+# runs hundreds of campaigns, which takes seconds: tests that do not look at the chosen size do
+# without.
 
 
 def test_a_pilot_takes_its_share_of_every_round():
@@ -329,7 +333,13 @@ def test_pilot_and_campaign_have_one_delta():
     """That of all clients together: a pilot has fewer, and its own default would be larger."""
     many = np.tile(items(1000), 3)
     result = fedtally.estimate(
-        many, domain=DOMAIN, counts=np.full(3000, 1000), tau=0.05, epsilon=1.0
+        many,
+        domain=DOMAIN,
+        counts=np.full(3000, 1000),
+        tau=0.05,
+        epsilon=1.0,
+        recovery="median",
+        confidence=0,
     )
     assert result.plan.privacy is not None
     assert result.plan.privacy.delta == pytest.approx(1 / 3e7)
@@ -343,6 +353,7 @@ def test_clients_of_several_items_have_a_pilot():
         "max_items": 3,
         "tau": 0.05,
         "seed": 1,
+        "recovery": "median",
         "confidence": 0,
     }
     result = fedtally.estimate(items(20_000), **options, num_rounds=2, pilot_share=0.2)
@@ -358,7 +369,7 @@ def test_clients_of_several_items_have_a_pilot():
 
 def test_a_pilot_keeps_to_max_bytes():
     result = fedtally.estimate(
-        items(), domain=DOMAIN, tau=0.03, max_bytes=2000, seed=1, confidence=0
+        items(), domain=DOMAIN, tau=0.03, max_bytes=2000, seed=1, recovery="median", confidence=0
     )
     assert result.sizing is not None
     assert result.sizing["pilot"]["bytes_per_client"] <= 2000
