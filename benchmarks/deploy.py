@@ -28,8 +28,9 @@ from fedtally.domain import IntegerRange
 from fedtally.plan import Plan
 from fedtally.secagg.client import Client, MemoryJournal
 from fedtally.secagg.config import SecAggConfig
-from fedtally.secagg.params import ClientPolicy
+from fedtally.secagg.params import Adversary, ClientPolicy
 from fedtally.secagg.proposal import propose
+from fedtally.sketch import Schedule
 from fedtally.store import Campaigns, SavedSession
 
 NOW = 1_800_000_000
@@ -63,7 +64,7 @@ def plan_of(clients: int) -> Plan:
     return Plan(
         rows=ROWS,
         width=WIDTH,
-        schedule="shared",
+        schedule=Schedule.parse("shared"),
         num_rounds=1,
         num_clients=clients,
         max_round_clients=clients,
@@ -84,7 +85,7 @@ def joined(plan: Plan, clients: int) -> list[Client]:
     return [
         FrequencyClient(plan, DOMAIN, [1 + number]).join(
             0,
-            ClientPolicy(adversary="semi-honest", min_honest=2),
+            ClientPolicy(adversary=Adversary.SEMI_HONEST, min_honest=2),
             journal=MemoryJournal(),
             random=stream(number),
         )

@@ -145,8 +145,10 @@ class Trials:
         >>> trials.linf(0.1, 100, tau=0.9) < 0.9, len(trials._errors)
         (True, 50)
         """
-        for done in (repeats // 2, 3 * repeats // 4) if tau is not None else ():
-            failed = int((self.errors(done) > tau * (1 + 1e-9)).sum())
+        looks = () if tau is None else (repeats // 2, 3 * repeats // 4)
+        bound = math.inf if tau is None else tau * (1 + 1e-9)
+        for done in looks:
+            failed = int((self.errors(done) > bound).sum())
             if bdtr(failed, done, probability) <= _SURE / 2:
                 repeats = done
                 break
