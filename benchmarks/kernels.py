@@ -17,6 +17,7 @@ import numpy as np
 from benchmarks import peers
 from benchmarks.measure import Case, Goal, Report, environment, interleaved, machine
 from fedtally import kernels
+from fedtally.kernels.backends import native
 from fedtally.recovery.median import MedianDecoder
 from fedtally.sketch import CountSketch, SketchSpec
 
@@ -67,8 +68,8 @@ def limit_cases(level: str, count: int, rng: np.random.Generator) -> list[Case]:
         index = rng.integers(kib << 8, size=min(count, kib << 10), dtype=np.uint32)
         passes = max(count // len(index), 1)
         work = passes * len(index)
-        gather = partial(kernels._native.gather_limit, level, np.zeros(kib << 8, np.float32), index)
-        scatter = partial(kernels._native.scatter_limit, level, np.zeros(kib << 8, np.int32), index)
+        gather = partial(native.gather_limit, level, np.zeros(kib << 8, np.float32), index)
+        scatter = partial(native.scatter_limit, level, np.zeros(kib << 8, np.int32), index)
         cases.append(Case(f"limit: gather, {kib} KiB", level, repeated(gather, passes), work))
         cases.append(
             Case(f"limit: scatter-increment, {kib} KiB", level, repeated(scatter, passes), work)

@@ -17,10 +17,13 @@ from typing import Any
 from fedtally import _validate
 from fedtally.errors import InvalidInputError
 
+native: Any  # the compiled module, which has no types; None: built without a compiler
 try:
-    from fedtally.kernels import _native as native  # type: ignore[attr-defined,unused-ignore]
-except ImportError:  # built without a compiler
-    native = None  # type: ignore[assignment,unused-ignore]
+    from fedtally.kernels import _native  # type: ignore[attr-defined,unused-ignore]
+
+    native = _native
+except ImportError:
+    native = None
 
 __all__ = [
     "PARALLEL_FROM",
