@@ -45,7 +45,7 @@ def prose(page: str) -> list[str]:
 
 @pytest.mark.parametrize(
     "page",
-    [page for page in PAGES if page.name not in ("CHANGELOG.md", "SECURITY.md", "design.md")],
+    [page for page in PAGES if page.name not in ("CHANGELOG.md", "SECURITY.md")],
     ids=lambda page: page.name,
 )
 def test_a_line_holds_one_sentence(page):
