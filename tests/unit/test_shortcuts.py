@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from fedtally import kernels
 from fedtally.domain import IntegerRange
+from fedtally.kernels import decoder
 from fedtally.planner.frequencies import Frequencies
 from fedtally.planner.trials import Trials
 from fedtally.privacy.accounting import calibrate, epsilon
@@ -101,7 +102,7 @@ def test_kernels_in_one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_one_thread_decodes_what_several_do(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FEDTALLY_NUM_THREADS", "3")
     # so small a bound that several threads take part
-    monkeypatch.setattr(kernels, "_PARALLEL_FROM", 64)
+    monkeypatch.setattr(decoder, "PARALLEL_FROM", 64)
     [first, *_] = sketch(60, "shared", 1)
     several = JointDecoder([first], IntegerRange(1, 2000)).range(1, 2000)
     with kernels.one_thread():
