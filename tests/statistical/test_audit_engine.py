@@ -462,9 +462,9 @@ def test_a_clip_that_is_left_out_is_found(name: str, monkeypatch: pytest.MonkeyP
 def test_a_draw_of_too_many_items_is_found(
     name: str, more: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    plan, draw = planned(name), tally._bound_clients
+    plan, draw = planned(name), tally.bound_clients
     monkeypatch.setattr(
-        tally, "_bound_clients", lambda rows, most, *rest: draw(rows, most + more, *rest)
+        tally, "bound_clients", lambda rows, most, *rest: draw(rows, most + more, *rest)
     )
     found = run(Audit(plan, campaigns=2))
     assert any("(items) move a release" in failure for failure in found.failures), found.failures

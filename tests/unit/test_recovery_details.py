@@ -481,11 +481,11 @@ def test_the_answer_says_how_certain_it_is():
     assert said.count("80 % interval") == 2  # of the top, and of the items asked for
     expected = result.intervals.predicted_linf
     assert (
-        f"about ± {report.percent(expected, report.decimals([expected]))}, predicted from the sums"
+        f"about ± {report.points(expected, report.decimals([expected]))}, predicted from the sums"
         in said
     )
     largest = max(e.sampling_error for e in result.top(3))
-    assert f"up to ± {report.percent(largest, report.decimals([largest]))} here" in said
+    assert f"up to ± {report.points(largest, report.decimals([largest]))} here" in said
     assert f"{result.evaluation.coverage:.1%} of the intervals hold the truth" in said
     assert "Note joint recovery finds rare items too" in said
     first = result.top(1)[0]

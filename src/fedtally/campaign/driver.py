@@ -396,7 +396,8 @@ class Driver:
         if state is ServerState.ADVERTISE and message.kind is Kind.ABORT:
             # The session has no roster yet and cannot know this client; the driver invited it.
             return self._decline(live, client, message, digest)
-        if live.session.receive_frame(client, message):
+        code = live.session.take(client, message)
+        if code is None:
             live.awaited.discard(client)
             live.taken[client] = digest
             if message.kind is Kind.ABORT:
@@ -404,7 +405,7 @@ class Driver:
             return Receipt.TAKEN
         if message.kind in self._replies[: self._phases.index(state)]:
             return Receipt.LATE
-        return self._refuse(live.session.refusal or AbortCode.MALFORMED)
+        return self._refuse(code)
 
     def _decline(self, live: _Live, client: ClientId, message: wire.Frame, digest: int) -> Receipt:
         try:

@@ -120,8 +120,6 @@ class Server:
             only if one of the first t is wrong. Blame accuses pairs, not clients: a client that
             deals bad shares puts the names of honest holders here, and a holder that lies the name
             of an honest dealer. Exclude nobody on the word of one round.
-        refusal: why the last `receive` refused a message; None: it took the message, or the bytes
-            were no message of this session.
 
     Use it from one thread at a time. `can_close` takes a pass over all neighbours: call it when a
     deadline is near, not after each message.
@@ -198,7 +196,6 @@ class Server:
         self.invite, self.state = invite, ServerState.ADVERTISE
         self.code: AbortCode | None = None
         self.outcome: Outcome | None = None
-        self.refusal: AbortCode | None = None
         self.blamed: list[Blame] = []
         self._session, self._terms = message.session, wire.decode_terms(terms)
         self._ctx = wire.context(self._session, terms)
@@ -260,26 +257,29 @@ class Server:
         Raises:
             LocalProtocolError: `client` is no int or str, which a checkpoint could not hold.
         """
-        return self.receive_frame(client, wire.parse(data))
+        message = wire.parse(data)
+        return self.take(client, message) is None if message is not None else False
 
-    def receive_frame(self, client: ClientId, message: wire.Frame | None) -> bool:
-        """Take a frame that is parsed already, as `receive` does. None: the bytes were no frame."""
+    def take(self, client: ClientId, message: wire.Frame) -> AbortCode | None:
+        """Take a message that is parsed already, as `receive` does.
+
+        Return why it is refused; None: it counts.
+        """
         if type(client) not in (int, str):
             raise LocalProtocolError(
                 f"a client must be named by an int or a str, got {type(client).__name__}"
             )
-        self.refusal = None
-        if message is None or message.session != self._session or self.state in _ENDED:
-            return False
+        if message.session != self._session or self.state in _ENDED:
+            return AbortCode.WRONG_STATE
         # Dropped without an answer or an effect: a client whose message was refused may send
         # another, and one that sends nonsense cannot end the session of the others.
         try:
             self._take(client, message)
         except RemoteProtocolError as error:
-            self.refusal = error.code
+            return error.code
         except RejectedError:  # a signature or a key that does not hold
-            self.refusal = AbortCode.ROSTER_INVALID
-        return self.refusal is None
+            return AbortCode.ROSTER_INVALID
+        return None
 
     def _take(self, client: ClientId, message: wire.Frame) -> None:
         if message.version != wire.VERSION:

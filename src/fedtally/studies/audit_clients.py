@@ -229,7 +229,8 @@ class Design:
             gap = length**2 - most[k] if passes else 0.0
             number_there = sum(self._release_of[r] == k for rounds in places for r in rounds)
             noise = length * math.sqrt(law_of(self.terms, number_there).variance)
-            if gap * number_there * math.sqrt(_MOST_OF_CROWDS) < _SEEN * noise:
+            # Equal, too: items whose sketches cancel are no direction, and both sides are 0.
+            if gap * number_there * math.sqrt(_MOST_OF_CROWDS) <= _SEEN * noise:
                 return None
             needed = max(needed, math.ceil((_SEEN * noise / (gap * number_there)) ** 2))
         population = Population(
