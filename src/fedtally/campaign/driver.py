@@ -1,24 +1,28 @@
-"""The driver of a campaign: who is asked for what, and what is written down first. Sans-IO.
+"""The driver of a campaign: it opens sessions, asks clients, and lands sums. Sans-IO.
 
-An engine carries bytes. It calls four methods of a `Driver` and nothing else of the protocol:
+The driver itself reads no clock and opens no connection. An engine carries the bytes and passes the
+time. Of the whole protocol, the engine calls only four methods of a `Driver`:
 
 - `check_in` when a client says that it is there,
 - `next` when a client asks what it should do,
 - `receive` when a client sends a frame,
 - `tick` when time has passed, or a frame was taken.
 
-The driver opens a session as soon as enough clients have checked in, closes a phase when everybody
-has answered or its time is up, and lands the sum. Several sessions run at once.
+The driver opens a session as soon as enough clients have checked in. A session runs through
+phases: in each one, the driver asks every client of the session for one answer. The driver closes a
+phase when every client has answered, or when the phase has run out of time. After the last phase
+the driver lands the sum. Several sessions run at once.
 
-**The order that holds.** A phase ends in one transaction of the store, which writes the checkpoint
-of the next phase. Only then does the first byte of the next phase leave. The sum lands in one
-transaction that also erases the checkpoint. Therefore a process may die at any moment: the next
-one resumes each session at the beginning of the phase that it was in, and the clients send their
-answers again.
+**The store is written before a client is asked.** A phase ends in one transaction of the store,
+which writes the checkpoint of the next phase. Only then does the first byte of the next phase
+leave. The sum lands in one transaction that also erases the checkpoint. Therefore a process may die
+at any moment. The next process resumes each session at the beginning of the phase that the session
+was in, and the clients send their answers again.
 
-**An error of the store ends the object in memory, never the session.** The driver forgets the
-session, says nothing to its clients, and restores it from its last checkpoint. A process whose
-campaign was taken over by another one (`OvertakenError`) says nothing any more.
+**An error of the store never ends a session.** The error only ends the copy of the session in
+memory: the driver drops this copy, sends nothing to the session's clients, and later restores the
+session from its last checkpoint. If another process takes the campaign over (`OvertakenError`), the
+driver of the first process never sends anything again.
 """
 
 from __future__ import annotations
@@ -53,27 +57,26 @@ from fedtally.secagg.server import ClientId, Server
 from fedtally.sketch import CountSketch
 from fedtally.store import SavedSession
 
-PATIENCE = (
-    4  # a phase waits this many times its seconds for the clients that it cannot go on without
-)
-REPEAT_SECONDS = 10  # a frame is handed out again to a client that asks, but no earlier
-RETRY_SECONDS = 10  # after an error of the store
-MISSES = 2  # a client that left so many questions unanswered is not drawn for a while
+# A phase that cannot go on without its missing clients waits for this many times `Deadlines.phase`.
+PATIENCE = 4
+REPEAT_SECONDS = 10  # a client that asks again gets the same frame again after this time
+RETRY_SECONDS = 10  # after an error of the store, the driver waits this long before it reads again
+MISSES = 2  # a client that leaves this many frames unanswered is benched: not drawn for a while
 _ENDED = (ServerState.DONE, ServerState.ABORTED)
 
 
 class Receipt(StrEnum):
-    """What became of a frame."""
+    """The driver's verdict on a frame that a client sent."""
 
-    TAKEN = "taken"  # it counts
-    AGAIN = "again"  # the same frame counts already
-    LATE = "late"  # its phase, or its session, is over
-    REFUSED = "refused"  # it is not what this client was asked for
+    TAKEN = "taken"  # the frame counts
+    AGAIN = "again"  # the same frame came before and counts already
+    LATE = "late"  # the frame's phase, or its session, is over
+    REFUSED = "refused"  # the frame is not the answer that the driver asked this client for
 
 
 @dataclass(frozen=True)
 class ServerKeys:
-    """What the server of a campaign signs with, and whom it lets take part.
+    """The signing key of a campaign's server, and the list of the clients that may take part.
 
     Args:
         signing_key: the key that the plan names.
@@ -89,17 +92,19 @@ class Deadlines:
     """How long the driver waits, in seconds.
 
     Args:
-        gather: from the first client that checked in until a session opens with fewer clients than
-            it could have.
-        phase: until a phase closes without the clients that have not answered. If the session
-            cannot go on without them, it waits up to four times as long.
-        session: until a session is given up, whatever its phase.
-        presence: for how long a client counts as present after it checked in.
-        bench: for how long a client that twice did not answer is not drawn.
+        gather: the wait for a full session. The wait begins when a round has `n_min` clients
+            present. At the end of the wait a session opens with fewer clients than `n_max`.
+        phase: the wait for the answers of a phase. At the end of the wait the phase closes without
+            the missing clients. If the session cannot go on without those clients, the phase waits
+            up to four times as long.
+        session: the longest life of a session. After this time the driver gives the session up,
+            whatever its phase.
+        presence: the time for which a client counts as present after it has checked in.
+        bench: the time for which the driver draws no client that has left two frames unanswered.
 
     Raises:
-        InvalidInputError: a number of seconds is no whole number of at least 1, or a session is too
-            short for its phases.
+        InvalidInputError: a value is not a whole number of at least 1, or a session is too short
+            for its phases.
     """
 
     gather: int = 60
@@ -121,32 +126,33 @@ class Deadlines:
 
 
 class DurableBooks(Books, Protocol):
-    """The books of one campaign, and its sessions: what must survive the process.
+    """The books and the sessions of one campaign: all its state that must survive the process.
 
-    `fedtally.store.CampaignStore` keeps them in SQLite.
+    `fedtally.store.CampaignStore` keeps this state in SQLite.
 
-    Each method that writes is one transaction. It raises `OvertakenError`, and changes nothing, if
-    another process has claimed the campaign since.
+    Each method that writes is one transaction. If another process has claimed the campaign in the
+    meantime, the method raises `OvertakenError` and changes nothing.
     """
 
     def save(self, plan: Plan, session: SavedSession, asked: Collection[ClientId]) -> None:
-        """Write a session durably, if the version before is the one that is there.
+        """Write a session durably, if the store holds the version just before this one.
 
         Args:
-            plan: of the campaign.
-            session: what to write; version 1 is the first.
-            asked: the clients that this session asks for their items from now on. They are kept,
-                by round, for ever.
+            plan: the campaign's plan.
+            session: the new version of the session. A session that is not in the store yet has
+                version 1.
+            asked: the clients that this session asks for their items from now on. The store keeps
+                their names for ever, by round.
         """
 
     def sessions(self, plan: Plan) -> list[SavedSession]:
-        """Return the sessions that go on, and those that ended and may still have to say how."""
+        """Return the sessions that go on, and those that ended but are not forgotten yet."""
 
     def forget(self, plan: Plan, session: bytes) -> None:
-        """Erase a session that has ended. Who was asked, and what landed, stays."""
+        """Erase a session that has ended. The asked clients and the landed sums stay."""
 
     def asked(self, plan: Plan) -> dict[int, set[ClientId]]:
-        """Return who was asked for items, by round."""
+        """Return the clients that were asked for their items, by round."""
 
     def landed_clients(self, plan: Plan) -> dict[int, int]:
         """Return the number of clients in the sums that landed, by round."""
@@ -154,14 +160,26 @@ class DurableBooks(Books, Protocol):
 
 @dataclass
 class _Live:
-    """A session in this process, and what the driver notes about its clients."""
+    """A session in this process, and the driver's notes about its clients.
+
+    All notes are about the phase that the session is in.
+
+    Attributes:
+        saved: the session as the store has it, except that `_resume` may extend `closes`.
+        run: the server's side of the session; None only while `CohortRun.begin` or
+            `CohortRun.resume` makes it.
+        frames: the frame that each client has to answer in this phase.
+        awaited: the clients that have not answered yet.
+        taken: a digest of the answer of each client.
+        handed: the time at which each client last got its frame.
+    """
 
     saved: SavedSession
-    run: CohortRun | None = None  # None only while `CohortRun.begin` makes it
-    frames: dict[ClientId, bytes] = field(default_factory=dict)  # what this phase asks of whom
-    awaited: set[ClientId] = field(default_factory=set)  # those who have not answered it
-    taken: dict[ClientId, int] = field(default_factory=dict)  # a digest of what each answered
-    handed: dict[ClientId, float] = field(default_factory=dict)  # when a frame was handed out
+    run: CohortRun | None = None
+    frames: dict[ClientId, bytes] = field(default_factory=dict)
+    awaited: set[ClientId] = field(default_factory=set)
+    taken: dict[ClientId, int] = field(default_factory=dict)
+    handed: dict[ClientId, float] = field(default_factory=dict)
 
     @property
     def session(self) -> Server:
@@ -171,7 +189,15 @@ class _Live:
 
 @dataclass
 class _Over:
-    """A session that has ended: what its clients still have to hear."""
+    """A session that has ended, and the last frame that its clients still have to get.
+
+    Attributes:
+        farewell: the last frame, the same for all clients.
+        clients: the clients that may get it.
+        owed: the clients that have to get it now. A client leaves this set when it gets the
+            farewell, and comes back when it sends another frame of the session.
+        not_after: the time after which the session is forgotten, Unix seconds.
+    """
 
     farewell: bytes
     clients: frozenset[ClientId]
@@ -182,31 +208,34 @@ class _Over:
 class Driver:
     """Run a campaign of secure aggregation between an engine and a store.
 
-    The engine carries bytes. The store keeps what must survive this process.
+    The engine carries bytes. The store keeps all state that must survive this process.
 
-    A campaign is charged before its first Invite. A session opens for `n_max` clients of a round,
-    drawn from those who checked in, or after a while for at least `n_min`. A round has as many
-    sessions as fit under the plan's `max_round_clients`; a round that lost a session lands with
-    the others. A client is asked once for a round, and for as many rounds as the plan's privacy
-    allows, without privacy for one.
+    With privacy, the campaign is charged before its first Invite leaves. A session opens for
+    `n_max` clients of a round, which are drawn from the clients that checked in. After
+    `Deadlines.gather` a session opens for fewer clients, but at least `n_min`. A round has as many
+    sessions as fit under the plan's `max_round_clients`. If a session fails, its round is the sum
+    of the others. A client is asked for its items at most once in a round, and in as many rounds as
+    the plan's privacy allows. Without privacy a client is asked in one round only.
 
-    Make a new driver with the same store after a crash. One thread at a time.
+    After a crash, make a new driver with the same store. Use a driver from one thread at a time.
 
     Args:
-        plan: the campaign's, with its keys.
-        store: what survives this process; claimed for this driver alone.
-        keys: the server's.
-        deadlines: how long to wait.
+        plan: the campaign's plan, with its keys.
+        store: the state that survives this process; claimed for this driver alone.
+        keys: the server's keys.
+        deadlines: how long the driver waits; None: the defaults.
         random: returns as many uniform bytes as it is asked for, from a cryptographic source.
 
     Attributes:
-        refusals: how often a frame was refused, and how often a client said that it aborts, by
-            code: why clients stay away.
-        rejected: sessions whose sum no sketches can have, so that it did not land.
-        is_overtaken: another process runs the campaign now.
+        refusals: how many frames were refused, and how many clients aborted, by code. These codes
+            tell an operator why clients do not take part.
+        rejected: the sessions whose sum could not land. Either no sketches have such a sum, or the
+            release of the session's round is out.
+        is_overtaken: whether another process runs the campaign now.
 
     Raises:
-        InvalidInputError: the plan is not summed by `secagg`, lacks keys, or names others.
+        InvalidInputError: the plan is not summed by `secagg`, or has no keys, or names other keys
+            than `keys`.
     """
 
     def __init__(
@@ -229,30 +258,34 @@ class Driver:
         self.plan, self._store, self._keys, self._random = plan, store, keys, random
         self._parameters = plan.secure_sum.parameters
         self._deadlines = Deadlines() if deadlines is None else deadlines
+        # Both lists have the order of the exchanges: an index into one is an index into the other.
         self._phases = [step.phase for step in EXCHANGES[self._parameters.adversary]]
         self._replies = [step.reply for step in EXCHANGES[self._parameters.adversary]]
         self._live: dict[bytes, _Live] = {}
-        self._session_of: dict[ClientId, bytes] = {}  # of clients in a session that runs
+        self._session_of: dict[ClientId, bytes] = {}  # only clients of a session in `_live`
         self._over: dict[bytes, _Over] = {}
-        self._present: dict[ClientId, float] = {}  # when each checked in last
-        self._gathering: dict[int, float] = {}  # since when a round has had clients waiting for it
+        self._present: dict[ClientId, float] = {}  # the time of each client's last check-in
+        # The time since which a round has had enough clients for a session, but not a full one.
+        self._gathering: dict[int, float] = {}
         self._misses: Counter[ClientId] = Counter()
-        self._benched: dict[ClientId, float] = {}  # until when
-        self._retry_at: float | None = -math.inf  # sessions of the store are not in memory
-        self._now = 0
+        self._benched: dict[ClientId, float] = {}  # the time until which a client is not drawn
+        # The time at which to read the store's sessions. None: all of them are in memory. A new
+        # driver has none of them, so its first tick reads the store.
+        self._retry_at: float | None = -math.inf
+        self._now = 0  # the engine's time at the last `tick` or `receive`, in whole seconds
         self._drains = False
         self.refusals: Counter[AbortCode] = Counter()
         self.rejected: list[bytes] = []
         self.is_overtaken = False
         self._asked: dict[int, set[ClientId]] = defaultdict(set)
-        self._landed: dict[int, int] = {}  # clients whose items are in sums, by round
+        self._landed: dict[int, int] = {}  # the number of clients in landed sums, by round
         self._released: frozenset[int] = frozenset()
         self._read_books()
 
     # ---- what an engine calls ----
 
     def check_in(self, client: ClientId, now: float) -> bool:
-        """Note that a client is there; whether it may be drawn for a session of the rounds left.
+        """Note that a client is present; return whether a session may draw it.
 
         Args:
             client: its name in the transport, the same in all calls and all processes.
@@ -270,8 +303,10 @@ class Driver:
     def next(self, client: ClientId, now: float) -> bytes | None:
         """Return the frame that a client should answer now; None: there is nothing to do.
 
-        A frame is handed out at once, again after a receipt for this client, and otherwise every
-        ten seconds. It says what the session decided, whatever the client was told before.
+        The first call in a phase returns the phase's frame. Further calls return the same frame
+        again, at most every ten seconds, and at once after the client has sent something. Once the
+        session has ended, a call returns the farewell, which says how the session ended. The
+        farewell comes again only after the client has sent another frame of the session.
 
         Args:
             client: as for `check_in`.
@@ -279,6 +314,7 @@ class Driver:
         """
         if self.is_overtaken:
             return None
+        # No session has an empty name: a client without a session gets None here.
         live = self._live.get(self._session_of.get(client, b""))
         if live is not None and client in live.awaited:
             if now - live.handed.get(client, -math.inf) < REPEAT_SECONDS:
@@ -292,11 +328,13 @@ class Driver:
         return None
 
     def receive(self, client: ClientId, frame: bytes, now: float) -> Receipt:
-        """Take what a client sent; what became of it. Nothing that a client sends is an exception.
+        """Take a frame that a client sent; return the driver's verdict on it.
+
+        No bytes of a client raise an exception.
 
         Args:
-            client: as for `check_in`: the one whom the transport has authenticated.
-            frame: whatever came.
+            client: as for `check_in`: the client that the transport has authenticated.
+            frame: the bytes that came; any bytes are allowed.
             now: the time, Unix seconds.
         """
         _check_name(client)
@@ -308,28 +346,32 @@ class Driver:
             return self._refuse(AbortCode.MALFORMED)
         over = self._over.get(message.session)
         if over is not None and client in over.clients:
-            over.owed.add(client)  # it has not heard how the session ended
+            over.owed.add(client)  # the client does not know yet how the session ended
             return Receipt.LATE
         live = self._live.get(message.session)
         if live is None:
-            return Receipt.LATE  # it ended long ago, or this process does not have it yet
+            # The session ended long ago, or this process has not restored it yet.
+            return Receipt.LATE
         if client not in live.saved.clients:
             return self._refuse(AbortCode.WRONG_STATE)
-        live.handed.pop(client, None)  # it is there, and may be asked at once
+        # The client is connected now, so `next` need not wait before it returns a frame again.
+        live.handed.pop(client, None)
         return self._take(live, client, message)
 
     def tick(self, now: float) -> float:
-        """Open, close and land what is due; return when to call again at the latest, Unix seconds.
+        """Open sessions, close phases and land sums that are due; return the time of the next call.
 
-        Call it as well after a frame was TAKEN: it may have been the last that a phase waited for.
+        The time is in Unix seconds, and is the latest one: earlier calls do no harm. Call `tick`
+        also after each frame that was TAKEN, since a phase may have waited for this frame alone.
 
         Args:
             now: the time, Unix seconds.
 
         Raises:
-            OvertakenError: another process runs this campaign; this driver says nothing any more.
+            OvertakenError: another process runs this campaign; this driver never sends anything
+                again.
             OverspentError: the population has too little left for the campaign. Nobody was invited.
-            Exception: what the store raised; call again later.
+            Exception: an error that the store raised; call again later.
         """
         if self.is_overtaken:
             raise OvertakenError("another process runs this campaign: stop this one")
@@ -350,6 +392,7 @@ class Driver:
             self.is_overtaken = True
             raise
         except BaseException:
+            # A session may have left memory, or be half restored: the store has all of it.
             self._retry_at = now + RETRY_SECONDS
             raise
         return self._next_time()
@@ -357,21 +400,21 @@ class Driver:
     # ---- what an operator asks ----
 
     def drain(self) -> None:
-        """Open no session any more; those that run go on to their end."""
+        """Open no further session. The sessions that run go on to their end."""
         self._drains = True
 
     @property
     def is_idle(self) -> bool:
-        """Whether no session runs and none waits to be restored."""
+        """Whether no session runs, and no session of the store waits to be restored."""
         return not self._live and self._retry_at is None
 
     @property
     def is_complete(self) -> bool:
-        """Whether every round is as full as the plan allows, and no session runs."""
+        """Whether the driver is idle, and no round may have another session."""
         return self.is_idle and not self._open_rounds()
 
     def release(self) -> list[CountSketch]:
-        """Return the sums that may leave, as `FrequencyServer.release` does. Call it at the end.
+        """Return the sums that may leave, as `FrequencyServer.release` does; call it at the end.
 
         Raises:
             LocalProtocolError: sessions run; `drain` and wait until `is_idle`.
@@ -388,13 +431,15 @@ class Driver:
     # ---- frames ----
 
     def _take(self, live: _Live, client: ClientId, message: wire.Frame) -> Receipt:
-        # Only this client's own receipts depend on it: a hash table's function is good enough.
+        # A client that finds two frames with one digest only spoils its own receipt. So Python's
+        # `hash` is good enough.
         digest = hash(message)
         if live.taken.get(client) == digest:
             return Receipt.AGAIN
         state = live.session.state
         if state is ServerState.ADVERTISE and message.kind is Kind.ABORT:
-            # The session has no roster yet and cannot know this client; the driver invited it.
+            # The session refuses an Abort while it has no roster. The driver has invited the client
+            # and need not wait for it any more.
             return self._decline(live, client, message, digest)
         code = live.session.take(client, message)
         if code is None:
@@ -403,11 +448,13 @@ class Driver:
             if message.kind is Kind.ABORT:
                 self.refusals[wire.decode_abort(message.body)] += 1
             return Receipt.TAKEN
+        # An answer to an earlier phase is late, and nobody is to blame.
         if message.kind in self._replies[: self._phases.index(state)]:
             return Receipt.LATE
         return self._refuse(code)
 
     def _decline(self, live: _Live, client: ClientId, message: wire.Frame, digest: int) -> Receipt:
+        """Take the Abort of a client that answers an Invite with it."""
         try:
             code = wire.decode_abort(message.body)
         except RemoteProtocolError as error:
@@ -424,13 +471,19 @@ class Driver:
     # ---- sessions ----
 
     def _journal(self, live: _Live) -> Callable[[bytes], None]:
-        """Return what a session writes its checkpoint with, before anything of the phase leaves."""
+        """Return the function that writes a session's checkpoints to the store.
+
+        The session calls this function when it enters a phase, before any frame of the phase can
+        leave.
+        """
 
         def write(checkpoint: bytes) -> None:
-            # The first checkpoint is written while the session is made.
+            # `CohortRun.begin` writes the first checkpoint before it returns the run.
             state = ServerState.ADVERTISE if live.run is None else live.session.state
-            # Each client that gets an Inbox spends its item.
+            # In COLLECT each client gets an Inbox, and answers with its items. The same transaction
+            # counts this participation, so that no crash can lose the count.
             asked = live.session.awaited if state is ServerState.COLLECT else ()
+            # In DONE the checkpoint stays: it holds the sum until the sum has landed.
             saved = replace(
                 live.saved,
                 checkpoint=None if state is ServerState.ABORTED else checkpoint,
@@ -438,6 +491,7 @@ class Driver:
                 version=live.saved.version + 1,
             )
             if state in _ENDED:
+                # Only these clients hear the farewell, which is the same for all of them.
                 told = dict(live.session.outgoing())
                 saved = replace(saved, clients=tuple(told), farewell=next(iter(told.values()), b""))
             self._store.save(self.plan, saved, asked)
@@ -447,21 +501,22 @@ class Driver:
         return write
 
     def _closes(self, state: ServerState, not_after: int) -> tuple[int, int]:
-        """Return until when a phase waits for all clients, and until when for those it needs.
+        """Return the two times at which a phase that begins now closes, Unix seconds.
 
-        The phase begins now.
+        Until the first time the phase waits for all clients. Until the second time it waits only if
+        the session cannot go on without the missing clients.
         """
         if state in _ENDED:
             return self._now, self._now
         later = len(self._phases) - 1 - self._phases.index(state)
         seconds = self._deadlines.phase
-        # What later phases need is not spent in this one.
+        # Each later phase needs its own seconds before the session's end.
         last = max(self._now, not_after - later * seconds)
         return min(self._now + seconds, last), min(self._now + PATIENCE * seconds, last)
 
     def _recover(self) -> None:
-        """Take the sessions of the store that are not in memory: after a restart, or an error."""
-        self._retry_at = None
+        """Restore the store's sessions that are not in memory, after a restart or an error."""
+        self._retry_at = None  # `tick` sets it again if anything here raises
         self._read_books()
         for saved in self._store.sessions(self.plan):
             if saved.checkpoint is None:
@@ -470,12 +525,13 @@ class Driver:
                 self._resume(saved)
 
     def _read_books(self) -> None:
-        """Read what decides who may join which round."""
+        """Read from the store which clients were asked, and which rounds are full or released."""
         self._asked = defaultdict(set, self._store.asked(self.plan))
         self._landed = self._store.landed_clients(self.plan)
         self._released = frozenset(self._store.released(self.plan))
 
     def _resume(self, saved: SavedSession) -> None:
+        """Restore a session at the beginning of its phase, or end it if its sum is there."""
         live = _Live(saved)
         try:
             live.run = CohortRun.resume(
@@ -486,32 +542,34 @@ class Driver:
                 allow_list=self._keys.allow_list,
                 journal=self._journal(live),
             )
-        except (RejectedSumError, LocalProtocolError):  # it had its sum, which did not land
+        except (RejectedSumError, LocalProtocolError):
+            # The session had its sum, and the sum could not land.
             self._reject(live)
             return
         self._keep(live)
-        if live.run.done:  # it had its sum, which `resume` has landed
+        if live.run.done:  # the session had its sum, and `CohortRun.resume` has landed the sum
             self._finish(live)
             return
-        # What clients sent in this phase is lost, so that they get the time to send it again.
+        # The answers of this phase are lost: the clients get the time to send them again.
         soft, hard = self._closes(live.session.state, saved.not_after)
         closes = max(soft, saved.closes[0]), max(hard, saved.closes[1])
         live.saved = replace(saved, closes=closes)
         self._ask(live)
 
     def _keep(self, live: _Live) -> None:
+        """Put a session into memory, so that its clients cannot be drawn for another one."""
         self._live[live.saved.session] = live
         self._session_of.update(dict.fromkeys(live.saved.clients, live.saved.session))
 
     def _drop(self, live: _Live) -> None:
-        """Take a session out of memory. Its clients may be drawn again."""
+        """Take a session out of memory, so that its clients may be drawn again."""
         self._live.pop(live.saved.session, None)
         for client, session in list(self._session_of.items()):
             if session == live.saved.session:
                 del self._session_of[client]
 
     def _ask(self, live: _Live) -> None:
-        """Note what the phase asks of whom."""
+        """Note the frames of a new phase, which no client has answered yet."""
         assert live.run is not None
         live.frames = dict(live.run.outgoing())
         live.awaited = set(live.frames)
@@ -519,17 +577,18 @@ class Driver:
         live.handed.clear()
 
     def _is_due(self, live: _Live) -> bool:
-        """Tell whether a phase has nobody to wait for, or its time is up."""
+        """Tell whether a phase has nobody to wait for, or no time left."""
         if not live.awaited or self._now > live.saved.not_after:
             return True
         soft, hard = live.saved.closes
-        # `can_close` costs a pass over all neighbours: it is asked late.
+        # `can_close` takes a pass over all neighbours, so it is called only when its answer counts.
         return self._now >= hard or (self._now >= soft and live.session.can_close().code is None)
 
     def _close(self, live: _Live) -> None:
-        """Close a phase. After an error the session is not in memory, and is restored later."""
+        """Close a phase: begin the next one, or land the sum, or abort the session."""
         assert live.run is not None
         missing = tuple(live.awaited)
+        # If closing raises, the session must be out of memory, since `_recover` restores no other.
         self._drop(live)
         try:
             live.run.deadline_passed(self._now)
@@ -545,9 +604,9 @@ class Driver:
             self._ask(live)
 
     def _reject(self, live: _Live) -> None:
-        """End a session whose sum cannot land, today or later.
+        """End a session whose sum can never land.
 
-        No sketches have such a sum, or its release is out.
+        Either no sketches have such a sum, or the release of the session's round is out.
         """
         self.rejected.append(live.saved.session)
         saved = replace(live.saved, checkpoint=None, version=live.saved.version + 1)
@@ -556,18 +615,20 @@ class Driver:
         self._finish(live)
 
     def _finish(self, live: _Live) -> None:
-        """Keep of a session that has ended what its clients still have to hear."""
+        """Move a session that has ended out of memory, and keep its farewell for its clients."""
         self._drop(live)
         self._landed = self._store.landed_clients(self.plan)
         self._over[live.saved.session] = _over(live.saved)
 
     def _drop_over(self) -> None:
+        """Forget the ended sessions whose last second is over."""
         for session, over in list(self._over.items()):
             if self._now > over.not_after:
                 self._store.forget(self.plan, session)
                 del self._over[session]
 
     def _note_miss(self, client: ClientId) -> None:
+        """Note that a client has not answered, and must check in again before it is drawn."""
         self._misses[client] += 1
         self._present.pop(client, None)
         if self._misses[client] >= MISSES:
@@ -577,9 +638,10 @@ class Driver:
     # ---- who takes part ----
 
     def _open_rounds(self) -> dict[int, int]:
-        """Return how many clients the rounds that may have another session have room for.
+        """Return the rounds that may have another session, each with its room for clients.
 
-        The emptiest round comes first.
+        The emptiest round comes first, so that rounds fill evenly. A session that runs takes the
+        room of all its clients, since any of them may end up in its sum.
         """
         most, least = self.plan.max_round_clients, self._parameters.n_min
         room = {n: most - self._landed.get(n, 0) for n in range(self.plan.num_rounds)}
@@ -593,7 +655,7 @@ class Driver:
         }
 
     def _may_join(self, client: ClientId, round: int) -> bool:
-        """Tell whether a client was not asked for this round, nor for as many rounds as it may."""
+        """Tell whether a client was not asked in this round, and may still be asked in one."""
         if client in self._asked[round]:
             return False
         privacy = self.plan.privacy
@@ -601,7 +663,7 @@ class Driver:
         return sum(client in clients for clients in self._asked.values()) < most
 
     def _open_sessions(self) -> None:
-        """Open a session for each round that has enough clients present."""
+        """Open a session for each round with a full set of clients, or with enough after a wait."""
         since = self._now - self._deadlines.presence
         free = [c for c, at in self._present.items() if at >= since and c not in self._session_of]
         for round, room in self._open_rounds().items():
@@ -619,10 +681,11 @@ class Driver:
             free = [client for client in free if client not in self._session_of]
 
     def _draw(self, clients: Sequence[ClientId], size: int) -> tuple[ClientId, ...]:
-        """Return so many of the clients, each set of this size with the same probability."""
+        """Draw `size` of the clients; each set of this size has the same probability."""
         if len(clients) <= size:
             return tuple(clients)
-        # 16 uniform bytes for each: that any two are equal has a probability below 2^-88.
+        # Each client gets 16 uniform bytes, and the smallest ones win. With up to 2^20 clients, two
+        # of them get the same bytes with a probability below 2^-88.
         drawn = self._random(16 * len(clients))
         keys = {c: drawn[16 * place : 16 * place + 16] for place, c in enumerate(clients)}
         return tuple(sorted(clients, key=keys.__getitem__)[:size])
@@ -630,8 +693,8 @@ class Driver:
     def _open(self, round: int, clients: tuple[ClientId, ...]) -> None:
         """Charge the campaign, open a session and note its Invites."""
         if self.plan.privacy is not None:
-            # Before the first Invite. Else clients could spend their items for a sum that may not
-            # be opened.
+            # The first reservation charges the campaign, so it comes before the first Invite.
+            # Otherwise clients could spend their items on a sum that nobody may open.
             self._store.reserve(self.plan, release_of(self.plan, round))
         session, lifetime = self._random(32), self._deadlines.session
         live = _Live(SavedSession(session, round, clients, None, (0, 0), self._now + lifetime))
@@ -651,7 +714,7 @@ class Driver:
         self._ask(live)
 
     def _next_time(self) -> float:
-        """Return when something is due by time alone."""
+        """Return the time at which something is next due, even if no client sends anything."""
         times = [math.inf if self._retry_at is None else self._retry_at]
         for live in self._live.values():
             soft, hard = live.saved.closes
@@ -662,6 +725,7 @@ class Driver:
 
 
 def _over(saved: SavedSession) -> _Over:
+    """Return a session that has ended, and that owes its farewell to all its clients."""
     clients = frozenset(saved.clients if saved.farewell else ())
     return _Over(saved.farewell or b"", clients, set(clients), saved.not_after)
 

@@ -1,9 +1,15 @@
-"""How a pilot is read: the frequencies that a small sketch of few clients suggests.
+"""Read a pilot: estimate a distribution of frequencies from a small sketch of few clients.
 
-A pilot is read in four steps: the items that are told one by one (`_heads`), the mass and the
-energy of all others (`_energy`), a power law with these (`_shape`), and what the counts of fitted
-items say against it (`_deconvolution`). docs/pilot.md derives each step, and says how far the
-result is to be trusted.
+`read` does this in four steps:
+
+1. `_heads` finds the items whose own frequencies joint recovery shows. The items that stand out
+   from the noise are the *heavy list*. All other items are the *tail*.
+2. `_energy` estimates two sums over the tail: its *mass*, the sum of the frequencies f, and its
+   *energy*, the sum of f^2.
+3. `_shape` finds a power law with this mass and this energy.
+4. `_deconvolution` corrects the power law by the counts of the items that are fitted one by one.
+
+docs/pilot.md derives each step, and says how far the result can be trusted.
 """
 
 from __future__ import annotations
@@ -28,24 +34,28 @@ from fedtally.recovery.joint import JointDecoder
 from fedtally.sketch import CountSketch, Schedule, SketchSpec
 
 F64 = npt.NDArray[np.float64]
-HEAVY = 4.0  # standard errors by which an item of a pilot stands out
-_KNOWN = 0.5  # relative standard error up to which fourth powers are used
-_COMPARED = 100  # largest fitted items that are compared between rounds
-_CLEARLY = 2.0  # times the fit's own threshold, from which an item is not one that its error chose
-_LONGER = 0.02  # share of the start that is not cut off
-_CLEAR = 2.0  # standard errors from which rounds are taken to be of different distributions
+HEAVY = 4.0  # an item stands out if its frequency exceeds this many of its standard errors
+_KNOWN = 0.5  # fourth powers are used up to this relative standard error
+_COMPARED = 100  # at most so many of the largest fitted items are compared between rounds
+# Some items are on the support only because of their errors. An item is clearly fitted, and none of
+# these, if its value exceeds the fit's own threshold this many times.
+_CLEARLY = 2.0
+# Deconvolution starts from the power law with its cut, mixed with this share of a power law that is
+# cut only where items stand out. Without this share no item could ever lie beyond the first cut.
+_LONGER = 0.02
+_CLEAR = 2.0  # an effect is real if it exceeds this many of its standard errors
 
 
 @dataclass(frozen=True)
 class Pilot:
-    """A small sketch of few clients, from which the frequencies are guessed.
+    """The size of a pilot: a small sketch of few clients, from which frequencies are estimated.
 
-    The defaults are those of the paper's experiments.
+    The defaults come from the paper's experiments.
 
     Args:
-        share: of all clients, in (0, 1).
-        rows: of its sketch.
-        width: of its sketch.
+        share: the pilot's share of all clients, in (0, 1).
+        rows: the rows of the pilot's sketch.
+        width: the width of the pilot's sketch.
 
     >>> Pilot().clients(17_500), Pilot().spec(bytes(32)).width
     (1750, 200)
@@ -61,36 +71,39 @@ class Pilot:
         _validate.integer(2, width=self.width)
 
     def clients(self, num_clients: int) -> int:
-        """Return how many clients take part in the pilot, at least one.
+        """Return the number of clients in the pilot, at least one.
 
-        They take no part in what follows.
+        The pilot's clients take no part in the later campaign.
         """
         return max(1, int(self.share * _validate.integer(1, num_clients=num_clients)))
 
     def spec(self, seed: bytes) -> SketchSpec:
-        """Return the pilot's sketch, of one round."""
+        """Return the spec of the pilot's sketch, of one round."""
         return SketchSpec(self.rows, self.width, Schedule.parse("shared"), 1, seed)
 
 
 @dataclass(frozen=True)
 class Fit:
-    """How a pilot was read.
+    """The numbers behind a reading of a pilot.
 
     Attributes:
-        clients: of the pilot.
-        batches: of its rounds.
-        heavy: length of the heavy list.
-        mass: of the tail, 1 less that of the heavy list; of clients of several items the most that
-            it can be.
-        energy: of the tail, the sum of squared frequencies.
-        cells_error: the part of its standard error that is due to the few cells.
-        exponent: of the power law that the tail's shape starts from.
-        resolved: frequency from which items are told one by one; of smaller ones mass and energy.
-        conditioned: whether joint recovery was at least as good as the median; otherwise the
-            pilot's sketch was too small for what it held.
-        heterogeneity: of its rounds, as estimated; `Frequencies.heterogeneity` is what is used of
+        clients: the number of the pilot's clients.
+        batches: the number of batches of its rounds that clients took part in.
+        heavy: the length of the heavy list.
+        mass: the tail's mass. If clients hold one item each, this mass is 1 less that of the heavy
+            list. If clients may hold several, this mass is the largest that the tail can have.
+        energy: the tail's energy, the sum of its squared frequencies.
+        cells_error: the standard error of the energy, as far as the small number of cells causes
             it.
-        heterogeneity_error: its standard error; infinite where nothing is known of it.
+        exponent: the exponent of the power law that deconvolution starts from.
+        resolved: the frequency from which single items are known. Of the smaller items only the
+            mass and the energy are known.
+        conditioned: whether joint recovery was at least as good as the median. If not, the pilot's
+            sketch was too small for its items.
+        heterogeneity: the estimated heterogeneity of the pilot's rounds. The planner uses
+            `Frequencies.heterogeneity`, which is 1 unless the estimate is clearly more.
+        heterogeneity_error: the standard error of that estimate; infinite if the pilot does not
+            show the heterogeneity.
     """
 
     clients: int
@@ -107,13 +120,13 @@ class Fit:
 
 
 class Reading(NamedTuple):
-    """What a pilot suggests.
+    """The distribution that a pilot suggests.
 
     Attributes:
-        frequencies: float64 [k], the heavy list, then groups of the others.
-        numbers: float64 [k], how many items have each.
-        fit: how the pilot was read.
-        heterogeneity: of its rounds, 1 where they are not clearly different.
+        frequencies: float64 [k], the heavy list, then the frequencies of groups of other items.
+        numbers: float64 [k], the number of items that have each frequency.
+        fit: the numbers behind this reading.
+        heterogeneity: the heterogeneity of the rounds; 1 unless they clearly differ.
     """
 
     frequencies: F64
@@ -126,11 +139,12 @@ class _Pilot(NamedTuple):
     """A decoded pilot.
 
     Attributes:
-        sketches: of its rounds.
-        fit: of joint recovery.
-        clients: n, of all rounds.
-        batches: sets of signs that clients took part in.
-        max_items: the most items of one client.
+        sketches: the sums of the pilot's rounds.
+        fit: the fit of joint recovery to these sums.
+        clients: n, the number of clients in all rounds.
+        batches: the number of batches of rounds that clients took part in. Each batch has signs of
+            its own.
+        max_items: the largest number of items that a client may hold.
     """
 
     sketches: Sequence[CountSketch]
@@ -141,14 +155,15 @@ class _Pilot(NamedTuple):
 
 
 class _Heads(NamedTuple):
-    """What is told item by item.
+    """The items whose own frequencies are known.
 
     Attributes:
-        heavy: float64 [heavy], falling frequencies of the items that stand out.
-        light: float64 [light], frequencies that are clearly fitted, and do not stand out.
-        light_error: float64 [light], their mean squared errors.
-        residual: of the fit with these and the heavy items alone.
-        share: that the residual keeps of what is not fitted.
+        heavy: float64 [heavy], the falling frequencies of the items that stand out.
+        light: float64 [light], the frequencies of the items that are clearly fitted but do not
+            stand out. These items belong to the tail.
+        light_error: float64 [light], the mean squared errors of `light`.
+        residual: float64 [rows, width, batches], the sums less the heavy and the light items.
+        share: the share of the mean square of all other items that the residual keeps.
     """
 
     heavy: F64
@@ -159,17 +174,18 @@ class _Heads(NamedTuple):
 
 
 class _Energy(NamedTuple):
-    """What the cells tell of the tail, the items that do not stand out.
+    """Sums over the tail, the items that do not stand out, as the cells show them.
 
     Attributes:
-        mass: of the tail; of clients of several items the most that it can be.
-        energy: of the tail, its sum of squared frequencies.
-        excess: mean square of what is not fitted, times the width, without the noise.
+        mass: the tail's mass; if clients may hold several items, the largest that it can be.
+        energy: the tail's energy, the sum of its squared frequencies.
+        excess: the width times the mean square of a cell that the items outside `_Heads` cause,
+            without the noise.
         error: the standard error of `excess`.
-        same: heterogeneity of the batches.
-        used: heterogeneity of the rounds, 1 where it is not clearly more.
-        estimated: heterogeneity of the rounds, as estimated.
-        estimated_error: its standard error.
+        same: the heterogeneity of the batches.
+        used: the heterogeneity of the rounds, if it is clearly more than 1; otherwise 1.
+        estimated: the heterogeneity of the rounds, as estimated.
+        estimated_error: the standard error of `estimated`.
     """
 
     mass: float
@@ -183,9 +199,13 @@ class _Energy(NamedTuple):
 
 
 class _Tail(NamedTuple):
-    """The items that do not stand out.
+    """The items that do not stand out, in groups of equal frequency.
 
-    Groups of them, the exponent of the power law, and the largest frequency.
+    Attributes:
+        frequencies: float64 [k], the frequency of each group.
+        numbers: float64 [k], the number of items in each group.
+        exponent: the exponent of the power law.
+        most: the largest frequency that does not stand out.
     """
 
     frequencies: F64
@@ -201,7 +221,7 @@ def read(
     largest_unseen: float,
     max_items: int,
 ) -> Reading:
-    """Return the distribution that a pilot suggests; arguments as for `Frequencies.from_pilot`."""
+    """Return the distribution that a pilot suggests; see `Frequencies.from_pilot`."""
     decoder = JointDecoder(sketches, domain)
     fit, landed, clients = decoder.fit, decoder.fit.landed, decoder.num_clients
     batches = int(np.count_nonzero(landed.clients))
@@ -217,15 +237,17 @@ def read(
     known = _energy(pilot, heads, noise)
     ranks = (len(heads.heavy) + 1, domain.size)
     tail = _shape(pilot, heads, known, ranks, largest_unseen)
-    # the error of one item, in clients
+    # The standard error of an item of average share b, in clients.
     one = fit.scale * clients / math.sqrt(float(fit.share.mean()))
     resolved = min(max(_CLEARLY * fit.threshold * one, 0.5), tail.most * clients)
     energy = known.energy
-    # A bound below what would stand out is the caller's: deconvolution does not know of it.
+    # Deconvolution bounds the tail by `tail.most` alone, and would break a lower bound of the
+    # caller. If the caller's bound is lower, the power law stays as it is.
     if len(tail.frequencies) and largest_unseen >= tail.most:
         tail = _deconvolution(pilot, heads, known, ranks, tail, one, resolved)
         energy = float(tail.numbers @ tail.frequencies**2)
-    # the least that the mass admits
+    # The power law may have more energy than the cells show: with this many candidates, the mass
+    # admits no less.
     energy = max(energy, float(tail.numbers @ tail.frequencies**2))
     return Reading(
         np.append(heads.heavy, tail.frequencies),
@@ -248,15 +270,16 @@ def read(
 
 
 def _heads(pilot: _Pilot) -> _Heads:
-    """Return the items that are told one by one, and the residual without them."""
+    """Return the items whose own frequencies are known, and the residual without these items."""
     fit, clients = pilot.fit, pilot.clients
     values = np.maximum(fit.estimates(fit.support.ids), 0.0)
     squared_error = fit.scale**2 / fit.own_shares
+    # An item of frequency f among n clients has the sampling variance f / n.
     stands_out = values > HEAVY * np.sqrt(squared_error + values / clients)
     clear = stands_out | (values > _CLEARLY * fit.threshold * np.sqrt(squared_error))
     residual, share = _without(fit, clear)
     heavy = np.sort(values[stands_out])[::-1]
-    # Errors may add up to more than clients can hold.
+    # Positive errors may lift the sum above the mass that clients can hold.
     heavy = np.minimum(heavy / max(1.0, float(heavy.sum()) / pilot.max_items), 1.0)
     light = clear & ~stands_out
     return _Heads(heavy, values[light], squared_error[light], residual, share)
@@ -266,8 +289,8 @@ def _energy(pilot: _Pilot, heads: _Heads, noise: float) -> _Energy:
     """Return the mass and the energy of all items that do not stand out.
 
     Args:
-        pilot: decoded.
-        heads: the items that are told one by one.
+        pilot: the decoded pilot.
+        heads: the items whose own frequencies are known.
         noise: the variance of the noise in a cell of one batch, in squared frequencies.
     """
     landed, clients, batches, light = (
@@ -277,19 +300,23 @@ def _energy(pilot: _Pilot, heads: _Heads, noise: float) -> _Energy:
         heads.light,
     )
     mass = max(pilot.max_items - float(heads.heavy.sum()), 0.0)
-    # What is not fitted is seen batch by batch, of clients / batches each; what is fitted, over
-    # all of them.
+    # The cells show the other items batch by batch, each batch with clients / batches clients. So
+    # sampling adds (f - f^2) * batches / clients to the square of an item's frequency f. The fitted
+    # items have estimates over all clients, so for them sampling adds only (f - f^2) / clients.
     squares = float(np.mean(heads.residual**2, axis=(0, 1)) @ landed.weights)
     filled = landed.spec.width * squares / heads.share
     excess = filled - landed.spec.width * noise
     error = math.sqrt(2 / (landed.cells * batches)) * filled
     unfitted = max(mass - float(light.sum()), 0.0)
-    if pilot.max_items > 1:  # whatever is held is also sampled: a mass that is not there would show
+    if pilot.max_items > 1:
+        # The mass that clients hold is unknown. But the sampling noise of that mass is part of
+        # `excess`, which bounds the mass. The energy keeps this noise, and is rather too large.
         mass = min(mass, float(light.sum()) + max(excess + _CLEAR * error, 0.0) * clients / batches)
         unfitted = 0.0
     spread, spread_error = _heterogeneity(pilot.fit, pilot.sketches)
     used = spread if spread > 1 + _CLEAR * spread_error else 1.0
     energy = (excess - unfitted * batches / clients) / (1 - batches / clients)
+    # A batch shows the energy of its own distribution, `same` times that of the mean distribution.
     same = heterogeneity_of_batches(used, landed.effective, _effective(pilot.sketches))
     energy /= same
     energy += float((light**2 - heads.light_error - light / clients).sum()) / (1 - 1 / clients)
@@ -302,19 +329,21 @@ def _shape(
     """Return the power law beyond the heavy list with the tail's mass and energy.
 
     Args:
-        pilot: decoded.
-        heads: the items that are told one by one.
-        known: mass and energy.
-        ranks: the first and the last.
-        largest_unseen: the caller's bound on its frequencies.
+        pilot: the decoded pilot.
+        heads: the items whose own frequencies are known.
+        known: the tail's mass and energy.
+        ranks: the tail's first and last rank.
+        largest_unseen: the caller's bound on the tail's frequencies.
     """
     clients = pilot.clients
-    # the largest frequency that does not stand out
+    # The largest frequency f that does not stand out solves f^2 = HEAVY^2 (scale^2 + f / clients).
     most = (
         HEAVY**2 / clients + math.sqrt(HEAVY**4 / clients**2 + 4 * HEAVY**2 * pilot.fit.scale**2)
     ) / 2
     cut = most
-    if pilot.batches == 1:  # in several batches a cell's fourth cumulant mixes signs
+    # In several batches each has signs of its own, and a cell's fourth cumulant mixes them. Then
+    # only the largest frequency that does not stand out is the cut.
+    if pilot.batches == 1:
         fourth, error = _fourth_powers(
             heads.residual,
             heads.share,
@@ -338,16 +367,16 @@ def _deconvolution(
 ) -> _Tail:
     """Return the tail that the counts of clearly fitted items make likely.
 
-    The power law is the start.
+    Deconvolution starts from the power law.
 
     Args:
-        pilot: decoded.
-        heads: the items that are told one by one.
-        known: mass and energy.
-        ranks: the first and the last of the tail.
+        pilot: the decoded pilot.
+        heads: the items whose own frequencies are known.
+        known: the tail's mass and energy.
+        ranks: the tail's first and last rank.
         tail: the power law.
-        error: of one item, in clients.
-        least: clients from which items are clearly fitted.
+        error: the standard error of one item, in clients.
+        least: the number of clients from which an item is clearly fitted.
     """
     clients = pilot.clients
     longer, others, _ = power_law(*ranks, known.mass, known.energy, tail.most)
@@ -366,7 +395,8 @@ def _deconvolution(
     )
     start = np.append((1 - _LONGER) * tail.numbers, _LONGER * others)
     found, numbers = deconvolved(np.append(tail.frequencies, longer), start, shown)
-    # more items than candidates that are left: fewer and larger ones, of the same mass
+    # Deconvolution may find more items than there are candidates left. Then the tail gets fewer and
+    # larger items, of the same mass.
     many = max(float(numbers.sum()) / (ranks[1] - ranks[0] + 1), 1.0)
     return tail._replace(frequencies=found * many, numbers=numbers / many)
 
@@ -374,14 +404,15 @@ def _deconvolution(
 def _without(fit: JointFit, kept: npt.NDArray[np.bool_]) -> tuple[F64, float]:
     """Return the residual with only some of the support fitted, and the share that it keeps.
 
-    The share is that of what the fit does not know.
+    The residual keeps this share of the mean square of the items that are not on the support.
 
     Args:
-        fit: of all.
-        kept: bool [support]; the others are put back into the cells.
+        fit: the fit with the whole support.
+        kept: bool [support], the items that stay fitted. All others are put back into the cells.
     """
     residual = fit.residual.copy()
     fit.landed.add(residual, fit.support.ids[~kept], fit.support.values[~kept])
+    # The whole support absorbs 1 - b. A part of the support is taken to absorb that part of 1 - b.
     return residual, 1.0 - (1.0 - float(fit.share.mean())) * (
         float(kept.mean()) if len(kept) else 0.0
     )
@@ -392,20 +423,21 @@ def _fourth_powers(
 ) -> tuple[float, float]:
     """Return the sum of fourth powers of the tail's counts, and its standard error.
 
-    What cells hold has that sum as its fourth cumulant, over the width; normal noise has none.
+    A cell's fourth cumulant is that sum divided by the width. Normal noise adds nothing to it.
 
     Args:
-        residual: of one batch.
-        share: that it keeps of what is not fitted.
-        width: of the sketch.
-        clients: n.
-        light: frequencies that are fitted and do not stand out.
-        squared_error: theirs, mean squares.
+        residual: the residual of the one batch.
+        share: as in `_Heads`.
+        width: the width of the sketch.
+        clients: n, the number of clients.
+        light: as in `_Heads`.
+        squared_error: `light_error` of `_Heads`.
     """
     cells = residual.reshape(-1) * clients
     square = float(np.mean(cells**2))
     scale = width / share**2
     counts, errors = light * clients, squared_error * clients**2
+    # If x is a count c plus a normal error of variance v, E[x^4 - 6 x^2 v + 3 v^2] = c^4.
     fitted = float((counts**4 - 6 * counts**2 * errors + 3 * errors**2).sum())
     return (
         scale * (float(np.mean(cells**4)) - 3 * square**2) + fitted,
@@ -424,9 +456,16 @@ def _largest(
 ) -> float:
     """Return the largest frequency of the power law with this sum of fourth powers.
 
-    It is at most `seen`.
+    The result is at most `seen`, and is `seen` itself if the sum is not known well enough.
 
-    `seen` itself, where that sum is not known well enough.
+    Args:
+        ranks: the tail's first and last rank.
+        mass: the tail's mass.
+        energy: the tail's energy.
+        seen: the largest frequency that does not stand out.
+        clients: n, the number of clients.
+        fourth: the sum of fourth powers of the tail's counts.
+        error: the standard error of `fourth`.
     """
     if mass <= 0.0 or energy <= 0.0:
         return seen
@@ -434,10 +473,11 @@ def _largest(
     def excess(log: float) -> float:
         tail, numbers, _ = power_law(*ranks, mass, energy, math.exp(log))
         expected = tail * clients
-        # E[c^4] of a Poisson count
+        # E[c^4] of a Poisson count c.
         moments = expected * (1 + expected * (7 + expected * (6 + expected)))
         return float(numbers @ moments) - fourth
 
+    # A tail has a frequency of at least energy / mass, which is its mean weighted by mass.
     low, high = math.log(min(energy / mass, seen)), math.log(seen)
     most_powers = excess(high) + fourth
     if error > _KNOWN * most_powers or excess(high) <= 0:
@@ -446,7 +486,7 @@ def _largest(
 
 
 def _effective(sketches: Sequence[CountSketch]) -> float:
-    """Return how many rounds of equal size would spread the clients as much."""
+    """Return the number of rounds of equal size that would spread the clients as much."""
     sizes = np.array([float(sketch.num_clients) for sketch in sketches])
     return float(sizes.sum()) ** 2 / float(sizes @ sizes)
 
@@ -454,10 +494,10 @@ def _effective(sketches: Sequence[CountSketch]) -> float:
 def _heterogeneity(fit: JointFit, sketches: Sequence[CountSketch]) -> tuple[float, float]:
     """Return the heterogeneity of the largest fitted items, and its standard error.
 
-    It is 1 where nothing is known.
+    The heterogeneity is 1, and its error infinite, if the pilot does not show it.
 
-    Given what an item has in all rounds, its variance between them is unbiased, however the item
-    was chosen.
+    The items were chosen by their values over all rounds. Given such a value, the variance between
+    rounds is unbiased, so the choice does no harm.
     """
     most = _effective(sketches)
     landed, rounds = fit.landed, sorted(sketches, key=lambda sketch: sketch.round)
@@ -467,6 +507,7 @@ def _heterogeneity(fit: JointFit, sketches: Sequence[CountSketch]) -> tuple[floa
     cells, signs = landed.places(fit.support.ids[largest])
     batches = len(landed.clients)
     weights = np.array([sketch.num_clients for sketch in rounds]) / landed.num_clients
+    # By item and round: the frequency in the round, by least squares, and its squared error.
     z, error = np.zeros((2, len(largest), len(rounds)))
     for m, sketch in enumerate(rounds):
         if not sketch.num_clients:
@@ -479,6 +520,7 @@ def _heterogeneity(fit: JointFit, sketches: Sequence[CountSketch]) -> tuple[floa
         design = np.zeros((len(largest), landed.cells))
         at = cells[..., batch if landed.fresh else 0] // batches
         np.put_along_axis(design, at, signs[..., batch].astype(np.float64), axis=1)
+        # Two items may share all their cells, so the matrix may have no inverse.
         inverse = np.linalg.pinv(design @ design.T, hermitian=True)
         counters = sketch.counters.reshape(-1) / sketch.num_clients
         z[:, m] = inverse @ (design @ counters)
@@ -486,14 +528,18 @@ def _heterogeneity(fit: JointFit, sketches: Sequence[CountSketch]) -> tuple[floa
         error[:, m] = np.diagonal(inverse) * float(left @ left) / (landed.cells - len(largest))
     mean = z @ weights
     z, error, mean = z[mean > 0], error[mean > 0], mean[mean > 0]
+    # The noise of the cells and of sampling. The next two lines subtract the part that this noise
+    # adds to the variance between rounds, and to the square of the mean.
     noise = error + mean[:, None] / np.maximum(weights * landed.num_clients, 1.0)
     variance = (z - mean[:, None]) ** 2 @ weights - noise @ (weights * (1 - weights))
     square = mean**2 - noise @ weights**2
+    # An item's variance and square are taken relative to mean^2, and weighted by the mass, `mean`.
     total = float((square / mean).sum())
     if total <= 0:
         return 1.0, math.inf
     more = float((variance / mean).sum()) / total
-    # of the variance, were there one distribution
+    # The squared error of `variance`, if all rounds had one distribution. No item is taken to have
+    # a smaller one.
     alike = 2 * (noise @ (weights * (1 - weights))) ** 2 / (most - 1)
     errors = np.maximum((variance - more * square) ** 2, alike)
     return min(max(1.0, 1.0 + more), most), math.sqrt(float((errors / mean**2).sum())) / total

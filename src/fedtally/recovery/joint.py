@@ -1,17 +1,20 @@
 """Joint recovery: undo collisions after the fact, by fitting all heavy items together.
 
 The paper's decoders treat everything that shares a cell with an item as noise. But most of that
-noise is other heavy items, which the same sums reveal. The fit takes turns: it decodes the part of
-the sums that is not explained yet (the *residual*), takes the items that stand out into the
-*support*, and fits the support's values in every round to all cells at once. The threshold falls
-from turn to turn. In the end the residual holds the noise of the light items alone.
+noise is other heavy items, which the same sums reveal. The fit repeats three steps. The first step
+decodes the *residual*, the part of the sums that no fitted item explains yet. The second step takes
+the items that stand out into the *support*. The third step fits the support's values in every round
+to all cells at once. Each repetition has a lower threshold, or the same one. In the end the
+residual holds the noise of the light items alone.
 
-This is post-processing of released sums: it costs neither bytes nor privacy. It recovers rare items
-that the paper's decoders hide in noise. Secure summation without differential privacy does not
-protect such items.
+Joint recovery is post-processing of released sums, so it costs neither bytes nor privacy. But joint
+recovery reveals rare items that the paper's decoders hide in noise. Secure summation without
+differential privacy does not protect such items.
 
 Related methods are matching pursuit with refitting (CoSaMP), simultaneous sparse recovery and
-Counter Braids. docs/recovery.md names the differences, and has the reasons.
+Counter Braids. docs/recovery.md names the differences, and gives the reasons for each step. This
+module uses the symbols of that page: b for the share of an item's mass that the fit of the others
+leaves in the residual, and e for the value that the item has if it is fitted.
 """
 
 from __future__ import annotations
@@ -33,51 +36,58 @@ from fedtally.recovery.quantiles import median, quantile
 from fedtally.sketch import CountSketch, Recovery
 
 Progress = Callable[[int, int], None]
-# The falling thresholds of the ladder, in robust standard deviations of the estimates. High ones
-# come first: a false item that is taken in early spoils the estimates of its neighbours.
+# The rungs of the ladder are falling thresholds, in robust standard deviations of the estimates.
+# High ones come first: a false item that is taken in early spoils the estimates of its neighbours.
+# The lowest one comes twice: the second time, the items of the first time are out of the residual.
 THRESHOLDS = (32.0, 16.0, 8.0, 6.0, 5.0, 4.0, 4.0)
-SWEEPS = 6  # of the fit in each turn of the ladder
-# The polish: turns that choose the support by leave-one-out values.
-POLISHES = 3
-# Further turns follow, up to MOST_POLISHES, as long as each lowers the noise to at most the share
+SWEEPS = 6  # sweeps of the fit over the support, on each rung of the ladder
+# A polish chooses the support by leave-one-out values. The fit has at least POLISHES polishes.
+# Further ones follow, up to MOST_POLISHES in all, as long as each multiplies the noise by at most
 # IMPROVES. Near exact recovery the noise falls step by step to nothing.
+POLISHES = 3
 MOST_POLISHES = 12
 IMPROVES = 0.9
-POLISH_SWEEPS = 8
-# Standard deviations by which a fitted item stands out in the end. In a large domain the number is
-# higher, so that about FALSE_ITEMS candidates that no client holds are fitted.
+POLISH_SWEEPS = 8  # sweeps of the fit over the support, in each polish
+# A fitted item stands out by at least SELECTED standard deviations in the end. In a large domain
+# the number is higher, so that the support holds about FALSE_ITEMS candidates without a client.
 SELECTED = 4.0
 FALSE_ITEMS = 4
-NUM_PHANTOMS = 20_000  # ids that no client holds, which show the scale of the errors
-_FEW_PHANTOMS = 4096  # enough of them to choose the support
-PROBE_SWEEPS = 12
-# Random cells that are refitted to learn what the fit absorbs: for one batch of rounds, and for
-# several.
+NUM_PHANTOMS = 20_000  # random ids that no client holds, which show the scale of the errors
+_FEW_PHANTOMS = 4096  # the first phantoms are enough to choose the support
+PROBE_SWEEPS = 12  # sweeps of the fit over the support, in each probe
+# A probe refits random cells, and shows the share of a cell that the fit absorbs. These are the
+# numbers of random cells for one batch of rounds, and for several: `Landed.several` is the index.
 PROBED_CELLS = (80_000, 200_000)
-_GROUPS = 10  # groups of cells by load, among which the absorbed share is interpolated
-# The mean share b from which b e has a smaller squared error than e. The largest errors are alike
-# there.
+_GROUPS = 10  # groups of cells by load; the absorbed share is interpolated between their means
+# If b averages at least this, the estimate b e has a smaller squared error than e, and as large a
+# largest error.
 _SHRUNK_FROM = 0.7
-# The largest support, as a share of one sketch's cells: for one batch of rounds, and for several,
-# which tell items apart better.
+# The largest support, as a share of one sketch's cells, for one batch of rounds, and for several,
+# which tell items apart better: `Landed.several` is the index.
 LARGEST_SUPPORT = (0.3, 0.6)
-SMALLER_SUPPORTS = (0.2, 0.1, 0.05)  # tried in turn while the fit is ill-conditioned
-# The least share of its own mass that a fitted item may keep if it alone left the support.
+SMALLER_SUPPORTS = (0.2, 0.1, 0.05)  # tried one after the other while the fit is ill-conditioned
+# Each fitted item has a share b: the part of its mass that the residual would keep if this item
+# alone left the support. A fit is well-conditioned if no b is below this number.
 WELL_CONDITIONED = 0.5
-_TO_SIGMA = 1.4826  # from the median of |x| to the standard deviation of a normal x
+_TO_SIGMA = 1.4826  # times the median of |x|, for a normal x: the standard deviation
 _NORMAL_95 = 1.959964  # the .95 quantile of |x| for a standard normal x
-_TINY = 1e-300  # instead of a scale of 0, by which nothing can be divided
-_ROUNDING = 1e-6  # of a client: smaller differences are rounding
-# Up to this many cells, many probes of one batch are fitted at once as matrices, which is faster.
+_TINY = 1e-300  # stands for a scale of 0, since z is divided by the scale
+_ROUNDING = 1e-6  # in clients: smaller noise, or a smaller distance from a whole count, is rounding
+# Up to this many cells, matrices fit all probes of one batch at once, which is faster.
 _FEW_CELLS = 400
-_SINGLE = 1e-4  # relative: more than decoding in single precision adds to any estimate
+_SINGLE = 1e-4  # a relative margin, larger than the rounding of a decoder in single precision
 
 
 @dataclass
 class Support:
-    """The fitted items: positions among the candidates, and ids.
+    """The fitted items.
 
-    `values` and `shrinkage` are float64 [n, batches], as for `kernels.refit`.
+    Attributes:
+        positions: int64 [n], the places of the items among the candidates.
+        ids: uint64 [n], their ids.
+        values: float64 [n, batches], their frequencies in each batch, as `kernels.refit` has them.
+        shrinkage: float64 [n, batches], the share of a batch's deviation from the mean over batches
+            that `kernels.refit` keeps; 1 keeps all of it.
     """
 
     positions: I64
@@ -87,15 +97,19 @@ class Support:
 
 
 class LeaveOneOut(NamedTuple):
-    """The values of items as if each were fitted, given all others: float64 [n], frequencies.
+    """The values that items have if each is fitted together with all others: float64 [n].
+
+    Values are frequencies. Off the support, e is computed without a new fit.
 
     Attributes:
-        values: e, the value that the fit gives an item on the support: its frequency plus an error.
+        values: e, the value that the fit gives the item on the support: its frequency plus an
+            error.
         share: b, the share of the item's own mass that the fit of the others leaves in the
             residual. The standard deviation of the error is proportional to 1 / sqrt(b).
         fitted: bool [n], whether the item is on the support.
-        estimate: the value that is released. It is the fitted value plus the mean residual, which
-            is b * e off the support. Where so much is fitted that b is small, it is e.
+        estimate: the estimate that users get: the fitted value plus the mean residual. Off the
+            support the fitted value is 0, and the mean residual is b * e. If the fit absorbs so
+            much that b is small, the estimate off the support is e instead.
     """
 
     values: F64
@@ -105,16 +119,17 @@ class LeaveOneOut(NamedTuple):
 
 
 class Fit:
-    """One run of the ladder and its polish on landed sums, with a bound on the support.
+    """One run of the ladder and of the polishes on landed sums, with a bound on the support.
 
     Args:
         landed: the sums.
         candidates: the items that may be on the support.
-        most: the largest support.
+        most: the largest number of items on the support.
         rng: draws phantoms and probes.
-        threshold: standard deviations by which a fitted item stands out; if None, it follows from
-            the number of candidates.
-        progress: called with the candidates looked at so far, and how many such looks there are.
+        threshold: the number of standard deviations by which a fitted item stands out; if None, it
+            follows from the number of candidates.
+        progress: called with the number of candidates decoded so far, and with the number to decode
+            in all. Each pass over the candidates counts anew.
     """
 
     def __init__(
@@ -143,10 +158,11 @@ class Fit:
                 SELECTED, -NormalDist().inv_cdf(min(0.5, FALSE_ITEMS / candidates.size))
             )
         self.selected = self.threshold = threshold
-        # The ladder chooses by the paper's estimates; the polish by the value each item would have
-        # if it were fitted, in units of its own standard deviation.
+        # The ladder chooses the support by the paper's estimates. A polish chooses the support by
+        # e, in units of each item's own standard deviation.
         for rung in THRESHOLDS:
             self._climb(max(rung, threshold))
+        # The loop ends after a measurement of the noise, never after a polish.
         scale = np.inf
         for polish in range(MOST_POLISHES + 1):
             self._probe()
@@ -161,17 +177,17 @@ class Fit:
     # ---- the ladder ----
 
     def _climb(self, threshold: float) -> None:
-        """Choose the support anew, by the residual's medians at a threshold, and fit it."""
+        """Choose the support anew, by medians of the residual and a threshold, and fit it."""
         medians = self.landed.decoder(self.residual, "median", self.candidates.size)
         sigma = _TO_SIGMA * median(np.abs(medians.at(self.phantoms[:_FEW_PHANTOMS])))
-        # Half a client: where recovery is exact nothing is left, and every item would stand out of
-        # a noise of 0.
+        # The floor is at least half a client. Otherwise, after an exact recovery, every item would
+        # stand out from a noise of 0.
         floor = max(threshold * sigma, self._half_a_client)
         fitted = self.fitted
         positions, totals = [], []
         if floor > (1 + _SINGLE) * self.landed.largest_median(self.residual):
-            # No median of the residual reaches the floor, so only fitted items can exceed it: the
-            # look at all candidates is saved.
+            # No median of the residual reaches the floor, so only a fitted item can exceed the
+            # floor, and a pass over all candidates is saved.
             self._report(self.candidates.size)
             estimates = medians.at(self.support.ids) + fitted
             hits = np.flatnonzero(estimates > floor)
@@ -188,8 +204,9 @@ class Fit:
                 totals.append(estimates[hits])
         found, found_totals = np.concatenate(positions), np.concatenate(totals)
         ids, ties = self.candidates.ids(found), np.zeros(len(found))
-        # Medians tie where the width is small. The mean over all rows tells more, so it breaks the
-        # ties, and the ids break the rest: the answer must not depend on the machine.
+        # With a small width many medians are equal. The mean over all rows tells more, so it orders
+        # the items with equal medians, and the ids order the rest. The answer must not depend on
+        # the machine, nor on the order of the candidates.
         if len(np.unique(found_totals)) < len(found):
             ties = self.landed.decoder(self.residual, "mean", len(found)).at(ids)
             _, of, place = np.intersect1d(found, self.support.positions, return_indices=True)
@@ -215,9 +232,9 @@ class Fit:
         return 0.5 / self.landed.num_clients
 
     def _fit(self, positions: I64, sweeps: int) -> None:
-        """Fit these candidates, in this order.
+        """Make these candidates the support, and fit them in this order.
 
-        Items that stay on the support start from their values, new ones from 0.
+        An item that was on the support before starts from its old value. A new item starts from 0.
         """
         old = self.support
         order = np.argsort(old.positions)
@@ -230,7 +247,8 @@ class Fit:
             stays = old.positions[at] == positions
             values[stays] = old.values[at[stays]]
             leaving[at[stays]] = False
-        if leaving.any():  # their mass returns to the residual, so that others may explain it
+        # The mass of the items that leave returns to the residual, for other items to explain.
+        if leaving.any():
             self.landed.add(self.residual, old.ids[leaving], old.values[leaving])
         self.support = Support(positions, self.candidates.ids(positions), values, shrinkage)
         self._places = self.landed.places(self.support.ids)
@@ -241,16 +259,18 @@ class Fit:
     def _probe(self) -> None:
         """Learn the share of an item's own mass that a cell keeps after the fit.
 
-        With its shrinkage fixed the fit is linear, residual = (1 - H) sums. The share is a diagonal
-        entry of 1 - H: the mean of g * (1 - H) g over independent normal cells g. It depends on the
-        cell almost only through its load, which is how much of the support lies there. So the cells
-        are grouped by load, and few probes are enough.
+        If the shrinkage is fixed, the fit is linear: residual = (1 - H) sums, for some matrix H.
+        The share of a cell is the cell's diagonal entry of 1 - H. This entry is the mean of
+        g * (1 - H) g over independent normal cells g, which a probe draws. The share depends almost
+        only on the cell's load, the amount of the support that lies in the cell. So the cells are
+        grouped by load, and few probes are enough.
         """
         landed, support = self.landed, self.support
         cells, signs = self._places
         weights = landed.weights
-        # How far the value of a batch follows its own cells: fully where it is not shrunk, and
-        # otherwise through the mean over batches, in which it has its weight.
+        # The share of a change in a batch's own cells that the batch's value follows. The part k
+        # that shrinkage keeps follows fully. The rest follows through the mean over batches, in
+        # which the batch has its weight.
         moved = support.shrinkage + (1.0 - support.shrinkage) * weights
         batches = len(weights)
         load = np.zeros(landed.frequencies.shape if landed.fresh else landed.frequencies.shape[:2])
@@ -284,10 +304,12 @@ class Fit:
                 )
                 left *= drawn
                 kept += left if landed.fresh else left @ weights
+        # `loads` and `shares` are a short table, which `np.interp` reads for any load.
         loads, shares = _falling(load.reshape(-1), kept.reshape(-1) / probes)
         self._least_share = float(shares.min())
         self._shares = landed.cell_mean(np.interp(load, loads, shares))
-        # On the support it is the share that the cells would keep if this item alone left.
+        # The b of a fitted item is the share that its cells would keep if this item alone left the
+        # support. So the item's own part is subtracted from the load.
         if landed.fresh:
             own = np.interp(
                 np.maximum(load.reshape(-1)[cells] - moved[:, None, :], 0.0), loads, shares
@@ -302,7 +324,7 @@ class Fit:
     def _calibrate(self, phantoms: U64) -> None:
         """Read the scale of the errors from ids that no client holds.
 
-        It is such that the .95 quantile of their z is that of a normal variable.
+        The scale makes the .95 quantile of the phantoms' |z| equal to that of a normal variable.
         """
         self.share = self._shares.at(phantoms)
         self.null = self._means.at(phantoms) / np.sqrt(self.share)
@@ -314,6 +336,8 @@ class Fit:
         left, share = ask(self._means, ids), ask(self._shares, ids)
         places, index = self._find(ids)
         values = left / share
+        # Off the support both arrays are final now. The next lines correct both arrays on the
+        # support, where e and the estimate are the fitted value plus the mean residual.
         estimates = left if self.shrinks else values.copy()
         estimates[places] = left[places] + self.fitted[index]
         values[places] = estimates[places]
@@ -323,9 +347,10 @@ class Fit:
         return LeaveOneOut(values, share, fitted, estimates)
 
     def estimates(self, ids: Ids) -> F64:
-        """Return the estimates, as they are released, of any ids: float64 [n], frequencies."""
+        """Return the estimates that users get, of any ids: float64 [n], frequencies."""
         if not self.shrinks:
             return self.leave_one_out(ids).estimate
+        # The estimate needs no b here, so a decoder for b need not run over all ids.
         found = ask(self._means, ids)
         places, index = self._find(ids)
         found[places] += self.fitted[index]
@@ -340,7 +365,8 @@ class Fit:
     def _find(self, ids: Ids) -> tuple[I64, I64]:
         """Return the places of fitted items among the ids, and their places on the support."""
         known = self.support.ids
-        if isinstance(ids, range):  # by subtraction mod 2^64: nothing of the size of the range
+        if isinstance(ids, range):
+            # A subtraction mod 2^64 finds the places, without an array of the range's size.
             offsets = known - np.uint64(ids.start % 2**64)
             index = np.flatnonzero(offsets < np.uint64(len(ids)))
             return offsets[index].astype(np.int64), index
@@ -354,11 +380,12 @@ class Fit:
     def standing_out(self, least: float) -> tuple[I64, LeaveOneOut, F64]:
         """Return positions, values and z = e sqrt(b) / scale of the candidates that stand out.
 
-        They are all that are fitted or have z > `least`, and a few more. Candidates with e below
-        half a client may be missing: they are never chosen.
+        The result has all fitted items and all candidates with z > `least`, and a few more. A
+        candidate with e below half a client may be missing, since it is never chosen.
         """
-        # b differs by candidate. Its least value bounds the mean residual b e from below, so that
-        # one comparison sorts out most of the candidates.
+        # If z > `least`, the mean residual b e exceeds `least` * scale * sqrt(b). Each candidate
+        # has its own b. With the smallest b of all, one comparison of the mean residual rules most
+        # candidates out, and only the others need their b.
         floor = max(
             least * self.scale * self._least_share**0.5, self._half_a_client * self._least_share
         )
@@ -368,7 +395,7 @@ class Fit:
         return positions, items, items.values * np.sqrt(items.share) / self.scale
 
     def _polish(self) -> None:
-        """Choose the support anew by z, and fit it with the largest values first."""
+        """Choose the support anew by z, and fit the items with the largest values first."""
         positions, items, z = self.standing_out(self.threshold)
         ids = self.candidates.ids(positions)
         chosen = np.flatnonzero((z > self.threshold) & (items.values > self._half_a_client))
@@ -378,17 +405,18 @@ class Fit:
         self._fit(positions[chosen], POLISH_SWEEPS)
 
     def _settle(self) -> None:
-        """Find how good the fit is, and the threshold in force.
+        """Measure how good the fit is, and set the threshold that was in force.
 
-        The threshold is larger than the given one where the bound on the support decided which
-        items were fitted.
+        If the bound on the support kept items out, the threshold in force is larger than the given
+        one: it lies between the items on the support and those that were kept out.
         """
         root = np.sqrt(self.share)
         self.error = quantile(np.abs(self.null * root if self.shrinks else self.null / root), 0.999)
-        # `error` is the estimate that one phantom in a thousand exceeds; `worst` the standard
-        # deviation of the fitted item that is determined worst.
+        # One phantom in a thousand has an estimate whose size exceeds `error`. `worst` is the
+        # largest standard deviation of any fitted item.
         self.least_own_share = float(self.own_shares.min()) if len(self.own_shares) else 1.0
         self.worst = self.scale / self.least_own_share**0.5
+        # A support within 2 % of the bound counts as full.
         if len(self.support.positions) < 0.98 * self.most:
             return
         _, items, z = self.standing_out(self.threshold)
@@ -400,14 +428,15 @@ class Fit:
 class JointDecoder:
     """Decodes the landed sums of a campaign jointly.
 
-    Rounds of one batch (under schedule "shared": all rounds) count as one. Rounds may be missing
-    and unequal: batch m with n_m of the N clients weighs n_m / N. Noise in the sums needs no
-    option, since its level is read from them. The same sums always give the same estimates.
+    Rounds of one batch (under schedule "shared": all rounds) count as one. Rounds may be missing,
+    and may have different numbers of clients: batch m with n_m of the N clients weighs n_m / N.
+    Noise in the sums needs no option, since the decoder reads the level of the noise from the sums.
+    The same sums always give the same estimates.
 
     Args:
         sketches: landed sums, all of one spec, at most one per round.
         domain: the candidate items; only these can be heavy.
-        progress: called with the candidates looked at so far, and how many such looks there are.
+        progress: as for `Fit`.
 
     Raises:
         InvalidInputError: no sketch, two of one round, no client in any, or fewer than 3 rows.
@@ -436,14 +465,15 @@ class JointDecoder:
             np.abs(MedianDecoder(sketches, expected=NUM_PHANTOMS).at(self.fit.phantoms))
             / self.num_clients
         )
-        # Where the fit is worse than the paper's decoder, on the same phantoms, that one answers.
+        # If the fit has larger errors than the paper's decoder, on the same phantoms and by more
+        # than half a client, the paper's decoder answers.
         self.fallback = None
         if self.fit.error > quantile(phantoms, 0.999) + 0.5 / self.num_clients:
             self.fallback = MedianDecoder(sketches, expected=domain.size)
 
     @property
     def support_size(self) -> int:
-        """How many items were fitted."""
+        """The number of fitted items."""
         return len(self.fit.support.positions)
 
     def at(self, ids: U64) -> F64:
@@ -457,7 +487,7 @@ class JointDecoder:
         return self._counts(range(first_id, first_id + count))
 
     def _counts(self, ids: Ids) -> F64:
-        """Return estimated counts; they are integers where the residual holds only rounding."""
+        """Return estimated counts, rounded to integers if the residual holds only rounding."""
         counts = self.fit.estimates(ids)
         counts *= self.num_clients
         if self.fit.scale * self.num_clients > _ROUNDING:
@@ -467,10 +497,11 @@ class JointDecoder:
 
 
 def _best_fit(landed: Landed, candidates: Candidates, progress: Progress | None) -> Fit:
-    """Return the best of fits with ever smaller bounds, up to the first well-conditioned one.
+    """Return the best of several fits with falling bounds on the support.
 
-    A support that fills with false items (few rows, light tails) makes the fit ill-conditioned:
-    some fitted items can then hardly be told from their neighbours, which their shares show.
+    The first well-conditioned fit is the last one that is tried. With few rows and a light tail,
+    the support can fill with false items. Then the fit can hardly tell some fitted items from their
+    neighbours, and the own shares of these items are small.
     """
     best: Fit | None = None
     for most in (LARGEST_SUPPORT[landed.several], *SMALLER_SUPPORTS):
@@ -487,7 +518,8 @@ def _best_fit(landed: Landed, candidates: Candidates, progress: Progress | None)
 def generator(seed: bytes, purpose: bytes) -> np.random.Generator:
     """Return the generator of a decoder's own draws.
 
-    Its seed follows from the sketches' seed, so that the same sums give the same answers.
+    The generator's seed follows from the sketches' seed, so that the same sums give the same
+    answers. Each purpose has a generator of its own.
     """
     return np.random.default_rng(
         int.from_bytes(
@@ -500,9 +532,11 @@ def generator(seed: bytes, purpose: bytes) -> np.random.Generator:
 def left_by(cells: I64, signs: npt.NDArray[np.int8], drawn: F64) -> F64:
     """Return the residuals of many draws after the fit of one batch.
 
-    This does the same as `kernels.refit`, written as matrices. In a sweep each item gets the part
-    that the others leave, where the items before it have their new values already: x = c - U x -
-    L x, with the parts U and L of the Gram matrix above and below its diagonal, which is 1.
+    This is `kernels.refit` in matrices. A sweep sets the items' values x one after the other. Each
+    item gets the part of the draw that the other items leave. At that moment, the items before it
+    have their new values, and the items after it have their old ones. With the Gram matrix
+    L + 1 + U, where L lies below the diagonal and U above, and with the mean c of each item's
+    signed cells: x_new = c - L x_new - U x_old.
 
     Args:
         cells: int64 [n, rows], where each item lies among all cells, in the order of the sweep.
@@ -518,7 +552,7 @@ def left_by(cells: I64, signs: npt.NDArray[np.int8], drawn: F64) -> F64:
     gram = design @ design.T / rows
     inverse = np.linalg.inv(np.tril(gram))
     step, start = inverse @ np.triu(gram, 1), inverse @ (design @ drawn) / rows
-    values = start
+    values = start  # the values after the first sweep, which begins with values of 0
     for _ in range(PROBE_SWEEPS - 1):
         values = start - step @ values
     left: F64 = drawn - design.T @ values
@@ -528,7 +562,8 @@ def left_by(cells: I64, signs: npt.NDArray[np.int8], drawn: F64) -> F64:
 def _falling(loads: F64, kept: F64) -> tuple[F64, F64]:
     """Return the mean load and the mean kept share of at most eleven groups of cells by load.
 
-    A share that rises with the load is noise of the probes, so it is lowered to the one before it.
+    A cell with more load should keep a smaller share. So a share that rises with the load is noise
+    of the probes, and gets the value of the group before.
     """
     loaded = loads > 1e-12
     if not loaded.any():
@@ -541,6 +576,6 @@ def _falling(loads: F64, kept: F64) -> tuple[F64, F64]:
     used = np.flatnonzero(np.bincount(group, minlength=len(edges) + 1))
     means = (np.bincount(group, loads[loaded], len(edges) + 1) / size)[used]
     shares = (np.bincount(group, kept[loaded], len(edges) + 1) / size)[used]
-    # A cell where nothing is fitted keeps all, exactly. 0.02 is a lower bound, since
+    # The first group is the cells without load, which keep everything. 0.02 is a lower bound, since
     # errors are divided by the share.
     return np.append(0.0, means), np.clip(np.minimum.accumulate(np.append(1.0, shares)), 0.02, 1.0)
