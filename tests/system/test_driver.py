@@ -20,7 +20,7 @@ from campaign_world import (
 )
 from secagg_cohort import stream
 
-from fedtally.campaign.driver import Deadlines, Driver, Receipt, ServerKeys
+from fedtally.campaign.driver import RETRY_SECONDS, Deadlines, Driver, Receipt, ServerKeys
 from fedtally.errors import InvalidInputError, OvertakenError, UnreadableFileError
 from fedtally.privacy.budget import OverspentError
 from fedtally.secagg import wire
@@ -338,7 +338,7 @@ def test_of_more_clients_than_n_max_n_max_are_drawn(folder):
 def test_rounds_and_cohorts_run_at_once_and_land_everybody(folder):
     world = World(folder, plan_of(rounds=2, cohorts=2), people=4 * N)
     gather(world)
-    assert len(world.driver._live) == 2
+    assert len(world.driver._live) == 4
     world.run()
     world.check()
     assert {clients for clients, _ in world.landed().values()} == {2 * N}
@@ -349,8 +349,9 @@ def test_a_round_that_lost_a_cohort_lands_with_the_other(folder):
     gone = set()
 
     def absent(number, kind):
-        if kind is Kind.INBOX and (not gone or number in gone or len(gone) < 4):
-            gone.add(number)
+        if kind is Kind.INBOX and not gone:  # half of the session that is first
+            live = world.driver._live[world.driver._session_of[number]]
+            gone.update(live.saved.clients[:4])
         return kind is Kind.INBOX and number in gone
 
     world.absent = absent
@@ -435,16 +436,16 @@ def test_a_campaign_is_charged_before_its_first_invite(folder):
 
 
 def test_draining_opens_nothing_and_ends_what_runs(folder):
-    world = World(folder, plan_of(cohorts=2), people=2 * N)
+    world = World(folder, plan_of(cohorts=2), people=N + 1)
     frames_of(world, Kind.INVITE)
     world.driver.drain()
-    assert not world.driver.check_in(0, world.now)
+    [left] = set(range(N + 1)) - set(world.driver._session_of)
+    assert not world.driver.check_in(left, world.now)
     while not world.driver.is_idle:
-        for person in world.persons:
-            world.hand(person)
+        answer_all(world)
         world.driver.tick(world.now)
         world.now += 5
-    assert world.landed()[0][0] in (N, 2 * N)
+    assert world.landed()[0][0] == N
 
 
 # ---- what an engine hears ----
@@ -543,7 +544,10 @@ def test_clients_hear_how_a_session_ended_until_it_is_forgotten(folder):
     world = World(folder, plan_of()).run()
     told = [wire.parse(world.driver.next(number, world.now)).kind for number in range(N)]
     assert set(told) == {Kind.RESULT}
-    assert world.driver.next(0, world.now) is None
+    assert world.driver.next(0, world.now + 9) is None
+    assert world.driver.next(0, world.now + 10) is not None  # the first may have been lost
+    world.driver.check_in(0, world.now)
+    assert world.driver.next(0, world.now + 30) is None  # it goes on: it has heard
     last = wire.frame(Kind.UNMASK, next(iter(world.persons[0].sessions)), 0, b"")
     assert world.driver.receive(0, last, world.now) is Receipt.LATE
     assert world.driver.next(0, world.now) is not None  # it repeats itself: it has not heard
@@ -560,6 +564,54 @@ def test_an_invite_has_begun_for_a_client_whose_clock_is_behind(folder):
     gather(world)
     invite = world.driver.next(0, world.now)
     assert wire.parse(world.persons[0].answer(invite, world.now - 300)).kind is Kind.ADVERTISE
+
+
+def test_clients_hear_of_a_session_that_ran_out_of_time(folder):
+    world = World(folder, plan_of())
+    frames_of(world, Kind.ROSTER)
+    world.now = START + DEADLINES.session + 100
+    world.driver.tick(world.now)
+    assert wire.parse(world.driver.next(0, world.now)).body == bytes([AbortCode.EXPIRED])
+    world.driver.tick(world.now + 1000)
+    assert world.claim().sessions(world.plan) == []
+
+
+def test_an_abort_after_an_advertisement_is_refused(folder):
+    world = World(folder, plan_of())
+    frames_of(world, Kind.INVITE)
+    answer = world.persons[0].answer(world.driver.next(0, world.now), world.now)
+    assert world.driver.receive(0, answer, world.now) is Receipt.TAKEN
+    session = wire.parse(answer).session
+    abort = wire.frame(Kind.ABORT, session, wire.UNLISTED, bytes([AbortCode.POLICY]))
+    assert world.driver.receive(0, abort, world.now) is Receipt.REFUSED
+    assert world.driver.receive(0, answer, world.now) is Receipt.AGAIN
+
+
+def test_a_session_that_cannot_be_restored_does_not_stop_the_others(folder):
+    world = World(folder, plan_of(rounds=2), people=2 * N)
+    gather(world)
+    store = world.claim()
+    first = store.sessions(world.plan)[0]
+    damaged = replace(first, checkpoint=b"damaged", version=first.version + 1)
+    store.save(world.plan, damaged, ())
+    world.driver = world.start()
+    with pytest.raises(UnreadableFileError):
+        world.driver.tick(world.now)
+    assert len(world.driver._live) == 1
+    assert world.driver.tick(world.now + 1) == world.now + RETRY_SECONDS
+    world.now += DEADLINES.session + 1
+    world.driver.tick(world.now)
+    assert world.driver.rejected == [first.session]
+    world.run()
+    world.check()
+
+
+def test_a_driver_that_drains_is_never_late(folder):
+    world = World(folder, plan_of(n_min=6), people=6)
+    gather(world)
+    assert world.driver.tick(world.now) == world.now + DEADLINES.gather
+    world.driver.drain()
+    assert world.driver.tick(world.now + 1000) == np.inf
 
 
 def test_a_phase_leaves_later_phases_their_time(folder):

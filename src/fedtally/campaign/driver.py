@@ -194,15 +194,16 @@ class _Over:
     Attributes:
         farewell: the last frame, the same for all clients.
         clients: the clients that may get it.
-        owed: the clients that have to get it now. A client leaves this set when it gets the
-            farewell, and comes back when it sends another frame of the session.
-        not_after: the time after which the session is forgotten, Unix seconds.
+        owed: the clients that have not got it yet, or have sent a frame of the session since.
+        handed: when the others got it. A client leaves when it checks in.
+        until: the time after which the session is forgotten, Unix seconds.
     """
 
     farewell: bytes
     clients: frozenset[ClientId]
     owed: set[ClientId]
-    not_after: int
+    handed: dict[ClientId, float]
+    until: float
 
 
 class Driver:
@@ -292,11 +293,15 @@ class Driver:
             now: the time, Unix seconds.
         """
         _check_name(client)
-        if self.is_overtaken or self._drains or self._benched.get(client, -math.inf) > now:
+        if self.is_overtaken:
             return False
-        is_free = client not in self._session_of
-        if is_free and not any(self._may_join(client, round) for round in self._open_rounds()):
-            return False
+        for over in self._over.values():
+            over.handed.pop(client, None)  # the client goes on, so that it has heard the farewell
+        if client not in self._session_of:
+            if self._drains or self._benched.get(client, -math.inf) > now:
+                return False
+            if not any(self._may_join(client, round) for round in self._open_rounds()):
+                return False
         self._present[client] = now
         return True
 
@@ -305,8 +310,8 @@ class Driver:
 
         The first call in a phase returns the phase's frame. Further calls return the same frame
         again, at most every ten seconds, and at once after the client has sent something. Once the
-        session has ended, a call returns the farewell, which says how the session ended. The
-        farewell comes again only after the client has sent another frame of the session.
+        session has ended, the frame is the farewell, which says how the session ended. The farewell
+        comes again until the client checks in after it.
 
         Args:
             client: as for `check_in`.
@@ -322,8 +327,9 @@ class Driver:
             live.handed[client] = now
             return live.frames[client]
         for over in self._over.values():
-            if client in over.owed:
+            if client in over.owed or now - over.handed.get(client, math.inf) >= REPEAT_SECONDS:
                 over.owed.discard(client)
+                over.handed[client] = now
                 return over.farewell
         return None
 
@@ -352,7 +358,7 @@ class Driver:
         if live is None:
             # The session ended long ago, or this process has not restored it yet.
             return Receipt.LATE
-        if client not in live.saved.clients:
+        if self._session_of.get(client) != message.session:
             return self._refuse(AbortCode.WRONG_STATE)
         # The client is connected now, so `next` need not wait before it returns a frame again.
         live.handed.pop(client, None)
@@ -362,7 +368,8 @@ class Driver:
         """Open sessions, close phases and land sums that are due; return the time of the next call.
 
         The time is in Unix seconds, and is the latest one: earlier calls do no harm. Call `tick`
-        also after each frame that was TAKEN, since a phase may have waited for this frame alone.
+        also after each check-in, since a session may have waited for this client alone, and after
+        each frame that was TAKEN, since a phase may have waited for this frame alone.
 
         Args:
             now: the time, Unix seconds.
@@ -383,8 +390,8 @@ class Driver:
                 if self._is_due(live):
                     self._close(live)
             self._drop_over()
-            if self._retry_at is None and not self._drains:
-                self._open_sessions()
+            while self._retry_at is None and not self._drains and self._open_sessions():
+                pass  # more clients may be there than one session of each round takes
         except OvertakenError:
             self._live.clear()
             self._session_of.clear()
@@ -440,6 +447,9 @@ class Driver:
         if state is ServerState.ADVERTISE and message.kind is Kind.ABORT:
             # The session refuses an Abort while it has no roster. The driver has invited the client
             # and need not wait for it any more.
+            # A client that has advertised is in the session, which waits for it in the next phase.
+            if client in live.taken:
+                return self._refuse(AbortCode.WRONG_STATE)
             return self._decline(live, client, message, digest)
         code = live.session.take(client, message)
         if code is None:
@@ -518,11 +528,24 @@ class Driver:
         """Restore the store's sessions that are not in memory, after a restart or an error."""
         self._retry_at = None  # `tick` sets it again if anything here raises
         self._read_books()
+        problem: Exception | None = None
         for saved in self._store.sessions(self.plan):
             if saved.checkpoint is None:
-                self._over.setdefault(saved.session, _over(saved))
+                self._over.setdefault(saved.session, self._ended(saved))
             elif saved.session not in self._live:
-                self._resume(saved)
+                try:
+                    self._resume(saved)
+                except OvertakenError:
+                    raise
+                except Exception as error:
+                    # One session that cannot be restored must not keep the others from going on.
+                    # Once its time is over nobody waits for it, and it is given up.
+                    if self._now > saved.not_after:
+                        self._reject(_Live(saved))
+                    else:
+                        problem = error
+        if problem is not None:
+            raise problem
 
     def _read_books(self) -> None:
         """Read from the store which clients were asked, and which rounds are full or released."""
@@ -546,7 +569,6 @@ class Driver:
             # The session had its sum, and the sum could not land.
             self._reject(live)
             return
-        self._keep(live)
         if live.run.done:  # the session had its sum, and `CohortRun.resume` has landed the sum
             self._finish(live)
             return
@@ -555,6 +577,7 @@ class Driver:
         closes = max(soft, saved.closes[0]), max(hard, saved.closes[1])
         live.saved = replace(saved, closes=closes)
         self._ask(live)
+        self._keep(live)
 
     def _keep(self, live: _Live) -> None:
         """Put a session into memory, so that its clients cannot be drawn for another one."""
@@ -600,30 +623,39 @@ class Driver:
         if live.run.done:
             self._finish(live)
         else:
-            self._keep(live)
             self._ask(live)
+            self._keep(live)
 
     def _reject(self, live: _Live) -> None:
         """End a session whose sum can never land.
 
         Either no sketches have such a sum, or the release of the session's round is out.
         """
-        self.rejected.append(live.saved.session)
         saved = replace(live.saved, checkpoint=None, version=live.saved.version + 1)
         self._store.save(self.plan, saved, ())
         live.saved = saved
+        self.rejected.append(saved.session)
         self._finish(live)
 
     def _finish(self, live: _Live) -> None:
         """Move a session that has ended out of memory, and keep its farewell for its clients."""
         self._drop(live)
         self._landed = self._store.landed_clients(self.plan)
-        self._over[live.saved.session] = _over(live.saved)
+        self._over[live.saved.session] = self._ended(live.saved)
+
+    def _ended(self, saved: SavedSession) -> _Over:
+        """Return a session that has ended, and that owes its farewell to its clients.
+
+        A session that ran out of time is kept a little longer, so that its clients hear of it.
+        """
+        clients = frozenset(saved.clients if saved.farewell else ())
+        until = max(saved.not_after, self._now + PATIENCE * self._deadlines.phase)
+        return _Over(saved.farewell or b"", clients, set(clients), {}, until)
 
     def _drop_over(self) -> None:
         """Forget the ended sessions whose last second is over."""
         for session, over in list(self._over.items()):
-            if self._now > over.not_after:
+            if self._now > over.until:
                 self._store.forget(self.plan, session)
                 del self._over[session]
 
@@ -662,23 +694,28 @@ class Driver:
         most = 1 if privacy is None else privacy.event.participations
         return sum(client in clients for clients in self._asked.values()) < most
 
-    def _open_sessions(self) -> None:
-        """Open a session for each round with a full set of clients, or with enough after a wait."""
+    def _open_sessions(self) -> bool:
+        """Open a session for each round with a full set of clients, or with enough after a wait.
+
+        Return whether one was opened.
+        """
         since = self._now - self._deadlines.presence
         free = [c for c, at in self._present.items() if at >= since and c not in self._session_of]
+        before, self._gathering = self._gathering, {}
+        has_opened = False
         for round, room in self._open_rounds().items():
             size = min(self._parameters.n_max, room)
             ready = [client for client in free if self._may_join(client, round)]
             if len(ready) < self._parameters.n_min:
-                self._gathering.pop(round, None)
                 continue
-            began = self._gathering.setdefault(round, self._now)
+            began = before.get(round, self._now)
             if len(ready) < size and self._now < began + self._deadlines.gather:
+                self._gathering[round] = began
                 continue
-            drawn = self._draw(ready, size)
-            self._open(round, drawn)
-            del self._gathering[round]
+            self._open(round, self._draw(ready, size))
             free = [client for client in free if client not in self._session_of]
+            has_opened = True
+        return has_opened
 
     def _draw(self, clients: Sequence[ClientId], size: int) -> tuple[ClientId, ...]:
         """Draw `size` of the clients; each set of this size has the same probability."""
@@ -710,8 +747,8 @@ class Driver:
             allow_list=self._keys.allow_list,
             journal=self._journal(live),
         )
-        self._keep(live)
         self._ask(live)
+        self._keep(live)
 
     def _next_time(self) -> float:
         """Return the time at which something is next due, even if no client sends anything."""
@@ -719,15 +756,10 @@ class Driver:
         for live in self._live.values():
             soft, hard = live.saved.closes
             times.append(min(soft if self._now < soft else hard, live.saved.not_after + 1))
-        times += [began + self._deadlines.gather for began in self._gathering.values()]
-        times += [over.not_after + 1 for over in self._over.values()]
+        if self._retry_at is None and not self._drains:
+            times += [began + self._deadlines.gather for began in self._gathering.values()]
+        times += [over.until + 1 for over in self._over.values()]
         return min(times)
-
-
-def _over(saved: SavedSession) -> _Over:
-    """Return a session that has ended, and that owes its farewell to all its clients."""
-    clients = frozenset(saved.clients if saved.farewell else ())
-    return _Over(saved.farewell or b"", clients, set(clients), saved.not_after)
 
 
 def _check_name(client: ClientId) -> None:
