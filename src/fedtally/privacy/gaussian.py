@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import cache
 
 import numpy as np
 from scipy.special import erfinv, i0e, log_ndtr
@@ -22,10 +23,14 @@ def noise_multiplier(epsilon: float, delta: float) -> float:
     >>> round(noise_multiplier(1.0, 1e-6), 4)
     4.2247
     """
+    return _multiplier(_validate.real(1e-6, 1e3, epsilon=epsilon), checked_delta(delta))
+
+
+@cache  # it takes some 50 ms, and a planner asks for the same numbers dozens of times
+def _multiplier(epsilon: float, delta: float) -> float:
     # imported where it is used: dp-accounting takes about a second, and most commands need none
     from dp_accounting import get_sigma_gaussian
 
-    epsilon, delta = _validate.real(1e-6, 1e3, epsilon=epsilon), checked_delta(delta)
     # The search behind it is exact to about 1e-9. Ten times that is added, so that an error makes
     # the noise too large, never too small.
     return float(get_sigma_gaussian(epsilon, delta)) * (1 + 1e-8)
