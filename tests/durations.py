@@ -4,9 +4,10 @@
 takes a second or more. Its tests are marked `slow`, and a run leaves them out unless it says
 `--all`, chooses by the mark (`-m slow`), or names a test by its node id.
 
-A run fails where the list is wrong: a test that is not on it has taken five seconds of processor
-time, or it names a test that is no more. `python -m pytest --renew-durations` writes it anew.
-Processor time, not time by the clock, decides: other work on the machine hardly changes it.
+A run says at its end which tests are not on the list and have taken five seconds of processor
+time. It fails if one has taken thirty, or if the list names a test that is no more.
+`python -m pytest --renew-durations` writes the list anew. Processor time, not time by the clock,
+decides: other work on the machine hardly changes it.
 """
 
 from __future__ import annotations
@@ -26,9 +27,10 @@ from fedtally import kernels
 TESTS = Path(__file__).parent
 LIST = TESTS / "durations.json"
 BOUND = 1.0  # seconds, from which on a test function is on the list
-# Fewer seconds do not fail a run: on a busy machine, with another processor or under coverage a
-# test takes up to three times as long as where the list was made.
-TOLERANCE = 5 * BOUND
+SAID = 5 * BOUND  # seconds, from which on a run says that a test is not on the list
+# Seconds that fail a run. On a busy machine, with another processor or under coverage a test was
+# seen to take ten times as long as where the list was made, and a run must not fail for that.
+TOLERANCE = 30 * BOUND
 _PROPERTY = "processor_seconds"
 
 
@@ -133,6 +135,7 @@ class Durations:
         self.config = config
         self.seconds: Counter[str] = Counter()
         self.problems: list[str] = []
+        self.unlisted: list[str] = []
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         if report.when == "call":
@@ -147,11 +150,10 @@ class Durations:
         slow = listed()
         self.problems = [f"{name}: there is no such test" for name in slow if not is_there(name)]
         if len(kernels.available_backends()) > 1:  # without compiled kernels much is slower
-            self.problems += [
-                f"{name}: {seconds:.1f} s, and it is not on the list"
-                for name, seconds in self.seconds.most_common()
-                if seconds > TOLERANCE and name not in slow
-            ]
+            for name, seconds in self.seconds.most_common():
+                if seconds > SAID and name not in slow:
+                    said = self.problems if seconds > TOLERANCE else self.unlisted
+                    said.append(f"{name}: {seconds:.1f} s, and it is not on the list")
         if self.problems and session.exitstatus == pytest.ExitCode.OK:
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
@@ -163,9 +165,9 @@ class Durations:
         LIST.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
-        if self.problems:
-            terminalreporter.section(f"tests/{LIST.name} is out of date", red=True)
-            for problem in self.problems:
+        if self.problems or self.unlisted:
+            terminalreporter.section(f"tests/{LIST.name} is out of date", red=bool(self.problems))
+            for problem in [*self.problems, *self.unlisted]:
                 terminalreporter.line(problem)
             terminalreporter.line(
                 "Make the test quicker, or renew the list: python -m pytest --renew-durations PATH"
