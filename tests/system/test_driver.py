@@ -140,6 +140,19 @@ def test_a_process_that_was_overtaken_writes_nothing_and_says_nothing(folder):
     world.run().check()
 
 
+def test_a_process_that_is_overtaken_while_it_restores_stops(folder):
+    def overtaken(saved):
+        raise OvertakenError("another process runs this campaign")
+
+    world = World(folder, plan_of())
+    gather(world)
+    world.driver = world.start()
+    world.driver._resume = overtaken
+    with pytest.raises(OvertakenError):
+        world.driver.tick(world.now)
+    assert world.driver.is_overtaken
+
+
 def test_an_overtaken_store_refuses_every_write(folder):
     plan = plan_of("active", "central")
     world = World(folder, plan).run()
